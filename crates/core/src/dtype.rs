@@ -1,0 +1,47 @@
+//! The element types that PyTorch tensors have here, under PyTorch's names.
+
+use serde::{Deserialize, Serialize};
+
+/// A tensor's element type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DType {
+    /// `torch.bool`
+    Bool,
+    /// `torch.uint8`
+    Uint8,
+    /// `torch.int8`
+    Int8,
+    /// `torch.int32`
+    Int32,
+    /// `torch.int64`
+    Int64,
+    /// `torch.float16`
+    Float16,
+    /// `torch.bfloat16`
+    Bfloat16,
+    /// `torch.float32`
+    Float32,
+}
+
+impl DType {
+    /// Bytes per element.
+    pub const fn size(self) -> u64 {
+        match self {
+            Self::Bool | Self::Uint8 | Self::Int8 => 1,
+            Self::Float16 | Self::Bfloat16 => 2,
+            Self::Int32 | Self::Float32 => 4,
+            Self::Int64 => 8,
+        }
+    }
+
+    /// Whether the type holds floating-point numbers; only these take part in autograd.
+    pub const fn is_floating_point(self) -> bool {
+        matches!(self, Self::Float16 | Self::Bfloat16 | Self::Float32)
+    }
+
+    /// Whether the type is one of the 16-bit floating-point types.
+    pub const fn is_half(self) -> bool {
+        matches!(self, Self::Float16 | Self::Bfloat16)
+    }
+}

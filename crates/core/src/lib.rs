@@ -1,0 +1,9 @@
+//! The pure core of Tonnage: how much GPU memory a PyTorch training job takes, to the byte.
+//!
+//! Its modules are the pipeline, in this order: `spec` (what to train, on what) -> `step` (runs it on
+//! abstract tensors) -> [`trace::Trace`] (allocations and frees) -> `alloc` (PyTorch's caching allocator
+//! replays it) -> `estimate`. Nothing here reads a file, the environment, a clock or a terminal.
+
+pub mod dtype;
+pub mod trace;
+pub mod units;

@@ -1,0 +1,149 @@
+//! The trace of a job: every device allocation and free in program order, with where each came from.
+//!
+//! `step` writes it, `alloc` and `estimate` read it.
+
+use serde::{Deserialize, Serialize};
+
+/// What an allocation holds; the names follow the PyTorch profiler's categories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Category {
+    /// A weight, trained or frozen.
+    Parameter,
+    /// A registered buffer that is no parameter (rotary frequencies, position ids).
+    Buffer,
+    /// A gradient that ends in `.grad`.
+    Gradient,
+    /// What the optimizer keeps between steps.
+    OptimizerState,
+    /// Saved by the forward pass and still alive when backward begins.
+    Activation,
+    /// A half-precision copy of a weight that autocast made.
+    WeightCast,
+    /// Made again in backward by gradient checkpointing.
+    Recompute,
+    /// The batch.
+    Input,
+    /// Keys and values kept between generated tokens.
+    KvCache,
+    /// Lives inside one operator and is not its result.
+    OpInternal,
+    /// cuBLAS and cuBLASLt workspaces, kept for the life of the process.
+    Workspace,
+    /// Any other tensor.
+    Temporary,
+}
+
+/// Index of an allocation in [`Trace::allocations`]; unique over the whole trace.
+pub type AllocationId = u32;
+
+/// One allocation: how much, and where it came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// Requested bytes, before any rounding; never 0.
+    pub bytes: u64,
+    /// The operator, under its aten name (`addmm.default`).
+    pub op: &'static str,
+    /// The autograd node that ran it in backward (`AddmmBackward0`).
+    pub node: Option<&'static str>,
+    /// Index into [`Trace::modules`].
+    pub module: u32,
+    /// Index into [`Trace::phases`].
+    pub phase: u32,
+    /// What it holds.
+    pub category: Category,
+}
+
+/// One entry of the trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The allocation is requested.
+    Alloc(AllocationId),
+    /// The allocation is released.
+    Free(AllocationId),
+    /// The phase (index into [`Trace::phases`]) begins.
+    Phase(u32),
+}
+
+/// What a phase is called in the reference measurements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PhaseKind {
+    /// Weights move to the device.
+    Load,
+    /// The batch moves to the device.
+    Input,
+    /// The model's forward pass up to the loss.
+    Forward,
+    /// Inside the loss function.
+    Loss,
+    /// From the loss to the start of backward.
+    ForwardTail,
+    /// The backward pass.
+    Backward,
+    /// Unscaling and gradient clipping.
+    Clip,
+    /// The optimizer step.
+    Optimizer,
+    /// `zero_grad`.
+    ZeroGrad,
+    /// Prefill and decoding of `generate`.
+    Generate,
+    /// After the last step.
+    End,
+}
+
+impl PhaseKind {
+    /// The name in figures and reference files (`forward_tail`).
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::Input => "input",
+            Self::Forward => "forward",
+            Self::Loss => "loss",
+            Self::ForwardTail => "forward_tail",
+            Self::Backward => "backward",
+            Self::Clip => "clip",
+            Self::Optimizer => "optimizer",
+            Self::ZeroGrad => "zero_grad",
+            Self::Generate => "generate",
+            Self::End => "end",
+        }
+    }
+}
+
+/// A stretch of the job between two boundaries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phase {
+    /// What happens in it.
+    pub kind: PhaseKind,
+    /// The optimizer step it belongs to, from 1; 0 for loading.
+    pub step: u32,
+}
+
+impl Phase {
+    /// `2:backward`, the label of the reference measurements.
+    pub fn label(&self) -> String {
+        format!("{}:{}", self.step, self.kind.name())
+    }
+}
+
+/// Every allocation and free of a job, in program order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// What happened, in order.
+    pub events: Vec<Event>,
+    /// Allocations by id.
+    pub allocations: Vec<Allocation>,
+    /// Module paths (`transformer.h.0.attn`); index 0 is the empty path.
+    pub modules: Vec<String>,
+    /// Phases in order of their first event; a label may occur again (gradient accumulation).
+    pub phases: Vec<Phase>,
+}
+
+impl Trace {
+    /// The module path of an allocation, empty outside any module.
+    pub fn module(&self, allocation: &Allocation) -> &str {
+        self.modules.get(allocation.module as usize).map_or("", String::as_str)
+    }
+}

@@ -1,0 +1,68 @@
+//! Bytes and how they are printed. Every size in the pipeline is a `u64` of bytes; floats appear only here.
+
+use std::fmt;
+
+/// One kibibyte, 2^10 bytes.
+pub const KIB: u64 = 1 << 10;
+/// One mebibyte, 2^20 bytes.
+pub const MIB: u64 = 1 << 20;
+/// One gibibyte, 2^30 bytes.
+pub const GIB: u64 = 1 << 30;
+
+/// A size in bytes that prints in binary units: `9.50 GiB`, `64.0 MiB`, `512 B`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Bytes(pub u64);
+
+impl Bytes {
+    /// The size in GiB, for plots and ratios; never for arithmetic on sizes.
+    pub fn gib(self) -> f64 {
+        self.0 as f64 / GIB as f64
+    }
+
+    /// The size in MiB, for plots and ratios; never for arithmetic on sizes.
+    pub fn mib(self) -> f64 {
+        self.0 as f64 / MIB as f64
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self.0 {
+            n if n >= GIB => format!("{:.2} GiB", self.gib()),
+            n if n >= MIB => format!("{:.1} MiB", self.mib()),
+            n if n >= KIB => format!("{:.1} KiB", n as f64 / KIB as f64),
+            n => format!("{n} B"),
+        };
+        f.pad(&text)
+    }
+}
+
+/// `n` rounded up to a multiple of `step` (`step` > 0), saturating at `u64::MAX`.
+pub const fn round_up(n: u64, step: u64) -> u64 {
+    match n.checked_next_multiple_of(step) {
+        Some(rounded) => rounded,
+        None => u64::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prints_binary_units() {
+        let cases =
+            [(0, "0 B"), (512, "512 B"), (1536, "1.5 KiB"), (64 * MIB, "64.0 MiB"), (10 * GIB + GIB / 4, "10.25 GiB")];
+        for (bytes, text) in cases {
+            assert_eq!(Bytes(bytes).to_string(), text);
+        }
+        assert_eq!(format!("{:>9}", Bytes(512)), "    512 B");
+    }
+
+    #[test]
+    fn rounds_up_without_overflow() {
+        assert_eq!(round_up(1, 512), 512);
+        assert_eq!(round_up(512, 512), 512);
+        assert_eq!(round_up(u64::MAX, 512), u64::MAX);
+    }
+}

@@ -1,0 +1,3 @@
+//! What developers of Tonnage run: accuracy, tidy, generated files.
+
+fn main() {}
