@@ -4,6 +4,9 @@
 //! abstract tensors) -> [`trace::Trace`] (allocations and frees) -> `alloc` (PyTorch's caching allocator
 //! replays it) -> `estimate`. Nothing here reads a file, the environment, a clock or a terminal.
 
+pub mod alloc;
 pub mod dtype;
+pub mod gpu;
+pub mod spec;
 pub mod trace;
 pub mod units;

@@ -1,0 +1,219 @@
+//! [`JobSpec`]: one resolved training or inference job, every value decided. Defaults are those of PyTorch 2.11 and
+//! transformers 5.17; `resolve` fills them in and remembers where each value came from.
+
+use serde::{Deserialize, Serialize};
+
+use super::Fields;
+use crate::alloc::AllocatorConfig;
+use crate::dtype::DType;
+use crate::gpu::Gpu;
+
+/// What is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Task {
+    /// Next-token training with labels.
+    CausalLm,
+    /// Masked-token training with labels (BERT).
+    MaskedLm,
+    /// One forward pass without gradients.
+    InferenceForward,
+    /// `generate` with a KV cache.
+    Generate,
+}
+
+impl Task {
+    /// Whether the task runs backward and an optimizer.
+    pub const fn trains(self) -> bool {
+        matches!(self, Self::CausalLm | Self::MaskedLm)
+    }
+}
+
+/// Weight dtype and autocast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Precision {
+    /// fp32 weights, no autocast.
+    Fp32,
+    /// bf16 weights, gradients and optimizer state.
+    Bf16,
+    /// fp16 weights, gradients and optimizer state.
+    Fp16,
+    /// fp32 weights under `torch.autocast(bfloat16)`.
+    AmpBf16,
+    /// fp32 weights under `torch.autocast(float16)` with a `GradScaler`.
+    AmpFp16,
+}
+
+impl Precision {
+    /// The dtype the weights are loaded in.
+    pub const fn weight_dtype(self) -> DType {
+        match self {
+            Self::Fp32 | Self::AmpBf16 | Self::AmpFp16 => DType::Float32,
+            Self::Bf16 => DType::Bfloat16,
+            Self::Fp16 => DType::Float16,
+        }
+    }
+
+    /// The autocast dtype, if autocast is on.
+    pub const fn autocast_dtype(self) -> Option<DType> {
+        match self {
+            Self::AmpBf16 => Some(DType::Bfloat16),
+            Self::AmpFp16 => Some(DType::Float16),
+            Self::Fp32 | Self::Bf16 | Self::Fp16 => None,
+        }
+    }
+
+    /// Whether the step scales the loss with a `GradScaler`.
+    pub const fn scales_loss(self) -> bool {
+        matches!(self, Self::AmpFp16)
+    }
+}
+
+/// The attention implementation; all but `Eager` go through `scaled_dot_product_attention`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Attention {
+    /// The kernel PyTorch chooses for the device, dtype and mask (cuDNN attention deprioritized, as by
+    /// `TORCH_CUDNN_SDPA_DEPRIORITIZED=1`).
+    Sdpa,
+    /// SDPA restricted to the flash kernel.
+    Flash,
+    /// SDPA restricted to the mem-efficient kernel.
+    MemEfficient,
+    /// SDPA restricted to the math fallback.
+    Math,
+    /// SDPA restricted to the cuDNN kernel (its workspace is not known: caveat).
+    Cudnn,
+    /// The modeling file's own matmul and softmax.
+    Eager,
+}
+
+/// The optimizer and its implementation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OptimizerKind {
+    /// `torch.optim.AdamW`, foreach (the default on CUDA).
+    Adamw,
+    /// `torch.optim.AdamW(fused=True)`.
+    AdamwFused,
+    /// `torch.optim.AdamW(foreach=False)`.
+    AdamwForloop,
+    /// `torch.optim.Adam`, foreach.
+    Adam,
+    /// `torch.optim.SGD` without momentum, foreach.
+    Sgd,
+    /// `torch.optim.SGD(momentum=0.9)`, foreach.
+    SgdMomentum,
+    /// `torch.optim.Adafactor`.
+    Adafactor,
+    /// bitsandbytes `AdamW8bit`.
+    Adamw8bit,
+    /// Lion, one momentum per weight.
+    Lion,
+    /// `torch.optim.Muon` for matrices, AdamW for the rest.
+    Muon,
+}
+
+/// Which logits the model's head computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogitsPath {
+    /// Whether the model output stays referenced during backward.
+    pub keep_outputs: bool,
+    /// `logits_to_keep` of the forward call; `None` computes all positions.
+    pub logits_to_keep: Option<u64>,
+    /// How the loss is computed from hidden states.
+    pub loss: LossKernel,
+}
+
+/// How the loss is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LossKernel {
+    /// Full logits, then `cross_entropy` (Hugging Face's default).
+    Full,
+    /// Liger's `fused_linear_cross_entropy`: chunks of rows, gradients made in the forward pass.
+    Liger,
+}
+
+/// LoRA adapters as peft makes them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoraSpec {
+    /// Rank of the adapters.
+    pub r: u64,
+    /// Dropout on the adapter's input, 0 to 1.
+    pub dropout: f64,
+    /// Names of the linear layers that get an adapter (`q_proj`, ...).
+    pub targets: Vec<String>,
+}
+
+/// Gradient clipping.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClipSpec {
+    /// The norm that `clip_grad_norm_` clips to.
+    pub max_norm: f64,
+}
+
+/// What gradient checkpointing recomputes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckpointPolicy {
+    /// Nothing is checkpointed.
+    Off,
+    /// Every decoder layer, `use_reentrant=False` (Hugging Face's default).
+    EveryLayer,
+}
+
+/// A model as its family reads it: the `model_type` and the fields of its config.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelSpec {
+    /// What to call it in answers (`gpt2`, `Qwen/Qwen2.5-0.5B`, a path).
+    pub name: String,
+    /// Hugging Face's `model_type` (`gpt2`, `qwen2`, `gemma3_text`, ...).
+    pub model_type: String,
+    /// The fields of `config.json`; the family fills in its config class's defaults.
+    pub config: Fields,
+}
+
+/// One job, every value decided.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobSpec {
+    /// The model.
+    pub model: ModelSpec,
+    /// What is run.
+    pub task: Task,
+    /// Rows per forward pass.
+    pub micro_batch_size: u64,
+    /// Tokens per row (the prompt's, for `generate`).
+    pub seq_len: u64,
+    /// Tokens that `generate` adds.
+    pub max_new_tokens: u64,
+    /// Forward-backward passes per optimizer step.
+    pub gradient_accumulation_steps: u64,
+    /// Weight dtype and autocast.
+    pub precision: Precision,
+    /// Attention implementation.
+    pub attention: Attention,
+    /// Gradient checkpointing.
+    pub gradient_checkpointing: CheckpointPolicy,
+    /// Optimizer.
+    pub optimizer: OptimizerKind,
+    /// Gradient clipping, `None` for none.
+    pub clip_grad_norm: Option<ClipSpec>,
+    /// `zero_grad(set_to_none=...)`.
+    pub zero_grad_set_to_none: bool,
+    /// Whether the model is in training mode (dropout active as in its config).
+    pub train_mode: bool,
+    /// LoRA adapters, `None` to train all weights.
+    pub lora: Option<LoraSpec>,
+    /// Which logits are computed and kept.
+    pub logits: LogitsPath,
+    /// `use_cache` passed to the forward call.
+    pub use_cache: bool,
+    /// Optimizer steps simulated; the state appears in step 1, the steady peak in step 2.
+    pub steps: u32,
+    /// Allocator settings.
+    pub allocator: AllocatorConfig,
+    /// The GPU it runs on.
+    pub gpu: Gpu,
+}
