@@ -6,7 +6,13 @@
 
 pub mod alloc;
 pub mod dtype;
+pub mod family;
 pub mod gpu;
+mod nn;
+mod op;
+mod optimizer;
 pub mod spec;
+pub mod step;
+pub mod tensor;
 pub mod trace;
 pub mod units;
