@@ -1,10 +1,16 @@
 //! What to train, on what: the job as plain values, before anything is simulated.
 
+mod case;
+mod error;
 mod fields;
 mod job;
+mod nearest;
 
+pub use case::from_case;
+pub use error::{Place, SpecError};
 pub use fields::{FieldError, Fields};
 pub use job::{
     Attention, CheckpointPolicy, ClipSpec, JobSpec, LogitsPath, LoraSpec, LossKernel, ModelSpec, OptimizerKind,
     Precision, Task,
 };
+pub use nearest::nearest;
