@@ -7,6 +7,7 @@
 pub mod alloc;
 pub mod dtype;
 pub mod gpu;
+mod nearest;
 pub mod spec;
 pub mod trace;
 pub mod units;

@@ -4,7 +4,6 @@ mod case;
 mod error;
 mod fields;
 mod job;
-mod nearest;
 
 pub use case::from_case;
 pub use error::{Place, SpecError};
@@ -13,4 +12,3 @@ pub use job::{
     Attention, CheckpointPolicy, ClipSpec, JobSpec, LogitsPath, LoraSpec, LossKernel, ModelSpec, OptimizerKind,
     Precision, Task,
 };
-pub use nearest::nearest;

@@ -4,7 +4,7 @@
 const MAX_NAME: usize = 96;
 
 /// The candidate closest to `name`, if it is close enough to be worth suggesting.
-pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.get(..MAX_NAME + 1).map_or_else(|| plain(name), |_| String::new());
     // A third of the letters may be wrong; what is left out at either end (`batch_size`) is found by `extends`.
     let limit = (name.chars().count() / 3).max(1);
