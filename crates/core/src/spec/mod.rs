@@ -3,7 +3,10 @@
 mod case;
 mod error;
 mod fields;
+pub mod hf;
 mod job;
+mod presets;
+pub mod safetensors;
 
 pub use case::from_case;
 pub use error::{Place, SpecError};
@@ -12,3 +15,4 @@ pub use job::{
     Attention, CheckpointPolicy, ClipSpec, JobSpec, LogitsPath, LoraSpec, LossKernel, ModelSpec, OptimizerKind,
     Precision, Task,
 };
+pub use presets::Preset;
