@@ -11,6 +11,7 @@ pub mod gpu;
 mod nn;
 mod op;
 mod optimizer;
+mod nearest;
 pub mod spec;
 pub mod step;
 pub mod tensor;

@@ -1,6 +1,12 @@
 //! The GPU a job runs on: what the simulation asks of it, and the catalog of known GPUs.
 
+mod catalog;
+mod custom;
+
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+pub use catalog::{CatalogGpu, DEFAULT_GPU, Tflops, catalog, find};
 
 /// A GPU as the simulation and the verdict see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,4 +23,67 @@ pub struct Gpu {
     pub compute_capability: (u32, u32),
     /// Streaming multiprocessors; they size some reductions' scratch space.
     pub multiprocessors: u64,
+}
+
+impl Gpu {
+    /// The GPU that `text` means: a catalog id, alias or NVML name (`a100-80`, `NVIDIA L4`), or the user's own as a
+    /// memory size and, if known, its kind (`24GiB`, `24GiB,sm_86,multiprocessors=82`).
+    ///
+    /// # Errors
+    /// When no GPU or more than one is meant, or a custom GPU's parts cannot be read.
+    pub fn parse(text: &str) -> Result<Self, GpuError> {
+        match custom::parse(text) {
+            Some(gpu) => gpu,
+            None => find(text).map(CatalogGpu::gpu),
+        }
+    }
+}
+
+/// A name that stands for no single GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum GpuError {
+    /// Nothing in the catalog has this name.
+    #[error("unknown GPU `{name}`")]
+    Unknown {
+        /// The name as typed.
+        name: String,
+        /// The id it most likely meant.
+        nearest: Option<&'static str>,
+    },
+    /// Several GPUs go by this name.
+    #[error("`{name}` may be {}", candidates.join(" or "))]
+    Ambiguous {
+        /// The name as typed.
+        name: String,
+        /// Ids of the GPUs it may be.
+        candidates: Vec<&'static str>,
+    },
+    /// The GPU is known, but its memory cannot be predicted.
+    #[error("`{name}` is no CUDA device: Tonnage simulates PyTorch's CUDA allocator and kernels only")]
+    NotCuda {
+        /// The name as typed.
+        name: String,
+    },
+    /// A custom GPU that cannot be.
+    #[error("custom GPU `{text}`: {problem}")]
+    Custom {
+        /// The text as typed.
+        text: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+impl GpuError {
+    /// What to do next.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Unknown { nearest: Some(id), .. } => format!("did you mean `{id}`?"),
+            Self::Unknown { .. } | Self::NotCuda { .. } => {
+                "name a GPU of the catalog, or give its memory as PyTorch reports it (`24GiB`)".to_owned()
+            }
+            Self::Ambiguous { .. } => "say which".to_owned(),
+            Self::Custom { .. } => "write it as `24GiB` or `24GiB,sm_86,multiprocessors=82`".to_owned(),
+        }
+    }
 }

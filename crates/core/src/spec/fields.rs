@@ -20,6 +20,13 @@ impl FieldError {
     }
 }
 
+/// The largest size that any config field may have. Far above every published model, and low enough that a product
+/// of two sizes never overflows a `u64`; a product of three must be checked.
+pub const MAX_SIZE: u64 = 1 << 31;
+/// The most layers a model may have. A simulated layer costs memory and time, so the answer stays bounded; the deepest
+/// published decoders have fewer than 200.
+pub const MAX_LAYERS: u64 = 4096;
+
 /// The fields of a model config, as in `config.json`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fields(pub Map<String, Value>);
@@ -46,9 +53,53 @@ impl Fields {
         let Some(value) = self.get(key) else { return Ok(None) };
         match value.as_u64() {
             Some(0) => Err(FieldError::new(key, "must be at least 1, found 0")),
+            Some(size) if size > MAX_SIZE => {
+                Err(FieldError::new(key, format!("must be at most {MAX_SIZE}, found {size}")))
+            }
             Some(size) => Ok(Some(size)),
-            None => Err(FieldError::new(key, format!("must be a positive integer, found {value}"))),
+            None => Err(FieldError::new(key, format!("must be a positive integer, found {}", brief(value)))),
         }
+    }
+
+    /// A positive integer up to `max`, or `default` when the key is absent.
+    ///
+    /// # Errors
+    /// When the value is no integer, 0, or above `max`.
+    pub fn bounded(&self, key: &str, default: u64, max: u64) -> Result<u64, FieldError> {
+        match self.size(key, default)? {
+            size if size > max => Err(FieldError::new(key, format!("must be at most {max}, found {size}"))),
+            size => Ok(size),
+        }
+    }
+
+    /// A number of layers, up to [`MAX_LAYERS`], or `default` when the key is absent.
+    ///
+    /// # Errors
+    /// When the value is no integer, 0, or above the limit.
+    pub fn layers(&self, key: &str, default: u64) -> Result<u64, FieldError> {
+        self.bounded(key, default, MAX_LAYERS)
+    }
+
+    /// A list of strings (`layer_types`), `None` when the key is absent or `null`.
+    ///
+    /// # Errors
+    /// When the value is no list of strings.
+    pub fn texts(&self, key: &str) -> Result<Option<Vec<&str>>, FieldError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let texts = value.as_array().and_then(|items| items.iter().map(Value::as_str).collect());
+        texts
+            .map(Some)
+            .ok_or_else(|| FieldError::new(key, format!("must be a list of strings, found {}", brief(value))))
+    }
+
+    /// The fields of a nested object (`rope_parameters`), `None` when the key is absent or `null`.
+    ///
+    /// # Errors
+    /// When the value is no object.
+    pub fn object(&self, key: &str) -> Result<Option<Self>, FieldError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let fields = value.as_object().cloned().map(Self);
+        fields.map(Some).ok_or_else(|| FieldError::new(key, format!("must be an object, found {}", brief(value))))
     }
 
     /// A number between 0 and 1, or `default` when the key is absent.
@@ -59,7 +110,7 @@ impl Fields {
         let Some(value) = self.get(key) else { return Ok(default) };
         match value.as_f64() {
             Some(p) if (0.0..1.0).contains(&p) => Ok(p),
-            _ => Err(FieldError::new(key, format!("must be a number from 0 to below 1, found {value}"))),
+            _ => Err(FieldError::new(key, format!("must be a number from 0 to below 1, found {}", brief(value)))),
         }
     }
 
@@ -69,7 +120,7 @@ impl Fields {
     /// When the value is no boolean.
     pub fn flag(&self, key: &str, default: bool) -> Result<bool, FieldError> {
         let Some(value) = self.get(key) else { return Ok(default) };
-        value.as_bool().ok_or_else(|| FieldError::new(key, format!("must be true or false, found {value}")))
+        value.as_bool().ok_or_else(|| FieldError::new(key, format!("must be true or false, found {}", brief(value))))
     }
 
     /// A string, or `default` when the key is absent.
@@ -78,6 +129,59 @@ impl Fields {
     /// When the value is no string.
     pub fn text<'a>(&'a self, key: &str, default: &'a str) -> Result<&'a str, FieldError> {
         let Some(value) = self.get(key) else { return Ok(default) };
-        value.as_str().ok_or_else(|| FieldError::new(key, format!("must be a string, found {value}")))
+        value.as_str().ok_or_else(|| FieldError::new(key, format!("must be a string, found {}", brief(value))))
+    }
+}
+
+/// A value as JSON, cut where it would flood the message.
+fn brief(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn fields(value: Value) -> Fields {
+        Fields(value.as_object().cloned().unwrap())
+    }
+
+    #[test]
+    fn sizes_are_bounded() {
+        let cases = [
+            (json!(0), "must be at least 1, found 0"),
+            (json!(-1), "must be a positive integer, found -1"),
+            (json!(1.5), "must be a positive integer, found 1.5"),
+            (json!("4"), "must be a positive integer, found \"4\""),
+            (json!(1_u64 << 40), "must be at most 2147483648, found 1099511627776"),
+            (json!(5000), "must be at most 4096, found 5000"),
+        ];
+        for (value, problem) in cases {
+            let error = fields(json!({"n_layer": value})).layers("n_layer", 12).unwrap_err();
+            assert_eq!(error.to_string(), format!("config key `n_layer`: {problem}"));
+        }
+        assert_eq!(fields(json!({"n_layer": null})).layers("n_layer", 12), Ok(12));
+    }
+
+    #[test]
+    fn reads_lists_and_objects() {
+        let config = fields(json!({"layer_types": ["a", "b"], "rope_parameters": {"rope_theta": 1}, "bad": [1]}));
+        assert_eq!(config.texts("layer_types"), Ok(Some(vec!["a", "b"])));
+        assert_eq!(config.texts("absent"), Ok(None));
+        assert!(config.texts("bad").is_err());
+        assert!(config.object("rope_parameters").unwrap().unwrap().get("rope_theta").is_some());
+        assert!(config.object("bad").is_err());
+    }
+
+    #[test]
+    fn long_values_are_cut_in_messages() {
+        let error = fields(json!({"x": "ü".repeat(1000)})).flag("x", true).unwrap_err();
+        assert!(error.problem.len() < 200);
     }
 }

@@ -1,0 +1,172 @@
+//! What a safetensors file says it holds, to check a simulated parameter count against the published weights.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::SpecError;
+
+/// The format's own limit on the header (safetensors 0.8, `MAX_HEADER_SIZE`).
+pub const MAX_HEADER_BYTES: u64 = 100_000_000;
+
+/// The tensors of one safetensors file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Weights {
+    /// Elements in all tensors; a tied weight is stored once.
+    pub parameters: u64,
+    /// Bytes of all tensors.
+    pub bytes: u64,
+    /// Elements by dtype, under the format's names (`BF16`, `F32`).
+    pub by_dtype: BTreeMap<String, u64>,
+}
+
+/// The index of a model whose weights are spread over several files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WeightIndex {
+    /// Bytes of all tensors.
+    pub bytes: u64,
+    /// How many tensors there are.
+    pub tensors: usize,
+    /// The files they are in.
+    pub files: BTreeSet<String>,
+}
+
+#[derive(Deserialize)]
+struct TensorEntry {
+    dtype: String,
+    shape: Vec<u64>,
+    data_offsets: (u64, u64),
+}
+
+/// Reads the beginning of a safetensors file: 8 bytes of header length, then the header. `bytes` may go on after it.
+///
+/// # Errors
+/// When the header is cut short, over the limit, no JSON, or a tensor's shape, dtype and bytes disagree.
+pub fn parse_header(bytes: &[u8]) -> Result<Weights, SpecError> {
+    let (length, rest) = bytes.split_first_chunk::<8>().ok_or_else(|| broken("shorter than its length field"))?;
+    let length = u64::from_le_bytes(*length);
+    if length > MAX_HEADER_BYTES {
+        return Err(broken(format!("a header of {length} bytes is over the format's limit of {MAX_HEADER_BYTES}")));
+    }
+    let header = usize::try_from(length).ok().and_then(|length| rest.get(..length));
+    let header = header.ok_or_else(|| broken(format!("the header of {length} bytes is cut short")))?;
+    let entries: BTreeMap<String, Value> = serde_json::from_slice(header).map_err(|error| broken(error.to_string()))?;
+    let tensors = entries.into_iter().filter(|(name, _)| name != "__metadata__");
+    tensors.into_iter().try_fold(Weights::default(), |weights, (name, entry)| {
+        add_tensor(weights, entry).map_err(|problem| broken(format!("tensor `{name}`: {problem}")))
+    })
+}
+
+/// Reads a `model.safetensors.index.json`.
+///
+/// # Errors
+/// When the text is no such index.
+pub fn parse_index(text: &str) -> Result<WeightIndex, SpecError> {
+    #[derive(Deserialize)]
+    struct Index {
+        metadata: Metadata,
+        weight_map: BTreeMap<String, String>,
+    }
+    #[derive(Deserialize)]
+    struct Metadata {
+        // Some writers print it as a float.
+        total_size: f64,
+    }
+    let index: Index =
+        serde_json::from_str(text).map_err(|error| SpecError::new(format!("safetensors index: {error}")))?;
+    let bytes = index.metadata.total_size;
+    if !(0.0..=MAX_TOTAL_BYTES).contains(&bytes) || bytes.fract() != 0.0 {
+        return Err(SpecError::new(format!("safetensors index: `total_size` cannot be {bytes}")));
+    }
+    let tensors = index.weight_map.len();
+    Ok(WeightIndex { bytes: bytes as u64, tensors, files: index.weight_map.into_values().collect() })
+}
+
+/// 2^53: up to here a float holds every integer.
+const MAX_TOTAL_BYTES: f64 = 9_007_199_254_740_992.0;
+
+fn add_tensor(mut weights: Weights, entry: Value) -> Result<Weights, String> {
+    let tensor: TensorEntry = serde_json::from_value(entry).map_err(|error| error.to_string())?;
+    let bits = dtype_bits(&tensor.dtype).ok_or_else(|| format!("unknown dtype `{}`", tensor.dtype))?;
+    let elements = tensor.shape.iter().try_fold(1_u64, |product, size| product.checked_mul(*size));
+    let elements = elements.ok_or("its shape overflows")?;
+    let bytes = elements.checked_mul(bits).ok_or("its size overflows")?.div_ceil(8);
+    let (start, end) = tensor.data_offsets;
+    if end.checked_sub(start) != Some(bytes) {
+        return Err(format!("{} elements of {} need {bytes} bytes, not {start} to {end}", elements, tensor.dtype));
+    }
+    weights.parameters = weights.parameters.checked_add(elements).ok_or("the count overflows")?;
+    weights.bytes = weights.bytes.checked_add(bytes).ok_or("the size overflows")?;
+    *weights.by_dtype.entry(tensor.dtype).or_default() += elements;
+    Ok(weights)
+}
+
+/// Bits per element, by the format's names (safetensors 0.8, `Dtype`).
+fn dtype_bits(name: &str) -> Option<u64> {
+    Some(match name {
+        "F4" => 4,
+        "F6_E2M3" | "F6_E3M2" => 6,
+        "BOOL" | "U8" | "I8" | "F8_E5M2" | "F8_E4M3" | "F8_E8M0" => 8,
+        "I16" | "U16" | "F16" | "BF16" => 16,
+        "I32" | "U32" | "F32" => 32,
+        "I64" | "U64" | "F64" | "C64" => 64,
+        _ => return None,
+    })
+}
+
+fn broken(problem: impl Into<String>) -> SpecError {
+    SpecError::new(format!("safetensors header: {}", problem.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(header: &str) -> Vec<u8> {
+        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+        bytes.extend_from_slice(header.as_bytes());
+        bytes
+    }
+
+    #[test]
+    fn counts_the_tensors() {
+        let header = r#"{"__metadata__":{"format":"pt"},"a":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},
+            "b":{"dtype":"F32","shape":[],"data_offsets":[12,16]}}"#;
+        let weights = parse_header(&file(header)).unwrap();
+        assert_eq!((weights.parameters, weights.bytes), (7, 16));
+        assert_eq!(weights.by_dtype, BTreeMap::from([("BF16".to_owned(), 6), ("F32".to_owned(), 1)]));
+    }
+
+    #[test]
+    fn reads_an_index() {
+        let text = r#"{"metadata": {"total_size": 988065536}, "weight_map": {"a": "x-1", "b": "x-2", "c": "x-2"}}"#;
+        let index = parse_index(text).unwrap();
+        assert_eq!((index.bytes, index.tensors, index.files.len()), (988_065_536, 3, 2));
+        for broken in ["", "{}", r#"{"metadata": {"total_size": -1}, "weight_map": {}}"#] {
+            assert!(parse_index(broken).unwrap_err().to_string().starts_with("safetensors index: "));
+        }
+    }
+
+    #[test]
+    fn refuses_what_does_not_add_up() {
+        let tensor = |dtype: &str, shape: &str, offsets: &str| {
+            file(&format!(r#"{{"a":{{"dtype":"{dtype}","shape":{shape},"data_offsets":{offsets}}}}}"#))
+        };
+        let cases = [
+            (vec![1, 2], "shorter than its length field"),
+            (u64::MAX.to_le_bytes().to_vec(), "over the format's limit"),
+            (9_u64.to_le_bytes().to_vec(), "cut short"),
+            (file("{"), "EOF while parsing"),
+            (tensor("Q4", "[1]", "[0,1]"), "unknown dtype `Q4`"),
+            (tensor("F32", "[2]", "[0,4]"), "2 elements of F32 need 8 bytes, not 0 to 4"),
+            (tensor("F32", "[2]", "[8,0]"), "not 8 to 0"),
+            (tensor("F32", "[4294967296,4294967296]", "[0,0]"), "shape overflows"),
+            (tensor("F32", "[9223372036854775807]", "[0,0]"), "size overflows"),
+        ];
+        for (bytes, problem) in cases {
+            let error = parse_header(&bytes).unwrap_err().to_string();
+            assert!(error.contains(problem), "{error}");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+"""Counts the unique parameters of every preset with transformers itself, on the meta device (no memory, no weights).
+
+Usage: count_parameters.py [presets folder] > parameters.json
+A tied weight is one tensor, so it counts once. Of a multimodal config the text model alone is counted.
+"""
+import json
+import pathlib
+import sys
+
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
+
+PRESETS = pathlib.Path(__file__).resolve().parents[2] / "crates/core/src/spec/presets"
+
+
+def count(path):
+    fields = json.loads(path.read_text())
+    fields = fields.get("text_config", fields)
+    config = AutoConfig.for_model(fields.pop("model_type"), **fields)
+    auto = AutoModelForMaskedLM if config.model_type == "bert" else AutoModelForCausalLM
+    with torch.device("meta"):
+        model = auto.from_config(config)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else PRESETS
+    counts = {path.stem: count(path) for path in sorted(folder.glob("*.json"))}
+    versions = {"torch": torch.__version__.split("+")[0], "transformers": transformers.__version__}
+    json.dump({"versions": versions, "parameters": counts}, sys.stdout, indent=1)
+    print()
+
+
+if __name__ == "__main__":
+    main()
