@@ -12,6 +12,7 @@ mod nn;
 mod op;
 mod optimizer;
 mod nearest;
+pub mod recording;
 pub mod spec;
 pub mod step;
 pub mod tensor;
