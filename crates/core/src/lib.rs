@@ -7,6 +7,7 @@
 pub mod alloc;
 pub mod dtype;
 pub mod gpu;
+pub mod op;
 pub mod spec;
 pub mod trace;
 pub mod units;

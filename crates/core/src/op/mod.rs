@@ -1,0 +1,3 @@
+//! The aten ops as the simulator sees them.
+
+pub mod scratch;
