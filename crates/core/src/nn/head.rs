@@ -36,7 +36,8 @@ pub(crate) fn causal_lm_loss(logits: &Tensor, labels: &Tensor) -> Tensor {
     context.phase(PhaseKind::Loss);
     let loss = {
         let logits = logits.to(DType::Float32);
-        let shift_labels = labels.shifted_labels();
+        let padded = labels.pad_labels();
+        let shift_labels = padded.narrow(1, labels.size(1)).contiguous();
         let rows = shift_labels.numel();
         let logits = logits.view(&[rows, logits.size(-1)]);
         let shift_labels = shift_labels.view(&[rows]);

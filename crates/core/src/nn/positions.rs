@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
-use crate::op::{arange, cat};
+use crate::op::{ReduceKind, arange, cat};
 use crate::tensor::{Context, Tensor};
 
 use super::builder::Builder;
@@ -28,7 +28,7 @@ pub(crate) fn find_packed_sequence_indices(position_ids: &Tensor) {
         differs.cumsum()
     };
     let is_last_zero = packed_sequence_mask.narrow(1, 1).squeeze(1).map("eq.Scalar", DType::Bool);
-    let _all = is_last_zero.reduce_all("all.default", DType::Bool);
+    let _all = is_last_zero.reduce_all("all.default", ReduceKind::Any, DType::Bool);
 }
 
 /// `LlamaRotaryEmbedding`: cosine and sine tables [1, tokens, head_dim] in the activations' dtype.

@@ -36,11 +36,10 @@ impl Tensor {
         })
     }
 
-    /// Labels moved one position left, the last one ignored: `pad(labels, (0, 1))[..., 1:].contiguous()`.
-    pub fn shifted_labels(&self) -> Tensor {
+    /// `pad(labels, (0, 1), value=ignore_index)`: one more position, ignored by the loss.
+    pub(crate) fn pad_labels(&self) -> Tensor {
         let last = self.sizes().len() - 1;
         let padded_sizes = self.sizes().with(last, self.size(-1) + 1);
-        let padded = Tensor::empty(self.context(), "constant_pad_nd.default", padded_sizes, DType::Int64);
-        padded.narrow(last, self.size(-1)).contiguous()
+        Tensor::empty(self.context(), "constant_pad_nd.default", padded_sizes, DType::Int64)
     }
 }

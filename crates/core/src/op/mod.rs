@@ -15,9 +15,11 @@ mod loss;
 mod matmul;
 mod norm;
 mod reduce;
+pub mod scratch;
 mod softmax;
 mod view;
 
 pub(crate) use attention::{AttentionCall, scaled_dot_product_attention};
 pub(crate) use create::{arange, full, host_scalar};
 pub(crate) use join::cat;
+pub(crate) use scratch::reduce::ReduceKind;

@@ -3,9 +3,10 @@
 use std::rc::Rc;
 
 use crate::family::{self, RunOptions};
+use crate::gpu::Device;
 use crate::nn::{BuildError, Builder};
 use crate::spec::{JobSpec, Task};
-use crate::tensor::{Context, DeviceProperties};
+use crate::tensor::Context;
 use crate::trace::{PhaseKind, Trace};
 
 use super::train;
@@ -28,8 +29,7 @@ pub struct Simulation {
 /// # Errors
 /// When the model's config is not one its family can build.
 pub fn simulate(job: &JobSpec) -> Result<Simulation, SimulateError> {
-    let device =
-        DeviceProperties { compute_capability: job.gpu.compute_capability, multiprocessors: job.gpu.multiprocessors };
+    let device = Device { compute_capability: job.gpu.compute_capability, multiprocessors: job.gpu.multiprocessors };
     let context = Context::new(device);
     let family = family::find(&job.model.model_type)?;
     let builder = Builder::new(&context, job.precision.weight_dtype(), job.lora.clone());

@@ -7,16 +7,8 @@ use std::rc::Rc;
 use super::checkpoint::SavedTensorHooks;
 use super::tensor::Tensor;
 use crate::dtype::DType;
+use crate::gpu::Device;
 use crate::trace::{Allocation, AllocationId, Category, Event, Phase, PhaseKind, Trace};
-
-/// What the host code asks of the device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeviceProperties {
-    /// Compute capability, major and minor.
-    pub compute_capability: (u32, u32),
-    /// Streaming multiprocessors.
-    pub multiprocessors: u64,
-}
 
 /// Which thread runs; cuBLAS handles and their workspaces belong to a thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,7 +35,7 @@ pub struct Context {
     pub(super) next_sequence: Cell<u64>,
     thread: Cell<Thread>,
     workspaces: Cell<[[bool; 2]; 2]>,
-    device: DeviceProperties,
+    device: Device,
 }
 
 /// Restores a piece of the context's state when dropped.
@@ -64,7 +56,7 @@ fn enter<T: Copy>(cell: &Cell<T>, value: T) -> Scope<'_, T> {
 
 impl Context {
     /// A fresh process on a device; nothing is allocated yet.
-    pub fn new(device: DeviceProperties) -> Rc<Self> {
+    pub fn new(device: Device) -> Rc<Self> {
         let trace = Trace {
             modules: vec![String::new()],
             phases: vec![Phase { kind: PhaseKind::Load, step: 0 }],
@@ -92,7 +84,7 @@ impl Context {
     }
 
     /// The device's properties.
-    pub fn device(&self) -> DeviceProperties {
+    pub fn device(&self) -> Device {
         self.device
     }
 

@@ -13,7 +13,7 @@ mod tensor;
 pub(crate) use autocast::is_autocast;
 pub(crate) use autograd::{Gradients, NodeBuilder, Saved, gradients};
 pub use checkpoint::checkpoint;
-pub use context::{Context, DeviceProperties, Scope};
+pub use context::{Context, Scope};
 pub use layout::{MAX_DIMS, Shape};
 pub(crate) use layout::{broadcast, elementwise_strides, view_strides};
 pub(crate) use tensor::Scratch;
