@@ -40,10 +40,10 @@ pub fn simulate(job: &JobSpec) -> Result<Simulation, SimulateError> {
     };
     let model = (family.build)(&job.model, &builder, &options)?;
     let parameters = builder.trainable();
-    match job.task {
-        Task::CausalLm | Task::MaskedLm => train::train(job, &context, model.as_ref(), &parameters),
-        Task::InferenceForward | Task::Generate => {}
-    }
+    let _finished = match job.task {
+        Task::CausalLm | Task::MaskedLm => Some(train::train(job, &context, model.as_ref(), &parameters)),
+        Task::InferenceForward | Task::Generate => None,
+    };
     context.phase(PhaseKind::End);
     Ok(Simulation {
         trace: context.finish(),
