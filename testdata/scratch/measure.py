@@ -245,7 +245,32 @@ def efficient():
         box.clear()
 
 
-FAMILIES = [reduce, embedding, flash, efficient]
+def norm():
+    r = random.Random(13)
+    tall = [65535, 65536, 65537, 70000, 100000, 131072, 262144, 10**6]
+    for i in range(260):
+        dt = r.choice(["float32", "bfloat16", "float16"])
+        m = r.choice(tall) if r.random() < 0.5 else r.choice([1, 64, 128, 1000, 4096, 12288])
+        n = r.choice([1, 16, 33, 64, 100, 128, 256, 512, 768, 1000, 1024, 1600, 1728, 1760, 2048, 2112, 2144, 4096])
+        if m * n > 6e8:
+            continue
+        rms, xc, gc = r.random() < 0.4, r.random() < 0.8 or m == 1 or n == 1, r.random() < 0.8 or m == 1 or n == 1
+        x = strided([m, n], [n, 1] if xc else [1, m], dt)
+        g = strided([m, n], [n, 1] if gc else [1, m], dt)
+        w, b, rs = strided([n], [1], dt), strided([n], [1], dt), strided([m, 1], [1, 1], "float32")
+        mask = [True, r.random() < 0.9, r.random() < 0.8]
+        bits = mask[0] + 2 * mask[1] + 4 * mask[2]
+        name = "rms" if rms else "layer"
+        if rms:
+            yield [name + "_forward", dt, m, n, int(xc), 0, 1, events(lambda: A._fused_rms_norm(x, [n], w, 1e-5))]
+            bw = events(lambda: A._fused_rms_norm_backward(g, x, [n], rs, w, mask[:2]))
+        else:
+            yield [name + "_forward", dt, m, n, int(xc), 0, 1, events(lambda: A.native_layer_norm(x, [n], w, b, 1e-5))]
+            bw = events(lambda: A.native_layer_norm_backward(g, x, [n], rs, rs, w, b, mask))
+        yield [name + "_backward", dt, m, n, int(xc), bits, int(gc), bw]
+
+
+FAMILIES = [reduce, embedding, flash, efficient, norm]
 
 
 def main():

@@ -10,6 +10,7 @@ pub mod efficient;
 pub mod embedding;
 pub mod flash;
 mod iter;
+pub mod norm;
 pub mod reduce;
 
 #[cfg(test)]
