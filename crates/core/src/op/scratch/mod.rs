@@ -5,7 +5,12 @@
 //! Sizes are requests in bytes, not yet rounded by the allocator. The behaviour is that of PyTorch 2.11; each
 //! kernel is checked against `testdata/scratch/*.json`, measured by `testdata/scratch/measure.py`.
 
+mod cub;
+pub mod efficient;
+pub mod embedding;
+pub mod flash;
 mod iter;
+pub mod norm;
 pub mod reduce;
 mod run;
 
