@@ -212,7 +212,7 @@ impl Gpt2Model {
     fn forward(&self, call: &ForwardCall) -> Tensor {
         let _module = self.module.enter();
         let context = call.input_ids.context();
-        let inputs_embeds = self.wte.forward(call.input_ids);
+        let inputs_embeds = self.options.require_input_grads(self.wte.forward(call.input_ids));
         let position_ids = position_ids(context, inputs_embeds.size(1));
         let position_embeds = self.wpe.forward(&position_ids);
         let mut hidden_states = &inputs_embeds + &position_embeds;

@@ -310,7 +310,7 @@ impl DecoderModel {
     fn forward(&self, call: &ForwardCall) -> Tensor {
         let _module = self.module.enter();
         let context = call.input_ids.context();
-        let inputs_embeds = self.embed_tokens.forward(call.input_ids);
+        let inputs_embeds = self.options.require_input_grads(self.embed_tokens.forward(call.input_ids));
         let position_ids = position_ids(context, inputs_embeds.size(1));
         if call.attention_mask.is_none() && call.cache.is_none() {
             find_packed_sequence_indices(&position_ids.expand(&[inputs_embeds.size(0), position_ids.size(1)]));

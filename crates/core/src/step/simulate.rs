@@ -37,6 +37,7 @@ pub fn simulate(job: &JobSpec) -> Result<Simulation, SimulateError> {
         attention: job.attention,
         checkpointing: job.gradient_checkpointing,
         training: job.train_mode && job.task.trains(),
+        frozen_base: job.lora.is_some(),
     };
     let model = (family.build)(&job.model, &builder, &options)?;
     let parameters = builder.trainable();
