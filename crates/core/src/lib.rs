@@ -8,6 +8,7 @@ pub mod alloc;
 pub mod dtype;
 pub mod gpu;
 mod nearest;
+pub mod recording;
 pub mod spec;
 pub mod trace;
 pub mod units;

@@ -1,5 +1,24 @@
 //! PyTorch's CUDA caching allocator, block by block; it knows bytes and nothing else.
+//!
+//! One device, one stream. It follows PyTorch 2.11 (`c10/cuda/CUDACachingAllocator.cpp`) decision by decision, so a
+//! replay of a job's requests gives the figures of `torch.cuda.memory_stats()` to the byte.
 
+mod arena;
+mod caching;
 mod config;
+mod expandable;
+mod memory_map;
+mod parse;
+mod pool;
+mod release;
+mod replay;
+mod stats;
 
+pub use arena::BlockId;
+pub use caching::{CachingAllocator, OutOfMemory};
 pub use config::AllocatorConfig;
+pub use memory_map::{BlockState, MappedBlock, Segment};
+pub use parse::{ConfigError, IGNORED_KEYS};
+pub use pool::PoolKind;
+pub use replay::{ReplayOom, Replayed, Request, replay, replay_trace};
+pub use stats::Stats;

@@ -1,0 +1,130 @@
+//! Blocks in one vector, linked by index: neighbours in a segment find each other without pointers.
+
+use super::pool::PoolKind;
+
+/// No neighbour: the block is at the edge of its segment.
+pub(super) const NIL: u32 = u32::MAX;
+
+/// A handle to an allocated block. Cheap to copy; using it after the block was freed does nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BlockId {
+    pub(super) index: u32,
+    pub(super) generation: u32,
+}
+
+impl BlockId {
+    /// What a request of zero bytes gets: no block. Freeing it does nothing.
+    pub const NONE: Self = Self { index: NIL, generation: 0 };
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Cached, in its pool's free list.
+    Free,
+    /// Handed out.
+    Allocated,
+    /// Address space of an expandable segment without memory behind it.
+    Unmapped,
+    /// The slot holds no block.
+    Vacant,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Block {
+    pub addr: u64,
+    pub size: u64,
+    /// What the program asked for; meaningful while allocated.
+    pub requested: u64,
+    /// The pool's search count when the block was last cached, for the age in garbage collection.
+    pub cached_at: u64,
+    pub prev: u32,
+    pub next: u32,
+    /// Counts the lives of this slot, so that an old handle is recognised.
+    pub generation: u32,
+    pub state: State,
+    pub pool: PoolKind,
+}
+
+impl Block {
+    pub fn new(addr: u64, size: u64, pool: PoolKind, state: State) -> Self {
+        Self { addr, size, requested: 0, cached_at: 0, prev: NIL, next: NIL, generation: 0, state, pool }
+    }
+
+    pub fn is_split(&self) -> bool {
+        self.prev != NIL || self.next != NIL
+    }
+}
+
+/// All blocks of one allocator.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Arena {
+    blocks: Vec<Block>,
+    vacant: Vec<u32>,
+}
+
+impl Arena {
+    pub fn add(&mut self, block: Block) -> u32 {
+        if let Some(index) = self.vacant.pop() {
+            let generation = self[index].generation;
+            self[index] = Block { generation, ..block };
+            return index;
+        }
+        self.blocks.push(block);
+        self.blocks.len() as u32 - 1
+    }
+
+    pub fn remove(&mut self, index: u32) {
+        let block = &mut self[index];
+        block.state = State::Vacant;
+        block.generation = block.generation.wrapping_add(1);
+        self.vacant.push(index);
+    }
+
+    pub fn get(&self, index: u32) -> Option<&Block> {
+        self.blocks.get(index as usize)
+    }
+
+    /// Puts `index` between `prev` and `next`, either of which may be [`NIL`].
+    pub fn link(&mut self, prev: u32, index: u32, next: u32) {
+        self[index].prev = prev;
+        self[index].next = next;
+        if prev != NIL {
+            self[prev].next = index;
+        }
+        if next != NIL {
+            self[next].prev = index;
+        }
+    }
+
+    /// `dst` takes over its neighbour `src`, whose slot becomes vacant.
+    pub fn absorb(&mut self, dst: u32, src: u32) {
+        let Block { addr, size, prev, next, .. } = self[src];
+        if self[dst].prev == src {
+            self[dst].addr = addr;
+            let after = self[dst].next;
+            self.link(prev, dst, after);
+        } else {
+            let before = self[dst].prev;
+            self.link(before, dst, next);
+        }
+        self[dst].size += size;
+        self.remove(src);
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Block)> {
+        self.blocks.iter().enumerate().filter(|(_, b)| b.state != State::Vacant).map(|(i, b)| (i as u32, b))
+    }
+}
+
+impl std::ops::Index<u32> for Arena {
+    type Output = Block;
+    fn index(&self, index: u32) -> &Block {
+        &self.blocks[index as usize]
+    }
+}
+
+impl std::ops::IndexMut<u32> for Arena {
+    fn index_mut(&mut self, index: u32) -> &mut Block {
+        &mut self.blocks[index as usize]
+    }
+}

@@ -1,0 +1,281 @@
+//! [`CachingAllocator`]: finding, splitting and merging blocks.
+
+use super::arena::{Arena, Block, BlockId, NIL, State};
+use super::config::{AllocatorConfig, MIN_BLOCK_SIZE, SMALL_SIZE};
+use super::pool::{Pool, PoolKind};
+use super::stats::Stats;
+use crate::units::{Bytes, round_up};
+
+/// What a device without a stated capacity holds: 16 TiB, which also keeps every size within the free list's keys.
+pub(super) const ADDRESS_SPACE: u64 = 1 << 44;
+
+/// A request that did not fit after every way to make room was tried.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "out of memory: tried to allocate {} on a device of {}, of which {} is free; {} is allocated and {} is reserved \
+     but unallocated",
+    Bytes(*.attempted), Bytes(*.capacity), Bytes(*.free), Bytes(*.allocated), Bytes(.reserved.saturating_sub(*.allocated))
+)]
+pub struct OutOfMemory {
+    /// Bytes the program asked for.
+    pub requested: u64,
+    /// Bytes of the segment that was asked of the driver ("Tried to allocate" in PyTorch's message).
+    pub attempted: u64,
+    /// `allocated` at that moment.
+    pub allocated: u64,
+    /// `reserved` at that moment, after the cache was flushed.
+    pub reserved: u64,
+    /// What the device has.
+    pub capacity: u64,
+    /// What the device has left.
+    pub free: u64,
+    /// What the process may hold, when a memory fraction is set.
+    pub allowed: Option<u64>,
+}
+
+/// PyTorch's caching allocator on one device and one stream.
+#[derive(Clone, Debug)]
+pub struct CachingAllocator {
+    pub(super) config: AllocatorConfig,
+    pub(super) capacity: u64,
+    pub(super) allowed: Option<u64>,
+    pub(super) collects_garbage: bool,
+    max_split_size: u64,
+    pub(super) arena: Arena,
+    pub(super) pools: [Pool; 2],
+    pub(super) stats: Stats,
+    next_address: u64,
+}
+
+impl CachingAllocator {
+    /// An empty allocator on a device of `capacity` bytes (what `torch.cuda.mem_get_info` calls total);
+    /// without one, memory does not run out before 16 TiB.
+    pub fn new(config: AllocatorConfig, capacity: Option<u64>) -> Self {
+        let capacity = capacity.unwrap_or(ADDRESS_SPACE).min(ADDRESS_SPACE);
+        let allowed = config.allowed_maximum(capacity);
+        Self {
+            capacity,
+            allowed,
+            collects_garbage: allowed.is_some() && config.garbage_collection_threshold > 0.0,
+            max_split_size: config.max_split_size(),
+            config,
+            arena: Arena::default(),
+            pools: Default::default(),
+            stats: Stats::default(),
+            next_address: 0,
+        }
+    }
+
+    /// Allocates a block for `bytes`; zero bytes give [`BlockId::NONE`].
+    ///
+    /// # Errors
+    /// When neither the cache nor the device has room, even after flushing the cache. Nothing is allocated then, but
+    /// the cache is empty.
+    pub fn malloc(&mut self, bytes: u64) -> Result<BlockId, OutOfMemory> {
+        if bytes == 0 {
+            return Ok(BlockId::NONE);
+        }
+        let size = self.config.round_size(bytes);
+        let kind = PoolKind::of(size);
+        let index = match self.find_free(kind, size) {
+            Some(position) => self.cut_cached(kind, position, size),
+            None => {
+                let index = self.new_block(kind, size, bytes)?;
+                self.cut_new(index, size);
+                index
+            }
+        };
+        Ok(self.hand_out(index, bytes))
+    }
+
+    /// Gives a block back to the cache. A handle that was freed before is ignored.
+    pub fn free(&mut self, id: BlockId) {
+        match self.arena.get(id.index) {
+            Some(b) if b.generation == id.generation && b.state == State::Allocated => self.free_block(id.index),
+            _ => {}
+        }
+    }
+
+    /// The counters.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Sets every peak to the current figure.
+    pub fn reset_peaks(&mut self) {
+        self.stats.reset_peaks();
+    }
+
+    /// Bytes of a live block, 0 for any other handle.
+    pub fn block_size(&self, id: BlockId) -> u64 {
+        self.arena.get(id.index).filter(|b| b.generation == id.generation).map_or(0, |b| b.size)
+    }
+
+    pub(super) fn pool(&mut self, kind: PoolKind) -> &mut Pool {
+        &mut self.pools[kind as usize]
+    }
+
+    /// Where the best cached block for `size` is (`get_free_block`).
+    fn find_free(&mut self, kind: PoolKind, size: u64) -> Option<usize> {
+        if self.collects_garbage {
+            self.pool(kind).searches += 1;
+        }
+        let pool = &self.pools[kind as usize];
+        let mut position = pool.lower_bound(size);
+        if self.config.expandable_segments {
+            position = self.prefer_inner_block(kind, position);
+        }
+        let (_, found) = pool.at(position)?;
+        let oversize = self.max_split_size;
+        if oversize != u64::MAX {
+            // Small requests must not sit in blocks that may not be split, and large ones not waste too much of them.
+            let too_big = size < oversize && found >= oversize;
+            let too_loose = size >= oversize && found >= size.saturating_add(self.config.max_non_split_rounding());
+            if too_big || too_loose {
+                return None;
+            }
+        }
+        Some(position)
+    }
+
+    /// Takes the block at `position` out of the pool and returns what is not needed to it.
+    fn cut_cached(&mut self, kind: PoolKind, position: usize, size: u64) -> u32 {
+        let pool = &mut self.pools[kind as usize];
+        let Some((index, found)) = pool.at(position) else { return NIL };
+        let was_split = self.arena[index].is_split();
+        let counts = !self.config.expandable_segments;
+        if !self.should_split(kind, found, size) {
+            self.pool(kind).remove_at(position);
+            if was_split && counts {
+                self.stats.inactive_split -= 1;
+                self.stats.inactive_split_bytes -= found;
+            }
+            return index;
+        }
+        let rest = self.split(index, size);
+        self.pools[kind as usize].replace(position, rest, &mut self.arena[rest]);
+        match (counts, was_split) {
+            (true, true) => self.stats.inactive_split_bytes -= size,
+            (true, false) => self.count_new_rest(found - size),
+            (false, _) => {}
+        }
+        index
+    }
+
+    /// Returns to the pool what a block fresh from the driver has too much.
+    fn cut_new(&mut self, index: u32, size: u64) {
+        let Block { size: found, pool: kind, .. } = self.arena[index];
+        if !self.should_split(kind, found, size) {
+            return;
+        }
+        let rest = self.split(index, size);
+        self.pools[kind as usize].insert(rest, &mut self.arena[rest]);
+        if !self.config.expandable_segments {
+            self.count_new_rest(found - size);
+        }
+    }
+
+    fn count_new_rest(&mut self, bytes: u64) {
+        self.stats.inactive_split += 1;
+        self.stats.inactive_split_bytes += bytes;
+    }
+
+    /// Whether the rest of a block is worth keeping apart (`should_split`).
+    fn should_split(&self, kind: PoolKind, found: u64, size: u64) -> bool {
+        let rest = found - size;
+        if kind == PoolKind::Small || self.config.expandable_segments {
+            rest >= MIN_BLOCK_SIZE
+        } else {
+            size < self.max_split_size && rest > SMALL_SIZE
+        }
+    }
+
+    /// Shortens a block to `size`; the rest becomes a free block after it, not yet in the pool.
+    fn split(&mut self, index: u32, size: u64) -> u32 {
+        let Block { addr, size: whole, pool, next, .. } = self.arena[index];
+        let rest = self.arena.add(Block::new(addr + size, whole - size, pool, State::Free));
+        self.arena[index].size = size;
+        self.arena.link(index, rest, next);
+        rest
+    }
+
+    fn hand_out(&mut self, index: u32, bytes: u64) -> BlockId {
+        let block = &mut self.arena[index];
+        block.state = State::Allocated;
+        block.requested = bytes;
+        if block.size >= self.max_split_size {
+            self.stats.oversize_allocations += 1;
+        }
+        self.stats.handed_out(block.size, bytes, round_up(bytes, MIN_BLOCK_SIZE));
+        BlockId { index, generation: block.generation }
+    }
+
+    /// Caches a block again, merged with its free neighbours (`free_block`).
+    fn free_block(&mut self, index: u32) {
+        let block = &mut self.arena[index];
+        let Block { size, requested, prev, next, pool: kind, .. } = *block;
+        block.state = State::Free;
+        block.generation = block.generation.wrapping_add(1);
+        self.stats.given_back(size, requested, round_up(requested, MIN_BLOCK_SIZE));
+        if size >= self.max_split_size {
+            self.stats.oversize_allocations -= 1;
+        }
+        let before = self.free_position(prev);
+        let after = self.free_position(next);
+        let pool = &mut self.pools[kind as usize];
+        // The merged block is larger than either neighbour, so taking the higher place first keeps the lower one valid.
+        let place = match (before, after) {
+            (Some(a), Some(b)) => {
+                pool.remove_at(a.max(b));
+                Some(a.min(b))
+            }
+            (one, other) => one.or(other),
+        };
+        if !self.config.expandable_segments {
+            self.count_merge(index, before.map(|_| prev), after.map(|_| next));
+        }
+        if before.is_some() {
+            self.arena.absorb(index, prev);
+        }
+        if after.is_some() {
+            self.arena.absorb(index, next);
+        }
+        let pool = &mut self.pools[kind as usize];
+        match place {
+            Some(position) => pool.replace(position, index, &mut self.arena[index]),
+            None => pool.insert(index, &mut self.arena[index]),
+        }
+    }
+
+    /// Where a neighbour is in its pool, if it is free.
+    fn free_position(&self, index: u32) -> Option<usize> {
+        let block = self.arena.get(index).filter(|b| b.state == State::Free)?;
+        self.pools[block.pool as usize].position(index, block)
+    }
+
+    /// Keeps `inactive_split` right when a block joins its free neighbours.
+    fn count_merge(&mut self, index: u32, before: Option<u32>, after: Option<u32>) {
+        let joined = [before, after].into_iter().flatten();
+        let (mut blocks, mut bytes) = (0, 0);
+        for neighbour in joined {
+            blocks += 1;
+            bytes += self.arena[neighbour].size;
+        }
+        let edge = |n: Option<u32>, far: fn(&Block) -> u32, near: u32| n.map_or(near, |i| far(&self.arena[i]));
+        let first = edge(before, |b| b.prev, self.arena[index].prev) == NIL;
+        let last = edge(after, |b| b.next, self.arena[index].next) == NIL;
+        self.stats.inactive_split -= blocks;
+        self.stats.inactive_split_bytes -= bytes;
+        if !(first && last) {
+            self.count_new_rest(bytes + self.arena[index].size);
+        }
+    }
+
+    /// Address space for a segment, ascending, a multiple of `alignment`. Addresses of released segments are not used
+    /// again: which one a driver would hand out is its own affair, and only ties between equal blocks depend on it.
+    pub(super) fn take_addresses(&mut self, size: u64, alignment: u64) -> Option<u64> {
+        let addr = self.next_address.checked_next_multiple_of(alignment)?;
+        self.next_address = addr.checked_add(size)?;
+        Some(addr)
+    }
+}

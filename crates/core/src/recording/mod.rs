@@ -1,0 +1,82 @@
+//! What a real job did, from files: timelines of the reference measurements, and PyTorch's memory snapshots.
+//!
+//! A [`Recording`] can be replayed under any allocator settings, and compared with a [`crate::trace::Trace`].
+
+mod timeline;
+
+pub use timeline::{TimelineError, read_timeline, write_timeline};
+
+use crate::alloc::Request;
+
+/// The events of a recorded job in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recording {
+    /// What the file says about itself, as JSON; `null` when it says nothing.
+    pub header: serde_json::Value,
+    /// What happened.
+    pub events: Vec<RecordedEvent>,
+}
+
+/// One event. Allocations are numbered from 0 in order of their birth, whatever the file called them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordedEvent {
+    /// A phase begins.
+    Phase(RecordedPhase),
+    /// Memory is requested.
+    Alloc(RecordedAlloc),
+    /// The allocation with this number is released.
+    Free(u32),
+}
+
+/// A phase as recorded.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RecordedPhase {
+    /// The optimizer step, from 1; 0 for loading.
+    pub step: u32,
+    /// `forward`, `backward`, ...
+    pub name: String,
+}
+
+impl RecordedPhase {
+    /// `2:backward`, as in the reference measurements.
+    pub fn label(&self) -> String {
+        format!("{}:{}", self.step, self.name)
+    }
+}
+
+/// An allocation as recorded; texts are empty where the file says nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordedAlloc {
+    /// Its number.
+    pub id: u32,
+    /// Bytes asked for.
+    pub bytes: u64,
+    /// The operator (`addmm.default`), or the source line in a snapshot.
+    pub op: String,
+    /// The module path.
+    pub module: String,
+    /// The autograd node that ran it in backward.
+    pub node: Option<String>,
+    /// What it holds, in the profiler's words.
+    pub category: String,
+}
+
+impl Recording {
+    /// The events as the allocator takes them; phases are numbered by their place among the phase events.
+    pub fn requests(&self) -> impl Iterator<Item = Request> {
+        let mut phases = 0..;
+        self.events.iter().map(move |event| match event {
+            RecordedEvent::Phase(_) => Request::Phase { index: phases.next().unwrap_or(u32::MAX) },
+            RecordedEvent::Alloc(alloc) => Request::Alloc { id: alloc.id, bytes: alloc.bytes },
+            RecordedEvent::Free(id) => Request::Free { id: *id },
+        })
+    }
+
+    /// The phase events in order.
+    pub fn phases(&self) -> impl Iterator<Item = &RecordedPhase> {
+        self.events.iter().filter_map(|event| match event {
+            RecordedEvent::Phase(phase) => Some(phase),
+            _ => None,
+        })
+    }
+}
