@@ -62,7 +62,7 @@ impl Kind {
     }
 
     /// The value that a flag's text writes; text of the wrong form stays text, for `check` to refuse.
-    pub(super) fn from_text(&self, text: &str) -> Value {
+    pub(super) fn parse_text(&self, text: &str) -> Value {
         let text = text.trim();
         let read = match self {
             Self::Size { .. } => text.replace('_', "").parse::<u64>().ok().map(Value::from),
@@ -181,7 +181,7 @@ mod tests {
             (Kind::TextOrNumber, "4", json!("4")),
         ];
         for (kind, text, value) in cases {
-            assert_eq!(kind.check(&kind.from_text(text)), Ok(value), "{text}");
+            assert_eq!(kind.check(&kind.parse_text(text)), Ok(value), "{text}");
         }
     }
 

@@ -151,7 +151,7 @@ impl Settings {
             return Ok(());
         }
         let key = Key::find(&given.key).ok_or_else(|| unknown_key(&given.key))?;
-        self.set(key.name, &key.kind.from_text(&given.value), origin)
+        self.set(key.name, &key.kind.parse_text(&given.value), origin)
     }
 }
 
@@ -189,7 +189,7 @@ mod tests {
         for text in ["model.num_hidden_layers=2", "model.hidden_act=silu", "model.sliding_window=null"] {
             settings.set_override(&Override::assignment(text).unwrap()).unwrap();
         }
-        let fields = serde_json::Value::Object(settings.model_fields());
+        let fields = Value::Object(settings.model_fields());
         assert_eq!(fields, json!({"num_hidden_layers": 2, "hidden_act": "silu", "sliding_window": null}));
     }
 
