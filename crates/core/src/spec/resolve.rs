@@ -391,6 +391,11 @@ mod tests {
                 "job.toml:3:1: no model config has a field `n_layers` | did you mean `n_layer`?",
             ),
             (
+                "[model]\nname = \"gpt2\"\nmodel_type = \"llama\"",
+                "job.toml:3:1: `model_type` cannot be changed: `gpt2` has its own | leave out `model_type`, or leave out \
+                 the name and give every field",
+            ),
+            (
                 "[model]\nmodel_type = \"lama\"",
                 "job.toml:2:1: model type `lama` is not known, and it has no `hidden_size`, so it is no plain decoder | \
                  did you mean `llama`? known model types: gpt2, llama, qwen2, bert, gemma3_text",
