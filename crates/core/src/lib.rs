@@ -6,9 +6,15 @@
 
 pub mod alloc;
 pub mod dtype;
+pub mod family;
 pub mod gpu;
 mod nearest;
+mod nn;
+mod op;
+mod optimizer;
 pub mod recording;
 pub mod spec;
+pub mod step;
+pub mod tensor;
 pub mod trace;
 pub mod units;

@@ -87,3 +87,23 @@ impl GpuError {
         }
     }
 }
+
+/// What PyTorch's host code asks of a device when it sizes workspaces and chooses kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Compute capability, major and minor.
+    pub compute_capability: (u32, u32),
+    /// Streaming multiprocessors.
+    pub multiprocessors: u64,
+}
+
+impl Device {
+    /// Resident threads per multiprocessor (CUDA programming guide, table of technical specifications).
+    pub(crate) const fn threads_per_multiprocessor(self) -> u64 {
+        match self.compute_capability {
+            (7, 5) => 1024,
+            (8, 6..=9) | (12, _) => 1536,
+            _ => 2048,
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! GPT-2 (transformers/models/gpt2/modeling_gpt2.py).
+
+use std::rc::Rc;
+
+use crate::dtype::DType;
+use crate::nn::{
+    Activation, AttentionConfig, BuildError, Builder, Conv1d, Embedding, KvCache, LayerNorm, LmHead, Module,
+    causal_lm_loss, find_packed_sequence_indices, position_ids, sdpa_attention_forward,
+};
+use crate::spec::{Attention, FieldError, Fields, ModelSpec};
+use crate::tensor::{Tensor, checkpoint};
+
+use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
+
+pub(super) const FAMILY: Family = Family { model_types: &["gpt2"], build: Gpt2LmHeadModel::build };
+
+/// `GPT2Config`
+#[derive(Clone, Copy)]
+struct Config {
+    vocab_size: u64,
+    n_positions: u64,
+    n_embd: u64,
+    n_layer: u64,
+    n_head: u64,
+    n_inner: u64,
+    activation: Activation,
+    resid_pdrop: f64,
+    embd_pdrop: f64,
+    attn_pdrop: f64,
+    tie_word_embeddings: bool,
+}
+
+impl Config {
+    fn read(fields: &Fields) -> Result<Self, FieldError> {
+        let n_embd = fields.size("n_embd", 768)?;
+        let config = Self {
+            vocab_size: fields.size("vocab_size", 50257)?,
+            n_positions: fields.size("n_positions", 1024)?,
+            n_embd,
+            n_layer: fields.size("n_layer", 12)?,
+            n_head: fields.size("n_head", 12)?,
+            n_inner: fields.size("n_inner", 4 * n_embd)?,
+            activation: Activation::from_name("activation_function", fields.text("activation_function", "gelu_new")?)?,
+            resid_pdrop: fields.probability("resid_pdrop", 0.1)?,
+            embd_pdrop: fields.probability("embd_pdrop", 0.1)?,
+            attn_pdrop: fields.probability("attn_pdrop", 0.1)?,
+            tie_word_embeddings: fields.flag("tie_word_embeddings", true)?,
+        };
+        if !config.n_embd.is_multiple_of(config.n_head) {
+            let problem = format!("{} does not divide n_embd = {}", config.n_head, config.n_embd);
+            return Err(FieldError::new("n_head", problem));
+        }
+        Ok(config)
+    }
+}
+
+struct Gpt2Attention {
+    module: Module,
+    c_attn: Conv1d,
+    c_proj: Conv1d,
+    dropout: Module,
+    config: Config,
+    options: RunOptions,
+}
+
+impl Gpt2Attention {
+    fn new(at: &Builder, config: Config, options: RunOptions) -> Self {
+        Self {
+            module: at.module(),
+            c_attn: Conv1d::new(&at.at("c_attn"), config.n_embd, 3 * config.n_embd),
+            c_proj: Conv1d::new(&at.at("c_proj"), config.n_embd, config.n_embd),
+            dropout: at.at("resid_dropout").module(),
+            config,
+            options,
+        }
+    }
+
+    fn forward(&self, hidden_states: &Tensor, layer: usize, mask: Option<&Tensor>, cache: Option<&KvCache>) -> Tensor {
+        let _module = self.module.enter();
+        let [query, key, value] = self.c_attn.forward(hidden_states).split_last();
+        let (batch, tokens, heads) = (query.size(0), query.size(1), self.config.n_head);
+        let shape = [batch, tokens, heads, self.config.n_embd / heads];
+        let [query, mut key, mut value] = [query, key, value].map(|part| part.view(&shape).transpose(1, 2));
+        if let Some(cache) = cache {
+            (key, value) = cache.update(layer, &key, &value);
+        }
+        let attn_output = if self.options.attention == Attention::Eager {
+            self.eager_attention_forward(&query, &key, &value, mask)
+        } else {
+            let config = AttentionConfig {
+                implementation: self.options.attention,
+                num_key_value_groups: 1,
+                dropout: self.options.active(self.config.attn_pdrop),
+                is_causal: true,
+            };
+            sdpa_attention_forward(&query, &key, &value, mask, config)
+        };
+        let mut attn_output = attn_output.reshape(&[batch, tokens, self.config.n_embd]).contiguous();
+        attn_output = self.c_proj.forward(&attn_output);
+        let _dropout = self.dropout.enter();
+        attn_output.dropout(self.config.resid_pdrop, self.options.training)
+    }
+
+    fn eager_attention_forward(&self, query: &Tensor, key: &Tensor, value: &Tensor, mask: Option<&Tensor>) -> Tensor {
+        let mut attn_weights = query.matmul(&key.transpose(2, 3)).mul_scalar();
+        if let Some(mask) = mask {
+            attn_weights = &attn_weights + mask;
+        }
+        attn_weights = attn_weights.softmax(None);
+        attn_weights = attn_weights.to(value.dtype());
+        attn_weights = attn_weights.dropout(self.config.attn_pdrop, self.options.training);
+        attn_weights.matmul(value).transpose(1, 2)
+    }
+}
+
+struct Gpt2Mlp {
+    module: Module,
+    c_fc: Conv1d,
+    c_proj: Conv1d,
+    act: Module,
+    dropout: Module,
+    config: Config,
+    options: RunOptions,
+}
+
+impl Gpt2Mlp {
+    fn new(at: &Builder, config: Config, options: RunOptions) -> Self {
+        Self {
+            module: at.module(),
+            c_fc: Conv1d::new(&at.at("c_fc"), config.n_embd, config.n_inner),
+            c_proj: Conv1d::new(&at.at("c_proj"), config.n_inner, config.n_embd),
+            act: at.at("act").module(),
+            dropout: at.at("dropout").module(),
+            config,
+            options,
+        }
+    }
+
+    fn forward(&self, input: &Tensor) -> Tensor {
+        let _module = self.module.enter();
+        let mut hidden_states = self.c_fc.forward(input);
+        hidden_states = {
+            let _act = self.act.enter();
+            self.config.activation.forward(&hidden_states)
+        };
+        hidden_states = self.c_proj.forward(&hidden_states);
+        let _dropout = self.dropout.enter();
+        hidden_states.dropout(self.config.resid_pdrop, self.options.training)
+    }
+}
+
+struct Gpt2Block {
+    module: Module,
+    layer: usize,
+    ln_1: LayerNorm,
+    attn: Gpt2Attention,
+    ln_2: LayerNorm,
+    mlp: Gpt2Mlp,
+}
+
+impl Gpt2Block {
+    fn new(at: &Builder, layer: usize, config: Config, options: RunOptions) -> Self {
+        Self {
+            module: at.module(),
+            layer,
+            ln_1: LayerNorm::new(&at.at("ln_1"), config.n_embd),
+            attn: Gpt2Attention::new(&at.at("attn"), config, options),
+            ln_2: LayerNorm::new(&at.at("ln_2"), config.n_embd),
+            mlp: Gpt2Mlp::new(&at.at("mlp"), config, options),
+        }
+    }
+
+    fn forward(&self, residual: &Tensor, mask: Option<&Tensor>, cache: Option<&KvCache>) -> Tensor {
+        let _module = self.module.enter();
+        let mut hidden_states = self.ln_1.forward(residual);
+        let attn_output = self.attn.forward(&hidden_states, self.layer, mask, cache);
+        hidden_states = &attn_output + residual;
+        let residual = hidden_states.clone();
+        hidden_states = self.ln_2.forward(&hidden_states);
+        let feed_forward_hidden_states = self.mlp.forward(&hidden_states);
+        &residual + &feed_forward_hidden_states
+    }
+}
+
+struct Gpt2Model {
+    module: Module,
+    wte: Embedding,
+    wpe: Embedding,
+    drop: Module,
+    h: Vec<Rc<Gpt2Block>>,
+    ln_f: LayerNorm,
+    config: Config,
+    options: RunOptions,
+}
+
+impl Gpt2Model {
+    fn new(at: &Builder, config: Config, options: RunOptions) -> Self {
+        let block =
+            |layer: u64| Rc::new(Gpt2Block::new(&at.at("h").at(&layer.to_string()), layer as usize, config, options));
+        Self {
+            module: at.module(),
+            wte: Embedding::new(&at.at("wte"), config.vocab_size, config.n_embd),
+            wpe: Embedding::new(&at.at("wpe"), config.n_positions, config.n_embd),
+            drop: at.at("drop").module(),
+            h: (0..config.n_layer).map(block).collect(),
+            ln_f: LayerNorm::new(&at.at("ln_f"), config.n_embd),
+            config,
+            options,
+        }
+    }
+
+    fn forward(&self, call: &ForwardCall) -> Tensor {
+        let _module = self.module.enter();
+        let context = call.input_ids.context();
+        let inputs_embeds = self.wte.forward(call.input_ids);
+        let position_ids = position_ids(context, inputs_embeds.size(1));
+        let position_embeds = self.wpe.forward(&position_ids);
+        let mut hidden_states = &inputs_embeds + &position_embeds;
+        let causal_mask = self.create_causal_mask(&inputs_embeds, &position_ids, call);
+        hidden_states = {
+            let _drop = self.drop.enter();
+            hidden_states.dropout(self.config.embd_pdrop, self.options.training)
+        };
+        for block in &self.h {
+            hidden_states = if self.options.checkpoints_layers() {
+                let (block, mask) = (Rc::clone(block), causal_mask.clone());
+                checkpoint(&hidden_states, move |hidden_states| block.forward(hidden_states, mask.as_ref(), None))
+            } else {
+                block.forward(&hidden_states, causal_mask.as_ref(), call.cache.as_deref())
+            };
+        }
+        self.ln_f.forward(&hidden_states)
+    }
+
+    fn create_causal_mask(&self, inputs_embeds: &Tensor, position_ids: &Tensor, call: &ForwardCall) -> Option<Tensor> {
+        let rows = inputs_embeds.size(0);
+        if call.attention_mask.is_none() && call.cache.is_none() {
+            find_packed_sequence_indices(&position_ids.expand(&[rows, position_ids.size(1)]));
+        }
+        None
+    }
+}
+
+struct Gpt2LmHeadModel {
+    module: Module,
+    transformer: Gpt2Model,
+    lm_head: LmHead,
+}
+
+impl Gpt2LmHeadModel {
+    fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
+        let config = Config::read(&model.config)?;
+        let module = at.module();
+        let transformer = Gpt2Model::new(&at.at("transformer"), config, *options);
+        let tied = config.tie_word_embeddings.then_some(&transformer.wte);
+        let lm_head = LmHead::new(&at.at("lm_head"), config.n_embd, config.vocab_size, tied);
+        Ok(Box::new(Self { module, transformer, lm_head }))
+    }
+}
+
+impl Model for Gpt2LmHeadModel {
+    fn forward(&self, call: &ForwardCall) -> ModelOutput {
+        let _module = self.module.enter();
+        let hidden_states = self.transformer.forward(call);
+        let logits = self.lm_head.forward(&hidden_states, call.logits_to_keep);
+        let loss = call.labels.map(|labels| causal_lm_loss(&logits, labels));
+        ModelOutput { loss, logits, cache: call.cache.clone() }
+    }
+}

@@ -1,0 +1,112 @@
+//! Builds a model on the device in the order `model.to("cuda")` moves it: children first, then own parameters, then
+//! own buffers, in the order they are registered.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use thiserror::Error;
+
+use crate::dtype::DType;
+use crate::spec::{FieldError, LoraSpec};
+use crate::tensor::{Context, Shape, Tensor};
+use crate::trace::Category;
+
+use super::layers::Module;
+
+/// Why a model cannot be built from its config.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum BuildError {
+    /// A field is missing, of the wrong kind, or contradicts another.
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    /// The `model_type` has no family here.
+    #[error("model type `{model_type}` is not known; known are {known}")]
+    UnknownModelType {
+        /// What was asked for.
+        model_type: String,
+        /// All that would do.
+        known: String,
+    },
+}
+
+/// What has been built so far.
+#[derive(Default)]
+struct Built {
+    trainable: Vec<Tensor>,
+    parameter_count: u64,
+}
+
+/// Where in the module tree the next parameter goes, and what kind of model it is.
+#[derive(Clone)]
+pub(crate) struct Builder {
+    context: Rc<Context>,
+    path: String,
+    dtype: DType,
+    lora: Option<Rc<LoraSpec>>,
+    built: Rc<RefCell<Built>>,
+}
+
+impl Builder {
+    pub(crate) fn new(context: &Rc<Context>, dtype: DType, lora: Option<LoraSpec>) -> Self {
+        Self { context: Rc::clone(context), path: String::new(), dtype, lora: lora.map(Rc::new), built: Rc::default() }
+    }
+
+    /// The builder of a child module.
+    pub(crate) fn at(&self, name: &str) -> Self {
+        let path = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
+        Self { path, ..self.clone() }
+    }
+
+    /// The adapter of this module, if LoRA targets its name.
+    pub(crate) fn adapter(&self) -> Option<Rc<LoraSpec>> {
+        let lora = self.lora.as_ref()?;
+        let name = self.path.rsplit('.').next().unwrap_or_default();
+        lora.targets.iter().any(|target| target == name).then(|| Rc::clone(lora))
+    }
+
+    /// This module as a place in the trace.
+    pub(crate) fn module(&self) -> Module {
+        let path = if self.path.is_empty() { "<model>" } else { &self.path };
+        Module::new(&self.context, self.context.register_module(path.to_owned()))
+    }
+
+    /// A weight in the model's dtype; frozen when adapters are trained instead.
+    pub(crate) fn parameter(&self, sizes: &[u64]) -> Tensor {
+        let tensor = self.load(sizes, self.dtype, Category::Parameter);
+        self.built.borrow_mut().parameter_count += tensor.numel();
+        if self.lora.is_some() { tensor } else { self.train(tensor) }
+    }
+
+    /// A trained adapter weight, fp32 whatever the model's dtype (peft's `autocast_adapter_dtype`).
+    pub(crate) fn adapter_parameter(&self, sizes: &[u64]) -> Tensor {
+        let tensor = self.load(sizes, DType::Float32, Category::Parameter);
+        self.built.borrow_mut().parameter_count += tensor.numel();
+        self.train(tensor)
+    }
+
+    fn train(&self, tensor: Tensor) -> Tensor {
+        let parameter = tensor.into_parameter();
+        self.built.borrow_mut().trainable.push(parameter.clone());
+        parameter
+    }
+
+    /// A buffer of its own dtype.
+    pub(crate) fn buffer(&self, sizes: &[u64], dtype: DType) -> Tensor {
+        self.load(sizes, dtype, Category::Buffer)
+    }
+
+    fn load(&self, sizes: &[u64], dtype: DType, category: Category) -> Tensor {
+        let _category = self.context.enter_category(category);
+        Tensor::empty(&self.context, "_to_copy.default", Shape::new(sizes), dtype)
+    }
+
+    /// The trained parameters, in the order `model.parameters()` lists them.
+    pub(crate) fn trainable(&self) -> Vec<Tensor> {
+        self.built.borrow().trainable.clone()
+    }
+
+    /// Number of parameters, tied ones once.
+    pub(crate) fn parameter_count(&self) -> u64 {
+        self.built.borrow().parameter_count
+    }
+}

@@ -1,0 +1,222 @@
+//! The layers: each holds its parameters and its place in the module tree, and reads like its `forward` in PyTorch.
+
+use std::rc::Rc;
+
+use crate::dtype::DType;
+use crate::spec::FieldError;
+use crate::tensor::{Context, Scope, Tensor};
+
+use super::builder::Builder;
+
+/// A module's place in the trace.
+#[derive(Clone)]
+pub(crate) struct Module {
+    context: Rc<Context>,
+    id: u32,
+}
+
+impl Module {
+    pub(super) fn new(context: &Rc<Context>, id: u32) -> Self {
+        Self { context: Rc::clone(context), id }
+    }
+
+    /// What is allocated until the scope ends belongs to this module.
+    pub(crate) fn enter(&self) -> Scope<'_, u32> {
+        self.context.enter_module(self.id)
+    }
+}
+
+/// `nn.Linear`, with peft's LoRA adapter round it when it is a target.
+pub(crate) struct Linear {
+    module: Module,
+    weight: Tensor,
+    bias: Option<Tensor>,
+    adapter: Option<Adapter>,
+}
+
+/// peft's `lora.Linear` beside the base layer.
+struct Adapter {
+    down: Tensor,
+    up: Tensor,
+    dropout: f64,
+}
+
+impl Linear {
+    pub(crate) fn new(at: &Builder, inputs: u64, outputs: u64, bias: bool) -> Self {
+        let module = at.module();
+        let weight = at.parameter(&[outputs, inputs]);
+        let bias = bias.then(|| at.parameter(&[outputs]));
+        let adapter = at.adapter().map(|lora| Adapter {
+            down: at.adapter_parameter(&[lora.r, inputs]),
+            up: at.adapter_parameter(&[outputs, lora.r]),
+            dropout: lora.dropout,
+        });
+        Self { module, weight, bias, adapter }
+    }
+
+    /// A linear layer over another module's weight.
+    pub(crate) fn tied(at: &Builder, weight: &Tensor) -> Self {
+        Self { module: at.module(), weight: weight.clone(), bias: None, adapter: None }
+    }
+
+    pub(crate) fn forward(&self, input: &Tensor) -> Tensor {
+        let _module = self.module.enter();
+        let mut result = input.linear(&self.weight, self.bias.as_ref());
+        if let Some(adapter) = &self.adapter {
+            let dtype = result.dtype();
+            let x = input.to(adapter.down.dtype());
+            result = adapter.add_to(&result, &x);
+            result = result.to(dtype);
+        }
+        result
+    }
+}
+
+impl Adapter {
+    /// `result + lora_B(lora_A(dropout(x))) * scaling`
+    fn add_to(&self, result: &Tensor, x: &Tensor) -> Tensor {
+        let update = {
+            let low_rank = {
+                let dropped = x.dropout(self.dropout, true);
+                dropped.linear(&self.down, None)
+            };
+            let full = low_rank.linear(&self.up, None);
+            full.mul_scalar()
+        };
+        result + &update
+    }
+}
+
+/// Hugging Face's `Conv1D`: a linear layer with its weight stored [inputs, outputs].
+pub(crate) struct Conv1d {
+    module: Module,
+    weight: Tensor,
+    bias: Tensor,
+}
+
+impl Conv1d {
+    pub(crate) fn new(at: &Builder, inputs: u64, outputs: u64) -> Self {
+        Self { module: at.module(), weight: at.parameter(&[inputs, outputs]), bias: at.parameter(&[outputs]) }
+    }
+
+    pub(crate) fn forward(&self, x: &Tensor) -> Tensor {
+        let _module = self.module.enter();
+        let last = x.sizes().len() - 1;
+        let size_out = x.sizes().with(last, self.weight.size(1));
+        let folded = x.view(&[x.numel() / x.size(-1), x.size(-1)]);
+        self.bias.addmm(&folded, &self.weight).view(&size_out)
+    }
+}
+
+/// `nn.Embedding`
+pub(crate) struct Embedding {
+    module: Module,
+    pub weight: Tensor,
+}
+
+impl Embedding {
+    pub(crate) fn new(at: &Builder, count: u64, width: u64) -> Self {
+        Self { module: at.module(), weight: at.parameter(&[count, width]) }
+    }
+
+    pub(crate) fn forward(&self, ids: &Tensor) -> Tensor {
+        let _module = self.module.enter();
+        self.weight.embedding(ids)
+    }
+}
+
+/// `nn.LayerNorm`
+pub(crate) struct LayerNorm {
+    module: Module,
+    weight: Tensor,
+    bias: Tensor,
+}
+
+impl LayerNorm {
+    pub(crate) fn new(at: &Builder, width: u64) -> Self {
+        Self { module: at.module(), weight: at.parameter(&[width]), bias: at.parameter(&[width]) }
+    }
+
+    pub(crate) fn forward(&self, input: &Tensor) -> Tensor {
+        let _module = self.module.enter();
+        input.layer_norm(&self.weight, &self.bias)
+    }
+}
+
+/// `LlamaRMSNorm`: composite, computed in fp32.
+pub(crate) struct RmsNorm {
+    module: Module,
+    weight: Tensor,
+}
+
+impl RmsNorm {
+    pub(crate) fn new(at: &Builder, width: u64) -> Self {
+        Self { module: at.module(), weight: at.parameter(&[width]) }
+    }
+
+    pub(crate) fn forward(&self, input: &Tensor) -> Tensor {
+        let _module = self.module.enter();
+        let mut hidden_states = input.to(DType::Float32);
+        let variance = hidden_states.pow_scalar().mean_last();
+        hidden_states = {
+            let inverse = variance.add_scalar().rsqrt();
+            &hidden_states * &inverse
+        };
+        &self.weight * &hidden_states.to(input.dtype())
+    }
+}
+
+/// An activation function under its Hugging Face name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Activation {
+    /// One op, exact or `gelu_pytorch_tanh`.
+    Gelu,
+    /// GPT-2's composite tanh approximation.
+    GeluNew,
+    Silu,
+    Relu,
+}
+
+impl Activation {
+    /// Reads `hidden_act` and its relatives.
+    pub(crate) fn from_name(key: &str, name: &str) -> Result<Self, FieldError> {
+        match name {
+            "gelu" | "gelu_pytorch_tanh" => Ok(Self::Gelu),
+            "gelu_new" => Ok(Self::GeluNew),
+            "silu" | "swish" => Ok(Self::Silu),
+            "relu" => Ok(Self::Relu),
+            _ => Err(FieldError::new(
+                key,
+                format!("activation `{name}` is not known; known are gelu, gelu_new, gelu_pytorch_tanh, relu, silu"),
+            )),
+        }
+    }
+
+    pub(crate) fn forward(self, input: &Tensor) -> Tensor {
+        match self {
+            Self::Gelu => input.gelu(),
+            Self::GeluNew => gelu_new(input),
+            Self::Silu => input.silu(),
+            Self::Relu => input.relu(),
+        }
+    }
+}
+
+/// `0.5 * x * (1.0 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))`
+fn gelu_new(input: &Tensor) -> Tensor {
+    let half = input.mul_scalar();
+    let one_plus = {
+        let tanh = {
+            let scaled = {
+                let sum = {
+                    let cubed = input.pow_scalar().mul_scalar();
+                    input + &cubed
+                };
+                sum.mul_scalar()
+            };
+            scaled.tanh()
+        };
+        tanh.add_scalar()
+    };
+    &half * &one_plus
+}

@@ -1,0 +1,15 @@
+//! Modules that every model family is made of: linear layers, norms, embeddings, attention, the language-model head.
+
+mod attention;
+mod builder;
+mod cache;
+mod head;
+mod layers;
+mod positions;
+
+pub(crate) use attention::{AttentionConfig, repeat_kv, sdpa_attention_forward};
+pub(crate) use builder::{BuildError, Builder};
+pub(crate) use cache::KvCache;
+pub(crate) use head::{LmHead, causal_lm_loss};
+pub(crate) use layers::{Activation, Conv1d, Embedding, LayerNorm, Linear, Module, RmsNorm};
+pub(crate) use positions::{RotaryEmbedding, apply_rotary_pos_emb, find_packed_sequence_indices, position_ids};

@@ -1,0 +1,89 @@
+//! Positions: their ids, the test for packed sequences, and rotary embeddings.
+
+use std::rc::Rc;
+
+use crate::dtype::DType;
+use crate::op::{ReduceKind, arange, cat};
+use crate::tensor::{Context, Tensor};
+
+use super::builder::Builder;
+use super::layers::Module;
+
+/// `(arange(tokens) + past_seen_tokens).unsqueeze(0)`
+pub(crate) fn position_ids(context: &Rc<Context>, tokens: u64) -> Tensor {
+    let shifted = arange(context, tokens).map("add.Tensor", DType::Int64);
+    shifted.unsqueeze(0)
+}
+
+/// `find_packed_sequence_indices` (transformers/masking_utils.py): the ops run, and unpadded rows answer "not packed".
+pub(crate) fn find_packed_sequence_indices(position_ids: &Tensor) {
+    let first_dummy_value = position_ids.narrow(1, 1).map("sub.Tensor", DType::Int64);
+    let position_diff = {
+        let joined = cat(&[&first_dummy_value, position_ids], 1);
+        let tokens = position_ids.size(1);
+        joined.narrow(1, tokens).map("sub.Tensor", DType::Int64)
+    };
+    let packed_sequence_mask = {
+        let differs = position_diff.map("ne.Scalar", DType::Bool);
+        differs.cumsum()
+    };
+    let is_last_zero = packed_sequence_mask.narrow(1, 1).squeeze(1).map("eq.Scalar", DType::Bool);
+    let _all = is_last_zero.reduce_all("all.default", ReduceKind::Any, DType::Bool);
+}
+
+/// `LlamaRotaryEmbedding`: cosine and sine tables [1, tokens, head_dim] in the activations' dtype.
+pub(crate) struct RotaryEmbedding {
+    module: Module,
+    inv_freq: Tensor,
+    _original_inv_freq: Tensor,
+}
+
+impl RotaryEmbedding {
+    pub(crate) fn new(at: &Builder, rotary_dim: u64) -> Self {
+        let module = at.module();
+        let inv_freq = at.buffer(&[rotary_dim / 2], DType::Float32);
+        let _original_inv_freq = at.buffer(&[rotary_dim / 2], DType::Float32);
+        Self { module, inv_freq, _original_inv_freq }
+    }
+
+    pub(crate) fn forward(&self, dtype: DType, position_ids: &Tensor) -> (Tensor, Tensor) {
+        let context = position_ids.context();
+        let _module = self.module.enter();
+        let _no_grad = context.set_grad_enabled(false);
+        let half_dim = self.inv_freq.size(0);
+        let inv_freq_expanded = self.inv_freq.unsqueeze(0).unsqueeze(2).expand(&[position_ids.size(0), half_dim, 1]);
+        let position_ids_expanded = position_ids.unsqueeze(1).float();
+        let _float32 = context.disable_autocast();
+        let freqs = inv_freq_expanded.matmul(&position_ids_expanded).transpose(1, 2);
+        let emb = cat(&[&freqs, &freqs], 2);
+        let cos = emb.map("cos.default", DType::Float32).mul_scalar();
+        let sin = emb.map("sin.default", DType::Float32).mul_scalar();
+        (cos.to(dtype), sin.to(dtype))
+    }
+}
+
+/// `rotate_half`: `cat((-x2, x1), dim=-1)`
+fn rotate_half(x: &Tensor) -> Tensor {
+    let last = x.sizes().len() - 1;
+    let half = x.size(-1) / 2;
+    let x1 = x.slice(last, half);
+    let x2 = x.slice(last, half);
+    let negated = x2.neg();
+    cat(&[&negated, &x1], last)
+}
+
+/// `apply_rotary_pos_emb` on [batch, heads, tokens, head_dim] queries and keys.
+pub(crate) fn apply_rotary_pos_emb(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
+    let (cos, sin) = (cos.unsqueeze(1), sin.unsqueeze(1));
+    let rotate = |x: &Tensor| {
+        let kept = x * &cos;
+        let turned = {
+            let rotated = rotate_half(x);
+            &rotated * &sin
+        };
+        &kept + &turned
+    };
+    let q_embed = rotate(q);
+    let k_embed = rotate(k);
+    (q_embed, k_embed)
+}

@@ -1,0 +1,36 @@
+//! Activations that are one op each (Activation.cpp): they save their input and nothing else.
+
+use crate::tensor::{NodeBuilder, Tensor, gradients};
+
+impl Tensor {
+    /// `silu(self)`
+    pub fn silu(&self) -> Tensor {
+        self.activation("silu.default", "SiluBackward0", "silu_backward.default")
+    }
+
+    /// `gelu(self)`, exact or with the tanh approximation.
+    pub fn gelu(&self) -> Tensor {
+        self.activation("gelu.default", "GeluBackward0", "gelu_backward.default")
+    }
+
+    fn activation(&self, op: &'static str, name: &'static str, backward: &'static str) -> Tensor {
+        let node = NodeBuilder::new(name, &[self]);
+        let saved = node.save(self);
+        let out = self.unary(op, self.dtype());
+        node.finish(out, move |grad| {
+            let input = saved.unpack();
+            gradients![grad.binary(backward, &input, input.dtype())]
+        })
+    }
+
+    /// `relu(self)`; saves its result.
+    pub fn relu(&self) -> Tensor {
+        let node = NodeBuilder::new("ReluBackward0", &[self]);
+        let out = self.unary("relu.default", self.dtype());
+        let result = node.save_output(&out);
+        node.finish(out, move |grad| {
+            let result = result.unpack();
+            gradients![grad.binary("threshold_backward.default", &result, grad.dtype())]
+        })
+    }
+}

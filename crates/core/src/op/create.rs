@@ -1,0 +1,21 @@
+//! Tensors made from nothing (TensorFactories).
+
+use std::rc::Rc;
+
+use crate::dtype::DType;
+use crate::tensor::{Context, Shape, Tensor};
+
+/// `arange(count)`, int64.
+pub(crate) fn arange(context: &Rc<Context>, count: u64) -> Tensor {
+    Tensor::empty(context, "arange.default", Shape::new(&[count]), DType::Int64)
+}
+
+/// A tensor filled by `op` (`full.default`, `zeros.default`, ...).
+pub(crate) fn full(context: &Rc<Context>, op: &'static str, sizes: &[u64], dtype: DType) -> Tensor {
+    Tensor::empty(context, op, Shape::new(sizes), dtype)
+}
+
+/// A number on the host: no device memory.
+pub(crate) fn host_scalar(context: &Rc<Context>, dtype: DType) -> Tensor {
+    Tensor::nowhere(context, Shape::new(&[]), dtype)
+}

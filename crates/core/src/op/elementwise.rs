@@ -1,0 +1,171 @@
+//! Elementwise arithmetic (BinaryOps, UnaryOps, PowKernel): results follow TensorIterator's dtype and stride rules.
+
+use std::ops::{Add, Mul, Sub};
+
+use crate::dtype::DType;
+use crate::tensor::{NodeBuilder, Shape, Tensor, broadcast, elementwise_strides, gradients};
+
+/// The dtype of an elementwise result; a tensor without dimensions only counts when its kind is higher.
+fn promote(a: &Tensor, b: &Tensor) -> DType {
+    let (left, right) = (a.dtype(), b.dtype());
+    if left == right {
+        return left;
+    }
+    match (left.is_floating_point(), right.is_floating_point()) {
+        (true, false) => left,
+        (false, true) => right,
+        _ if a.sizes().is_empty() && !b.sizes().is_empty() => right,
+        _ if b.sizes().is_empty() && !a.sizes().is_empty() => left,
+        (true, true) => DType::Float32,
+        (false, false) => {
+            if left.size() >= right.size() {
+                left
+            } else {
+                right
+            }
+        }
+    }
+}
+
+impl Tensor {
+    /// The result of an elementwise op over `self` and `other`, outside autograd.
+    pub(crate) fn binary(&self, op: &'static str, other: &Tensor, dtype: DType) -> Tensor {
+        let sizes = broadcast(self.sizes(), other.sizes());
+        let strides = elementwise_strides(&sizes, &[(self.sizes(), self.strides()), (other.sizes(), other.strides())]);
+        Tensor::empty_strided(self.context(), op, sizes, strides, dtype)
+    }
+
+    /// The result of an elementwise op over `self` alone, outside autograd.
+    pub(crate) fn unary(&self, op: &'static str, dtype: DType) -> Tensor {
+        Tensor::empty_strided(self.context(), op, *self.sizes(), self.dense_strides(), dtype)
+    }
+
+    /// `empty_like`'s strides: its own when dense, else its dimensions in the order of its strides.
+    pub(crate) fn dense_strides(&self) -> Shape {
+        elementwise_strides(self.sizes(), &[(self.sizes(), self.strides())])
+    }
+
+    /// `self + other`
+    pub fn add(&self, other: &Tensor) -> Tensor {
+        let node = NodeBuilder::new("AddBackward0", &[self, other]);
+        let out = self.binary("add.Tensor", other, promote(self, other));
+        node.finish(out, |grad| gradients![grad.clone(), grad.clone()])
+    }
+
+    /// `self - other`
+    pub fn sub(&self, other: &Tensor) -> Tensor {
+        let node = NodeBuilder::new("SubBackward0", &[self, other]);
+        let needs_other = node.needs(1);
+        let out = self.binary("sub.Tensor", other, promote(self, other));
+        node.finish(out, move |grad| {
+            let other = needs_other.then(|| grad.unary("neg.default", grad.dtype()));
+            gradients![grad.clone(), other]
+        })
+    }
+
+    /// `self * other`; each is saved only for the other's gradient.
+    pub fn mul(&self, other: &Tensor) -> Tensor {
+        let node = NodeBuilder::new("MulBackward0", &[self, other]);
+        let saved_other = node.save_for(0, other);
+        let saved_self = node.save_for(1, self);
+        let out = self.binary("mul.Tensor", other, promote(self, other));
+        node.finish(out, move |grad| {
+            let other = saved_self.as_ref().map(|saved| grad.mul(&saved.unpack()));
+            let own = saved_other.as_ref().map(|saved| grad.mul(&saved.unpack()));
+            gradients![own, other]
+        })
+    }
+
+    /// `self * number`
+    pub fn mul_scalar(&self) -> Tensor {
+        let node = NodeBuilder::new("MulBackward0", &[self]);
+        let out = self.unary("mul.Tensor", self.dtype());
+        node.finish(out, |grad| gradients![grad.unary("mul.Tensor", grad.dtype())])
+    }
+
+    /// `self + number` or `self - number`
+    pub fn add_scalar(&self) -> Tensor {
+        let node = NodeBuilder::new("AddBackward0", &[self]);
+        let out = self.unary("add.Tensor", self.dtype());
+        node.finish(out, |grad| gradients![grad.clone()])
+    }
+
+    /// `self / number`
+    pub fn div_scalar(&self) -> Tensor {
+        let node = NodeBuilder::new("DivBackward0", &[self]);
+        let out = self.unary("div.Tensor", self.dtype());
+        node.finish(out, |grad| gradients![grad.unary("div.Tensor", grad.dtype())])
+    }
+
+    /// `-self`
+    pub fn neg(&self) -> Tensor {
+        let node = NodeBuilder::new("NegBackward0", &[self]);
+        let out = self.unary("neg.default", self.dtype());
+        node.finish(out, |grad| gradients![grad.unary("neg.default", grad.dtype())])
+    }
+
+    /// `self ** number`; on autocast's fp32 list.
+    pub fn pow_scalar(&self) -> Tensor {
+        let base = self.cast_to_float32();
+        let node = NodeBuilder::new("PowBackward0", &[&base]);
+        let saved = node.save(&base);
+        let out = base.unary("pow.Tensor_Scalar", base.dtype());
+        node.finish(out, move |grad| {
+            let base = saved.unpack();
+            let power = base.unary("pow.Tensor_Scalar", base.dtype());
+            let scaled = power.unary("mul.Scalar", power.dtype());
+            gradients![grad.mul(&scaled)]
+        })
+    }
+
+    /// `tanh(self)`
+    pub fn tanh(&self) -> Tensor {
+        let node = NodeBuilder::new("TanhBackward0", &[self]);
+        let out = self.unary("tanh.default", self.dtype());
+        let result = node.save_output(&out);
+        node.finish(out, move |grad| {
+            let result = result.unpack();
+            gradients![grad.binary("tanh_backward.default", &result, promote(grad, &result))]
+        })
+    }
+
+    /// `rsqrt(self)`; on autocast's fp32 list.
+    pub fn rsqrt(&self) -> Tensor {
+        let input = self.cast_to_float32();
+        let node = NodeBuilder::new("RsqrtBackward0", &[&input]);
+        let out = input.unary("rsqrt.default", input.dtype());
+        let result = node.save_output(&out);
+        node.finish(out, move |grad| {
+            let result = result.unpack();
+            let cubed = result.unary("pow.Tensor_Scalar", result.dtype());
+            let scaled = grad.unary("mul.Scalar", grad.dtype());
+            gradients![scaled.mul(&cubed)]
+        })
+    }
+
+    /// `ones_like(self)`
+    pub fn ones_like(&self) -> Tensor {
+        self.unary("ones_like.default", self.dtype())
+    }
+
+    /// An op on values nobody differentiates (positions, masks), with a result of another dtype.
+    pub(crate) fn map(&self, op: &'static str, dtype: DType) -> Tensor {
+        self.unary(op, dtype)
+    }
+}
+
+macro_rules! operator {
+    ($trait:ident, $method:ident) => {
+        impl $trait for &Tensor {
+            type Output = Tensor;
+
+            fn $method(self, other: &Tensor) -> Tensor {
+                Tensor::$method(self, other)
+            }
+        }
+    };
+}
+
+operator!(Add, add);
+operator!(Sub, sub);
+operator!(Mul, mul);

@@ -1,0 +1,125 @@
+//! Matrix products (Blas.cpp, LinearAlgebra.cpp, Linear.cpp): outputs, workspaces, and how `linear` and `matmul` fold
+//! their operands to two or three dimensions.
+
+use crate::tensor::{NodeBuilder, Shape, Tensor, gradients};
+
+/// Whether a matrix is column-major, the transpose of a contiguous one.
+fn is_column_major(matrix: &Tensor) -> bool {
+    matrix.strides()[0] == 1 && matrix.strides()[1] == matrix.sizes()[0]
+}
+
+/// The gradient of the left factor (FunctionsManual.cpp, `mm_mat1_grad`).
+fn left_gradient(grad: &Tensor, right: &Tensor, left_is_column_major: bool) -> Tensor {
+    if left_is_column_major { right.mm(&grad.t()).t() } else { grad.mm(&right.t()) }
+}
+
+/// The gradient of the right factor (`mm_mat2_grad`): in the layout of the factor itself.
+fn right_gradient(grad: &Tensor, left: &Tensor, right_is_column_major: bool) -> Tensor {
+    if right_is_column_major { grad.t().mm(left).t() } else { left.t().mm(grad) }
+}
+
+impl Tensor {
+    /// `mm(self, other)`
+    pub fn mm(&self, other: &Tensor) -> Tensor {
+        let (left, right) = (self.cast_to_lower_precision(), other.cast_to_lower_precision());
+        let node = NodeBuilder::new("MmBackward0", &[&left, &right]);
+        let saved_right = node.save_for(0, &right);
+        let saved_left = node.save_for(1, &left);
+        let (left_columns, right_columns) = (is_column_major(&left), is_column_major(&right));
+        let out = product("mm.default", &left, &right);
+        node.finish(out, move |grad| {
+            let right = saved_left.as_ref().map(|left| right_gradient(grad, &left.unpack(), right_columns));
+            let left = saved_right.as_ref().map(|right| left_gradient(grad, &right.unpack(), left_columns));
+            gradients![left, right]
+        })
+    }
+
+    /// `addmm(self, left, right)` with a bias vector.
+    pub fn addmm(&self, left: &Tensor, right: &Tensor) -> Tensor {
+        let bias = self.cast_to_lower_precision();
+        let (left, right) = (left.cast_to_lower_precision(), right.cast_to_lower_precision());
+        let node = NodeBuilder::new("AddmmBackward0", &[&bias, &left, &right]);
+        let saved_right = node.save_for(1, &right);
+        let saved_left = node.save_for(2, &left);
+        let needs_bias = node.needs(0);
+        let (left_columns, right_columns) = (is_column_major(&left), is_column_major(&right));
+        let out = product("addmm.default", &left, &right);
+        // The bias goes into cuBLASLt's epilogue only for true matrices (Blas.cpp, `addmm_out_cuda_impl`).
+        if right.sizes().iter().all(|&size| size > 1) {
+            self.context().need_cublaslt_workspace("addmm.default");
+        }
+        node.finish(out, move |grad| {
+            let left = saved_right.as_ref().map(|right| left_gradient(grad, &right.unpack(), left_columns));
+            let right = saved_left.as_ref().map(|left| right_gradient(grad, &left.unpack(), right_columns));
+            gradients![needs_bias.then(|| grad.clone()), left, right]
+        })
+    }
+
+    /// `bmm(self, other)` of two stacks of matrices
+    pub fn bmm(&self, other: &Tensor) -> Tensor {
+        let (left, right) = (self.cast_to_lower_precision(), other.cast_to_lower_precision());
+        let node = NodeBuilder::new("BmmBackward0", &[&left, &right]);
+        let saved_right = node.save_for(0, &right);
+        let saved_left = node.save_for(1, &left);
+        let sizes = [left.size(0), left.size(1), right.size(2)];
+        let out = Tensor::empty(left.context(), "bmm.default", Shape::new(&sizes), left.dtype());
+        left.context().need_cublas_workspace("bmm.default");
+        node.finish(out, move |grad| {
+            let right = saved_left.as_ref().map(|left| left.unpack().transpose(1, 2).bmm(grad));
+            let left = saved_right.as_ref().map(|right| grad.bmm(&right.unpack().transpose(1, 2)));
+            gradients![left, right]
+        })
+    }
+
+    /// `linear(self, weight, bias)`: with a bias one `addmm` on the input folded to a matrix, without one `matmul`.
+    pub fn linear(&self, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        let input = self.cast_to_lower_precision();
+        let weight = weight.cast_to_lower_precision();
+        let Some(bias) = bias else { return input.matmul(&weight.t()) };
+        let bias = bias.cast_to_lower_precision();
+        let out_sizes = input.sizes().with(input.sizes().len() - 1, weight.size(0));
+        if input.sizes().len() == 2 {
+            return bias.addmm(&input, &weight.t());
+        }
+        let folded = input.reshape(&[input.numel() / input.size(-1), input.size(-1)]);
+        bias.addmm(&folded, &weight.t()).view(&out_sizes)
+    }
+
+    /// `matmul(self, other)`: folded to `mm` when the right side is a matrix, else batched.
+    pub fn matmul(&self, other: &Tensor) -> Tensor {
+        let (left, right) = (self.cast_to_lower_precision(), other.cast_to_lower_precision());
+        match (left.sizes().len(), right.sizes().len()) {
+            (2, 2) => left.mm(&right),
+            (_, 2) => left.matmul_folded(&right),
+            _ => left.matmul_batched(&right),
+        }
+    }
+
+    fn matmul_folded(&self, matrix: &Tensor) -> Tensor {
+        let rows = self.numel() / self.size(-1).max(1);
+        let folded = self.reshape(&[rows, self.size(-1)]);
+        let out_sizes = self.sizes().with(self.sizes().len() - 1, matrix.size(1));
+        folded.mm(matrix).unsafe_view(out_sizes)
+    }
+
+    fn matmul_batched(&self, other: &Tensor) -> Tensor {
+        let rank = self.sizes().len().max(other.sizes().len());
+        let batch: Vec<u64> = self.sizes()[..rank - 2].to_vec();
+        let count: u64 = batch.iter().product();
+        let fold = |side: &Tensor| {
+            let (rows, columns) = (side.size(-2), side.size(-1));
+            let expanded = side.expand(&[&batch[..], &[rows, columns]].concat());
+            expanded.reshape(&[count, rows, columns])
+        };
+        let (left, right) = (fold(self), fold(other));
+        let out_sizes = Shape::new(&[&batch[..], &[self.size(-2), other.size(-1)]].concat());
+        left.bmm(&right).unsafe_view(out_sizes)
+    }
+}
+
+fn product(op: &'static str, left: &Tensor, right: &Tensor) -> Tensor {
+    let sizes = Shape::new(&[left.size(0), right.size(1)]);
+    let out = Tensor::empty(left.context(), op, sizes, left.dtype());
+    left.context().need_cublas_workspace(op);
+    out
+}

@@ -1,0 +1,25 @@
+//! PyTorch's operators, a file for each kind: what an op returns, what it saves for backward, what it allocates while
+//! it runs, and what its backward allocates. Semantics are those of PyTorch 2.11 on CUDA, default stream.
+//!
+//! A backward formula computes its gradients in the order of its generated code: by input name, alphabetically.
+
+mod activation;
+mod attention;
+mod cast;
+mod create;
+mod dropout;
+mod elementwise;
+mod embedding;
+mod join;
+mod loss;
+mod matmul;
+mod norm;
+mod reduce;
+pub mod scratch;
+mod softmax;
+mod view;
+
+pub(crate) use attention::{AttentionCall, scaled_dot_product_attention};
+pub(crate) use create::{arange, full, host_scalar};
+pub(crate) use join::cat;
+pub(crate) use scratch::reduce::ReduceKind;

@@ -1,0 +1,82 @@
+//! Reductions (Reduce.cuh): results, and the scratch memory of those that span several blocks.
+
+use super::scratch::reduce::{ReduceKind, Reduction};
+use super::scratch::{self, run_steps};
+use crate::dtype::DType;
+use crate::tensor::{MAX_DIMS, NodeBuilder, Shape, Tensor, gradients};
+
+impl Tensor {
+    /// `self.mean(-1, keepdim=True)`
+    pub fn mean_last(&self) -> Tensor {
+        let node = NodeBuilder::new("MeanBackward1", &[self]);
+        let last = self.sizes().len() - 1;
+        let mut reduced = [false; MAX_DIMS];
+        reduced[last] = true;
+        let out = self.reduce("mean.dim", ReduceKind::Mean, &reduced);
+        let from = *self.sizes();
+        node.finish(out, move |grad| gradients![grad.expand(&from).unary("div.Scalar", grad.dtype())])
+    }
+
+    /// `sum_to(sizes)`: sums what was broadcast from `sizes`.
+    pub(crate) fn sum_to(&self, sizes: &Shape) -> Tensor {
+        let offset = self.sizes().len() - sizes.len();
+        let mut reduced = [false; MAX_DIMS];
+        for at in 0..self.sizes().len() {
+            reduced[at] = at < offset || (sizes[at - offset] == 1 && self.sizes()[at] != 1);
+        }
+        let out = if reduced.contains(&true) {
+            self.reduce("sum.dim_IntList", ReduceKind::Sum, &reduced)
+        } else {
+            self.clone()
+        };
+        if offset > 0 { out.reshape(sizes) } else { out }
+    }
+
+    /// A reduction over the marked dimensions, keeping them with size 1, outside autograd.
+    pub(crate) fn reduce(&self, op: &'static str, kind: ReduceKind, reduced: &[bool; MAX_DIMS]) -> Tensor {
+        let mut sizes = *self.sizes();
+        for (at, size) in sizes.iter_mut().enumerate() {
+            if reduced[at] {
+                *size = 1;
+            }
+        }
+        self.reduce_into(op, kind, reduced, sizes, self.dtype())
+    }
+
+    /// A reduction of everything to one value.
+    pub(crate) fn reduce_all(&self, op: &'static str, kind: ReduceKind, dtype: DType) -> Tensor {
+        self.reduce_into(op, kind, &[true; MAX_DIMS], Shape::new(&[]), dtype)
+    }
+
+    fn reduce_into(
+        &self,
+        op: &'static str,
+        kind: ReduceKind,
+        reduced: &[bool; MAX_DIMS],
+        out_sizes: Shape,
+        dtype: DType,
+    ) -> Tensor {
+        let reduction = Reduction {
+            sizes: self.sizes(),
+            strides: self.strides(),
+            reduced: &reduced[..self.sizes().len()],
+            kind,
+            storage_offset: 0,
+            input: self.dtype(),
+            output: dtype,
+        };
+        let steps = scratch::reduce::reduce(&reduction, self.context().device());
+        let mut outputs = run_steps(self.context(), op, &steps, |_| (out_sizes, out_sizes.contiguous_strides(), dtype));
+        outputs.pop().unwrap_or_else(|| Tensor::nowhere(self.context(), out_sizes, dtype))
+    }
+}
+
+impl Tensor {
+    /// `cumsum(self, -1)` of int64 results; the scan keeps one more tensor of the result's size while it runs.
+    pub(crate) fn cumsum(&self) -> Tensor {
+        let op = "cumsum.default";
+        let input = self.map(op, DType::Int64);
+        let _converted = Tensor::scratch(self.context(), op, input.numel() * 8);
+        input
+    }
+}

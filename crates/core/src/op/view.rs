@@ -1,0 +1,111 @@
+//! Views (ViewOps): they share storage; only `reshape` may copy.
+
+use crate::tensor::{NodeBuilder, Shape, Tensor, gradients, view_strides};
+
+impl Tensor {
+    /// `self.view(sizes)`. PyTorch refuses a view that the strides cannot express; here it is taken as `reshape`.
+    pub fn view(&self, sizes: &[u64]) -> Tensor {
+        self.reshape(sizes)
+    }
+
+    /// `self.reshape(sizes)`: a view where the strides allow one, else a contiguous copy.
+    pub fn reshape(&self, sizes: &[u64]) -> Tensor {
+        let sizes = Shape::new(sizes);
+        match view_strides(self.sizes(), self.strides(), &sizes) {
+            Some(strides) => {
+                let node = NodeBuilder::new("ViewBackward0", &[self]);
+                let from = *self.sizes();
+                node.finish(self.alias(sizes, strides), move |grad| gradients![grad.reshape(&from)])
+            }
+            None => self.clone_contiguous().unsafe_view(sizes),
+        }
+    }
+
+    /// `_unsafe_view`: a contiguous tensor under new sizes, not counted as a view by autograd.
+    pub(crate) fn unsafe_view(&self, sizes: Shape) -> Tensor {
+        let node = NodeBuilder::new("UnsafeViewBackward0", &[self]);
+        let from = *self.sizes();
+        let out = self.alias_as(sizes, sizes.contiguous_strides(), false);
+        node.finish(out, move |grad| gradients![grad.reshape(&from)])
+    }
+
+    /// `self.transpose(a, b)`
+    pub fn transpose(&self, a: usize, b: usize) -> Tensor {
+        let node = NodeBuilder::new("TransposeBackward0", &[self]);
+        let out = self.alias(self.sizes().swapped(a, b), self.strides().swapped(a, b));
+        node.finish(out, move |grad| gradients![grad.transpose(a, b)])
+    }
+
+    /// `self.t()` of a matrix
+    pub fn t(&self) -> Tensor {
+        let node = NodeBuilder::new("TBackward0", &[self]);
+        let out = self.alias(self.sizes().swapped(0, 1), self.strides().swapped(0, 1));
+        node.finish(out, |grad| gradients![grad.t()])
+    }
+
+    /// `self.unsqueeze(at)`
+    pub fn unsqueeze(&self, at: usize) -> Tensor {
+        let node = NodeBuilder::new("UnsqueezeBackward0", &[self]);
+        let stride = if at < self.sizes().len() { self.sizes()[at].saturating_mul(self.strides()[at]) } else { 1 };
+        let out = self.alias(self.sizes().inserted(at, 1), self.strides().inserted(at, stride));
+        node.finish(out, move |grad| gradients![grad.squeeze(at)])
+    }
+
+    /// `self.squeeze(at)` of a dimension of size 1
+    pub fn squeeze(&self, at: usize) -> Tensor {
+        let node = NodeBuilder::new("SqueezeBackward1", &[self]);
+        let out = self.alias(self.sizes().removed(at), self.strides().removed(at));
+        node.finish(out, move |grad| gradients![grad.unsqueeze(at)])
+    }
+
+    /// `self.expand(sizes)`: broadcast dimensions get stride 0.
+    pub fn expand(&self, sizes: &[u64]) -> Tensor {
+        let node = NodeBuilder::new("ExpandBackward0", &[self]);
+        let out_sizes = Shape::new(sizes);
+        let mut strides = out_sizes.contiguous_strides();
+        let offset = out_sizes.len() - self.sizes().len();
+        for at in 0..out_sizes.len() {
+            let kept = at >= offset && self.sizes()[at - offset] == out_sizes[at];
+            strides[at] = if kept { self.strides()[at - offset] } else { 0 };
+        }
+        let from = *self.sizes();
+        node.finish(self.alias(out_sizes, strides), move |grad| gradients![grad.sum_to(&from)])
+    }
+
+    /// `self[..., start:start + length]` along dimension `at`; the gradient is written into zeros of the full size.
+    pub fn slice(&self, at: usize, length: u64) -> Tensor {
+        let node = NodeBuilder::new("SliceBackward0", &[self]);
+        let from = *self.sizes();
+        let out = self.alias(self.sizes().with(at, length), *self.strides());
+        node.finish(out, move |grad| {
+            gradients![Tensor::empty(grad.context(), "slice_backward.default", from, grad.dtype())]
+        })
+    }
+
+    /// A part of a tensor along dimension `at`, outside autograd.
+    pub(crate) fn narrow(&self, at: usize, length: u64) -> Tensor {
+        self.alias(self.sizes().with(at, length), *self.strides())
+    }
+
+    /// `self.split(size, dim=-1)` into `N` parts; their gradients are joined by `cat`, zeros where there is none.
+    pub fn split_last<const N: usize>(&self) -> [Tensor; N] {
+        let node = NodeBuilder::new("SplitBackward0", &[self]);
+        let at = self.sizes().len() - 1;
+        let part = self.sizes().last_size() / (N as u64);
+        let from = *self.sizes();
+        let parts = std::array::from_fn(|_| self.narrow(at, part));
+        let dtype = self.dtype();
+        node.finish_many(parts, move |grads| {
+            let Some(some) = grads.iter().flatten().next() else { return gradients![None::<Tensor>] };
+            let context = some.context();
+            let zeros: Vec<Tensor> = grads
+                .iter()
+                .filter(|grad| grad.is_none())
+                .map(|_| Tensor::empty(context, "zeros.default", from.with(at, part), dtype))
+                .collect();
+            let joined = Tensor::empty(context, "cat.default", from, dtype);
+            drop(zeros);
+            gradients![joined]
+        })
+    }
+}

@@ -1,0 +1,58 @@
+//! [`simulate`]: a job spec becomes a trace.
+
+use std::rc::Rc;
+
+use crate::family::{self, RunOptions};
+use crate::gpu::Device;
+use crate::nn::{BuildError, Builder};
+use crate::spec::{JobSpec, Task};
+use crate::tensor::Context;
+use crate::trace::{PhaseKind, Trace};
+
+use super::train;
+
+/// Why a job cannot be simulated.
+pub type SimulateError = BuildError;
+
+/// A simulated job.
+pub struct Simulation {
+    /// Every allocation and free.
+    pub trace: Trace,
+    /// Parameters of the model, tied ones once, adapters included.
+    pub parameter_count: u64,
+    /// Parameters that are trained.
+    pub trainable_count: u64,
+}
+
+/// Runs `job` on abstract tensors.
+///
+/// # Errors
+/// When the model's config is not one its family can build.
+pub fn simulate(job: &JobSpec) -> Result<Simulation, SimulateError> {
+    let device = Device { compute_capability: job.gpu.compute_capability, multiprocessors: job.gpu.multiprocessors };
+    let context = Context::new(device);
+    let family = family::find(&job.model.model_type)?;
+    let builder = Builder::new(&context, job.precision.weight_dtype(), job.lora.clone());
+    let options = RunOptions {
+        attention: job.attention,
+        checkpointing: job.gradient_checkpointing,
+        training: job.train_mode && job.task.trains(),
+    };
+    let model = (family.build)(&job.model, &builder, &options)?;
+    let parameters = builder.trainable();
+    match job.task {
+        Task::CausalLm | Task::MaskedLm => train::train(job, &context, model.as_ref(), &parameters),
+        Task::InferenceForward | Task::Generate => {}
+    }
+    context.phase(PhaseKind::End);
+    Ok(Simulation {
+        trace: context.finish(),
+        parameter_count: builder.parameter_count(),
+        trainable_count: parameters.iter().map(|parameter| parameter.numel()).sum(),
+    })
+}
+
+pub(super) fn input_ids(context: &Rc<Context>, rows: u64, tokens: u64) -> crate::tensor::Tensor {
+    let _category = context.enter_category(crate::trace::Category::Input);
+    crate::op::full(context, "_to_copy.default", &[rows, tokens], crate::dtype::DType::Int64)
+}

@@ -1,0 +1,92 @@
+//! Autocast (aten/src/ATen/autocast_mode.cpp, PyTorch 2.11): which inputs an op casts, and the cache of weight casts.
+
+use std::rc::Rc;
+
+use super::context::{Context, Scope};
+use super::tensor::Tensor;
+use crate::dtype::DType;
+use crate::trace::Category;
+
+/// `torch.autocast("cuda", dtype)` until dropped; leaving the outermost one clears the cache.
+pub struct AutocastScope<'a> {
+    context: &'a Context,
+    outermost: bool,
+    _scope: Scope<'a, Option<DType>>,
+}
+
+impl Drop for AutocastScope<'_> {
+    fn drop(&mut self) {
+        if self.outermost {
+            self.context.clear_autocast_cache();
+        }
+    }
+}
+
+impl Context {
+    /// Enters autocast with a dtype, or nothing for `None`.
+    pub fn autocast(&self, dtype: Option<DType>) -> AutocastScope<'_> {
+        let outer = self.autocast.get();
+        let inner = dtype.or(outer);
+        AutocastScope {
+            context: self,
+            outermost: dtype.is_some() && outer.is_none(),
+            _scope: self.replace_autocast(inner),
+        }
+    }
+
+    /// `torch.autocast(enabled=False)`; the cache stays.
+    pub fn disable_autocast(&self) -> Scope<'_, Option<DType>> {
+        self.replace_autocast(None)
+    }
+
+    fn clear_autocast_cache(&self) {
+        let cached = self.autocast_cache.take();
+        for weight in &cached {
+            if let Some(leaf) = weight.leaf() {
+                let cast = leaf.cast.take();
+                drop(cast);
+            }
+        }
+    }
+}
+
+impl Tensor {
+    /// The tensor as an op of autocast's lower-precision list takes it.
+    pub(crate) fn cast_to_lower_precision(&self) -> Tensor {
+        match self.context().autocast.get() {
+            Some(dtype) => self.cached_cast(dtype),
+            None => self.clone(),
+        }
+    }
+
+    /// The tensor as an op of autocast's fp32 list takes it.
+    pub(crate) fn cast_to_float32(&self) -> Tensor {
+        match self.context().autocast.get() {
+            Some(_) => self.cached_cast(DType::Float32),
+            None => self.clone(),
+        }
+    }
+
+    /// `cached_cast`: half copies of fp32 leaves that require grad are kept until autocast ends.
+    fn cached_cast(&self, dtype: DType) -> Tensor {
+        if !self.dtype().is_floating_point() || self.dtype() == dtype {
+            return self.clone();
+        }
+        let Some(leaf) = self.leaf().filter(|_| dtype.is_half() && self.dtype() == DType::Float32) else {
+            return self.to(dtype);
+        };
+        if let Some(cast) = leaf.cast.borrow().as_ref() {
+            return cast.clone();
+        }
+        let cast = self.to(dtype);
+        cast.set_category(Category::WeightCast);
+        leaf.cast.replace(Some(cast.clone()));
+        self.context().autocast_cache.borrow_mut().push(self.clone());
+        cast
+    }
+}
+
+/// Whether autocast is on for this tensor's context.
+pub(crate) fn is_autocast(tensor: &Tensor) -> bool {
+    Rc::clone(tensor.context()).autocast.get().is_some()
+}

@@ -1,0 +1,20 @@
+//! A PyTorch without numbers: tensors with a shape, strides, a dtype and a reference-counted storage, and a tape.
+//!
+//! A Rust variable's life is a Python variable's life: creating a storage records an allocation, dropping its last
+//! reference records the free. `op` and `nn` build on this; `step` drives it.
+
+mod autocast;
+mod autograd;
+mod checkpoint;
+mod context;
+mod layout;
+mod tensor;
+
+pub(crate) use autocast::is_autocast;
+pub(crate) use autograd::{Gradients, NodeBuilder, Saved, gradients};
+pub use checkpoint::checkpoint;
+pub use context::{Context, Scope};
+pub use layout::{MAX_DIMS, Shape};
+pub(crate) use layout::{broadcast, elementwise_strides, view_strides};
+pub(crate) use tensor::Scratch;
+pub use tensor::Tensor;
