@@ -166,7 +166,111 @@ def reduce():
         del x
 
 
-FAMILIES = [reduce]
+def embedding():
+    r = random.Random(3)
+    sizes = [1, 2, 768, 3071, 3072, 3073, 3584, 3840, 3841, 4480, 4481, 4608, 4609, 10**6]
+    sizes += [int(10 ** (3.4 + 2.6 * r.random())) for _ in range(380)]
+    for n in sizes:
+        dt = r.choice(["float32", "bfloat16", "float16"])
+        width = r.choice([1, 64, 100, 768, 896, 1024, 4096])
+        rows = r.choice([2, 100, 500, 528, 1000, 30522, 50257, 151936])
+        gc, ic = r.random() < 0.9, r.random() < 0.9 or n % 2 or n < 4
+        pad = r.choice([-1, 0, 1])
+        g = strided([n, width], [width, 1] if gc else [width + 8, 1], dt)
+        ids = strided([2, n // 2], [1, 2], "int64") if not ic and n > 3 else strided([n], [1], "int64")
+        g = g if ic else g.view(2, n // 2, width) if gc else strided([2, n // 2, width], [n // 2 * (width + 8), width + 8, 1], dt)
+        ev = events(lambda: A.embedding_dense_backward(g, ids, rows, pad, False))
+        yield [dt, n, width, rows, int(gc), int(bool(ic)), ev]
+
+
+def heads(b, h, s, d, layout, dt):
+    """A [B,H,S,D] tensor: contiguous, or laid out as [B,S,H,D], or a slice of a fused projection [B,S,3,H,D]."""
+    if layout == "bhsd":
+        return torch.empty(b, h, s, d, dtype=DT[dt], device="cuda")
+    if layout == "bshd":
+        return torch.empty(b, s, h, d, dtype=DT[dt], device="cuda").transpose(1, 2)
+    return torch.empty(b, s, 3, h, d, dtype=DT[dt], device="cuda")[:, :, 1].transpose(1, 2)
+
+
+def flash():
+    r = random.Random(11)
+    for i in range(420):
+        dt = r.choice(["bfloat16", "float16"])
+        d = r.choice([8, 16, 32, 40, 64, 64, 72, 80, 96, 104, 128, 128, 136, 160, 192, 200, 256])
+        b, hk = r.choice([1, 2, 4, 8, 33, 64]), r.choice([1, 2, 4, 8, 12])
+        h = hk * r.choice([1, 1, 2, 4, 7])
+        sq = r.choice([1, 1, 7, 64, 100, 127, 128, 129, 512, 1000, 1024, 2048, 4096])
+        sk = sq if r.random() < 0.5 else r.choice([1, 100, 128, 1000, 1024, 3000, 8192])
+        if b * h * d * max(sq, sk) > 1e9:
+            continue
+        p, causal, lay = r.choice([0.0, 0.0, 0.1]), bool(r.randrange(2)), r.choice(["bshd", "bhsd", "qkv"])
+        q, k, v = heads(b, h, sq, d, lay, dt), heads(b, hk, sk, d, lay, dt), heads(b, hk, sk, d, lay, dt)
+        box = []
+        fw = events(lambda: box.append(A._scaled_dot_product_flash_attention(q, k, v, p, causal, False)) or box)
+        yield ["forward", dt, b, h, hk, sq, sk, d, int(p > 0), lay, fw]
+        o, lse, cq, ck, mq, mk, rng, un, _ = box[0]
+        go = heads(b, h, sq, d, r.choice(["bshd", "bhsd"]), dt)
+        same = int(go.transpose(1, 2).is_contiguous())
+        bw = events(lambda: A._scaled_dot_product_flash_attention_backward(go, q, k, v, o, lse, cq, ck, mq, mk, p, causal, rng, un))
+        yield ["backward", dt, b, h, hk, sq, sk, d, int(p > 0), lay, same, bw]
+        box.clear()
+
+
+def efficient():
+    r = random.Random(12)
+    for i in range(420):
+        dt = r.choice(["float32", "float32", "bfloat16", "float16"])
+        d = r.choice([8, 32, 40, 64, 64, 72, 80, 96, 128, 128, 136, 160, 192, 256])
+        b, h = r.choice([1, 2, 4, 8, 33]), r.choice([1, 2, 4, 8, 12, 56])
+        sq = r.choice([1, 7, 64, 100, 127, 128, 129, 512, 1000, 1024, 2048])
+        sk = sq if r.random() < 0.5 else r.choice([1, 100, 128, 1000, 1024, 3000])
+        if b * h * d * max(sq, sk) > 5e8:
+            continue
+        p, causal, lay = r.choice([0.0, 0.1]), bool(r.randrange(2)), r.choice(["bshd", "bhsd", "qkv"])
+        q, k, v = heads(b, h, sq, d, lay, dt), heads(b, h, sk, d, lay, dt), heads(b, h, sk, d, lay, dt)
+        bias = None
+        if r.random() < 0.4:
+            bias = torch.empty(b, 1, sq, (sk + 15) // 16 * 16, dtype=DT[dt], device="cuda")[..., :sk].expand(b, h, sq, sk)
+        box = []
+        lse = r.random() < 0.9
+        fw = events(lambda: box.append(A._scaled_dot_product_efficient_attention(q, k, v, bias, lse, p, causal)) or box)
+        yield ["forward", dt, b, h, h, sq, sk, d, int(lse), lay, fw]
+        if not lse:
+            continue
+        o, ls, seed, off = box[0]
+        go = heads(b, h, sq, d, r.choice(["bshd", "bhsd"]), dt)
+        same = int(go.transpose(1, 2).is_contiguous())
+        bw = events(lambda: A._scaled_dot_product_efficient_attention_backward(go, q, k, v, bias, o, ls, seed, off, p, [True] * 3 + [False], causal))
+        yield ["backward", dt, b, h, h, sq, sk, d, 1, lay, same, bw]
+        box.clear()
+
+
+def norm():
+    r = random.Random(13)
+    tall = [65535, 65536, 65537, 70000, 100000, 131072, 262144, 10**6]
+    for i in range(260):
+        dt = r.choice(["float32", "bfloat16", "float16"])
+        m = r.choice(tall) if r.random() < 0.5 else r.choice([1, 64, 128, 1000, 4096, 12288])
+        n = r.choice([1, 16, 33, 64, 100, 128, 256, 512, 768, 1000, 1024, 1600, 1728, 1760, 2048, 2112, 2144, 4096])
+        if m * n > 6e8:
+            continue
+        rms, xc, gc = r.random() < 0.4, r.random() < 0.8 or m == 1 or n == 1, r.random() < 0.8 or m == 1 or n == 1
+        x = strided([m, n], [n, 1] if xc else [1, m], dt)
+        g = strided([m, n], [n, 1] if gc else [1, m], dt)
+        w, b, rs = strided([n], [1], dt), strided([n], [1], dt), strided([m, 1], [1, 1], "float32")
+        mask = [True, r.random() < 0.9, r.random() < 0.8]
+        bits = mask[0] + 2 * mask[1] + 4 * mask[2]
+        name = "rms" if rms else "layer"
+        if rms:
+            yield [name + "_forward", dt, m, n, int(xc), 0, 1, events(lambda: A._fused_rms_norm(x, [n], w, 1e-5))]
+            bw = events(lambda: A._fused_rms_norm_backward(g, x, [n], rs, w, mask[:2]))
+        else:
+            yield [name + "_forward", dt, m, n, int(xc), 0, 1, events(lambda: A.native_layer_norm(x, [n], w, b, 1e-5))]
+            bw = events(lambda: A.native_layer_norm_backward(g, x, [n], rs, rs, w, b, mask))
+        yield [name + "_backward", dt, m, n, int(xc), bits, int(gc), bw]
+
+
+FAMILIES = [reduce, embedding, flash, efficient, norm]
 
 
 def main():

@@ -84,7 +84,7 @@ impl Gpt2Attention {
         if let Some(cache) = cache {
             (key, value) = cache.update(layer, &key, &value);
         }
-        let attn_output = if self.options.attention == Attention::Eager {
+        let mut attn_output = if self.options.attention == Attention::Eager {
             self.eager_attention_forward(&query, &key, &value, mask)
         } else {
             let config = AttentionConfig {
@@ -95,7 +95,7 @@ impl Gpt2Attention {
             };
             sdpa_attention_forward(&query, &key, &value, mask, config)
         };
-        let mut attn_output = attn_output.reshape(&[batch, tokens, self.config.n_embd]).contiguous();
+        attn_output = attn_output.reshape(&[batch, tokens, self.config.n_embd]).contiguous();
         attn_output = self.c_proj.forward(&attn_output);
         let _dropout = self.dropout.enter();
         attn_output.dropout(self.config.resid_pdrop, self.options.training)
@@ -212,7 +212,7 @@ impl Gpt2Model {
     fn forward(&self, call: &ForwardCall) -> Tensor {
         let _module = self.module.enter();
         let context = call.input_ids.context();
-        let inputs_embeds = self.wte.forward(call.input_ids);
+        let inputs_embeds = self.options.require_input_grads(self.wte.forward(call.input_ids));
         let position_ids = position_ids(context, inputs_embeds.size(1));
         let position_embeds = self.wpe.forward(&position_ids);
         let mut hidden_states = &inputs_embeds + &position_embeds;

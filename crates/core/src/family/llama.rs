@@ -244,6 +244,8 @@ pub(super) fn eager_attention_forward(
 struct LayerCall {
     cos: Tensor,
     sin: Tensor,
+    /// Not read by the layers, but alive as long as what a checkpointed layer needs to run again.
+    _position_ids: Tensor,
     mask: Option<Tensor>,
     cache: Option<Rc<KvCache>>,
 }
@@ -308,13 +310,13 @@ impl DecoderModel {
     fn forward(&self, call: &ForwardCall) -> Tensor {
         let _module = self.module.enter();
         let context = call.input_ids.context();
-        let inputs_embeds = self.embed_tokens.forward(call.input_ids);
+        let inputs_embeds = self.options.require_input_grads(self.embed_tokens.forward(call.input_ids));
         let position_ids = position_ids(context, inputs_embeds.size(1));
         if call.attention_mask.is_none() && call.cache.is_none() {
             find_packed_sequence_indices(&position_ids.expand(&[inputs_embeds.size(0), position_ids.size(1)]));
         }
         let (cos, sin) = self.rotary_emb.forward(inputs_embeds.dtype(), &position_ids);
-        let layer_call = LayerCall { cos, sin, mask: None, cache: call.cache.clone() };
+        let layer_call = LayerCall { cos, sin, _position_ids: position_ids, mask: None, cache: call.cache.clone() };
         let mut hidden_states = inputs_embeds.clone();
         for layer in &self.layers {
             hidden_states = if self.options.checkpoints_layers() {

@@ -32,12 +32,20 @@ pub(crate) struct RunOptions {
     pub attention: Attention,
     pub checkpointing: CheckpointPolicy,
     pub training: bool,
+    /// Only adapters are trained.
+    pub frozen_base: bool,
 }
 
 impl RunOptions {
     /// A dropout probability as it acts: 0 outside training.
     pub(crate) fn active(&self, probability: f64) -> f64 {
         if self.training { probability } else { 0.0 }
+    }
+
+    /// What `enable_input_require_grads` does to the input embeddings: checkpointed layers of a frozen model need an
+    /// input that requires grad.
+    pub(crate) fn require_input_grads(&self, inputs_embeds: Tensor) -> Tensor {
+        if self.frozen_base && self.checkpoints_layers() { inputs_embeds.into_parameter() } else { inputs_embeds }
     }
 
     /// Whether layers are recomputed in backward.

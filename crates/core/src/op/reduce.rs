@@ -1,7 +1,7 @@
 //! Reductions (Reduce.cuh): results, and the scratch memory of those that span several blocks.
 
 use super::scratch::reduce::{ReduceKind, Reduction};
-use super::scratch::{self, run_steps};
+use super::scratch::{self, contiguous, run_steps};
 use crate::dtype::DType;
 use crate::tensor::{MAX_DIMS, NodeBuilder, Shape, Tensor, gradients};
 
@@ -87,8 +87,7 @@ impl Tensor {
             output: dtype,
         };
         let steps = scratch::reduce::reduce(&reduction, self.context().device());
-        let mut outputs = run_steps(self.context(), op, &steps, |_| (out_sizes, out_sizes.contiguous_strides(), dtype));
-        outputs.pop().unwrap_or_else(|| Tensor::nowhere(self.context(), out_sizes, dtype))
+        run_steps(self.context(), op, &steps, |_| contiguous(out_sizes, dtype)).take(0)
     }
 }
 

@@ -7,7 +7,7 @@ use crate::gpu::Device;
 use crate::nn::{BuildError, Builder};
 use crate::spec::{JobSpec, Task};
 use crate::tensor::Context;
-use crate::trace::{PhaseKind, Trace};
+use crate::trace::Trace;
 
 use super::train;
 
@@ -37,16 +37,16 @@ pub fn simulate(job: &JobSpec) -> Result<Simulation, SimulateError> {
         attention: job.attention,
         checkpointing: job.gradient_checkpointing,
         training: job.train_mode && job.task.trains(),
+        frozen_base: job.lora.is_some(),
     };
     let model = (family.build)(&job.model, &builder, &options)?;
     let parameters = builder.trainable();
-    let _finished = match job.task {
-        Task::CausalLm | Task::MaskedLm => Some(train::train(job, &context, model.as_ref(), &parameters)),
-        Task::InferenceForward | Task::Generate => None,
-    };
-    context.phase(PhaseKind::End);
+    match job.task {
+        Task::CausalLm | Task::MaskedLm => train::train(job, &context, model.as_ref(), &parameters),
+        Task::InferenceForward | Task::Generate => {}
+    }
     Ok(Simulation {
-        trace: context.finish(),
+        trace: context.into_trace(),
         parameter_count: builder.parameter_count(),
         trainable_count: parameters.iter().map(|parameter| parameter.numel()).sum(),
     })

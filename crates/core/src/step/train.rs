@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use crate::family::{ForwardCall, Model, ModelOutput};
 use crate::nn::KvCache;
-use crate::optimizer::{self, GradScaler, Optimizer};
+use crate::optimizer::{self, GradScaler};
 use crate::spec::{JobSpec, Task};
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
@@ -19,14 +19,7 @@ struct Variables {
     outputs: Option<ModelOutput>,
 }
 
-/// What the script still holds after its last step.
-pub(super) struct Finished {
-    _optimizer: Box<dyn Optimizer>,
-    _scaler: Option<GradScaler>,
-    _variables: Variables,
-}
-
-pub(super) fn train(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, parameters: &[Tensor]) -> Finished {
+pub(super) fn train(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, parameters: &[Tensor]) {
     let mut optimizer = optimizer::build(job.optimizer, parameters);
     let mut scaler = job.precision.scales_loss().then(|| GradScaler::new(context));
     let mut variables = Variables::default();
@@ -55,7 +48,7 @@ pub(super) fn train(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, par
             parameters.iter().for_each(|parameter| parameter.set_grad(None));
         }
     }
-    Finished { _optimizer: optimizer, _scaler: scaler, _variables: variables }
+    context.end();
 }
 
 fn micro_step(

@@ -153,6 +153,11 @@ fn is_contiguous(sizes: &[u64], strides: &[u64]) -> bool {
     })
 }
 
+/// What a reduction into an existing output allocates, without that output or copies of the input.
+pub(super) fn into_output(plan: &mut Plan, reduction: &Reduction<'_>, device: Device) {
+    pieces(plan, reduction, reduction.input, false, device);
+}
+
 /// Sizes of the dimensions that are not reduced.
 fn kept<'a>(reduction: &Reduction<'a>) -> impl Iterator<Item = u64> + use<'a> {
     reduction.sizes.iter().zip(reduction.reduced).filter(|(_, reduced)| !**reduced).map(|(size, _)| *size)
