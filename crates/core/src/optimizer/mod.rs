@@ -7,6 +7,8 @@ mod adam;
 mod adam8bit;
 mod clip;
 mod lion;
+#[cfg(test)]
+mod measured;
 mod muon;
 mod scaler;
 mod sgd;
