@@ -52,6 +52,7 @@ fn micro_step(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, variables
         let mut output = model.forward(&ForwardCall {
             input_ids: &ids,
             attention_mask: None,
+            position_ids: None,
             labels: Some(&ids),
             cache: caches.then(|| Rc::new(KvCache::default())),
             logits_to_keep: job.logits.logits_to_keep,
