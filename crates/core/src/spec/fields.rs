@@ -3,6 +3,8 @@
 use serde_json::{Map, Value};
 use thiserror::Error;
 
+use super::kind::brief;
+
 /// A config field that a family cannot use.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("config key `{key}`: {problem}")]
@@ -130,15 +132,6 @@ impl Fields {
     pub fn text<'a>(&'a self, key: &str, default: &'a str) -> Result<&'a str, FieldError> {
         let Some(value) = self.get(key) else { return Ok(default) };
         value.as_str().ok_or_else(|| FieldError::new(key, format!("must be a string, found {}", brief(value))))
-    }
-}
-
-/// A value as JSON, cut where it would flood the message.
-fn brief(value: &Value) -> String {
-    let text = value.to_string();
-    match text.char_indices().nth(60) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text,
     }
 }
 

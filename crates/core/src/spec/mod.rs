@@ -1,12 +1,22 @@
 //! What to train, on what: the job as plain values, before anything is simulated.
 
+mod allocator;
 mod case;
+mod check;
 mod error;
 mod fields;
+mod gpt_file;
 pub mod hf;
 mod job;
+mod job_file;
+mod keys;
+mod kind;
+mod model_source;
 mod presets;
+mod resolve;
 pub mod safetensors;
+mod schema;
+mod settings;
 
 pub use case::from_case;
 pub use error::{Place, SpecError};
@@ -15,4 +25,9 @@ pub use job::{
     Attention, CheckpointPolicy, ClipSpec, JobSpec, LogitsPath, LoraSpec, LossKernel, ModelSpec, OptimizerKind,
     Precision, Task,
 };
+pub use keys::{Default as KeyDefault, KEYS, Key};
+pub use kind::Kind;
 pub use presets::Preset;
+pub use resolve::{Inputs, Resolved, resolve};
+pub use schema::job_schema;
+pub use settings::{Origin, Override, Provenance};

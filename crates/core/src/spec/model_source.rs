@@ -1,0 +1,206 @@
+//! Finding the model a job names: a config that the caller reads, a published model, or fields written in the job.
+
+use serde_json::{Map, Value};
+
+use super::hf::{self, HfModel};
+use super::presets::Preset;
+use super::settings::{Origin, Provenance, Setting, Settings};
+use super::{Inputs, ModelSpec, SpecError};
+use crate::nearest::nearest;
+
+/// The model of a job, and what is known about it.
+pub(super) struct Model {
+    pub spec: ModelSpec,
+    pub published_dtype: Option<String>,
+    /// The published count, if the job changes no field.
+    pub published_parameters: Option<u64>,
+    pub notes: Vec<String>,
+    pub provenance: Vec<Provenance>,
+}
+
+/// The model that the settings describe.
+pub(super) fn load(settings: &Settings, inputs: &Inputs<'_>) -> Result<Model, SpecError> {
+    match settings.get("model") {
+        Some(setting) => named(setting, settings, inputs),
+        None if settings.model.contains_key("model_type") => written_out(settings, inputs),
+        None if settings.model.is_empty() => {
+            Err(SpecError::new("no model is given").hint("name one, for example: model = \"Qwen/Qwen2.5-0.5B\""))
+        }
+        None => Err(SpecError::new("the model's fields are given, but not the model they belong to")
+            .hint("add its `name`, or its `model_type` (llama, gpt2, ...)")),
+    }
+}
+
+/// A model that has a name, with the fields that the job changes.
+fn named(setting: &Setting, settings: &Settings, inputs: &Inputs<'_>) -> Result<Model, SpecError> {
+    let name = setting.value.as_str().unwrap_or_default();
+    let (found, preset) = find(name, inputs).map_err(|error| error.at(place(&setting.origin)))?;
+    let mut provenance = vec![Provenance {
+        key: "model".to_owned(),
+        value: format!("\"{}\"", found.spec.name),
+        origin: setting.origin.clone(),
+    }];
+    let mut model = found;
+    for (field, changed) in &settings.model {
+        check_field(field, changed, &model.spec.config.0)?;
+        model.spec.config.0.insert(field.clone(), changed.value.clone());
+        provenance.push(field_provenance(field, changed));
+    }
+    Ok(Model {
+        spec: model.spec,
+        published_dtype: model.published_dtype,
+        published_parameters: preset.map(|preset| preset.parameters).filter(|_| settings.model.is_empty()),
+        notes: model.notes,
+        provenance,
+    })
+}
+
+/// As transformers does, a local config goes before a published name.
+fn find(name: &str, inputs: &Inputs<'_>) -> Result<(HfModel, Option<&'static Preset>), SpecError> {
+    match (inputs.read_config)(name) {
+        Some(Ok(text)) => return Ok((hf::parse_config(name, name, &text, inputs.known)?, None)),
+        Some(Err(problem)) => return Err(SpecError::new(format!("cannot read the config of `{name}`: {problem}"))),
+        None => {}
+    }
+    match Preset::find(name) {
+        Some(preset) => Ok((preset.model(inputs.known)?, Some(preset))),
+        None => Err(unknown_model(name)),
+    }
+}
+
+fn unknown_model(name: &str) -> SpecError {
+    let otherwise = "download its config.json and give the path";
+    let hint = match Preset::nearest(name) {
+        Some(meant) => format!("did you mean `{meant}`? Otherwise {otherwise}"),
+        None => otherwise.to_owned(),
+    };
+    SpecError::new(format!("model `{name}` is no config file and no built-in model")).hint(hint)
+}
+
+/// A model that only the job describes.
+fn written_out(settings: &Settings, inputs: &Inputs<'_>) -> Result<Model, SpecError> {
+    let fields = settings.model_fields();
+    let model_type = fields.get("model_type").and_then(Value::as_str).unwrap_or_default().to_owned();
+    for (field, setting) in &settings.model {
+        check_field(field, setting, &Map::new())?;
+    }
+    let at = settings.model.get("model_type").and_then(|setting| place(&setting.origin));
+    let model = hf::model(&format!("custom {model_type}"), fields, inputs.known).map_err(|error| error.at(at))?;
+    Ok(Model {
+        spec: model.spec,
+        published_dtype: None,
+        published_parameters: None,
+        notes: model.notes,
+        provenance: settings.model.iter().map(|(field, setting)| field_provenance(field, setting)).collect(),
+    })
+}
+
+fn field_provenance(field: &str, setting: &Setting) -> Provenance {
+    Provenance { key: format!("model.{field}"), value: setting.value.to_string(), origin: setting.origin.clone() }
+}
+
+fn place(origin: &Origin) -> Option<super::Place> {
+    match origin {
+        Origin::JobFile(place) => Some(place.clone()),
+        _ => None,
+    }
+}
+
+/// A field that a person writes must be one that configs have: a typing error would silently change nothing.
+fn check_field(field: &str, setting: &Setting, config: &Map<String, Value>) -> Result<(), SpecError> {
+    if config.contains_key(field) || CONFIG_FIELDS.contains(&field) {
+        return Ok(());
+    }
+    let known = config.keys().map(String::as_str).chain(CONFIG_FIELDS);
+    let hint = match nearest(field, known) {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => "its name must be as in config.json".to_owned(),
+    };
+    let field: String = field.chars().take(60).collect();
+    Err(SpecError::new(format!("no model config has a field `{field}`")).hint(hint).at(place(&setting.origin)))
+}
+
+/// Fields of the config classes of the families (transformers 5.17) that shape tensors or choose code paths.
+const CONFIG_FIELDS: [&str; 65] = [
+    "activation_function",
+    "architectures",
+    "attention_bias",
+    "attention_dropout",
+    "attention_probs_dropout_prob",
+    "attn_logit_softcapping",
+    "attn_pdrop",
+    "bos_token_id",
+    "dtype",
+    "embd_pdrop",
+    "eos_token_id",
+    "final_logit_softcapping",
+    "head_dim",
+    "hidden_act",
+    "hidden_activation",
+    "hidden_dropout_prob",
+    "hidden_size",
+    "initializer_range",
+    "intermediate_size",
+    "is_decoder",
+    "layer_norm_eps",
+    "layer_norm_epsilon",
+    "layer_types",
+    "max_position_embeddings",
+    "max_window_layers",
+    "mlp_bias",
+    "model_type",
+    "n_ctx",
+    "n_embd",
+    "n_head",
+    "n_inner",
+    "n_layer",
+    "n_positions",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "num_key_value_heads",
+    "original_max_position_embeddings",
+    "pad_token_id",
+    "partial_rotary_factor",
+    "position_embedding_type",
+    "pretraining_tp",
+    "query_pre_attn_scalar",
+    "reorder_and_upcast_attn",
+    "resid_pdrop",
+    "rms_norm_eps",
+    "rope_local_base_freq",
+    "rope_parameters",
+    "rope_scaling",
+    "rope_theta",
+    "rotary_dim",
+    "scale_attn_by_inverse_layer_idx",
+    "scale_attn_weights",
+    "sliding_window",
+    "sliding_window_pattern",
+    "text_config",
+    "tie_word_embeddings",
+    "torch_dtype",
+    "type_vocab_size",
+    "use_bidirectional_attention",
+    "use_cache",
+    "use_sliding_window",
+    "vision_config",
+    "vocab_size",
+    "add_cross_attention",
+    "is_encoder_decoder",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn presets_use_known_fields() {
+        for preset in Preset::all() {
+            let config: Map<String, Value> = serde_json::from_str(preset.config).unwrap();
+            let multimodal = config.contains_key("text_config");
+            for field in config.keys().filter(|_| !multimodal) {
+                assert!(CONFIG_FIELDS.contains(&field.as_str()), "{}: {field}", preset.name);
+            }
+        }
+    }
+}
