@@ -29,7 +29,9 @@ pub(super) enum State {
     Vacant,
 }
 
+/// A block fills one cache line.
 #[derive(Clone, Debug)]
+#[repr(align(64))]
 pub(super) struct Block {
     pub addr: u64,
     pub size: u64,
@@ -39,6 +41,9 @@ pub(super) struct Block {
     pub cached_at: u64,
     pub prev: u32,
     pub next: u32,
+    /// Neighbours in the free list of the pool; meaningful while free.
+    pub smaller: u32,
+    pub larger: u32,
     /// Counts the lives of this slot, so that an old handle is recognised.
     pub generation: u32,
     pub state: State,
@@ -47,7 +52,19 @@ pub(super) struct Block {
 
 impl Block {
     pub fn new(addr: u64, size: u64, pool: PoolKind, state: State) -> Self {
-        Self { addr, size, requested: 0, cached_at: 0, prev: NIL, next: NIL, generation: 0, state, pool }
+        Self {
+            addr,
+            size,
+            requested: 0,
+            cached_at: 0,
+            prev: NIL,
+            next: NIL,
+            smaller: NIL,
+            larger: NIL,
+            generation: 0,
+            state,
+            pool,
+        }
     }
 
     pub fn is_split(&self) -> bool {

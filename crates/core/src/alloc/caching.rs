@@ -6,7 +6,7 @@ use super::pool::{Pool, PoolKind};
 use super::stats::Stats;
 use crate::units::{Bytes, round_up};
 
-/// What a device without a stated capacity holds: 16 TiB, which also keeps every size within the free list's keys.
+/// What a device without a stated capacity holds: 16 TiB.
 pub(super) const ADDRESS_SPACE: u64 = 1 << 44;
 
 /// A request that did not fit after every way to make room was tried.
@@ -78,10 +78,13 @@ impl CachingAllocator {
         let size = self.config.round_size(bytes);
         let kind = PoolKind::of(size);
         let index = match self.find_free(kind, size) {
-            Some(position) => self.cut_cached(kind, position, size),
-            None => {
+            NIL => {
                 let index = self.new_block(kind, size, bytes)?;
                 self.cut_new(index, size);
+                index
+            }
+            index => {
+                self.cut_cached(index, size);
                 index
             }
         };
@@ -111,55 +114,47 @@ impl CachingAllocator {
         self.arena.get(id.index).filter(|b| b.generation == id.generation).map_or(0, |b| b.size)
     }
 
-    pub(super) fn pool(&mut self, kind: PoolKind) -> &mut Pool {
-        &mut self.pools[kind as usize]
-    }
-
-    /// Where the best cached block for `size` is (`get_free_block`).
-    fn find_free(&mut self, kind: PoolKind, size: u64) -> Option<usize> {
+    /// The best cached block for `size` (`get_free_block`), or [`NIL`].
+    fn find_free(&mut self, kind: PoolKind, size: u64) -> u32 {
         if self.collects_garbage {
-            self.pool(kind).searches += 1;
+            self.pools[kind as usize].searches += 1;
         }
-        let pool = &self.pools[kind as usize];
-        let mut position = pool.lower_bound(size);
+        let mut index = self.pools[kind as usize].lower_bound(&self.arena, size);
+        if index == NIL {
+            return NIL;
+        }
         if self.config.expandable_segments {
-            position = self.prefer_inner_block(kind, position);
+            index = self.prefer_inner_block(kind, index);
         }
-        let (_, found) = pool.at(position)?;
+        let found = self.arena[index].size;
         let oversize = self.max_split_size;
-        if oversize != u64::MAX {
-            // Small requests must not sit in blocks that may not be split, and large ones not waste too much of them.
-            let too_big = size < oversize && found >= oversize;
-            let too_loose = size >= oversize && found >= size.saturating_add(self.config.max_non_split_rounding());
-            if too_big || too_loose {
-                return None;
-            }
-        }
-        Some(position)
+        // Small requests must not sit in blocks that may not be split, and large ones not waste too much of them.
+        let too_big = size < oversize && found >= oversize;
+        let too_loose = size >= oversize && found >= size.saturating_add(self.config.max_non_split_rounding());
+        if too_big || too_loose { NIL } else { index }
     }
 
-    /// Takes the block at `position` out of the pool and returns what is not needed to it.
-    fn cut_cached(&mut self, kind: PoolKind, position: usize, size: u64) -> u32 {
-        let pool = &mut self.pools[kind as usize];
-        let Some((index, found)) = pool.at(position) else { return NIL };
-        let was_split = self.arena[index].is_split();
-        let counts = !self.config.expandable_segments;
-        if !self.should_split(kind, found, size) {
-            self.pool(kind).remove_at(position);
-            if was_split && counts {
+    /// Takes a block out of its pool and returns what is not needed to it.
+    fn cut_cached(&mut self, index: u32, size: u64) {
+        let block = &self.arena[index];
+        let Block { size: found, pool: kind, .. } = *block;
+        let was_split = block.is_split();
+        self.pools[kind as usize].remove(&mut self.arena, index);
+        let splits = self.should_split(kind, found, size);
+        if splits {
+            let rest = self.split(index, size);
+            self.pools[kind as usize].insert(&mut self.arena, rest);
+        }
+        match (splits, was_split) {
+            _ if self.config.expandable_segments => {}
+            (true, true) => self.stats.inactive_split_bytes -= size,
+            (true, false) => self.count_new_rest(found - size),
+            (false, true) => {
                 self.stats.inactive_split -= 1;
                 self.stats.inactive_split_bytes -= found;
             }
-            return index;
+            (false, false) => {}
         }
-        let rest = self.split(index, size);
-        self.pools[kind as usize].replace(position, rest, &mut self.arena[rest]);
-        match (counts, was_split) {
-            (true, true) => self.stats.inactive_split_bytes -= size,
-            (true, false) => self.count_new_rest(found - size),
-            (false, _) => {}
-        }
-        index
     }
 
     /// Returns to the pool what a block fresh from the driver has too much.
@@ -169,7 +164,7 @@ impl CachingAllocator {
             return;
         }
         let rest = self.split(index, size);
-        self.pools[kind as usize].insert(rest, &mut self.arena[rest]);
+        self.pools[kind as usize].insert(&mut self.arena, rest);
         if !self.config.expandable_segments {
             self.count_new_rest(found - size);
         }
@@ -220,55 +215,23 @@ impl CachingAllocator {
         if size >= self.max_split_size {
             self.stats.oversize_allocations -= 1;
         }
-        let before = self.free_position(prev);
-        let after = self.free_position(next);
-        let pool = &mut self.pools[kind as usize];
-        // The merged block is larger than either neighbour, so taking the higher place first keeps the lower one valid.
-        let place = match (before, after) {
-            (Some(a), Some(b)) => {
-                pool.remove_at(a.max(b));
-                Some(a.min(b))
-            }
-            (one, other) => one.or(other),
-        };
+        self.merge_free(index, prev);
+        self.merge_free(index, next);
+        self.pools[kind as usize].insert(&mut self.arena, index);
+        if !self.config.expandable_segments && self.arena[index].is_split() {
+            self.count_new_rest(self.arena[index].size);
+        }
+    }
+
+    /// A block on its way to the pool takes over a neighbour that is cached.
+    fn merge_free(&mut self, index: u32, neighbour: u32) {
+        let Some(block) = self.arena.get(neighbour).filter(|b| b.state == State::Free) else { return };
         if !self.config.expandable_segments {
-            self.count_merge(index, before.map(|_| prev), after.map(|_| next));
+            self.stats.inactive_split -= 1;
+            self.stats.inactive_split_bytes -= block.size;
         }
-        if before.is_some() {
-            self.arena.absorb(index, prev);
-        }
-        if after.is_some() {
-            self.arena.absorb(index, next);
-        }
-        let pool = &mut self.pools[kind as usize];
-        match place {
-            Some(position) => pool.replace(position, index, &mut self.arena[index]),
-            None => pool.insert(index, &mut self.arena[index]),
-        }
-    }
-
-    /// Where a neighbour is in its pool, if it is free.
-    fn free_position(&self, index: u32) -> Option<usize> {
-        let block = self.arena.get(index).filter(|b| b.state == State::Free)?;
-        self.pools[block.pool as usize].position(index, block)
-    }
-
-    /// Keeps `inactive_split` right when a block joins its free neighbours.
-    fn count_merge(&mut self, index: u32, before: Option<u32>, after: Option<u32>) {
-        let joined = [before, after].into_iter().flatten();
-        let (mut blocks, mut bytes) = (0, 0);
-        for neighbour in joined {
-            blocks += 1;
-            bytes += self.arena[neighbour].size;
-        }
-        let edge = |n: Option<u32>, far: fn(&Block) -> u32, near: u32| n.map_or(near, |i| far(&self.arena[i]));
-        let first = edge(before, |b| b.prev, self.arena[index].prev) == NIL;
-        let last = edge(after, |b| b.next, self.arena[index].next) == NIL;
-        self.stats.inactive_split -= blocks;
-        self.stats.inactive_split_bytes -= bytes;
-        if !(first && last) {
-            self.count_new_rest(bytes + self.arena[index].size);
-        }
+        self.pools[block.pool as usize].remove(&mut self.arena, neighbour);
+        self.arena.absorb(index, neighbour);
     }
 
     /// Address space for a segment, ascending, a multiple of `alignment`. Addresses of released segments are not used

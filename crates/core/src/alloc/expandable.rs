@@ -9,16 +9,16 @@ use crate::units::round_up;
 impl CachingAllocator {
     /// Moves past the block at the end of the mapped range: for best fit it counts as large as it could grow, so any
     /// other block that fits is taken first (`get_free_block`).
-    pub(super) fn prefer_inner_block(&self, kind: PoolKind, mut position: usize) -> usize {
+    pub(super) fn prefer_inner_block(&self, kind: PoolKind, mut index: u32) -> u32 {
         let pool = &self.pools[kind as usize];
-        let growable = |position: usize| pool.at(position).map(|(index, _)| self.expandable_size(index));
-        while let (Some(this), Some(next)) = (growable(position), growable(position + 1)) {
-            if next >= this {
-                break;
+        let mut room = self.expandable_size(index);
+        loop {
+            let next = pool.after(&self.arena, index);
+            if next == NIL || self.expandable_size(next) >= room {
+                return index;
             }
-            position += 1;
+            (index, room) = (next, self.expandable_size(next));
         }
-        position
     }
 
     fn expandable_size(&self, index: u32) -> u64 {
@@ -41,7 +41,7 @@ impl CachingAllocator {
             self.map(next, bytes)?;
             candidate = next;
         }
-        self.pools[kind as usize].remove(candidate, &self.arena[candidate]);
+        self.pools[kind as usize].remove(&mut self.arena, candidate);
         Some(candidate)
     }
 
@@ -104,7 +104,7 @@ impl CachingAllocator {
             self.pools[kind as usize].insert_unmapped(rest, &self.arena[rest]);
         }
         self.merge_neighbours(index);
-        self.pools[kind as usize].insert(index, &mut self.arena[index]);
+        self.pools[kind as usize].insert(&mut self.arena, index);
         self.stats.grew(mapped);
         Some(())
     }
@@ -118,7 +118,7 @@ impl CachingAllocator {
         if first >= last {
             return;
         }
-        self.pools[kind as usize].remove(index, &self.arena[index]);
+        self.pools[kind as usize].remove(&mut self.arena, index);
         if first > addr {
             let before = self.keep(addr, first - addr, kind);
             let prev = self.arena[index].prev;
@@ -142,7 +142,7 @@ impl CachingAllocator {
 
     fn keep(&mut self, addr: u64, size: u64, kind: PoolKind) -> u32 {
         let index = self.arena.add(Block::new(addr, size, kind, State::Free));
-        self.pools[kind as usize].insert(index, &mut self.arena[index]);
+        self.pools[kind as usize].insert(&mut self.arena, index);
         index
     }
 
@@ -155,7 +155,7 @@ impl CachingAllocator {
             }
             match state {
                 State::Unmapped => self.pools[kind as usize].remove_unmapped(neighbour),
-                _ => self.pools[kind as usize].remove(neighbour, &self.arena[neighbour]),
+                _ => self.pools[kind as usize].remove(&mut self.arena, neighbour),
             }
             self.arena.absorb(index, neighbour);
         }

@@ -1,6 +1,6 @@
 //! The free blocks of a pool, ordered by size and then address: the order best fit goes by.
 
-use super::arena::Block;
+use super::arena::{Arena, Block, NIL};
 use super::config::{MIN_BLOCK_SIZE, SMALL_SIZE};
 
 /// Which pool a block belongs to.
@@ -19,89 +19,146 @@ impl PoolKind {
     }
 }
 
-/// Size, address and arena index in one number, so that one comparison orders free blocks.
-/// Sizes and addresses are multiples of 512; sizes stay below 2^44 (see `ADDRESS_SPACE`), so 35, 61 and 32 bits hold them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key(u128);
+/// How many bins of sizes a pool keeps: one for each multiple of 512 below 32 KiB, then 32 for each doubling.
+const BINS: usize = 1024;
 
-impl Key {
-    fn new(size: u64, addr: u64, index: u32) -> Self {
-        Self(u128::from(size / MIN_BLOCK_SIZE) << 93 | u128::from(addr / MIN_BLOCK_SIZE) << 32 | u128::from(index))
-    }
-
-    fn of(index: u32, block: &Block) -> Self {
-        Self::new(block.size, block.addr, index)
-    }
-
-    fn index(self) -> u32 {
-        self.0 as u32
-    }
-
-    fn size(self) -> u64 {
-        (self.0 >> 93) as u64 * MIN_BLOCK_SIZE
+/// The bin for blocks of `size` bytes; larger sizes never fall in a lower bin.
+fn bin_of(size: u64) -> usize {
+    let units = size / MIN_BLOCK_SIZE;
+    match units {
+        0..32 => units as usize,
+        _ => {
+            let log2 = units.ilog2();
+            let bin = (log2 as usize - 4) * 32 + (units >> (log2 - 5) & 31) as usize;
+            bin.min(BINS - 1)
+        }
     }
 }
 
 /// A pool: its cached blocks, and the unmapped address space of its expandable segments.
-#[derive(Clone, Debug, Default)]
+///
+/// Cached blocks lie in bins by size; in a bin they are linked in order through the blocks themselves. A training job
+/// repeats its sizes, so bins stay short, and taking a block out costs nothing; a bitmap finds the next bin that
+/// holds anything.
+#[derive(Clone, Debug)]
 pub(super) struct Pool {
-    free: Vec<Key>,
+    /// First and last block of each bin.
+    bins: Vec<[u32; 2]>,
+    occupied: [u64; BINS / 64],
     /// (address, arena index) of unmapped blocks, by address.
     unmapped: Vec<(u64, u32)>,
     /// How often the pool was searched (`get_free_blocks_call_count`); counts only under garbage collection.
     pub searches: u64,
 }
 
+impl Default for Pool {
+    fn default() -> Self {
+        Self { bins: vec![[NIL; 2]; BINS], occupied: [0; BINS / 64], unmapped: Vec::new(), searches: 0 }
+    }
+}
+
 impl Pool {
-    /// Position of the smallest block of at least `size` bytes, the lowest address among equals.
-    pub fn lower_bound(&self, size: u64) -> usize {
-        let key = Key::new(size, 0, 0);
-        self.free.partition_point(|k| *k < key)
+    /// The smallest block of at least `size` bytes, the lowest address among equals; [`NIL`] if there is none.
+    pub fn lower_bound(&self, arena: &Arena, size: u64) -> u32 {
+        let bin = bin_of(size);
+        let mut index = self.bins[bin][0];
+        while index != NIL && arena[index].size < size {
+            index = arena[index].larger;
+        }
+        if index == NIL { self.first_from(bin + 1) } else { index }
     }
 
-    /// Arena index and size of the block at `position`.
-    pub fn at(&self, position: usize) -> Option<(u32, u64)> {
-        self.free.get(position).map(|k| (k.index(), k.size()))
-    }
-
-    /// Arena indices in order.
-    pub fn indices(&self) -> impl DoubleEndedIterator<Item = u32> {
-        self.free.iter().map(|k| k.index())
-    }
-
-    pub fn insert(&mut self, index: u32, block: &mut Block) {
-        block.cached_at = self.searches;
-        let key = Key::of(index, block);
-        let position = self.free.partition_point(|k| *k < key);
-        self.free.insert(position, key);
-    }
-
-    pub fn remove_at(&mut self, position: usize) {
-        self.free.remove(position);
-    }
-
-    pub fn remove(&mut self, index: u32, block: &Block) {
-        if let Some(position) = self.position(index, block) {
-            self.free.remove(position);
+    /// The next block in order.
+    pub fn after(&self, arena: &Arena, index: u32) -> u32 {
+        match arena[index].larger {
+            NIL => self.first_from(bin_of(arena[index].size) + 1),
+            larger => larger,
         }
     }
 
-    pub fn position(&self, index: u32, block: &Block) -> Option<usize> {
-        self.free.binary_search(&Key::of(index, block)).ok()
+    /// The first block in this bin or a later one.
+    fn first_from(&self, bin: usize) -> u32 {
+        let mut word = bin / 64;
+        let mut bits = self.occupied.get(word).copied().unwrap_or(0) & (u64::MAX << (bin % 64));
+        while bits == 0 {
+            word += 1;
+            match self.occupied.get(word) {
+                Some(next) => bits = *next,
+                None => return NIL,
+            }
+        }
+        self.bins[word * 64 + bits.trailing_zeros() as usize][0]
     }
 
-    /// Removes the block at `position` and inserts another, moving only what lies between the two places.
-    pub fn replace(&mut self, position: usize, index: u32, block: &mut Block) {
+    /// The largest block, the highest address among equals; [`NIL`] if the pool is empty.
+    pub fn largest(&self) -> u32 {
+        let bins = self.bins.iter().rev().map(|[_, last]| *last);
+        bins.into_iter().find(|last| *last != NIL).unwrap_or(NIL)
+    }
+
+    /// Arena indices in order.
+    pub fn indices(&self, arena: &Arena) -> Vec<u32> {
+        let mut indices = Vec::new();
+        let mut index = self.first_from(0);
+        while index != NIL {
+            indices.push(index);
+            index = self.after(arena, index);
+        }
+        indices
+    }
+
+    pub fn insert(&mut self, arena: &mut Arena, index: u32) {
+        let block = &mut arena[index];
         block.cached_at = self.searches;
-        let key = Key::of(index, block);
-        if key < self.free[position] {
-            let to = self.free[..position].partition_point(|k| *k < key);
-            self.free.copy_within(to..position, to + 1);
-            self.free[to] = key;
+        let key = (block.size, block.addr);
+        let number = bin_of(block.size);
+        let bin = &mut self.bins[number];
+        let [first, last] = *bin;
+        if first == NIL {
+            self.occupied[number / 64] |= 1 << (number % 64);
+            *bin = [index; 2];
+            (block.smaller, block.larger) = (NIL, NIL);
+            return;
+        }
+        let order = |block: &Block| (block.size, block.addr);
+        // Blocks are often freed in the order of their addresses.
+        let (smaller, larger) = if order(&arena[last]) < key {
+            (last, NIL)
         } else {
-            let to = position + self.free[position + 1..].partition_point(|k| *k < key);
-            self.free.copy_within(position + 1..to + 1, position);
-            self.free[to] = key;
+            let mut larger = first;
+            while order(&arena[larger]) < key {
+                larger = arena[larger].larger;
+            }
+            (arena[larger].smaller, larger)
+        };
+        (arena[index].smaller, arena[index].larger) = (smaller, larger);
+        self.set_larger(arena, number, smaller, index);
+        self.set_smaller(arena, number, larger, index);
+    }
+
+    pub fn remove(&mut self, arena: &mut Arena, index: u32) {
+        let Block { size, smaller, larger, .. } = arena[index];
+        let number = bin_of(size);
+        self.set_larger(arena, number, smaller, larger);
+        self.set_smaller(arena, number, larger, smaller);
+        if smaller == NIL && larger == NIL {
+            self.occupied[number / 64] &= !(1 << (number % 64));
+        }
+    }
+
+    /// `to` comes after `index` in the bin, or is its first block.
+    fn set_larger(&mut self, arena: &mut Arena, bin: usize, index: u32, to: u32) {
+        match index {
+            NIL => self.bins[bin][0] = to,
+            _ => arena[index].larger = to,
+        }
+    }
+
+    /// `to` comes before `index` in the bin, or is its last block.
+    fn set_smaller(&mut self, arena: &mut Arena, bin: usize, index: u32, to: u32) {
+        match index {
+            NIL => self.bins[bin][1] = to,
+            _ => arena[index].smaller = to,
         }
     }
 
@@ -116,5 +173,18 @@ impl Pool {
 
     pub fn remove_unmapped(&mut self, index: u32) {
         self.unmapped.retain(|(_, i)| *i != index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bins_keep_the_order_of_sizes() {
+        let sizes = (1..5000_u64).chain((13..55).flat_map(|log2| [(1 << log2) - 1, 1 << log2, (1 << log2) + 1]));
+        let bins: Vec<usize> = sizes.map(|units| bin_of(units * MIN_BLOCK_SIZE)).collect();
+        assert!(bins.is_sorted());
+        assert_eq!(bin_of(u64::MAX), BINS - 1);
     }
 }

@@ -1,6 +1,6 @@
 //! Asking the driver for segments and giving them back: garbage collection, release of cached blocks, retries.
 
-use super::arena::{Block, State};
+use super::arena::{Block, NIL, State};
 use super::caching::{CachingAllocator, OutOfMemory};
 use super::config::SMALL_BUFFER;
 use super::pool::PoolKind;
@@ -97,7 +97,7 @@ impl CachingAllocator {
     /// Unsplit cached blocks of the large pool with their age in searches.
     fn unsplit_large_blocks(&self) -> Vec<(u32, u64)> {
         let pool = &self.pools[PoolKind::Large as usize];
-        let unsplit = pool.indices().filter(|i| !self.arena[*i].is_split());
+        let unsplit = pool.indices(&self.arena).into_iter().filter(|i| !self.arena[*i].is_split());
         unsplit.map(|i| (i, pool.searches - self.arena[i].cached_at)).collect()
     }
 
@@ -109,25 +109,27 @@ impl CachingAllocator {
             return false;
         }
         let wanted = size.max(oversize);
-        let position = self.pool(kind).lower_bound(wanted);
-        if let Some((index, _)) = self.pool(kind).at(position) {
-            self.release_block(index);
+        let pool = &self.pools[kind as usize];
+        let enough = pool.lower_bound(&self.arena, wanted);
+        if enough != NIL {
+            self.release_block(enough);
             return true;
         }
         let mut released = 0;
         while released < wanted {
-            let largest = self.pool(kind).indices().next_back();
-            let Some(index) = largest.filter(|i| self.arena[*i].size >= oversize) else { return false };
-            released += self.arena[index].size;
-            self.release_block(index);
+            let largest = self.pools[kind as usize].largest();
+            match self.arena.get(largest) {
+                Some(block) if block.size >= oversize => released += block.size,
+                _ => return false,
+            }
+            self.release_block(largest);
         }
         true
     }
 
     /// Gives back what a pool can spare (`release_blocks`).
     fn release_blocks(&mut self, kind: PoolKind) {
-        let cached: Vec<u32> = self.pool(kind).indices().collect();
-        for index in cached {
+        for index in self.pools[kind as usize].indices(&self.arena) {
             if self.config.expandable_segments {
                 self.unmap(index);
             } else if !self.arena[index].is_split() {
@@ -139,7 +141,7 @@ impl CachingAllocator {
     /// Gives a whole segment back to the driver.
     fn release_block(&mut self, index: u32) {
         let Block { size, pool: kind, .. } = self.arena[index];
-        self.pools[kind as usize].remove(index, &self.arena[index]);
+        self.pools[kind as usize].remove(&mut self.arena, index);
         self.arena.remove(index);
         self.stats.shrank(size);
         self.stats.segments -= 1;
