@@ -84,7 +84,7 @@ impl Gpt2Attention {
         if let Some(cache) = cache {
             (key, value) = cache.update(layer, &key, &value);
         }
-        let attn_output = if self.options.attention == Attention::Eager {
+        let mut attn_output = if self.options.attention == Attention::Eager {
             self.eager_attention_forward(&query, &key, &value, mask)
         } else {
             let config = AttentionConfig {
@@ -95,7 +95,7 @@ impl Gpt2Attention {
             };
             sdpa_attention_forward(&query, &key, &value, mask, config)
         };
-        let mut attn_output = attn_output.reshape(&[batch, tokens, self.config.n_embd]).contiguous();
+        attn_output = attn_output.reshape(&[batch, tokens, self.config.n_embd]).contiguous();
         attn_output = self.c_proj.forward(&attn_output);
         let _dropout = self.dropout.enter();
         attn_output.dropout(self.config.resid_pdrop, self.options.training)

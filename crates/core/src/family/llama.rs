@@ -244,6 +244,8 @@ pub(super) fn eager_attention_forward(
 struct LayerCall {
     cos: Tensor,
     sin: Tensor,
+    /// Not read by the layers, but alive as long as what a checkpointed layer needs to run again.
+    _position_ids: Tensor,
     mask: Option<Tensor>,
     cache: Option<Rc<KvCache>>,
 }
@@ -314,7 +316,7 @@ impl DecoderModel {
             find_packed_sequence_indices(&position_ids.expand(&[inputs_embeds.size(0), position_ids.size(1)]));
         }
         let (cos, sin) = self.rotary_emb.forward(inputs_embeds.dtype(), &position_ids);
-        let layer_call = LayerCall { cos, sin, mask: None, cache: call.cache.clone() };
+        let layer_call = LayerCall { cos, sin, _position_ids: position_ids, mask: None, cache: call.cache.clone() };
         let mut hidden_states = inputs_embeds.clone();
         for layer in &self.layers {
             hidden_states = if self.options.checkpoints_layers() {

@@ -75,15 +75,16 @@ impl Linear {
 impl Adapter {
     /// `result + lora_B(lora_A(dropout(x))) * scaling`
     fn add_to(&self, result: &Tensor, x: &Tensor) -> Tensor {
-        let update = {
-            let low_rank = {
-                let dropped = x.dropout(self.dropout, true);
-                dropped.linear(&self.down, None)
-            };
-            let full = low_rank.linear(&self.up, None);
-            full.mul_scalar()
-        };
+        let update = self.up_projection(x).mul_scalar();
         result + &update
+    }
+
+    fn up_projection(&self, x: &Tensor) -> Tensor {
+        let low_rank = {
+            let dropped = x.dropout(self.dropout, true);
+            dropped.linear(&self.down, None)
+        };
+        low_rank.linear(&self.up, None)
     }
 }
 

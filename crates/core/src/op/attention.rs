@@ -3,7 +3,7 @@
 
 use crate::dtype::DType;
 use crate::spec::Attention;
-use crate::tensor::{NodeBuilder, Shape, Tensor, gradients};
+use crate::tensor::{NodeBuilder, Shape, Tensor, cast_arguments, gradients};
 use crate::units::round_up;
 
 /// A kernel of `scaled_dot_product_attention`.
@@ -32,8 +32,7 @@ pub(crate) fn scaled_dot_product_attention(
     value: &Tensor,
     call: AttentionCall,
 ) -> Tensor {
-    let (query, key, value) =
-        (query.cast_to_lower_precision(), key.cast_to_lower_precision(), value.cast_to_lower_precision());
+    let [query, key, value] = cast_arguments([query, key, value]);
     match choose_kernel(&query, &key, &value, &call) {
         AttentionKernel::Flash => padded_flash(&query, &key, &value, &call),
         AttentionKernel::MemEfficient => mem_efficient(&query, &key, &value, &call),
@@ -104,10 +103,10 @@ fn flash(query: &Tensor, key: &Tensor, value: &Tensor, call: &AttentionCall) -> 
     let out_sizes = query.sizes().with(3, value.size(-1));
     let out = Tensor::empty_strided(context, op, out_sizes, token_major(&out_sizes), query.dtype());
     let log_sum_exp = Tensor::empty(context, op, Shape::new(&[batch, heads, tokens]), DType::Float32);
-    let rng_state = Tensor::empty(context, op, Shape::new(&[2]), DType::Int64);
-    let unused = Tensor::empty(context, op, Shape::new(&[]), DType::Int64);
-    let _ = call;
-    let saved_results = [&out, &log_sum_exp, &rng_state, &unused].map(|result| node.save_output(result));
+    // Seed and offset of the dropout's random numbers, and a placeholder: the other way round without dropout.
+    let philox_sizes: [&[u64]; 2] = if call.dropout > 0.0 { [&[], &[2]] } else { [&[2], &[]] };
+    let philox = philox_sizes.map(|sizes| Tensor::empty(context, op, Shape::new(sizes), DType::Int64));
+    let saved_results = [&out, &log_sum_exp, &philox[0], &philox[1]].map(|result| node.save_output(result));
     node.finish(out, move |grad| {
         let (query, key, value) = (saved_query.unpack(), saved_key.unpack(), saved_value.unpack());
         let _results = [0, 1, 2, 3].map(|at: usize| saved_results[at].unpack());

@@ -3,7 +3,7 @@
 use std::ops::{Add, Mul, Sub};
 
 use crate::dtype::DType;
-use crate::tensor::{NodeBuilder, Shape, Tensor, broadcast, elementwise_strides, gradients};
+use crate::tensor::{NodeBuilder, Saved, Shape, Tensor, broadcast, elementwise_strides, gradients};
 
 /// The dtype of an elementwise result; a tensor without dimensions only counts when its kind is higher.
 fn promote(a: &Tensor, b: &Tensor) -> DType {
@@ -70,9 +70,10 @@ impl Tensor {
         let saved_self = node.save_for(1, self);
         let out = self.binary("mul.Tensor", other, promote(self, other));
         node.finish(out, move |grad| {
-            let other = saved_self.as_ref().map(|saved| grad.mul(&saved.unpack()));
-            let own = saved_other.as_ref().map(|saved| grad.mul(&saved.unpack()));
-            gradients![own, other]
+            let (this, other) = (saved_self.as_ref().map(Saved::unpack), saved_other.as_ref().map(Saved::unpack));
+            let other_grad = this.as_ref().map(|this| grad.mul(this));
+            let this_grad = other.as_ref().map(|other| grad.mul(other));
+            gradients![this_grad, other_grad]
         })
     }
 

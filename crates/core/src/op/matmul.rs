@@ -1,7 +1,7 @@
 //! Matrix products (Blas.cpp, LinearAlgebra.cpp, Linear.cpp): outputs, workspaces, and how `linear` and `matmul` fold
 //! their operands to two or three dimensions.
 
-use crate::tensor::{NodeBuilder, Shape, Tensor, gradients};
+use crate::tensor::{NodeBuilder, Saved, Shape, Tensor, cast_arguments, gradients};
 
 /// Whether a matrix is column-major, the transpose of a contiguous one.
 fn is_column_major(matrix: &Tensor) -> bool {
@@ -18,26 +18,31 @@ fn right_gradient(grad: &Tensor, left: &Tensor, right_is_column_major: bool) -> 
     if right_is_column_major { grad.t().mm(left).t() } else { left.t().mm(grad) }
 }
 
+/// Both saved factors: a node unpacks all it saved before it computes, and holds it to its end.
+fn unpack_both(left: &Option<Saved>, right: &Option<Saved>) -> (Option<Tensor>, Option<Tensor>) {
+    (left.as_ref().map(Saved::unpack), right.as_ref().map(Saved::unpack))
+}
+
 impl Tensor {
     /// `mm(self, other)`
     pub fn mm(&self, other: &Tensor) -> Tensor {
-        let (left, right) = (self.cast_to_lower_precision(), other.cast_to_lower_precision());
+        let [left, right] = cast_arguments([self, other]);
         let node = NodeBuilder::new("MmBackward0", &[&left, &right]);
         let saved_right = node.save_for(0, &right);
         let saved_left = node.save_for(1, &left);
         let (left_columns, right_columns) = (is_column_major(&left), is_column_major(&right));
         let out = product("mm.default", &left, &right);
         node.finish(out, move |grad| {
-            let right = saved_left.as_ref().map(|left| right_gradient(grad, &left.unpack(), right_columns));
-            let left = saved_right.as_ref().map(|right| left_gradient(grad, &right.unpack(), left_columns));
-            gradients![left, right]
+            let (left, right) = unpack_both(&saved_left, &saved_right);
+            let right_grad = left.as_ref().map(|left| right_gradient(grad, left, right_columns));
+            let left_grad = right.as_ref().map(|right| left_gradient(grad, right, left_columns));
+            gradients![left_grad, right_grad]
         })
     }
 
     /// `addmm(self, left, right)` with a bias vector.
     pub fn addmm(&self, left: &Tensor, right: &Tensor) -> Tensor {
-        let bias = self.cast_to_lower_precision();
-        let (left, right) = (left.cast_to_lower_precision(), right.cast_to_lower_precision());
+        let [bias, left, right] = cast_arguments([self, left, right]);
         let node = NodeBuilder::new("AddmmBackward0", &[&bias, &left, &right]);
         let saved_right = node.save_for(1, &right);
         let saved_left = node.save_for(2, &left);
@@ -49,15 +54,16 @@ impl Tensor {
             self.context().need_cublaslt_workspace("addmm.default");
         }
         node.finish(out, move |grad| {
-            let left = saved_right.as_ref().map(|right| left_gradient(grad, &right.unpack(), left_columns));
-            let right = saved_left.as_ref().map(|left| right_gradient(grad, &left.unpack(), right_columns));
-            gradients![needs_bias.then(|| grad.clone()), left, right]
+            let (left, right) = unpack_both(&saved_left, &saved_right);
+            let left_grad = right.as_ref().map(|right| left_gradient(grad, right, left_columns));
+            let right_grad = left.as_ref().map(|left| right_gradient(grad, left, right_columns));
+            gradients![needs_bias.then(|| grad.clone()), left_grad, right_grad]
         })
     }
 
     /// `bmm(self, other)` of two stacks of matrices
     pub fn bmm(&self, other: &Tensor) -> Tensor {
-        let (left, right) = (self.cast_to_lower_precision(), other.cast_to_lower_precision());
+        let [left, right] = cast_arguments([self, other]);
         let node = NodeBuilder::new("BmmBackward0", &[&left, &right]);
         let saved_right = node.save_for(0, &right);
         let saved_left = node.save_for(1, &left);
@@ -65,18 +71,20 @@ impl Tensor {
         let out = Tensor::empty(left.context(), "bmm.default", Shape::new(&sizes), left.dtype());
         left.context().need_cublas_workspace("bmm.default");
         node.finish(out, move |grad| {
-            let right = saved_left.as_ref().map(|left| left.unpack().transpose(1, 2).bmm(grad));
-            let left = saved_right.as_ref().map(|right| grad.bmm(&right.unpack().transpose(1, 2)));
-            gradients![left, right]
+            let (left, right) = unpack_both(&saved_left, &saved_right);
+            let right_grad = left.as_ref().map(|left| left.transpose(1, 2).bmm(grad));
+            let left_grad = right.as_ref().map(|right| grad.bmm(&right.transpose(1, 2)));
+            gradients![left_grad, right_grad]
         })
     }
 
     /// `linear(self, weight, bias)`: with a bias one `addmm` on the input folded to a matrix, without one `matmul`.
     pub fn linear(&self, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
-        let input = self.cast_to_lower_precision();
-        let weight = weight.cast_to_lower_precision();
-        let Some(bias) = bias else { return input.matmul(&weight.t()) };
-        let bias = bias.cast_to_lower_precision();
+        let Some(bias) = bias else {
+            let [input, weight] = cast_arguments([self, weight]);
+            return input.matmul(&weight.t());
+        };
+        let [input, weight, bias] = cast_arguments([self, weight, bias]);
         let out_sizes = input.sizes().with(input.sizes().len() - 1, weight.size(0));
         if input.sizes().len() == 2 {
             return bias.addmm(&input, &weight.t());
@@ -87,7 +95,7 @@ impl Tensor {
 
     /// `matmul(self, other)`: folded to `mm` when the right side is a matrix, else batched.
     pub fn matmul(&self, other: &Tensor) -> Tensor {
-        let (left, right) = (self.cast_to_lower_precision(), other.cast_to_lower_precision());
+        let [left, right] = cast_arguments([self, other]);
         match (left.sizes().len(), right.sizes().len()) {
             (2, 2) => left.mm(&right),
             (_, 2) => left.matmul_folded(&right),

@@ -7,7 +7,7 @@ use crate::gpu::Device;
 use crate::nn::{BuildError, Builder};
 use crate::spec::{JobSpec, Task};
 use crate::tensor::Context;
-use crate::trace::{PhaseKind, Trace};
+use crate::trace::Trace;
 
 use super::train;
 
@@ -44,9 +44,8 @@ pub fn simulate(job: &JobSpec) -> Result<Simulation, SimulateError> {
         Task::CausalLm | Task::MaskedLm => train::train(job, &context, model.as_ref(), &parameters),
         Task::InferenceForward | Task::Generate => {}
     }
-    context.phase(PhaseKind::End);
     Ok(Simulation {
-        trace: context.finish(),
+        trace: context.into_trace(),
         parameter_count: builder.parameter_count(),
         trainable_count: parameters.iter().map(|parameter| parameter.numel()).sum(),
     })

@@ -38,6 +38,7 @@ pub(super) fn train(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, par
             parameters.iter().for_each(|parameter| parameter.set_grad(None));
         }
     }
+    context.end();
 }
 
 fn micro_step(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, variables: &mut Variables) {

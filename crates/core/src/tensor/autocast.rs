@@ -86,6 +86,16 @@ impl Tensor {
     }
 }
 
+/// The arguments of an op of autocast's lower-precision list, cast last to first as the compiled wrapper evaluates
+/// them.
+pub(crate) fn cast_arguments<const N: usize>(arguments: [&Tensor; N]) -> [Tensor; N] {
+    let mut cast = arguments.map(Tensor::clone);
+    for argument in cast.iter_mut().rev() {
+        *argument = argument.cast_to_lower_precision();
+    }
+    cast
+}
+
 /// Whether autocast is on for this tensor's context.
 pub(crate) fn is_autocast(tensor: &Tensor) -> bool {
     Rc::clone(tensor.context()).autocast.get().is_some()

@@ -141,9 +141,14 @@ impl Context {
         enter(&self.autocast, dtype)
     }
 
-    /// Stops recording and hands over the trace; what is still alive stays so.
-    pub fn finish(&self) -> Trace {
+    /// Begins the last phase and stops recording: what is still alive stays so in the trace.
+    pub fn end(&self) {
+        self.phase(PhaseKind::End);
         self.recording.set(false);
+    }
+
+    /// Hands over the trace.
+    pub fn into_trace(&self) -> Trace {
         self.trace.take()
     }
 
