@@ -141,7 +141,9 @@ proptest! {
     }
 
     #[test]
-    fn no_text_breaks_the_gpu_parser(text in prop_oneof!["\\PC{0,40}", "[0-9.e+-]{1,8} ?[GMKTgmk]i?[bB](,[a-z_=0-9.]{0,12}){0,3}"]) {
+    fn no_text_breaks_the_gpu_parser(
+        text in prop_oneof!["\\PC{0,40}", "[0-9.e+-]{1,8} ?[GMKTgmk]i?[bB](,[a-z_=0-9.]{0,12}){0,3}"],
+    ) {
         if let Ok(gpu) = Gpu::parse(&text) {
             prop_assert!(gpu.usable_bytes >= 1 << 20 && gpu.usable_bytes <= 1 << 50);
         }

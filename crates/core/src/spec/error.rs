@@ -26,7 +26,7 @@ impl Place {
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         Self {
             file: file.to_owned(),
-            line: before.matches('\n').count() + 1,
+            line: before.bytes().filter(|byte| *byte == b'\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
         }
     }

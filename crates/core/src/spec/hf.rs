@@ -9,7 +9,7 @@ use crate::nearest::nearest;
 /// The `model_type` of a decoder that no family mirrors; its fields have llama's names.
 pub const GENERIC_DECODER: &str = "generic_decoder";
 /// The largest config read; published ones are a few KiB.
-pub const MAX_CONFIG_BYTES: usize = 16 << 20;
+pub const MAX_CONFIG_BYTES: usize = 4 << 20;
 
 /// A model as its config describes it, with what the config says beside the shapes.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,7 +61,11 @@ pub fn model(name: &str, fields: Map<String, Value>, known: &[&str]) -> Result<H
     let reason = format!("no family mirrors `{model_type}`: estimated as a generic decoder of its sizes");
     let generic = generic_decoder(&fields).map_err(|missing| unknown_type(&model_type, &missing, known))?;
     let spec = spec(name, GENERIC_DECODER.to_owned(), generic);
-    Ok(HfModel { spec, published_dtype, notes: vec![reason.clone()], reason: Some(reason) })
+    let mut notes = vec![reason.clone()];
+    if OTHER_TOWERS.iter().any(|key| fields.get(key).is_some()) {
+        notes.push(text_only_note(&model_type));
+    }
+    Ok(HfModel { spec, published_dtype, notes, reason: Some(reason) })
 }
 
 fn spec(name: &str, model_type: String, mut config: Fields) -> ModelSpec {
@@ -82,8 +86,12 @@ fn text_model(
     text.remove("text_config");
     let mut inner = model(name, text, known)?;
     inner.published_dtype = inner.published_dtype.or(published_dtype);
-    inner.notes.push(format!("`{outer_type}` is multimodal: only its text model is estimated"));
+    inner.notes.push(text_only_note(outer_type));
     Ok(inner)
+}
+
+fn text_only_note(model_type: &str) -> String {
+    format!("`{model_type}` is multimodal: only its text model is estimated")
 }
 
 /// `model_type`, or, in the oldest configs, what the name of the architecture begins with.
@@ -151,6 +159,11 @@ const OTHER_ARCHITECTURES: [(&str, &str); 7] = [
     ("ssm_state_size", "a state-space model"),
 ];
 
+/// Configs of the parts of a multimodal model that are not its text model.
+const OTHER_TOWERS: [&str; 2] = ["vision_config", "audio_config"];
+/// What the class names of decoders end with.
+const DECODER_HEADS: [&str; 3] = ["ForCausalLM", "LMHeadModel", "ForConditionalGeneration"];
+
 /// The fields of a plain decoder under llama's names, or why it is none.
 fn generic_decoder(fields: &Fields) -> Result<Fields, String> {
     if fields.flag("is_encoder_decoder", false) != Ok(false) {
@@ -158,6 +171,9 @@ fn generic_decoder(fields: &Fields) -> Result<Fields, String> {
     }
     if let Some((_, what)) = OTHER_ARCHITECTURES.iter().find(|(key, _)| fields.get(key).is_some()) {
         return Err(format!("it is {what}"));
+    }
+    if let Some(name) = architecture(fields).filter(|name| !DECODER_HEADS.iter().any(|head| name.ends_with(head))) {
+        return Err(format!("its `{name}` is no decoder"));
     }
     let mut generic = Map::new();
     for (index, (key, others)) in GENERIC_FIELDS.iter().enumerate() {
@@ -254,6 +270,10 @@ mod tests {
             (
                 r#"{"model_type": "mixtral", "num_local_experts": 8}"#,
                 "config.json: model type `mixtral` is not known, and it is a mixture of experts",
+            ),
+            (
+                r#"{"model_type": "roberta", "architectures": ["RobertaForMaskedLM"], "hidden_size": 768}"#,
+                "config.json: model type `roberta` is not known, and its `RobertaForMaskedLM` is no decoder",
             ),
             (
                 r#"{"model_type": "resnet"}"#,

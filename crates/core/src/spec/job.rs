@@ -143,8 +143,8 @@ pub struct LoraSpec {
     pub r: u64,
     /// Dropout on the adapter's input, 0 to 1.
     pub dropout: f64,
-    /// Names of the linear layers that get an adapter (`q_proj`, ...); `all-linear`, alone, is every linear layer but the
-    /// head, for the family to name.
+    /// Names of the linear layers that get an adapter (`q_proj`, ...); `all-linear`, alone, is every linear layer but
+    /// the head, for the family to name.
     pub targets: Vec<String>,
 }
 

@@ -9,8 +9,9 @@ use super::keys::{KEYS, Key};
 use super::settings::{Origin, Setting, Settings, unknown_key};
 use super::{Place, SpecError};
 
-/// The largest job file read; a long one has a few KiB.
-pub const MAX_JOB_FILE_BYTES: usize = 1 << 20;
+/// The largest job file read; a long one has a few KiB. Finding each value's line costs the square of the length, so the
+/// bound keeps even a hostile file under a second.
+pub const MAX_JOB_FILE_BYTES: usize = 64 << 10;
 
 /// A text that is read, for places.
 #[derive(Clone, Copy)]
@@ -186,8 +187,14 @@ mod tests {
     }
 
     #[test]
+    fn size_is_bounded() {
+        let error = read("job.toml", &" ".repeat(MAX_JOB_FILE_BYTES + 1)).unwrap_err();
+        assert_eq!(error.to_string(), "job.toml: 65537 bytes are no job file");
+    }
+
+    #[test]
     fn deep_nesting_is_an_error() {
-        let error = read("job.toml", &format!("x = {}", "[".repeat(100_000))).unwrap_err();
+        let error = read("job.toml", &format!("x = {}", "[".repeat(60_000))).unwrap_err();
         assert!(error.to_string().contains("broken TOML"), "{error}");
     }
 }

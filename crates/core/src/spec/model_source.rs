@@ -34,6 +34,11 @@ pub(super) fn load(settings: &Settings, inputs: &Inputs<'_>) -> Result<Model, Sp
 /// A model that has a name, with the fields that the job changes.
 fn named(setting: &Setting, settings: &Settings, inputs: &Inputs<'_>) -> Result<Model, SpecError> {
     let name = setting.value.as_str().unwrap_or_default();
+    if let Some(model_type) = settings.model.get("model_type") {
+        return Err(SpecError::new(format!("`model_type` cannot be changed: `{name}` has its own"))
+            .hint("leave out `model_type`, or leave out the name and give every field")
+            .at(place(&model_type.origin)));
+    }
     let (found, preset) = find(name, inputs).map_err(|error| error.at(place(&setting.origin)))?;
     let mut provenance = vec![Provenance {
         key: "model".to_owned(),
@@ -63,7 +68,11 @@ fn find(name: &str, inputs: &Inputs<'_>) -> Result<(HfModel, Option<&'static Pre
         None => {}
     }
     match Preset::find(name) {
-        Some(preset) => Ok((preset.model(inputs.known)?, Some(preset))),
+        Some(preset) => {
+            let mut model = preset.model(inputs.known)?;
+            model.spec.name = preset.full_name(name).to_owned();
+            Ok((model, Some(preset)))
+        }
         None => Err(unknown_model(name)),
     }
 }

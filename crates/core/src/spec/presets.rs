@@ -72,7 +72,8 @@ static PRESETS: [Preset; 48] = [
     preset("microsoft/Phi-3.5-mini-instruct", 3_821_079_552, include_str!("presets/phi-3.5-mini-instruct.json")),
 ];
 
-/// Names whose config has the same shapes as a preset's. Context lengths may differ: `seq_len` is the job's, not the model's.
+/// Names whose config has the same shapes as a preset's. Context lengths may differ, which costs no memory: `seq_len` is
+/// the job's.
 static ALIASES: [(&str, &str); 40] = [
     ("Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-0.5B"),
     ("Qwen/Qwen2.5-1.5B-Instruct", "Qwen/Qwen2.5-1.5B"),
@@ -121,6 +122,11 @@ impl Preset {
     pub fn find(name: &str) -> Option<&'static Self> {
         let target = ALIASES.iter().find(|(alias, _)| is_called(alias, name)).map_or(name, |(_, target)| target);
         PRESETS.iter().find(|preset| is_called(preset.name, target))
+    }
+
+    /// The full hub name that `name` stands for: the preset's, or the alias under which it was found.
+    pub fn full_name(&self, name: &str) -> &'static str {
+        ALIASES.iter().map(|(alias, _)| *alias).find(|alias| is_called(alias, name)).unwrap_or(self.name)
     }
 
     /// All presets.
@@ -191,6 +197,9 @@ mod tests {
         let found = |name| Preset::find(name).map(|preset| preset.name);
         assert_eq!(found("gpt2"), Some("openai-community/gpt2"));
         assert_eq!(found("qwen2.5-7b-instruct"), Some("Qwen/Qwen2.5-7B"));
+        assert_eq!(Preset::find("qwen2.5-7b-it").map(|preset| preset.name), None);
+        let instruct = Preset::find("QWEN2.5-7b-instruct").unwrap();
+        assert_eq!(instruct.full_name("QWEN2.5-7b-instruct"), "Qwen/Qwen2.5-7B-Instruct");
         assert_eq!(found("bert-base-uncased"), Some("google-bert/bert-base-uncased"));
         assert_eq!(found("someone/gpt2"), None);
         assert_eq!(Preset::nearest("qwen2.5-7bb"), Some("Qwen/Qwen2.5-7B"));

@@ -272,7 +272,7 @@ mod tests {
     fn defaults_are_pytorchs_and_say_so() {
         let resolved = resolved("", &["model=gpt2"]).unwrap();
         let expected = [
-            "model = \"openai-community/gpt2\" (flag model=)",
+            "model = \"openai-community/gpt2\" (flag model=gpt2)",
             "task = \"causal_lm\" (default: what a gpt2 model is trained on)",
             "micro_batch_size = 8 (default: Hugging Face Trainer's per_device_train_batch_size)",
             "seq_len = 1024 (default: 1024, or the model's positions)",
@@ -310,7 +310,7 @@ mod tests {
         assert!(job.allocator.expandable_segments);
         assert_eq!(job.gpu.id, "a100-80");
         assert_eq!(job.model.config.probability("embd_pdrop", 0.1), Ok(0.0));
-        assert_eq!(resolved.origin("micro_batch_size").unwrap().to_string(), "flag micro_batch_size=");
+        assert_eq!(resolved.origin("micro_batch_size").unwrap().to_string(), "flag micro_batch_size=16");
         assert_eq!(resolved.origin("seq_len").unwrap().to_string(), "job.toml:3");
     }
 
@@ -389,6 +389,11 @@ mod tests {
             (
                 "[model]\nname = \"gpt2\"\nn_layers = 2",
                 "job.toml:3:1: no model config has a field `n_layers` | did you mean `n_layer`?",
+            ),
+            (
+                "[model]\nname = \"gpt2\"\nmodel_type = \"llama\"",
+                "job.toml:3:1: `model_type` cannot be changed: `gpt2` has its own | leave out `model_type`, or leave out \
+                 the name and give every field",
             ),
             (
                 "[model]\nmodel_type = \"lama\"",

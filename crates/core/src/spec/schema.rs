@@ -51,7 +51,7 @@ fn model_table() -> Value {
         "type": "object",
         "properties": {
             "name": {"type": "string", "description": "the model to start from: a hub name or a path"},
-            "model_type": {"type": "string", "description": "Hugging Face's model_type, for a model that only this table describes"},
+            "model_type": {"type": "string", "description": "Hugging Face's model_type, where no name is given"},
         },
         "additionalProperties": true,
     })
