@@ -235,7 +235,8 @@ impl CachingAllocator {
     }
 
     /// Address space for a segment, ascending, a multiple of `alignment`. Addresses of released segments are not used
-    /// again: which one a driver would hand out is its own affair, and only ties between equal blocks depend on it.
+    /// again: which ones a driver would hand out is its own affair, and only the order among equal free blocks (or,
+    /// with two expandable segments in one pool, which grows first) depends on it.
     pub(super) fn take_addresses(&mut self, size: u64, alignment: u64) -> Option<u64> {
         let addr = self.next_address.checked_next_multiple_of(alignment)?;
         self.next_address = addr.checked_add(size)?;
