@@ -270,7 +270,36 @@ def norm():
         yield [name + "_backward", dt, m, n, int(xc), bits, int(gc), bw]
 
 
-FAMILIES = [reduce, embedding, flash, efficient, norm]
+def foreach():
+    r = random.Random(17)
+    def shape():
+        if r.random() < 0.4:
+            return [max(1, int(10 ** (7 * r.random())))]
+        return [max(1, int(10 ** (4 * r.random()))), max(1, int(10 ** (4 * r.random())))]
+    for i in range(220):
+        case = r.choice(["norm", "clip", "clip", "clip_loop", "adafactor"])
+        shapes = [shape() for _ in range(r.choice([1, 2, 3, 5, 12]))]
+        dt = [r.choice(["float32", "bfloat16", "float16"])] * len(shapes)
+        if case != "norm" and r.random() < 0.4:
+            pool = r.choice([["float32", "bfloat16"], ["float32", "float16"]])
+            dt = [r.choice(pool) for _ in shapes]
+        ts = [torch.empty(s, dtype=DT[d], device="cuda") for s, d in zip(shapes, dt)]
+        if case == "norm":
+            yield [case, dt, shapes, events(lambda: torch._foreach_norm(ts, 2.0))]
+            continue
+        ps = [torch.nn.Parameter(t) for t in ts]
+        for p in ps:
+            p.grad = torch.empty_like(p)
+        if case == "adafactor":
+            opt = torch.optim.Adafactor(ps)
+            opt.step()
+            yield [case, dt, shapes, events(lambda: opt.step())]
+        else:
+            clip = torch.nn.utils.clip_grad_norm_
+            yield [case, dt, shapes, events(lambda: clip(ps, 1.0, foreach=None if case == "clip" else False))]
+
+
+FAMILIES = [reduce, embedding, flash, efficient, norm, foreach]
 
 
 def main():

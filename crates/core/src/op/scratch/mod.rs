@@ -9,6 +9,7 @@ mod cub;
 pub mod efficient;
 pub mod embedding;
 pub mod flash;
+pub mod foreach;
 mod iter;
 pub mod norm;
 pub mod reduce;
