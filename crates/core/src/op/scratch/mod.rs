@@ -11,8 +11,10 @@ pub mod embedding;
 pub mod flash;
 pub mod foreach;
 mod iter;
+pub mod misc;
 pub mod norm;
 pub mod reduce;
+pub mod softmax;
 
 #[cfg(test)]
 mod table;
