@@ -270,7 +270,96 @@ def norm():
         yield [name + "_backward", dt, m, n, int(xc), bits, int(gc), bw]
 
 
-FAMILIES = [reduce, embedding, flash, efficient, norm]
+def foreach():
+    r = random.Random(17)
+    def shape():
+        if r.random() < 0.4:
+            return [max(1, int(10 ** (7 * r.random())))]
+        return [max(1, int(10 ** (4 * r.random()))), max(1, int(10 ** (4 * r.random())))]
+    for i in range(220):
+        case = r.choice(["norm", "clip", "clip", "clip_loop", "adafactor"])
+        shapes = [shape() for _ in range(r.choice([1, 2, 3, 5, 12]))]
+        dt = [r.choice(["float32", "bfloat16", "float16"])] * len(shapes)
+        if case != "norm" and r.random() < 0.4:
+            pool = r.choice([["float32", "bfloat16"], ["float32", "float16"]])
+            dt = [r.choice(pool) for _ in shapes]
+        ts = [torch.empty(s, dtype=DT[d], device="cuda") for s, d in zip(shapes, dt)]
+        if case == "norm":
+            yield [case, dt, shapes, events(lambda: torch._foreach_norm(ts, 2.0))]
+            continue
+        ps = [torch.nn.Parameter(t) for t in ts]
+        for p in ps:
+            p.grad = torch.empty_like(p)
+        if case == "adafactor":
+            opt = torch.optim.Adafactor(ps)
+            opt.step()
+            yield [case, dt, shapes, events(lambda: opt.step())]
+        else:
+            clip = torch.nn.utils.clip_grad_norm_
+            yield [case, dt, shapes, events(lambda: clip(ps, 1.0, foreach=None if case == "clip" else False))]
+
+
+def softmax():
+    r = random.Random(19)
+    for i in range(260):
+        name = r.choice(["softmax", "log_softmax", "softmax_backward", "log_softmax_backward", "safe_softmax"])
+        dt = r.choice(["float32", "bfloat16", "float16"])
+        out = dt
+        shape = [r.choice([1, 4, 16, 300, 4096]), r.choice([1, 7, 128, 1000, 1025, 4096, 8192, 50257, 150000])]
+        if shape[0] * shape[1] > 4e8:
+            continue
+        flat = r.random() < 0.8 or 1 in shape
+        if name == "safe_softmax" and dt != "float32" and r.random() < 0.3:
+            out, flat = "float32", True
+        if name.endswith("softmax") and dt == "float16" and name != "safe_softmax" and r.random() < 0.3:
+            out = "float32"
+        if name.endswith("backward") and dt == "float32" and r.random() < 0.3:
+            out = "float16"
+        x = strided(shape, contiguous(shape) if flat else [1, shape[0]], dt)
+        if name.endswith("backward"):
+            f = A._softmax_backward_data if name[0] == "s" else A._log_softmax_backward_data
+            ev = events(lambda: f(x, x, -1, DT[out]))
+        elif name == "safe_softmax":
+            ev = events(lambda: A._safe_softmax(x, -1, dtype=DT[out] if out != dt else None))
+        else:
+            f = A._softmax if name[0] == "s" else A._log_softmax
+            ev = events(lambda: f(x, -1, out != dt))
+        yield [name, dt, out, *shape, int(flat), ev]
+
+
+def misc():
+    r = random.Random(23)
+    fl = ["float32", "bfloat16", "float16"]
+    for i in range(420):
+        name = r.choice(["cumsum", "cumsum", "sort", "topk", "topk", "nll", "nll_backward", "dropout"])
+        dt = r.choice(fl)
+        a = r.choice([1, 1, 2, 8, 20, 30, 64, 100, 500, 1000])
+        if name == "cumsum":
+            dt, b, flat = r.choice(fl + ["bool", "int64", "int32"]), int(10 ** (6 * r.random())), r.random() < 0.8
+            x = torch.empty(a, b, dtype=DT[dt], device="cuda") if flat else torch.empty(b, a, dtype=DT[dt], device="cuda").t()
+            yield [name, dt, a, b, int(x.is_contiguous()), events(lambda: A.cumsum(x, 1))]
+        elif name == "sort":
+            b = max(2, int(4096 ** r.random()))
+            x = torch.empty(a, b, dtype=DT[dt], device="cuda")
+            yield [name, dt, a, b, 0, events(lambda: A.sort(x))]
+        elif name == "topk":
+            b, k = r.choice([1000, 4096, 9000, 19999, 20000, 32000, 50257, 128256, 151936]), r.choice([1, 10, 50, 1000])
+            x = torch.empty(a, b, dtype=DT[dt], device="cuda")
+            yield [name, dt, a, b, k, events(lambda: A.topk(x, k))]
+        elif name == "dropout":
+            x = torch.empty(a, 999, dtype=DT[dt], device="cuda")
+            yield [name, dt, a, 999, 0, events(lambda: A.native_dropout(x, 0.1, True))]
+        else:
+            b, red = r.choice([2, 1000, 50257]), r.choice([0, 1, 2])
+            x, t = torch.empty(a, b, dtype=DT[dt], device="cuda"), torch.empty(a, dtype=torch.long, device="cuda")
+            w, g = torch.empty((), dtype=DT[dt], device="cuda"), torch.empty([a] if red == 0 else [], dtype=DT[dt], device="cuda")
+            if name == "nll":
+                yield [name, dt, a, b, red, events(lambda: A.nll_loss_forward(x, t, None, red, -100))]
+            else:
+                yield [name, dt, a, b, red, events(lambda: A.nll_loss_backward(g, x, t, None, red, -100, w))]
+
+
+FAMILIES = [reduce, embedding, flash, efficient, norm, foreach, softmax, misc]
 
 
 def main():

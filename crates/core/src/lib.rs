@@ -6,6 +6,7 @@
 
 pub mod alloc;
 pub mod dtype;
+pub mod estimate;
 pub mod family;
 pub mod gpu;
 mod nearest;

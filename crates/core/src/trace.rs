@@ -34,6 +34,42 @@ pub enum Category {
     Temporary,
 }
 
+impl Category {
+    /// All categories, each at the index `category as usize`.
+    pub const ALL: [Self; 12] = [
+        Self::Parameter,
+        Self::Buffer,
+        Self::Gradient,
+        Self::OptimizerState,
+        Self::Activation,
+        Self::WeightCast,
+        Self::Recompute,
+        Self::Input,
+        Self::KvCache,
+        Self::OpInternal,
+        Self::Workspace,
+        Self::Temporary,
+    ];
+
+    /// The name in figures and files (`optimizer_state`).
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Parameter => "parameter",
+            Self::Buffer => "buffer",
+            Self::Gradient => "gradient",
+            Self::OptimizerState => "optimizer_state",
+            Self::Activation => "activation",
+            Self::WeightCast => "weight_cast",
+            Self::Recompute => "recompute",
+            Self::Input => "input",
+            Self::KvCache => "kv_cache",
+            Self::OpInternal => "op_internal",
+            Self::Workspace => "workspace",
+            Self::Temporary => "temporary",
+        }
+    }
+}
+
 /// Index of an allocation in [`Trace::allocations`]; unique over the whole trace.
 pub type AllocationId = u32;
 
@@ -145,5 +181,18 @@ impl Trace {
     /// The module path of an allocation, empty outside any module.
     pub fn module(&self, allocation: &Allocation) -> &str {
         self.modules.get(allocation.module as usize).map_or("", String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn categories_stand_at_their_index_and_serialize_to_their_name() {
+        for (index, category) in Category::ALL.into_iter().enumerate() {
+            assert_eq!(category as usize, index);
+            assert_eq!(serde_json::to_value(category).unwrap(), category.name());
+        }
     }
 }

@@ -19,6 +19,8 @@ pub(crate) type Build = fn(&ModelSpec, &Builder, &RunOptions) -> Result<Box<dyn 
 pub(crate) struct Family {
     /// Hugging Face's `model_type`s.
     pub model_types: &'static [&'static str],
+    /// Whether its config class sets `bos_token_id` by default.
+    pub has_begin_token: bool,
     /// Builds the model on the device.
     pub build: Build,
 }
@@ -58,6 +60,7 @@ impl RunOptions {
 pub(crate) struct ForwardCall<'a> {
     pub input_ids: &'a Tensor,
     pub attention_mask: Option<&'a Tensor>,
+    pub position_ids: Option<&'a Tensor>,
     pub labels: Option<&'a Tensor>,
     pub cache: Option<Rc<KvCache>>,
     pub logits_to_keep: Option<u64>,

@@ -54,6 +54,14 @@ impl Tensor {
         self.reduce_into(op, kind, &[true; MAX_DIMS], Shape::new(&[]), dtype)
     }
 
+    /// A reduction over the last dimension, which goes.
+    pub(crate) fn reduce_last(&self, op: &'static str, kind: ReduceKind, dtype: DType) -> Tensor {
+        let last = self.sizes().len() - 1;
+        let mut reduced = [false; MAX_DIMS];
+        reduced[last] = true;
+        self.reduce_into(op, kind, &reduced, self.sizes().removed(last), dtype)
+    }
+
     /// `linalg.vector_norm(self)` of all elements, outside autograd.
     pub(crate) fn norm(&self) -> Tensor {
         self.reduce_all(NORM, ReduceKind::Norm, self.dtype())
@@ -92,11 +100,12 @@ impl Tensor {
 }
 
 impl Tensor {
-    /// `cumsum(self, -1)` of int64 results; the scan keeps one more tensor of the result's size while it runs.
+    /// `cumsum(self, -1)`, int64; other dtypes are converted first, into memory that goes with the op.
     pub(crate) fn cumsum(&self) -> Tensor {
         let op = "cumsum.default";
-        let input = self.map(op, DType::Int64);
-        let _converted = Tensor::scratch(self.context(), op, input.numel() * 8);
-        input
+        let out = self.map(op, DType::Int64);
+        let converted = if self.dtype() == DType::Int64 { 0 } else { out.numel() * DType::Int64.size() };
+        let _converted = Tensor::scratch(self.context(), op, converted);
+        out
     }
 }

@@ -68,6 +68,7 @@ fn micro_step(
         let mut output = model.forward(&ForwardCall {
             input_ids: &ids,
             attention_mask: None,
+            position_ids: None,
             labels: Some(&ids),
             cache: caches.then(|| Rc::new(KvCache::default())),
             logits_to_keep: job.logits.logits_to_keep,

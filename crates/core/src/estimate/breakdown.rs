@@ -1,0 +1,101 @@
+//! What is alive at the peak: by category, by module, and the largest tensors.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use crate::trace::{AllocationId, Category, Event, Phase, Trace};
+use crate::units::round_up;
+
+/// Every tensor the allocator counts is a multiple of this.
+const BLOCK: u64 = 512;
+/// How many of the largest tensors are kept.
+const LARGEST: usize = 200;
+
+/// The bytes at the moment of the highest allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AtPeak {
+    /// Bytes of each category, in the order of [`Category::ALL`]; requests rounded up to 512 bytes.
+    pub by_category: [u64; Category::ALL.len()],
+    /// What blocks hold beyond their rounded request: remainders not worth splitting off. Categories and this add up to
+    /// the allocated bytes.
+    pub unsplit_bytes: u64,
+    /// Bytes by the module that made them, largest first; the empty path is outside any module.
+    pub by_module: Vec<(String, u64)>,
+    /// The largest tensors, largest first.
+    pub largest: Vec<LiveTensor>,
+    /// How many tensors are alive.
+    pub tensors: usize,
+}
+
+/// A tensor that is alive at the peak.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveTensor {
+    /// Bytes, rounded up to 512.
+    pub bytes: u64,
+    /// The operator that made it.
+    pub op: &'static str,
+    /// The autograd node that ran the operator in backward.
+    pub node: Option<&'static str>,
+    /// The module it was made in.
+    pub module: String,
+    /// What it holds.
+    pub category: Category,
+    /// The phase in which it was made.
+    pub born: Phase,
+}
+
+/// What is alive after event `peak`, of which the allocator counts `allocated` bytes.
+pub(super) fn at_peak(trace: &Trace, peak: usize, allocated: u64) -> AtPeak {
+    let mut live = live_after(trace, peak);
+    let mut by_category = [0; Category::ALL.len()];
+    let mut by_module: HashMap<&str, u64> = HashMap::new();
+    for id in &live {
+        let allocation = &trace.allocations[*id as usize];
+        let bytes = round_up(allocation.bytes, BLOCK);
+        by_category[allocation.category as usize] += bytes;
+        *by_module.entry(trace.module(allocation)).or_default() += bytes;
+    }
+    let mut by_module: Vec<_> = by_module.into_iter().map(|(module, bytes)| (module.to_owned(), bytes)).collect();
+    by_module.sort_by(|(a, bytes_a), (b, bytes_b)| bytes_b.cmp(bytes_a).then_with(|| a.cmp(b)));
+    AtPeak {
+        unsplit_bytes: allocated.saturating_sub(by_category.iter().sum()),
+        by_category,
+        by_module,
+        tensors: live.len(),
+        largest: largest(trace, &mut live),
+    }
+}
+
+fn live_after(trace: &Trace, event: usize) -> Vec<AllocationId> {
+    let mut alive = vec![false; trace.allocations.len()];
+    for event in trace.events.iter().take(event + 1) {
+        match *event {
+            Event::Alloc(id) => alive[id as usize] = true,
+            Event::Free(id) => alive[id as usize] = false,
+            Event::Phase(_) => {}
+        }
+    }
+    alive.iter().enumerate().filter(|(_, alive)| **alive).map(|(id, _)| id as AllocationId).collect()
+}
+
+fn largest(trace: &Trace, live: &mut Vec<AllocationId>) -> Vec<LiveTensor> {
+    let order = |id: &AllocationId| (Reverse(trace.allocations[*id as usize].bytes), *id);
+    if live.len() > LARGEST {
+        live.select_nth_unstable_by_key(LARGEST, order);
+        live.truncate(LARGEST);
+    }
+    live.sort_unstable_by_key(order);
+    live.iter().map(|id| live_tensor(trace, *id)).collect()
+}
+
+fn live_tensor(trace: &Trace, id: AllocationId) -> LiveTensor {
+    let allocation = &trace.allocations[id as usize];
+    LiveTensor {
+        bytes: round_up(allocation.bytes, BLOCK),
+        op: allocation.op,
+        node: allocation.node,
+        module: trace.module(allocation).to_owned(),
+        category: allocation.category,
+        born: trace.phases[allocation.phase as usize],
+    }
+}

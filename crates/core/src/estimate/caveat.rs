@@ -1,0 +1,63 @@
+//! What an estimate does not know, said with the estimate.
+
+use crate::gpu::Gpu;
+use crate::spec::{Attention, JobSpec};
+
+/// Something the reader must know about a figure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caveat {
+    /// A name for programs (`context_not_measured`).
+    pub code: &'static str,
+    /// What it is, for people.
+    pub text: String,
+    /// By how many bytes it widens the range, 0 if it does not.
+    pub widens_bytes: u64,
+}
+
+impl Caveat {
+    /// A remark that does not widen the range.
+    pub fn remark(code: &'static str, text: impl Into<String>) -> Self {
+        Self { code, text: text.into(), widens_bytes: 0 }
+    }
+}
+
+/// The caveats of a job whose peak is `reserved` bytes.
+pub(super) fn caveats(job: &JobSpec, reserved: u64) -> Vec<Caveat> {
+    [context(&job.gpu), cudnn(job, reserved), device(&job.gpu, reserved), garbage_collection(job)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn context(gpu: &Gpu) -> Option<Caveat> {
+    gpu.context_bytes.is_none().then(|| {
+        let text = "nobody measured the CUDA context of this GPU; it is taken to grow with the multiprocessors";
+        Caveat::remark("context_not_measured", text)
+    })
+}
+
+/// A tenth of the peak: an allowance, not a measurement.
+fn cudnn(job: &JobSpec, reserved: u64) -> Option<Caveat> {
+    (job.attention == Attention::Cudnn).then(|| Caveat {
+        code: "cudnn_workspace",
+        text: "the workspace of cuDNN attention is not known; the range allows a tenth of the peak for it".to_owned(),
+        widens_bytes: reserved / 10,
+    })
+}
+
+/// Scratch space inside operators was measured on compute capability 8.0 and 9.0 only.
+fn device(gpu: &Gpu, reserved: u64) -> Option<Caveat> {
+    let (major, minor) = gpu.compute_capability;
+    (!matches!((major, minor), (8, 0) | (9, 0))).then(|| Caveat {
+        code: "device_not_measured",
+        text: format!("scratch space of kernels was measured on sm_80 and sm_90, not on sm_{major}{minor}"),
+        widens_bytes: reserved / 100,
+    })
+}
+
+fn garbage_collection(job: &JobSpec) -> Option<Caveat> {
+    (job.allocator.garbage_collection_threshold > 0.0).then(|| {
+        let text = "reserved bytes are those without garbage collection, which acts only under a memory fraction";
+        Caveat::remark("garbage_collection", text)
+    })
+}

@@ -1,0 +1,67 @@
+//! [`Estimate`]: all figures of a job.
+
+use super::breakdown::AtPeak;
+use super::caveat::Caveat;
+use super::outside::Outside;
+use super::peaks::PhasePeak;
+use super::verdict::Verdict;
+use crate::trace::Phase;
+
+/// What a job needs. Names are those of the reference measurements; all sizes are bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Estimate {
+    /// `torch.cuda.max_memory_allocated()` over the whole job.
+    pub peak_allocated_bytes: u64,
+    /// `torch.cuda.max_memory_reserved()` over the whole job, on a GPU with room to spare.
+    pub peak_reserved_bytes: u64,
+    /// Peak of the live requests, each rounded up to 512 bytes and nothing else.
+    pub rounded512_peak_bytes: u64,
+    /// The phase in which the allocated bytes are highest, the first of several.
+    pub peak_phase: Phase,
+    /// The peaks of every phase, in the order in which the phases end for the first time.
+    pub peak_per_phase: Vec<PhasePeak>,
+    /// Allocated after loading.
+    pub after_load_bytes: u64,
+    /// Allocated after the last step.
+    pub steady_state_bytes: u64,
+    /// The CUDA context.
+    pub outside: Outside,
+    /// Reserved at the peak, and the context at its highest.
+    pub total_bytes: u64,
+    /// The least and the most that the total may be.
+    pub range: (u64, u64),
+    /// What the GPU has.
+    pub usable_bytes: u64,
+    /// Whether it fits.
+    pub verdict: Verdict,
+    /// What is alive at the peak.
+    pub at_peak: AtPeak,
+    /// Index of the event of the peak.
+    pub peak_event: usize,
+    /// Allocations and frees simulated.
+    pub events: usize,
+    /// Parameters, tied ones once, adapters included.
+    pub parameter_count: u64,
+    /// Parameters that are trained.
+    pub trainable_count: u64,
+    /// What the figures leave open.
+    pub caveats: Vec<Caveat>,
+}
+
+impl Estimate {
+    /// Usable bytes less the total; negative when there are too few.
+    pub fn headroom_bytes(&self) -> i64 {
+        i64::try_from(self.usable_bytes).unwrap_or(i64::MAX) - i64::try_from(self.total_bytes).unwrap_or(i64::MAX)
+    }
+
+    /// Reserved at the peak but not allocated: the allocator's cache and its fragments.
+    pub fn unused_reserved_bytes(&self) -> u64 {
+        self.peak_reserved_bytes - self.peak_allocated_bytes
+    }
+
+    /// Adds a caveat, widening the range if it says so.
+    pub fn add_caveat(&mut self, caveat: Caveat) {
+        self.range.1 += caveat.widens_bytes;
+        self.caveats.push(caveat);
+    }
+}

@@ -1,0 +1,23 @@
+//! What a job needs, and whether it fits: replays the trace of `step` through `alloc` and reads the figures off.
+//!
+//! [`SimulatedJob`] holds the trace, so that the estimate, the timeline and an out-of-memory question all come from one
+//! simulation. [`estimate`] is the short way.
+
+mod activations;
+mod breakdown;
+mod caveat;
+mod figures;
+mod outside;
+mod peaks;
+mod simulated;
+mod timeline;
+mod verdict;
+
+pub use breakdown::{AtPeak, LiveTensor};
+pub use caveat::Caveat;
+pub use figures::Estimate;
+pub use outside::Outside;
+pub use peaks::PhasePeak;
+pub use simulated::{EstimateError, SimulatedJob, estimate};
+pub use timeline::{PhaseSpan, Timeline, TimelinePoint};
+pub use verdict::{OomMoment, TIGHT_MARGIN_MIN, TIGHT_MARGIN_PERCENT, Verdict};

@@ -1,0 +1,171 @@
+//! One pass of a trace through the caching allocator: the peaks of every phase and the moment of the highest.
+
+use crate::alloc::{AllocatorConfig, BlockId, CachingAllocator};
+use crate::trace::{Event, Phase, PhaseKind, Trace};
+
+/// The peaks of a phase; what is alive when it begins counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PhasePeak {
+    /// The phase; of several with the same label (gradient accumulation), one entry stands for all.
+    pub phase: Phase,
+    /// The most that was allocated.
+    pub allocated: u64,
+    /// The most that was reserved.
+    pub reserved: u64,
+}
+
+/// The figures of one pass.
+#[derive(Clone, Debug)]
+pub(super) struct Peaks {
+    pub phases: Vec<PhasePeak>,
+    /// Index of the event at which the allocated bytes are highest for the first time.
+    pub event: usize,
+    pub allocated: u64,
+    pub reserved: u64,
+    pub rounded512: u64,
+    pub after_load: u64,
+    pub steady_state: u64,
+}
+
+impl Peaks {
+    /// The phase of the peak: the first whose own peak is the highest.
+    pub fn phase(&self) -> Option<Phase> {
+        self.phases.iter().find(|peak| peak.allocated == self.allocated).map(|peak| peak.phase)
+    }
+}
+
+/// The allocator, the blocks it gave out, and the figures so far.
+pub(super) struct Pass {
+    allocator: CachingAllocator,
+    blocks: Vec<BlockId>,
+    running: Option<Phase>,
+    rounded512: u64,
+    peaks: Peaks,
+}
+
+/// Replays `trace` on a device that never runs out; `None` when even the address space does.
+pub(super) fn peaks(trace: &Trace, config: &AllocatorConfig) -> Option<Peaks> {
+    let mut pass = Pass::new(trace, config);
+    for (index, event) in trace.events.iter().enumerate() {
+        pass.event(trace, index, *event)?;
+    }
+    Some(pass.finish())
+}
+
+impl Pass {
+    pub fn new(trace: &Trace, config: &AllocatorConfig) -> Self {
+        let peaks = Peaks {
+            phases: Vec::with_capacity(trace.phases.len()),
+            event: 0,
+            allocated: 0,
+            reserved: 0,
+            rounded512: 0,
+            after_load: 0,
+            steady_state: 0,
+        };
+        let allocator = CachingAllocator::new(config.clone(), None);
+        Self { allocator, blocks: vec![BlockId::NONE; trace.allocations.len()], running: None, rounded512: 0, peaks }
+    }
+
+    /// Allocated and reserved bytes now.
+    pub fn current(&self) -> (u64, u64) {
+        let stats = self.allocator.stats();
+        (stats.allocated, stats.reserved)
+    }
+
+    /// Applies one event; `None` when the address space is full.
+    pub fn event(&mut self, trace: &Trace, index: usize, event: Event) -> Option<()> {
+        match event {
+            Event::Alloc(id) => {
+                self.blocks[id as usize] = self.allocator.malloc(trace.allocations[id as usize].bytes).ok()?;
+                let allocated = self.allocator.stats().allocated;
+                if allocated > self.peaks.allocated {
+                    (self.peaks.allocated, self.peaks.event) = (allocated, index);
+                }
+            }
+            Event::Free(id) => self.allocator.free(std::mem::replace(&mut self.blocks[id as usize], BlockId::NONE)),
+            Event::Phase(phase) => self.begin(trace.phases[phase as usize]),
+        }
+        Some(())
+    }
+
+    fn begin(&mut self, phase: Phase) {
+        self.end_running();
+        self.running = Some(phase);
+        if phase.kind == PhaseKind::End {
+            self.peaks.steady_state = self.allocator.stats().allocated;
+        }
+    }
+
+    fn end_running(&mut self) {
+        let stats = self.allocator.stats();
+        let (allocated, reserved) = (stats.peak_allocated, stats.peak_reserved);
+        self.rounded512 = self.rounded512.max(stats.peak_rounded512);
+        if let Some(phase) = self.running.filter(|phase| phase.kind != PhaseKind::End) {
+            if phase.kind == PhaseKind::Load {
+                self.peaks.after_load = stats.allocated;
+            }
+            match self.peaks.phases.iter_mut().find(|peak| peak.phase == phase) {
+                Some(peak) => {
+                    peak.allocated = peak.allocated.max(allocated);
+                    peak.reserved = peak.reserved.max(reserved);
+                }
+                None => self.peaks.phases.push(PhasePeak { phase, allocated, reserved }),
+            }
+        }
+        self.peaks.reserved = self.peaks.reserved.max(reserved);
+        self.allocator.reset_peaks();
+    }
+
+    fn finish(mut self) -> Peaks {
+        self.end_running();
+        self.peaks.rounded512 = self.rounded512;
+        self.peaks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::{Allocation, Category};
+    use crate::units::MIB;
+
+    fn trace(events: Vec<Event>, sizes: &[u64], phases: &[(PhaseKind, u32)]) -> Trace {
+        let allocation = |bytes: &u64| Allocation {
+            bytes: *bytes,
+            op: "x",
+            node: None,
+            module: 0,
+            phase: 0,
+            category: Category::Temporary,
+        };
+        Trace {
+            events,
+            allocations: sizes.iter().map(allocation).collect(),
+            modules: vec![String::new()],
+            phases: phases.iter().map(|(kind, step)| Phase { kind: *kind, step: *step }).collect(),
+        }
+    }
+
+    #[test]
+    fn a_phase_begins_with_what_is_alive_and_the_first_of_equals_is_the_peak() {
+        let events = vec![
+            Event::Phase(0),
+            Event::Alloc(0),
+            Event::Phase(1),
+            Event::Alloc(1),
+            Event::Phase(2),
+            Event::Free(1),
+            Event::Phase(1),
+            Event::Phase(3),
+        ];
+        let kinds = [(PhaseKind::Load, 0), (PhaseKind::Forward, 1), (PhaseKind::Backward, 1), (PhaseKind::End, 1)];
+        let peaks = peaks(&trace(events, &[2 * MIB, 4 * MIB], &kinds), &AllocatorConfig::default()).unwrap();
+        let figures: Vec<_> = peaks.phases.iter().map(|peak| (peak.phase.label(), peak.allocated / MIB)).collect();
+        let expected = [("0:load", 2), ("1:forward", 6), ("1:backward", 6)].map(|(label, mib)| (label.to_owned(), mib));
+        assert_eq!(figures, expected);
+        assert_eq!(peaks.phase().unwrap().label(), "1:forward");
+        assert_eq!((peaks.event, peaks.after_load / MIB, peaks.steady_state / MIB), (3, 2, 2));
+        assert_eq!((peaks.reserved / MIB, peaks.rounded512 / MIB), (20, 6));
+    }
+}

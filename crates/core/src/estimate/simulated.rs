@@ -1,0 +1,114 @@
+//! [`SimulatedJob`]: a job with its trace, ready for questions.
+
+use thiserror::Error;
+
+use super::timeline::{self, Timeline};
+use super::verdict::{OomMoment, run_within, verdict};
+use super::{Estimate, activations, breakdown, caveat, outside, peaks};
+use crate::spec::JobSpec;
+use crate::step::{self, SimulateError};
+use crate::trace::{Phase, PhaseKind, Trace};
+
+/// Why a job has no estimate.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum EstimateError {
+    /// The model cannot be built.
+    #[error(transparent)]
+    Simulate(#[from] SimulateError),
+    /// The job does not fit into any GPU's addresses.
+    #[error("the job needs more than 16 TiB")]
+    TooLarge,
+}
+
+impl EstimateError {
+    /// What to do next.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Simulate(_) => None,
+            Self::TooLarge => Some("lower `micro_batch_size` or `seq_len`"),
+        }
+    }
+}
+
+/// A job that was run on abstract tensors.
+pub struct SimulatedJob<'a> {
+    job: &'a JobSpec,
+    trace: Trace,
+    parameter_count: u64,
+    trainable_count: u64,
+}
+
+/// What `job` needs.
+///
+/// # Errors
+/// When the model cannot be built or no GPU could ever hold the job.
+pub fn estimate(job: &JobSpec) -> Result<Estimate, EstimateError> {
+    SimulatedJob::new(job)?.estimate()
+}
+
+impl<'a> SimulatedJob<'a> {
+    /// Simulates `job`.
+    ///
+    /// # Errors
+    /// When the model cannot be built.
+    pub fn new(job: &'a JobSpec) -> Result<Self, EstimateError> {
+        let simulation = step::simulate(job)?;
+        let mut trace = simulation.trace;
+        activations::mark(&mut trace);
+        let (parameter_count, trainable_count) = (simulation.parameter_count, simulation.trainable_count);
+        Ok(Self { job, trace, parameter_count, trainable_count })
+    }
+
+    /// Every allocation and free.
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// What the job needs.
+    ///
+    /// # Errors
+    /// When no GPU could ever hold it.
+    pub fn estimate(&self) -> Result<Estimate, EstimateError> {
+        let peaks = peaks::peaks(&self.trace, &self.job.allocator).ok_or(EstimateError::TooLarge)?;
+        let outside = outside::outside(&self.job.gpu);
+        let total = peaks.reserved + outside.high;
+        let mut estimate = Estimate {
+            peak_allocated_bytes: peaks.allocated,
+            peak_reserved_bytes: peaks.reserved,
+            rounded512_peak_bytes: peaks.rounded512,
+            peak_phase: peaks.phase().unwrap_or(Phase { kind: PhaseKind::Load, step: 0 }),
+            after_load_bytes: peaks.after_load,
+            steady_state_bytes: peaks.steady_state,
+            total_bytes: total,
+            range: (peaks.reserved + outside.low, total),
+            usable_bytes: self.job.gpu.usable_bytes,
+            verdict: verdict(self.job, &self.trace, peaks.reserved, outside.high),
+            at_peak: breakdown::at_peak(&self.trace, peaks.event, peaks.allocated),
+            peak_event: peaks.event,
+            events: self.trace.events.len(),
+            parameter_count: self.parameter_count,
+            trainable_count: self.trainable_count,
+            caveats: Vec::new(),
+            peak_per_phase: peaks.phases,
+            outside,
+        };
+        caveat::caveats(self.job, peaks.reserved).into_iter().for_each(|caveat| estimate.add_caveat(caveat));
+        Ok(estimate)
+    }
+
+    /// How the bytes rise and fall, in at most `columns` points.
+    ///
+    /// # Errors
+    /// When no GPU could ever hold the job.
+    pub fn timeline(&self, columns: usize) -> Result<Timeline, EstimateError> {
+        timeline::timeline(&self.trace, &self.job.allocator, columns).ok_or(EstimateError::TooLarge)
+    }
+
+    /// Runs the job on a device with `capacity` bytes for the allocator: how often the cache is flushed.
+    ///
+    /// # Errors
+    /// With the moment at which memory runs out.
+    pub fn run_within(&self, capacity: u64) -> Result<u64, Box<OomMoment>> {
+        run_within(self.job, &self.trace, capacity)
+    }
+}

@@ -1,0 +1,94 @@
+//! Whether the job fits, and where it fails if it does not.
+
+use crate::alloc::{CachingAllocator, ReplayOom, replay_trace};
+use crate::spec::JobSpec;
+use crate::trace::{Event, Phase, Trace};
+
+/// A job with less room than this share of the usable bytes is tight: device totals move by 0.1 to 0.2 GiB with the
+/// driver, and a context grows as libraries load kernels.
+pub const TIGHT_MARGIN_PERCENT: u64 = 2;
+/// And less than this many bytes is tight on any GPU.
+pub const TIGHT_MARGIN_MIN: u64 = 512 << 20;
+
+/// Whether the job fits on its GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It fits with room to spare.
+    Fits,
+    /// It runs, but with less room than the margin, or only because the allocator flushes its cache and tries again.
+    Tight {
+        /// How often the allocator must flush its cache (`num_alloc_retries`).
+        retries: u64,
+    },
+    /// It runs out of memory.
+    DoesNotFit(OomMoment),
+}
+
+/// Where a job runs out of memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OomMoment {
+    /// Index of the failing event.
+    pub event: usize,
+    /// The phase.
+    pub phase: Option<Phase>,
+    /// The operator that asks for memory.
+    pub op: &'static str,
+    /// The module it runs in.
+    pub module: String,
+    /// The autograd node that runs it in backward.
+    pub node: Option<&'static str>,
+    /// Bytes it asks for.
+    pub requested: u64,
+    /// Allocated bytes at that moment.
+    pub allocated: u64,
+    /// Reserved bytes at that moment.
+    pub reserved: u64,
+}
+
+/// Judges a job that needs `reserved` bytes when memory is plenty and holds `outside` bytes outside the allocator.
+pub(super) fn verdict(job: &JobSpec, trace: &Trace, reserved: u64, outside: u64) -> Verdict {
+    let usable = job.gpu.usable_bytes;
+    let available = usable.saturating_sub(outside);
+    let allowed = job.allocator.per_process_memory_fraction.map_or(usable, |share| (usable as f64 * share) as u64);
+    if reserved <= available.min(allowed) {
+        let margin = (usable / 100 * TIGHT_MARGIN_PERCENT).max(TIGHT_MARGIN_MIN);
+        return if reserved.saturating_add(margin) <= available {
+            Verdict::Fits
+        } else {
+            Verdict::Tight { retries: 0 }
+        };
+    }
+    match run_within(job, trace, available) {
+        Ok(retries) => Verdict::Tight { retries },
+        Err(moment) => Verdict::DoesNotFit(*moment),
+    }
+}
+
+/// Replays the job on `capacity` bytes: how often the cache is flushed, or where memory runs out.
+///
+/// # Errors
+/// When the job does not fit even with retries.
+pub(super) fn run_within(job: &JobSpec, trace: &Trace, capacity: u64) -> Result<u64, Box<OomMoment>> {
+    let mut allocator = CachingAllocator::new(job.allocator.clone(), Some(capacity));
+    match replay_trace(&mut allocator, trace) {
+        Ok(_) => Ok(allocator.stats().num_alloc_retries),
+        Err(failed) => Err(Box::new(moment(trace, &failed))),
+    }
+}
+
+fn moment(trace: &Trace, failed: &ReplayOom) -> OomMoment {
+    let allocation = match trace.events.get(failed.event) {
+        Some(Event::Alloc(id)) => trace.allocations.get(*id as usize),
+        _ => None,
+    };
+    OomMoment {
+        event: failed.event,
+        phase: allocation.and_then(|allocation| trace.phases.get(allocation.phase as usize)).copied(),
+        op: allocation.map_or("", |allocation| allocation.op),
+        module: allocation.map_or_else(String::new, |allocation| trace.module(allocation).to_owned()),
+        node: allocation.and_then(|allocation| allocation.node),
+        requested: failed.oom.requested,
+        allocated: failed.oom.allocated,
+        reserved: failed.oom.reserved,
+    }
+}
