@@ -100,12 +100,11 @@ impl Tensor {
 }
 
 impl Tensor {
-    /// `cumsum(self, -1)`, int64; other dtypes are converted first, into memory that goes with the op.
+    /// `cumsum(self, -1)`; the result is int64.
     pub(crate) fn cumsum(&self) -> Tensor {
-        let op = "cumsum.default";
-        let out = self.map(op, DType::Int64);
-        let converted = if self.dtype() == DType::Int64 { 0 } else { out.numel() * DType::Int64.size() };
-        let _converted = Tensor::scratch(self.context(), op, converted);
-        out
+        let columns = self.size(-1);
+        let rows = self.numel() / columns.max(1);
+        let steps = scratch::misc::cumsum(rows, columns, self.dtype(), self.is_contiguous());
+        run_steps(self.context(), "cumsum.default", &steps, |_| contiguous(*self.sizes(), DType::Int64)).take(0)
     }
 }
