@@ -97,7 +97,6 @@ pub(super) fn number(value: &Value) -> u64 {
 }
 
 /// A JSON flag, written as 0 or 1 or as a boolean.
-#[allow(dead_code)]
 pub(super) fn flag(value: &Value) -> bool {
     value.as_bool().unwrap_or_else(|| number(value) != 0)
 }
