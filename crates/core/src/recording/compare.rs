@@ -267,8 +267,11 @@ fn differing_fields(a: &Birth<'_>, b: &Birth<'_>, names: Names) -> Vec<&'static 
     fields
 }
 
+/// Number and bytes of allocations on the predicted and the recorded side.
+type Tallies = [(u64, u64); 2];
+
 fn group_differences(sides: &[Side<'_>; 2]) -> Vec<GroupDifference> {
-    let mut groups: BTreeMap<(Option<&RecordedPhase>, &str), [(u64, u64); 2]> = BTreeMap::new();
+    let mut groups: BTreeMap<(Option<&RecordedPhase>, &str), Tallies> = BTreeMap::new();
     for (index, side) in sides.iter().enumerate() {
         for birth in &side.births {
             let (count, bytes) = &mut groups.entry((birth.phase, &birth.alloc.op)).or_default()[index];
