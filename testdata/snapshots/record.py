@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records memory snapshots of a small training job with PyTorch's own tools, for the snapshot importer's tests.
 
-    python record.py --preload PATH_TO_PHANTOM_LIBRARY
+    python record.py --preload PHANTOM_LIBRARY --memory-variable NAME
 
 Writes NAME.pickle.gz (`torch.cuda.memory._dump_snapshot`) and expected.json: the counters when recording began, their
 peaks while it ran, and the counters at the end. The library stands in for the CUDA runtime; see ../allocator/record.py.
@@ -63,6 +63,7 @@ def without_prefixes(snapshot):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--preload", required=True)
+    parser.add_argument("--memory-variable", required=True, help="environment variable that tells the library the MiB of the device")
     parser.add_argument("--child")
     args = parser.parse_args()
     here = os.path.dirname(os.path.abspath(__file__))
@@ -77,8 +78,8 @@ def main():
         return
     expected = {}
     for name, (settings, *_) in CASES.items():
-        env = dict(os.environ, LD_PRELOAD=args.preload, PYTORCH_ALLOC_CONF=settings, FAKECUDA_TOTAL_MIB="16384")
-        command = [sys.executable, __file__, "--preload", args.preload, "--child", name]
+        env = dict(os.environ, LD_PRELOAD=args.preload, PYTORCH_ALLOC_CONF=settings, **{args.memory_variable: "16384"})
+        command = [sys.executable, __file__, "--preload", args.preload, "--memory-variable", args.memory_variable, "--child", name]
         output = subprocess.run(command, env=env, check=True, stdout=subprocess.PIPE, text=True).stdout
         expected[name] = json.loads(output.splitlines()[-1])
     with open(os.path.join(here, "expected.json"), "w") as f:
