@@ -122,17 +122,7 @@ impl Pool {
             (block.smaller, block.larger) = (NIL, NIL);
             return;
         }
-        let order = |block: &Block| (block.size, block.addr);
-        // Blocks are often freed in the order of their addresses.
-        let (smaller, larger) = if order(&arena[last]) < key {
-            (last, NIL)
-        } else {
-            let mut larger = first;
-            while order(&arena[larger]) < key {
-                larger = arena[larger].larger;
-            }
-            (arena[larger].smaller, larger)
-        };
+        let (smaller, larger) = place_between(arena, first, last, key);
         (arena[index].smaller, arena[index].larger) = (smaller, larger);
         self.set_larger(arena, number, smaller, index);
         self.set_smaller(arena, number, larger, index);
@@ -176,6 +166,28 @@ impl Pool {
 
     pub fn remove_unmapped(&mut self, index: u32) {
         self.unmapped.retain(|(_, i)| *i != index);
+    }
+}
+
+/// The neighbours a block with this size and address has in a bin, walking from the end that is likely nearer.
+#[inline(always)]
+fn place_between(arena: &Arena, first: u32, last: u32, key: (u64, u64)) -> (u32, u32) {
+    let order = |index: u32| (arena[index].size, arena[index].addr);
+    let (low, high) = (order(first), order(last));
+    // Halfway between the ends by size, or by address where all sizes are equal.
+    let from_end = if low.0 == high.0 { key.1 > low.1.midpoint(high.1) } else { key.0 > low.0.midpoint(high.0) };
+    if from_end {
+        let mut smaller = last;
+        while smaller != NIL && order(smaller) > key {
+            smaller = arena[smaller].smaller;
+        }
+        (smaller, if smaller == NIL { first } else { arena[smaller].larger })
+    } else {
+        let mut larger = first;
+        while larger != NIL && order(larger) < key {
+            larger = arena[larger].larger;
+        }
+        (if larger == NIL { last } else { arena[larger].smaller }, larger)
     }
 }
 
