@@ -20,6 +20,6 @@ mod softmax;
 mod view;
 
 pub(crate) use attention::{AttentionCall, scaled_dot_product_attention};
-pub(crate) use create::{arange, full, host_scalar};
+pub(crate) use create::{arange, full, host_scalar, index, where_self};
 pub(crate) use join::cat;
 pub(crate) use scratch::reduce::ReduceKind;
