@@ -2,10 +2,9 @@
 
 use std::rc::Rc;
 
-use crate::dtype::DType;
 use crate::nn::{
-    Activation, AttentionConfig, BuildError, Builder, Conv1d, Embedding, KvCache, LayerNorm, LmHead, Module,
-    causal_lm_loss, find_packed_sequence_indices, position_ids, sdpa_attention_forward,
+    Activation, AttentionConfig, BuildError, Builder, Conv1d, Embedding, KvCache, LayerNorm, LmHead, MaskInputs,
+    Module, causal_lm_loss, create_causal_mask, position_ids, sdpa_attention_forward,
 };
 use crate::spec::{Attention, FieldError, Fields, ModelSpec};
 use crate::tensor::{Tensor, checkpoint};
@@ -38,7 +37,7 @@ impl Config {
             vocab_size: fields.size("vocab_size", 50257)?,
             n_positions: fields.size("n_positions", 1024)?,
             n_embd,
-            n_layer: fields.size("n_layer", 12)?,
+            n_layer: fields.layers("n_layer", 12)?,
             n_head: fields.size("n_head", 12)?,
             n_inner: fields.size("n_inner", 4 * n_embd)?,
             activation: Activation::from_name("activation_function", fields.text("activation_function", "gelu_new")?)?,
@@ -220,7 +219,13 @@ impl Gpt2Model {
         };
         let position_embeds = self.wpe.forward(&position_ids);
         let mut hidden_states = &inputs_embeds + &position_embeds;
-        let causal_mask = self.create_causal_mask(&inputs_embeds, &position_ids, call);
+        let causal_mask = create_causal_mask(MaskInputs {
+            attention: self.options.attention,
+            inputs_embeds: &inputs_embeds,
+            attention_mask: call.attention_mask,
+            cache: call.cache.as_deref(),
+            position_ids: Some(&position_ids),
+        });
         hidden_states = {
             let _drop = self.drop.enter();
             hidden_states.dropout(self.config.embd_pdrop, self.options.training)
@@ -234,14 +239,6 @@ impl Gpt2Model {
             };
         }
         self.ln_f.forward(&hidden_states)
-    }
-
-    fn create_causal_mask(&self, inputs_embeds: &Tensor, position_ids: &Tensor, call: &ForwardCall) -> Option<Tensor> {
-        let rows = inputs_embeds.size(0);
-        if call.attention_mask.is_none() && call.cache.is_none() {
-            find_packed_sequence_indices(&position_ids.expand(&[rows, position_ids.size(1)]));
-        }
-        None
     }
 }
 

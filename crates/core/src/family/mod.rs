@@ -2,8 +2,12 @@
 //!
 //! One more family is one file here and one line in [`FAMILIES`].
 
+mod bounds;
+mod decoder;
+mod generic;
 mod gpt2;
 mod llama;
+mod mistral;
 mod qwen2;
 
 use std::rc::Rc;
@@ -26,7 +30,7 @@ pub(crate) struct Family {
 }
 
 /// All families.
-pub(crate) const FAMILIES: &[Family] = &[gpt2::FAMILY, llama::FAMILY, qwen2::FAMILY];
+pub(crate) const FAMILIES: &[Family] = &[gpt2::FAMILY, llama::FAMILY, mistral::FAMILY, qwen2::FAMILY, generic::FAMILY];
 
 /// How the model is run, beside its config.
 #[derive(Clone, Copy, Debug)]
