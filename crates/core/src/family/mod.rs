@@ -80,6 +80,11 @@ pub(crate) struct ModelOutput {
 /// A model on the device.
 pub(crate) trait Model {
     fn forward(&self, call: &ForwardCall) -> ModelOutput;
+
+    /// The cache that `DynamicCache(config)` is for this model.
+    fn new_cache(&self) -> Rc<KvCache> {
+        Rc::default()
+    }
 }
 
 /// The family of a `model_type`.
