@@ -147,6 +147,13 @@ impl DecoderConfig {
         ])
     }
 
+    /// The window of each layer.
+    pub(super) fn windows(&self) -> Vec<Option<u64>> {
+        let window =
+            |layer_type: &LayerType| (*layer_type == LayerType::SlidingAttention).then_some(self.sliding_window);
+        self.layer_types.iter().map(window).collect()
+    }
+
     /// Width of all queries, and of all keys or all values.
     pub(super) fn widths(&self) -> (u64, u64) {
         (self.num_attention_heads * self.head_dim, self.num_key_value_heads * self.head_dim)

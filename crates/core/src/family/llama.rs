@@ -4,9 +4,9 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::nn::{
-    Activation, AttentionConfig, BuildError, Builder, Embedding, KvCache, LayerMasks, LayerType, Linear, LmHead,
-    MaskInputs, Module, RmsNorm, RotaryEmbedding, apply_rotary_pos_emb, causal_lm_loss, position_ids, repeat_kv,
-    sdpa_attention_forward,
+    Activation, AttentionConfig, AttentionOutput, BuildError, Builder, Embedding, KvCache, LayerMasks, LayerType,
+    Linear, LmHead, MaskInputs, Module, RmsNorm, RotaryEmbedding, apply_rotary_pos_emb, causal_lm_loss, position_ids,
+    repeat_kv, sdpa_attention_forward,
 };
 use crate::spec::{Attention, ModelSpec};
 use crate::tensor::{Tensor, checkpoint};
@@ -89,7 +89,7 @@ impl DecoderAttention {
         }
     }
 
-    fn forward(&self, hidden_states: &Tensor, call: &LayerCall, layer: usize) -> Tensor {
+    fn forward(&self, hidden_states: &Tensor, call: &LayerCall, layer: usize) -> AttentionOutput {
         let _module = self.module.enter();
         let (batch, tokens) = (hidden_states.size(0), hidden_states.size(1));
         let heads_last = |projected: Tensor, norm: Option<&RmsNorm>| {
@@ -109,12 +109,13 @@ impl DecoderAttention {
         if let Some(cache) = &call.cache {
             (key_states, value_states) = cache.update(layer, &key_states, &value_states);
         }
-        let mut attn_output = self.attend(&query_states, &key_states, &value_states, call.mask.as_ref());
+        let (mut attn_output, attn_weights) =
+            self.attend(&query_states, &key_states, &value_states, call.mask.as_ref());
         attn_output = attn_output.reshape(&[batch, tokens, attn_output.size(2) * attn_output.size(3)]).contiguous();
-        self.o_proj.forward(&attn_output)
+        (self.o_proj.forward(&attn_output), attn_weights)
     }
 
-    fn attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, mask: Option<&Tensor>) -> Tensor {
+    fn attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, mask: Option<&Tensor>) -> AttentionOutput {
         let config = AttentionConfig {
             implementation: self.options.attention,
             num_key_value_groups: self.config.num_attention_heads / self.config.num_key_value_heads,
@@ -124,7 +125,7 @@ impl DecoderAttention {
         if self.options.attention == Attention::Eager {
             eager_attention_forward(query, key, value, mask, config)
         } else {
-            sdpa_attention_forward(query, key, value, mask, config)
+            (sdpa_attention_forward(query, key, value, mask, config), None)
         }
     }
 }
@@ -136,7 +137,7 @@ pub(super) fn eager_attention_forward(
     value: &Tensor,
     mask: Option<&Tensor>,
     config: AttentionConfig,
-) -> Tensor {
+) -> AttentionOutput {
     let key_states = repeat_kv(key, config.num_key_value_groups);
     let value_states = repeat_kv(value, config.num_key_value_groups);
     let mut attn_weights = query.matmul(&key_states.transpose(2, 3)).mul_scalar();
@@ -146,7 +147,7 @@ pub(super) fn eager_attention_forward(
     attn_weights = attn_weights.softmax(Some(DType::Float32)).to(query.dtype());
     attn_weights = attn_weights.dropout(config.dropout, true);
     let attn_output = attn_weights.matmul(&value_states);
-    attn_output.transpose(1, 2).contiguous()
+    (attn_output.transpose(1, 2).contiguous(), Some(attn_weights))
 }
 
 /// What all layers of a forward call share.
@@ -186,7 +187,8 @@ impl DecoderLayer {
     fn forward(&self, residual: &Tensor, call: &LayerCall) -> Tensor {
         let _module = self.module.enter();
         let mut hidden_states = self.input_layernorm.forward(residual);
-        hidden_states = self.self_attn.forward(&hidden_states, call, self.layer);
+        let (attn_output, _weights) = self.self_attn.forward(&hidden_states, call, self.layer);
+        hidden_states = attn_output;
         hidden_states = residual + &hidden_states;
         let residual = hidden_states.clone();
         hidden_states = self.post_attention_layernorm.forward(&hidden_states);
@@ -278,5 +280,9 @@ impl Model for DecoderForCausalLm {
         let logits = self.lm_head.forward(&hidden_states, call.logits_to_keep);
         let loss = call.labels.map(|labels| causal_lm_loss(&logits, labels));
         ModelOutput { loss, logits, cache: call.cache.clone() }
+    }
+
+    fn new_cache(&self) -> Rc<KvCache> {
+        Rc::new(KvCache::new(self.model.config.windows()))
     }
 }

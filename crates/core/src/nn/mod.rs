@@ -8,7 +8,7 @@ mod layers;
 mod masks;
 mod positions;
 
-pub(crate) use attention::{AttentionConfig, repeat_kv, sdpa_attention_forward};
+pub(crate) use attention::{AttentionConfig, AttentionOutput, repeat_kv, sdpa_attention_forward};
 pub(crate) use builder::{BuildError, Builder};
 pub(crate) use cache::KvCache;
 pub(crate) use head::{LmHead, causal_lm_loss};

@@ -40,6 +40,7 @@ pub(crate) fn scaled_dot_product_attention(
     call: AttentionCall,
 ) -> Tensor {
     let [query, key, value] = cast_arguments([query, key, value]);
+    let _no_autocast = query.context().disable_autocast();
     let kernel = choose_kernel(&query, &key, &value, &call);
     let mut mask = call.mask.map(|mask| additive_mask(mask, query.dtype()));
     if kernel == AttentionKernel::MemEfficient {
@@ -124,13 +125,11 @@ impl Tensor {
     /// `pad(self, (0, size - self.size(-1)))`
     fn pad_last(&self, size: u64) -> Tensor {
         let node = NodeBuilder::new("ConstantPadNdBackward0", &[self]);
+        let op = "constant_pad_nd.default";
         let sizes = self.sizes().with(self.sizes().len() - 1, size);
-        let out = Tensor::empty(self.context(), "constant_pad_nd.default", sizes, self.dtype());
+        let out = Tensor::empty(self.context(), op, sizes, self.dtype());
         let from = *self.sizes();
-        node.finish(out, move |grad| {
-            let narrowed = grad.narrow(from.len() - 1, from.last_size());
-            gradients![narrowed.clone_contiguous()]
-        })
+        node.finish(out, move |grad| gradients![Tensor::empty(grad.context(), op, from, grad.dtype())])
     }
 
     /// Whether [batch, heads, tokens, head_dim] is row-major with tokens before heads, as the fused kernels read it.
