@@ -131,8 +131,14 @@ mod tests {
     use crate::units::MIB;
 
     fn trace(events: Vec<Event>, sizes: &[u64], phases: &[(PhaseKind, u32)]) -> Trace {
-        let allocation =
-            |bytes: &u64| Allocation { bytes: *bytes, op: "x", node: None, module: 0, phase: 0, category: Category::Temporary };
+        let allocation = |bytes: &u64| Allocation {
+            bytes: *bytes,
+            op: "x",
+            node: None,
+            module: 0,
+            phase: 0,
+            category: Category::Temporary,
+        };
         Trace {
             events,
             allocations: sizes.iter().map(allocation).collect(),

@@ -52,7 +52,11 @@ pub(super) fn verdict(job: &JobSpec, trace: &Trace, reserved: u64, outside: u64)
     let allowed = job.allocator.per_process_memory_fraction.map_or(usable, |share| (usable as f64 * share) as u64);
     if reserved <= available.min(allowed) {
         let margin = (usable / 100 * TIGHT_MARGIN_PERCENT).max(TIGHT_MARGIN_MIN);
-        return if reserved.saturating_add(margin) <= available { Verdict::Fits } else { Verdict::Tight { retries: 0 } };
+        return if reserved.saturating_add(margin) <= available {
+            Verdict::Fits
+        } else {
+            Verdict::Tight { retries: 0 }
+        };
     }
     match run_within(job, trace, available) {
         Ok(retries) => Verdict::Tight { retries },

@@ -1,0 +1,15 @@
+//! Text for terminals. Colours are always written; whoever prints strips them where they do not belong.
+
+mod catalog;
+mod compare;
+mod estimate;
+mod explain;
+mod paint;
+mod table;
+mod tensors;
+
+pub use catalog::{GpuRow, ModelRow, gpus, keys, models};
+pub use compare::compare;
+pub use estimate::estimate;
+pub use explain::explain;
+pub use tensors::largest;
