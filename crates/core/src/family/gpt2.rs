@@ -12,7 +12,8 @@ use crate::tensor::{Tensor, checkpoint};
 
 use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
 
-pub(super) const FAMILY: Family = Family { model_types: &["gpt2"], build: Gpt2LmHeadModel::build };
+pub(super) const FAMILY: Family =
+    Family { model_types: &["gpt2"], has_begin_token: true, build: Gpt2LmHeadModel::build };
 
 /// `GPT2Config`
 #[derive(Clone, Copy)]
@@ -212,8 +213,11 @@ impl Gpt2Model {
     fn forward(&self, call: &ForwardCall) -> Tensor {
         let _module = self.module.enter();
         let context = call.input_ids.context();
-        let inputs_embeds = self.wte.forward(call.input_ids);
-        let position_ids = position_ids(context, inputs_embeds.size(1));
+        let inputs_embeds = self.options.require_input_grads(self.wte.forward(call.input_ids));
+        let position_ids = match call.position_ids {
+            Some(position_ids) => position_ids.clone(),
+            None => position_ids(context, inputs_embeds.size(1)),
+        };
         let position_embeds = self.wpe.forward(&position_ids);
         let mut hidden_states = &inputs_embeds + &position_embeds;
         let causal_mask = self.create_causal_mask(&inputs_embeds, &position_ids, call);

@@ -13,7 +13,7 @@ use crate::tensor::{Tensor, checkpoint};
 
 use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
 
-pub(super) const FAMILY: Family = Family { model_types: &["llama"], build };
+pub(super) const FAMILY: Family = Family { model_types: &["llama"], has_begin_token: true, build };
 
 fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
     let config = DecoderConfig::read(&model.config, &DecoderDefaults::LLAMA)?;
@@ -310,8 +310,11 @@ impl DecoderModel {
     fn forward(&self, call: &ForwardCall) -> Tensor {
         let _module = self.module.enter();
         let context = call.input_ids.context();
-        let inputs_embeds = self.embed_tokens.forward(call.input_ids);
-        let position_ids = position_ids(context, inputs_embeds.size(1));
+        let inputs_embeds = self.options.require_input_grads(self.embed_tokens.forward(call.input_ids));
+        let position_ids = match call.position_ids {
+            Some(position_ids) => position_ids.clone(),
+            None => position_ids(context, inputs_embeds.size(1)),
+        };
         if call.attention_mask.is_none() && call.cache.is_none() {
             find_packed_sequence_indices(&position_ids.expand(&[inputs_embeds.size(0), position_ids.size(1)]));
         }

@@ -19,6 +19,8 @@ pub(crate) type Build = fn(&ModelSpec, &Builder, &RunOptions) -> Result<Box<dyn 
 pub(crate) struct Family {
     /// Hugging Face's `model_type`s.
     pub model_types: &'static [&'static str],
+    /// Whether its config class sets `bos_token_id` by default.
+    pub has_begin_token: bool,
     /// Builds the model on the device.
     pub build: Build,
 }
@@ -32,12 +34,20 @@ pub(crate) struct RunOptions {
     pub attention: Attention,
     pub checkpointing: CheckpointPolicy,
     pub training: bool,
+    /// Only adapters are trained.
+    pub frozen_base: bool,
 }
 
 impl RunOptions {
     /// A dropout probability as it acts: 0 outside training.
     pub(crate) fn active(&self, probability: f64) -> f64 {
         if self.training { probability } else { 0.0 }
+    }
+
+    /// What `enable_input_require_grads` does to the input embeddings: checkpointed layers of a frozen model need an
+    /// input that requires grad.
+    pub(crate) fn require_input_grads(&self, inputs_embeds: Tensor) -> Tensor {
+        if self.frozen_base && self.checkpoints_layers() { inputs_embeds.into_parameter() } else { inputs_embeds }
     }
 
     /// Whether layers are recomputed in backward.
@@ -50,6 +60,7 @@ impl RunOptions {
 pub(crate) struct ForwardCall<'a> {
     pub input_ids: &'a Tensor,
     pub attention_mask: Option<&'a Tensor>,
+    pub position_ids: Option<&'a Tensor>,
     pub labels: Option<&'a Tensor>,
     pub cache: Option<Rc<KvCache>>,
     pub logits_to_keep: Option<u64>,

@@ -7,7 +7,7 @@ use crate::spec::ModelSpec;
 use super::llama::{DecoderConfig, DecoderDefaults, DecoderForCausalLm};
 use super::{Family, Model, RunOptions};
 
-pub(super) const FAMILY: Family = Family { model_types: &["qwen2", "qwen3", "mistral"], build };
+pub(super) const FAMILY: Family = Family { model_types: &["qwen2", "qwen3", "mistral"], has_begin_token: false, build };
 
 fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
     let defaults = DecoderDefaults {

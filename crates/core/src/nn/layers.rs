@@ -46,11 +46,7 @@ impl Linear {
         let module = at.module();
         let weight = at.parameter(&[outputs, inputs]);
         let bias = bias.then(|| at.parameter(&[outputs]));
-        let adapter = at.adapter().map(|lora| Adapter {
-            down: at.adapter_parameter(&[lora.r, inputs]),
-            up: at.adapter_parameter(&[outputs, lora.r]),
-            dropout: lora.dropout,
-        });
+        let adapter = Adapter::new(at, inputs, outputs);
         Self { module, weight, bias, adapter }
     }
 
@@ -61,18 +57,31 @@ impl Linear {
 
     pub(crate) fn forward(&self, input: &Tensor) -> Tensor {
         let _module = self.module.enter();
-        let mut result = input.linear(&self.weight, self.bias.as_ref());
-        if let Some(adapter) = &self.adapter {
-            let dtype = result.dtype();
-            let x = input.to(adapter.down.dtype());
-            result = adapter.add_to(&result, &x);
-            result = result.to(dtype);
+        let result = input.linear(&self.weight, self.bias.as_ref());
+        match &self.adapter {
+            Some(adapter) => adapter.forward(result, input),
+            None => result,
         }
-        result
     }
 }
 
 impl Adapter {
+    fn new(at: &Builder, inputs: u64, outputs: u64) -> Option<Self> {
+        at.adapter().map(|lora| Self {
+            down: at.adapter_parameter(&[lora.r, inputs]),
+            up: at.adapter_parameter(&[outputs, lora.r]),
+            dropout: lora.dropout,
+        })
+    }
+
+    /// peft casts the input to the adapter's dtype and the sum back to the base layer's.
+    fn forward(&self, mut result: Tensor, input: &Tensor) -> Tensor {
+        let dtype = result.dtype();
+        let x = input.to(self.down.dtype());
+        result = self.add_to(&result, &x);
+        result.to(dtype)
+    }
+
     /// `result + lora_B(lora_A(dropout(x))) * scaling`
     fn add_to(&self, result: &Tensor, x: &Tensor) -> Tensor {
         let update = self.up_projection(x).mul_scalar();
@@ -93,11 +102,17 @@ pub(crate) struct Conv1d {
     module: Module,
     weight: Tensor,
     bias: Tensor,
+    adapter: Option<Adapter>,
 }
 
 impl Conv1d {
     pub(crate) fn new(at: &Builder, inputs: u64, outputs: u64) -> Self {
-        Self { module: at.module(), weight: at.parameter(&[inputs, outputs]), bias: at.parameter(&[outputs]) }
+        Self {
+            module: at.module(),
+            weight: at.parameter(&[inputs, outputs]),
+            bias: at.parameter(&[outputs]),
+            adapter: Adapter::new(at, inputs, outputs),
+        }
     }
 
     pub(crate) fn forward(&self, x: &Tensor) -> Tensor {
@@ -105,7 +120,11 @@ impl Conv1d {
         let last = x.sizes().len() - 1;
         let size_out = x.sizes().with(last, self.weight.size(1));
         let folded = x.view(&[x.numel() / x.size(-1), x.size(-1)]);
-        self.bias.addmm(&folded, &self.weight).view(&size_out)
+        let result = self.bias.addmm(&folded, &self.weight).view(&size_out);
+        match &self.adapter {
+            Some(adapter) => adapter.forward(result, x),
+            None => result,
+        }
     }
 }
 

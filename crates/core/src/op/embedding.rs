@@ -1,5 +1,7 @@
 //! Embedding (Embedding.cu): saves the ids only; its backward sorts them.
 
+use super::scratch::embedding::{EmbeddingBackward, dense_backward};
+use super::scratch::{contiguous, run_steps};
 use crate::tensor::{NodeBuilder, Shape, Tensor, gradients};
 
 impl Tensor {
@@ -17,7 +19,16 @@ impl Tensor {
     }
 }
 
-fn embedding_dense_backward(grad: &Tensor, _ids: &Tensor, weight_sizes: Shape) -> Tensor {
+fn embedding_dense_backward(grad: &Tensor, ids: &Tensor, weight_sizes: Shape) -> Tensor {
+    let call = EmbeddingBackward {
+        indices: ids.numel(),
+        width: weight_sizes[1],
+        rows: weight_sizes[0],
+        dtype: grad.dtype(),
+        grad_contiguous: grad.is_contiguous(),
+        indices_contiguous: ids.is_contiguous(),
+    };
+    let steps = dense_backward(&call, grad.context().device());
     let op = "embedding_dense_backward.default";
-    Tensor::empty(grad.context(), op, weight_sizes, grad.dtype())
+    run_steps(grad.context(), op, &steps, |_| contiguous(weight_sizes, grad.dtype())).take(0)
 }

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::dtype::DType;
-use crate::tensor::{Gradients, NodeBuilder, Tensor, is_autocast};
+use crate::tensor::{Gradients, NodeBuilder, Shape, Tensor, is_autocast};
 
 /// `cat(tensors, dim=at)`; under autocast all are cast to the widest dtype among them.
 pub(crate) fn cat(tensors: &[&Tensor], at: usize) -> Tensor {
@@ -22,4 +22,12 @@ pub(crate) fn cat(tensors: &[&Tensor], at: usize) -> Tensor {
     let parts: SmallVec<[u64; 4]> = cast.iter().map(|tensor| tensor.sizes()[at]).collect();
     let out = Tensor::empty(first.context(), "cat.default", first.sizes().with(at, total), widest);
     node.finish(out, move |grad| parts.iter().map(|&length| Some(grad.narrow(at, length))).collect::<Gradients>())
+}
+
+/// `stack(scalars)`: a vector of tensors without dimensions, fp32 when they differ in dtype.
+pub(crate) fn stack_scalars(scalars: &[Tensor]) -> Option<Tensor> {
+    let first = scalars.first()?;
+    let same = scalars.iter().all(|scalar| scalar.dtype() == first.dtype());
+    let dtype = if same { first.dtype() } else { DType::Float32 };
+    Some(Tensor::empty(first.context(), "stack.default", Shape::new(&[scalars.len() as u64]), dtype))
 }

@@ -1,7 +1,9 @@
 //! Layer normalization (layer_norm_kernel.cu): saves input, mean and reciprocal deviation.
 
+use super::scratch::norm::{Norm, Wanted, backward, forward};
+use super::scratch::{contiguous, run_steps};
 use crate::dtype::DType;
-use crate::tensor::{NodeBuilder, Shape, Tensor, gradients};
+use crate::tensor::{Gradients, NodeBuilder, Tensor};
 
 impl Tensor {
     /// `layer_norm(self, weight, bias)` over the last dimension; on autocast's fp32 list.
@@ -11,23 +13,38 @@ impl Tensor {
         let node = NodeBuilder::new("NativeLayerNormBackward0", &[&input, &weight, &bias]);
         let (saved_input, saved_weight) = (node.save(&input), node.save(&weight));
         let op = "native_layer_norm.default";
-        let stat_sizes: Shape = input.sizes().with(input.sizes().len() - 1, 1);
-        let out = Tensor::empty(input.context(), op, *input.sizes(), input.dtype());
-        let mean = Tensor::empty(input.context(), op, stat_sizes, DType::Float32);
-        let rstd = Tensor::empty(input.context(), op, stat_sizes, DType::Float32);
-        let (saved_mean, saved_rstd) = (node.save_output(&mean), node.save_output(&rstd));
+        let norm = Norm {
+            rows: input.numel() / input.size(-1),
+            columns: input.size(-1),
+            dtype: input.dtype(),
+            contiguous: input.is_contiguous(),
+            rms: false,
+        };
+        let statistics = input.sizes().with(input.sizes().len() - 1, 1);
+        let sizes = *input.sizes();
+        let mut outputs = run_steps(input.context(), op, &forward(&norm), |index| match index {
+            0 => contiguous(sizes, norm.dtype),
+            _ => contiguous(statistics, DType::Float32),
+        });
+        let out = outputs.take(0);
+        let saved_statistics = [node.save_output(&outputs.take(1)), node.save_output(&outputs.take(2))];
         let needs = [node.needs(0), node.needs(1), node.needs(2)];
         node.finish(out, move |grad| {
             let (input, weight) = (saved_input.unpack(), saved_weight.unpack());
-            let _statistics = (saved_mean.unpack(), saved_rstd.unpack());
-            let op = "native_layer_norm_backward.default";
-            let make = |like: &Tensor, needed: bool| {
-                needed.then(|| Tensor::empty(like.context(), op, *like.sizes(), like.dtype()))
-            };
-            let (own, gamma) = (make(&input, needs[0]), make(&weight, needs[1]));
-            let beta = make(&weight, needs[2]);
-            let _ = grad;
-            gradients![own, gamma, beta]
+            let _statistics = [saved_statistics[0].unpack(), saved_statistics[1].unpack()];
+            layer_norm_backward(grad, &input, &weight, &norm, needs)
         })
     }
+}
+
+fn layer_norm_backward(grad: &Tensor, input: &Tensor, weight: &Tensor, norm: &Norm, needs: [bool; 3]) -> Gradients {
+    let op = "native_layer_norm_backward.default";
+    let wanted = Wanted { grads: needs, grad_contiguous: grad.is_contiguous() };
+    let steps = backward(norm, wanted, grad.context().device());
+    let mut outputs = run_steps(grad.context(), op, &steps, |index| match index {
+        0 => contiguous(*input.sizes(), input.dtype()),
+        _ => contiguous(*weight.sizes(), weight.dtype()),
+    });
+    let mut wanted_gradients = (0..3).map(|at: u8| needs[at as usize].then(|| outputs.take(at)));
+    wanted_gradients.by_ref().collect()
 }

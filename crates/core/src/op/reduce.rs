@@ -1,18 +1,24 @@
 //! Reductions (Reduce.cuh): results, and the scratch memory of those that span several blocks.
 
 use super::scratch::reduce::{ReduceKind, Reduction};
-use super::scratch::{self, run_steps};
+use super::scratch::{self, contiguous, run_steps};
 use crate::dtype::DType;
 use crate::tensor::{MAX_DIMS, NodeBuilder, Shape, Tensor, gradients};
+
+const NORM: &str = "linalg_vector_norm.default";
+
+/// Marks one dimension.
+fn only(at: usize) -> [bool; MAX_DIMS] {
+    let mut reduced = [false; MAX_DIMS];
+    reduced[at] = true;
+    reduced
+}
 
 impl Tensor {
     /// `self.mean(-1, keepdim=True)`
     pub fn mean_last(&self) -> Tensor {
         let node = NodeBuilder::new("MeanBackward1", &[self]);
-        let last = self.sizes().len() - 1;
-        let mut reduced = [false; MAX_DIMS];
-        reduced[last] = true;
-        let out = self.reduce("mean.dim", ReduceKind::Mean, &reduced);
+        let out = self.mean_along(self.sizes().len() - 1);
         let from = *self.sizes();
         node.finish(out, move |grad| gradients![grad.expand(&from).unary("div.Scalar", grad.dtype())])
     }
@@ -48,6 +54,29 @@ impl Tensor {
         self.reduce_into(op, kind, &[true; MAX_DIMS], Shape::new(&[]), dtype)
     }
 
+    /// A reduction over the last dimension, which goes.
+    pub(crate) fn reduce_last(&self, op: &'static str, kind: ReduceKind, dtype: DType) -> Tensor {
+        let last = self.sizes().len() - 1;
+        let mut reduced = [false; MAX_DIMS];
+        reduced[last] = true;
+        self.reduce_into(op, kind, &reduced, self.sizes().removed(last), dtype)
+    }
+
+    /// `linalg.vector_norm(self)` of all elements, outside autograd.
+    pub(crate) fn norm(&self) -> Tensor {
+        self.reduce_all(NORM, ReduceKind::Norm, self.dtype())
+    }
+
+    /// `linalg.vector_norm(self, dim=at, keepdim=True)`, outside autograd.
+    pub(crate) fn norm_along(&self, at: usize) -> Tensor {
+        self.reduce(NORM, ReduceKind::Norm, &only(at))
+    }
+
+    /// `mean(self, at, keepdim=True)`, outside autograd.
+    pub(crate) fn mean_along(&self, at: usize) -> Tensor {
+        self.reduce("mean.dim", ReduceKind::Mean, &only(at))
+    }
+
     fn reduce_into(
         &self,
         op: &'static str,
@@ -66,17 +95,16 @@ impl Tensor {
             output: dtype,
         };
         let steps = scratch::reduce::reduce(&reduction, self.context().device());
-        let mut outputs = run_steps(self.context(), op, &steps, |_| (out_sizes, out_sizes.contiguous_strides(), dtype));
-        outputs.pop().unwrap_or_else(|| Tensor::nowhere(self.context(), out_sizes, dtype))
+        run_steps(self.context(), op, &steps, |_| contiguous(out_sizes, dtype)).take(0)
     }
 }
 
 impl Tensor {
-    /// `cumsum(self, -1)` of int64 results; the scan keeps one more tensor of the result's size while it runs.
+    /// `cumsum(self, -1)`; the result is int64.
     pub(crate) fn cumsum(&self) -> Tensor {
-        let op = "cumsum.default";
-        let input = self.map(op, DType::Int64);
-        let _converted = Tensor::scratch(self.context(), op, input.numel() * 8);
-        input
+        let columns = self.size(-1);
+        let rows = self.numel() / columns.max(1);
+        let steps = scratch::misc::cumsum(rows, columns, self.dtype(), self.is_contiguous());
+        run_steps(self.context(), "cumsum.default", &steps, |_| contiguous(*self.sizes(), DType::Int64)).take(0)
     }
 }

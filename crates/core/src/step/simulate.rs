@@ -2,14 +2,14 @@
 
 use std::rc::Rc;
 
-use crate::family::{self, RunOptions};
+use crate::family::{self, Family, RunOptions};
 use crate::gpu::Device;
 use crate::nn::{BuildError, Builder};
 use crate::spec::{JobSpec, Task};
 use crate::tensor::Context;
 use crate::trace::Trace;
 
-use super::train;
+use super::{generate, infer, train};
 
 /// Why a job cannot be simulated.
 pub type SimulateError = BuildError;
@@ -37,12 +37,14 @@ pub fn simulate(job: &JobSpec) -> Result<Simulation, SimulateError> {
         attention: job.attention,
         checkpointing: job.gradient_checkpointing,
         training: job.train_mode && job.task.trains(),
+        frozen_base: job.lora.is_some(),
     };
     let model = (family.build)(&job.model, &builder, &options)?;
     let parameters = builder.trainable();
     match job.task {
         Task::CausalLm | Task::MaskedLm => train::train(job, &context, model.as_ref(), &parameters),
-        Task::InferenceForward | Task::Generate => {}
+        Task::InferenceForward => infer::inference_forward(job, &context, model.as_ref()),
+        Task::Generate => generate::generate(job, &context, model.as_ref(), special_tokens(job, family)),
     }
     Ok(Simulation {
         trace: context.into_trace(),
@@ -54,4 +56,13 @@ pub fn simulate(job: &JobSpec) -> Result<Simulation, SimulateError> {
 pub(super) fn input_ids(context: &Rc<Context>, rows: u64, tokens: u64) -> crate::tensor::Tensor {
     let _category = context.enter_category(crate::trace::Category::Input);
     crate::op::full(context, "_to_copy.default", &[rows, tokens], crate::dtype::DType::Int64)
+}
+
+/// The special tokens that `generate` puts on the device: padding, and the begin token where the config has one.
+fn special_tokens(job: &JobSpec, family: &Family) -> usize {
+    let has_begin = match job.model.config.0.get("bos_token_id") {
+        Some(id) => !id.is_null(),
+        None => family.has_begin_token,
+    };
+    1 + usize::from(has_begin)
 }

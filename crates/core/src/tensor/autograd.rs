@@ -5,7 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BinaryHeap;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use smallvec::SmallVec;
 
@@ -43,7 +43,8 @@ struct Metadata {
 
 enum Apply {
     Backward(RefCell<Option<BackwardFn>>),
-    AccumulateGrad(Weak<Leaf>),
+    /// Holds the leaf, as PyTorch's does: a graph keeps its leaves alive.
+    AccumulateGrad(Tensor),
 }
 
 /// One entry of the tape.
@@ -62,15 +63,14 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// The node that accumulates into a leaf's `.grad`; wired to the leaf by [`accumulating_leaf`].
-    fn accumulate_grad(leaf: Weak<Leaf>, metadata: Metadata) -> Self {
+    fn accumulate_grad(leaf: &Tensor) -> Self {
         Self {
             name: "AccumulateGrad",
             module: 0,
             sequence: u64::MAX,
             edges: SmallVec::new(),
-            outputs: smallvec::smallvec![metadata],
-            apply: Apply::AccumulateGrad(leaf),
+            outputs: smallvec::smallvec![Metadata { sizes: *leaf.sizes(), dtype: leaf.dtype() }],
+            apply: Apply::AccumulateGrad(leaf.clone()),
             buffer: RefCell::default(),
             dependencies: Cell::new(0),
             discovered: Cell::new(false),
@@ -88,15 +88,6 @@ impl Drop for Node {
             }
         }
     }
-}
-
-/// A leaf for a parameter with these sizes and dtype.
-pub(super) fn accumulating_leaf(sizes: Shape, dtype: DType) -> Rc<Leaf> {
-    Rc::new_cyclic(|leaf| Leaf {
-        grad: RefCell::new(None),
-        accumulate: Rc::new(Node::accumulate_grad(leaf.clone(), Metadata { sizes, dtype })),
-        cast: RefCell::new(None),
-    })
 }
 
 /// A tensor that a node keeps for its backward, as itself or through checkpointing's hooks.
@@ -216,9 +207,19 @@ impl NodeBuilder {
 fn edge_of(tensor: &Tensor) -> Option<Edge> {
     match &tensor.0.history {
         History::None => None,
-        History::Leaf(leaf) => Some(Edge { node: Rc::clone(&leaf.accumulate), output: 0 }),
+        History::Leaf(leaf) => Some(Edge { node: accumulator_of(tensor, leaf), output: 0 }),
         History::Output(edge) => Some(edge.clone()),
     }
+}
+
+/// The leaf's `AccumulateGrad`, shared by all that lead to it as long as one of them lives.
+fn accumulator_of(tensor: &Tensor, leaf: &Leaf) -> Rc<Node> {
+    if let Some(node) = leaf.accumulator.borrow().upgrade() {
+        return node;
+    }
+    let node = Rc::new(Node::accumulate_grad(tensor));
+    leaf.accumulator.replace(Rc::downgrade(&node));
+    node
 }
 
 /// A node that has all its gradients, ordered by sequence number.
@@ -279,8 +280,8 @@ fn evaluate(context: &Rc<Context>, node: &Rc<Node>, ready: &mut BinaryHeap<Ready
     let grads = node.buffer.take();
     let backward = match &node.apply {
         Apply::AccumulateGrad(leaf) => {
-            if let (Some(leaf), Some(Some(grad))) = (leaf.upgrade(), grads.into_iter().next()) {
-                accumulate_grad(&leaf, grad);
+            if let (Some(leaf), Some(Some(grad))) = (leaf.leaf(), grads.into_iter().next()) {
+                accumulate_grad(leaf, grad);
             }
             return;
         }

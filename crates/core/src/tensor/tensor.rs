@@ -1,9 +1,9 @@
 //! Tensors: a view (sizes, strides, dtype) of a reference-counted storage, with their place in the autograd graph.
 
 use std::cell::RefCell;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
-use super::autograd::{self, Edge, Node};
+use super::autograd::{Edge, Node};
 use super::context::Context;
 use super::layout::{self, Shape};
 use crate::dtype::DType;
@@ -29,9 +29,10 @@ pub(crate) struct Scratch {
 }
 
 /// What makes a tensor a leaf that gradients accumulate into.
+#[derive(Default)]
 pub(super) struct Leaf {
     pub grad: RefCell<Option<Tensor>>,
-    pub accumulate: Rc<Node>,
+    pub accumulator: RefCell<Weak<Node>>,
     /// Autocast's half copy while the cache holds it.
     pub cast: RefCell<Option<Tensor>>,
 }
@@ -90,9 +91,8 @@ impl Tensor {
     /// A leaf that requires gradients: the same memory, now a parameter.
     pub(crate) fn into_parameter(self) -> Self {
         let inner = &self.0;
-        let leaf = autograd::accumulating_leaf(inner.sizes, inner.dtype);
         let storage = Rc::clone(&inner.storage);
-        Self::from_parts(storage, inner.sizes, inner.strides, inner.dtype, false, History::Leaf(leaf))
+        Self::from_parts(storage, inner.sizes, inner.strides, inner.dtype, false, History::Leaf(Rc::default()))
     }
 
     /// A tensor that holds no device memory.

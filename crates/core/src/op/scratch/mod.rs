@@ -5,13 +5,21 @@
 //! Sizes are requests in bytes, not yet rounded by the allocator. The behaviour is that of PyTorch 2.11; each
 //! kernel is checked against `testdata/scratch/*.json`, measured by `testdata/scratch/measure.py`.
 
+mod cub;
+pub mod efficient;
+pub mod embedding;
+pub mod flash;
+pub mod foreach;
 mod iter;
+pub mod misc;
+pub mod norm;
 pub mod reduce;
 mod run;
 
-pub(crate) use run::run_steps;
+pub(crate) use run::{contiguous, like, run_steps};
 
 pub use crate::gpu::Device;
+pub mod softmax;
 
 #[cfg(test)]
 mod table;

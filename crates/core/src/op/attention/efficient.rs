@@ -1,0 +1,45 @@
+//! The mem-efficient kernel (transformers/cuda/mem_eff_attention): like flash, for fp32 and with masks.
+
+use super::AttentionCall;
+use crate::dtype::DType;
+use crate::op::scratch::efficient::{Efficient, backward, forward};
+use crate::op::scratch::{contiguous, like, run_steps};
+use crate::tensor::{Gradients, NodeBuilder, Shape, Tensor, gradients};
+use crate::units::round_up;
+
+pub(super) fn mem_efficient(query: &Tensor, key: &Tensor, value: &Tensor, call: &AttentionCall) -> Tensor {
+    let op = "_scaled_dot_product_efficient_attention.default";
+    let context = query.context();
+    let efficient = Efficient {
+        batch: query.size(0),
+        heads: query.size(1),
+        queries: query.size(2),
+        keys: key.size(2),
+        head_size: query.size(3),
+        dtype: query.dtype(),
+    };
+    let node = NodeBuilder::new("ScaledDotProductEfficientAttentionBackward0", &[query, key, value]);
+    let (saved_query, saved_key, saved_value) = (node.save(query), node.save(key), node.save(value));
+    let saved_mask = call.mask.map(|mask| node.save(mask));
+    let wants_gradient = node.needs(0) || node.needs(1) || node.needs(2);
+    let rows = Shape::new(&[efficient.batch, efficient.heads, round_up(efficient.queries, 32)]);
+    let mut outputs = run_steps(context, op, &forward(&efficient, wants_gradient), |index| match index {
+        0 => like(query),
+        _ => contiguous(rows, DType::Float32),
+    });
+    let out = outputs.take(0);
+    let saved_results = [node.save_output(&out), node.save_output(&outputs.take(1))];
+    node.finish(out, move |grad| {
+        let (query, key, value) = (saved_query.unpack(), saved_key.unpack(), saved_value.unpack());
+        let _mask = saved_mask.as_ref().map(|mask| mask.unpack());
+        let _results = [saved_results[0].unpack(), saved_results[1].unpack()];
+        efficient_backward(grad, [&query, &key, &value], &efficient)
+    })
+}
+
+fn efficient_backward(grad: &Tensor, inputs: [&Tensor; 3], efficient: &Efficient) -> Gradients {
+    let op = "_scaled_dot_product_efficient_attention_backward.default";
+    let steps = backward(efficient, !grad.is_contiguous_transposed());
+    let mut outputs = run_steps(grad.context(), op, &steps, |index| like(inputs[index as usize]));
+    gradients![outputs.take(0), outputs.take(1), outputs.take(2)]
+}

@@ -1,0 +1,126 @@
+//! `embedding_dense_backward`: the sort that gathers each row's gradients and the partial sums it makes.
+//!
+//! Everything is sized by bounds known on the host, so nothing depends on the token ids; nor does `padding_idx`
+//! matter. Order: contiguous copies if needed, the sort's arrays, then the gradient (the output), then partial sums.
+//! Not covered: int32 indices and `scale_grad_by_freq`.
+
+use super::{Device, Plan, Step, cub};
+use crate::dtype::DType;
+
+/// Up to so many indices one kernel without workspace does it all (`embedding_dense_backward_cuda`).
+const SMALL: u64 = 3072;
+/// Rows summed by one warp (`NROWS_PER_THREAD`, EmbeddingBackwardKernel.cu).
+const ROWS_PER_PARTIAL: u64 = 10;
+/// Few but long segments are added up atomically: more than so many partial sums per thread block, and
+/// fewer blocks than so many per multiprocessor (both thresholds bisected; the path is new in PyTorch 2.11, pull 172454).
+const FEW: u64 = 4;
+/// Threads of a block at most (`MAX_BLOCK_SIZE`).
+const MAX_BLOCK: u64 = 1024;
+/// Threads of a warp; a row takes whole warps.
+const WARP: u64 = 32;
+/// Bytes of an index.
+const INDEX: u64 = 8;
+/// Bytes of a partial sum's element: float for every gradient dtype here.
+const PARTIAL: u64 = 4;
+
+/// One call: gradients of `indices` rows of `width` elements for a table of `rows` rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EmbeddingBackward {
+    /// How many indices (tokens).
+    pub indices: u64,
+    /// Elements per row.
+    pub width: u64,
+    /// Rows of the table (vocabulary).
+    pub rows: u64,
+    /// The gradient's dtype.
+    pub dtype: DType,
+    /// Whether the incoming gradient is contiguous.
+    pub grad_contiguous: bool,
+    /// Whether the indices are contiguous.
+    pub indices_contiguous: bool,
+}
+
+/// Everything the op allocates; output 0 is the table's gradient.
+pub fn dense_backward(op: &EmbeddingBackward, device: Device) -> Vec<Step> {
+    let mut plan = Plan::new();
+    let n = op.indices;
+    let indices_copy = plan.alloc(if op.indices_contiguous { 0 } else { n * INDEX });
+    let grad_copy = plan.alloc(if op.grad_contiguous { 0 } else { n * op.width * op.dtype.size() });
+    let gradient = op.rows * op.width * op.dtype.size();
+    if n <= SMALL {
+        plan.output(0, gradient);
+    } else {
+        sorted(&mut plan, op, gradient, device);
+    }
+    plan.free_all([grad_copy, indices_copy]);
+    plan.finish()
+}
+
+fn sorted(plan: &mut Plan, op: &EmbeddingBackward, gradient: u64, device: Device) {
+    let n = op.indices;
+    let sorted_indices = plan.alloc(n * INDEX);
+    let original_positions = plan.alloc(n * INDEX);
+    let positions = plan.alloc(n * INDEX);
+    let sort = plan.alloc(cub::sort_pairs(n, device));
+    plan.free_all([sort, positions]);
+    plan.output(0, gradient);
+    partial_sums(plan, op, device);
+    plan.free_all([original_positions, sorted_indices]);
+}
+
+/// Splits every row's run of indices into partial sums of ten and adds those up.
+fn partial_sums(plan: &mut Plan, op: &EmbeddingBackward, device: Device) {
+    let n = op.indices;
+    let segments = n.min(op.rows);
+    let partials = n / ROWS_PER_PARTIAL + segments;
+    let segment_offsets = plan.alloc(n * INDEX);
+    let segment_count = plan.alloc(INDEX);
+    let unused_keys = plan.alloc(n * INDEX);
+    let unique = plan.alloc(cub::unique(n, device));
+    plan.free_all([unique, unused_keys]);
+    let per_segment = plan.alloc(segments * INDEX);
+    let per_segment_offset = plan.alloc(segments * INDEX);
+    plan.touch(cub::exclusive_sum(segments));
+    let partial_count = plan.alloc(INDEX);
+    let partial_offsets = plan.alloc(partials * INDEX);
+    let (extra, sums) = if adds_atomically(op.width, segments, partials, device) {
+        let widened = if op.dtype.is_half() { segments * op.width * PARTIAL } else { 0 };
+        (plan.alloc(partials * INDEX), plan.alloc(widened))
+    } else {
+        (None, plan.alloc(partials * op.width * PARTIAL))
+    };
+    plan.free_all([sums, extra, partial_offsets, partial_count]);
+    plan.free_all([per_segment_offset, per_segment, segment_count, segment_offsets]);
+}
+
+/// Whether the partial sums' kernel adds into the gradient directly, without an array of partial sums.
+fn adds_atomically(width: u64, segments: u64, partials: u64, device: Device) -> bool {
+    let threads = width.next_multiple_of(WARP);
+    let blocks = (segments * threads).div_ceil(threads.clamp(1, MAX_BLOCK));
+    partials > FEW * blocks && blocks < FEW * device.multiprocessors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::scratch::table::{self, Table};
+
+    #[test]
+    fn measured_embedding_gradients_are_reproduced() {
+        let full = include_str!("../../../../../testdata/scratch/embedding_sm90.json");
+        let patch = include_str!("../../../../../testdata/scratch/embedding_sm80.json");
+        for table in Table::pair(full, patch) {
+            table.replay(|case, device| {
+                let op = EmbeddingBackward {
+                    dtype: table::dtype(&case[0]),
+                    indices: table::number(&case[1]),
+                    width: table::number(&case[2]),
+                    rows: table::number(&case[3]),
+                    grad_contiguous: table::flag(&case[4]),
+                    indices_contiguous: table::flag(&case[5]),
+                };
+                dense_backward(&op, device)
+            });
+        }
+    }
+}

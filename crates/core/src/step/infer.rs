@@ -1,0 +1,46 @@
+//! Forward passes without gradients.
+
+use std::rc::Rc;
+
+use crate::family::{ForwardCall, Model, ModelOutput};
+use crate::nn::KvCache;
+use crate::spec::JobSpec;
+use crate::tensor::{Context, Tensor};
+use crate::trace::PhaseKind;
+
+use super::simulate::input_ids;
+
+/// Forward passes this many times: the second shows what the first leaves behind.
+const PASSES: u32 = 2;
+
+pub(super) fn inference_forward(job: &JobSpec, context: &Rc<Context>, model: &dyn Model) {
+    let mut ids: Option<Tensor> = None;
+    for pass in 1..=PASSES {
+        context.begin_step(pass);
+        context.phase(PhaseKind::Input);
+        let batch = input_ids(context, job.micro_batch_size, job.seq_len);
+        ids = Some(batch.clone());
+        context.phase(PhaseKind::Forward);
+        let output = forward(job, context, model, &batch);
+        if pass == PASSES {
+            context.end();
+        } else {
+            context.phase(PhaseKind::End);
+        }
+        drop(output);
+    }
+    drop(ids);
+}
+
+fn forward(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, ids: &Tensor) -> ModelOutput {
+    let _no_grad = context.set_grad_enabled(false);
+    let _autocast = context.autocast(job.precision.autocast_dtype());
+    model.forward(&ForwardCall {
+        input_ids: ids,
+        attention_mask: None,
+        position_ids: None,
+        labels: None,
+        cache: job.use_cache.then(|| Rc::new(KvCache::default())),
+        logits_to_keep: job.logits.logits_to_keep,
+    })
+}
