@@ -27,7 +27,7 @@ pub(crate) const fn shown(category: Category) -> Shown {
         Category::Temporary => ("temporaries", "#cc79a7", 175),
         Category::OpInternal => ("inside operators", "#8f4a74", 96),
         Category::Input => ("inputs", "#b8b8b8", 250),
-        Category::Workspace => ("cuBLAS workspaces", "#7a7a7a", 243),
+        Category::Workspace => ("workspaces", "#7a7a7a", 243),
     };
     Shown { title, color, ansi }
 }

@@ -1,11 +1,16 @@
 //! The step's timeline in a terminal: a filled curve in eighths of a row, the phases under it, the usable line above.
 
+use anstyle::{AnsiColor, Style};
 use tonnage_core::estimate::{PhaseSpan, Timeline};
 use tonnage_core::trace::PhaseKind;
 use tonnage_core::units::Bytes;
 
+use crate::text::paint;
+
 use crate::look::Look;
 
+/// What stands above the usable line.
+const OVER: Style = AnsiColor::Red.on_default();
 /// Columns left of the plot, for the scale.
 const SCALE: usize = 11;
 
@@ -17,8 +22,7 @@ pub fn plot(timeline: &Timeline, usable: u64, height: usize, look: &Look) -> Str
     let top = if usable <= peak.saturating_mul(2) { peak.max(usable) } else { peak }.max(1);
     let plot = Plot { columns, top, peak, usable, height, look };
     let rows: String = (0..height).rev().map(|row| plot.row(row)).collect();
-    let usable_note = if usable > top { format!("; {} usable", Bytes(usable)) } else { String::new() };
-    let foot = format!("{:SCALE$} allocated bytes, event by event{usable_note}\n", "");
+    let foot = format!("{:SCALE$} allocated bytes, event by event; {} usable\n\n", "", Bytes(usable));
     format!("{rows}{}{foot}", phase_rows(timeline, width, look))
 }
 
@@ -67,7 +71,9 @@ impl Plot<'_> {
             _ => String::new(),
         };
         let line: String = self.columns.iter().map(|bytes| self.glyph(*bytes, row, usable_row)).collect();
-        format!("{label:>width$} {}{}\n", self.look.pick("┤", "|"), line.trim_end(), width = SCALE - 1)
+        let over = self.usable <= self.top && row > self.line_row(self.usable);
+        let line = if over { paint(OVER, line.trim_end()) } else { line.trim_end().to_owned() };
+        format!("{label:>width$} {}{line}\n", self.look.pick("┤", "|"), width = SCALE - 1)
     }
 
     fn glyph(&self, bytes: u64, row: usize, line: bool) -> char {
@@ -94,21 +100,46 @@ fn phase_rows(timeline: &Timeline, width: usize, look: &Look) -> String {
         let column = (span.begin * width / timeline.events.max(1)).min(width - 1);
         let end = (span.end * width / timeline.events.max(1)).min(width);
         ticks[column] = if look.unicode { '┴' } else { '+' };
-        let name = short_name(span);
-        let length = name.chars().count();
-        if column >= free_from && column + length <= end {
-            names.splice(column..column + length, name.chars());
-            free_from = column + length + 1;
+        let name = [long_name(span), short_name(span)].into_iter().find(|name| column + name.len() < end.max(1));
+        if let Some(name) = name.filter(|_| column >= free_from) {
+            names.splice(column..column + name.len(), name.chars());
+            free_from = column + name.len() + 1;
         }
     }
     let line = |characters: Vec<char>| characters.into_iter().collect::<String>();
     let corner = look.pick("└", "+");
-    format!("{:SCALE$}{corner}{}\n{:SCALE$} {}\n", "", line(ticks), "", line(names).trim_end())
+    let (ticks, names, steps) = (line(ticks), line(names), line(steps(timeline, width)));
+    let (names, steps) = (names.trim_end(), steps.trim_end());
+    format!("{:SCALE$}{corner}{ticks}\n{:SCALE$} {names}\n{:SCALE$} {steps}\n", "", "", "")
 }
 
-fn short_name(span: &PhaseSpan) -> String {
+/// `step 1` in the middle of each step that has room for it.
+fn steps(timeline: &Timeline, width: usize) -> Vec<char> {
+    let mut names: Vec<char> = vec![' '; width];
+    let last = timeline.phases.iter().map(|span| span.phase.step).max().unwrap_or(0);
+    for step in 1..=last {
+        let spans = || timeline.phases.iter().filter(|span| span.phase.step == step);
+        let begin = spans().map(|span| span.begin).min().unwrap_or(0) * width / timeline.events.max(1);
+        let end = spans().map(|span| span.end).max().unwrap_or(0) * width / timeline.events.max(1);
+        let name = format!("step {step}");
+        let column = ((begin + end) / 2).saturating_sub(name.len() / 2);
+        if begin + name.len() < end && column + name.len() <= width {
+            names.splice(column..column + name.len(), name.chars());
+        }
+    }
+    names
+}
+
+fn long_name(span: &PhaseSpan) -> &'static str {
+    if span.phase.kind == PhaseKind::End { "" } else { span.phase.kind.name() }
+}
+
+fn short_name(span: &PhaseSpan) -> &'static str {
     match span.phase.kind {
-        PhaseKind::Load => "load".to_owned(),
-        kind => format!("{}:{}", span.phase.step, kind.name()),
+        PhaseKind::Forward => "fwd",
+        PhaseKind::Backward => "bwd",
+        PhaseKind::Optimizer => "opt",
+        PhaseKind::Generate => "gen",
+        _ => "",
     }
 }

@@ -178,19 +178,34 @@ impl<'a> Picture<'a> {
     /// The outline between two step curves.
     fn band(&self, floor: &[u64], ceiling: &[u64]) -> String {
         let mut path = String::from("M");
-        let points = &self.timeline.points;
-        let right = |index: usize| points.get(index + 1).map_or(self.timeline.events, |next| next.event);
-        for (index, (point, bytes)) in points.iter().zip(ceiling).enumerate() {
-            let y = self.y(*bytes);
-            let _ = write!(path, "{:.1} {y:.1}H{:.1}L", self.x(point.event), self.x(right(index)));
-        }
-        for (index, (point, bytes)) in points.iter().zip(floor).enumerate().rev() {
-            let y = self.y(*bytes);
-            let _ = write!(path, "{:.1} {y:.1}H{:.1}L", self.x(right(index)), self.x(point.event));
-        }
-        path.truncate(path.len() - 1);
+        let edge = |(from, to, bytes): (usize, usize, u64)| {
+            let y = self.y(bytes);
+            (
+                format!("{:.1} {y:.1}H{:.1}L", self.x(from), self.x(to)),
+                format!("{:.1} {y:.1}H{:.1}L", self.x(to), self.x(from)),
+            )
+        };
+        self.runs(ceiling).into_iter().for_each(|run| path.push_str(&edge(run).0));
+        self.runs(floor).into_iter().rev().for_each(|run| path.push_str(&edge(run).1));
+        path.pop();
         path.push('Z');
         path
+    }
+
+    /// Stretches of events over which the curve stays within a third of a pixel.
+    fn runs(&self, curve: &[u64]) -> Vec<(usize, usize, u64)> {
+        let mut runs: Vec<(usize, usize, u64)> = Vec::new();
+        for (point, bytes) in self.timeline.points.iter().zip(curve) {
+            match runs.last_mut() {
+                Some((_, to, height)) if (self.y(*height) - self.y(*bytes)).abs() < 0.3 => *to = point.event,
+                last => {
+                    last.into_iter().for_each(|(_, to, _)| *to = point.event);
+                    runs.push((point.event, point.event, *bytes));
+                }
+            }
+        }
+        runs.last_mut().into_iter().for_each(|(_, to, _)| *to = self.timeline.events);
+        runs
     }
 
     fn reserved(&self, svg: &mut String) {
@@ -216,12 +231,14 @@ impl<'a> Picture<'a> {
             return;
         }
         let (y, left, right) = (self.y(usable), LEFT, WIDTH - RIGHT);
+        // Above the line, but never into the title.
+        let label = if y < TOP + 14.0 { y + 15.0 } else { y - 6.0 };
         let _ = writeln!(
             svg,
             "<path d=\"M{left} {y:.1}H{right}\" stroke=\"#c1121f\" stroke-width=\"1.6\" stroke-dasharray=\"7 4\"/>\n\
-             <text x=\"{:.1}\" y=\"{:.1}\" fill=\"#c1121f\">{} usable</text>",
-            right + 10.0,
-            y + 4.0,
+             <text x=\"{:.1}\" y=\"{label:.1}\" text-anchor=\"end\" fill=\"#c1121f\" stroke=\"#fff\" stroke-width=\"3\" \
+             paint-order=\"stroke\">{} usable</text>",
+            right - 8.0,
             Bytes(usable)
         );
     }
@@ -243,7 +260,7 @@ impl<'a> Picture<'a> {
     /// Categories from the top of the stack down, with their bytes at the peak.
     fn legend(&self, svg: &mut String) {
         let x = WIDTH - RIGHT + 12.0;
-        let mut y = self.legend_top();
+        let mut y = TOP + 12.0;
         let _ = writeln!(svg, "<text x=\"{x}\" y=\"{y:.1}\" font-weight=\"600\">at the peak</text>");
         let at_peak = &self.estimate.at_peak.by_category;
         let seen =
@@ -274,12 +291,6 @@ impl<'a> Picture<'a> {
             WIDTH - 14.0,
             Bytes(self.estimate.peak_reserved_bytes)
         );
-    }
-
-    /// Below the usable line's label, where there is one near the top.
-    fn legend_top(&self) -> f64 {
-        let line = if self.estimate.usable_bytes > self.top { 0.0 } else { self.y(self.estimate.usable_bytes) };
-        if line < TOP + 60.0 { (line + 34.0).max(TOP + 12.0) } else { TOP + 12.0 }
     }
 }
 

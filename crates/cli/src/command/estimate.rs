@@ -28,7 +28,7 @@ const EXAMPLES: &str = "Examples:
 /// How many tensors JSON and `--top` show when nobody says.
 const TOP: usize = 10;
 /// Points of the timeline for a picture.
-const PICTURE_POINTS: usize = 1600;
+const PICTURE_POINTS: usize = 900;
 /// Rows of the plot.
 const PLOT_HEIGHT: usize = 14;
 
@@ -129,13 +129,16 @@ impl EstimateArgs {
         let look = &terminal.look;
         let mut screen = text::estimate(answer, look);
         if let Some(top) = self.top {
-            screen.push_str(&format!("\n{}", text::largest(&answer.estimate, top, look)));
+            screen.push_str(&text::largest(&answer.estimate, top, look));
         }
         if let Some(timeline) = answer.timeline.as_ref().filter(|_| self.timeline) {
-            screen.push_str(&format!("\n{}", plot::plot(timeline, answer.estimate.usable_bytes, PLOT_HEIGHT, look)));
+            screen.push_str(&plot::plot(timeline, answer.estimate.usable_bytes, PLOT_HEIGHT, look));
         }
         if self.explain {
-            screen.push_str(&format!("\n{}", text::explain(answer, look)));
+            screen.push_str(&text::explain(answer, look));
+        }
+        if !(self.explain || self.timeline) {
+            screen.push_str(&text::next(answer, look));
         }
         screen
     }

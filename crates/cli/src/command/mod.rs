@@ -8,6 +8,7 @@ mod keys;
 mod man;
 mod models;
 mod schema;
+mod trace;
 
 use clap::builder::Styles;
 use clap::builder::styling::AnsiColor;
@@ -38,6 +39,8 @@ enum Command {
     Gpus(gpus::GpusArgs),
     Keys(keys::KeysArgs),
     Schema(schema::SchemaArgs),
+    #[command(subcommand)]
+    Trace(trace::TraceCommand),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
 }
@@ -54,6 +57,7 @@ impl Cli {
             Command::Gpus(args) => args.run(terminal),
             Command::Keys(args) => args.run(terminal),
             Command::Schema(args) => args.run(terminal),
+            Command::Trace(command) => command.run(terminal),
             Command::Completions(args) => args.run(terminal),
             Command::Man(args) => args.run(terminal),
         }

@@ -15,6 +15,8 @@ use crate::look::Look;
 
 /// Columns of a bar in a table.
 const BAR: usize = 24;
+/// Categories below this share of the peak share a row.
+const SMALL: f64 = 0.005;
 
 /// The screen for `answer`.
 pub fn estimate(answer: &Answer, look: &Look) -> String {
@@ -25,7 +27,6 @@ pub fn estimate(answer: &Answer, look: &Look) -> String {
     text.push_str(&phases(estimate, look));
     text.push_str(&at_peak(estimate, look));
     text.push_str(&caveats(estimate, look));
-    text.push_str(&next(answer, look));
     text
 }
 
@@ -52,11 +53,21 @@ fn job(resolved: &Resolved, estimate: &Estimate, look: &Look) -> String {
     settings.extend(extras(job));
     settings.push(mark(job.gpu.name.clone(), "gpu"));
     let head = format!("{}{dot}{size}", paint(BOLD, &job.model.name));
-    let settings = wrap(&settings.join(dot), look.width, 0);
+    let settings = wrap_items(&settings, dot, look.width);
     let assumptions = ["micro_batch_size", "seq_len", "precision", "optimizer", "attention", "gpu"];
-    let note = if assumptions.iter().any(|key| assumed(key)) { "  * assumed: nobody said" } else { "" };
-    let note_line = if note.is_empty() { String::new() } else { format!("{}\n", paint(DIM, note.trim_start())) };
-    format!("{head}\n{settings}\n{note_line}\n")
+    let note = if assumptions.iter().any(|key| assumed(key)) {
+        paint(DIM, "* assumed: nobody said") + "\n"
+    } else {
+        String::new()
+    };
+    format!("{head}\n{settings}\n{note}\n")
+}
+
+/// Items in lines of at most `width` columns, broken between items only.
+fn wrap_items(items: &[String], dot: &str, width: usize) -> String {
+    let whole: Vec<_> = items.iter().map(|item| item.replace(' ', "\u{a0}")).collect();
+    let joined = whole.join(&format!("\u{a0}{} ", dot.trim()));
+    wrap(&joined, width, 0).replace('\u{a0}', " ")
 }
 
 fn extras(job: &JobSpec) -> Vec<String> {
@@ -99,12 +110,12 @@ fn judgement(job: &JobSpec, estimate: &Estimate, look: &Look) -> String {
     let rest = look.pick("░", ".").repeat(width.saturating_sub(bar.chars().count()));
     let _ = writeln!(text, "  {}{} {:.0} %", paint(style, &bar), paint(DIM, &rest), share * 100.0);
     let sum = format!(
-        "  {} reserved by PyTorch ({} allocated) + {} CUDA context",
+        "{} reserved by PyTorch ({} allocated) + {} CUDA context",
         Bytes(estimate.peak_reserved_bytes),
         Bytes(estimate.peak_allocated_bytes),
         Bytes(estimate.outside.high),
     );
-    let _ = writeln!(text, "{}", paint(DIM, &wrap(&sum, look.width, 2)));
+    let _ = writeln!(text, "  {}", paint(DIM, &wrap(&sum, look.width, 2)));
     if estimate.range.0 != estimate.range.1 {
         let range = format!("  between {} and {}: see below", Bytes(estimate.range.0), Bytes(estimate.range.1));
         let _ = writeln!(text, "{}", paint(DIM, &range));
@@ -175,6 +186,10 @@ fn at_peak(estimate: &Estimate, look: &Look) -> String {
     shares.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
     let total = estimate.peak_allocated_bytes.max(1) as f64;
     let title = format!("at the peak, {}", estimate.peak_phase.label());
+    let small = |bytes: u64| (bytes as f64) < total * SMALL;
+    let rest: u64 = shares.iter().map(|(_, bytes)| *bytes).filter(|bytes| small(*bytes)).sum();
+    let rest = rest + estimate.at_peak.unsplit_bytes;
+    shares.retain(|(_, bytes)| !small(*bytes));
     let mut table = Table::new(&[("", Align::Left), ("", Align::Right), ("", Align::Right), ("", Align::Left)]);
     for (category, bytes) in shares {
         let share = bytes as f64 / total;
@@ -185,15 +200,9 @@ fn at_peak(estimate: &Estimate, look: &Look) -> String {
             cell(look.bar(share, BAR), category::style(category)),
         ]);
     }
-    if estimate.at_peak.unsplit_bytes > 0 {
-        let unsplit = estimate.at_peak.unsplit_bytes;
-        let share = unsplit as f64 / total;
-        table.row(vec![
-            cell("unsplit remainders", DIM),
-            cell(Bytes(unsplit).to_string(), DIM),
-            cell(percent(share), DIM),
-            "".into(),
-        ]);
+    if rest > 0 {
+        let (bytes, share) = (Bytes(rest).to_string(), percent(rest as f64 / total));
+        table.row(vec![cell("all else", DIM), cell(bytes, DIM), cell(share, DIM)]);
     }
     format!("  {}\n{}\n", paint(DIM, &title), table.render(look))
 }
@@ -209,7 +218,7 @@ fn caveats(estimate: &Estimate, look: &Look) -> String {
 }
 
 /// One thing worth trying.
-fn next(answer: &Answer, look: &Look) -> String {
+pub fn next(answer: &Answer, look: &Look) -> String {
     let (job, estimate) = (&answer.resolved.job, &answer.estimate);
     let at_peak = |category: Category| estimate.at_peak.by_category[category as usize];
     let fragmented = estimate.unused_reserved_bytes() > estimate.peak_reserved_bytes / 10;

@@ -7,9 +7,13 @@ mod explain;
 mod paint;
 mod table;
 mod tensors;
+mod traces;
+
+pub(crate) use paint::paint;
 
 pub use catalog::{GpuRow, ModelRow, gpus, keys, models};
 pub use compare::compare;
-pub use estimate::estimate;
+pub use estimate::{estimate, next};
 pub use explain::explain;
 pub use tensors::largest;
+pub use traces::{ReplayView, comparison, replayed};

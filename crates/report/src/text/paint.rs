@@ -20,7 +20,7 @@ pub(super) const fn verdict(verdict: &Verdict) -> Style {
 }
 
 /// `text` in `style`.
-pub(super) fn paint(style: Style, text: &str) -> String {
+pub(crate) fn paint(style: Style, text: &str) -> String {
     if text.is_empty() { String::new() } else { format!("{style}{text}{style:#}") }
 }
 

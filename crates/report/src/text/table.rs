@@ -122,13 +122,8 @@ mod tests {
         table.row(vec!["lm_head".into(), "10 B".into(), "".into()]);
         let text = table.render(&Look { width: 30, unicode: true });
         let plain = text.replace("\u{1b}[2m", "").replace("\u{1b}[0m", "");
-        let expected = "  name                size\n  …ormer.h.11.mlp.c_fc   9 B  x\n  lm_head             10 B\n";
-        assert_eq!(
-            plain,
-            expected
-                .replace("…ormer.h.11", "…former.h.11")
-                .replace("                size", "                 size")
-                .replace("             10", "              10")
-        );
+        let expected =
+            ["  name                  size", "  …former.h.11.mlp.c_fc   9 B  x", "  lm_head                10 B"];
+        assert_eq!(plain.lines().collect::<Vec<_>>(), expected);
     }
 }
