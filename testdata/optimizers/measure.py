@@ -8,6 +8,7 @@ or minus the number (from 1) of the allocation that is freed.
 """
 import json
 import pathlib
+import random
 import sys
 
 import torch
@@ -48,6 +49,20 @@ def cases():
             yield dict(optimizer=name, parameters=parameters(ODD, "fp32"), clip=clip, scaler=True)
 
 
+    generator = random.Random(1)
+    for name in ("adafactor", "muon", "adamw", "adamw8bit", "lion", "adamw_forloop"):
+        for _ in range(5 if name in ("adafactor", "muon") else 2):
+            yield dict(optimizer=name, parameters=drawn(generator), clip=True)
+
+
+def drawn(generator):
+    """Six parameters of one or two dimensions, log-uniform in size."""
+    dtypes = generator.sample(list(DTYPES), generator.choice([1, 1, 2]))
+    size = lambda: int(2 ** generator.uniform(0, 14.3))
+    sizes = [[size() for _ in range(generator.choice([1, 2, 2]))] for _ in range(6)]
+    return [[each, generator.choice(dtypes), generator.random() < 0.9] for each in sizes]
+
+
 def build(name, tensors):
     if name == "adamw": return [torch.optim.AdamW(tensors)]
     if name == "adam": return [torch.optim.Adam(tensors)]
@@ -65,7 +80,7 @@ def build(name, tensors):
     if name == "muon":
         matrices = [t for t in tensors if t.dim() == 2]
         others = [t for t in tensors if t.dim() != 2]
-        return [torch.optim.Muon(matrices), torch.optim.AdamW(others)]
+        return ([torch.optim.Muon(matrices)] if matrices else []) + ([torch.optim.AdamW(others)] if others else [])
     raise SystemExit(f"unknown optimizer {name}")
 
 

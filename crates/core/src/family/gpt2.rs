@@ -4,12 +4,14 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::nn::{
-    Activation, AttentionConfig, BuildError, Builder, Conv1d, Embedding, KvCache, LayerNorm, LmHead, Module,
-    causal_lm_loss, find_packed_sequence_indices, position_ids, sdpa_attention_forward,
+    Activation, AttentionConfig, AttentionOutput, BuildError, Builder, Conv1d, Embedding, KvCache, LayerNorm, LmHead,
+    MaskInputs, Module, causal_lm_loss, create_causal_mask, position_ids, sdpa_attention_forward,
 };
+use crate::op::full;
 use crate::spec::{Attention, FieldError, Fields, ModelSpec};
 use crate::tensor::{Tensor, checkpoint};
 
+use super::bounds::{bound_weights, check_divides};
 use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
 
 pub(super) const FAMILY: Family =
@@ -29,6 +31,9 @@ struct Config {
     embd_pdrop: f64,
     attn_pdrop: f64,
     tie_word_embeddings: bool,
+    reorder_and_upcast_attn: bool,
+    /// Whether scores are multiplied by a factor other than 1.
+    scales_scores: bool,
 }
 
 impl Config {
@@ -38,7 +43,7 @@ impl Config {
             vocab_size: fields.size("vocab_size", 50257)?,
             n_positions: fields.size("n_positions", 1024)?,
             n_embd,
-            n_layer: fields.size("n_layer", 12)?,
+            n_layer: fields.layers("n_layer", 12)?,
             n_head: fields.size("n_head", 12)?,
             n_inner: fields.size("n_inner", 4 * n_embd)?,
             activation: Activation::from_name("activation_function", fields.text("activation_function", "gelu_new")?)?,
@@ -46,11 +51,17 @@ impl Config {
             embd_pdrop: fields.probability("embd_pdrop", 0.1)?,
             attn_pdrop: fields.probability("attn_pdrop", 0.1)?,
             tie_word_embeddings: fields.flag("tie_word_embeddings", true)?,
+            reorder_and_upcast_attn: fields.flag("reorder_and_upcast_attn", false)?,
+            scales_scores: fields.flag("scale_attn_weights", true)?
+                || fields.flag("scale_attn_by_inverse_layer_idx", false)?,
         };
-        if !config.n_embd.is_multiple_of(config.n_head) {
-            let problem = format!("{} does not divide n_embd = {}", config.n_head, config.n_embd);
-            return Err(FieldError::new("n_head", problem));
-        }
+        check_divides("n_head", config.n_head, "n_embd", config.n_embd)?;
+        bound_weights(&[
+            ("vocab_size", [config.vocab_size, config.n_embd], 2),
+            ("n_positions", [config.n_positions, config.n_embd], 1),
+            ("n_inner", [config.n_inner, config.n_embd], 2 * config.n_layer),
+            ("n_embd", [config.n_embd, config.n_embd], 4 * config.n_layer),
+        ])?;
         Ok(config)
     }
 }
@@ -76,41 +87,81 @@ impl Gpt2Attention {
         }
     }
 
-    fn forward(&self, hidden_states: &Tensor, layer: usize, mask: Option<&Tensor>, cache: Option<&KvCache>) -> Tensor {
+    fn forward(
+        &self,
+        hidden_states: &Tensor,
+        layer: usize,
+        mask: Option<&Tensor>,
+        cache: Option<&KvCache>,
+    ) -> AttentionOutput {
         let _module = self.module.enter();
         let [query, key, value] = self.c_attn.forward(hidden_states).split_last();
         let (batch, tokens, heads) = (query.size(0), query.size(1), self.config.n_head);
         let shape = [batch, tokens, heads, self.config.n_embd / heads];
-        let [query, mut key, mut value] = [query, key, value].map(|part| part.view(&shape).transpose(1, 2));
+        let [mut key, mut value, query] = [key, value, query].map(|part| part.view(&shape).transpose(1, 2));
         if let Some(cache) = cache {
             (key, value) = cache.update(layer, &key, &value);
         }
-        let mut attn_output = if self.options.attention == Attention::Eager {
-            self.eager_attention_forward(&query, &key, &value, mask)
-        } else {
-            let config = AttentionConfig {
-                implementation: self.options.attention,
-                num_key_value_groups: 1,
-                dropout: self.options.active(self.config.attn_pdrop),
-                is_causal: true,
-            };
-            sdpa_attention_forward(&query, &key, &value, mask, config)
-        };
+        let (mut attn_output, attn_weights) = self.attend(&query, &key, &value, mask);
         attn_output = attn_output.reshape(&[batch, tokens, self.config.n_embd]).contiguous();
         attn_output = self.c_proj.forward(&attn_output);
         let _dropout = self.dropout.enter();
-        attn_output.dropout(self.config.resid_pdrop, self.options.training)
+        (attn_output.dropout(self.config.resid_pdrop, self.options.training), attn_weights)
     }
 
-    fn eager_attention_forward(&self, query: &Tensor, key: &Tensor, value: &Tensor, mask: Option<&Tensor>) -> Tensor {
-        let mut attn_weights = query.matmul(&key.transpose(2, 3)).mul_scalar();
+    fn attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, mask: Option<&Tensor>) -> AttentionOutput {
+        if self.options.attention == Attention::Eager {
+            if self.config.reorder_and_upcast_attn {
+                return self.upcast_and_reordered_attn(query, key, value, mask);
+            }
+            let mut attn_weights = query.matmul(&key.transpose(2, 3)).mul_scalar();
+            if let Some(mask) = mask {
+                attn_weights = &attn_weights + mask;
+            }
+            return self.weighted_values(attn_weights, value);
+        }
+        let config = AttentionConfig {
+            implementation: self.options.attention,
+            num_key_value_groups: 1,
+            dropout: self.options.active(self.config.attn_pdrop),
+            is_causal: true,
+        };
+        (sdpa_attention_forward(query, key, value, mask, config), None)
+    }
+
+    /// `_upcast_and_reordered_attn`: scores in fp32.
+    fn upcast_and_reordered_attn(
+        &self,
+        query: &Tensor,
+        key: &Tensor,
+        value: &Tensor,
+        mask: Option<&Tensor>,
+    ) -> AttentionOutput {
+        let context = query.context();
+        let (batch, heads, tokens, keys) = (query.size(0), query.size(1), query.size(2), key.size(2));
+        let mut attn_weights = full(context, "empty.memory_format", &[batch * heads, tokens, keys], DType::Float32);
+        let (q, k) = {
+            let _no_autocast = context.disable_autocast();
+            let q = query.reshape(&[batch * heads, tokens, query.size(3)]);
+            let k = key.transpose(2, 3).reshape(&[batch * heads, query.size(3), keys]);
+            attn_weights = q.float().baddbmm(&k.float(), self.config.scales_scores);
+            attn_weights = attn_weights.reshape(&[batch, heads, tokens, keys]);
+            (q, k)
+        };
         if let Some(mask) = mask {
             attn_weights = &attn_weights + mask;
         }
+        let output = self.weighted_values(attn_weights, value);
+        drop((q, k));
+        output
+    }
+
+    fn weighted_values(&self, scores: Tensor, value: &Tensor) -> AttentionOutput {
+        let mut attn_weights = scores;
         attn_weights = attn_weights.softmax(None);
         attn_weights = attn_weights.to(value.dtype());
         attn_weights = attn_weights.dropout(self.config.attn_pdrop, self.options.training);
-        attn_weights.matmul(value).transpose(1, 2)
+        (attn_weights.matmul(value).transpose(1, 2), Some(attn_weights))
     }
 }
 
@@ -174,7 +225,7 @@ impl Gpt2Block {
     fn forward(&self, residual: &Tensor, mask: Option<&Tensor>, cache: Option<&KvCache>) -> Tensor {
         let _module = self.module.enter();
         let mut hidden_states = self.ln_1.forward(residual);
-        let attn_output = self.attn.forward(&hidden_states, self.layer, mask, cache);
+        let (attn_output, _weights) = self.attn.forward(&hidden_states, self.layer, mask, cache);
         hidden_states = &attn_output + residual;
         let residual = hidden_states.clone();
         hidden_states = self.ln_2.forward(&hidden_states);
@@ -220,7 +271,13 @@ impl Gpt2Model {
         };
         let position_embeds = self.wpe.forward(&position_ids);
         let mut hidden_states = &inputs_embeds + &position_embeds;
-        let causal_mask = self.create_causal_mask(&inputs_embeds, &position_ids, call);
+        let causal_mask = create_causal_mask(MaskInputs {
+            attention: self.options.attention,
+            inputs_embeds: &inputs_embeds,
+            attention_mask: call.attention_mask,
+            cache: call.cache.as_deref(),
+            position_ids: Some(&position_ids),
+        });
         hidden_states = {
             let _drop = self.drop.enter();
             hidden_states.dropout(self.config.embd_pdrop, self.options.training)
@@ -234,14 +291,6 @@ impl Gpt2Model {
             };
         }
         self.ln_f.forward(&hidden_states)
-    }
-
-    fn create_causal_mask(&self, inputs_embeds: &Tensor, position_ids: &Tensor, call: &ForwardCall) -> Option<Tensor> {
-        let rows = inputs_embeds.size(0);
-        if call.attention_mask.is_none() && call.cache.is_none() {
-            find_packed_sequence_indices(&position_ids.expand(&[rows, position_ids.size(1)]));
-        }
-        None
     }
 }
 

@@ -2,8 +2,13 @@
 //!
 //! One more family is one file here and one line in [`FAMILIES`].
 
+mod bert;
+mod bounds;
+mod decoder;
+mod generic;
 mod gpt2;
 mod llama;
+mod mistral;
 mod qwen2;
 
 use std::rc::Rc;
@@ -26,7 +31,8 @@ pub(crate) struct Family {
 }
 
 /// All families.
-pub(crate) const FAMILIES: &[Family] = &[gpt2::FAMILY, llama::FAMILY, qwen2::FAMILY];
+pub(crate) const FAMILIES: &[Family] =
+    &[bert::FAMILY, gpt2::FAMILY, llama::FAMILY, mistral::FAMILY, qwen2::FAMILY, generic::FAMILY];
 
 /// How the model is run, beside its config.
 #[derive(Clone, Copy, Debug)]
@@ -76,6 +82,11 @@ pub(crate) struct ModelOutput {
 /// A model on the device.
 pub(crate) trait Model {
     fn forward(&self, call: &ForwardCall) -> ModelOutput;
+
+    /// The cache that `DynamicCache(config)` is for this model.
+    fn new_cache(&self) -> Rc<KvCache> {
+        Rc::default()
+    }
 }
 
 /// The family of a `model_type`.

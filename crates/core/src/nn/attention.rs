@@ -13,6 +13,10 @@ pub(crate) struct AttentionConfig {
     pub is_causal: bool,
 }
 
+/// What an attention module returns: its output, and the weights that only the eager form has. Callers hold the
+/// weights to the end of their layer, as Python's `hidden_states, _ = ...` does.
+pub(crate) type AttentionOutput = (Tensor, Option<Tensor>);
+
 /// `repeat_kv`: keys or values of [batch, kv heads, tokens, head_dim] copied to all query heads.
 pub(crate) fn repeat_kv(hidden_states: &Tensor, n_rep: u64) -> Tensor {
     if n_rep == 1 {

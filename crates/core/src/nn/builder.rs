@@ -77,6 +77,21 @@ impl Builder {
         if self.lora.is_some() { tensor } else { self.train(tensor) }
     }
 
+    /// Where `model.parameters()` lists the next parameter.
+    pub(crate) fn next_slot(&self) -> usize {
+        self.built.borrow().trainable.len()
+    }
+
+    /// A weight that `model.parameters()` lists at `slot`, before others that are moved to the device first.
+    pub(crate) fn parameter_listed_at(&self, slot: usize, sizes: &[u64]) -> Tensor {
+        let parameter = self.parameter(sizes);
+        let trainable = &mut self.built.borrow_mut().trainable;
+        if let Some(tail) = trainable.get_mut(slot..).filter(|_| self.lora.is_none()) {
+            tail.rotate_right(1);
+        }
+        parameter
+    }
+
     /// A trained adapter weight, fp32 whatever the model's dtype (peft's `autocast_adapter_dtype`).
     pub(crate) fn adapter_parameter(&self, sizes: &[u64]) -> Tensor {
         let tensor = self.load(sizes, DType::Float32, Category::Parameter);

@@ -1,48 +1,90 @@
-//! The KV cache (transformers `DynamicCache`): every update concatenates.
+//! The KV cache (transformers `DynamicCache`): every update concatenates; layers with a window forget what left it.
 
 use std::cell::RefCell;
 
-use crate::op::cat;
+use crate::dtype::DType;
+use crate::op::{cat, full};
 use crate::tensor::Tensor;
 use crate::trace::Category;
 
-/// Keys and values by layer, [batch, kv heads, tokens, head_dim] each.
+/// Keys and values by layer.
 #[derive(Default)]
 pub(crate) struct KvCache {
-    layers: RefCell<Vec<(Tensor, Tensor)>>,
+    windows: Vec<Option<u64>>,
+    layers: RefCell<Vec<CacheLayer>>,
+}
+
+/// Keys and values of [batch, kv heads, tokens, head_dim].
+#[derive(Clone)]
+struct CacheLayer {
+    keys: Tensor,
+    values: Tensor,
+    seen: u64,
+    /// The window's size as a tensor, which a layer with a window keeps.
+    window: Option<Tensor>,
 }
 
 impl KvCache {
-    /// Tokens seen so far.
-    pub(crate) fn seq_length(&self) -> u64 {
-        self.layers.borrow().first().map_or(0, |(keys, _)| keys.size(2))
+    /// A cache for layers with these windows; layers beyond the list have none.
+    pub(crate) fn new(windows: Vec<Option<u64>>) -> Self {
+        Self { windows, layers: RefCell::default() }
     }
 
-    /// Appends to a layer and returns all its keys and values; the first update copies too (`cat` with an empty
-    /// tensor).
+    /// Tokens seen so far.
+    pub(crate) fn seq_length(&self) -> u64 {
+        self.layers.borrow().first().map_or(0, |layer| layer.seen)
+    }
+
+    /// Appends to a layer and returns all keys and values to attend to; the first update copies too (`cat` with an
+    /// empty tensor).
     pub(crate) fn update(&self, layer: usize, keys: &Tensor, values: &Tensor) -> (Tensor, Tensor) {
         let _category = keys.context().enter_category(Category::KvCache);
+        match self.windows.get(layer).copied().flatten() {
+            Some(window) => self.update_window(layer, keys, values, window),
+            None => self.update_all(layer, keys, values),
+        }
+    }
+
+    /// `DynamicLayer.update`: the cache drops its old keys before it joins the values.
+    fn update_all(&self, layer: usize, keys: &Tensor, values: &Tensor) -> (Tensor, Tensor) {
         let old = self.layers.borrow().get(layer).cloned();
-        let new_keys = match &old {
-            Some((old_keys, _)) => cat(&[old_keys, keys], 2),
-            None => cat(&[keys], 2),
-        };
-        // The cache drops its old keys before it joins the values.
-        self.store(layer, new_keys.clone(), old.as_ref().map_or_else(|| new_keys.clone(), |(_, v)| v.clone()));
-        let old_values = old.map(|(_, old_values)| old_values);
-        let new_values = match &old_values {
-            Some(old_values) => cat(&[old_values, values], 2),
-            None => cat(&[values], 2),
-        };
-        self.store(layer, new_keys.clone(), new_values.clone());
+        let seen = old.as_ref().map_or(0, |old| old.seen) + keys.size(2);
+        let new_keys = join(old.as_ref().map(|old| &old.keys), keys, keys.dtype());
+        let old_values = old.map(|old| old.values);
+        let held = old_values.clone().unwrap_or_else(|| new_keys.clone());
+        self.store(layer, CacheLayer { keys: new_keys.clone(), values: held, seen, window: None });
+        let new_values = join(old_values.as_ref(), values, keys.dtype());
+        self.store(layer, CacheLayer { keys: new_keys.clone(), values: new_values.clone(), seen, window: None });
         (new_keys, new_values)
     }
 
-    fn store(&self, layer: usize, keys: Tensor, values: Tensor) {
+    /// `DynamicSlidingWindowLayer.update`: hands out all, keeps the last `window - 1`.
+    fn update_window(&self, layer: usize, keys: &Tensor, values: &Tensor, window: u64) -> (Tensor, Tensor) {
+        let old = self.layers.borrow().get(layer).cloned();
+        let size = old.as_ref().and_then(|old| old.window.clone());
+        let size = size.unwrap_or_else(|| full(keys.context(), "_to_copy.default", &[], DType::Int64));
+        let seen = old.as_ref().map_or(0, |old| old.seen) + keys.size(2);
+        let full_keys = join(old.as_ref().map(|old| &old.keys), keys, keys.dtype());
+        let full_values = join(old.as_ref().map(|old| &old.values), values, keys.dtype());
+        let last = |joined: &Tensor| joined.narrow(2, joined.size(2).min(window.saturating_sub(1).max(1)));
+        let kept = CacheLayer { keys: last(&full_keys), values: last(&full_values), seen, window: Some(size) };
+        self.store(layer, kept);
+        (full_keys, full_values)
+    }
+
+    fn store(&self, layer: usize, new: CacheLayer) {
         let mut layers = self.layers.borrow_mut();
         match layers.get_mut(layer) {
-            Some(slot) => *slot = (keys, values),
-            None => layers.push((keys, values)),
+            Some(slot) => *slot = new,
+            None => layers.push(new),
         }
+    }
+}
+
+/// Joins along the tokens. A new layer starts from an empty tensor of the keys' dtype, for the values too.
+fn join(old: Option<&Tensor>, new: &Tensor, keys_dtype: DType) -> Tensor {
+    match old {
+        Some(old) => cat(&[old, new], 2),
+        None => cat(&[&Tensor::nowhere(new.context(), new.sizes().with(2, 0), keys_dtype), new], 2),
     }
 }

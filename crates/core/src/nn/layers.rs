@@ -50,9 +50,9 @@ impl Linear {
         Self { module, weight, bias, adapter }
     }
 
-    /// A linear layer over another module's weight.
-    pub(crate) fn tied(at: &Builder, weight: &Tensor) -> Self {
-        Self { module: at.module(), weight: weight.clone(), bias: None, adapter: None }
+    /// A linear layer over another module's weight and bias.
+    pub(crate) fn tied(at: &Builder, weight: &Tensor, bias: Option<&Tensor>) -> Self {
+        Self { module: at.module(), weight: weight.clone(), bias: bias.cloned(), adapter: None }
     }
 
     pub(crate) fn forward(&self, input: &Tensor) -> Tensor {

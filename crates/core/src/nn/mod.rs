@@ -5,11 +5,13 @@ mod builder;
 mod cache;
 mod head;
 mod layers;
+mod masks;
 mod positions;
 
-pub(crate) use attention::{AttentionConfig, repeat_kv, sdpa_attention_forward};
+pub(crate) use attention::{AttentionConfig, AttentionOutput, repeat_kv, sdpa_attention_forward};
 pub(crate) use builder::{BuildError, Builder};
 pub(crate) use cache::KvCache;
 pub(crate) use head::{LmHead, causal_lm_loss};
 pub(crate) use layers::{Activation, Conv1d, Embedding, LayerNorm, Linear, Module, RmsNorm};
-pub(crate) use positions::{RotaryEmbedding, apply_rotary_pos_emb, find_packed_sequence_indices, position_ids};
+pub(crate) use masks::{LayerMasks, LayerType, MaskInputs, create_bidirectional_mask, create_causal_mask};
+pub(crate) use positions::{RopeType, RotaryEmbedding, apply_rotary_pos_emb, position_ids};

@@ -31,25 +31,67 @@ pub(crate) fn find_packed_sequence_indices(position_ids: &Tensor) {
     let _all = is_last_zero.reduce_all("all.default", ReduceKind::Any, DType::Bool);
 }
 
+/// Whether rotary frequencies depend on how long the sequence is (transformers/modeling_rope_utils.py).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RopeType {
+    /// They do not, whatever their scaling.
+    Fixed,
+    /// `dynamic`: checked for growth and for reset.
+    Dynamic,
+    /// `longrope`: one of two sets.
+    LongRope,
+}
+
+impl RopeType {
+    /// Reads `rope_type`.
+    pub(crate) fn from_name(name: &str) -> Self {
+        match name {
+            "dynamic" => Self::Dynamic,
+            // Phi-3's configs once said su or yarn for it; elsewhere yarn is fixed.
+            "longrope" | "su" => Self::LongRope,
+            _ => Self::Fixed,
+        }
+    }
+
+    /// What `dynamic_rope_update` runs to find the sequence's length; new frequencies are a few hundred bytes and left
+    /// out.
+    fn check_length(self, position_ids: &Tensor) {
+        let comparisons: &[&'static str] = match self {
+            Self::Fixed => return,
+            Self::Dynamic => &["gt.Scalar", "lt.Scalar"],
+            Self::LongRope => &["gt.Scalar"],
+        };
+        let seq_len = {
+            let longest = position_ids.reduce_all("max.default", ReduceKind::WholeMax, DType::Int64);
+            longest.map("add.Tensor", DType::Int64)
+        };
+        for &comparison in comparisons {
+            let _is_beyond = seq_len.map(comparison, DType::Bool);
+        }
+    }
+}
+
 /// `LlamaRotaryEmbedding`: cosine and sine tables [1, tokens, head_dim] in the activations' dtype.
 pub(crate) struct RotaryEmbedding {
     module: Module,
     inv_freq: Tensor,
     _original_inv_freq: Tensor,
+    rope: RopeType,
 }
 
 impl RotaryEmbedding {
-    pub(crate) fn new(at: &Builder, rotary_dim: u64) -> Self {
+    pub(crate) fn new(at: &Builder, rotary_dim: u64, rope: RopeType) -> Self {
         let module = at.module();
         let inv_freq = at.buffer(&[rotary_dim / 2], DType::Float32);
         let _original_inv_freq = at.buffer(&[rotary_dim / 2], DType::Float32);
-        Self { module, inv_freq, _original_inv_freq }
+        Self { module, inv_freq, _original_inv_freq, rope }
     }
 
     pub(crate) fn forward(&self, dtype: DType, position_ids: &Tensor) -> (Tensor, Tensor) {
         let context = position_ids.context();
         let _module = self.module.enter();
         let _no_grad = context.set_grad_enabled(false);
+        self.rope.check_length(position_ids);
         let half_dim = self.inv_freq.size(0);
         let inv_freq_expanded = self.inv_freq.unsqueeze(0).unsqueeze(2).expand(&[position_ids.size(0), half_dim, 1]);
         let position_ids_expanded = position_ids.unsqueeze(1).float();

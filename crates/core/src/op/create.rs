@@ -19,3 +19,16 @@ pub(crate) fn full(context: &Rc<Context>, op: &'static str, sizes: &[u64], dtype
 pub(crate) fn host_scalar(context: &Rc<Context>, dtype: DType) -> Tensor {
     Tensor::nowhere(context, Shape::new(&[]), dtype)
 }
+
+/// `where(condition, kept, number)`; a number in place of `kept` is made a tensor as the other one is.
+pub(crate) fn where_self(condition: &Tensor, kept: Option<Tensor>, dtype: DType) -> Tensor {
+    let scalar = || full(condition.context(), "scalar_tensor.default", &[], dtype);
+    let kept = kept.unwrap_or_else(scalar);
+    let _other = scalar();
+    condition.binary("where.self", &kept, dtype)
+}
+
+/// `tensor[indices]`, a result of `sizes`.
+pub(crate) fn index(tensor: &Tensor, sizes: &[u64], _indices: &[&Tensor]) -> Tensor {
+    Tensor::empty(tensor.context(), "index.Tensor", Shape::new(sizes), tensor.dtype())
+}

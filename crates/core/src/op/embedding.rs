@@ -2,7 +2,7 @@
 
 use super::scratch::embedding::{EmbeddingBackward, dense_backward};
 use super::scratch::{contiguous, run_steps};
-use crate::tensor::{NodeBuilder, Shape, Tensor, gradients};
+use crate::tensor::{NodeBuilder, Shape, Tensor, gradients, view_strides};
 
 impl Tensor {
     /// `embedding(self as the weight, ids)`
@@ -10,12 +10,24 @@ impl Tensor {
         let node = NodeBuilder::new("EmbeddingBackward0", &[self]);
         let saved_ids = node.save(ids);
         let sizes = ids.sizes().inserted(ids.sizes().len(), self.size(1));
-        let out = Tensor::empty(self.context(), "embedding.default", sizes, self.dtype());
+        let op = "embedding.default";
+        // Rows are selected by a flat list of ids; expanded ids have to be copied for that.
+        let flat = view_strides(ids.sizes(), ids.strides(), &Shape::new(&[ids.numel()]));
+        let copied = if flat.is_none() { ids.numel() * ids.dtype().size() } else { 0 };
+        let _flat_ids = Tensor::scratch(self.context(), op, copied);
+        let out = Tensor::empty(self.context(), op, sizes, self.dtype());
         let weight_sizes = *self.sizes();
         node.finish(out, move |grad| {
             let ids = saved_ids.unpack();
             gradients![embedding_dense_backward(grad, &ids, weight_sizes)]
         })
+    }
+}
+
+impl Tensor {
+    /// `gather(self, -1, indices)` of values nobody differentiates
+    pub(crate) fn gather(&self, indices: &Tensor) -> Tensor {
+        Tensor::empty(self.context(), "gather.default", *indices.sizes(), self.dtype())
     }
 }
 

@@ -1,21 +1,17 @@
 //! The `_foreach_*` operators (ForeachReduceOp.cu, ForeachUnaryOp.cu): one op over many tensors.
 
+use super::scratch::foreach::{Item, norms};
+use super::scratch::{contiguous, run_steps};
 use crate::dtype::DType;
 use crate::tensor::{Shape, Tensor};
 
-/// Elements that one thread block of a foreach kernel takes (MultiTensorApply.cuh, `kChunkSize`).
-const CHUNK: u64 = 65_536;
-
-/// The norm of each tensor, all of one dtype: while the op runs, a table of partial norms holds as many chunks for
-/// every tensor as the largest one has, in the dtype that half types are accumulated in.
-pub(crate) fn foreach_norm(tensors: &[Tensor]) -> Vec<Tensor> {
+/// The norm of each tensor, all of one dtype.
+pub(crate) fn foreach_norm(tensors: &[&Tensor]) -> Vec<Tensor> {
     let Some(first) = tensors.first() else { return Vec::new() };
-    let op = "_foreach_norm.Scalar";
-    let chunks = tensors.iter().map(|tensor| tensor.numel().div_ceil(CHUNK)).max().unwrap_or(0);
-    let accumulated = if first.dtype().is_half() { DType::Float32 } else { first.dtype() };
-    let _partial = Tensor::scratch(first.context(), op, tensors.len() as u64 * chunks * accumulated.size());
-    let scalar = || Tensor::empty(first.context(), op, Shape::new(&[]), first.dtype());
-    tensors.iter().map(|_| scalar()).collect()
+    let items: Vec<Item<'_>> =
+        tensors.iter().map(|tensor| Item { sizes: tensor.sizes(), dtype: tensor.dtype() }).collect();
+    let scalar = contiguous(Shape::new(&[]), first.dtype());
+    run_steps(first.context(), "_foreach_norm.Scalar", &norms(&items), |_| scalar).into_vec()
 }
 
 /// The square root of each tensor.

@@ -84,6 +84,23 @@ impl Tensor {
         })
     }
 
+    /// `baddbmm(empty, self, other, beta=0, alpha)`; `is_scaled` says that alpha is not 1.
+    pub fn baddbmm(&self, other: &Tensor, is_scaled: bool) -> Tensor {
+        let node = NodeBuilder::new("BaddbmmBackward0", &[self, other]);
+        let saved_right = node.save_for(0, other);
+        let saved_left = node.save_for(1, self);
+        let sizes = [self.size(0), self.size(1), other.size(2)];
+        let out = Tensor::empty(self.context(), "baddbmm.default", Shape::new(&sizes), self.dtype());
+        self.context().need_cublas_workspace("baddbmm.default");
+        let scale = move |grad: Tensor| if is_scaled { grad.mul_scalar() } else { grad };
+        node.finish(out, move |grad| {
+            let (left, right) = unpack_both(&saved_left, &saved_right);
+            let left_grad = right.as_ref().map(|right| scale(grad.bmm(&right.transpose(1, 2))));
+            let right_grad = left.as_ref().map(|left| scale(left.transpose(1, 2).bmm(grad)));
+            gradients![left_grad, right_grad]
+        })
+    }
+
     /// `linear(self, weight, bias)`: with a bias one `addmm` on the input folded to a matrix, without one `matmul`.
     pub fn linear(&self, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
         let Some(bias) = bias else {

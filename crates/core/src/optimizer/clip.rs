@@ -20,7 +20,7 @@ pub(crate) fn clip_grad_norm(parameters: &[Tensor]) {
 fn total_norm(gradients: &[Tensor]) -> Option<Tensor> {
     let mut norms = Vec::with_capacity(gradients.len());
     for group in group_by_dtype(gradients) {
-        let group: Vec<Tensor> = group.iter().map(|&at| gradients[at].clone()).collect();
+        let group: Vec<&Tensor> = group.iter().filter_map(|&at| gradients.get(at)).collect();
         norms.extend(foreach_norm(&group));
     }
     let stacked = stack_scalars(&norms)?;

@@ -64,7 +64,7 @@ fn sample(
         attention_mask: mask.clone(),
         position_ids: position_ids.clone(),
         unfinished_sequences: full(context, "ones.default", &[ids.size(0)], DType::Int64),
-        cache: Rc::new(KvCache::default()),
+        cache: model.new_cache(),
         next_token_logits: None,
         next_tokens: None,
     };

@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use crate::family::{ForwardCall, Model, ModelOutput};
-use crate::nn::KvCache;
 use crate::spec::JobSpec;
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
@@ -40,7 +39,7 @@ fn forward(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, ids: &Tensor
         attention_mask: None,
         position_ids: None,
         labels: None,
-        cache: job.use_cache.then(|| Rc::new(KvCache::default())),
+        cache: job.use_cache.then(|| model.new_cache()),
         logits_to_keep: job.logits.logits_to_keep,
     })
 }

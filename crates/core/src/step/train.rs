@@ -3,7 +3,6 @@
 use std::rc::Rc;
 
 use crate::family::{ForwardCall, Model, ModelOutput};
-use crate::nn::KvCache;
 use crate::optimizer::{self, GradScaler};
 use crate::spec::{JobSpec, Task};
 use crate::tensor::{Context, Tensor};
@@ -70,7 +69,7 @@ fn micro_step(
             attention_mask: None,
             position_ids: None,
             labels: Some(&ids),
-            cache: caches.then(|| Rc::new(KvCache::default())),
+            cache: caches.then(|| model.new_cache()),
             logits_to_keep: job.logits.logits_to_keep,
         });
         let mut loss = output.loss.take();

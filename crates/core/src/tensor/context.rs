@@ -133,6 +133,11 @@ impl Context {
         enter(&self.grad_enabled, enabled)
     }
 
+    /// `torch.is_grad_enabled()`
+    pub(crate) fn is_grad_enabled(&self) -> bool {
+        self.grad_enabled.get()
+    }
+
     pub(super) fn enter_thread(&self, thread: Thread) -> Scope<'_, Thread> {
         enter(&self.thread, thread)
     }

@@ -3,10 +3,15 @@
 
 mod efficient;
 mod flash;
+mod math;
 
+use super::where_self;
 use crate::dtype::DType;
 use crate::spec::Attention;
 use crate::tensor::{NodeBuilder, Tensor, cast_arguments, gradients};
+
+/// Elements that a mask's rows are padded to for the mem-efficient kernel (attention.cpp, `mem_eff_alignment`).
+const MASK_ALIGNMENT: u64 = 8;
 
 /// A kernel of `scaled_dot_product_attention`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,10 +40,17 @@ pub(crate) fn scaled_dot_product_attention(
     call: AttentionCall,
 ) -> Tensor {
     let [query, key, value] = cast_arguments([query, key, value]);
-    match choose_kernel(&query, &key, &value, &call) {
+    let _no_autocast = query.context().disable_autocast();
+    let kernel = choose_kernel(&query, &key, &value, &call);
+    let mut mask = call.mask.map(|mask| additive_mask(mask, query.dtype()));
+    if kernel == AttentionKernel::MemEfficient {
+        mask = mask.map(aligned_mask);
+    }
+    let call = AttentionCall { mask: mask.as_ref(), ..call };
+    match kernel {
         AttentionKernel::Flash => flash::padded(&query, &key, &value, &call),
         AttentionKernel::MemEfficient => efficient::mem_efficient(&query, &key, &value, &call),
-        AttentionKernel::Math => math(&query, &key, &value, &call),
+        AttentionKernel::Math => math::math(&query, &key, &value, &call),
     }
 }
 
@@ -66,11 +78,24 @@ fn can_use_flash(query: &Tensor, key: &Tensor, value: &Tensor, call: &AttentionC
         && head_dim == value.size(-1)
         && (same_heads || call.enable_gqa)
         && !(call.is_causal && query.size(2) != key.size(2))
+        && !lacks_flash_backward(query, key, value, call)
+}
+
+/// Flash's backward for the largest heads does not fit the shared memory of these devices.
+fn lacks_flash_backward(query: &Tensor, key: &Tensor, value: &Tensor, call: &AttentionCall) -> bool {
+    let small = matches!(query.context().device().compute_capability, (8, 6..=9) | (12, 0..=1));
+    let requires_grad = query.context().is_grad_enabled() && [query, key, value].iter().any(|t| t.requires_grad());
+    let head_dim = query.size(-1);
+    small && requires_grad && ((193..=224).contains(&head_dim) || (head_dim > 224 && call.dropout > 0.0))
 }
 
 fn can_use_mem_efficient(query: &Tensor, key: &Tensor, value: &Tensor, call: &AttentionCall) -> bool {
     let capability = query.context().device().compute_capability;
-    let alignment = if query.dtype() == DType::Float32 { 4 } else { 8 };
+    let alignment = match (query.dtype(), capability.0) {
+        (DType::Float32, 8..) => 4,
+        (DType::Float32, _) => 1,
+        _ => 8,
+    };
     let same_heads = query.size(1) == key.size(1) && key.size(1) == value.size(1);
     same_heads
         && query.dtype().is_floating_point()
@@ -80,43 +105,35 @@ fn can_use_mem_efficient(query: &Tensor, key: &Tensor, value: &Tensor, call: &At
         && !(call.is_causal && call.mask.is_some())
 }
 
-/// `_scaled_dot_product_attention_math`: plain ops, so its memory is theirs.
-fn math(query: &Tensor, key: &Tensor, value: &Tensor, call: &AttentionCall) -> Tensor {
-    let (key, value) = if call.enable_gqa {
-        let groups = query.size(1) / key.size(1).max(1);
-        (key.repeat_interleave_heads(groups), value.repeat_interleave_heads(groups))
-    } else {
-        (key.clone(), value.clone())
-    };
-    let scaled_query = query.mul_scalar();
-    let scaled_key = key.transpose(2, 3).mul_scalar();
-    let scores = scaled_query.matmul(&scaled_key);
-    let weights = scores.softmax(None);
-    weights.matmul(&value)
+/// `convert_boolean_attn_mask`: 0 where the mask is true, minus infinity elsewhere.
+fn additive_mask(mask: &Tensor, dtype: DType) -> Tensor {
+    where_self(mask, None, dtype)
+}
+
+/// `preprocess_mask`: the mem-efficient kernel wants rows that begin at multiples of 8 elements.
+fn aligned_mask(mask: Tensor) -> Tensor {
+    let last = mask.sizes().len() - 1;
+    if mask.strides()[..last].iter().all(|stride| stride.is_multiple_of(MASK_ALIGNMENT)) {
+        return mask;
+    }
+    let size = mask.size(-1);
+    let padded = mask.pad_last((size / MASK_ALIGNMENT + 1) * MASK_ALIGNMENT);
+    padded.narrow(last, size)
 }
 
 impl Tensor {
-    /// `pad(self, (0, size - self.size(-1)))` with zeros
+    /// `pad(self, (0, size - self.size(-1)))`
     fn pad_last(&self, size: u64) -> Tensor {
         let node = NodeBuilder::new("ConstantPadNdBackward0", &[self]);
+        let op = "constant_pad_nd.default";
         let sizes = self.sizes().with(self.sizes().len() - 1, size);
-        let out = Tensor::empty(self.context(), "constant_pad_nd.default", sizes, self.dtype());
+        let out = Tensor::empty(self.context(), op, sizes, self.dtype());
         let from = *self.sizes();
-        node.finish(out, move |grad| {
-            let narrowed = grad.narrow(from.len() - 1, from.last_size());
-            gradients![narrowed.clone_contiguous()]
-        })
+        node.finish(out, move |grad| gradients![Tensor::empty(grad.context(), op, from, grad.dtype())])
     }
 
     /// Whether [batch, heads, tokens, head_dim] is row-major with tokens before heads, as the fused kernels read it.
     fn is_contiguous_transposed(&self) -> bool {
         self.alias(self.sizes().swapped(1, 2), self.strides().swapped(1, 2)).is_contiguous()
-    }
-
-    /// Each head of [batch, heads, tokens, head_dim] repeated `groups` times.
-    fn repeat_interleave_heads(&self, groups: u64) -> Tensor {
-        let s = self.sizes();
-        let expanded = self.unsqueeze(2).expand(&[s[0], s[1], groups, s[2], s[3]]);
-        expanded.reshape(&[s[0], s[1] * groups, s[2], s[3]])
     }
 }

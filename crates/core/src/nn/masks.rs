@@ -1,0 +1,233 @@
+//! Attention masks (transformers/masking_utils.py): when one is made, of which dtype, and through which temporaries.
+//!
+//! Rows are taken as unpadded and unpacked, so every test of the mask's values answers "nothing is masked".
+
+use std::rc::Rc;
+
+use crate::dtype::DType;
+use crate::op::{ReduceKind, arange, full, index, where_self};
+use crate::spec::Attention;
+use crate::tensor::{Context, Tensor};
+
+use super::cache::KvCache;
+use super::positions::find_packed_sequence_indices;
+
+/// Which keys the queries of a layer see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LayerType {
+    /// All before them.
+    FullAttention,
+    /// The last ones of a window.
+    SlidingAttention,
+}
+
+/// What masks are made from.
+#[derive(Clone, Copy)]
+pub(crate) struct MaskInputs<'a> {
+    pub attention: Attention,
+    pub inputs_embeds: &'a Tensor,
+    pub attention_mask: Option<&'a Tensor>,
+    pub cache: Option<&'a KvCache>,
+    pub position_ids: Option<&'a Tensor>,
+}
+
+/// The masks of a forward call, by the type of the layers that use them.
+#[derive(Clone, Default)]
+pub(crate) struct LayerMasks {
+    full: Option<Tensor>,
+    sliding: Option<Tensor>,
+}
+
+impl LayerMasks {
+    /// Makes the masks of the given types, in this order.
+    pub(crate) fn create(inputs: MaskInputs, types: &[LayerType], sliding_window: u64) -> Self {
+        let mut masks = Self::default();
+        for layer_type in types {
+            match layer_type {
+                LayerType::FullAttention => masks.full = create_causal_mask(inputs),
+                LayerType::SlidingAttention => {
+                    masks.sliding = create_sliding_window_causal_mask(inputs, sliding_window);
+                }
+            }
+        }
+        masks
+    }
+
+    /// The mask of a layer, if it takes one.
+    pub(crate) fn of(&self, layer_type: LayerType) -> Option<&Tensor> {
+        match layer_type {
+            LayerType::FullAttention => self.full.as_ref(),
+            LayerType::SlidingAttention => self.sliding.as_ref(),
+        }
+    }
+}
+
+/// `create_causal_mask`
+pub(crate) fn create_causal_mask(inputs: MaskInputs) -> Option<Tensor> {
+    let call = preprocess(inputs, None);
+    if inputs.attention == Attention::Eager {
+        Some(eager_mask(&call, Pattern::Causal, inputs.inputs_embeds.dtype()))
+    } else if ignores_causal_mask(&call, None) {
+        None
+    } else {
+        Some(sdpa_mask(&call, Pattern::Causal))
+    }
+}
+
+/// `create_sliding_window_causal_mask`
+pub(crate) fn create_sliding_window_causal_mask(inputs: MaskInputs, window: u64) -> Option<Tensor> {
+    let call = preprocess(inputs, Some(window));
+    if inputs.attention == Attention::Eager {
+        Some(eager_mask(&call, Pattern::SlidingWindow, inputs.inputs_embeds.dtype()))
+    } else if ignores_causal_mask(&call, Some(window)) {
+        None
+    } else {
+        Some(sdpa_mask(&call, Pattern::SlidingWindow))
+    }
+}
+
+/// `create_bidirectional_mask`: never needed for unpadded rows, whatever the attention.
+pub(crate) fn create_bidirectional_mask(inputs: MaskInputs) -> Option<Tensor> {
+    let call = preprocess(MaskInputs { position_ids: None, ..inputs }, None);
+    if let Some(padding_mask) = &call.padding_mask {
+        let _all = padding_mask.reduce_all("all.default", ReduceKind::Any, DType::Bool);
+    }
+    None
+}
+
+/// The mask functions that are mirrored.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pattern {
+    Causal,
+    SlidingWindow,
+}
+
+/// What `_preprocess_mask_arguments` finds out.
+struct MaskCall {
+    context: Rc<Context>,
+    batch_size: u64,
+    q_length: u64,
+    kv_length: u64,
+    q_offset: u64,
+    padding_mask: Option<Tensor>,
+}
+
+fn preprocess(inputs: MaskInputs, sliding_window: Option<u64>) -> MaskCall {
+    let padding_mask = inputs.attention_mask.map(|mask| mask.to(DType::Bool));
+    let (batch_size, q_length) = (inputs.inputs_embeds.size(0), inputs.inputs_embeds.size(1));
+    let (kv_length, q_offset) = match (inputs.cache, &padding_mask) {
+        (Some(cache), _) => (key_length(cache, q_length, sliding_window), cache.seq_length()),
+        (None, Some(mask)) => (mask.size(-1), 0),
+        (None, None) => (q_length, 0),
+    };
+    if let (Some(position_ids), None, None) = (inputs.position_ids, inputs.attention_mask, inputs.cache) {
+        find_packed_sequence_indices(&position_ids.expand(&[batch_size, position_ids.size(1)]));
+    }
+    MaskCall {
+        context: Rc::clone(inputs.inputs_embeds.context()),
+        batch_size,
+        q_length,
+        kv_length,
+        q_offset,
+        padding_mask,
+    }
+}
+
+/// `get_mask_sizes` of a cache layer: one with a window hands out no more than the window's keys and the new ones.
+fn key_length(cache: &KvCache, q_length: u64, sliding_window: Option<u64>) -> u64 {
+    let seen = cache.seq_length();
+    match sliding_window {
+        Some(window) if seen >= window => window - 1 + q_length,
+        _ => seen + q_length,
+    }
+}
+
+/// `_ignore_causal_mask_sdpa`: whether SDPA's own `is_causal` does.
+fn ignores_causal_mask(call: &MaskCall, local_attention_size: Option<u64>) -> bool {
+    let sliced = call.padding_mask.as_ref().filter(|mask| mask.size(-1) > call.kv_length).map(|mask| {
+        let mask_indices = arange(&call.context, call.kv_length).map("add.Tensor", DType::Int64);
+        index(mask, &[call.batch_size, call.kv_length], &[&mask_indices])
+    });
+    let padding_mask = sliced.as_ref().or(call.padding_mask.as_ref());
+    if local_attention_size.is_some_and(|size| call.kv_length >= size) {
+        return false;
+    }
+    if call.q_length == 1 || call.kv_length == call.q_length {
+        if let Some(mask) = padding_mask {
+            fast_all(mask);
+        }
+        return true;
+    }
+    call.q_offset == 0
+}
+
+/// `fast_all`: the sum of the mask and its comparison with the mask's size.
+fn fast_all(mask: &Tensor) {
+    let sum = mask.reduce_all("sum.default", ReduceKind::Sum, DType::Int64);
+    let _equal = sum.map("eq.Scalar", DType::Bool);
+}
+
+/// `sdpa_mask` once a mask is needed: True where a query sees a key, [batch, 1, queries, keys].
+fn sdpa_mask(call: &MaskCall, pattern: Pattern) -> Tensor {
+    let batch_arange = arange(&call.context, call.batch_size);
+    let _head_arange = arange(&call.context, 1);
+    let q_arange = shifted_arange(&call.context, call.q_length);
+    let kv_arange = shifted_arange(&call.context, call.kv_length);
+    let batch_indices = batch_arange.unsqueeze(1).unsqueeze(2).unsqueeze(3);
+    let q_indices = q_arange.unsqueeze(0).unsqueeze(0).unsqueeze(3);
+    let kv_indices = kv_arange.unsqueeze(0).unsqueeze(0).unsqueeze(0);
+    let mut mask = match &call.padding_mask {
+        None => pattern.evaluate(&q_indices, &kv_indices),
+        Some(padding_mask) => {
+            let mut result = new_ones(&call.context);
+            let seen = pattern.evaluate(&q_indices, &kv_indices);
+            result = and(&result, seen);
+            let sizes = [call.batch_size, 1, 1, call.kv_length];
+            and(&result, index(padding_mask, &sizes, &[&batch_indices, &kv_indices]))
+        }
+    };
+    mask = mask.expand(&[call.batch_size, 1, call.q_length, call.kv_length]);
+    mask
+}
+
+impl Pattern {
+    fn evaluate(self, q_indices: &Tensor, kv_indices: &Tensor) -> Tensor {
+        match self {
+            Self::Causal => causal(q_indices, kv_indices),
+            Self::SlidingWindow => {
+                let mut result = new_ones(q_indices.context());
+                let overlay = {
+                    let first = q_indices.map("sub.Tensor", DType::Int64);
+                    kv_indices.binary("gt.Tensor", &first, DType::Bool)
+                };
+                result = and(&result, overlay);
+                and(&result, causal(q_indices, kv_indices))
+            }
+        }
+    }
+}
+
+fn causal(q_indices: &Tensor, kv_indices: &Tensor) -> Tensor {
+    kv_indices.binary("le.Tensor", q_indices, DType::Bool)
+}
+
+/// `result & mask`; the right side dies with the expression.
+fn and(result: &Tensor, mask: Tensor) -> Tensor {
+    result.binary("bitwise_and.Tensor", &mask, DType::Bool)
+}
+
+fn new_ones(context: &Rc<Context>) -> Tensor {
+    full(context, "new_ones.default", &[], DType::Bool)
+}
+
+/// `arange(length) + offset`
+fn shifted_arange(context: &Rc<Context>, length: u64) -> Tensor {
+    arange(context, length).map("add.Tensor", DType::Int64)
+}
+
+/// `eager_mask`: 0 where a query sees a key and the dtype's lowest number elsewhere.
+fn eager_mask(call: &MaskCall, pattern: Pattern, dtype: DType) -> Tensor {
+    let mask = sdpa_mask(call, pattern);
+    let zero = full(&call.context, "tensor", &[], dtype);
+    where_self(&mask, Some(zero), dtype)
+}
