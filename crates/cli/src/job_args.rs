@@ -138,7 +138,12 @@ fn heading(name: &str) -> &'static str {
     }
 }
 
+/// The text with a capital, unless it begins with code (`use_cache`).
 fn sentence(doc: &str) -> String {
+    let first_word = doc.split([' ', ':']).next().unwrap_or_default();
+    if first_word.contains(['_', '(', '.']) {
+        return doc.to_owned();
+    }
     let mut characters = doc.chars();
     let first = characters.next().map(|first| first.to_uppercase().to_string()).unwrap_or_default();
     first + characters.as_str()

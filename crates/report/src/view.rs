@@ -85,7 +85,7 @@ struct GpuView<'a> {
 #[derive(Serialize)]
 struct ValueView<'a> {
     key: &'a str,
-    value: &'a str,
+    value: serde_json::Value,
     origin: String,
 }
 
@@ -224,7 +224,8 @@ impl<'a> GpuView<'a> {
 
 impl<'a> ValueView<'a> {
     fn new(value: &'a Provenance) -> Self {
-        Self { key: &value.key, value: &value.value, origin: value.origin.to_string() }
+        let json = serde_json::from_str(&value.value).unwrap_or_else(|_| value.value.as_str().into());
+        Self { key: &value.key, value: json, origin: value.origin.to_string() }
     }
 }
 

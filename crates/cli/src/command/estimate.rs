@@ -19,7 +19,8 @@ use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "Examples:
   tonnage estimate gpt2
-  tonnage estimate Qwen/Qwen2.5-7B -b 1 -s 2048 --precision bf16 --gradient-checkpointing --gpu a100-80
+  tonnage estimate Qwen/Qwen2.5-7B -b 1 --precision bf16 --gpu a100-80
+  tonnage estimate llama-3.1-8b -b 1 --lora-r 16 --gradient-checkpointing
   tonnage estimate ./my-model/config.json --compare fp32,amp-bf16,bf16
   tonnage estimate job.toml --lora-r 16 --gpu 24GiB --json
   tonnage estimate gpt2 --timeline --svg step.svg

@@ -13,8 +13,10 @@ use crate::answer::{Answer, count};
 use crate::category;
 use crate::look::Look;
 
-/// Columns of a bar in a table.
+/// Columns of the longest bar in a table.
 const BAR: usize = 24;
+/// Columns of a row of phases beside its bar.
+const BESIDE_BAR: usize = 58;
 /// Categories below this share of the peak share a row.
 const SMALL: f64 = 0.005;
 
@@ -166,7 +168,7 @@ fn phases(estimate: &Estimate, look: &Look) -> String {
     let binding = estimate.peak_phase;
     for (kind, allocated, reserved) in rows {
         let binds = kind == binding.kind;
-        let bar = look.bar(allocated as f64 / estimate.peak_allocated_bytes.max(1) as f64, BAR);
+        let bar = look.bar(allocated as f64 / estimate.peak_allocated_bytes.max(1) as f64, bar_width(look));
         let arrow = look.pick(" ◀ peak", " < peak");
         let mark = if binds { format!("{bar}{arrow}, step {}", binding.step) } else { bar };
         let style = if binds { BOLD } else { anstyle::Style::new() };
@@ -197,7 +199,7 @@ fn at_peak(estimate: &Estimate, look: &Look) -> String {
             category::shown(category).title.into(),
             Bytes(bytes).to_string().into(),
             cell(percent(share), DIM),
-            cell(look.bar(share, BAR), category::style(category)),
+            cell(look.bar(share, bar_width(look)), category::style(category)),
         ]);
     }
     if rest > 0 {
@@ -205,6 +207,10 @@ fn at_peak(estimate: &Estimate, look: &Look) -> String {
         table.row(vec![cell("all else", DIM), cell(bytes, DIM), cell(share, DIM)]);
     }
     format!("  {}\n{}\n", paint(DIM, &title), table.render(look))
+}
+
+fn bar_width(look: &Look) -> usize {
+    look.width.saturating_sub(BESIDE_BAR).clamp(4, BAR)
 }
 
 fn percent(share: f64) -> String {

@@ -1,4 +1,4 @@
-//! Columns that line up and fit: the one flexible column gives way when the terminal is narrow.
+//! Columns that line up and fit: flexible columns give way when the terminal is narrow.
 
 use anstyle::Style;
 
@@ -34,7 +34,7 @@ pub(super) fn cell(text: impl Into<String>, style: Style) -> Cell {
 pub(super) struct Table {
     columns: Vec<(&'static str, Align)>,
     rows: Vec<Vec<Cell>>,
-    flexible: Option<usize>,
+    flexible: Vec<usize>,
     indent: usize,
 }
 
@@ -44,12 +44,12 @@ const LEAST: usize = 12;
 
 impl Table {
     pub fn new(columns: &[(&'static str, Align)]) -> Self {
-        Self { columns: columns.to_vec(), rows: Vec::new(), flexible: None, indent: 2 }
+        Self { columns: columns.to_vec(), rows: Vec::new(), flexible: Vec::new(), indent: 2 }
     }
 
-    /// Lets the column at `index` be cut.
+    /// Lets the column at `index` be cut; the first one named gives way first.
     pub fn flexible(mut self, index: usize) -> Self {
-        self.flexible = Some(index);
+        self.flexible.push(index);
         self
     }
 
@@ -75,8 +75,11 @@ impl Table {
         };
         let mut widths: Vec<_> = (0..self.columns.len()).map(longest).collect();
         let total = self.indent + widths.iter().sum::<usize>() + GAP.len() * widths.len().saturating_sub(1);
-        if let Some(index) = self.flexible {
-            widths[index] = widths[index].saturating_sub(total.saturating_sub(width)).max(LEAST.min(widths[index]));
+        let mut excess = total.saturating_sub(width);
+        for index in &self.flexible {
+            let narrowed = widths[*index].saturating_sub(excess).max(LEAST.min(widths[*index]));
+            excess -= widths[*index] - narrowed;
+            widths[*index] = narrowed;
         }
         widths
     }
@@ -122,8 +125,7 @@ mod tests {
         table.row(vec!["lm_head".into(), "10 B".into(), "".into()]);
         let text = table.render(&Look { width: 30, unicode: true });
         let plain = text.replace("\u{1b}[2m", "").replace("\u{1b}[0m", "");
-        let expected =
-            ["  name                  size", "  …former.h.11.mlp.c_fc   9 B  x", "  lm_head                10 B"];
+        let expected = ["  name                 size", "  …rmer.h.11.mlp.c_fc   9 B  x", "  lm_head              10 B"];
         assert_eq!(plain.lines().collect::<Vec<_>>(), expected);
     }
 }

@@ -35,7 +35,7 @@ pub fn largest(estimate: &Estimate, top: usize, look: &Look) -> String {
         ("in", Align::Left),
         ("born", Align::Left),
     ];
-    let mut table = Table::new(&columns).flexible(4);
+    let mut table = Table::new(&columns).flexible(4).flexible(3);
     groups.iter().take(top).for_each(|group| table.row(row(group, look)));
     let title = format!("largest tensors at the peak, of {}", estimate.at_peak.tensors);
     format!("  {}\n{}\n", paint(DIM, &title), table.render(look))

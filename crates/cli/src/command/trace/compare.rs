@@ -2,7 +2,7 @@
 
 use clap::Args;
 use tonnage_core::estimate::SimulatedJob;
-use tonnage_core::recording::{Names, compare};
+use tonnage_core::recording::{Names, RecordedEvent, Recording, compare};
 use tonnage_report::text;
 
 use super::recorded;
@@ -44,12 +44,21 @@ impl CompareArgs {
         let Some(path) = &self.recording else {
             return Err(Failure::input("no recording is given").hint("`tonnage trace compare JOB RECORDING`"));
         };
-        let recording = recorded::read(path, self.device)?;
+        let mut recording = recorded::read(path, self.device)?;
+        end_with_the_job(&mut recording);
         let resolved = JobInput::read(&self.job)?.resolve(&[])?;
         let simulated = SimulatedJob::new(&resolved.job)?;
         let names = if self.names { Names::Compare } else { Names::Ignore };
         let comparison = compare(simulated.trace(), &recording, names);
         terminal.print(&text::comparison(&comparison, &terminal.look))?;
         Ok(if comparison.first.is_none() { Exit::Done } else { Exit::No })
+    }
+}
+
+/// Cuts what a process frees as it leaves: the prediction stops at the `end` of the job.
+fn end_with_the_job(recording: &mut Recording) {
+    let ends = |event: &RecordedEvent| matches!(event, RecordedEvent::Phase(phase) if phase.name == "end");
+    if let Some(end) = recording.events.iter().position(ends) {
+        recording.events.truncate(end + 1);
     }
 }
