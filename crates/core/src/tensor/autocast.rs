@@ -1,7 +1,5 @@
 //! Autocast (aten/src/ATen/autocast_mode.cpp, PyTorch 2.11): which inputs an op casts, and the cache of weight casts.
 
-use std::rc::Rc;
-
 use super::context::{Context, Scope};
 use super::tensor::Tensor;
 use crate::dtype::DType;
@@ -94,9 +92,4 @@ pub(crate) fn cast_arguments<const N: usize>(arguments: [&Tensor; N]) -> [Tensor
         *argument = argument.cast_to_lower_precision();
     }
     cast
-}
-
-/// Whether autocast is on for this tensor's context.
-pub(crate) fn is_autocast(tensor: &Tensor) -> bool {
-    Rc::clone(tensor.context()).autocast.get().is_some()
 }
