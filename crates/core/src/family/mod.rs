@@ -5,6 +5,8 @@
 mod bert;
 mod bounds;
 mod decoder;
+mod gemma2;
+mod gemma3;
 mod generic;
 mod gpt2;
 mod llama;
@@ -31,8 +33,16 @@ pub(crate) struct Family {
 }
 
 /// All families.
-pub(crate) const FAMILIES: &[Family] =
-    &[bert::FAMILY, gpt2::FAMILY, llama::FAMILY, mistral::FAMILY, qwen2::FAMILY, generic::FAMILY];
+pub(crate) const FAMILIES: &[Family] = &[
+    bert::FAMILY,
+    gemma2::FAMILY,
+    gemma3::FAMILY,
+    gpt2::FAMILY,
+    llama::FAMILY,
+    mistral::FAMILY,
+    qwen2::FAMILY,
+    generic::FAMILY,
+];
 
 /// How the model is run, beside its config.
 #[derive(Clone, Copy, Debug)]

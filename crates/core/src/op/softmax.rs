@@ -1,18 +1,19 @@
 //! Softmax (SoftMax.cu): the result is saved; its backward holds grad * output while it runs.
 
 use crate::dtype::DType;
-use crate::tensor::{MAX_DIMS, NodeBuilder, Tensor, gradients};
+use crate::tensor::{MAX_DIMS, NodeBuilder, Tensor, gradients, is_autocast};
 use crate::trace::Category;
 
 use super::ReduceKind;
 
 impl Tensor {
-    /// `softmax(self, dim=-1, dtype)`. Only fp16 to fp32 is done inside the kernel; other casts are copies.
+    /// `softmax(self, dim=-1, dtype)`; autocast sets the dtype to fp32 where none is given. Only fp16 to fp32 is done
+    /// inside the kernel; other casts are copies.
     pub fn softmax(&self, dtype: Option<DType>) -> Tensor {
-        let source = if dtype.is_none() { self.cast_to_float32() } else { self.clone() };
-        let wanted = dtype.unwrap_or(source.dtype());
-        let fused_cast = source.dtype() == DType::Float16 && wanted == DType::Float32;
-        let input = if fused_cast { source } else { source.to(wanted) };
+        let autocast = if is_autocast(self) { DType::Float32 } else { self.dtype() };
+        let wanted = dtype.unwrap_or(autocast);
+        let fused_cast = self.dtype() == DType::Float16 && wanted == DType::Float32;
+        let input = if fused_cast { self.clone() } else { self.to(wanted) };
         let node = NodeBuilder::new("SoftmaxBackward0", &[&input]);
         let out = input.unary("_softmax.default", wanted);
         finish(node, out, input.dtype())
