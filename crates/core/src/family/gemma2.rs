@@ -12,7 +12,7 @@ use crate::spec::{Attention, FieldError, Fields, ModelSpec};
 use crate::tensor::{Tensor, checkpoint};
 
 use super::decoder::{DecoderConfig, DecoderDefaults, FULL_AND_SLIDING};
-use super::llama::DecoderMlp;
+use super::llama::{DecoderMlp, LayerCall};
 use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
 
 pub(super) const FAMILY: Family = Family { model_types: &["gemma2"], has_begin_token: true, build };
@@ -239,17 +239,6 @@ fn cap(mut x: Tensor) -> Tensor {
     x.mul_scalar()
 }
 
-/// What a layer is called with.
-#[derive(Clone)]
-struct LayerCall {
-    cos: Tensor,
-    sin: Tensor,
-    /// Not read by the layers, but alive as long as what a checkpointed layer needs to run again.
-    _position_ids: Tensor,
-    mask: Option<Tensor>,
-    cache: Option<Rc<KvCache>>,
-}
-
 struct GemmaDecoderLayer {
     module: Module,
     layer: usize,
@@ -340,6 +329,7 @@ impl GemmaModel {
         let decoder = &self.config.decoder;
         let masks = LayerMasks::create(inputs, decoder.mask_types, decoder.sliding_window);
         let rotary = |rotary_emb: &RotaryEmbedding| rotary_emb.forward(inputs_embeds.dtype(), &position_ids);
+        // Where there are two, transformers goes through a set of names, whose order is Python's hash's.
         let position_embeddings: Vec<(Tensor, Tensor)> = self.rotary_embs.iter().map(rotary).collect();
         let mut hidden_states = inputs_embeds.clone();
         for layer in &self.layers {

@@ -152,13 +152,13 @@ pub(super) fn eager_attention_forward(
 
 /// What all layers of a forward call share.
 #[derive(Clone)]
-struct LayerCall {
-    cos: Tensor,
-    sin: Tensor,
+pub(super) struct LayerCall {
+    pub cos: Tensor,
+    pub sin: Tensor,
     /// Not read by the layers, but alive as long as what a checkpointed layer needs to run again.
-    _position_ids: Tensor,
-    mask: Option<Tensor>,
-    cache: Option<Rc<KvCache>>,
+    pub _position_ids: Tensor,
+    pub mask: Option<Tensor>,
+    pub cache: Option<Rc<KvCache>>,
 }
 
 struct DecoderLayer {

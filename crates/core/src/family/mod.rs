@@ -11,6 +11,7 @@ mod generic;
 mod gpt2;
 mod llama;
 mod mistral;
+mod phi3;
 mod qwen2;
 
 use std::rc::Rc;
@@ -40,6 +41,7 @@ pub(crate) const FAMILIES: &[Family] = &[
     gpt2::FAMILY,
     llama::FAMILY,
     mistral::FAMILY,
+    phi3::FAMILY,
     qwen2::FAMILY,
     generic::FAMILY,
 ];

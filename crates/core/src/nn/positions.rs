@@ -114,18 +114,34 @@ fn rotate_half(x: &Tensor) -> Tensor {
     cat(&[&negated, &x1], last)
 }
 
+/// `x * cos + rotate_half(x) * sin`
+fn rotate(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Tensor {
+    let kept = x * cos;
+    let turned = {
+        let rotated = rotate_half(x);
+        &rotated * sin
+    };
+    &kept + &turned
+}
+
 /// `apply_rotary_pos_emb` on [batch, heads, tokens, head_dim] queries and keys.
 pub(crate) fn apply_rotary_pos_emb(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
     let (cos, sin) = (cos.unsqueeze(1), sin.unsqueeze(1));
-    let rotate = |x: &Tensor| {
-        let kept = x * &cos;
-        let turned = {
-            let rotated = rotate_half(x);
-            &rotated * &sin
-        };
-        &kept + &turned
-    };
-    let q_embed = rotate(q);
-    let k_embed = rotate(k);
+    let q_embed = rotate(q, &cos, &sin);
+    let k_embed = rotate(k, &cos, &sin);
+    (q_embed, k_embed)
+}
+
+/// Phi-3's `apply_rotary_pos_emb`: the first part of each head is rotated and joined with the rest, even with none.
+pub(crate) fn apply_partial_rotary_pos_emb(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
+    let (cos, sin) = (cos.unsqueeze(1), sin.unsqueeze(1));
+    let (rotary_dim, head_dim) = (cos.size(-1), q.size(-1));
+    // Indexing with the full range returns the tensor itself.
+    let first = |x: &Tensor| if rotary_dim == head_dim { x.clone() } else { x.slice(3, rotary_dim) };
+    let rest = |x: &Tensor| x.slice(3, head_dim - rotary_dim);
+    let (q_rot, q_pass) = (first(q), rest(q));
+    let (k_rot, k_pass) = (first(k), rest(k));
+    let q_embed = cat(&[&rotate(&q_rot, &cos, &sin), &q_pass], 3);
+    let k_embed = cat(&[&rotate(&k_rot, &cos, &sin), &k_pass], 3);
     (q_embed, k_embed)
 }
