@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Records what PyTorch's own caching allocator does under different settings, for the allocator's differential test.
 
-    python record.py --preload PATH_TO_PHANTOM_LIBRARY [CASE ...]
+    python record.py --preload PHANTOM_LIBRARY --memory-variable NAME [CASE ...]
 
 Needs a CUDA build of PyTorch 2.11 and a library to preload that stands in for the CUDA runtime, so that no GPU is
-needed and the device has exactly the size asked for (FAKECUDA_TOTAL_MIB). It must hand out ascending addresses, for
-segments and for reserved ranges alike: equal free blocks are taken lowest address first. Each case is a seeded random sequence of
-allocations and frees; after each one the change of the allocator's counters is written. Output: CASE.txt.gz, one line an event:
+needed and the device has exactly the size asked for. It must hand out ascending addresses, for segments and for
+reserved ranges alike: equal free blocks are taken lowest address first. Each case is a seeded random sequence of
+allocations and frees; after each one the change of the allocator's counters is written. Output: CASE.txt.gz, one
+line an event:
 
     # settings=... total_mib=... fields=...
     a ID BYTES | changes       allocate
@@ -99,6 +100,7 @@ def record(settings, total_mib, events, seed, share):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--preload", required=True)
+    parser.add_argument("--memory-variable", required=True, help="environment variable that tells the library the MiB of the device")
     parser.add_argument("--child", action="store_true")
     parser.add_argument("cases", nargs="*")
     args = parser.parse_args()
@@ -106,8 +108,8 @@ def main():
     for name in args.cases or CASES:
         settings, total_mib, *_ = CASES[name]
         if not args.child:
-            env = dict(os.environ, LD_PRELOAD=args.preload, PYTORCH_ALLOC_CONF=settings, FAKECUDA_TOTAL_MIB=str(total_mib))
-            subprocess.run([sys.executable, __file__, "--preload", args.preload, "--child", name], env=env, check=True)
+            env = dict(os.environ, LD_PRELOAD=args.preload, PYTORCH_ALLOC_CONF=settings, **{args.memory_variable: str(total_mib)})
+            subprocess.run([sys.executable, __file__, "--preload", args.preload, "--memory-variable", args.memory_variable, "--child", name], env=env, check=True)
             continue
         lines = record(*CASES[name])
         # No time stamp, so that the same events give the same file.

@@ -1,16 +1,19 @@
 """Measures what aten ops allocate inside themselves and writes one JSON table per kernel family.
 
-    python measure.py --out testdata/scratch [--only reduce,embedding]
+    python measure.py --out testdata/scratch [--only reduce,embedding] [--thin 2] [--base sm90] [--seed 0]
 
 Needs a CUDA build of PyTorch and a device; only host code decides these sizes, so a stand-in CUDA runtime whose
 kernels do nothing serves as well as a GPU. Each row of a table is [case..., events]; an event is +bytes for an
 allocation and -(i+1) for the free of the i-th allocation of that row. Allocations that are never freed are outputs.
+With --base the table holds only the rows that differ from that device's, as [index, events]. --thin 2 keeps every
+second row (the committed tables do); other seeds give other shapes.
 """
 import argparse, json, os, random
 import torch
 
 A = torch.ops.aten
 M = torch.cuda.memory
+SEED = 0
 DT = dict(bool=torch.bool, int64=torch.int64, int32=torch.int32, float16=torch.float16, bfloat16=torch.bfloat16,
           float32=torch.float32)
 
@@ -33,7 +36,10 @@ def events(fn):
     return out
 
 
-def strided(sizes, strides, dtype):
+def strided(sizes, strides, dtype, offset=0):
+    if offset:
+        span = 1 + offset + sum((n - 1) * k for n, k in zip(sizes, strides))
+        return torch.empty(span, dtype=DT[dtype], device="cuda").as_strided(sizes, strides, offset)
     return torch.empty_strided(sizes, strides, dtype=DT[dtype], device="cuda")
 
 
@@ -72,7 +78,7 @@ WHOLE = ("max_all", "argmax_all")
 
 
 def reduce_cases():
-    r = random.Random(7)
+    r = random.Random(7 + SEED)
     fl = ["float32", "bfloat16", "float16"]
     kinds = ["sum"] * 8 + ["mean"] * 3 + ["norm"] * 3 + ["amax", "any", "all", "max_dim", "argmax", "var", "norm_inf", "prod", "var_mean"]
     def size(hi):
@@ -156,25 +162,27 @@ def reduce_cases():
 
 
 def reduce():
+    r = random.Random(5 + SEED)
     for kind, dt, out, sizes, st, red in reduce_cases():
-        x = strided(sizes, st, dt)
+        offset = 0 if r.random() < 0.85 else r.choice([1, 2, 3, 4, 8, 64])
+        x = strided(sizes, st, dt, offset)
         dims = [i for i, v in enumerate(red) if v]
         f = REDUCE[kind]
         o = DT[out] if out != dt else None
         ev = events(lambda: f(x, dims, o))
-        yield [kind, dt, out, sizes, 0 if st == contiguous(sizes) else st, "".join(map(str, red)), ev]
+        yield [kind, dt, out, sizes, 0 if st == contiguous(sizes) else st, "".join(map(str, red)), offset, ev]
         del x
 
 
 def embedding():
-    r = random.Random(3)
+    r = random.Random(3 + SEED)
     sizes = [1, 2, 768, 3071, 3072, 3073, 3584, 3840, 3841, 4480, 4481, 4608, 4609, 10**6]
     sizes += [int(10 ** (3.4 + 2.6 * r.random())) for _ in range(380)]
     for n in sizes:
         dt = r.choice(["float32", "bfloat16", "float16"])
         width = r.choice([1, 64, 100, 768, 896, 1024, 4096])
         rows = r.choice([2, 100, 500, 528, 1000, 30522, 50257, 151936])
-        gc, ic = r.random() < 0.9, r.random() < 0.9 or n % 2 or n < 4
+        gc, ic = r.random() < 0.9 or n == 1, r.random() < 0.9 or n % 2 or n < 4
         pad = r.choice([-1, 0, 1])
         g = strided([n, width], [width, 1] if gc else [width + 8, 1], dt)
         ids = strided([2, n // 2], [1, 2], "int64") if not ic and n > 3 else strided([n], [1], "int64")
@@ -193,7 +201,7 @@ def heads(b, h, s, d, layout, dt):
 
 
 def flash():
-    r = random.Random(11)
+    r = random.Random(11 + SEED)
     for i in range(420):
         dt = r.choice(["bfloat16", "float16"])
         d = r.choice([8, 16, 32, 40, 64, 64, 72, 80, 96, 104, 128, 128, 136, 160, 192, 200, 256])
@@ -201,7 +209,10 @@ def flash():
         h = hk * r.choice([1, 1, 2, 4, 7])
         sq = r.choice([1, 1, 7, 64, 100, 127, 128, 129, 512, 1000, 1024, 2048, 4096])
         sk = sq if r.random() < 0.5 else r.choice([1, 100, 128, 1000, 1024, 3000, 8192])
-        if b * h * d * max(sq, sk) > 1e9:
+        if i < 4:  # grouped heads whose expanded gradients exceed 2^31 bytes
+            b, hk, h, d, sq, sk = [(8, 8, 64, 128, 16384, 16384), (4, 1, 48, 256, 32768, 32768), (1, 4, 28, 128, 131072, 131072),
+                                   (16, 16, 64, 80, 16385, 16385)][i]
+        elif b * h * d * max(sq, sk) > 1e9:
             continue
         p, causal, lay = r.choice([0.0, 0.0, 0.1]), bool(r.randrange(2)), r.choice(["bshd", "bhsd", "qkv"])
         q, k, v = heads(b, h, sq, d, lay, dt), heads(b, hk, sk, d, lay, dt), heads(b, hk, sk, d, lay, dt)
@@ -217,7 +228,7 @@ def flash():
 
 
 def efficient():
-    r = random.Random(12)
+    r = random.Random(12 + SEED)
     for i in range(420):
         dt = r.choice(["float32", "float32", "bfloat16", "float16"])
         d = r.choice([8, 32, 40, 64, 64, 72, 80, 96, 128, 128, 136, 160, 192, 256])
@@ -246,7 +257,7 @@ def efficient():
 
 
 def norm():
-    r = random.Random(13)
+    r = random.Random(13 + SEED)
     tall = [65535, 65536, 65537, 70000, 100000, 131072, 262144, 10**6]
     for i in range(260):
         dt = r.choice(["float32", "bfloat16", "float16"])
@@ -270,14 +281,108 @@ def norm():
         yield [name + "_backward", dt, m, n, int(xc), bits, int(gc), bw]
 
 
-FAMILIES = [reduce, embedding, flash, efficient, norm]
+def foreach():
+    r = random.Random(17 + SEED)
+    def shape():
+        if r.random() < 0.4:
+            return [max(1, int(10 ** (7 * r.random())))]
+        return [max(1, int(10 ** (4 * r.random()))), max(1, int(10 ** (4 * r.random())))]
+    for i in range(220):
+        case = r.choice(["norm", "clip", "clip", "clip_loop", "adafactor"])
+        shapes = [shape() for _ in range(r.choice([1, 2, 3, 5, 12]))]
+        dt = [r.choice(["float32", "bfloat16", "float16"])] * len(shapes)
+        if case != "norm" and r.random() < 0.4:
+            pool = r.choice([["float32", "bfloat16"], ["float32", "float16"]])
+            dt = [r.choice(pool) for _ in shapes]
+        ts = [torch.empty(s, dtype=DT[d], device="cuda") for s, d in zip(shapes, dt)]
+        if case == "norm":
+            yield [case, dt, shapes, events(lambda: torch._foreach_norm(ts, 2.0))]
+            continue
+        ps = [torch.nn.Parameter(t) for t in ts]
+        for p in ps:
+            p.grad = torch.empty_like(p)
+        if case == "adafactor":
+            opt = torch.optim.Adafactor(ps)
+            opt.step()
+            yield [case, dt, shapes, events(lambda: opt.step())]
+        else:
+            clip = torch.nn.utils.clip_grad_norm_
+            yield [case, dt, shapes, events(lambda: clip(ps, 1.0, foreach=None if case == "clip" else False))]
+
+
+def softmax():
+    r = random.Random(19 + SEED)
+    for i in range(260):
+        name = r.choice(["softmax", "log_softmax", "softmax_backward", "log_softmax_backward", "safe_softmax"])
+        dt = r.choice(["float32", "bfloat16", "float16"])
+        out = dt
+        shape = [r.choice([1, 4, 16, 300, 4096]), r.choice([1, 7, 128, 1000, 1025, 4096, 8192, 50257, 150000])]
+        if shape[0] * shape[1] > 4e8:
+            continue
+        flat = r.random() < 0.8 or 1 in shape
+        if name == "safe_softmax" and dt != "float32" and r.random() < 0.3:
+            out, flat = "float32", True
+        if name.endswith("softmax") and dt == "float16" and name != "safe_softmax" and r.random() < 0.3:
+            out = "float32"
+        if name.endswith("backward") and dt == "float32" and r.random() < 0.3:
+            out = "float16"
+        x = strided(shape, contiguous(shape) if flat else [1, shape[0]], dt)
+        if name.endswith("backward"):
+            f = A._softmax_backward_data if name[0] == "s" else A._log_softmax_backward_data
+            ev = events(lambda: f(x, x, -1, DT[out]))
+        elif name == "safe_softmax":
+            ev = events(lambda: A._safe_softmax(x, -1, dtype=DT[out] if out != dt else None))
+        else:
+            f = A._softmax if name[0] == "s" else A._log_softmax
+            ev = events(lambda: f(x, -1, out != dt))
+        yield [name, dt, out, *shape, int(flat), ev]
+
+
+def misc():
+    r = random.Random(23 + SEED)
+    fl = ["float32", "bfloat16", "float16"]
+    for i in range(420):
+        name = r.choice(["cumsum", "cumsum", "sort", "topk", "topk", "nll", "nll_backward", "dropout"])
+        dt = r.choice(fl)
+        a = r.choice([1, 1, 2, 8, 20, 30, 64, 100, 500, 1000])
+        if name == "cumsum":
+            dt, b, flat = r.choice(fl + ["bool", "int64", "int32"]), int(10 ** (6 * r.random())), r.random() < 0.8
+            x = torch.empty(a, b, dtype=DT[dt], device="cuda") if flat else torch.empty(b, a, dtype=DT[dt], device="cuda").t()
+            yield [name, dt, a, b, int(x.is_contiguous()), events(lambda: A.cumsum(x, 1))]
+        elif name == "sort":
+            b = max(2, int(4096 ** r.random()))
+            x = torch.empty(a, b, dtype=DT[dt], device="cuda")
+            yield [name, dt, a, b, 0, events(lambda: A.sort(x))]
+        elif name == "topk":
+            b, k = r.choice([1000, 4096, 9000, 19999, 20000, 32000, 50257, 128256, 151936]), r.choice([1, 10, 50, 1000])
+            x = torch.empty(a, b, dtype=DT[dt], device="cuda")
+            yield [name, dt, a, b, k, events(lambda: A.topk(x, k))]
+        elif name == "dropout":
+            x = torch.empty(a, 999, dtype=DT[dt], device="cuda")
+            yield [name, dt, a, 999, 0, events(lambda: A.native_dropout(x, 0.1, True))]
+        else:
+            b, red = r.choice([2, 1000, 50257]), r.choice([0, 1, 2])
+            x, t = torch.empty(a, b, dtype=DT[dt], device="cuda"), torch.empty(a, dtype=torch.long, device="cuda")
+            w, g = torch.empty((), dtype=DT[dt], device="cuda"), torch.empty([a] if red == 0 else [], dtype=DT[dt], device="cuda")
+            if name == "nll":
+                yield [name, dt, a, b, red, events(lambda: A.nll_loss_forward(x, t, None, red, -100))]
+            else:
+                yield [name, dt, a, b, red, events(lambda: A.nll_loss_backward(g, x, t, None, red, -100, w))]
+
+
+FAMILIES = [reduce, embedding, flash, efficient, norm, foreach, softmax, misc]
 
 
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--out", default=os.path.dirname(os.path.abspath(__file__)))
     ap.add_argument("--only")
+    ap.add_argument("--thin", type=int, default=1)
+    ap.add_argument("--seed", type=int, default=0)
+    ap.add_argument("--base")
     a = ap.parse_args()
+    global SEED
+    SEED = a.seed * 1000
     p = torch.cuda.get_device_properties(0)
     tag = f"sm{p.major}{p.minor}"
     torch.ones(8, 8, device="cuda") @ torch.ones(8, 8, device="cuda")  # workspaces are not the ops' own
@@ -285,10 +390,18 @@ def main():
         if a.only and f.__name__ not in a.only.split(","):
             continue
         torch.cuda.empty_cache()
-        rows = [json.dumps(x, separators=(",", ":")) for x in f()]
-        head = json.dumps(dict(torch=torch.__version__, cc=[p.major, p.minor], sms=p.multi_processor_count))
+        rows = list(f())[::a.thin]
+        head = dict(torch=torch.__version__, cc=[p.major, p.minor], sms=p.multi_processor_count)
+        if a.base:
+            head["base"] = a.base
+            with open(os.path.join(a.out, f"{f.__name__}_{a.base}.json")) as fh:
+                base = json.load(fh)["rows"]
+            if [x[:-1] for x in rows] != [x[:-1] for x in base]:
+                raise SystemExit(f"{f.__name__}: not the cases of {a.base}")
+            rows = [[i, x[-1]] for i, x in enumerate(rows) if x[-1] != base[i][-1]]
+        lines = ",\n".join(json.dumps(x, separators=(",", ":")) for x in rows)
         with open(os.path.join(a.out, f"{f.__name__}_{tag}.json"), "w") as fh:
-            fh.write(head[:-1] + ', "rows": [\n' + ",\n".join(rows) + "\n]}\n")
+            fh.write(json.dumps(head)[:-1] + ', "rows": [\n' + lines + "\n]}\n")
         print(f.__name__, len(rows))
 
 

@@ -1,62 +1,25 @@
-//! What developers of Tonnage run: accuracy, tidy, generated files.
+//! What developers of Tonnage run: `cargo xtask COMMAND`.
 
-use std::path::PathBuf;
+mod accuracy;
+mod reference;
+mod timelines;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Parser;
 
 /// Developer commands.
 #[derive(Parser)]
+#[command(name = "cargo xtask")]
 enum Command {
-    /// Write the timelines of reference cases.
-    Timelines {
-        /// The case file.
-        #[arg(long)]
-        cases: PathBuf,
-        /// The folder to write to.
-        #[arg(long)]
-        out: PathBuf,
-    },
+    /// Estimate every reference case and compare with its measured figures.
+    Accuracy(accuracy::Args),
+    /// Write the event timelines of reference cases.
+    Timelines(timelines::Args),
 }
 
 fn main() -> Result<()> {
     match Command::parse() {
-        Command::Timelines { cases, out } => timelines(&cases, &out),
+        Command::Accuracy(args) => accuracy::run(&args),
+        Command::Timelines(args) => timelines::run(&args),
     }
-}
-
-fn timelines(cases: &PathBuf, out: &PathBuf) -> Result<()> {
-    let text = std::fs::read_to_string(cases).with_context(|| cases.display().to_string())?;
-    let cases: Vec<serde_json::Value> = serde_json::from_str(&text)?;
-    std::fs::create_dir_all(out)?;
-    for case in &cases {
-        let id = case["id"].as_str().unwrap_or("case");
-        let job = match tonnage_core::spec::from_case(case) {
-            Ok(job) => job,
-            Err(error) => {
-                eprintln!("{id}: {error}");
-                continue;
-            }
-        };
-        match tonnage_core::step::simulate(&job) {
-            Ok(simulation) => {
-                let mut config = tonnage_core::alloc::CachingAllocator::new(job.allocator.clone(), None);
-                let replayed = tonnage_core::alloc::replay_trace(&mut config, &simulation.trace);
-                let stats = config.stats();
-                println!(
-                    "{id} {} {} {} {:?}",
-                    stats.peak_rounded512,
-                    stats.peak_allocated,
-                    stats.peak_reserved,
-                    replayed.is_ok()
-                );
-                std::fs::write(
-                    out.join(format!("{id}.jsonl")),
-                    tonnage_core::recording::write_timeline(&simulation.trace),
-                )?;
-            }
-            Err(error) => eprintln!("{id}: {error}"),
-        }
-    }
-    Ok(())
 }

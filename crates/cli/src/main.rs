@@ -1,3 +1,23 @@
-//! `tonnage`: parse the command line, run one command, exit with its code.
+//! `tonnage`: flags, terminal, exit codes. A command is one file in `command`.
 
-fn main() {}
+mod command;
+mod exit;
+mod failure;
+mod job_args;
+mod job_input;
+mod terminal;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use command::Cli;
+use terminal::Terminal;
+
+fn main() -> ExitCode {
+    let terminal = Terminal::detect();
+    match Cli::parse().run(&terminal) {
+        Ok(exit) => exit.into(),
+        Err(failure) => terminal.fail(&failure).into(),
+    }
+}

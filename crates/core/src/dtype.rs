@@ -22,6 +22,8 @@ pub enum DType {
     Bfloat16,
     /// `torch.float32`
     Float32,
+    /// `torch.float64`
+    Float64,
 }
 
 impl DType {
@@ -31,13 +33,13 @@ impl DType {
             Self::Bool | Self::Uint8 | Self::Int8 => 1,
             Self::Float16 | Self::Bfloat16 => 2,
             Self::Int32 | Self::Float32 => 4,
-            Self::Int64 => 8,
+            Self::Int64 | Self::Float64 => 8,
         }
     }
 
     /// Whether the type holds floating-point numbers; only these take part in autograd.
     pub const fn is_floating_point(self) -> bool {
-        matches!(self, Self::Float16 | Self::Bfloat16 | Self::Float32)
+        matches!(self, Self::Float16 | Self::Bfloat16 | Self::Float32 | Self::Float64)
     }
 
     /// Whether the type is one of the 16-bit floating-point types.

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use flate2::read::GzDecoder;
 use serde::Deserialize;
 use tonnage_core::alloc::{AllocatorConfig, CachingAllocator, Replayed, replay};
-use tonnage_core::recording::{RecordedPhase, Recording, read_timeline};
+use tonnage_core::recording::{
+    DifferenceKind, Names, RecordedEvent, RecordedPhase, Recording, compare_recordings, read_timeline,
+};
 
 /// Figures of `torch.cuda` for one case, with default settings unless the name says otherwise.
 #[derive(Deserialize)]
@@ -86,4 +88,23 @@ fn equal_the_real_allocator_to_the_byte() {
         check(case, expected);
     }
     println!("{} cases equal", cases.len());
+}
+
+#[test]
+fn a_tensor_that_outlives_its_time_is_named() {
+    let recorded = recording("mini_b24_s512_fp32_sdpa");
+    assert_eq!(compare_recordings(&recorded, &recorded, Names::Compare).first, None);
+    // One free slips behind the allocation after it.
+    let mut predicted = recorded.clone();
+    let is_free = |e: &RecordedEvent| matches!(e, RecordedEvent::Free(_));
+    let late = (1..predicted.events.len()).find(|i| {
+        is_free(&predicted.events[*i])
+            && matches!(&predicted.events[i + 1], RecordedEvent::Alloc(a) if a.bytes > 1 << 20)
+    });
+    let late = late.unwrap();
+    predicted.events.swap(late, late + 1);
+    let difference = compare_recordings(&predicted, &recorded, Names::Compare).first.unwrap();
+    assert_eq!(difference.kind, DifferenceKind::FreedLate);
+    assert_eq!(difference.recorded.unwrap().event, late);
+    assert_eq!(difference.predicted.unwrap().event, late + 1);
 }

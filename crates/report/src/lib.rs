@@ -1,1 +1,17 @@
-//! The only crate that knows output formats: text, JSON and SVG views of an estimate.
+//! How estimates look: JSON for programs, screens for terminals, SVG for documents.
+//!
+//! The only crate that knows output formats. It takes the values of `tonnage-core` and gives text; who prints it, and
+//! whether colours survive, is the caller's business.
+
+mod answer;
+mod category;
+mod look;
+pub mod plot;
+pub mod svg;
+pub mod text;
+mod timeline_view;
+mod view;
+
+pub use answer::Answer;
+pub use look::Look;
+pub use view::{CompareView, EstimateView, VERSION};

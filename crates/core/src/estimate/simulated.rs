@@ -96,6 +96,15 @@ impl<'a> SimulatedJob<'a> {
         Ok(estimate)
     }
 
+    /// Peak allocated and peak reserved bytes alone, the cheapest question.
+    ///
+    /// # Errors
+    /// When no GPU could ever hold the job.
+    pub fn replay_peaks(&self) -> Result<(u64, u64), EstimateError> {
+        let peaks = peaks::peaks(&self.trace, &self.job.allocator).ok_or(EstimateError::TooLarge)?;
+        Ok((peaks.allocated, peaks.reserved))
+    }
+
     /// How the bytes rise and fall, in at most `columns` points.
     ///
     /// # Errors

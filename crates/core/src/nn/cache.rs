@@ -49,11 +49,11 @@ impl KvCache {
     fn update_all(&self, layer: usize, keys: &Tensor, values: &Tensor) -> (Tensor, Tensor) {
         let old = self.layers.borrow().get(layer).cloned();
         let seen = old.as_ref().map_or(0, |old| old.seen) + keys.size(2);
-        let new_keys = join(old.as_ref().map(|old| &old.keys), keys);
+        let new_keys = join(old.as_ref().map(|old| &old.keys), keys, keys.dtype());
         let old_values = old.map(|old| old.values);
         let held = old_values.clone().unwrap_or_else(|| new_keys.clone());
         self.store(layer, CacheLayer { keys: new_keys.clone(), values: held, seen, window: None });
-        let new_values = join(old_values.as_ref(), values);
+        let new_values = join(old_values.as_ref(), values, keys.dtype());
         self.store(layer, CacheLayer { keys: new_keys.clone(), values: new_values.clone(), seen, window: None });
         (new_keys, new_values)
     }
@@ -64,8 +64,8 @@ impl KvCache {
         let size = old.as_ref().and_then(|old| old.window.clone());
         let size = size.unwrap_or_else(|| full(keys.context(), "_to_copy.default", &[], DType::Int64));
         let seen = old.as_ref().map_or(0, |old| old.seen) + keys.size(2);
-        let full_keys = join(old.as_ref().map(|old| &old.keys), keys);
-        let full_values = join(old.as_ref().map(|old| &old.values), values);
+        let full_keys = join(old.as_ref().map(|old| &old.keys), keys, keys.dtype());
+        let full_values = join(old.as_ref().map(|old| &old.values), values, keys.dtype());
         let last = |joined: &Tensor| joined.narrow(2, joined.size(2).min(window.saturating_sub(1).max(1)));
         let kept = CacheLayer { keys: last(&full_keys), values: last(&full_values), seen, window: Some(size) };
         self.store(layer, kept);
@@ -81,9 +81,10 @@ impl KvCache {
     }
 }
 
-fn join(old: Option<&Tensor>, new: &Tensor) -> Tensor {
+/// Joins along the tokens. A new layer starts from an empty tensor of the keys' dtype, for the values too.
+fn join(old: Option<&Tensor>, new: &Tensor, keys_dtype: DType) -> Tensor {
     match old {
         Some(old) => cat(&[old, new], 2),
-        None => cat(&[new], 2),
+        None => cat(&[&Tensor::nowhere(new.context(), new.sizes().with(2, 0), keys_dtype), new], 2),
     }
 }

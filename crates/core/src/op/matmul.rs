@@ -61,6 +61,12 @@ impl Tensor {
         })
     }
 
+    /// `addmm(self, left, right)` with a matrix of the result's size, outside autograd.
+    pub(crate) fn add_product(&self, left: &Tensor, right: &Tensor) -> Tensor {
+        debug_assert_eq!(self.sizes().len(), 2);
+        product("addmm.default", left, right)
+    }
+
     /// `bmm(self, other)` of two stacks of matrices
     pub fn bmm(&self, other: &Tensor) -> Tensor {
         let [left, right] = cast_arguments([self, other]);

@@ -10,6 +10,7 @@ mod create;
 mod dropout;
 mod elementwise;
 mod embedding;
+mod foreach;
 mod join;
 mod loss;
 mod matmul;
@@ -21,5 +22,6 @@ mod view;
 
 pub(crate) use attention::{AttentionCall, scaled_dot_product_attention};
 pub(crate) use create::{arange, full, host_scalar, index, where_self};
-pub(crate) use join::cat;
+pub(crate) use foreach::{foreach_norm, foreach_sqrt, group_by_dtype};
+pub(crate) use join::{cat, stack_scalars};
 pub(crate) use scratch::reduce::ReduceKind;

@@ -5,14 +5,20 @@ use super::scratch::{self, contiguous, run_steps};
 use crate::dtype::DType;
 use crate::tensor::{MAX_DIMS, NodeBuilder, Shape, Tensor, gradients};
 
+const NORM: &str = "linalg_vector_norm.default";
+
+/// Marks one dimension.
+fn only(at: usize) -> [bool; MAX_DIMS] {
+    let mut reduced = [false; MAX_DIMS];
+    reduced[at] = true;
+    reduced
+}
+
 impl Tensor {
     /// `self.mean(-1, keepdim=True)`
     pub fn mean_last(&self) -> Tensor {
         let node = NodeBuilder::new("MeanBackward1", &[self]);
-        let last = self.sizes().len() - 1;
-        let mut reduced = [false; MAX_DIMS];
-        reduced[last] = true;
-        let out = self.reduce("mean.dim", ReduceKind::Mean, &reduced);
+        let out = self.mean_along(self.sizes().len() - 1);
         let from = *self.sizes();
         node.finish(out, move |grad| gradients![grad.expand(&from).unary("div.Scalar", grad.dtype())])
     }
@@ -56,6 +62,21 @@ impl Tensor {
         self.reduce_into(op, kind, &reduced, self.sizes().removed(last), dtype)
     }
 
+    /// `linalg.vector_norm(self)` of all elements, outside autograd.
+    pub(crate) fn norm(&self) -> Tensor {
+        self.reduce_all(NORM, ReduceKind::Norm, self.dtype())
+    }
+
+    /// `linalg.vector_norm(self, dim=at, keepdim=True)`, outside autograd.
+    pub(crate) fn norm_along(&self, at: usize) -> Tensor {
+        self.reduce(NORM, ReduceKind::Norm, &only(at))
+    }
+
+    /// `mean(self, at, keepdim=True)`, outside autograd.
+    pub(crate) fn mean_along(&self, at: usize) -> Tensor {
+        self.reduce("mean.dim", ReduceKind::Mean, &only(at))
+    }
+
     fn reduce_into(
         &self,
         op: &'static str,
@@ -79,12 +100,11 @@ impl Tensor {
 }
 
 impl Tensor {
-    /// `cumsum(self, -1)`, int64; other dtypes are converted first, into memory that goes with the op.
+    /// `cumsum(self, -1)`; the result is int64.
     pub(crate) fn cumsum(&self) -> Tensor {
-        let op = "cumsum.default";
-        let out = self.map(op, DType::Int64);
-        let converted = if self.dtype() == DType::Int64 { 0 } else { out.numel() * DType::Int64.size() };
-        let _converted = Tensor::scratch(self.context(), op, converted);
-        out
+        let columns = self.size(-1);
+        let rows = self.numel() / columns.max(1);
+        let steps = scratch::misc::cumsum(rows, columns, self.dtype(), self.is_contiguous());
+        run_steps(self.context(), "cumsum.default", &steps, |_| contiguous(*self.sizes(), DType::Int64)).take(0)
     }
 }

@@ -1,10 +1,12 @@
 //! Adam and AdamW (torch/optim/adam.py): two moments in the parameter's dtype. foreach makes one temporary of the size
-//! of all parameters at once; fused keeps its step counters on the device.
+//! of all parameters of a dtype at once; fused keeps its step counters on the device and needs none.
 
+use crate::dtype::DType;
+use crate::op::{foreach_sqrt, full, group_by_dtype};
 use crate::tensor::Tensor;
-use crate::trace::Category;
 
 use super::Optimizer;
+use super::state::{States, zeros_like};
 
 /// How the step is run.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -16,53 +18,59 @@ pub(super) enum Implementation {
 
 /// State of one parameter.
 struct Moments {
+    /// The step counter; on the host unless fused.
     _step: Option<Tensor>,
-    exp_avg: Tensor,
+    _exp_avg: Tensor,
     exp_avg_sq: Tensor,
 }
 
 pub(super) struct Adam {
-    parameters: Vec<Tensor>,
-    state: Vec<Moments>,
+    states: States<Moments>,
     implementation: Implementation,
 }
 
 impl Adam {
     pub(super) fn new(parameters: Vec<Tensor>, implementation: Implementation) -> Self {
-        Self { parameters, state: Vec::new(), implementation }
+        Self { states: States::new(parameters), implementation }
     }
 
-    fn initialize(&mut self) {
-        let Some(first) = self.parameters.first() else { return };
-        let _category = first.context().enter_category(Category::OptimizerState);
-        for parameter in &self.parameters {
-            let zeros = || parameter.unary("zeros_like.default", parameter.dtype());
-            let step = (self.implementation == Implementation::Fused)
-                .then(|| crate::op::full(parameter.context(), "zeros.default", &[], crate::dtype::DType::Float32));
-            self.state.push(Moments { _step: step, exp_avg: zeros(), exp_avg_sq: zeros() });
+    /// The denominators of a dtype stay until the next dtype's are there.
+    fn step_foreach(&self) {
+        let squares: Vec<Tensor> = self.states.active().map(|active| active.state.exp_avg_sq.clone()).collect();
+        let mut denominators = Vec::new();
+        for group in group_by_dtype(&squares) {
+            denominators = foreach_sqrt(group.iter().map(|&at| &squares[at]));
         }
+        drop(denominators);
+    }
+
+    /// Each denominator stays until the next one is there.
+    fn step_for_loop(&self) {
+        let mut denominator = None;
+        for active in self.states.active() {
+            let square = &active.state.exp_avg_sq;
+            denominator = Some(square.unary("sqrt.default", square.dtype()).div_scalar());
+        }
+        drop(denominator);
     }
 }
 
 impl Optimizer for Adam {
     fn step(&mut self) {
-        if self.state.is_empty() {
-            self.initialize();
-        }
+        let fused = self.implementation == Implementation::Fused;
+        self.states.initialize(|parameter, _| Moments {
+            _step: fused.then(|| full(parameter.context(), "zeros.default", &[], DType::Float32)),
+            _exp_avg: zeros_like(parameter),
+            exp_avg_sq: zeros_like(parameter),
+        });
         match self.implementation {
-            Implementation::Foreach => {
-                let _denominators: Vec<Tensor> = self
-                    .state
-                    .iter()
-                    .map(|moments| moments.exp_avg_sq.unary("_foreach_sqrt.default", moments.exp_avg_sq.dtype()))
-                    .collect();
-            }
-            Implementation::ForLoop => {
-                for moments in &self.state {
-                    let _denominator = moments.exp_avg_sq.unary("sqrt.default", moments.exp_avg.dtype());
-                }
-            }
+            Implementation::Foreach => self.step_foreach(),
+            Implementation::ForLoop => self.step_for_loop(),
             Implementation::Fused => {}
         }
+    }
+
+    fn unscales(&self) -> bool {
+        self.implementation == Implementation::Fused
     }
 }

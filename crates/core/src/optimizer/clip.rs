@@ -1,8 +1,28 @@
-//! `clip_grad_norm_` (torch/nn/utils/clip_grad.py), foreach.
+//! `clip_grad_norm_` (torch/nn/utils/clip_grad.py), foreach: a norm for each gradient, their norm, the coefficient.
 
+use crate::op::{foreach_norm, group_by_dtype, stack_scalars};
 use crate::tensor::Tensor;
 
-/// Clips the gradients of the parameters to a norm.
+/// Clips the gradients of the parameters to a norm; parameters without one are skipped.
 pub(crate) fn clip_grad_norm(parameters: &[Tensor]) {
-    let _ = parameters;
+    let gradients: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
+    let Some(total) = total_norm(&gradients) else { return };
+    // max_norm / (total + 1e-6): dividing a number by a tensor is its reciprocal times the number.
+    let coefficient = {
+        let sum = total.add_scalar();
+        let reciprocal = sum.unary("reciprocal.default", sum.dtype());
+        reciprocal.mul_scalar()
+    };
+    let _clamped = coefficient.unary("clamp.default", coefficient.dtype());
+}
+
+/// The norm of all gradients together; `None` without gradients.
+fn total_norm(gradients: &[Tensor]) -> Option<Tensor> {
+    let mut norms = Vec::with_capacity(gradients.len());
+    for group in group_by_dtype(gradients) {
+        let group: Vec<&Tensor> = group.iter().filter_map(|&at| gradients.get(at)).collect();
+        norms.extend(foreach_norm(&group));
+    }
+    let stacked = stack_scalars(&norms)?;
+    Some(stacked.norm())
 }

@@ -2,24 +2,49 @@
 //!
 //! One more optimizer is one file here and one line in [`build`].
 
+mod adafactor;
 mod adam;
+mod adam8bit;
 mod clip;
+mod lion;
+#[cfg(test)]
+mod measured;
+mod muon;
+mod scaler;
+mod sgd;
+mod state;
 
 pub(crate) use clip::clip_grad_norm;
+pub(crate) use scaler::GradScaler;
 
 use crate::spec::OptimizerKind;
 use crate::tensor::Tensor;
+
+use adam::{Adam, Implementation};
 
 /// An optimizer over the trained parameters.
 pub(crate) trait Optimizer {
     /// One `optimizer.step()` over the parameters that have gradients.
     fn step(&mut self);
+
+    /// Whether the step unscales gradients itself (`_step_supports_amp_scaling`), as fused ones do.
+    fn unscales(&self) -> bool {
+        false
+    }
 }
 
 /// The optimizer of a kind.
 pub(crate) fn build(kind: OptimizerKind, parameters: &[Tensor]) -> Box<dyn Optimizer> {
     let parameters = parameters.to_vec();
     match kind {
-        _ => Box::new(adam::Adam::new(parameters, adam::Implementation::Foreach)),
+        OptimizerKind::Adamw | OptimizerKind::Adam => Box::new(Adam::new(parameters, Implementation::Foreach)),
+        OptimizerKind::AdamwFused => Box::new(Adam::new(parameters, Implementation::Fused)),
+        OptimizerKind::AdamwForloop => Box::new(Adam::new(parameters, Implementation::ForLoop)),
+        OptimizerKind::Sgd => Box::new(sgd::Sgd::plain()),
+        OptimizerKind::SgdMomentum => Box::new(sgd::Sgd::with_momentum(parameters)),
+        OptimizerKind::Adafactor => Box::new(adafactor::Adafactor::new(parameters)),
+        OptimizerKind::Adamw8bit => Box::new(adam8bit::AdamW8bit::new(parameters)),
+        OptimizerKind::Lion => Box::new(lion::Lion::new(parameters)),
+        OptimizerKind::Muon => Box::new(muon::Muon::new(parameters)),
     }
 }

@@ -2,8 +2,14 @@
 //!
 //! A [`Recording`] can be replayed under any allocator settings, and compared with a [`crate::trace::Trace`].
 
+mod compare;
+mod pickle;
+mod snapshot;
 mod timeline;
 
+pub use compare::{Comparison, Difference, DifferenceKind, GroupDifference, Names, Place, compare, compare_recordings};
+pub use pickle::{Pickle, PickleError, Value, ValueId};
+pub use snapshot::{SnapshotError, read_snapshot};
 pub use timeline::{TimelineError, read_timeline, write_timeline};
 
 use crate::alloc::Request;

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use crate::family::{ForwardCall, Model, ModelOutput};
-use crate::optimizer;
+use crate::optimizer::{self, GradScaler};
 use crate::spec::{JobSpec, Task};
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
@@ -20,18 +20,28 @@ struct Variables {
 
 pub(super) fn train(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, parameters: &[Tensor]) {
     let mut optimizer = optimizer::build(job.optimizer, parameters);
+    let mut scaler = job.precision.scales_loss().then(|| GradScaler::new(context));
     let mut variables = Variables::default();
     for step in 1..=job.steps {
         context.begin_step(step);
         for _ in 0..job.gradient_accumulation_steps {
-            micro_step(job, context, model, &mut variables);
+            micro_step(job, context, model, scaler.as_mut(), &mut variables);
         }
         if job.clip_grad_norm.is_some() {
             context.phase(PhaseKind::Clip);
+            if let Some(scaler) = &mut scaler {
+                scaler.unscale();
+            }
             optimizer::clip_grad_norm(parameters);
         }
         context.phase(PhaseKind::Optimizer);
-        optimizer.step();
+        match &mut scaler {
+            Some(scaler) => {
+                scaler.step(optimizer.as_mut());
+                scaler.update();
+            }
+            None => optimizer.step(),
+        }
         context.phase(PhaseKind::ZeroGrad);
         if job.zero_grad_set_to_none {
             parameters.iter().for_each(|parameter| parameter.set_grad(None));
@@ -40,7 +50,13 @@ pub(super) fn train(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, par
     context.end();
 }
 
-fn micro_step(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, variables: &mut Variables) {
+fn micro_step(
+    job: &JobSpec,
+    context: &Rc<Context>,
+    model: &dyn Model,
+    scaler: Option<&mut GradScaler>,
+    variables: &mut Variables,
+) {
     context.phase(PhaseKind::Input);
     let ids = input_ids(context, job.micro_batch_size, job.seq_len);
     variables.ids = Some(ids.clone());
@@ -72,6 +88,9 @@ fn micro_step(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, variables
     drop(ids);
     context.phase(PhaseKind::Backward);
     if let Some(loss) = &variables.loss {
-        loss.backward();
+        match scaler {
+            Some(scaler) => scaler.scale(loss).backward(),
+            None => loss.backward(),
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Temporary storage of the CUB algorithms (CUDA 13) that aten ops call: sort, unique and scan.
 
 use super::Device;
+use crate::dtype::DType;
 
 /// CUB aligns each part of its storage to this (`AliasTemporaries`), and asks for so much less one byte on top.
 const ALIGNMENT: u64 = 256;
@@ -64,4 +65,23 @@ pub(super) fn exclusive_sum(n: u64) -> u64 {
 /// The states of all tiles and a second part that is empty but takes one unit.
 fn scan_states(tiles: u64) -> u64 {
     storage(&[(tiles + SCAN_TILE_PADDING) * SCAN_TILE_STATE, 1])
+}
+
+/// An inclusive scan by key of up to some 20,000 pairs, as far as measured.
+pub(super) const SMALL_SCAN_BY_KEY: u64 = 1279;
+/// Elements of 4 bytes per tile of an inclusive scan.
+const SCAN_TILE_FLOAT: u64 = 1920;
+/// Elements of 2 bytes per tile of an inclusive scan.
+const SCAN_TILE_HALF: u64 = 3840;
+
+/// `inclusive_scan` of `n` numbers of the given dtype.
+pub(super) fn inclusive_scan(n: u64, dtype: DType) -> u64 {
+    let tiles = |tile: u64| n.div_ceil(tile) + SCAN_TILE_PADDING;
+    match dtype.size() {
+        8 => exclusive_sum(n),
+        // A status and a value share one word.
+        4 => storage(&[tiles(SCAN_TILE_FLOAT) * 8, 1]),
+        // No word for the half types: statuses, partial and inclusive values lie apart.
+        _ => storage(&[tiles(SCAN_TILE_HALF) * 4, tiles(SCAN_TILE_HALF) * 2, tiles(SCAN_TILE_HALF) * 2, 1]),
+    }
 }

@@ -143,11 +143,10 @@ mod tests {
 
     #[test]
     fn measured_efficient_attention_is_reproduced() {
-        for text in [
-            include_str!("../../../../../testdata/scratch/efficient_sm90.json"),
-            include_str!("../../../../../testdata/scratch/efficient_sm80.json"),
-        ] {
-            Table::parse(text).replay(|case, _| predict(case));
+        let full = include_str!("../../../../../testdata/scratch/efficient_sm90.json");
+        let patch = include_str!("../../../../../testdata/scratch/efficient_sm80.json");
+        for table in Table::pair(full, patch) {
+            table.replay(|case, _| predict(case));
         }
     }
 }

@@ -35,7 +35,7 @@ impl ReduceIter {
     /// Orders and coalesces `dims`, given in logical order.
     pub(super) fn new(mut dims: Vec<Dim>, offset: u64) -> Self {
         dims.reverse();
-        sort(&mut dims);
+        sort(&mut dims, |dim| *dim);
         Self { dims: coalesce(dims), offset }
     }
 
@@ -94,11 +94,11 @@ impl ReduceIter {
 }
 
 /// Insertion sort that tolerates ambiguous comparisons (`reorder_dimensions`).
-fn sort(dims: &mut [Dim]) {
+fn sort<T>(dims: &mut [T], key: impl Fn(&T) -> Dim) {
     for start in 1..dims.len() {
         let mut at = start;
         for before in (0..start).rev() {
-            match compare(&dims[before], &dims[at]) {
+            match compare(&key(&dims[before]), &key(&dims[at])) {
                 Ordering::Greater => {
                     dims.swap(before, at);
                     at = before;
@@ -108,6 +108,21 @@ fn sort(dims: &mut [Dim]) {
             }
         }
     }
+}
+
+/// Strides, in elements, of a dense copy that keeps the order of the dimensions in memory (`empty_like`).
+pub(super) fn dense_strides(sizes: &[u64], strides: &[u64]) -> Vec<u64> {
+    let dims = sizes.iter().zip(strides).map(|(&size, &input)| Dim { size, output: 0, input });
+    let mut order: Vec<(usize, Dim)> = dims.enumerate().collect();
+    order.reverse();
+    sort(&mut order, |(_, dim)| *dim);
+    let mut out = vec![0; order.len()];
+    let mut packed = 1;
+    for (index, dim) in order {
+        out[index] = packed;
+        packed *= dim.size.max(1);
+    }
+    out
 }
 
 /// Whether `a` belongs after (`Greater`) or before (`Less`) `b`.

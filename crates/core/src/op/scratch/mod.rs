@@ -9,7 +9,9 @@ mod cub;
 pub mod efficient;
 pub mod embedding;
 pub mod flash;
+pub mod foreach;
 mod iter;
+pub mod misc;
 pub mod norm;
 pub mod reduce;
 mod run;
@@ -17,6 +19,7 @@ mod run;
 pub(crate) use run::{contiguous, like, run_steps};
 
 pub use crate::gpu::Device;
+pub mod softmax;
 
 #[cfg(test)]
 mod table;

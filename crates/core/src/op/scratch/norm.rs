@@ -146,11 +146,10 @@ mod tests {
 
     #[test]
     fn measured_norms_are_reproduced() {
-        for text in [
-            include_str!("../../../../../testdata/scratch/norm_sm90.json"),
-            include_str!("../../../../../testdata/scratch/norm_sm80.json"),
-        ] {
-            Table::parse(text).replay(predict);
+        let full = include_str!("../../../../../testdata/scratch/norm_sm90.json");
+        let patch = include_str!("../../../../../testdata/scratch/norm_sm80.json");
+        for table in Table::pair(full, patch) {
+            table.replay(predict);
         }
     }
 }

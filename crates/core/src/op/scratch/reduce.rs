@@ -4,7 +4,7 @@
 //! in a buffer in global memory. Its size follows from the launch configuration, reproduced here. Order: the
 //! output(s), a cast copy of the input if any, then per 32-bit piece the buffer and its semaphores (freed in reverse).
 
-use super::iter::{Dim, ReduceIter};
+use super::iter::{self, Dim, ReduceIter};
 use super::{Device, Plan, Step};
 use crate::dtype::DType;
 
@@ -73,6 +73,8 @@ impl ReduceKind {
     fn accumulates_in_output(self, input: DType, output: DType) -> bool {
         match self {
             Self::MaxDim | Self::ArgMax | Self::Var | Self::VarMean => false,
+            // Measured: a product has no buffer for partial results, whatever its dtype.
+            Self::Prod => true,
             _ => !(input == output && input.is_half()),
         }
     }
@@ -116,9 +118,17 @@ pub fn reduce(reduction: &Reduction<'_>, device: Device) -> Vec<Step> {
         return plan.finish();
     }
     let dtype = if casts_input(reduction) { reduction.output } else { reduction.input };
-    let copied = dtype != reduction.input || packs_input(reduction);
-    let copy = plan.alloc(if copied { elements * dtype.size() } else { 0 });
-    pieces(&mut plan, reduction, dtype, copied, device);
+    // A conversion keeps the order of the dimensions in memory, flattening does not.
+    let strides = if dtype != reduction.input {
+        iter::dense_strides(reduction.sizes, reduction.strides)
+    } else if packs_input(reduction) {
+        contiguous(reduction.sizes)
+    } else {
+        pieces(&mut plan, reduction, device);
+        return plan.finish();
+    };
+    let copy = plan.alloc(elements * dtype.size());
+    pieces(&mut plan, &Reduction { strides: &strides, storage_offset: 0, input: dtype, ..*reduction }, device);
     plan.free(copy);
     plan.finish()
 }
@@ -134,28 +144,38 @@ fn copies_only(reduction: &Reduction<'_>, elements: u64) -> Option<u64> {
     }
 }
 
-/// Whether the input is first copied to be contiguous: when a whole tensor is flattened.
+/// Whether the input is first copied to be contiguous: where a whole tensor is flattened and no view of it will do.
 fn packs_input(reduction: &Reduction<'_>) -> bool {
-    let flattens = match reduction.kind {
-        ReduceKind::WholeMax => true,
-        ReduceKind::ArgMax => reduction.sizes.len() > 1 && reduction.reduced.iter().all(|reduced| *reduced),
+    let long = reduction.sizes.iter().zip(reduction.strides).filter(|(size, _)| **size != 1);
+    let mut inner = None;
+    let one_run = long.rev().all(|(&size, &stride)| {
+        let follows = inner.is_none_or(|expected| stride == expected);
+        inner = Some(size * stride);
+        follows
+    });
+    let unit_stride = reduction.sizes.iter().zip(reduction.strides).rfind(|(size, _)| **size != 1);
+    match reduction.kind {
+        ReduceKind::WholeMax => !one_run || unit_stride.is_some_and(|(_, stride)| *stride != 1),
+        ReduceKind::ArgMax => !one_run && reduction.reduced.iter().all(|reduced| *reduced),
         _ => false,
-    };
-    flattens && !is_contiguous(reduction.sizes, reduction.strides)
+    }
 }
 
-fn is_contiguous(sizes: &[u64], strides: &[u64]) -> bool {
+/// Strides of a contiguous tensor.
+fn contiguous(sizes: &[u64]) -> Vec<u64> {
+    let mut out = Vec::with_capacity(sizes.len());
     let mut packed = 1;
-    sizes.iter().zip(strides).rev().all(|(&size, &stride)| {
-        let fits = size == 1 || stride == packed;
-        packed *= size;
-        fits
-    })
+    for size in sizes.iter().rev() {
+        out.push(packed);
+        packed *= size.max(&1);
+    }
+    out.reverse();
+    out
 }
 
 /// What a reduction into an existing output allocates, without that output or copies of the input.
 pub(super) fn into_output(plan: &mut Plan, reduction: &Reduction<'_>, device: Device) {
-    pieces(plan, reduction, reduction.input, false, device);
+    pieces(plan, reduction, device);
 }
 
 /// Sizes of the dimensions that are not reduced.
@@ -171,10 +191,10 @@ fn casts_input(reduction: &Reduction<'_>) -> bool {
 }
 
 /// The kernel launches: one, or several when 32-bit offsets cannot reach all of the input.
-fn pieces(plan: &mut Plan, reduction: &Reduction<'_>, dtype: DType, copied: bool, device: Device) {
+fn pieces(plan: &mut Plan, reduction: &Reduction<'_>, device: Device) {
+    let dtype = reduction.input;
     let output_size = reduction.output.size();
-    let offset = if copied { 0 } else { reduction.storage_offset * dtype.size() };
-    let iter = ReduceIter::new(dims(reduction, copied, dtype), offset);
+    let iter = ReduceIter::new(dims(reduction), reduction.storage_offset * dtype.size());
     if iter.fits_32_bits() {
         launch(plan, &iter, reduction.kind, dtype, device);
         return;
@@ -190,15 +210,12 @@ fn pieces(plan: &mut Plan, reduction: &Reduction<'_>, dtype: DType, copied: bool
 }
 
 /// The iterator's dimensions: the output is contiguous, and its strides along reduced dimensions are 0.
-fn dims(reduction: &Reduction<'_>, copied: bool, dtype: DType) -> Vec<Dim> {
+fn dims(reduction: &Reduction<'_>) -> Vec<Dim> {
     let mut out = Vec::with_capacity(reduction.sizes.len());
     let mut output = reduction.output.size();
-    let mut packed = dtype.size();
     let strided = reduction.sizes.iter().zip(reduction.strides).zip(reduction.reduced);
     for ((&size, &stride), &reduced) in strided.rev() {
-        let input = if copied { packed } else { stride * dtype.size() };
-        out.push(Dim { size, output: if reduced { 0 } else { output }, input });
-        packed *= size.max(1);
+        out.push(Dim { size, output: if reduced { 0 } else { output }, input: stride * reduction.input.size() });
         if !reduced {
             output *= size.max(1);
         }
@@ -334,9 +351,7 @@ mod tests {
     fn predict(case: &[Value], device: Device) -> Vec<Step> {
         let kind = kind(case[0].as_str().unwrap());
         let sizes = table::sizes(&case[3]);
-        let contiguous =
-            (0..sizes.len()).map(|dim| sizes[dim + 1..].iter().map(|&size| size.max(1)).product()).collect();
-        let strides = if case[4].is_array() { table::sizes(&case[4]) } else { contiguous };
+        let strides = if case[4].is_array() { table::sizes(&case[4]) } else { contiguous(&sizes) };
         let reduced: Vec<bool> = case[5].as_str().unwrap().chars().map(|c| c == '1').collect();
         let output = match kind {
             ReduceKind::Any => DType::Bool,
@@ -345,16 +360,18 @@ mod tests {
         };
         let input = table::dtype(&case[1]);
         let (sizes, strides, reduced) = (&sizes, &strides, &reduced);
-        reduce(&Reduction { sizes, strides, reduced, storage_offset: 0, input, output, kind }, device)
+        reduce(
+            &Reduction { sizes, strides, reduced, storage_offset: table::number(&case[6]), input, output, kind },
+            device,
+        )
     }
 
     #[test]
     fn measured_reductions_are_reproduced() {
-        for text in [
-            include_str!("../../../../../testdata/scratch/reduce_sm90.json"),
-            include_str!("../../../../../testdata/scratch/reduce_sm80.json"),
-        ] {
-            Table::parse(text).replay(predict);
+        let full = include_str!("../../../../../testdata/scratch/reduce_sm90.json");
+        let patch = include_str!("../../../../../testdata/scratch/reduce_sm80.json");
+        for table in Table::pair(full, patch) {
+            table.replay(predict);
         }
     }
 }

@@ -18,6 +18,11 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
+    /// All outputs, in the order of their allocation.
+    pub(crate) fn into_vec(self) -> Vec<Tensor> {
+        self.tensors.into_iter().map(|(_, tensor)| tensor).collect()
+    }
+
     /// Output number `index`; a tensor without memory where the op makes none.
     pub(crate) fn take(&mut self, index: u8) -> Tensor {
         match self.tensors.iter().position(|(at, _)| *at == index) {

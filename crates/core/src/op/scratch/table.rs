@@ -15,9 +15,28 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Both devices' tables of a family, parsed from the embedded JSON.
-    pub(super) fn parse(text: &str) -> Self {
+    /// A family's table, parsed from the embedded JSON.
+    fn parse(text: &str) -> Self {
         serde_json::from_str(text).expect("a measured table is valid JSON")
+    }
+
+    /// The same cases on another device, whose table lists only the rows that differ, as `[index, events]`.
+    fn patched(&self, text: &str) -> Self {
+        let mut table = Self::parse(text);
+        let mut rows = self.rows.clone();
+        for patch in &table.rows {
+            let index = usize::try_from(number(&patch[0])).expect("an index");
+            *rows[index].last_mut().expect("events") = patch[1].clone();
+        }
+        table.rows = rows;
+        table
+    }
+
+    /// Both devices' tables.
+    pub(super) fn pair(full: &str, patch: &str) -> [Self; 2] {
+        let first = Self::parse(full);
+        let second = first.patched(patch);
+        [first, second]
     }
 
     pub(super) fn device(&self) -> Device {
@@ -78,7 +97,6 @@ pub(super) fn number(value: &Value) -> u64 {
 }
 
 /// A JSON flag, written as 0 or 1 or as a boolean.
-#[allow(dead_code)]
 pub(super) fn flag(value: &Value) -> bool {
     value.as_bool().unwrap_or_else(|| number(value) != 0)
 }

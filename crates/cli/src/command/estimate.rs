@@ -1,0 +1,182 @@
+//! `tonnage estimate`: what a job needs, and whether it fits.
+
+use std::fs;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Serialize;
+use tonnage_core::estimate::{Caveat, Estimate, SimulatedJob, Verdict};
+use tonnage_core::recording::write_timeline;
+use tonnage_core::spec::Resolved;
+use tonnage_report::{Answer, CompareView, EstimateView, plot, svg, text};
+
+use super::compare;
+use crate::exit::{self, Exit};
+use crate::failure::Failure;
+use crate::job_args::JobArgs;
+use crate::job_input::JobInput;
+use crate::terminal::Terminal;
+
+const EXAMPLES: &str = "Examples:
+  tonnage estimate gpt2
+  tonnage estimate Qwen/Qwen2.5-7B -b 1 --precision bf16 --gpu a100-80
+  tonnage estimate llama-3.1-8b -b 1 --lora-r 16 --gradient-checkpointing
+  tonnage estimate ./my-model/config.json --compare fp32,amp-bf16,bf16
+  tonnage estimate job.toml --lora-r 16 --gpu 24GiB --json
+  tonnage estimate gpt2 --timeline --svg step.svg
+  tonnage estimate --model-layer 6 --model-head 6 --model-embd 384 -b 24 -s 512";
+
+/// How many tensors JSON and `--top` show when nobody says.
+const TOP: usize = 10;
+/// Points of the timeline for a picture.
+const PICTURE_POINTS: usize = 900;
+/// Rows of the plot.
+const PLOT_HEIGHT: usize = 14;
+
+/// Predicts the GPU memory of a job and judges whether it fits
+#[derive(Args)]
+#[command(after_help = format!("{EXAMPLES}\n\n{}", exit::HELP))]
+pub struct EstimateArgs {
+    #[command(flatten)]
+    job: JobArgs,
+
+    /// Estimates the job once for each value, side by side: `key=a,b,c`, or words of one key (`fp32,amp-bf16`)
+    #[arg(long, value_name = "KEY=A,B", help_heading = "Answer")]
+    compare: Vec<String>,
+
+    /// Shows where every value came from, and every phase to the byte
+    #[arg(long, help_heading = "Answer")]
+    explain: bool,
+
+    /// Shows the N largest tensors at the peak
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "10", help_heading = "Answer")]
+    top: Option<usize>,
+
+    /// Draws how the bytes rise and fall
+    #[arg(long, help_heading = "Answer")]
+    timeline: bool,
+
+    /// Writes a picture of the timeline by category
+    #[arg(long, value_name = "FILE", help_heading = "Answer")]
+    svg: Option<PathBuf>,
+
+    /// Writes every allocation and free, one JSON array a line
+    #[arg(long, value_name = "FILE", help_heading = "Answer")]
+    trace: Option<PathBuf>,
+
+    /// Prints JSON (see docs/json.md)
+    #[arg(long, help_heading = "Answer")]
+    json: bool,
+
+    /// Prints nothing: the exit code is the answer
+    #[arg(short, long, conflicts_with = "json", help_heading = "Answer")]
+    quiet: bool,
+}
+
+impl EstimateArgs {
+    /// Answers.
+    ///
+    /// # Errors
+    /// When the job cannot be resolved or simulated, or a file cannot be written.
+    pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
+        let input = JobInput::read(&self.job)?;
+        if self.compare.is_empty() { self.one(input.resolve(&[])?, terminal) } else { self.several(&input, terminal) }
+    }
+
+    fn one(&self, resolved: Resolved, terminal: &Terminal) -> Result<Exit, Failure> {
+        let answer = self.answer(resolved)?;
+        if self.json {
+            terminal.print(&json(&EstimateView::new(&answer, self.top.unwrap_or(TOP)))?)?;
+        } else if !self.quiet {
+            terminal.print(&self.screen(&answer, terminal))?;
+        }
+        Ok(exit_code([&answer.estimate]))
+    }
+
+    fn several(&self, input: &JobInput, terminal: &Terminal) -> Result<Exit, Failure> {
+        let variants = compare::variants(&self.compare)?;
+        let answers: Vec<_> = variants
+            .into_iter()
+            .map(|changes| {
+                let answer = self.answer(input.resolve(&changes)?)?;
+                Ok((changes.into_iter().map(|change| (change.key, change.value)).collect(), answer))
+            })
+            .collect::<Result<_, Failure>>()?;
+        if self.json {
+            terminal.print(&json(&CompareView::new(&answers, self.top.unwrap_or(TOP)))?)?;
+        } else if !self.quiet {
+            terminal.print(&text::compare(&answers, &terminal.look))?;
+        }
+        Ok(exit_code(answers.iter().map(|(_, answer)| &answer.estimate)))
+    }
+
+    /// Simulates once; whatever was asked for is made from that one trace.
+    fn answer(&self, resolved: Resolved) -> Result<Answer, Failure> {
+        let simulated = SimulatedJob::new(&resolved.job)?;
+        let mut estimate = simulated.estimate()?;
+        add_input_caveats(&mut estimate, &resolved);
+        let drawn = self.timeline || self.svg.is_some();
+        let timeline = drawn.then(|| simulated.timeline(PICTURE_POINTS)).transpose()?;
+        if let Some(path) = &self.trace {
+            write(path, &write_timeline(simulated.trace()))?;
+        }
+        if let (Some(path), Some(timeline)) = (&self.svg, &timeline) {
+            write(path, &svg::svg(timeline, &resolved.job, &estimate))?;
+        }
+        Ok(Answer { resolved, estimate, timeline })
+    }
+
+    fn screen(&self, answer: &Answer, terminal: &Terminal) -> String {
+        let look = &terminal.look;
+        let mut screen = text::estimate(answer, look);
+        if let Some(top) = self.top {
+            screen.push_str(&text::largest(&answer.estimate, top, look));
+        }
+        if let Some(timeline) = answer.timeline.as_ref().filter(|_| self.timeline) {
+            screen.push_str(&plot::plot(timeline, answer.estimate.usable_bytes, PLOT_HEIGHT, look));
+        }
+        if self.explain {
+            screen.push_str(&text::explain(answer, look));
+        }
+        if !(self.explain || self.timeline) {
+            screen.push_str(&text::next(answer, look));
+        }
+        screen
+    }
+}
+
+/// What resolving said, and whether the model has as many parameters as its publisher counted.
+fn add_input_caveats(estimate: &mut Estimate, resolved: &Resolved) {
+    for note in &resolved.notes {
+        estimate.add_caveat(Caveat::remark("input", note));
+    }
+    let adapters = if resolved.job.lora.is_some() { estimate.trainable_count } else { 0 };
+    let counted = estimate.parameter_count - adapters;
+    match resolved.published_parameters {
+        Some(published) if published != counted => {
+            let text = format!("the model was built with {counted} parameters, its publisher counts {published}");
+            // Weight, gradient and two moments, in fp32.
+            estimate.add_caveat(Caveat {
+                code: "parameter_count",
+                text,
+                widens_bytes: published.abs_diff(counted) * 16,
+            });
+        }
+        _ => {}
+    }
+}
+
+/// One that fits is enough.
+fn exit_code<'a>(estimates: impl IntoIterator<Item = &'a Estimate>) -> Exit {
+    let fits = |estimate: &Estimate| !matches!(estimate.verdict, Verdict::DoesNotFit(_));
+    if estimates.into_iter().any(fits) { Exit::Done } else { Exit::No }
+}
+
+fn json(view: &impl Serialize) -> Result<String, Failure> {
+    let text = serde_json::to_string_pretty(view).map_err(|error| Failure::input(error.to_string()))?;
+    Ok(text + "\n")
+}
+
+fn write(path: &PathBuf, text: &str) -> Result<(), Failure> {
+    fs::write(path, text).map_err(|error| Failure::file(&path.display().to_string(), &error))
+}

@@ -1,0 +1,61 @@
+//! `tonnage gpus`: the catalog.
+
+use clap::Args;
+use serde_json::json;
+use tonnage_core::gpu::{CatalogGpu, catalog};
+use tonnage_report::text;
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::terminal::Terminal;
+
+/// Lists the GPUs that are known, with the bytes a process can use
+#[derive(Args)]
+#[command(after_help = "Examples:\n  tonnage gpus\n  tonnage gpus --json\n  tonnage estimate gpt2 --gpu l4\n  \
+    tonnage estimate gpt2 --gpu 24GiB,sm_86,multiprocessors=82")]
+pub struct GpusArgs {
+    /// Lists only GPUs whose id or name contains this
+    filter: Option<String>,
+
+    /// Prints JSON, sources included
+    #[arg(long)]
+    json: bool,
+}
+
+impl GpusArgs {
+    /// Lists them.
+    ///
+    /// # Errors
+    /// When none has such a name.
+    pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
+        let wanted = self.filter.unwrap_or_default().to_lowercase();
+        let called = |gpu: &&CatalogGpu| format!("{} {}", gpu.id, gpu.name).to_lowercase().contains(&wanted);
+        let rows: Vec<_> = catalog().iter().filter(called).cloned().collect();
+        if rows.is_empty() {
+            return Err(Failure::input(format!("no GPU of the catalog is called `{wanted}`"))
+                .hint("give its memory as PyTorch reports it: `--gpu 24GiB`"));
+        }
+        if self.json {
+            let gpus: Vec<_> = rows.iter().map(row_json).collect();
+            terminal.print(&format!("{:#}\n", json!({"version": 1, "gpus": gpus})))?;
+        } else {
+            terminal.print(&text::gpus(&rows, &terminal.look))?;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+fn row_json(gpu: &CatalogGpu) -> serde_json::Value {
+    let (major, minor) = gpu.compute_capability;
+    json!({
+        "id": gpu.id,
+        "name": gpu.name,
+        "usable_bytes": gpu.usable_bytes,
+        "context_bytes": gpu.context_bytes,
+        "sold_gb": gpu.sold_gb,
+        "compute_capability": format!("{major}.{minor}"),
+        "multiprocessors": gpu.multiprocessors,
+        "bandwidth_gb_s": gpu.bandwidth_gb_s,
+        "source": gpu.source,
+    })
+}

@@ -1,0 +1,65 @@
+//! The commands, a file each: its arguments and `run`.
+
+mod compare;
+mod completions;
+mod estimate;
+mod gpus;
+mod keys;
+mod man;
+mod models;
+mod schema;
+mod trace;
+
+use clap::builder::Styles;
+use clap::builder::styling::AnsiColor;
+use clap::{Parser, Subcommand};
+
+use crate::exit::{self, Exit};
+use crate::failure::Failure;
+use crate::terminal::Terminal;
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+/// The GPU memory of a PyTorch training job, to the byte, before you rent the GPU.
+#[derive(Parser)]
+#[command(name = "tonnage", version, styles = STYLES, after_help = exit::HELP, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Estimate(Box<estimate::EstimateArgs>),
+    Models(models::ModelsArgs),
+    Gpus(gpus::GpusArgs),
+    Keys(keys::KeysArgs),
+    Schema(schema::SchemaArgs),
+    #[command(subcommand)]
+    Trace(trace::TraceCommand),
+    Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
+}
+
+impl Cli {
+    /// Does what was asked.
+    ///
+    /// # Errors
+    /// When it cannot be done.
+    pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
+        match self.command {
+            Command::Estimate(args) => args.run(terminal),
+            Command::Models(args) => args.run(terminal),
+            Command::Gpus(args) => args.run(terminal),
+            Command::Keys(args) => args.run(terminal),
+            Command::Schema(args) => args.run(terminal),
+            Command::Trace(command) => command.run(terminal),
+            Command::Completions(args) => args.run(terminal),
+            Command::Man(args) => args.run(terminal),
+        }
+    }
+}

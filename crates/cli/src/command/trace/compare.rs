@@ -1,0 +1,64 @@
+//! `tonnage trace compare`: the predicted trace beside a recorded one, up to the first difference.
+
+use clap::Args;
+use tonnage_core::estimate::SimulatedJob;
+use tonnage_core::recording::{Names, RecordedEvent, Recording, compare};
+use tonnage_report::text;
+
+use super::recorded;
+use crate::exit::{self, Exit};
+use crate::failure::Failure;
+use crate::job_args::JobArgs;
+use crate::job_input::JobInput;
+use crate::terminal::Terminal;
+
+const EXAMPLES: &str = "Examples:
+  tonnage trace compare job.toml snapshot.pickle
+  tonnage trace compare gpt2 recorded.jsonl.gz -b 4 --names";
+
+/// Compares the predicted trace of a job with a recorded one, event by event
+#[derive(Args)]
+#[command(after_help = format!("{EXAMPLES}\n\n{}", exit::HELP))]
+pub struct CompareArgs {
+    #[command(flatten)]
+    job: JobArgs,
+
+    /// A timeline (.jsonl) or a snapshot of torch.cuda.memory._dump_snapshot(), also compressed (.gz)
+    recording: Option<String>,
+
+    /// Operators, modules and autograd nodes must agree too, not bytes and lifetimes alone
+    #[arg(long, help_heading = "Answer")]
+    names: bool,
+
+    /// Which device of a snapshot
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Answer")]
+    device: usize,
+}
+
+impl CompareArgs {
+    /// Compares them.
+    ///
+    /// # Errors
+    /// When the job cannot be simulated or the recording cannot be read.
+    pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
+        let Some(path) = &self.recording else {
+            return Err(Failure::input("no recording is given").hint("`tonnage trace compare JOB RECORDING`"));
+        };
+        let mut recording = recorded::read(path, self.device)?;
+        end_with_the_job(&mut recording);
+        let resolved = JobInput::read(&self.job)?.resolve(&[])?;
+        let simulated = SimulatedJob::new(&resolved.job)?;
+        let names = if self.names { Names::Compare } else { Names::Ignore };
+        let comparison = compare(simulated.trace(), &recording, names);
+        terminal.print(&text::comparison(&comparison, &terminal.look))?;
+        Ok(if comparison.first.is_none() { Exit::Done } else { Exit::No })
+    }
+}
+
+/// Cuts what a process frees as it leaves: the prediction stops at the `end` of the job.
+fn end_with_the_job(recording: &mut Recording) {
+    let ends = |event: &RecordedEvent| matches!(event, RecordedEvent::Phase(phase) if phase.name == "end");
+    if let Some(end) = recording.events.iter().position(ends) {
+        recording.events.truncate(end + 1);
+    }
+}

@@ -1,0 +1,54 @@
+//! [`Failure`]: why a command could not do its work, in one voice: a lowercase fragment, and a hint at the way out.
+
+use tonnage_core::estimate::EstimateError;
+use tonnage_core::spec::SpecError;
+
+use crate::exit::Exit;
+
+/// An error as the user sees it.
+#[derive(Debug)]
+pub struct Failure {
+    /// What is wrong; begins with the place where there is one.
+    pub problem: String,
+    /// What to do next.
+    pub hint: Option<String>,
+    /// The exit code.
+    pub exit: Exit,
+}
+
+impl Failure {
+    /// Input that cannot be used.
+    pub fn input(problem: impl Into<String>) -> Self {
+        Self { problem: problem.into(), hint: None, exit: Exit::Usage }
+    }
+
+    /// The same with what to do next.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// A file that cannot be read or written.
+    pub fn file(path: &str, error: &std::io::Error) -> Self {
+        Self::input(format!("{path}: {}", reason(error)))
+    }
+}
+
+/// An I/O error in lowercase and without its number.
+fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
+}
+
+impl From<SpecError> for Failure {
+    fn from(error: SpecError) -> Self {
+        Self { problem: error.to_string(), hint: error.hint, exit: Exit::Usage }
+    }
+}
+
+impl From<EstimateError> for Failure {
+    fn from(error: EstimateError) -> Self {
+        let exit = if error == EstimateError::TooLarge { Exit::No } else { Exit::Usage };
+        Self { problem: error.to_string(), hint: error.hint().map(str::to_owned), exit }
+    }
+}

@@ -1,0 +1,77 @@
+//! From what was typed to a resolved job: reads job files and configs.
+
+use std::fs;
+use std::path::Path;
+
+use tonnage_core::family::known_model_types;
+use tonnage_core::spec::{Inputs, Override, Resolved, resolve};
+
+use crate::failure::Failure;
+use crate::job_args::JobArgs;
+
+/// A job that was typed, with its job file read, ready to be resolved with further changes.
+pub struct JobInput {
+    file: Option<(String, String)>,
+    overrides: Vec<Override>,
+}
+
+impl JobInput {
+    /// Reads what `args` name.
+    ///
+    /// # Errors
+    /// When nothing is named or a job file cannot be read.
+    pub fn read(args: &JobArgs) -> Result<Self, Failure> {
+        let mut overrides = args.overrides.clone();
+        let file = match (&args.model, &args.small_gpt) {
+            (Some(path), _) if is_job_file(path) => {
+                let text = fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
+                Some((path.clone(), text))
+            }
+            (Some(model), _) => {
+                let model = Override { key: "model".to_owned(), value: model.clone(), flag: "MODEL".to_owned() };
+                overrides.insert(0, model);
+                None
+            }
+            (None, Some(text)) => Some(("flags of a small GPT".to_owned(), text.clone())),
+            (None, None) => {
+                let failure = Failure::input("no model is given");
+                return Err(failure.hint("name one: `tonnage estimate gpt2`; `tonnage models` lists those built in"));
+            }
+        };
+        Ok(Self { file, overrides })
+    }
+
+    /// The job with `changes` on top.
+    ///
+    /// # Errors
+    /// When it cannot be.
+    pub fn resolve(&self, changes: &[Override]) -> Result<Resolved, Failure> {
+        let overrides = [self.overrides.as_slice(), changes].concat();
+        let resolved = resolve(&Inputs {
+            job_file: self.file.as_ref().map(|(name, text)| (name.as_str(), text.as_str())),
+            overrides: &overrides,
+            known: &known_model_types(),
+            read_config: &read_config,
+        });
+        resolved.map_err(Failure::from)
+    }
+}
+
+fn is_job_file(path: &str) -> bool {
+    Path::new(path).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"))
+}
+
+/// The config that `name` stands for as a path: a file, or a folder with a `config.json`.
+fn read_config(name: &str) -> Option<Result<String, String>> {
+    let path = Path::new(name);
+    let file = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
+    // A name with neither a file nor the look of a path is a published model's.
+    let looks_like_a_path = name.starts_with(['.', '/', '~']) || name.ends_with(".json");
+    if !file.exists() && !(path.is_dir() || looks_like_a_path) {
+        return None;
+    }
+    Some(fs::read_to_string(&file).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => format!("{} does not exist", file.display()),
+        _ => error.to_string().to_lowercase(),
+    }))
+}

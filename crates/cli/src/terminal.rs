@@ -1,0 +1,70 @@
+//! The only place that prints. Stdout is data, stderr is talk; colours reach terminals only; a closed pipe is no error.
+
+use std::io::{self, Write};
+
+use anstyle::{AnsiColor, Style};
+use terminal_size::{Width, terminal_size_of};
+use tonnage_report::Look;
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// Columns when nobody says.
+const WIDTH: usize = 80;
+/// Longer lines are hard to read.
+const WIDEST: usize = 120;
+const NARROWEST: usize = 40;
+
+/// What is known about the place the answer goes to.
+pub struct Terminal {
+    /// Columns and characters.
+    pub look: Look,
+}
+
+impl Terminal {
+    /// Looks at stdout and the environment.
+    pub fn detect() -> Self {
+        let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+        let width = terminal_size_of(io::stdout()).map(|(Width(columns), _)| usize::from(columns)).or(columns);
+        let width = width.unwrap_or(WIDTH).clamp(NARROWEST, WIDEST);
+        Self { look: Look { width, unicode: speaks_unicode() } }
+    }
+
+    /// Prints the answer.
+    pub fn print(&self, text: &str) -> Result<(), Failure> {
+        let mut stdout = anstream::AutoStream::auto(io::stdout().lock());
+        finish(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+    }
+
+    /// Prints the error and gives its exit code.
+    pub fn fail(&self, failure: &Failure) -> Exit {
+        let (red, cyan) = (AnsiColor::Red.on_default().bold(), AnsiColor::Cyan.on_default().bold());
+        self.talk(red, "error", &failure.problem);
+        if let Some(hint) = &failure.hint {
+            self.talk(cyan, "hint", hint);
+        }
+        failure.exit
+    }
+
+    fn talk(&self, style: Style, label: &str, text: &str) {
+        let mut stderr = anstream::AutoStream::auto(io::stderr().lock());
+        // Nothing can be done about a stderr that is closed.
+        let _ = writeln!(stderr, "{style}{label}:{style:#} {text}");
+    }
+}
+
+/// Whoever closes the pipe has read enough.
+fn finish(written: io::Result<()>) -> Result<(), Failure> {
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::file("stdout", &error)),
+        _ => Ok(()),
+    }
+}
+
+/// False only where the environment says so: the locale is C, or the terminal is one that has no blocks.
+fn speaks_unicode() -> bool {
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
+    let plain = locale.is_some_and(|locale| matches!(locale.as_str(), "C" | "POSIX"));
+    !plain && set("TERM").is_none_or(|term| term != "dumb")
+}

@@ -1,0 +1,80 @@
+//! Answers for programs: JSON and exit codes.
+
+use std::process::Stdio;
+
+use super::{check, command, json, tonnage};
+
+#[test]
+fn json_is_a_golden_document() {
+    check("json", &["estimate", "job.toml", "--json", "--top=3"]);
+}
+
+#[test]
+fn json_adds_up() {
+    let answer = json(&["estimate", "qwen2.5-0.5b", "-b", "4", "--precision", "bf16", "--json"]);
+    assert_eq!(answer["version"], 1);
+    let number = |key: &str| answer[key].as_u64().unwrap();
+    let categories = answer["bytes_by_category_at_peak"].as_object().unwrap();
+    let sum: u64 = categories.values().map(|bytes| bytes.as_u64().unwrap()).sum();
+    assert_eq!(sum + number("unsplit_bytes_at_peak"), number("peak_allocated_bytes"));
+    let modules = answer["bytes_by_module_at_peak"].as_object().unwrap();
+    assert_eq!(modules.values().map(|bytes| bytes.as_u64().unwrap()).sum::<u64>(), sum);
+    let peak = answer["peak_phase"].as_str().unwrap();
+    assert_eq!(answer["peak_per_phase"][peak], answer["peak_allocated_bytes"]);
+    assert_eq!(
+        number("total_bytes"),
+        number("peak_reserved_bytes") + answer["context_bytes"]["high"].as_u64().unwrap()
+    );
+    assert_eq!(answer["largest_live_at_peak"].as_array().unwrap().len(), 10);
+}
+
+#[test]
+fn the_timeline_rises_to_the_peak() {
+    let answer = json(&["estimate", "job.toml", "--json", "--timeline"]);
+    let points = answer["timeline"]["points"].as_array().unwrap();
+    let highest = points.iter().map(|point| point["allocated_bytes"].as_u64().unwrap()).max();
+    assert_eq!(highest, answer["peak_allocated_bytes"].as_u64());
+}
+
+#[test]
+fn compared_variants_are_the_single_answers() {
+    let compared = json(&["estimate", "job.toml", "--json", "--compare", "micro_batch_size=8,24"]);
+    let single = json(&["estimate", "job.toml", "--json", "-b", "8"]);
+    let first = &compared["compare"][0];
+    assert_eq!(first["changes"]["micro_batch_size"], "8");
+    assert_eq!(first["estimate"]["peak_reserved_bytes"], single["peak_reserved_bytes"]);
+}
+
+#[test]
+fn exit_codes_say_whether_it_fits() {
+    let code = |args: &[&str]| tonnage(args).status.code();
+    assert_eq!(code(&["estimate", "job.toml", "-q"]), Some(0));
+    assert_eq!(code(&["estimate", "job.toml", "-q", "--gpu", "8GiB"]), Some(1));
+    assert_eq!(code(&["estimate", "job.toml", "-q", "--compare", "micro_batch_size=24,1", "--gpu", "8GiB"]), Some(0));
+    assert_eq!(code(&["estimate", "job.toml", "-q", "--compare", "micro_batch_size=24,20", "--gpu", "2GiB"]), Some(1));
+    assert_eq!(code(&["estimate"]), Some(2));
+    assert_eq!(code(&["estimate", "--nonsense"]), Some(2));
+    assert!(tonnage(&["estimate", "job.toml", "-q"]).stdout.is_empty());
+}
+
+#[test]
+fn small_gpt_flags_and_fields_reach_the_model() {
+    let parameters = |args: &[&str]| json(&[&["estimate", "--json"], args].concat())["model"]["param_count"].clone();
+    let sizes = ["--model-layer=6", "--model-head=6", "--model-embd=384", "--model-positions=512", "-s", "64"];
+    assert_eq!(parameters(&sizes), parameters(&["job.toml"]));
+    assert_eq!(
+        parameters(&["gpt2", "--set", "model.n_layer=24", "-s", "8"]),
+        parameters(&["gpt2", "--model-layer=24", "-s", "8"])
+    );
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    for args in [&["models"][..], &["schema"], &["completions", "bash"], &["man", "estimate"], &["estimate", "gpt2"]] {
+        let mut child = command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{args:?}");
+        assert!(output.stderr.is_empty(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}

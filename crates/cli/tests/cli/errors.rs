@@ -1,0 +1,39 @@
+//! Errors: one voice, a place, a hint, exit code 2, nothing on stdout.
+
+use super::{check, tonnage};
+
+#[test]
+fn input_that_cannot_be() {
+    check("error_unknown_model", &["estimate", "gtp2"]);
+    check("error_no_model", &["estimate"]);
+    check("error_unknown_key", &["estimate", "gpt2", "--set", "sequence_len=4"]);
+    check("error_zero", &["estimate", "gpt2", "-b", "0"]);
+    check("error_gpu", &["estimate", "gpt2", "--gpu", "h1000"]);
+    check("error_job_file", &["estimate", "broken.toml"]);
+    check("error_bad_json", &["estimate", "broken.json"]);
+    check("error_no_such_file", &["estimate", "none.toml"]);
+    check("error_compare", &["estimate", "gpt2", "--compare", "fp32,eager"]);
+    check("error_allocator", &["estimate", "gpt2", "--allocator", "expandable_segments:maybe"]);
+    check("error_not_a_recording", &["trace", "replay", "job.toml"]);
+}
+
+#[test]
+fn errors_leave_stdout_empty() {
+    for args in [&["estimate", "gtp2"][..], &["estimate", "gtp2", "--json"], &["trace", "replay", "none"]] {
+        let output = tonnage(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(output.stdout.is_empty(), "{args:?}");
+        assert!(String::from_utf8(output.stderr).unwrap().starts_with("error: "), "{args:?}");
+    }
+}
+
+#[test]
+fn no_size_makes_it_panic() {
+    let huge = ["-b", "1048576", "-s", "16777216"];
+    for model in ["gpt2", "qwen2.5-72b"] {
+        let output = tonnage(&[&["estimate", model], &huge[..]].concat());
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(!stderr.contains("panicked"), "{model}: {stderr}");
+        assert_ne!(output.status.code(), Some(0), "{model}: {stderr}");
+    }
+}

@@ -1,0 +1,54 @@
+//! Screens for people. The jobs are reference cases whose figures equal PyTorch's to the byte.
+
+use super::{check, command, tonnage};
+
+#[test]
+fn help() {
+    check("help", &["--help"]);
+    check("help_estimate", &["estimate", "-h"]);
+    check("help_trace_replay", &["trace", "replay", "--help"]);
+}
+
+#[test]
+fn estimates() {
+    check("estimate_gpt2", &["estimate", "gpt2", "-b", "1", "-s", "128"]);
+    check("estimate_qwen", &["estimate", "qwen2.5-0.5b", "-b4", "--precision=bf16", "--gpu=l4", "--top=6"]);
+    check("estimate_does_not_fit", &["estimate", "job.toml", "--gpu", "8GiB,sm_90"]);
+    check("estimate_tight", &["estimate", "job.toml", "--gpu", "13600MiB,sm_90,multiprocessors=132"]);
+    check("estimate_timeline", &["estimate", "job.toml", "--timeline", "--gpu=a100-40"]);
+    check("estimate_explain", &["estimate", "config.json", "-b", "2", "-s", "64", "--explain"]);
+    check("compare", &["estimate", "job.toml", "--compare", "micro_batch_size=8,16,24", "--compare", "sdpa,flash"]);
+}
+
+#[test]
+fn lists() {
+    check("models_llama", &["models", "llama-3"]);
+    check("gpus_a100", &["gpus", "a100"]);
+    check("keys_precision", &["keys", "precision"]);
+}
+
+#[test]
+fn a_narrow_terminal_is_not_overrun() {
+    for columns in [40, 60, 80, 100] {
+        let args = ["estimate", "qwen2.5-0.5b", "--timeline", "--top=20"];
+        let output = command(&args).env("COLUMNS", columns.to_string()).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let longest = text.lines().map(|line| line.chars().count()).max().unwrap();
+        // Below 80 columns tables keep their least width.
+        assert!(longest <= columns.max(80), "{longest} of {columns} columns\n{text}");
+    }
+}
+
+#[test]
+fn a_plain_locale_gets_ascii() {
+    let output = command(&["estimate", "gpt2", "--timeline", "--top"]).env("LC_ALL", "C").output().unwrap();
+    assert!(output.stdout.is_ascii(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn colours_only_where_asked_for() {
+    let plain = tonnage(&["estimate", "gpt2"]).stdout;
+    assert!(!plain.contains(&0x1b));
+    let forced = command(&["estimate", "gpt2"]).env("CLICOLOR_FORCE", "1").output().unwrap().stdout;
+    assert!(forced.contains(&0x1b));
+}

@@ -1,0 +1,30 @@
+//! Lion as in lion-pytorch 0.2: one momentum in the parameter's dtype, made as each parameter is reached, and two
+//! temporaries of the parameter's size.
+
+use crate::tensor::Tensor;
+
+use super::Optimizer;
+use super::state::{States, zeros_like};
+
+pub(super) struct Lion {
+    states: States<Tensor>,
+}
+
+impl Lion {
+    pub(super) fn new(parameters: Vec<Tensor>) -> Self {
+        Self { states: States::new(parameters) }
+    }
+}
+
+impl Optimizer for Lion {
+    fn step(&mut self) {
+        for at in 0..self.states.parameters().len() {
+            self.states.initialize_one(at, |parameter, _| zeros_like(parameter));
+            if let Some(active) = self.states.active_at(at) {
+                let momentum = active.state.unary("clone.default", active.state.dtype());
+                let _update = momentum.add(&active.gradient);
+                drop(momentum);
+            }
+        }
+    }
+}

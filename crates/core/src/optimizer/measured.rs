@@ -1,0 +1,176 @@
+//! Tests: every optimizer's allocations against `testdata/optimizers/steps.json`, event by event.
+
+use std::rc::Rc;
+
+use serde::Deserialize;
+
+use super::{GradScaler, build, clip_grad_norm};
+use crate::dtype::DType;
+use crate::op::full;
+use crate::op::scratch::Device;
+use crate::spec::OptimizerKind;
+use crate::tensor::{Context, Shape, Tensor};
+use crate::trace::{Category, Event, Trace};
+
+#[derive(Deserialize)]
+struct Case {
+    optimizer: OptimizerKind,
+    /// Sizes, dtype, whether it has a gradient.
+    parameters: Vec<(Vec<u64>, String, bool)>,
+    #[serde(default)]
+    clip: bool,
+    #[serde(default)]
+    scaler: bool,
+    events: Vec<i64>,
+}
+
+/// An allocation, by its bytes, and what was freed since the one before it; the order of frees makes no difference.
+type Events = Vec<(u64, Vec<usize>)>;
+
+fn dtype(name: &str) -> DType {
+    match name {
+        "fp32" => DType::Float32,
+        "bf16" => DType::Bfloat16,
+        "fp16" => DType::Float16,
+        other => panic!("unknown dtype {other}"),
+    }
+}
+
+fn context() -> Rc<Context> {
+    Context::new(Device { compute_capability: (9, 0), multiprocessors: 132 })
+}
+
+fn parameters(context: &Rc<Context>, case: &Case) -> Vec<Tensor> {
+    let make = |sizes: &[u64], name: &str| Tensor::empty(context, "empty", Shape::new(sizes), dtype(name));
+    case.parameters
+        .iter()
+        .map(|(sizes, name, has_gradient)| {
+            let parameter = make(sizes, name).into_parameter();
+            parameter.set_grad(has_gradient.then(|| make(sizes, name)));
+            parameter
+        })
+        .collect()
+}
+
+/// Two steps; the trace and the number of events before them.
+fn run(case: &Case) -> (Trace, usize) {
+    let context = context();
+    let parameters = parameters(&context, case);
+    let loss = full(&context, "zeros.default", &[], DType::Float32);
+    let before = 2 + case.parameters.iter().filter(|(_, _, has_gradient)| *has_gradient).count() + parameters.len();
+    let mut optimizer = build(case.optimizer, &parameters);
+    let mut scaler = case.scaler.then(|| GradScaler::new(&context));
+    for _ in 0..2 {
+        if let Some(scaler) = &mut scaler {
+            scaler.scale(&loss);
+        }
+        if case.clip {
+            if let Some(scaler) = &mut scaler {
+                scaler.unscale();
+            }
+            clip_grad_norm(&parameters);
+        }
+        match &mut scaler {
+            Some(scaler) => {
+                scaler.step(optimizer.as_mut());
+                scaler.update();
+            }
+            None => optimizer.step(),
+        }
+    }
+    context.end();
+    (context.into_trace(), before)
+}
+
+fn grouped(events: impl Iterator<Item = Result<u64, usize>>) -> Events {
+    let mut groups = Events::new();
+    let mut frees = Vec::new();
+    for event in events {
+        match event {
+            Ok(bytes) => groups.push((bytes, std::mem::take(&mut frees))),
+            Err(freed) => frees.push(freed),
+        }
+    }
+    groups.push((0, frees));
+    groups.iter_mut().for_each(|(_, frees)| frees.sort_unstable());
+    groups
+}
+
+fn predicted(case: &Case) -> Events {
+    let (trace, before) = run(case);
+    let first = trace.events[..before].iter().filter(|event| matches!(event, Event::Alloc(_))).count();
+    grouped(trace.events[before..].iter().filter_map(|event| match *event {
+        Event::Alloc(id) => Some(Ok(trace.allocations[id as usize].bytes)),
+        Event::Free(id) => Some(Err(id as usize - first)),
+        Event::Phase(_) => None,
+    }))
+}
+
+fn measured(case: &Case) -> Events {
+    grouped(case.events.iter().map(|&event| u64::try_from(event).map_err(|_| event.unsigned_abs() as usize - 1)))
+}
+
+fn cases() -> Vec<Case> {
+    serde_json::from_str(include_str!("../../../../testdata/optimizers/steps.json")).unwrap()
+}
+
+#[test]
+fn measured_steps_are_reproduced() {
+    let mut wrong = Vec::new();
+    for (at, case) in cases().iter().enumerate() {
+        let (predicted, measured) = (predicted(case), measured(case));
+        let first = (0..predicted.len().max(measured.len())).find(|&i| predicted.get(i) != measured.get(i));
+        if let Some(i) = first {
+            let name = format!("case {at} {:?} clip {} scaler {}", case.optimizer, case.clip, case.scaler);
+            wrong.push(format!("{name} #{i}: {:?} measured {:?}", predicted.get(i), measured.get(i)));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_optimizer_is_measured_in_both_dtypes() {
+    let all = [
+        OptimizerKind::Adamw,
+        OptimizerKind::AdamwFused,
+        OptimizerKind::AdamwForloop,
+        OptimizerKind::Adam,
+        OptimizerKind::Sgd,
+        OptimizerKind::SgdMomentum,
+        OptimizerKind::Adafactor,
+        OptimizerKind::Adamw8bit,
+        OptimizerKind::Lion,
+        OptimizerKind::Muon,
+    ];
+    let cases = cases();
+    for kind in all {
+        for name in ["fp32", "bf16"] {
+            let of = |case: &&Case| case.optimizer == kind && case.parameters.iter().all(|(_, dtype, _)| dtype == name);
+            assert!(cases.iter().any(|case| of(&case)), "{kind:?} {name}");
+        }
+    }
+}
+
+/// Bytes of state of a matrix of 1000 x 1000 in bf16.
+#[test]
+fn state_per_parameter() {
+    let golden = [
+        (OptimizerKind::Adamw, 4_000_000),
+        (OptimizerKind::AdamwFused, 4_000_004),
+        (OptimizerKind::AdamwForloop, 4_000_000),
+        (OptimizerKind::Adam, 4_000_000),
+        (OptimizerKind::Sgd, 0),
+        (OptimizerKind::SgdMomentum, 2_000_000),
+        (OptimizerKind::Adafactor, 4_000),
+        (OptimizerKind::Adamw8bit, 2_000_000 + 2 * 3907 * 4 + 2048),
+        (OptimizerKind::Lion, 2_000_000),
+        (OptimizerKind::Muon, 2_000_000),
+    ];
+    for (optimizer, bytes) in golden {
+        let parameters = vec![(vec![1000, 1000], "bf16".to_owned(), true)];
+        let case = Case { optimizer, parameters, clip: false, scaler: false, events: Vec::new() };
+        let (trace, _) = run(&case);
+        let state = trace.allocations.iter().filter(|allocation| allocation.category == Category::OptimizerState);
+        assert_eq!(state.map(|allocation| allocation.bytes).sum::<u64>(), bytes, "{optimizer:?}");
+    }
+}

@@ -1,0 +1,32 @@
+//! SGD (torch/optim/sgd.py), foreach: nothing without momentum; with it one buffer in the gradient's dtype, a copy of
+//! the first gradient.
+
+use crate::op::group_by_dtype;
+use crate::tensor::Tensor;
+
+use super::Optimizer;
+use super::state::States;
+
+pub(super) struct Sgd {
+    momentum_buffers: Option<States<Tensor>>,
+}
+
+impl Sgd {
+    /// SGD without momentum; it only works in place.
+    pub(super) fn plain() -> Self {
+        Self { momentum_buffers: None }
+    }
+
+    pub(super) fn with_momentum(parameters: Vec<Tensor>) -> Self {
+        Self { momentum_buffers: Some(States::new(parameters)) }
+    }
+}
+
+impl Optimizer for Sgd {
+    fn step(&mut self) {
+        let Some(buffers) = &mut self.momentum_buffers else { return };
+        for at in group_by_dtype(buffers.parameters()).into_iter().flatten() {
+            buffers.initialize_one(at, |_, gradient| gradient.unary("clone.default", gradient.dtype()));
+        }
+    }
+}

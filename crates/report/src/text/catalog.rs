@@ -1,0 +1,81 @@
+//! Lists of the models, GPUs and keys that are known.
+
+use tonnage_core::gpu::CatalogGpu;
+use tonnage_core::spec::{Key, Kind};
+use tonnage_core::units::Bytes;
+
+use super::paint::{BOLD, DIM, paint, wrap};
+use super::table::{Align, Table, cell};
+use crate::answer::count;
+use crate::look::Look;
+
+/// A published model.
+pub struct ModelRow<'a> {
+    /// The hub name.
+    pub name: &'a str,
+    /// Parameters, tied ones once.
+    pub parameters: u64,
+    /// Hugging Face's `model_type`.
+    pub model_type: &'a str,
+    /// Whether it can be simulated.
+    pub simulated: bool,
+}
+
+/// A GPU of the catalog.
+pub type GpuRow = CatalogGpu;
+
+/// The list of models.
+pub fn models(rows: &[ModelRow<'_>], look: &Look) -> String {
+    let columns = [("model", Align::Left), ("parameters", Align::Right), ("type", Align::Left), ("", Align::Left)];
+    let mut table = Table::new(&columns).flexible(0);
+    for row in rows {
+        let note = if row.simulated { "" } else { "not simulated yet" };
+        table.row(vec![row.name.into(), cell(count(row.parameters), BOLD), cell(row.model_type, DIM), cell(note, DIM)]);
+    }
+    table.render(look)
+}
+
+/// The list of GPUs.
+pub fn gpus(rows: &[GpuRow], look: &Look) -> String {
+    let columns = [
+        ("gpu", Align::Left),
+        ("usable", Align::Right),
+        ("sold as", Align::Right),
+        ("sm", Align::Right),
+        ("context", Align::Right),
+        ("name", Align::Left),
+    ];
+    let mut table = Table::new(&columns).flexible(5);
+    for gpu in rows {
+        let (major, minor) = gpu.compute_capability;
+        table.row(vec![
+            cell(gpu.id.as_str(), BOLD),
+            Bytes(gpu.usable_bytes).to_string().into(),
+            cell(format!("{} GB", gpu.sold_gb), DIM),
+            cell(format!("{major}.{minor}"), DIM),
+            cell(gpu.context_bytes.map_or_else(|| "?".to_owned(), |bytes| Bytes(bytes).to_string()), DIM),
+            gpu.name.as_str().into(),
+        ]);
+    }
+    table.render(look)
+}
+
+/// The list of keys, with the words they take if `words`.
+pub fn keys(keys: &[&Key], words: bool, look: &Look) -> String {
+    keys.iter().map(|key| one_key(key, words, look)).collect()
+}
+
+fn one_key(key: &Key, words: bool, look: &Look) -> String {
+    let default = paint(DIM, &format!("default: {}", key.default_text()));
+    let mut text = format!("{}  {default}\n  {}\n", paint(BOLD, key.name), wrap(key.doc, look.width, 2));
+    if words {
+        let example = format!("for example: {} = {}", key.name, key.example);
+        text.push_str(&format!("  {}\n", paint(DIM, &example)));
+        if let Kind::Choice(choices) = key.kind {
+            let mut table = Table::new(&[("", Align::Left), ("", Align::Left)]);
+            choices.iter().for_each(|(word, meaning)| table.row(vec![(*word).into(), cell(*meaning, DIM)]));
+            text.push_str(&table.render(look));
+        }
+    }
+    text
+}

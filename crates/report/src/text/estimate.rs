@@ -1,0 +1,248 @@
+//! The default answer: the job, the verdict, the phases, what is alive at the peak, what is not known, what next.
+
+use std::fmt::Write;
+
+use tonnage_core::estimate::{Estimate, Verdict};
+use tonnage_core::spec::{CheckpointPolicy, JobSpec, Origin, Precision, Resolved};
+use tonnage_core::trace::{Category, PhaseKind};
+use tonnage_core::units::Bytes;
+
+use super::paint::{BOLD, DIM, WARN, paint, verdict, wrap};
+use super::table::{Align, Table, cell};
+use crate::answer::{Answer, count};
+use crate::category;
+use crate::look::Look;
+
+/// Columns of the longest bar in a table.
+const BAR: usize = 24;
+/// Columns of a row of phases beside its bar.
+const BESIDE_BAR: usize = 58;
+/// Categories below this share of the peak share a row.
+const SMALL: f64 = 0.005;
+
+/// The screen for `answer`.
+pub fn estimate(answer: &Answer, look: &Look) -> String {
+    let estimate = &answer.estimate;
+    let mut text = String::new();
+    text.push_str(&job(&answer.resolved, estimate, look));
+    text.push_str(&judgement(&answer.resolved.job, estimate, look));
+    text.push_str(&phases(estimate, look));
+    text.push_str(&at_peak(estimate, look));
+    text.push_str(&caveats(estimate, look));
+    text
+}
+
+/// What was asked, in two lines; an assumption says so.
+fn job(resolved: &Resolved, estimate: &Estimate, look: &Look) -> String {
+    let job = &resolved.job;
+    let dot = look.pick(" · ", " | ");
+    let mut size = format!("{} parameters", count(estimate.parameter_count));
+    if estimate.trainable_count < estimate.parameter_count && job.task.trains() {
+        let _ = write!(size, ", {} trained", count(estimate.trainable_count));
+    }
+    let assumed = |key: &str| matches!(resolved.origin(key), Some(Origin::Default(_)));
+    let mark = |text: String, key: &str| if assumed(key) { format!("{text}*") } else { text };
+    let times = look.pick("×", "x");
+    let rows = mark(format!("micro-batch {}", job.micro_batch_size), "micro_batch_size");
+    let shape = format!("{rows} {times} {} tokens", mark(job.seq_len.to_string(), "seq_len"));
+    let mut settings = vec![shape, mark(word(resolved, "precision"), "precision")];
+    if job.task.trains() {
+        settings.push(mark(word(resolved, "optimizer"), "optimizer"));
+    } else {
+        settings.push(word(resolved, "task"));
+    }
+    settings.push(mark(word(resolved, "attention"), "attention"));
+    settings.extend(extras(job));
+    settings.push(mark(job.gpu.name.clone(), "gpu"));
+    let head = format!("{}{dot}{size}", paint(BOLD, &job.model.name));
+    let settings = wrap_items(&settings, dot, look.width);
+    let assumptions = ["micro_batch_size", "seq_len", "precision", "optimizer", "attention", "gpu"];
+    let note = if assumptions.iter().any(|key| assumed(key)) {
+        paint(DIM, "* assumed: nobody said") + "\n"
+    } else {
+        String::new()
+    };
+    format!("{head}\n{settings}\n{note}\n")
+}
+
+/// Items in lines of at most `width` columns, broken between items only.
+fn wrap_items(items: &[String], dot: &str, width: usize) -> String {
+    let whole: Vec<_> = items.iter().map(|item| item.replace(' ', "\u{a0}")).collect();
+    let joined = whole.join(&format!("\u{a0}{} ", dot.trim()));
+    wrap(&joined, width, 0).replace('\u{a0}', " ")
+}
+
+fn extras(job: &JobSpec) -> Vec<String> {
+    let mut extras = Vec::new();
+    if job.gradient_checkpointing == CheckpointPolicy::EveryLayer {
+        extras.push("checkpointing".to_owned());
+    }
+    if job.gradient_accumulation_steps > 1 {
+        extras.push(format!("{} micro-batches a step", job.gradient_accumulation_steps));
+    }
+    extras.extend(job.lora.as_ref().map(|lora| format!("LoRA r={}", lora.r)));
+    extras.extend(job.allocator.expandable_segments.then(|| "expandable segments".to_owned()));
+    extras
+}
+
+/// The value of `key` as one would type it.
+fn word(resolved: &Resolved, key: &str) -> String {
+    let value = resolved.provenance.iter().find(|value| value.key == key);
+    value.map_or_else(String::new, |value| value.value.trim_matches('"').to_owned())
+}
+
+fn judgement(job: &JobSpec, estimate: &Estimate, look: &Look) -> String {
+    let style = verdict(&estimate.verdict);
+    let (sign, word) = match &estimate.verdict {
+        Verdict::Fits => (look.pick("✔ ", ""), "fits"),
+        Verdict::Tight { .. } => (look.pick("▲ ", ""), "tight"),
+        Verdict::DoesNotFit(_) => (look.pick("✘ ", ""), "does not fit"),
+    };
+    let headroom = Bytes(estimate.headroom_bytes().unsigned_abs());
+    let room = if estimate.headroom_bytes() < 0 { "over" } else { "to spare" };
+    let (total, usable) = (Bytes(estimate.total_bytes), Bytes(estimate.usable_bytes));
+    let mut text = format!(
+        "{}   {} of {usable} usable, {headroom} {room}\n",
+        paint(style, &format!("{sign}{word}")),
+        paint(BOLD, &total.to_string())
+    );
+    let width = look.width.saturating_sub(10).min(66);
+    let share = estimate.total_bytes as f64 / estimate.usable_bytes.max(1) as f64;
+    let bar = look.bar(share, width);
+    let rest = look.pick("░", ".").repeat(width.saturating_sub(bar.chars().count()));
+    let _ = writeln!(text, "  {}{} {:.0} %", paint(style, &bar), paint(DIM, &rest), share * 100.0);
+    let sum = format!(
+        "{} reserved by PyTorch ({} allocated) + {} CUDA context",
+        Bytes(estimate.peak_reserved_bytes),
+        Bytes(estimate.peak_allocated_bytes),
+        Bytes(estimate.outside.high),
+    );
+    let _ = writeln!(text, "  {}", paint(DIM, &wrap(&sum, look.width, 2)));
+    if estimate.range.0 != estimate.range.1 {
+        let range = format!("  between {} and {}: see below", Bytes(estimate.range.0), Bytes(estimate.range.1));
+        let _ = writeln!(text, "{}", paint(DIM, &range));
+    }
+    if let Some(line) = trouble(job, estimate) {
+        let _ = writeln!(text, "  {}", wrap(&line, look.width, 2));
+    }
+    text.push('\n');
+    text
+}
+
+/// Where it runs out of memory, or what makes it tight.
+fn trouble(job: &JobSpec, estimate: &Estimate) -> Option<String> {
+    match &estimate.verdict {
+        Verdict::Fits => None,
+        Verdict::Tight { retries: 0 } => Some("less room than the margin for drivers and libraries".to_owned()),
+        Verdict::Tight { retries } => Some(format!(
+            "runs only because the allocator flushes its cache and tries again {retries} times, which is slow"
+        )),
+        Verdict::DoesNotFit(moment) => {
+            let phase = moment.phase.map_or_else(String::new, |phase| phase.label());
+            let place = if moment.module.is_empty() { String::new() } else { format!(" in {}", moment.module) };
+            Some(format!(
+                "out of memory in {phase}: {}{place} asks for {} on {}",
+                moment.node.unwrap_or(moment.op),
+                Bytes(moment.requested),
+                job.gpu.name
+            ))
+        }
+    }
+}
+
+/// One row a kind of phase: the highest of all steps.
+fn phases(estimate: &Estimate, look: &Look) -> String {
+    let mut rows: Vec<(PhaseKind, u64, u64)> = Vec::new();
+    for peak in &estimate.peak_per_phase {
+        match rows.iter_mut().find(|(kind, ..)| *kind == peak.phase.kind) {
+            Some((_, allocated, reserved)) => {
+                *allocated = (*allocated).max(peak.allocated);
+                *reserved = (*reserved).max(peak.reserved);
+            }
+            None => rows.push((peak.phase.kind, peak.allocated, peak.reserved)),
+        }
+    }
+    let columns =
+        [("phase", Align::Left), ("peak allocated", Align::Right), ("reserved", Align::Right), ("", Align::Left)];
+    let mut table = Table::new(&columns);
+    let binding = estimate.peak_phase;
+    for (kind, allocated, reserved) in rows {
+        let binds = kind == binding.kind;
+        let bar = look.bar(allocated as f64 / estimate.peak_allocated_bytes.max(1) as f64, bar_width(look));
+        let arrow = look.pick(" ◀ peak", " < peak");
+        let mark = if binds { format!("{bar}{arrow}, step {}", binding.step) } else { bar };
+        let style = if binds { BOLD } else { anstyle::Style::new() };
+        table.row(vec![
+            cell(kind.name().replace('_', " "), style),
+            cell(Bytes(allocated).to_string(), style),
+            cell(Bytes(reserved).to_string(), DIM),
+            cell(mark, style),
+        ]);
+    }
+    format!("{}\n", table.render(look))
+}
+
+fn at_peak(estimate: &Estimate, look: &Look) -> String {
+    let mut shares: Vec<_> =
+        Category::ALL.into_iter().zip(estimate.at_peak.by_category).filter(|(_, bytes)| *bytes > 0).collect();
+    shares.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let total = estimate.peak_allocated_bytes.max(1) as f64;
+    let title = format!("at the peak, {}", estimate.peak_phase.label());
+    let small = |bytes: u64| (bytes as f64) < total * SMALL;
+    let rest: u64 = shares.iter().map(|(_, bytes)| *bytes).filter(|bytes| small(*bytes)).sum();
+    let rest = rest + estimate.at_peak.unsplit_bytes;
+    shares.retain(|(_, bytes)| !small(*bytes));
+    let mut table = Table::new(&[("", Align::Left), ("", Align::Right), ("", Align::Right), ("", Align::Left)]);
+    for (category, bytes) in shares {
+        let share = bytes as f64 / total;
+        table.row(vec![
+            category::shown(category).title.into(),
+            Bytes(bytes).to_string().into(),
+            cell(percent(share), DIM),
+            cell(look.bar(share, bar_width(look)), category::style(category)),
+        ]);
+    }
+    if rest > 0 {
+        let (bytes, share) = (Bytes(rest).to_string(), percent(rest as f64 / total));
+        table.row(vec![cell("all else", DIM), cell(bytes, DIM), cell(share, DIM)]);
+    }
+    format!("  {}\n{}\n", paint(DIM, &title), table.render(look))
+}
+
+fn bar_width(look: &Look) -> usize {
+    look.width.saturating_sub(BESIDE_BAR).clamp(4, BAR)
+}
+
+fn percent(share: f64) -> String {
+    if share > 0.0 && share < 0.005 { "<1 %".to_owned() } else { format!("{:.0} %", share * 100.0) }
+}
+
+fn caveats(estimate: &Estimate, look: &Look) -> String {
+    let line = |text: &str| format!("{} {}\n", paint(WARN, "!"), wrap(text, look.width, 2));
+    let text: String = estimate.caveats.iter().map(|caveat| line(&caveat.text)).collect();
+    if text.is_empty() { text } else { format!("{text}\n") }
+}
+
+/// One thing worth trying.
+pub fn next(answer: &Answer, look: &Look) -> String {
+    let (job, estimate) = (&answer.resolved.job, &answer.estimate);
+    let at_peak = |category: Category| estimate.at_peak.by_category[category as usize];
+    let fragmented = estimate.unused_reserved_bytes() > estimate.peak_reserved_bytes / 10;
+    let advice = match &estimate.verdict {
+        Verdict::Fits => "--timeline draws the step, --explain says where every value came from",
+        _ if fragmented && !job.allocator.expandable_segments => "try --allocator expandable_segments:True",
+        _ if !job.task.trains() => "try a smaller --micro-batch-size",
+        _ if job.gradient_checkpointing == CheckpointPolicy::Off
+            && at_peak(Category::Activation) > estimate.peak_allocated_bytes / 3 =>
+        {
+            "try --compare gradient_checkpointing=false,true"
+        }
+        _ if job.precision == Precision::Fp32 => "try --compare fp32,amp-bf16,bf16",
+        _ if at_peak(Category::OptimizerState) > estimate.peak_allocated_bytes / 3 => {
+            "try --lora-r 16, or --compare adamw,adamw_fused,sgd"
+        }
+        _ if job.micro_batch_size > 1 => "try a smaller --micro-batch-size with more --gradient-accumulation-steps",
+        _ => "try a shorter --seq-len, or a larger --gpu",
+    };
+    format!("{}\n", paint(DIM, &format!("{} {advice}", look.pick("→", "->"))))
+}

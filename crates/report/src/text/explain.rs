@@ -1,0 +1,74 @@
+//! Every value of a job with its origin, and every figure with its arithmetic.
+
+use tonnage_core::estimate::Estimate;
+use tonnage_core::spec::{Origin, Resolved};
+use tonnage_core::units::Bytes;
+
+use super::paint::{BOLD, DIM, paint};
+use super::table::{Align, Table, cell};
+use crate::answer::Answer;
+use crate::look::Look;
+
+/// The explanation of `answer`.
+pub fn explain(answer: &Answer, look: &Look) -> String {
+    let (values, phases) = (values(&answer.resolved, look), phases(&answer.estimate, look));
+    let (values_title, phases_title) = (paint(BOLD, "where every value came from"), paint(BOLD, "every phase"));
+    format!("{values_title}\n{values}\n{phases_title}\n{phases}\n{}\n", figures(&answer.estimate, look))
+}
+
+fn values(resolved: &Resolved, look: &Look) -> String {
+    let mut table = Table::new(&[("key", Align::Left), ("value", Align::Left), ("origin", Align::Left)]);
+    for value in &resolved.provenance {
+        let style = if matches!(value.origin, Origin::Default(_)) { DIM } else { BOLD };
+        table.row(vec![
+            value.key.as_str().into(),
+            cell(value.value.as_str(), style),
+            cell(value.origin.to_string(), DIM),
+        ]);
+    }
+    table.render(look)
+}
+
+fn phases(estimate: &Estimate, look: &Look) -> String {
+    let columns = [
+        ("phase", Align::Left),
+        ("peak allocated", Align::Right),
+        ("bytes", Align::Right),
+        ("peak reserved", Align::Right),
+        ("bytes", Align::Right),
+    ];
+    let mut table = Table::new(&columns);
+    for peak in &estimate.peak_per_phase {
+        let style = if peak.phase == estimate.peak_phase { BOLD } else { anstyle::Style::new() };
+        table.row(vec![
+            cell(peak.phase.label(), style),
+            cell(Bytes(peak.allocated).to_string(), style),
+            cell(peak.allocated.to_string(), DIM),
+            Bytes(peak.reserved).to_string().into(),
+            cell(peak.reserved.to_string(), DIM),
+        ]);
+    }
+    table.render(look)
+}
+
+fn figures(estimate: &Estimate, look: &Look) -> String {
+    let mut table =
+        Table::new(&[("figure", Align::Left), ("", Align::Right), ("bytes", Align::Right), ("", Align::Left)]);
+    let at_peak = &estimate.at_peak;
+    let rows = [
+        ("after loading", estimate.after_load_bytes, "allocated"),
+        ("between steps", estimate.steady_state_bytes, "allocated after the last step"),
+        ("peak of requests", estimate.rounded512_peak_bytes, "each rounded up to 512 bytes"),
+        ("peak allocated", estimate.peak_allocated_bytes, "torch.cuda.max_memory_allocated()"),
+        ("  unsplit remainders", at_peak.unsplit_bytes, "of blocks too close to their request to split"),
+        ("peak reserved", estimate.peak_reserved_bytes, "torch.cuda.max_memory_reserved()"),
+        ("  cached, not allocated", estimate.unused_reserved_bytes(), "at the peaks: cache and fragments"),
+        ("CUDA context", estimate.outside.high, estimate.outside.source),
+        ("total", estimate.total_bytes, "reserved and context"),
+        ("usable", estimate.usable_bytes, "what PyTorch calls the GPU's total"),
+    ];
+    for (name, bytes, note) in rows {
+        table.row(vec![name.into(), Bytes(bytes).to_string().into(), cell(bytes.to_string(), DIM), cell(note, DIM)]);
+    }
+    table.render(look)
+}

@@ -1,0 +1,19 @@
+//! Text for terminals. Colours are always written; whoever prints strips them where they do not belong.
+
+mod catalog;
+mod compare;
+mod estimate;
+mod explain;
+mod paint;
+mod table;
+mod tensors;
+mod traces;
+
+pub(crate) use paint::paint;
+
+pub use catalog::{GpuRow, ModelRow, gpus, keys, models};
+pub use compare::compare;
+pub use estimate::{estimate, next};
+pub use explain::explain;
+pub use tensors::largest;
+pub use traces::{ReplayView, comparison, replayed};

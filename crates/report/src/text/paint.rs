@@ -1,0 +1,56 @@
+//! The few text styles of the screens; each must read without colour too.
+
+use anstyle::{AnsiColor, Style};
+use tonnage_core::estimate::Verdict;
+
+/// Headings and the figure that matters.
+pub(super) const BOLD: Style = Style::new().bold();
+/// What explains, and may be skipped.
+pub(super) const DIM: Style = Style::new().dimmed();
+/// A warning.
+pub(super) const WARN: Style = AnsiColor::Yellow.on_default();
+
+/// The style of a verdict.
+pub(super) const fn verdict(verdict: &Verdict) -> Style {
+    match verdict {
+        Verdict::Fits => AnsiColor::Green.on_default().bold(),
+        Verdict::Tight { .. } => AnsiColor::Yellow.on_default().bold(),
+        Verdict::DoesNotFit(_) => AnsiColor::Red.on_default().bold(),
+    }
+}
+
+/// `text` in `style`.
+pub(crate) fn paint(style: Style, text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!("{style}{text}{style:#}") }
+}
+
+/// `text` in lines of at most `width` columns, all but the first after `indent` spaces.
+pub(super) fn wrap(text: &str, width: usize, indent: usize) -> String {
+    let mut wrapped = String::new();
+    let mut column = 0;
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if column > 0 && indent + column + 1 + length > width {
+            wrapped.push('\n');
+            wrapped.push_str(&" ".repeat(indent));
+            column = 0;
+        } else if column > 0 {
+            wrapped.push(' ');
+            column += 1;
+        }
+        wrapped.push_str(word);
+        column += length;
+    }
+    wrapped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wraps_at_words_and_indents() {
+        assert_eq!(wrap("one two three", 9, 2), "one two\n  three");
+        assert_eq!(wrap("one", 2, 2), "one");
+    }
+}

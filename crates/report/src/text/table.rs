@@ -1,0 +1,131 @@
+//! Columns that line up and fit: flexible columns give way when the terminal is narrow.
+
+use anstyle::Style;
+
+use super::paint::{DIM, paint};
+use crate::look::Look;
+
+/// Where a column's text stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Align {
+    Left,
+    Right,
+}
+
+/// A text with a style.
+#[derive(Clone)]
+pub(super) struct Cell {
+    pub text: String,
+    pub style: Style,
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self { text: text.into(), style: Style::new() }
+    }
+}
+
+/// A cell in a style.
+pub(super) fn cell(text: impl Into<String>, style: Style) -> Cell {
+    Cell { text: text.into(), style }
+}
+
+/// Rows under headings.
+pub(super) struct Table {
+    columns: Vec<(&'static str, Align)>,
+    rows: Vec<Vec<Cell>>,
+    flexible: Vec<usize>,
+    indent: usize,
+}
+
+const GAP: &str = "  ";
+/// A flexible column never gets narrower.
+const LEAST: usize = 12;
+
+impl Table {
+    pub fn new(columns: &[(&'static str, Align)]) -> Self {
+        Self { columns: columns.to_vec(), rows: Vec::new(), flexible: Vec::new(), indent: 2 }
+    }
+
+    /// Lets the column at `index` be cut; the first one named gives way first.
+    pub fn flexible(mut self, index: usize) -> Self {
+        self.flexible.push(index);
+        self
+    }
+
+    pub fn row(&mut self, cells: Vec<Cell>) {
+        self.rows.push(cells);
+    }
+
+    pub fn render(&self, look: &Look) -> String {
+        let widths = self.widths(look.width);
+        let mut text = String::new();
+        if self.columns.iter().any(|(title, _)| !title.is_empty()) {
+            let titles: Vec<_> = self.columns.iter().map(|(title, _)| cell(*title, DIM)).collect();
+            text.push_str(&self.line(&titles, &widths, look));
+        }
+        self.rows.iter().for_each(|row| text.push_str(&self.line(row, &widths, look)));
+        text
+    }
+
+    fn widths(&self, width: usize) -> Vec<usize> {
+        let longest = |index: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(index)).map(|cell| cell.text.chars().count());
+            cells.chain([self.columns[index].0.chars().count()]).max().unwrap_or(0)
+        };
+        let mut widths: Vec<_> = (0..self.columns.len()).map(longest).collect();
+        let total = self.indent + widths.iter().sum::<usize>() + GAP.len() * widths.len().saturating_sub(1);
+        let mut excess = total.saturating_sub(width);
+        for index in &self.flexible {
+            let narrowed = widths[*index].saturating_sub(excess).max(LEAST.min(widths[*index]));
+            excess -= widths[*index] - narrowed;
+            widths[*index] = narrowed;
+        }
+        widths
+    }
+
+    fn line(&self, cells: &[Cell], widths: &[usize], look: &Look) -> String {
+        let mut line = " ".repeat(self.indent);
+        let last = cells.iter().rposition(|cell| !cell.text.is_empty()).map_or(0, |index| index + 1);
+        for (index, cell) in cells.iter().enumerate().take(last) {
+            let shown = cut(&cell.text, widths[index], look);
+            let padding = " ".repeat(widths[index].saturating_sub(shown.chars().count()));
+            let gap = if index == 0 { "" } else { GAP };
+            let painted = paint(cell.style, &shown);
+            match self.columns[index].1 {
+                Align::Left if index + 1 == last => line.push_str(&format!("{gap}{painted}")),
+                Align::Left => line.push_str(&format!("{gap}{painted}{padding}")),
+                Align::Right => line.push_str(&format!("{gap}{padding}{painted}")),
+            }
+        }
+        line.push('\n');
+        line
+    }
+}
+
+/// `text` in at most `width` columns; its end is kept, for that is where paths differ.
+fn cut(text: &str, width: usize, look: &Look) -> String {
+    let length = text.chars().count();
+    if length <= width {
+        return text.to_owned();
+    }
+    let mark = look.pick("…", "~");
+    let kept: String = text.chars().skip(length - width.saturating_sub(1)).collect();
+    format!("{mark}{kept}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_and_the_flexible_one_gives_way() {
+        let mut table = Table::new(&[("name", Align::Left), ("size", Align::Right), ("", Align::Left)]).flexible(0);
+        table.row(vec!["transformer.h.11.mlp.c_fc".into(), "9 B".into(), "x".into()]);
+        table.row(vec!["lm_head".into(), "10 B".into(), "".into()]);
+        let text = table.render(&Look { width: 30, unicode: true });
+        let plain = text.replace("\u{1b}[2m", "").replace("\u{1b}[0m", "");
+        let expected = ["  name                 size", "  …rmer.h.11.mlp.c_fc   9 B  x", "  lm_head              10 B"];
+        assert_eq!(plain.lines().collect::<Vec<_>>(), expected);
+    }
+}

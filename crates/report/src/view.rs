@@ -1,0 +1,264 @@
+//! The JSON that programs read; `docs/json.md` describes it. A field may be added within a version, never changed.
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use tonnage_core::estimate::{Caveat, LiveTensor, OomMoment, Verdict};
+use tonnage_core::spec::Provenance;
+use tonnage_core::trace::Category;
+
+use crate::answer::{Answer, verdict_name};
+use crate::timeline_view::TimelineView;
+
+/// The version of all JSON documents.
+pub const VERSION: u32 = 1;
+
+/// An estimate.
+#[derive(Serialize)]
+pub struct EstimateView<'a> {
+    version: u32,
+    #[serde(flatten)]
+    body: Body<'a>,
+}
+
+/// Estimates of one job with one or more keys changed.
+#[derive(Serialize)]
+pub struct CompareView<'a> {
+    version: u32,
+    compare: Vec<VariantView<'a>>,
+}
+
+#[derive(Serialize)]
+struct VariantView<'a> {
+    changes: Pairs<'a, String>,
+    estimate: Body<'a>,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    model: ModelView<'a>,
+    gpu: GpuView<'a>,
+    job: Vec<ValueView<'a>>,
+    verdict: &'static str,
+    num_alloc_retries: u64,
+    out_of_memory: Option<OomView<'a>>,
+    total_bytes: u64,
+    range_bytes: RangeView,
+    usable_bytes: u64,
+    headroom_bytes: i64,
+    peak_allocated_bytes: u64,
+    peak_reserved_bytes: u64,
+    rounded512_peak_bytes: u64,
+    peak_phase: String,
+    peak_per_phase: Pairs<'a, u64>,
+    peak_reserved_per_phase: Pairs<'a, u64>,
+    after_load_bytes: u64,
+    steady_state_bytes: u64,
+    context_bytes: RangeView,
+    context_source: &'a str,
+    bytes_by_category_at_peak: Pairs<'a, u64>,
+    unsplit_bytes_at_peak: u64,
+    bytes_by_module_at_peak: Pairs<'a, u64>,
+    largest_live_at_peak: Vec<TensorView<'a>>,
+    n_events: usize,
+    caveats: Vec<CaveatView<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeline: Option<TimelineView>,
+}
+
+#[derive(Serialize)]
+struct ModelView<'a> {
+    name: &'a str,
+    model_type: &'a str,
+    param_count: u64,
+    trainable_params: u64,
+}
+
+#[derive(Serialize)]
+struct GpuView<'a> {
+    id: &'a str,
+    name: &'a str,
+    usable_bytes: u64,
+    compute_capability: String,
+    multiprocessors: u64,
+}
+
+#[derive(Serialize)]
+struct ValueView<'a> {
+    key: &'a str,
+    value: serde_json::Value,
+    origin: String,
+}
+
+#[derive(Serialize)]
+struct RangeView {
+    low: u64,
+    high: u64,
+}
+
+#[derive(Serialize)]
+struct OomView<'a> {
+    event: usize,
+    phase: Option<String>,
+    op: &'a str,
+    module: &'a str,
+    node: Option<&'a str>,
+    requested_bytes: u64,
+    allocated_bytes: u64,
+    reserved_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct TensorView<'a> {
+    bytes: u64,
+    category: &'static str,
+    op: &'a str,
+    module: &'a str,
+    node: Option<&'a str>,
+    phase: String,
+}
+
+#[derive(Serialize)]
+struct CaveatView<'a> {
+    code: &'a str,
+    text: &'a str,
+    widens_bytes: u64,
+}
+
+/// A JSON object whose keys keep their order.
+struct Pairs<'a, T>(Vec<(std::borrow::Cow<'a, str>, T)>);
+
+impl<T: Serialize> Serialize for Pairs<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (key, value) in &self.0 {
+            map.serialize_entry(key, value)?;
+        }
+        map.end()
+    }
+}
+
+impl<'a> EstimateView<'a> {
+    /// The document for `answer`, with the `top` largest tensors.
+    pub fn new(answer: &'a Answer, top: usize) -> Self {
+        Self { version: VERSION, body: Body::new(answer, top) }
+    }
+}
+
+impl<'a> CompareView<'a> {
+    /// The document for `variants`: what each changes, and its answer.
+    pub fn new(variants: &'a [(Vec<(String, String)>, Answer)], top: usize) -> Self {
+        let variant = |(changes, answer): &'a (Vec<(String, String)>, Answer)| VariantView {
+            changes: Pairs(changes.iter().map(|(key, value)| (key.into(), value.clone())).collect()),
+            estimate: Body::new(answer, top),
+        };
+        Self { version: VERSION, compare: variants.iter().map(variant).collect() }
+    }
+}
+
+impl<'a> Body<'a> {
+    fn new(answer: &'a Answer, top: usize) -> Self {
+        let (job, estimate) = (&answer.resolved.job, &answer.estimate);
+        let at_peak = &estimate.at_peak;
+        let phases = |bytes: fn(&tonnage_core::estimate::PhasePeak) -> u64| {
+            Pairs(estimate.peak_per_phase.iter().map(|peak| (peak.phase.label().into(), bytes(peak))).collect())
+        };
+        let categories = Category::ALL.into_iter().zip(at_peak.by_category).filter(|(_, bytes)| *bytes > 0);
+        let (num_alloc_retries, out_of_memory) = match &estimate.verdict {
+            Verdict::Fits => (0, None),
+            Verdict::Tight { retries } => (*retries, None),
+            Verdict::DoesNotFit(moment) => (0, Some(OomView::new(moment))),
+        };
+        Self {
+            model: ModelView {
+                name: &job.model.name,
+                model_type: &job.model.model_type,
+                param_count: estimate.parameter_count,
+                trainable_params: estimate.trainable_count,
+            },
+            gpu: GpuView::new(&job.gpu),
+            job: answer.resolved.provenance.iter().map(ValueView::new).collect(),
+            verdict: verdict_name(&estimate.verdict),
+            num_alloc_retries,
+            out_of_memory,
+            total_bytes: estimate.total_bytes,
+            range_bytes: RangeView { low: estimate.range.0, high: estimate.range.1 },
+            usable_bytes: estimate.usable_bytes,
+            headroom_bytes: estimate.headroom_bytes(),
+            peak_allocated_bytes: estimate.peak_allocated_bytes,
+            peak_reserved_bytes: estimate.peak_reserved_bytes,
+            rounded512_peak_bytes: estimate.rounded512_peak_bytes,
+            peak_phase: estimate.peak_phase.label(),
+            peak_per_phase: phases(|peak| peak.allocated),
+            peak_reserved_per_phase: phases(|peak| peak.reserved),
+            after_load_bytes: estimate.after_load_bytes,
+            steady_state_bytes: estimate.steady_state_bytes,
+            context_bytes: RangeView { low: estimate.outside.low, high: estimate.outside.high },
+            context_source: estimate.outside.source,
+            bytes_by_category_at_peak: Pairs(
+                categories.map(|(category, bytes)| (category.name().into(), bytes)).collect(),
+            ),
+            unsplit_bytes_at_peak: at_peak.unsplit_bytes,
+            bytes_by_module_at_peak: Pairs(
+                at_peak.by_module.iter().map(|(module, bytes)| (module.into(), *bytes)).collect(),
+            ),
+            largest_live_at_peak: at_peak.largest.iter().take(top).map(TensorView::new).collect(),
+            n_events: estimate.events,
+            caveats: estimate.caveats.iter().map(CaveatView::new).collect(),
+            timeline: answer.timeline.as_ref().map(TimelineView::new),
+        }
+    }
+}
+
+impl<'a> GpuView<'a> {
+    fn new(gpu: &'a tonnage_core::gpu::Gpu) -> Self {
+        let (major, minor) = gpu.compute_capability;
+        Self {
+            id: &gpu.id,
+            name: &gpu.name,
+            usable_bytes: gpu.usable_bytes,
+            compute_capability: format!("{major}.{minor}"),
+            multiprocessors: gpu.multiprocessors,
+        }
+    }
+}
+
+impl<'a> ValueView<'a> {
+    fn new(value: &'a Provenance) -> Self {
+        let json = serde_json::from_str(&value.value).unwrap_or_else(|_| value.value.as_str().into());
+        Self { key: &value.key, value: json, origin: value.origin.to_string() }
+    }
+}
+
+impl<'a> OomView<'a> {
+    fn new(moment: &'a OomMoment) -> Self {
+        Self {
+            event: moment.event,
+            phase: moment.phase.map(|phase| phase.label()),
+            op: moment.op,
+            module: &moment.module,
+            node: moment.node,
+            requested_bytes: moment.requested,
+            allocated_bytes: moment.allocated,
+            reserved_bytes: moment.reserved,
+        }
+    }
+}
+
+impl<'a> TensorView<'a> {
+    fn new(tensor: &'a LiveTensor) -> Self {
+        Self {
+            bytes: tensor.bytes,
+            category: tensor.category.name(),
+            op: tensor.op,
+            module: &tensor.module,
+            node: tensor.node,
+            phase: tensor.born.label(),
+        }
+    }
+}
+
+impl<'a> CaveatView<'a> {
+    fn new(caveat: &'a Caveat) -> Self {
+        Self { code: caveat.code, text: &caveat.text, widens_bytes: caveat.widens_bytes }
+    }
+}

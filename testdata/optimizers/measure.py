@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Measure what clipping, the gradient scaler and optimizer steps allocate, and write steps.json beside this file.
+
+Needs torch 2.11, bitsandbytes 0.50, lion-pytorch 0.2 and a CUDA device, or a stand-in for its driver libraries whose
+kernels do nothing: only the order and size of allocations are recorded, never values. A case is an optimizer over
+parameters ([sizes, dtype, has a gradient]) that is stepped twice; its events are, in order, the bytes of an allocation,
+or minus the number (from 1) of the allocation that is freed.
+"""
+import json
+import pathlib
+import random
+import sys
+
+import torch
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+ODD = [[1], [7], [3, 5], [4095], [4096], [4097], [64, 64], [65, 63], [1, 300], [300, 1]]
+MATRICES = [[300, 700], [700, 300], [2000, 33], [33, 2000], [512, 512], [512], [5000, 4096], [4096]]
+MANY = [[130 + i % 5] for i in range(240)]
+CONVOLUTION = [[8, 3, 16], [40, 30, 20], [2, 2, 300, 200]]
+
+
+def parameters(sizes, dtype):
+    return [[size, dtype, True] for size in sizes]
+
+
+def mixed(*dtypes):
+    sizes = [[5], [100, 30], [70000], [64, 200], [9], [131073]]
+    return [[size, dtypes[at % len(dtypes)], at % 4 != 2] for at, size in enumerate(sizes)]
+
+
+def cases():
+    names = ["adamw", "adam", "adamw_fused", "adamw_forloop", "sgd", "sgd_momentum", "adafactor", "adamw8bit", "lion",
+             "muon"]
+    for name in names:
+        for dtype in ("fp32", "bf16"):
+            yield dict(optimizer=name, parameters=parameters(ODD + MATRICES, dtype))
+        yield dict(optimizer=name, parameters=mixed("fp32", "bf16"), clip=True)
+    for name in ("adamw", "sgd_momentum"):
+        yield dict(optimizer=name, parameters=mixed("bf16", "fp32"), clip=True)
+        yield dict(optimizer=name, parameters=mixed("fp16", "bf16", "fp32"), clip=True)
+    yield dict(optimizer="adafactor", parameters=parameters(CONVOLUTION, "fp32"))
+    for dtype in DTYPES:
+        yield dict(optimizer="sgd", parameters=parameters(MANY + [[3000000]], dtype), clip=True)
+    yield dict(optimizer="sgd", parameters=parameters([[65536]], "fp32"), clip=True)
+    yield dict(optimizer="sgd", parameters=parameters([[65537], [1]], "bf16"), clip=True)
+    for name in ("adamw", "adamw_fused", "sgd", "lion"):
+        for clip in (False, True):
+            yield dict(optimizer=name, parameters=parameters(ODD, "fp32"), clip=clip, scaler=True)
+
+
+    generator = random.Random(1)
+    for name in ("adafactor", "muon", "adamw", "adamw8bit", "lion", "adamw_forloop"):
+        for _ in range(5 if name in ("adafactor", "muon") else 2):
+            yield dict(optimizer=name, parameters=drawn(generator), clip=True)
+
+
+def drawn(generator):
+    """Six parameters of one or two dimensions, log-uniform in size."""
+    dtypes = generator.sample(list(DTYPES), generator.choice([1, 1, 2]))
+    size = lambda: int(2 ** generator.uniform(0, 14.3))
+    sizes = [[size() for _ in range(generator.choice([1, 2, 2]))] for _ in range(6)]
+    return [[each, generator.choice(dtypes), generator.random() < 0.9] for each in sizes]
+
+
+def build(name, tensors):
+    if name == "adamw": return [torch.optim.AdamW(tensors)]
+    if name == "adam": return [torch.optim.Adam(tensors)]
+    if name == "adamw_fused": return [torch.optim.AdamW(tensors, fused=True)]
+    if name == "adamw_forloop": return [torch.optim.AdamW(tensors, foreach=False)]
+    if name == "sgd": return [torch.optim.SGD(tensors)]
+    if name == "sgd_momentum": return [torch.optim.SGD(tensors, momentum=0.9)]
+    if name == "adafactor": return [torch.optim.Adafactor(tensors)]
+    if name == "lion":
+        import lion_pytorch
+        return [lion_pytorch.Lion(tensors)]
+    if name == "adamw8bit":
+        import bitsandbytes
+        return [bitsandbytes.optim.AdamW8bit(tensors)]
+    if name == "muon":
+        matrices = [t for t in tensors if t.dim() == 2]
+        others = [t for t in tensors if t.dim() != 2]
+        return ([torch.optim.Muon(matrices)] if matrices else []) + ([torch.optim.AdamW(others)] if others else [])
+    raise SystemExit(f"unknown optimizer {name}")
+
+
+def run(case):
+    tensors = [torch.nn.Parameter(torch.empty(s, dtype=DTYPES[d], device="cuda")) for s, d, _ in case["parameters"]]
+    for tensor, (_, _, has_gradient) in zip(tensors, case["parameters"]):
+        if has_gradient: tensor.grad = torch.empty_like(tensor)
+    optimizers = build(case["optimizer"], tensors)
+    scaler = torch.amp.GradScaler("cuda") if case.get("scaler") else None
+    loss = torch.zeros((), device="cuda")
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.memory._record_memory_history(max_entries=1_000_000)
+    for _ in range(2):
+        if scaler: scaler.scale(loss)
+        if case.get("clip"):
+            if scaler: scaler.unscale_(optimizers[0])
+            torch.nn.utils.clip_grad_norm_(tensors, 1.0)
+        for optimizer in optimizers:
+            if scaler: scaler.step(optimizer)
+            else: optimizer.step()
+        if scaler: scaler.update()
+    trace = torch.cuda.memory._snapshot()["device_traces"][0]
+    torch.cuda.memory._record_memory_history(enabled=None)
+    events, live, born = [], {}, 0
+    for entry in trace:
+        if entry["action"] == "alloc":
+            born += 1
+            live[entry["addr"]] = born
+            events.append(entry["size"])
+        elif entry["action"] == "free_requested" and entry["addr"] in live:
+            events.append(-live.pop(entry["addr"]))
+    return events
+
+
+def main():
+    results = []
+    for case in cases():
+        events = run(case)
+        print(case["optimizer"], len(events), file=sys.stderr)
+        results.append({**case, "events": events})
+    out = pathlib.Path(__file__).with_name("steps.json")
+    out.write_text("[\n" + ",\n".join(json.dumps(r, separators=(",", ":")) for r in results) + "\n]\n")
+
+
+main()
