@@ -16,7 +16,7 @@ pub mod norm;
 pub mod reduce;
 mod run;
 
-pub(crate) use run::{contiguous, like, run_steps};
+pub(crate) use run::{Described, contiguous, like, run_steps};
 
 pub use crate::gpu::Device;
 pub mod softmax;
