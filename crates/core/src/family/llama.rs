@@ -21,7 +21,7 @@ fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dy
     Ok(Box::new(DecoderForCausalLm::new(at, config, *options)))
 }
 
-struct DecoderMlp {
+pub(super) struct DecoderMlp {
     module: Module,
     gate_proj: Linear,
     up_proj: Linear,
@@ -31,7 +31,7 @@ struct DecoderMlp {
 }
 
 impl DecoderMlp {
-    fn new(at: &Builder, config: &DecoderConfig) -> Self {
+    pub(super) fn new(at: &Builder, config: &DecoderConfig) -> Self {
         let (hidden, inner, bias) = (config.hidden_size, config.intermediate_size, config.mlp_bias);
         Self {
             module: at.module(),
@@ -44,7 +44,7 @@ impl DecoderMlp {
     }
 
     /// `down_proj(act_fn(gate_proj(x)) * up_proj(x))`
-    fn forward(&self, x: &Tensor) -> Tensor {
+    pub(super) fn forward(&self, x: &Tensor) -> Tensor {
         let _module = self.module.enter();
         let product = {
             let activated = {
@@ -152,13 +152,13 @@ pub(super) fn eager_attention_forward(
 
 /// What all layers of a forward call share.
 #[derive(Clone)]
-struct LayerCall {
-    cos: Tensor,
-    sin: Tensor,
+pub(super) struct LayerCall {
+    pub cos: Tensor,
+    pub sin: Tensor,
     /// Not read by the layers, but alive as long as what a checkpointed layer needs to run again.
-    _position_ids: Tensor,
-    mask: Option<Tensor>,
-    cache: Option<Rc<KvCache>>,
+    pub _position_ids: Tensor,
+    pub mask: Option<Tensor>,
+    pub cache: Option<Rc<KvCache>>,
 }
 
 struct DecoderLayer {

@@ -5,10 +5,13 @@
 mod bert;
 mod bounds;
 mod decoder;
+mod gemma2;
+mod gemma3;
 mod generic;
 mod gpt2;
 mod llama;
 mod mistral;
+mod phi3;
 mod qwen2;
 
 use std::rc::Rc;
@@ -31,8 +34,17 @@ pub(crate) struct Family {
 }
 
 /// All families.
-pub(crate) const FAMILIES: &[Family] =
-    &[bert::FAMILY, gpt2::FAMILY, llama::FAMILY, mistral::FAMILY, qwen2::FAMILY, generic::FAMILY];
+pub(crate) const FAMILIES: &[Family] = &[
+    bert::FAMILY,
+    gemma2::FAMILY,
+    gemma3::FAMILY,
+    gpt2::FAMILY,
+    llama::FAMILY,
+    mistral::FAMILY,
+    phi3::FAMILY,
+    qwen2::FAMILY,
+    generic::FAMILY,
+];
 
 /// How the model is run, beside its config.
 #[derive(Clone, Copy, Debug)]

@@ -14,4 +14,6 @@ pub(crate) use cache::KvCache;
 pub(crate) use head::{LmHead, causal_lm_loss};
 pub(crate) use layers::{Activation, Conv1d, Embedding, LayerNorm, Linear, Module, RmsNorm};
 pub(crate) use masks::{LayerMasks, LayerType, MaskInputs, create_bidirectional_mask, create_causal_mask};
-pub(crate) use positions::{RopeType, RotaryEmbedding, apply_rotary_pos_emb, position_ids};
+pub(crate) use positions::{
+    RopeType, RotaryEmbedding, apply_partial_rotary_pos_emb, apply_rotary_pos_emb, position_ids,
+};

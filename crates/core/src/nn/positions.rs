@@ -1,5 +1,6 @@
 //! Positions: their ids, the test for packed sequences, and rotary embeddings.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::dtype::DType;
@@ -74,17 +75,17 @@ impl RopeType {
 /// `LlamaRotaryEmbedding`: cosine and sine tables [1, tokens, head_dim] in the activations' dtype.
 pub(crate) struct RotaryEmbedding {
     module: Module,
-    inv_freq: Tensor,
-    _original_inv_freq: Tensor,
+    inv_freq: RefCell<Tensor>,
+    original_inv_freq: Tensor,
     rope: RopeType,
 }
 
 impl RotaryEmbedding {
     pub(crate) fn new(at: &Builder, rotary_dim: u64, rope: RopeType) -> Self {
         let module = at.module();
-        let inv_freq = at.buffer(&[rotary_dim / 2], DType::Float32);
-        let _original_inv_freq = at.buffer(&[rotary_dim / 2], DType::Float32);
-        Self { module, inv_freq, _original_inv_freq, rope }
+        let inv_freq = RefCell::new(at.buffer(&[rotary_dim / 2], DType::Float32));
+        let original_inv_freq = at.buffer(&[rotary_dim / 2], DType::Float32);
+        Self { module, inv_freq, original_inv_freq, rope }
     }
 
     pub(crate) fn forward(&self, dtype: DType, position_ids: &Tensor) -> (Tensor, Tensor) {
@@ -92,8 +93,13 @@ impl RotaryEmbedding {
         let _module = self.module.enter();
         let _no_grad = context.set_grad_enabled(false);
         self.rope.check_length(position_ids);
-        let half_dim = self.inv_freq.size(0);
-        let inv_freq_expanded = self.inv_freq.unsqueeze(0).unsqueeze(2).expand(&[position_ids.size(0), half_dim, 1]);
+        if self.rope == RopeType::LongRope {
+            // One of the two sets is registered anew in each forward pass.
+            self.inv_freq.replace(self.original_inv_freq.clone());
+        }
+        let inv_freq = self.inv_freq.borrow();
+        let half_dim = inv_freq.size(0);
+        let inv_freq_expanded = inv_freq.unsqueeze(0).unsqueeze(2).expand(&[position_ids.size(0), half_dim, 1]);
         let position_ids_expanded = position_ids.unsqueeze(1).float();
         let _float32 = context.disable_autocast();
         let freqs = inv_freq_expanded.matmul(&position_ids_expanded).transpose(1, 2);
@@ -114,18 +120,33 @@ fn rotate_half(x: &Tensor) -> Tensor {
     cat(&[&negated, &x1], last)
 }
 
+/// `x * cos + rotate_half(x) * sin`
+fn rotate(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Tensor {
+    let kept = x * cos;
+    let turned = {
+        let rotated = rotate_half(x);
+        &rotated * sin
+    };
+    &kept + &turned
+}
+
 /// `apply_rotary_pos_emb` on [batch, heads, tokens, head_dim] queries and keys.
 pub(crate) fn apply_rotary_pos_emb(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
     let (cos, sin) = (cos.unsqueeze(1), sin.unsqueeze(1));
-    let rotate = |x: &Tensor| {
-        let kept = x * &cos;
-        let turned = {
-            let rotated = rotate_half(x);
-            &rotated * &sin
-        };
-        &kept + &turned
-    };
-    let q_embed = rotate(q);
-    let k_embed = rotate(k);
+    let q_embed = rotate(q, &cos, &sin);
+    let k_embed = rotate(k, &cos, &sin);
+    (q_embed, k_embed)
+}
+
+/// Phi-3's `apply_rotary_pos_emb`: the first part of each head is rotated and joined with the rest, even with none.
+pub(crate) fn apply_partial_rotary_pos_emb(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
+    let (cos, sin) = (cos.unsqueeze(1), sin.unsqueeze(1));
+    let (rotary_dim, head_dim) = (cos.size(-1), q.size(-1));
+    let first = |x: &Tensor| if rotary_dim == head_dim { x.alias_all() } else { x.slice(3, rotary_dim) };
+    let rest = |x: &Tensor| x.slice(3, head_dim - rotary_dim);
+    let (q_rot, q_pass) = (first(q), rest(q));
+    let (k_rot, k_pass) = (first(k), rest(k));
+    let q_embed = cat(&[&rotate(&q_rot, &cos, &sin), &q_pass], 3);
+    let k_embed = cat(&[&rotate(&k_rot, &cos, &sin), &k_pass], 3);
     (q_embed, k_embed)
 }

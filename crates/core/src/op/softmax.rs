@@ -3,7 +3,7 @@
 use super::scratch::softmax::{self, Softmax};
 use super::scratch::{contiguous, run_steps};
 use crate::dtype::DType;
-use crate::tensor::{NodeBuilder, Tensor, gradients};
+use crate::tensor::{NodeBuilder, Tensor, gradients, is_autocast};
 
 /// A softmax that reads `input` and writes `output`.
 pub(super) fn describe(input: &Tensor, output: DType) -> Softmax {
@@ -18,12 +18,13 @@ pub(super) fn describe(input: &Tensor, output: DType) -> Softmax {
 }
 
 impl Tensor {
-    /// `softmax(self, dim=-1, dtype)`. Only fp16 to fp32 is done inside the kernel; other casts are copies.
+    /// `softmax(self, dim=-1, dtype)`; autocast sets the dtype to fp32 where none is given. Only fp16 to fp32 is done
+    /// inside the kernel; other casts are copies.
     pub fn softmax(&self, dtype: Option<DType>) -> Tensor {
-        let source = if dtype.is_none() { self.cast_to_float32() } else { self.clone() };
-        let wanted = dtype.unwrap_or(source.dtype());
-        let fused_cast = source.dtype() == DType::Float16 && wanted == DType::Float32;
-        let input = if fused_cast { source } else { source.to(wanted) };
+        let autocast = if is_autocast(self) { DType::Float32 } else { self.dtype() };
+        let wanted = dtype.unwrap_or(autocast);
+        let fused_cast = self.dtype() == DType::Float16 && wanted == DType::Float32;
+        let input = if fused_cast { self.clone() } else { self.to(wanted) };
         let node = NodeBuilder::new("SoftmaxBackward0", &[&input]);
         let steps = softmax::forward(&describe(&input, wanted));
         let out =

@@ -82,6 +82,12 @@ impl Tensor {
         })
     }
 
+    /// `self[...]` with full ranges only: the same memory under a node of its own.
+    pub(crate) fn alias_all(&self) -> Tensor {
+        let node = NodeBuilder::new("AliasBackward0", &[self]);
+        node.finish(self.detach(), |grad| gradients![grad.clone()])
+    }
+
     /// A part of a tensor along dimension `at`, outside autograd.
     pub(crate) fn narrow(&self, at: usize, length: u64) -> Tensor {
         self.alias(self.sizes().with(at, length), *self.strides())

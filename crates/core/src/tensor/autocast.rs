@@ -93,3 +93,8 @@ pub(crate) fn cast_arguments<const N: usize>(arguments: [&Tensor; N]) -> [Tensor
     }
     cast
 }
+
+/// Whether autocast is on where this tensor is used.
+pub(crate) fn is_autocast(tensor: &Tensor) -> bool {
+    tensor.context().autocast.get().is_some()
+}

@@ -10,7 +10,7 @@ mod context;
 mod layout;
 mod tensor;
 
-pub(crate) use autocast::cast_arguments;
+pub(crate) use autocast::{cast_arguments, is_autocast};
 pub(crate) use autograd::{Gradients, NodeBuilder, Saved, gradients};
 pub use checkpoint::checkpoint;
 pub use context::{Context, Scope};

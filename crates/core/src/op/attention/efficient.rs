@@ -3,7 +3,7 @@
 use super::AttentionCall;
 use crate::dtype::DType;
 use crate::op::scratch::efficient::{Efficient, backward, forward};
-use crate::op::scratch::{contiguous, like, run_steps};
+use crate::op::scratch::{Described, contiguous, run_steps};
 use crate::tensor::{Gradients, NodeBuilder, Shape, Tensor, gradients};
 use crate::units::round_up;
 
@@ -24,7 +24,7 @@ pub(super) fn mem_efficient(query: &Tensor, key: &Tensor, value: &Tensor, call: 
     let wants_gradient = node.needs(0) || node.needs(1) || node.needs(2);
     let rows = Shape::new(&[efficient.batch, efficient.heads, round_up(efficient.queries, 32)]);
     let mut outputs = run_steps(context, op, &forward(&efficient, wants_gradient), |index| match index {
-        0 => like(query),
+        0 => token_major(query),
         _ => contiguous(rows, DType::Float32),
     });
     let out = outputs.take(0);
@@ -40,6 +40,12 @@ pub(super) fn mem_efficient(query: &Tensor, key: &Tensor, value: &Tensor, call: 
 fn efficient_backward(grad: &Tensor, inputs: [&Tensor; 3], efficient: &Efficient) -> Gradients {
     let op = "_scaled_dot_product_efficient_attention_backward.default";
     let steps = backward(efficient, !grad.is_contiguous_transposed());
-    let mut outputs = run_steps(grad.context(), op, &steps, |index| like(inputs[index as usize]));
+    let mut outputs = run_steps(grad.context(), op, &steps, |index| token_major(inputs[index as usize]));
     gradients![outputs.take(0), outputs.take(1), outputs.take(2)]
+}
+
+/// The layout of all that the kernel writes: row-major with tokens before heads, whatever its inputs look like.
+fn token_major(tensor: &Tensor) -> Described {
+    let strides = tensor.sizes().swapped(1, 2).contiguous_strides().swapped(1, 2);
+    (*tensor.sizes(), strides, tensor.dtype())
 }

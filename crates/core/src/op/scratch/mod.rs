@@ -17,7 +17,7 @@ mod run;
 pub mod scan;
 pub mod softmax;
 
-pub(crate) use run::{contiguous, like, run_steps};
+pub(crate) use run::{Described, contiguous, like, run_steps};
 
 pub use crate::gpu::Device;
 

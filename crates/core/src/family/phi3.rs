@@ -1,0 +1,303 @@
+//! Phi-3 and Phi-4 (transformers/models/phi3/modeling_phi3.py): Llama with fused projections, rotary embeddings on a part
+//! of each head, dropout on the residual branches, and a window in some configs.
+
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use crate::nn::{
+    Activation, AttentionConfig, AttentionOutput, BuildError, Builder, Embedding, KvCache, LayerMasks, LayerType,
+    Linear, LmHead, MaskInputs, Module, RmsNorm, RotaryEmbedding, apply_partial_rotary_pos_emb, causal_lm_loss,
+    position_ids, sdpa_attention_forward,
+};
+use crate::spec::{Attention, FieldError, Fields, ModelSpec};
+use crate::tensor::{Tensor, checkpoint};
+
+use super::bounds::check_rotary;
+use super::decoder::{DecoderConfig, DecoderDefaults, SLIDING};
+use super::llama::{LayerCall, eager_attention_forward};
+use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
+
+pub(super) const FAMILY: Family = Family { model_types: &["phi3"], has_begin_token: true, build };
+
+/// `Phi3Config`
+const DEFAULTS: DecoderDefaults = DecoderDefaults {
+    vocab_size: 32064,
+    hidden_size: 3072,
+    intermediate_size: 8192,
+    reads_attention_bias: false,
+    reads_mlp_bias: false,
+    ..DecoderDefaults::LLAMA
+};
+
+fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
+    Ok(Box::new(Phi3ForCausalLm::new(at, &Config::read(&model.config)?, *options)))
+}
+
+/// What Phi-3's config has beyond a decoder's.
+#[derive(Clone)]
+struct Config {
+    decoder: DecoderConfig,
+    rotary_dim: u64,
+    resid_pdrop: f64,
+}
+
+impl Config {
+    fn read(fields: &Fields) -> Result<Self, FieldError> {
+        let mut decoder = DecoderConfig::read(fields, &DEFAULTS)?;
+        if let Some(window) = fields.optional_size("sliding_window")? {
+            decoder.sliding_window = window;
+            decoder.mask_types = SLIDING;
+            decoder.layer_types = vec![LayerType::SlidingAttention; decoder.num_hidden_layers as usize].into();
+        }
+        let rotary_dim = (decoder.head_dim as f64 * partial_rotary_factor(fields)?) as u64;
+        check_rotary("partial_rotary_factor", rotary_dim)?;
+        Ok(Self { decoder, rotary_dim, resid_pdrop: fields.probability("resid_pdrop", 0.0)? })
+    }
+}
+
+/// From the rotary parameters, or from the config itself as older ones have it.
+fn partial_rotary_factor(fields: &Fields) -> Result<f64, FieldError> {
+    let key = "partial_rotary_factor";
+    let parameters = match fields.object("rope_parameters")? {
+        Some(parameters) => Some(parameters),
+        None => fields.object("rope_scaling")?,
+    };
+    let inner = parameters.as_ref().and_then(|parameters| parameters.get(key));
+    match inner.or_else(|| fields.get(key)).map(Value::as_f64) {
+        None => Ok(1.0),
+        Some(Some(factor)) if factor > 0.0 && factor <= 1.0 => Ok(factor),
+        Some(_) => Err(FieldError::new(key, "must be a number above 0 and at most 1")),
+    }
+}
+
+struct Phi3Mlp {
+    module: Module,
+    gate_up_proj: Linear,
+    down_proj: Linear,
+    activation_fn: Module,
+    activation: Activation,
+}
+
+impl Phi3Mlp {
+    fn new(at: &Builder, config: &DecoderConfig) -> Self {
+        let (hidden, inner) = (config.hidden_size, config.intermediate_size);
+        Self {
+            module: at.module(),
+            gate_up_proj: Linear::new(&at.at("gate_up_proj"), hidden, 2 * inner, false),
+            down_proj: Linear::new(&at.at("down_proj"), inner, hidden, false),
+            activation_fn: at.at("activation_fn").module(),
+            activation: config.activation,
+        }
+    }
+
+    fn forward(&self, hidden_states: &Tensor) -> Tensor {
+        let _module = self.module.enter();
+        let [gate, mut up_states] = self.gate_up_proj.forward(hidden_states).split_last();
+        up_states = {
+            let activated = {
+                let _activation_fn = self.activation_fn.enter();
+                self.activation.forward(&gate)
+            };
+            &up_states * &activated
+        };
+        self.down_proj.forward(&up_states)
+    }
+}
+
+struct Phi3Attention {
+    module: Module,
+    o_proj: Linear,
+    qkv_proj: Linear,
+    config: Config,
+    options: RunOptions,
+}
+
+impl Phi3Attention {
+    fn new(at: &Builder, config: &Config, options: RunOptions) -> Self {
+        let hidden = config.decoder.hidden_size;
+        let (query_width, key_value_width) = config.decoder.widths();
+        Self {
+            module: at.module(),
+            o_proj: Linear::new(&at.at("o_proj"), query_width, hidden, false),
+            qkv_proj: Linear::new(&at.at("qkv_proj"), hidden, query_width + 2 * key_value_width, false),
+            config: config.clone(),
+            options,
+        }
+    }
+
+    fn forward(&self, hidden_states: &Tensor, call: &LayerCall, layer: usize) -> AttentionOutput {
+        let _module = self.module.enter();
+        let (rows, tokens) = (hidden_states.size(0), hidden_states.size(1));
+        let decoder = &self.config.decoder;
+        let (query_width, key_value_width) = decoder.widths();
+        let qkv = self.qkv_proj.forward(hidden_states);
+        let parts = [query_width, key_value_width, key_value_width].map(|width| qkv.slice(2, width));
+        let [mut query_states, mut key_states, mut value_states] = parts
+            .map(|part| part.view(&[rows, tokens, part.size(-1) / decoder.head_dim, decoder.head_dim]).transpose(1, 2));
+        (query_states, key_states) = apply_partial_rotary_pos_emb(&query_states, &key_states, &call.cos, &call.sin);
+        if let Some(cache) = &call.cache {
+            (key_states, value_states) = cache.update(layer, &key_states, &value_states);
+        }
+        let (mut attn_output, attn_weights) =
+            self.attend(&query_states, &key_states, &value_states, call.mask.as_ref());
+        attn_output = attn_output.reshape(&[rows, tokens, query_width]).contiguous();
+        (self.o_proj.forward(&attn_output), attn_weights)
+    }
+
+    fn attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, mask: Option<&Tensor>) -> AttentionOutput {
+        let decoder = &self.config.decoder;
+        let config = AttentionConfig {
+            implementation: self.options.attention,
+            num_key_value_groups: decoder.num_attention_heads / decoder.num_key_value_heads,
+            dropout: self.options.active(decoder.attention_dropout),
+            is_causal: true,
+        };
+        if self.options.attention == Attention::Eager {
+            eager_attention_forward(query, key, value, mask, config)
+        } else {
+            (sdpa_attention_forward(query, key, value, mask, config), None)
+        }
+    }
+}
+
+struct Phi3DecoderLayer {
+    module: Module,
+    layer: usize,
+    layer_type: LayerType,
+    self_attn: Phi3Attention,
+    mlp: Phi3Mlp,
+    input_layernorm: RmsNorm,
+    post_attention_layernorm: RmsNorm,
+    resid_attn_dropout: Module,
+    resid_mlp_dropout: Module,
+    resid_pdrop: f64,
+    options: RunOptions,
+}
+
+impl Phi3DecoderLayer {
+    fn new(at: &Builder, layer: usize, config: &Config, options: RunOptions) -> Self {
+        let norm = |name| RmsNorm::new(&at.at(name), config.decoder.hidden_size);
+        Self {
+            module: at.module(),
+            layer,
+            layer_type: config.decoder.layer_types[layer],
+            self_attn: Phi3Attention::new(&at.at("self_attn"), config, options),
+            mlp: Phi3Mlp::new(&at.at("mlp"), &config.decoder),
+            input_layernorm: norm("input_layernorm"),
+            post_attention_layernorm: norm("post_attention_layernorm"),
+            resid_attn_dropout: at.at("resid_attn_dropout").module(),
+            resid_mlp_dropout: at.at("resid_mlp_dropout").module(),
+            resid_pdrop: config.resid_pdrop,
+            options,
+        }
+    }
+
+    fn forward(&self, residual: &Tensor, call: &LayerCall) -> Tensor {
+        let _module = self.module.enter();
+        let mut hidden_states = self.input_layernorm.forward(residual);
+        let (attn_output, _weights) = self.self_attn.forward(&hidden_states, call, self.layer);
+        hidden_states = attn_output;
+        hidden_states = residual + &self.dropped(&self.resid_attn_dropout, &hidden_states);
+        let residual = hidden_states.clone();
+        hidden_states = self.post_attention_layernorm.forward(&hidden_states);
+        hidden_states = self.mlp.forward(&hidden_states);
+        &residual + &self.dropped(&self.resid_mlp_dropout, &hidden_states)
+    }
+
+    fn dropped(&self, dropout: &Module, hidden_states: &Tensor) -> Tensor {
+        let _dropout = dropout.enter();
+        hidden_states.dropout(self.resid_pdrop, self.options.training)
+    }
+}
+
+struct Phi3Model {
+    module: Module,
+    embed_tokens: Embedding,
+    layers: Vec<Rc<Phi3DecoderLayer>>,
+    norm: RmsNorm,
+    rotary_emb: RotaryEmbedding,
+    config: Config,
+    options: RunOptions,
+}
+
+impl Phi3Model {
+    fn new(at: &Builder, config: &Config, options: RunOptions) -> Self {
+        let decoder = &config.decoder;
+        let layer = |layer: u64| {
+            Rc::new(Phi3DecoderLayer::new(&at.at("layers").at(&layer.to_string()), layer as usize, config, options))
+        };
+        Self {
+            module: at.module(),
+            embed_tokens: Embedding::new(&at.at("embed_tokens"), decoder.vocab_size, decoder.hidden_size),
+            layers: (0..decoder.num_hidden_layers).map(layer).collect(),
+            norm: RmsNorm::new(&at.at("norm"), decoder.hidden_size),
+            rotary_emb: RotaryEmbedding::new(&at.at("rotary_emb"), config.rotary_dim, decoder.rope),
+            config: config.clone(),
+            options,
+        }
+    }
+
+    fn forward(&self, call: &ForwardCall) -> Tensor {
+        let _module = self.module.enter();
+        let context = call.input_ids.context();
+        let inputs_embeds = self.options.require_input_grads(self.embed_tokens.forward(call.input_ids));
+        let position_ids = match call.position_ids {
+            Some(position_ids) => position_ids.clone(),
+            None => position_ids(context, inputs_embeds.size(1)),
+        };
+        let inputs = MaskInputs {
+            attention: self.options.attention,
+            inputs_embeds: &inputs_embeds,
+            attention_mask: call.attention_mask,
+            cache: call.cache.as_deref(),
+            position_ids: Some(&position_ids),
+        };
+        let decoder = &self.config.decoder;
+        let masks = LayerMasks::create(inputs, decoder.mask_types, decoder.sliding_window);
+        let (cos, sin) = self.rotary_emb.forward(inputs_embeds.dtype(), &position_ids);
+        let layer_call = LayerCall { cos, sin, _position_ids: position_ids, mask: None, cache: call.cache.clone() };
+        let mut hidden_states = inputs_embeds.clone();
+        for layer in &self.layers {
+            let mut layer_call = LayerCall { mask: masks.of(layer.layer_type).cloned(), ..layer_call.clone() };
+            hidden_states = if self.options.checkpoints_layers() {
+                layer_call.cache = None;
+                let layer = Rc::clone(layer);
+                checkpoint(&hidden_states, move |hidden_states| layer.forward(hidden_states, &layer_call))
+            } else {
+                layer.forward(&hidden_states, &layer_call)
+            };
+        }
+        self.norm.forward(&hidden_states)
+    }
+}
+
+struct Phi3ForCausalLm {
+    module: Module,
+    model: Phi3Model,
+    lm_head: LmHead,
+}
+
+impl Phi3ForCausalLm {
+    fn new(at: &Builder, config: &Config, options: RunOptions) -> Self {
+        let module = at.module();
+        let model = Phi3Model::new(&at.at("model"), config, options);
+        let tied = config.decoder.tie_word_embeddings.then_some(&model.embed_tokens);
+        let lm_head = LmHead::new(&at.at("lm_head"), config.decoder.hidden_size, config.decoder.vocab_size, tied);
+        Self { module, model, lm_head }
+    }
+}
+
+impl Model for Phi3ForCausalLm {
+    fn forward(&self, call: &ForwardCall) -> ModelOutput {
+        let _module = self.module.enter();
+        let hidden_states = self.model.forward(call);
+        let logits = self.lm_head.forward(&hidden_states, call.logits_to_keep);
+        let loss = call.labels.map(|labels| causal_lm_loss(&logits, labels));
+        ModelOutput { loss, logits, cache: call.cache.clone() }
+    }
+
+    fn new_cache(&self) -> Rc<KvCache> {
+        Rc::new(KvCache::new(self.model.config.decoder.windows()))
+    }
+}
