@@ -66,9 +66,7 @@ fn no_kernel(job: &JobSpec) -> Option<Caveat> {
 fn generic(job: &JobSpec, reserved: u64) -> Option<Caveat> {
     (job.model.model_type == GENERIC_DECODER).then(|| Caveat {
         code: "generic_decoder",
-        text:
-            "this model type is not known: taken for a decoder like Llama's, and the range allows a tenth of the peak"
-                .to_owned(),
+        text: "the range allows a tenth of the peak for a model type that is not known".to_owned(),
         widens_bytes: reserved / 10,
     })
 }
