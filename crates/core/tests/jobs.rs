@@ -246,7 +246,9 @@ proptest! {
 
     #[test]
     fn checkpointing_never_saves_more(job in jobs()) {
-        prop_assume!(job.task.trains() && job.train_mode);
+        if !(job.task.trains() && job.train_mode) {
+            return Ok(());
+        }
         let with = |gradient_checkpointing| simulate(&JobSpec { gradient_checkpointing, ..job.clone() });
         if let (Ok(off), Ok(on)) = (with(CheckpointPolicy::Off), with(CheckpointPolicy::EveryLayer)) {
             prop_assert!(saved_activations(&on.trace) <= saved_activations(&off.trace));
@@ -255,7 +257,9 @@ proptest! {
 
     #[test]
     fn passes_and_steps_repeat(job in jobs(), more in 1..5_u64) {
-        prop_assume!(job.task.trains());
+        if !job.task.trains() {
+            return Ok(());
+        }
         let with = |passes, steps| JobSpec { gradient_accumulation_steps: passes, steps, ..job.clone() };
         let Ok(simulation) = simulate(&with(5, 3)) else { return Ok(()) };
         let passes = passes(&simulation.trace);
