@@ -1,7 +1,9 @@
 //! What developers of Tonnage run: `cargo xtask COMMAND`.
 
 mod accuracy;
+mod presets;
 mod reference;
+mod tidy;
 mod timelines;
 
 use anyhow::Result;
@@ -15,11 +17,17 @@ enum Command {
     Accuracy(accuracy::Args),
     /// Write the event timelines of reference cases.
     Timelines(timelines::Args),
+    /// Run `tonnage estimate` over every built-in model.
+    Presets(presets::Args),
+    /// Check the house rules that no lint knows.
+    Tidy,
 }
 
 fn main() -> Result<()> {
     match Command::parse() {
         Command::Accuracy(args) => accuracy::run(&args),
         Command::Timelines(args) => timelines::run(&args),
+        Command::Presets(args) => presets::run(&args),
+        Command::Tidy => tidy::run(),
     }
 }

@@ -67,7 +67,7 @@ fn read_config(name: &str) -> Option<Result<String, String>> {
     let file = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
     // A name with neither a file nor the look of a path is a published model's.
     let looks_like_a_path = name.starts_with(['.', '/', '~']) || name.ends_with(".json");
-    if !file.exists() && !(path.is_dir() || looks_like_a_path) {
+    if !(file.exists() || path.is_dir() || looks_like_a_path) {
         return None;
     }
     Some(fs::read_to_string(&file).map_err(|error| match error.kind() {

@@ -101,7 +101,7 @@ fn phase_rows(timeline: &Timeline, width: usize, look: &Look) -> String {
         let end = (span.end * width / timeline.events.max(1)).min(width);
         ticks[column] = if look.unicode { '┴' } else { '+' };
         let name = [long_name(span), short_name(span)].into_iter().find(|name| column + name.len() < end.max(1));
-        if let Some(name) = name.filter(|_| column >= free_from) {
+        if let Some(name) = name.filter(|name| !name.is_empty() && column >= free_from) {
             names.splice(column..column + name.len(), name.chars());
             free_from = column + name.len() + 1;
         }

@@ -129,7 +129,7 @@ impl<'a> Picture<'a> {
         for step in 1..=steps {
             let mut spans = self.timeline.phases.iter().filter(|span| span.phase.step == step);
             let Some(first) = spans.next() else { continue };
-            let last = spans.last().unwrap_or(first);
+            let last = spans.next_back().unwrap_or(first);
             let (left, right) = (self.x(first.begin) + 2.0, self.x(last.end) - 2.0);
             let (middle, label) = ((left + right) / 2.0, y + 16.0);
             let _ = writeln!(

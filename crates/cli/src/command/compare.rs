@@ -16,7 +16,7 @@ pub fn variants(lists: &[String]) -> Result<Vec<Vec<Override>>, Failure> {
     for list in lists {
         let changes = changes(list)?;
         let with = |variant: &Vec<Override>| {
-            changes.iter().map(|change| [variant.as_slice(), &[change.clone()]].concat()).collect::<Vec<_>>()
+            changes.iter().map(|change| [variant.as_slice(), std::slice::from_ref(change)].concat()).collect::<Vec<_>>()
         };
         variants = variants.iter().flat_map(with).collect();
         if variants.len() > MOST {

@@ -1,7 +1,8 @@
 //! What an estimate does not know, said with the estimate.
 
 use crate::gpu::Gpu;
-use crate::spec::{Attention, JobSpec};
+use crate::spec::hf::GENERIC_DECODER;
+use crate::spec::{Attention, JobSpec, Precision};
 
 /// Something the reader must know about a figure.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,10 +24,17 @@ impl Caveat {
 
 /// The caveats of a job whose peak is `reserved` bytes.
 pub(super) fn caveats(job: &JobSpec, reserved: u64) -> Vec<Caveat> {
-    [context(&job.gpu), cudnn(job, reserved), device(&job.gpu, reserved), garbage_collection(job)]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        context(&job.gpu),
+        cudnn(job, reserved),
+        no_kernel(job),
+        generic(job, reserved),
+        device(&job.gpu, reserved),
+        garbage_collection(job),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn context(gpu: &Gpu) -> Option<Caveat> {
@@ -41,6 +49,24 @@ fn cudnn(job: &JobSpec, reserved: u64) -> Option<Caveat> {
     (job.attention == Attention::Cudnn).then(|| Caveat {
         code: "cudnn_workspace",
         text: "the workspace of cuDNN attention is not known; the range allows a tenth of the peak for it".to_owned(),
+        widens_bytes: reserved / 10,
+    })
+}
+
+/// Flash and cuDNN attention are half-precision kernels (`sdp_utils.cpp`, `check_tensor_dtype`, PyTorch 2.11).
+fn no_kernel(job: &JobSpec) -> Option<Caveat> {
+    let half_only = matches!(job.attention, Attention::Flash | Attention::Cudnn);
+    (half_only && job.precision == Precision::Fp32).then(|| {
+        let text = "flash and cuDNN attention have no fp32 kernel: PyTorch stops with \"No available kernel\"";
+        Caveat::remark("no_attention_kernel", text)
+    })
+}
+
+/// A tenth of the peak: an allowance, not a measurement.
+fn generic(job: &JobSpec, reserved: u64) -> Option<Caveat> {
+    (job.model.model_type == GENERIC_DECODER).then(|| Caveat {
+        code: "generic_decoder",
+        text: "the range allows a tenth of the peak for a model type that is not known".to_owned(),
         widens_bytes: reserved / 10,
     })
 }

@@ -59,9 +59,14 @@ impl Estimate {
         self.peak_reserved_bytes - self.peak_allocated_bytes
     }
 
-    /// Adds a caveat, widening the range if it says so.
+    /// Adds a caveat. What is not known may be more or less: the range widens both ways, and a job that no longer
+    /// surely fits is tight.
     pub fn add_caveat(&mut self, caveat: Caveat) {
-        self.range.1 += caveat.widens_bytes;
+        self.range.0 = self.range.0.saturating_sub(caveat.widens_bytes);
+        self.range.1 = self.range.1.saturating_add(caveat.widens_bytes);
+        if self.verdict == Verdict::Fits && self.range.1 > self.usable_bytes {
+            self.verdict = Verdict::Tight { retries: 0 };
+        }
         self.caveats.push(caveat);
     }
 }

@@ -118,6 +118,6 @@ impl<'a> SimulatedJob<'a> {
     /// # Errors
     /// With the moment at which memory runs out.
     pub fn run_within(&self, capacity: u64) -> Result<u64, Box<OomMoment>> {
-        run_within(self.job, &self.trace, capacity)
+        run_within(&self.job.allocator, &self.trace, capacity)
     }
 }

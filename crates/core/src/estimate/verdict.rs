@@ -1,6 +1,6 @@
 //! Whether the job fits, and where it fails if it does not.
 
-use crate::alloc::{CachingAllocator, ReplayOom, replay_trace};
+use crate::alloc::{AllocatorConfig, CachingAllocator, ReplayOom, replay_trace};
 use crate::spec::JobSpec;
 use crate::trace::{Event, Phase, Trace};
 
@@ -58,7 +58,7 @@ pub(super) fn verdict(job: &JobSpec, trace: &Trace, reserved: u64, outside: u64)
             Verdict::Tight { retries: 0 }
         };
     }
-    match run_within(job, trace, available) {
+    match run_within(&job.allocator, trace, available) {
         Ok(retries) => Verdict::Tight { retries },
         Err(moment) => Verdict::DoesNotFit(*moment),
     }
@@ -68,8 +68,8 @@ pub(super) fn verdict(job: &JobSpec, trace: &Trace, reserved: u64, outside: u64)
 ///
 /// # Errors
 /// When the job does not fit even with retries.
-pub(super) fn run_within(job: &JobSpec, trace: &Trace, capacity: u64) -> Result<u64, Box<OomMoment>> {
-    let mut allocator = CachingAllocator::new(job.allocator.clone(), Some(capacity));
+pub(super) fn run_within(config: &AllocatorConfig, trace: &Trace, capacity: u64) -> Result<u64, Box<OomMoment>> {
+    let mut allocator = CachingAllocator::new(config.clone(), Some(capacity));
     match replay_trace(&mut allocator, trace) {
         Ok(_) => Ok(allocator.stats().num_alloc_retries),
         Err(failed) => Err(Box::new(moment(trace, &failed))),
@@ -90,5 +90,41 @@ fn moment(trace: &Trace, failed: &ReplayOom) -> OomMoment {
         requested: failed.oom.requested,
         allocated: failed.oom.allocated,
         reserved: failed.oom.reserved,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::{Allocation, Category, PhaseKind};
+    use crate::units::MIB;
+
+    /// 30 MiB that are freed, then 40 MiB: the cache holds 30 when the 40 are asked for.
+    fn trace() -> Trace {
+        let allocation = |bytes| Allocation {
+            bytes,
+            op: "mm.default",
+            node: None,
+            module: 0,
+            phase: 0,
+            category: Category::Temporary,
+        };
+        Trace {
+            events: vec![Event::Phase(0), Event::Alloc(0), Event::Free(0), Event::Alloc(1)],
+            allocations: vec![allocation(30 * MIB), allocation(40 * MIB)],
+            modules: vec!["lm_head".to_owned()],
+            phases: vec![Phase { kind: PhaseKind::Forward, step: 1 }],
+        }
+    }
+
+    #[test]
+    fn a_small_gpu_costs_retries_and_a_smaller_one_fails_where_it_must() {
+        let config = AllocatorConfig::default();
+        assert_eq!(run_within(&config, &trace(), 70 * MIB), Ok(0));
+        assert_eq!(run_within(&config, &trace(), 50 * MIB), Ok(1));
+        let moment = run_within(&config, &trace(), 39 * MIB).unwrap_err();
+        let place = (moment.event, moment.op, moment.module.as_str(), moment.requested);
+        assert_eq!(place, (3, "mm.default", "lm_head", 40 * MIB));
+        assert_eq!(moment.phase.map(|phase| phase.label()), Some("1:forward".to_owned()));
     }
 }

@@ -15,11 +15,6 @@ pub(crate) fn full(context: &Rc<Context>, op: &'static str, sizes: &[u64], dtype
     Tensor::empty(context, op, Shape::new(sizes), dtype)
 }
 
-/// A number on the host: no device memory.
-pub(crate) fn host_scalar(context: &Rc<Context>, dtype: DType) -> Tensor {
-    Tensor::nowhere(context, Shape::new(&[]), dtype)
-}
-
 /// `where(condition, kept, number)`; a number in place of `kept` is made a tensor as the other one is.
 pub(crate) fn where_self(condition: &Tensor, kept: Option<Tensor>, dtype: DType) -> Tensor {
     let scalar = || full(condition.context(), "scalar_tensor.default", &[], dtype);

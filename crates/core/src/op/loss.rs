@@ -1,5 +1,8 @@
 //! Cross-entropy as `cross_entropy_loss` runs it: `log_softmax`, then `nll_loss` (SoftMax.cu, NLLLoss.cu).
 
+use super::scratch::softmax;
+use super::scratch::{contiguous, run_steps};
+use super::softmax::describe;
 use crate::dtype::DType;
 use crate::tensor::{NodeBuilder, Shape, Tensor, gradients};
 
@@ -12,11 +15,15 @@ impl Tensor {
     /// `log_softmax(self, dim=-1)` in its own dtype (cross-entropy names it, so autocast leaves it).
     pub fn log_softmax(&self) -> Tensor {
         let node = NodeBuilder::new("LogSoftmaxBackward0", &[self]);
-        let out = self.unary("_log_softmax.default", self.dtype());
+        let steps = softmax::forward(&describe(self, self.dtype()));
+        let describe_output = |_| contiguous(*self.sizes(), self.dtype());
+        let out = run_steps(self.context(), "_log_softmax.default", &steps, describe_output).take(0);
         let result = node.save_output(&out);
         node.finish(out, move |grad| {
             let result = result.unpack();
-            gradients![grad.binary("_log_softmax_backward_data.default", &result, result.dtype())]
+            let steps = softmax::log_softmax_backward(&describe(grad, result.dtype()));
+            let describe_output = |_| contiguous(*result.sizes(), result.dtype());
+            gradients![run_steps(grad.context(), "_log_softmax_backward_data.default", &steps, describe_output).take(0)]
         })
     }
 

@@ -21,7 +21,7 @@ mod softmax;
 mod view;
 
 pub(crate) use attention::{AttentionCall, scaled_dot_product_attention};
-pub(crate) use create::{arange, full, host_scalar, index, where_self};
+pub(crate) use create::{arange, full, index, where_self};
 pub(crate) use foreach::{foreach_norm, foreach_sqrt, group_by_dtype};
 pub(crate) use join::{cat, stack_scalars};
 pub(crate) use scratch::reduce::ReduceKind;

@@ -104,7 +104,7 @@ impl Tensor {
     pub(crate) fn cumsum(&self) -> Tensor {
         let columns = self.size(-1);
         let rows = self.numel() / columns.max(1);
-        let steps = scratch::misc::cumsum(rows, columns, self.dtype(), self.is_contiguous());
+        let steps = scratch::scan::cumsum(rows, columns, self.dtype(), self.is_contiguous());
         run_steps(self.context(), "cumsum.default", &steps, |_| contiguous(*self.sizes(), DType::Int64)).take(0)
     }
 }

@@ -1,10 +1,21 @@
 //! Softmax (SoftMax.cu): the result is saved; its backward holds grad * output while it runs.
 
+use super::scratch::softmax::{self, Softmax};
+use super::scratch::{contiguous, run_steps};
 use crate::dtype::DType;
-use crate::tensor::{MAX_DIMS, NodeBuilder, Tensor, gradients, is_autocast};
-use crate::trace::Category;
+use crate::tensor::{NodeBuilder, Tensor, gradients, is_autocast};
 
-use super::ReduceKind;
+/// A softmax that reads `input` and writes `output`.
+pub(super) fn describe(input: &Tensor, output: DType) -> Softmax {
+    let columns = input.size(-1);
+    Softmax {
+        rows: input.numel() / columns.max(1),
+        columns,
+        input: input.dtype(),
+        output,
+        contiguous: input.is_contiguous(),
+    }
+}
 
 impl Tensor {
     /// `softmax(self, dim=-1, dtype)`; autocast sets the dtype to fp32 where none is given. Only fp16 to fp32 is done
@@ -15,23 +26,18 @@ impl Tensor {
         let fused_cast = self.dtype() == DType::Float16 && wanted == DType::Float32;
         let input = if fused_cast { self.clone() } else { self.to(wanted) };
         let node = NodeBuilder::new("SoftmaxBackward0", &[&input]);
-        let out = input.unary("_softmax.default", wanted);
+        let steps = softmax::forward(&describe(&input, wanted));
+        let out =
+            run_steps(input.context(), "_softmax.default", &steps, |_| contiguous(*input.sizes(), wanted)).take(0);
         finish(node, out, input.dtype())
     }
 
     /// `_safe_softmax(self, dim=-1)` in its own dtype: rows that see nothing become zeros.
     pub(crate) fn safe_softmax(&self) -> Tensor {
-        let op = "_safe_softmax.default";
         let node = NodeBuilder::new("SafeSoftmaxBackward0", &[self]);
-        let out = self.unary("_softmax.default", self.dtype());
-        {
-            let _category = self.context().enter_category(Category::OpInternal);
-            let masked = self.map(op, DType::Bool);
-            let mut reduced = [false; MAX_DIMS];
-            reduced[self.sizes().len() - 1] = true;
-            let _masked_rows = masked.reduce(op, ReduceKind::Any, &reduced);
-            let _zero = Tensor::scratch(self.context(), op, self.dtype().size());
-        }
+        let steps = softmax::safe_softmax(&describe(self, self.dtype()), self.context().device());
+        let describe_output = |_| contiguous(*self.sizes(), self.dtype());
+        let out = run_steps(self.context(), "_safe_softmax.default", &steps, describe_output).take(0);
         finish(node, out, self.dtype())
     }
 }
@@ -41,8 +47,8 @@ fn finish(node: NodeBuilder, out: Tensor, input_dtype: DType) -> Tensor {
     node.finish(out, move |grad| {
         let result = result.unpack();
         let op = "_softmax_backward_data.default";
-        let out = grad.unary(op, input_dtype);
-        let _product = Tensor::scratch(grad.context(), op, result.numel() * result.dtype().size());
-        gradients![out]
+        let steps = softmax::softmax_backward(&describe(grad, input_dtype));
+        let describe_output = |_| contiguous(*result.sizes(), input_dtype);
+        gradients![run_steps(grad.context(), op, &steps, describe_output).take(0)]
     })
 }

@@ -1,7 +1,5 @@
 //! Autocast (aten/src/ATen/autocast_mode.cpp, PyTorch 2.11): which inputs an op casts, and the cache of weight casts.
 
-use std::rc::Rc;
-
 use super::context::{Context, Scope};
 use super::tensor::Tensor;
 use crate::dtype::DType;
@@ -96,7 +94,7 @@ pub(crate) fn cast_arguments<const N: usize>(arguments: [&Tensor; N]) -> [Tensor
     cast
 }
 
-/// Whether autocast is on for this tensor's context.
+/// Whether autocast is on where this tensor is used.
 pub(crate) fn is_autocast(tensor: &Tensor) -> bool {
-    Rc::clone(tensor.context()).autocast.get().is_some()
+    tensor.context().autocast.get().is_some()
 }

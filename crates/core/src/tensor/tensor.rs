@@ -174,11 +174,6 @@ impl Tensor {
         }
     }
 
-    /// Whether two tensors are the same object.
-    pub(crate) fn is_same(&self, other: &Tensor) -> bool {
-        Rc::ptr_eq(&self.0, &other.0)
-    }
-
     /// Another view of the same memory, outside autograd.
     pub(crate) fn alias(&self, sizes: Shape, strides: Shape) -> Self {
         self.alias_as(sizes, strides, true)

@@ -133,7 +133,7 @@ fn judgement(job: &JobSpec, estimate: &Estimate, look: &Look) -> String {
 fn trouble(job: &JobSpec, estimate: &Estimate) -> Option<String> {
     match &estimate.verdict {
         Verdict::Fits => None,
-        Verdict::Tight { retries: 0 } => Some("less room than the margin for drivers and libraries".to_owned()),
+        Verdict::Tight { retries: 0 } => Some("less room than the margin, or than what is not known".to_owned()),
         Verdict::Tight { retries } => Some(format!(
             "runs only because the allocator flushes its cache and tries again {retries} times, which is slow"
         )),
@@ -227,7 +227,8 @@ fn caveats(estimate: &Estimate, look: &Look) -> String {
 pub fn next(answer: &Answer, look: &Look) -> String {
     let (job, estimate) = (&answer.resolved.job, &answer.estimate);
     let at_peak = |category: Category| estimate.at_peak.by_category[category as usize];
-    let fragmented = estimate.unused_reserved_bytes() > estimate.peak_reserved_bytes / 10;
+    let fragmented = estimate.unused_reserved_bytes() > estimate.peak_reserved_bytes / 10
+        && estimate.peak_allocated_bytes + estimate.outside.high <= estimate.usable_bytes;
     let advice = match &estimate.verdict {
         Verdict::Fits => "--timeline draws the step, --explain says where every value came from",
         _ if fragmented && !job.allocator.expandable_segments => "try --allocator expandable_segments:True",

@@ -67,8 +67,6 @@ fn scan_states(tiles: u64) -> u64 {
     storage(&[(tiles + SCAN_TILE_PADDING) * SCAN_TILE_STATE, 1])
 }
 
-/// An inclusive scan by key of up to some 20,000 pairs, as far as measured.
-pub(super) const SMALL_SCAN_BY_KEY: u64 = 1279;
 /// Elements of 4 bytes per tile of an inclusive scan.
 const SCAN_TILE_FLOAT: u64 = 1920;
 /// Elements of 2 bytes per tile of an inclusive scan.

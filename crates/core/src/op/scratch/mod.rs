@@ -11,15 +11,15 @@ pub mod embedding;
 pub mod flash;
 pub mod foreach;
 mod iter;
-pub mod misc;
 pub mod norm;
 pub mod reduce;
 mod run;
+pub mod scan;
+pub mod softmax;
 
 pub(crate) use run::{Described, contiguous, like, run_steps};
 
 pub use crate::gpu::Device;
-pub mod softmax;
 
 #[cfg(test)]
 mod table;

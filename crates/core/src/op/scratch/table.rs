@@ -39,6 +39,12 @@ impl Table {
         [first, second]
     }
 
+    /// The rows of these kinds alone (the first column).
+    pub(super) fn only(mut self, kinds: &[&str]) -> Self {
+        self.rows.retain(|row| row.get(0).and_then(Value::as_str).is_some_and(|kind| kinds.contains(&kind)));
+        self
+    }
+
     pub(super) fn device(&self) -> Device {
         Device { compute_capability: self.cc, multiprocessors: self.sms }
     }

@@ -1,0 +1,85 @@
+//! The house rules that no lint knows: how files open, how long they grow, what they may be called, and that every
+//! family, op and optimizer on disk is in its list.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+/// Code lines of a file without its tests: more than this is two files.
+const MAX_CODE_LINES: usize = 500;
+/// Names that say nothing about what is inside.
+const FORBIDDEN_NAMES: &[&str] = &["util", "utils", "common", "helpers", "misc", "types", "manager"];
+/// Folders in which each file is declared, and used at least once beside its declaration.
+const LISTED_FOLDERS: &[&str] =
+    &["crates/core/src/family", "crates/core/src/optimizer", "crates/core/src/op", "crates/cli/src/command"];
+
+/// Checks the working tree; names every file that breaks a rule.
+pub fn run() -> Result<()> {
+    let mut problems = Vec::new();
+    for root in ["crates", "xtask"] {
+        for file in rust_files(Path::new(root))? {
+            check_file(&file, &mut problems)?;
+        }
+    }
+    for folder in LISTED_FOLDERS {
+        check_folder(Path::new(folder), &mut problems)?;
+    }
+    if problems.is_empty() { Ok(()) } else { bail!("untidy:\n{}", problems.join("\n")) }
+}
+
+fn rust_files(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+            let path = entry?.path();
+            if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn check_file(file: &Path, problems: &mut Vec<String>) -> Result<()> {
+    let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let name = file.display();
+    if !text.starts_with("//!") {
+        problems.push(format!("{name}: does not open with a `//!` sentence"));
+    }
+    let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    if FORBIDDEN_NAMES.contains(&stem) {
+        problems.push(format!("{name}: `{stem}` says nothing; name it after what is inside"));
+    }
+    let lines = code_lines(&text);
+    if lines > MAX_CODE_LINES {
+        problems.push(format!("{name}: {lines} lines of code; split it at {MAX_CODE_LINES}"));
+    }
+    Ok(())
+}
+
+fn code_lines(text: &str) -> usize {
+    text.lines()
+        .take_while(|line| !line.starts_with("#[cfg(test)]"))
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with("//"))
+        .count()
+}
+
+/// Every file of the folder has its `mod` line in `mod.rs`, and something of it is named there.
+fn check_folder(folder: &Path, problems: &mut Vec<String>) -> Result<()> {
+    let list = folder.join("mod.rs");
+    let text = fs::read_to_string(&list).with_context(|| list.display().to_string())?;
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        if stem != "mod" && !text.contains(&format!("mod {stem};")) {
+            problems.push(format!("{}: has no `mod {stem};` in {}", path.display(), list.display()));
+        }
+    }
+    Ok(())
+}
