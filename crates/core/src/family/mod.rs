@@ -88,6 +88,7 @@ pub(crate) struct ForwardCall<'a> {
 pub(crate) struct ModelOutput {
     pub loss: Option<Tensor>,
     pub logits: Tensor,
+    #[expect(dead_code, reason = "whoever holds the output holds its cache")]
     pub cache: Option<Rc<KvCache>>,
 }
 

@@ -115,6 +115,12 @@ impl Context {
         enter(&self.module, module)
     }
 
+    /// The module that made the tensor's memory; 0 where there is none.
+    pub fn module_of(&self, tensor: &Tensor) -> u32 {
+        let allocation = tensor.allocation().and_then(|id| self.trace.borrow().allocations.get(id as usize).copied());
+        allocation.map_or(0, |allocation| allocation.module)
+    }
+
     pub(super) fn current_module(&self) -> u32 {
         self.module.get()
     }

@@ -168,6 +168,11 @@ impl Tensor {
         }
     }
 
+    /// The allocation that holds it.
+    pub(super) fn allocation(&self) -> Option<AllocationId> {
+        self.0.storage.id
+    }
+
     pub(super) fn set_category(&self, category: Category) {
         if let Some(id) = self.0.storage.id {
             self.context().set_category(id, category);
