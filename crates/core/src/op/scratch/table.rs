@@ -41,7 +41,7 @@ impl Table {
 
     /// The rows of these kinds alone (the first column).
     pub(super) fn only(mut self, kinds: &[&str]) -> Self {
-        self.rows.retain(|row| row.get(0).and_then(Value::as_str).is_some_and(|kind| kinds.contains(&kind)));
+        self.rows.retain(|row| row.first().and_then(Value::as_str).is_some_and(|kind| kinds.contains(&kind)));
         self
     }
 
