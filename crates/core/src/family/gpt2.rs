@@ -139,14 +139,14 @@ impl Gpt2Attention {
     ) -> AttentionOutput {
         let context = query.context();
         let (batch, heads, tokens, keys) = (query.size(0), query.size(1), query.size(2), key.size(2));
-        let mut attn_weights = full(context, "empty.memory_format", &[batch * heads, tokens, keys], DType::Float32);
-        let (q, k) = {
+        let preallocated = full(context, "empty.memory_format", &[batch * heads, tokens, keys], DType::Float32);
+        let (mut attn_weights, q, k) = {
             let _no_autocast = context.disable_autocast();
             let q = query.reshape(&[batch * heads, tokens, query.size(3)]);
             let k = key.transpose(2, 3).reshape(&[batch * heads, query.size(3), keys]);
-            attn_weights = q.float().baddbmm(&k.float(), self.config.scales_scores);
-            attn_weights = attn_weights.reshape(&[batch, heads, tokens, keys]);
-            (q, k)
+            let scores = q.float().baddbmm(&k.float(), self.config.scales_scores);
+            drop(preallocated);
+            (scores.reshape(&[batch, heads, tokens, keys]), q, k)
         };
         if let Some(mask) = mask {
             attn_weights = &attn_weights + mask;
@@ -284,8 +284,12 @@ impl Gpt2Model {
         };
         for block in &self.h {
             hidden_states = if self.options.checkpoints_layers() {
-                let (block, mask) = (Rc::clone(block), causal_mask.clone());
-                checkpoint(&hidden_states, move |hidden_states| block.forward(hidden_states, mask.as_ref(), None))
+                let (block, mask, position_ids) = (Rc::clone(block), causal_mask.clone(), position_ids.clone());
+                checkpoint(&hidden_states, move |hidden_states| {
+                    // A block is called with the position ids, so its checkpoint holds them.
+                    let _position_ids = &position_ids;
+                    block.forward(hidden_states, mask.as_ref(), None)
+                })
             } else {
                 block.forward(&hidden_states, causal_mask.as_ref(), call.cache.as_deref())
             };

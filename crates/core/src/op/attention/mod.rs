@@ -72,7 +72,6 @@ fn can_use_flash(query: &Tensor, key: &Tensor, value: &Tensor, call: &AttentionC
     let same_heads = query.size(1) == key.size(1) && key.size(1) == value.size(1);
     query.dtype().is_half()
         && capability >= (8, 0)
-        && (query.dtype() == DType::Float16 || capability >= (8, 0))
         && call.mask.is_none()
         && head_dim <= 256
         && head_dim == value.size(-1)
