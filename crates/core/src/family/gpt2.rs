@@ -284,8 +284,12 @@ impl Gpt2Model {
         };
         for block in &self.h {
             hidden_states = if self.options.checkpoints_layers() {
-                let (block, mask) = (Rc::clone(block), causal_mask.clone());
-                checkpoint(&hidden_states, move |hidden_states| block.forward(hidden_states, mask.as_ref(), None))
+                let (block, mask, position_ids) = (Rc::clone(block), causal_mask.clone(), position_ids.clone());
+                checkpoint(&hidden_states, move |hidden_states| {
+                    // A block is called with the position ids, so its checkpoint holds them.
+                    let _position_ids = &position_ids;
+                    block.forward(hidden_states, mask.as_ref(), None)
+                })
             } else {
                 block.forward(&hidden_states, causal_mask.as_ref(), call.cache.as_deref())
             };

@@ -176,7 +176,7 @@ fn sdpa_mask(call: &MaskCall, pattern: Pattern) -> Tensor {
     let batch_indices = batch_arange.unsqueeze(1).unsqueeze(2).unsqueeze(3);
     let q_indices = q_arange.unsqueeze(0).unsqueeze(0).unsqueeze(3);
     let kv_indices = kv_arange.unsqueeze(0).unsqueeze(0).unsqueeze(0);
-    let mut mask = match &call.padding_mask {
+    let mask = match &call.padding_mask {
         None => pattern.evaluate(&q_indices, &kv_indices),
         Some(padding_mask) => {
             let mut result = new_ones(&call.context);
@@ -186,8 +186,7 @@ fn sdpa_mask(call: &MaskCall, pattern: Pattern) -> Tensor {
             and(&result, index(padding_mask, &sizes, &[&batch_indices, &kv_indices]))
         }
     };
-    mask = mask.expand(&[call.batch_size, 1, call.q_length, call.kv_length]);
-    mask
+    mask.expand(&[call.batch_size, 1, call.q_length, call.kv_length])
 }
 
 impl Pattern {
