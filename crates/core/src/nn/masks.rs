@@ -133,10 +133,11 @@ fn preprocess(inputs: MaskInputs, sliding_window: Option<u64>) -> MaskCall {
     }
 }
 
-/// `get_mask_sizes` of a cache layer: one with a window hands out no more than the window's keys and the new ones.
+/// `get_mask_sizes` of a cache layer: one with a window hands out no more than the window's keys and the new ones. The
+/// mask without a window asks a layer without one, and the first layer where there is none.
 fn key_length(cache: &KvCache, q_length: u64, sliding_window: Option<u64>) -> u64 {
     let seen = cache.seq_length();
-    match sliding_window {
+    match sliding_window.or(cache.first_window_if_all_have_one()) {
         Some(window) if seen >= window => window - 1 + q_length,
         _ => seen + q_length,
     }
