@@ -13,7 +13,7 @@ impl Tensor {
     pub fn log_softmax(&self) -> Tensor {
         let node = NodeBuilder::new("LogSoftmaxBackward0", &[self]);
         let out = self.unary("_log_softmax.default", self.dtype());
-        let result = node.save_output(&out);
+        let result = node.save(&out);
         node.finish(out, move |grad| {
             let result = result.unpack();
             gradients![grad.binary("_log_softmax_backward_data.default", &result, result.dtype())]
@@ -28,7 +28,7 @@ impl Tensor {
         let op = "nll_loss_forward.default";
         let scalar = || Tensor::empty(self.context(), op, Shape::new(&[]), log_probabilities.dtype());
         let (out, total_weight) = (scalar(), scalar());
-        let saved_weight = node.save_output(&total_weight);
+        let saved_weight = node.save(&total_weight);
         node.finish(out, move |_grad| {
             let input = saved.unpack();
             let _held = (saved_target.unpack(), saved_weight.unpack());

@@ -135,25 +135,20 @@ impl NodeBuilder {
         self.edges.get(at).is_some_and(Option::is_some)
     }
 
-    /// Saves an input (or a view of one) for backward.
+    /// Saves an input, a view of one, or an output for backward.
     pub(crate) fn save(&self, tensor: &Tensor) -> Saved {
         if !self.active {
-            return Saved::Tensor(tensor.clone());
+            return Saved::Tensor(tensor.without_history());
         }
         match Holder::pack(tensor) {
             Some(saved) => saved,
-            None => Saved::Tensor(tensor.clone()),
+            None => Saved::Tensor(tensor.without_history()),
         }
     }
 
     /// Saves the input for the gradient of another one, when that is asked for.
     pub(crate) fn save_for(&self, at: usize, tensor: &Tensor) -> Option<Saved> {
         self.needs(at).then(|| self.save(tensor))
-    }
-
-    /// Saves an output; the node must not own itself through it.
-    pub(crate) fn save_output(&self, tensor: &Tensor) -> Saved {
-        if self.active { self.save(&tensor.saved_alias()) } else { Saved::Tensor(tensor.clone()) }
     }
 
     /// Ends an op with one output, a fresh tensor.
@@ -167,7 +162,7 @@ impl NodeBuilder {
         };
         let metadata = smallvec::smallvec![Metadata { sizes: *output.sizes(), dtype: output.dtype() }];
         let node = self.into_node(metadata, Box::new(apply));
-        output.with_history(Edge { node, output: 0 })
+        output.with_history(node, 0)
     }
 
     /// Ends an op with several differentiable outputs, fresh tensors or views.
@@ -185,7 +180,7 @@ impl NodeBuilder {
         let mut at = 0;
         outputs.map(|output| {
             at += 1;
-            output.with_history(Edge { node: Rc::clone(&node), output: at - 1 })
+            output.with_history(Rc::clone(&node), at - 1)
         })
     }
 
@@ -205,10 +200,10 @@ impl NodeBuilder {
 }
 
 fn edge_of(tensor: &Tensor) -> Option<Edge> {
-    match &tensor.0.history {
+    match &tensor.history {
         History::None => None,
         History::Leaf(leaf) => Some(Edge { node: accumulator_of(tensor, leaf), output: 0 }),
-        History::Output(edge) => Some(edge.clone()),
+        History::Output(node, output) => Some(Edge { node: Rc::clone(node), output: *output }),
     }
 }
 
@@ -339,8 +334,8 @@ fn accumulate_grad(leaf: &Leaf, grad: Tensor) {
     if slot.is_some() {
         return;
     }
-    let stealable = Rc::strong_count(&grad.0) == 1 && grad.is_contiguous();
-    let grad = if stealable { grad.detach() } else { grad.clone_contiguous() };
+    let stealable = grad.is_unique() && grad.is_contiguous();
+    let grad = if stealable { grad } else { grad.clone_contiguous() };
     grad.set_category(Category::Gradient);
     *slot = Some(grad);
 }

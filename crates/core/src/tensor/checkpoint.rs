@@ -47,7 +47,7 @@ impl Holder {
             SavedTensorHooks::Forward(frame) => Saved::Packed(Self::placeholder(frame, tensor)),
             SavedTensorHooks::Recompute(frame) => {
                 frame.refill(context, tensor);
-                Saved::Tensor(tensor.detach())
+                Saved::Tensor(tensor.without_history())
             }
         })
     }
@@ -96,7 +96,7 @@ impl Frame {
         self.refilled.set(at + 1);
         let holders = self.holders.borrow();
         if let Some(holder) = holders.get(at).and_then(Weak::upgrade) {
-            holder.tensor.replace(Some(tensor.detach()));
+            holder.tensor.replace(Some(tensor.without_history()));
         }
         if at + 1 == holders.len() {
             context.stopped.set(true);
