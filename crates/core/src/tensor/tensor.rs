@@ -32,7 +32,7 @@ pub(crate) struct Scratch {
 #[derive(Default)]
 pub(super) struct Leaf {
     pub grad: RefCell<Option<Tensor>>,
-    pub accumulator: RefCell<Weak<Node>>,
+    pub accumulator: RefCell<Option<Weak<Node>>>,
     /// Autocast's half copy while the cache holds it.
     pub cast: RefCell<Option<Tensor>>,
 }
