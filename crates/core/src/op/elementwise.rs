@@ -123,7 +123,7 @@ impl Tensor {
     pub fn tanh(&self) -> Tensor {
         let node = NodeBuilder::new("TanhBackward0", &[self]);
         let out = self.unary("tanh.default", self.dtype());
-        let result = node.save_output(&out);
+        let result = node.save(&out);
         node.finish(out, move |grad| {
             let result = result.unpack();
             gradients![grad.binary("tanh_backward.default", &result, promote(grad, &result))]
@@ -135,7 +135,7 @@ impl Tensor {
         let input = self.cast_to_float32();
         let node = NodeBuilder::new("RsqrtBackward0", &[&input]);
         let out = input.unary("rsqrt.default", input.dtype());
-        let result = node.save_output(&out);
+        let result = node.save(&out);
         node.finish(out, move |grad| {
             let result = result.unpack();
             let cubed = result.unary("pow.Tensor_Scalar", result.dtype());

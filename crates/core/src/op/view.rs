@@ -85,7 +85,7 @@ impl Tensor {
     /// `self[...]` with full ranges only: the same memory under a node of its own.
     pub(crate) fn alias_all(&self) -> Tensor {
         let node = NodeBuilder::new("AliasBackward0", &[self]);
-        node.finish(self.detach(), |grad| gradients![grad.clone()])
+        node.finish(self.alias(*self.sizes(), *self.strides()), |grad| gradients![grad.clone()])
     }
 
     /// A part of a tensor along dimension `at`, outside autograd.

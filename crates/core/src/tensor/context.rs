@@ -17,6 +17,9 @@ pub(crate) enum Thread {
     Autograd = 1,
 }
 
+/// Room for so many allocations is made in advance: two steps of a model with a few dozen layers.
+const EXPECTED_ALLOCATIONS: usize = 1 << 14;
+
 /// One process on one device.
 pub struct Context {
     trace: RefCell<Trace>,
@@ -57,12 +60,13 @@ fn enter<T: Copy>(cell: &Cell<T>, value: T) -> Scope<'_, T> {
 impl Context {
     /// A fresh process on a device; nothing is allocated yet.
     pub fn new(device: Device) -> Rc<Self> {
-        let trace = Trace {
+        let mut trace = Trace {
             modules: vec![String::new()],
             phases: vec![Phase { kind: PhaseKind::Load, step: 0 }],
-            events: vec![Event::Phase(0)],
-            ..Trace::default()
+            events: Vec::with_capacity(2 * EXPECTED_ALLOCATIONS),
+            allocations: Vec::with_capacity(EXPECTED_ALLOCATIONS),
         };
+        trace.events.push(Event::Phase(0));
         Rc::new(Self {
             trace: RefCell::new(trace),
             recording: Cell::new(true),

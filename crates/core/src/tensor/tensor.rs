@@ -1,16 +1,16 @@
-//! Tensors: a view (sizes, strides, dtype) of a reference-counted storage, with their place in the autograd graph.
+//! Tensors: a view (sizes, strides, dtype) of reference-counted memory, with their place in the autograd graph.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
-use super::autograd::{Edge, Node};
+use super::autograd::Node;
 use super::context::Context;
 use super::layout::{self, Shape};
 use crate::dtype::DType;
 use crate::trace::{AllocationId, Category};
 
-/// Device memory; the last reference frees it. Without an id it stands for memory elsewhere (host scalars).
-pub(super) struct Storage {
+/// Device memory, freed when dropped. Without an id it stands for memory elsewhere (host scalars).
+struct Storage {
     context: Rc<Context>,
     id: Option<AllocationId>,
 }
@@ -32,41 +32,83 @@ pub(crate) struct Scratch {
 #[derive(Default)]
 pub(super) struct Leaf {
     pub grad: RefCell<Option<Tensor>>,
-    pub accumulator: RefCell<Weak<Node>>,
+    pub accumulator: RefCell<Option<Weak<Node>>>,
     /// Autocast's half copy while the cache holds it.
     pub cast: RefCell<Option<Tensor>>,
 }
 
-pub(super) struct TensorImpl {
-    pub storage: Rc<Storage>,
-    pub sizes: Shape,
-    pub strides: Shape,
-    pub dtype: DType,
-    pub is_view: bool,
-    pub history: History,
+/// A tensor object: a layout over memory that is its own or another object's.
+struct Object {
+    memory: Memory,
+    sizes: Shape,
+    strides: Shape,
+    is_contiguous: bool,
+    dtype: DType,
+    is_view: bool,
+    /// How many objects share this one's memory.
+    sharers: Cell<usize>,
+}
+
+enum Memory {
+    Own(Storage),
+    Shared(Owner),
+}
+
+/// The object whose memory another one shares; it lives as long as that one does.
+struct Owner(Rc<Object>);
+
+impl Owner {
+    fn new(object: &Rc<Object>) -> Self {
+        let owner = Rc::clone(object.owner());
+        owner.sharers.set(owner.sharers.get() + 1);
+        Self(owner)
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.sharers.set(self.0.sharers.get() - 1);
+    }
+}
+
+impl Object {
+    fn owner(self: &Rc<Self>) -> &Rc<Self> {
+        match &self.memory {
+            Memory::Own(_) => self,
+            Memory::Shared(owner) => &owner.0,
+        }
+    }
+
+    fn storage(&self) -> &Storage {
+        match &self.memory {
+            Memory::Own(storage) => storage,
+            Memory::Shared(owner) => owner.0.storage(),
+        }
+    }
 }
 
 /// How a tensor takes part in autograd.
+#[derive(Clone)]
 pub(super) enum History {
     None,
     Leaf(Rc<Leaf>),
-    Output(Edge),
+    /// The node that computes it, and which of the node's outputs it is.
+    Output(Rc<Node>, u8),
 }
 
 /// A tensor without numbers. Cloning it is taking another reference, as in Python.
 #[derive(Clone)]
-pub struct Tensor(pub(super) Rc<TensorImpl>);
+pub struct Tensor {
+    object: Rc<Object>,
+    pub(super) history: History,
+}
 
 impl Tensor {
-    pub(super) fn from_parts(
-        storage: Rc<Storage>,
-        sizes: Shape,
-        strides: Shape,
-        dtype: DType,
-        is_view: bool,
-        history: History,
-    ) -> Self {
-        Self(Rc::new(TensorImpl { storage, sizes, strides, dtype, is_view, history }))
+    fn new(memory: Memory, sizes: Shape, strides: Shape, dtype: DType, is_view: bool) -> Self {
+        let is_contiguous = layout::is_contiguous(&sizes, &strides);
+        let sharers = Cell::new(0);
+        let object = Rc::new(Object { memory, sizes, strides, is_contiguous, dtype, is_view, sharers });
+        Self { object, history: History::None }
     }
 
     /// A new contiguous tensor that `op` makes.
@@ -84,21 +126,19 @@ impl Tensor {
     ) -> Self {
         let bytes = sizes.numel().saturating_mul(dtype.size());
         let id = context.allocate(op, bytes, None);
-        let storage = Rc::new(Storage { context: Rc::clone(context), id });
-        Self::from_parts(storage, sizes, strides, dtype, false, History::None)
+        let memory = Memory::Own(Storage { context: Rc::clone(context), id });
+        Self::new(memory, sizes, strides, dtype, false)
     }
 
     /// A leaf that requires gradients: the same memory, now a parameter.
     pub(crate) fn into_parameter(self) -> Self {
-        let inner = &self.0;
-        let storage = Rc::clone(&inner.storage);
-        Self::from_parts(storage, inner.sizes, inner.strides, inner.dtype, false, History::Leaf(Rc::default()))
+        Self { history: History::Leaf(Rc::default()), ..self }
     }
 
     /// A tensor that holds no device memory.
     pub(crate) fn nowhere(context: &Rc<Context>, sizes: Shape, dtype: DType) -> Self {
-        let storage = Rc::new(Storage { context: Rc::clone(context), id: None });
-        Self::from_parts(storage, sizes, sizes.contiguous_strides(), dtype, false, History::None)
+        let memory = Memory::Own(Storage { context: Rc::clone(context), id: None });
+        Self::new(memory, sizes, sizes.contiguous_strides(), dtype, false)
     }
 
     /// Memory that `op` needs while it runs and that is not its result.
@@ -109,43 +149,43 @@ impl Tensor {
 
     /// The context it was made in.
     pub fn context(&self) -> &Rc<Context> {
-        &self.0.storage.context
+        &self.object.storage().context
     }
 
     /// Its sizes.
     pub fn sizes(&self) -> &Shape {
-        &self.0.sizes
+        &self.object.sizes
     }
 
     /// Its strides, in elements.
     pub fn strides(&self) -> &Shape {
-        &self.0.strides
+        &self.object.strides
     }
 
     /// The size of dimension `at`, counted from the end when negative.
     pub fn size(&self, at: isize) -> u64 {
-        let at = if at < 0 { self.0.sizes.len().wrapping_add_signed(at) } else { at as usize };
-        self.0.sizes.get(at).copied().unwrap_or(1)
+        let at = if at < 0 { self.object.sizes.len().wrapping_add_signed(at) } else { at as usize };
+        self.object.sizes.get(at).copied().unwrap_or(1)
     }
 
     /// Number of elements.
     pub fn numel(&self) -> u64 {
-        self.0.sizes.numel()
+        self.object.sizes.numel()
     }
 
     /// Its element type.
     pub fn dtype(&self) -> DType {
-        self.0.dtype
+        self.object.dtype
     }
 
     /// Whether operations on it are recorded for backward.
     pub fn requires_grad(&self) -> bool {
-        !matches!(self.0.history, History::None)
+        !matches!(self.history, History::None)
     }
 
     /// Whether it is row-major in memory.
     pub fn is_contiguous(&self) -> bool {
-        layout::is_contiguous(&self.0.sizes, &self.0.strides)
+        self.object.is_contiguous
     }
 
     /// Its accumulated gradient.
@@ -162,7 +202,7 @@ impl Tensor {
     }
 
     pub(super) fn leaf(&self) -> Option<&Rc<Leaf>> {
-        match &self.0.history {
+        match &self.history {
             History::Leaf(leaf) => Some(leaf),
             _ => None,
         }
@@ -170,11 +210,11 @@ impl Tensor {
 
     /// The allocation that holds it.
     pub(super) fn allocation(&self) -> Option<AllocationId> {
-        self.0.storage.id
+        self.object.storage().id
     }
 
     pub(super) fn set_category(&self, category: Category) {
-        if let Some(id) = self.0.storage.id {
+        if let Some(id) = self.object.storage().id {
             self.context().set_category(id, category);
         }
     }
@@ -186,36 +226,32 @@ impl Tensor {
 
     /// The same memory under other sizes; `is_view` says whether autograd counts it as a view, which keeps its base.
     pub(crate) fn alias_as(&self, sizes: Shape, strides: Shape, is_view: bool) -> Self {
-        Self::from_parts(Rc::clone(&self.0.storage), sizes, strides, self.0.dtype, is_view, History::None)
+        let memory = Memory::Shared(Owner::new(&self.object));
+        Self::new(memory, sizes, strides, self.object.dtype, is_view)
     }
 
-    /// The same memory outside autograd (`detach`).
-    pub fn detach(&self) -> Self {
-        self.alias(self.0.sizes, self.0.strides)
+    /// The same object outside autograd: what a node saves, which its edges tie to the graph already.
+    pub(super) fn without_history(&self) -> Self {
+        Self { object: Rc::clone(&self.object), history: History::None }
     }
 
-    /// The tensor as its own node saves it: without the history that would own the node.
-    pub(super) fn saved_alias(&self) -> Self {
-        self.detach()
+    /// The same object as an output of a node.
+    pub(super) fn with_history(self, node: Rc<Node>, output: u8) -> Self {
+        Self { history: History::Output(node, output), ..self }
     }
 
-    /// The same tensor as the output of a node.
-    pub(super) fn with_history(mut self, edge: Edge) -> Self {
-        if let Some(inner) = Rc::get_mut(&mut self.0) {
-            inner.history = History::Output(edge);
-            return self;
-        }
-        let inner = &self.0;
-        let storage = Rc::clone(&inner.storage);
-        Self::from_parts(storage, inner.sizes, inner.strides, inner.dtype, inner.is_view, History::Output(edge))
+    /// Whether nobody else holds this object; what shares its memory is another object.
+    pub(super) fn is_unique(&self) -> bool {
+        Rc::strong_count(&self.object) == 1 + self.object.sharers.get()
     }
 
     /// Whether autograd may add into this tensor in place: the only reference to the only tensor on its storage, not
     /// a view (a view keeps its base alive), and dense (input_buffer.cpp, `can_accumulate_inplace`).
     pub(super) fn can_accumulate_in_place(&self) -> bool {
-        Rc::strong_count(&self.0) == 1
-            && Rc::strong_count(&self.0.storage) == 1
-            && !self.0.is_view
-            && layout::is_non_overlapping_and_dense(&self.0.sizes, &self.0.strides)
+        Rc::strong_count(&self.object) == 1
+            && Rc::strong_count(self.object.owner()) == 1
+            && !self.object.is_view
+            && (self.object.is_contiguous
+                || layout::is_non_overlapping_and_dense(&self.object.sizes, &self.object.strides))
     }
 }

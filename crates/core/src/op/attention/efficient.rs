@@ -28,7 +28,7 @@ pub(super) fn mem_efficient(query: &Tensor, key: &Tensor, value: &Tensor, call: 
         _ => contiguous(rows, DType::Float32),
     });
     let out = outputs.take(0);
-    let saved_results = [node.save_output(&out), node.save_output(&outputs.take(1))];
+    let saved_results = [node.save(&out), node.save(&outputs.take(1))];
     node.finish(out, move |grad| {
         let (query, key, value) = (saved_query.unpack(), saved_key.unpack(), saved_value.unpack());
         let _mask = saved_mask.as_ref().map(|mask| mask.unpack());
