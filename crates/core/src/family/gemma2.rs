@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::nn::{
-    AttentionConfig, AttentionOutput, BuildError, Builder, Embedding, KvCache, LayerMasks, LayerType, Linear, LmHead,
-    MaskInputs, Module, RopeType, RotaryEmbedding, apply_rotary_pos_emb, causal_lm_loss, position_ids, repeat_kv,
+    AttentionConfig, AttentionOutput, BuildError, Builder, Embedding, HeadOutput, KvCache, LayerMasks, LayerType,
+    Linear, LmHead, MaskInputs, Module, RopeType, RotaryEmbedding, apply_rotary_pos_emb, position_ids, repeat_kv,
     sdpa_attention_forward,
 };
 use crate::spec::{Attention, FieldError, Fields, ModelSpec};
@@ -376,11 +376,9 @@ impl Model for GemmaForCausalLm {
     fn forward(&self, call: &ForwardCall) -> ModelOutput {
         let _module = self.module.enter();
         let hidden_states = self.model.forward(call);
-        let mut logits = self.lm_head.forward(&hidden_states, call.logits_to_keep);
-        if self.model.config.final_logit_softcapping {
-            logits = cap(logits);
-        }
-        let loss = call.labels.map(|labels| causal_lm_loss(&logits, labels));
+        let caps = self.model.config.final_logit_softcapping;
+        let cap_logits = |logits| if caps { cap(logits) } else { logits };
+        let HeadOutput { loss, logits } = self.lm_head.forward(&hidden_states, &call.head(), cap_logits);
         ModelOutput { loss, logits, cache: call.cache.clone() }
     }
 

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::nn::{
-    Activation, AttentionConfig, AttentionOutput, BuildError, Builder, Conv1d, Embedding, KvCache, LayerNorm, LmHead,
-    MaskInputs, Module, causal_lm_loss, create_causal_mask, position_ids, sdpa_attention_forward,
+    Activation, AttentionConfig, AttentionOutput, BuildError, Builder, Conv1d, Embedding, HeadOutput, KvCache,
+    LayerNorm, LmHead, MaskInputs, Module, create_causal_mask, position_ids, sdpa_attention_forward,
 };
 use crate::op::full;
 use crate::spec::{Attention, FieldError, Fields, ModelSpec};
@@ -319,8 +319,7 @@ impl Model for Gpt2LmHeadModel {
     fn forward(&self, call: &ForwardCall) -> ModelOutput {
         let _module = self.module.enter();
         let hidden_states = self.transformer.forward(call);
-        let logits = self.lm_head.forward(&hidden_states, call.logits_to_keep);
-        let loss = call.labels.map(|labels| causal_lm_loss(&logits, labels));
+        let HeadOutput { loss, logits } = self.lm_head.forward(&hidden_states, &call.head(), |logits| logits);
         ModelOutput { loss, logits, cache: call.cache.clone() }
     }
 }

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::nn::{
-    Activation, AttentionConfig, AttentionOutput, BuildError, Builder, Embedding, KvCache, LayerMasks, LayerType,
-    Linear, LmHead, MaskInputs, Module, RmsNorm, RotaryEmbedding, apply_rotary_pos_emb, causal_lm_loss, position_ids,
+    Activation, AttentionConfig, AttentionOutput, BuildError, Builder, Embedding, HeadOutput, KvCache, LayerMasks,
+    LayerType, Linear, LmHead, MaskInputs, Module, RmsNorm, RotaryEmbedding, apply_rotary_pos_emb, position_ids,
     repeat_kv, sdpa_attention_forward,
 };
 use crate::spec::{Attention, ModelSpec};
@@ -277,8 +277,7 @@ impl Model for DecoderForCausalLm {
     fn forward(&self, call: &ForwardCall) -> ModelOutput {
         let _module = self.module.enter();
         let hidden_states = self.model.forward(call);
-        let logits = self.lm_head.forward(&hidden_states, call.logits_to_keep);
-        let loss = call.labels.map(|labels| causal_lm_loss(&logits, labels));
+        let HeadOutput { loss, logits } = self.lm_head.forward(&hidden_states, &call.head(), |logits| logits);
         ModelOutput { loss, logits, cache: call.cache.clone() }
     }
 

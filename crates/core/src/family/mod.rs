@@ -16,7 +16,7 @@ mod qwen2;
 
 use std::rc::Rc;
 
-use crate::nn::{BuildError, Builder, KvCache};
+use crate::nn::{BuildError, Builder, HeadCall, KvCache};
 use crate::spec::{Attention, CheckpointPolicy, ModelSpec};
 use crate::tensor::Tensor;
 
@@ -82,12 +82,22 @@ pub(crate) struct ForwardCall<'a> {
     pub labels: Option<&'a Tensor>,
     pub cache: Option<Rc<KvCache>>,
     pub logits_to_keep: Option<u64>,
+    /// Liger's loss in place of full logits.
+    pub fused_loss: bool,
+}
+
+impl ForwardCall<'_> {
+    /// What of it the head reads.
+    fn head(&self) -> HeadCall<'_> {
+        HeadCall { labels: self.labels, logits_to_keep: self.logits_to_keep, fused_loss: self.fused_loss }
+    }
 }
 
 /// What a forward call returns.
 pub(crate) struct ModelOutput {
     pub loss: Option<Tensor>,
-    pub logits: Tensor,
+    /// `None` where a fused loss makes no logits.
+    pub logits: Option<Tensor>,
     #[expect(dead_code, reason = "whoever holds the output holds its cache")]
     pub cache: Option<Rc<KvCache>>,
 }

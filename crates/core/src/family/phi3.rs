@@ -6,8 +6,8 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use crate::nn::{
-    Activation, AttentionConfig, AttentionOutput, BuildError, Builder, Embedding, KvCache, LayerMasks, LayerType,
-    Linear, LmHead, MaskInputs, Module, RmsNorm, RotaryEmbedding, apply_partial_rotary_pos_emb, causal_lm_loss,
+    Activation, AttentionConfig, AttentionOutput, BuildError, Builder, Embedding, HeadOutput, KvCache, LayerMasks,
+    LayerType, Linear, LmHead, MaskInputs, Module, RmsNorm, RotaryEmbedding, apply_partial_rotary_pos_emb,
     position_ids, sdpa_attention_forward,
 };
 use crate::spec::{Attention, FieldError, Fields, ModelSpec};
@@ -292,8 +292,7 @@ impl Model for Phi3ForCausalLm {
     fn forward(&self, call: &ForwardCall) -> ModelOutput {
         let _module = self.module.enter();
         let hidden_states = self.model.forward(call);
-        let logits = self.lm_head.forward(&hidden_states, call.logits_to_keep);
-        let loss = call.labels.map(|labels| causal_lm_loss(&logits, labels));
+        let HeadOutput { loss, logits } = self.lm_head.forward(&hidden_states, &call.head(), |logits| logits);
         ModelOutput { loss, logits, cache: call.cache.clone() }
     }
 

@@ -1,6 +1,8 @@
-//! The language-model head and its loss (transformers/loss/loss_utils.py).
+//! The language-model head and its loss (transformers/loss/loss_utils.py), or Liger's two in one
+//! (liger-kernel 0.8.5, transformers/model/loss_utils.py).
 
 use crate::dtype::DType;
+use crate::op::fused_linear_cross_entropy;
 use crate::tensor::Tensor;
 use crate::trace::PhaseKind;
 
@@ -12,6 +14,22 @@ pub(crate) struct LmHead {
     linear: Linear,
 }
 
+/// What a head makes of hidden states.
+pub(crate) struct HeadOutput {
+    pub loss: Option<Tensor>,
+    /// `None` where a fused loss makes no logits.
+    pub logits: Option<Tensor>,
+}
+
+/// How a head is called.
+pub(crate) struct HeadCall<'a> {
+    pub labels: Option<&'a Tensor>,
+    /// Positions whose logits are wanted, counted from the end; `None` is all.
+    pub logits_to_keep: Option<u64>,
+    /// Liger's loss where there are labels.
+    pub fused_loss: bool,
+}
+
 impl LmHead {
     pub(crate) fn new(at: &Builder, width: u64, vocab_size: u64, tied: Option<&Embedding>) -> Self {
         let linear = match tied {
@@ -21,17 +39,50 @@ impl LmHead {
         Self { linear }
     }
 
+    /// Logits and, with labels, the loss; `cap` is what the model does to its logits.
+    pub(crate) fn forward(
+        &self,
+        hidden_states: &Tensor,
+        call: &HeadCall,
+        cap: impl Fn(Tensor) -> Tensor,
+    ) -> HeadOutput {
+        match call.labels {
+            Some(labels) if call.fused_loss => {
+                HeadOutput { loss: Some(self.liger_loss(hidden_states, labels)), logits: None }
+            }
+            labels => {
+                let logits = cap(self.logits(hidden_states, call.logits_to_keep));
+                HeadOutput { loss: labels.map(|labels| causal_lm_loss(&logits, labels)), logits: Some(logits) }
+            }
+        }
+    }
+
     /// Logits of the last `logits_to_keep` positions, of all when `None`.
-    pub(crate) fn forward(&self, hidden_states: &Tensor, logits_to_keep: Option<u64>) -> Tensor {
+    fn logits(&self, hidden_states: &Tensor, logits_to_keep: Option<u64>) -> Tensor {
         match logits_to_keep.filter(|&keep| keep < hidden_states.size(1)) {
             Some(keep) => self.linear.forward(&hidden_states.slice(1, keep)),
             None => self.linear.forward(hidden_states),
         }
     }
+
+    /// `LigerForCausalLMLoss`: reads the head's weight and nothing else of it.
+    fn liger_loss(&self, hidden_states: &Tensor, labels: &Tensor) -> Tensor {
+        let context = hidden_states.context();
+        context.phase(PhaseKind::Loss);
+        let loss = {
+            let padded = labels.pad_labels();
+            let shift_labels = padded.narrow(1, labels.size(1)).contiguous();
+            let rows = shift_labels.numel();
+            let flat = hidden_states.view(&[rows, hidden_states.size(-1)]);
+            fused_linear_cross_entropy(&flat, self.linear.weight(), &shift_labels.view(&[rows]))
+        };
+        context.phase(PhaseKind::ForwardTail);
+        loss
+    }
 }
 
 /// `ForCausalLMLoss`: fp32 logits, labels shifted by padding, mean cross-entropy.
-pub(crate) fn causal_lm_loss(logits: &Tensor, labels: &Tensor) -> Tensor {
+fn causal_lm_loss(logits: &Tensor, labels: &Tensor) -> Tensor {
     let context = logits.context();
     context.phase(PhaseKind::Loss);
     let loss = {

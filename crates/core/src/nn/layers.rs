@@ -55,6 +55,11 @@ impl Linear {
         Self { module: at.module(), weight: weight.clone(), bias: bias.cloned(), adapter: None }
     }
 
+    /// The base layer's weight, [outputs, inputs].
+    pub(super) fn weight(&self) -> &Tensor {
+        &self.weight
+    }
+
     pub(crate) fn forward(&self, input: &Tensor) -> Tensor {
         let _module = self.module.enter();
         let result = input.linear(&self.weight, self.bias.as_ref());

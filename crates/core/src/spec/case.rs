@@ -34,6 +34,7 @@ struct Case {
     logits_to_keep: Option<u64>,
     max_new_tokens: Option<u64>,
     steps: u32,
+    loss: LossKernel,
     #[serde(rename = "fp32_matmul")]
     _fp32_matmul: String,
     #[serde(rename = "note")]
@@ -84,6 +85,7 @@ impl Default for Case {
             logits_to_keep: None,
             max_new_tokens: None,
             steps: 2,
+            loss: LossKernel::Full,
             _fp32_matmul: "highest".to_owned(),
             _note: String::new(),
         }
@@ -115,11 +117,7 @@ pub fn from_case(value: &Value) -> Result<JobSpec, SpecError> {
         zero_grad_set_to_none: case.zero_grad_set_to_none,
         train_mode: case.train_mode && trains,
         lora: case.lora.map(|lora| LoraSpec { r: lora.r, dropout: lora.dropout, targets: lora.targets }),
-        logits: LogitsPath {
-            keep_outputs: case.keep_outputs,
-            logits_to_keep: case.logits_to_keep,
-            loss: LossKernel::Full,
-        },
+        logits: LogitsPath { keep_outputs: case.keep_outputs, logits_to_keep: case.logits_to_keep, loss: case.loss },
         use_cache: case.use_cache,
         steps: case.steps,
         allocator: AllocatorConfig::default(),

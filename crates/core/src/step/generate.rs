@@ -84,7 +84,9 @@ fn sample(
             }
         };
         state.update_model_kwargs(context);
-        state.select_token(context, &output.logits);
+        if let Some(logits) = &output.logits {
+            state.select_token(context, logits);
+        }
     }
     state.input_ids
 }
@@ -115,6 +117,7 @@ fn forward(model: &dyn Model, inputs: &ModelInputs, cache: &Rc<KvCache>) -> Mode
         labels: None,
         cache: Some(Rc::clone(cache)),
         logits_to_keep: Some(1),
+        fused_loss: false,
     })
 }
 

@@ -41,5 +41,6 @@ fn forward(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, ids: &Tensor
         labels: None,
         cache: job.use_cache.then(|| model.new_cache()),
         logits_to_keep: job.logits.logits_to_keep,
+        fused_loss: false,
     })
 }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use crate::family::{ForwardCall, Model, ModelOutput};
 use crate::optimizer::{self, GradScaler};
-use crate::spec::{JobSpec, Task};
+use crate::spec::{JobSpec, LossKernel, Task};
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
 
@@ -71,6 +71,8 @@ fn micro_step(
             labels: Some(&ids),
             cache: caches.then(|| model.new_cache()),
             logits_to_keep: job.logits.logits_to_keep,
+            // Liger leaves the model's own loss in place outside training mode.
+            fused_loss: job.logits.loss == LossKernel::Liger && job.train_mode,
         });
         let mut loss = output.loss.take();
         if job.logits.keep_outputs {

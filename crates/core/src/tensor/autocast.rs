@@ -37,6 +37,11 @@ impl Context {
         self.replace_autocast(None)
     }
 
+    /// The dtype of autocast where it is on.
+    pub(crate) fn autocast_dtype(&self) -> Option<DType> {
+        self.autocast.get()
+    }
+
     fn clear_autocast_cache(&self) {
         let cached = self.autocast_cache.take();
         for weight in &cached {

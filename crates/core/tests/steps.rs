@@ -1,0 +1,39 @@
+//! Whole training steps, event by event: simulated traces against what PyTorch's allocator was asked for.
+//!
+//! `testdata/steps/cases.json` describes the steps, `timelines` beside it holds what was recorded for each.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use flate2::read::GzDecoder;
+use serde_json::Value;
+use tonnage_core::recording::{Names, RecordedEvent, Recording, compare, read_timeline};
+use tonnage_core::{spec, step};
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/steps")
+}
+
+fn recorded(id: &str) -> Recording {
+    let file = fs::File::open(folder().join(format!("timelines/{id}.jsonl.gz"))).unwrap();
+    let mut text = String::new();
+    GzDecoder::new(file).read_to_string(&mut text).unwrap();
+    let mut recording = read_timeline(&text).unwrap();
+    // What dies with the process is not simulated.
+    let end = recording.events.iter().position(|e| matches!(e, RecordedEvent::Phase(phase) if phase.name == "end"));
+    recording.events.truncate(end.unwrap() + 1);
+    recording
+}
+
+#[test]
+fn every_step_is_what_pytorch_does() {
+    let cases: Vec<Value> = serde_json::from_str(&fs::read_to_string(folder().join("cases.json")).unwrap()).unwrap();
+    for case in &cases {
+        let id = case["id"].as_str().unwrap();
+        let simulation = step::simulate(&spec::from_case(case).unwrap()).unwrap();
+        let comparison = compare(&simulation.trace, &recorded(id), Names::Ignore);
+        assert!(comparison.first.is_none(), "{id}: {:#?}", comparison.first);
+    }
+    assert!(cases.len() >= 14);
+}
