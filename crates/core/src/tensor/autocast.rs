@@ -1,7 +1,7 @@
 //! Autocast (aten/src/ATen/autocast_mode.cpp, PyTorch 2.11): which inputs an op casts, and the cache of weight casts.
 
 use super::context::{Context, Scope};
-use super::tensor::Tensor;
+use super::handle::Tensor;
 use crate::dtype::DType;
 use crate::trace::Category;
 

@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 
 use super::checkpoint::Holder;
 use super::context::{Context, Thread};
+use super::handle::{History, Leaf, Tensor};
 use super::layout::Shape;
-use super::tensor::{History, Leaf, Tensor};
 use crate::dtype::DType;
 use crate::trace::Category;
 

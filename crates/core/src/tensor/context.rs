@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use super::checkpoint::SavedTensorHooks;
-use super::tensor::Tensor;
+use super::handle::Tensor;
 use crate::dtype::DType;
 use crate::gpu::Device;
 use crate::trace::{Allocation, AllocationId, Category, Event, Phase, PhaseKind, Trace};

@@ -7,14 +7,14 @@ mod autocast;
 mod autograd;
 mod checkpoint;
 mod context;
+mod handle;
 mod layout;
-mod tensor;
 
 pub(crate) use autocast::{cast_arguments, is_autocast};
 pub(crate) use autograd::{Gradients, NodeBuilder, Saved, gradients};
 pub use checkpoint::checkpoint;
 pub use context::{Context, Scope};
+pub(crate) use handle::Scratch;
+pub use handle::Tensor;
 pub use layout::{MAX_DIMS, Shape};
 pub(crate) use layout::{broadcast, elementwise_strides, view_strides};
-pub(crate) use tensor::Scratch;
-pub use tensor::Tensor;
