@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::checkpoint::Holder;
 use super::context::{Context, Thread};
-use super::layout::Shape;
+use super::shape::Shape;
 use super::tensor::{History, Leaf, Tensor};
 use crate::dtype::DType;
 use crate::trace::Category;

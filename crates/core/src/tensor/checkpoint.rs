@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use super::autograd::Saved;
 use super::context::Context;
-use super::layout::Shape;
+use super::shape::Shape;
 use super::tensor::Tensor;
 use crate::dtype::DType;
 use crate::trace::Category;

@@ -8,13 +8,15 @@ mod autograd;
 mod checkpoint;
 mod context;
 mod layout;
+mod shape;
 mod tensor;
 
 pub(crate) use autocast::{cast_arguments, is_autocast};
 pub(crate) use autograd::{Gradients, NodeBuilder, Saved, gradients};
 pub use checkpoint::checkpoint;
 pub use context::{Context, Scope};
-pub use layout::{MAX_DIMS, Shape};
-pub(crate) use layout::{broadcast, elementwise_strides, view_strides};
+pub(crate) use layout::Layout;
+pub(crate) use shape::broadcast;
+pub use shape::{MAX_DIMS, Shape};
 pub(crate) use tensor::Scratch;
 pub use tensor::Tensor;

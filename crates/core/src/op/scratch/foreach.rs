@@ -4,7 +4,7 @@
 //! `_fused_adamw_`, `_amp_foreach_non_finite_check_and_unscale_` and `_amp_update_scale_` allocate nothing.
 
 use super::reduce::{self, ReduceKind, Reduction};
-use super::{Device, Plan, Step};
+use super::{Device, Plan, Steps};
 use crate::dtype::DType;
 
 /// Elements per chunk of a multi-tensor kernel (`kChunkSize`, MultiTensorApply.cuh).
@@ -28,7 +28,7 @@ impl Item<'_> {
 }
 
 /// `_foreach_norm` of tensors of one dtype: a table of the chunks' partial norms, then the outputs in order.
-pub fn norms(items: &[Item<'_>]) -> Vec<Step> {
+pub fn norms(items: &[Item<'_>]) -> Steps {
     let mut plan = Plan::new();
     let table = plan.alloc(chunk_table(items));
     for (index, item) in (0..=u8::MAX).cycle().zip(items) {
@@ -45,7 +45,7 @@ fn chunk_table(items: &[Item<'_>]) -> u64 {
 }
 
 /// `torch.nn.utils.clip_grad_norm_` from start to end; output 0 is the total norm it returns.
-pub fn clip_grad_norm(grads: &[Item<'_>], foreach: bool, device: Device) -> Vec<Step> {
+pub fn clip_grad_norm(grads: &[Item<'_>], foreach: bool, device: Device) -> Steps {
     let mut plan = Plan::new();
     if grads.is_empty() {
         return plan.finish();
@@ -118,7 +118,7 @@ fn whole_norm(plan: &mut Plan, item: &Item<'_>, device: Device) -> Option<u32> {
 /// One `torch.optim.Adafactor` step (its default for-loop, state already there) over parameters of 1 or 2 dimensions
 /// with gradients of the same shape and dtype. Python keeps a parameter's temporaries until the next one's replace
 /// them. A weight decay changes nothing; the product of the factors may need a cuBLAS workspace besides.
-pub fn adafactor(params: &[Item<'_>], device: Device) -> Vec<Step> {
+pub fn adafactor(params: &[Item<'_>], device: Device) -> Steps {
     let mut plan = Plan::new();
     let mut locals = Locals::default();
     for param in params {
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
     use crate::op::scratch::table::{self, Table};
 
-    fn predict(case: &[Value], device: Device) -> Vec<Step> {
+    fn predict(case: &[Value], device: Device) -> Steps {
         let shapes: Vec<Vec<u64>> = case[2].as_array().unwrap().iter().map(table::sizes).collect();
         let dtypes = case[1].as_array().unwrap().iter().map(table::dtype);
         let items: Vec<Item<'_>> = shapes.iter().zip(dtypes).map(|(sizes, dtype)| Item { sizes, dtype }).collect();

@@ -3,7 +3,7 @@
 //! `index_select`, `index`, `gather`, `embedding`, `cat` and `stack` (of any number of tensors), `gelu_backward`,
 //! `masked_fill` and `where` allocate their output and nothing else, given tensors of one dtype.
 
-use super::{Device, Plan, Step, cub};
+use super::{Device, Plan, Steps, cub};
 use crate::dtype::DType;
 
 /// Bytes of an index.
@@ -16,7 +16,7 @@ const TOPK_BLOCK: u64 = 256;
 const TOPK_COUNTS: u64 = 256 * 2;
 
 /// `cumsum` over the last dimension of a `[rows, columns]` tensor; integers are summed as int64.
-pub fn cumsum(rows: u64, columns: u64, dtype: DType, contiguous: bool) -> Vec<Step> {
+pub fn cumsum(rows: u64, columns: u64, dtype: DType, contiguous: bool) -> Steps {
     let mut plan = Plan::new();
     let out = if dtype.is_floating_point() { dtype } else { DType::Int64 };
     let bytes = rows * columns * out.size();
@@ -32,7 +32,7 @@ pub fn cumsum(rows: u64, columns: u64, dtype: DType, contiguous: bool) -> Vec<St
 
 /// `sort` along contiguous rows: values, indices and a row of positions. `None` for rows longer than 4096, whose
 /// segmented sort is not covered.
-pub fn sort(rows: u64, columns: u64, dtype: DType) -> Option<Vec<Step>> {
+pub fn sort(rows: u64, columns: u64, dtype: DType) -> Option<Steps> {
     if columns > MAX_SMALL_SORT {
         return None;
     }
@@ -44,7 +44,7 @@ pub fn sort(rows: u64, columns: u64, dtype: DType) -> Option<Vec<Step>> {
 }
 
 /// `topk` with `k` up to 1024 along contiguous rows.
-pub fn topk(rows: u64, columns: u64, k: u64, dtype: DType, device: Device) -> Vec<Step> {
+pub fn topk(rows: u64, columns: u64, k: u64, dtype: DType, device: Device) -> Steps {
     let mut plan = Plan::new();
     plan.output(0, rows * k * dtype.size());
     plan.output(1, rows * k * INDEX);
@@ -89,7 +89,7 @@ fn topk_blocks(rows: u64, columns: u64, device: Device) -> u64 {
 }
 
 /// `nll_loss_forward` of `[rows, classes]`: the loss (one per row when not reduced) and the total weight.
-pub fn nll_loss(rows: u64, reduced: bool, dtype: DType) -> Vec<Step> {
+pub fn nll_loss(rows: u64, reduced: bool, dtype: DType) -> Steps {
     let mut plan = Plan::new();
     plan.output(0, if reduced { dtype.size() } else { rows * dtype.size() });
     plan.output(1, dtype.size());
@@ -97,14 +97,14 @@ pub fn nll_loss(rows: u64, reduced: bool, dtype: DType) -> Vec<Step> {
 }
 
 /// `nll_loss_backward`.
-pub fn nll_loss_backward(rows: u64, classes: u64, dtype: DType) -> Vec<Step> {
+pub fn nll_loss_backward(rows: u64, classes: u64, dtype: DType) -> Steps {
     let mut plan = Plan::new();
     plan.output(0, rows * classes * dtype.size());
     plan.finish()
 }
 
 /// `native_dropout`: the mask (output 1) comes before the result.
-pub fn native_dropout(elements: u64, dtype: DType) -> Vec<Step> {
+pub fn native_dropout(elements: u64, dtype: DType) -> Steps {
     let mut plan = Plan::new();
     plan.output(1, elements);
     plan.output(0, elements * dtype.size());
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
     use crate::op::scratch::table::{self, Table};
 
-    fn predict(case: &[Value], device: Device) -> Vec<Step> {
+    fn predict(case: &[Value], device: Device) -> Steps {
         let dtype = table::dtype(&case[1]);
         let [a, b, c] = [2, 3, 4].map(|index| table::number(&case[index]));
         match case[0].as_str().unwrap() {
