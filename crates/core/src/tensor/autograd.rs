@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::checkpoint::Holder;
 use super::context::{Context, Thread};
 use super::handle::{History, Leaf, Tensor};
-use super::layout::Shape;
+use super::shape::Shape;
 use crate::dtype::DType;
 use crate::trace::Category;
 
@@ -100,8 +100,10 @@ impl<B: ?Sized> Drop for Node<B> {
     fn drop(&mut self) {
         while let Some(edge) = self.edges.pop() {
             let Some(mut edge) = edge else { continue };
-            if let Some(node) = Rc::get_mut(&mut edge.node) {
-                self.edges.append(&mut node.edges);
+            match Rc::get_mut(&mut edge.node) {
+                Some(node) if self.edges.is_empty() => std::mem::swap(&mut self.edges, &mut node.edges),
+                Some(node) => self.edges.append(&mut node.edges),
+                None => {}
             }
         }
     }

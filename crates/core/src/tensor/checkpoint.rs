@@ -8,7 +8,7 @@ use std::rc::Rc;
 use super::autograd::Saved;
 use super::context::Context;
 use super::handle::Tensor;
-use super::layout::Shape;
+use super::shape::Shape;
 use crate::dtype::DType;
 use crate::trace::Category;
 

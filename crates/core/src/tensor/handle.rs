@@ -5,7 +5,8 @@ use std::rc::{Rc, Weak};
 
 use super::autograd::Node;
 use super::context::Context;
-use super::layout::{self, Shape};
+use super::layout::Layout;
+use super::shape::Shape;
 use crate::dtype::DType;
 use crate::trace::{AllocationId, Category};
 
@@ -40,9 +41,7 @@ pub(super) struct Leaf {
 /// A tensor object: a layout over memory that is its own or another object's.
 struct Object {
     memory: Memory,
-    sizes: Shape,
-    strides: Shape,
-    is_contiguous: bool,
+    layout: Layout,
     dtype: DType,
     is_view: bool,
     /// How many objects share this one's memory.
@@ -104,30 +103,22 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    fn new(memory: Memory, sizes: Shape, strides: Shape, dtype: DType, is_view: bool) -> Self {
-        let is_contiguous = layout::is_contiguous(&sizes, &strides);
-        let sharers = Cell::new(0);
-        let object = Rc::new(Object { memory, sizes, strides, is_contiguous, dtype, is_view, sharers });
+    fn new(memory: Memory, layout: Layout, dtype: DType, is_view: bool) -> Self {
+        let object = Rc::new(Object { memory, layout, dtype, is_view, sharers: Cell::new(0) });
         Self { object, history: History::None }
     }
 
     /// A new contiguous tensor that `op` makes.
     pub(crate) fn empty(context: &Rc<Context>, op: &'static str, sizes: Shape, dtype: DType) -> Self {
-        Self::empty_strided(context, op, sizes, sizes.contiguous_strides(), dtype)
+        Self::empty_strided(context, op, Layout::contiguous(sizes), dtype)
     }
 
-    /// A new dense tensor with the given strides that `op` makes.
-    pub(crate) fn empty_strided(
-        context: &Rc<Context>,
-        op: &'static str,
-        sizes: Shape,
-        strides: Shape,
-        dtype: DType,
-    ) -> Self {
-        let bytes = sizes.numel().saturating_mul(dtype.size());
+    /// A new dense tensor of the given layout that `op` makes.
+    pub(crate) fn empty_strided(context: &Rc<Context>, op: &'static str, layout: Layout, dtype: DType) -> Self {
+        let bytes = layout.sizes.numel().saturating_mul(dtype.size());
         let id = context.allocate(op, bytes, None);
         let memory = Memory::Own(Storage { context: Rc::clone(context), id });
-        Self::new(memory, sizes, strides, dtype, false)
+        Self::new(memory, layout, dtype, false)
     }
 
     /// A leaf that requires gradients: the same memory, now a parameter.
@@ -138,7 +129,7 @@ impl Tensor {
     /// A tensor that holds no device memory.
     pub(crate) fn nowhere(context: &Rc<Context>, sizes: Shape, dtype: DType) -> Self {
         let memory = Memory::Own(Storage { context: Rc::clone(context), id: None });
-        Self::new(memory, sizes, sizes.contiguous_strides(), dtype, false)
+        Self::new(memory, Layout::contiguous(sizes), dtype, false)
     }
 
     /// Memory that `op` needs while it runs and that is not its result.
@@ -152,25 +143,30 @@ impl Tensor {
         &self.object.storage().context
     }
 
+    /// How it lies in its memory.
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.object.layout
+    }
+
     /// Its sizes.
     pub fn sizes(&self) -> &Shape {
-        &self.object.sizes
+        &self.object.layout.sizes
     }
 
     /// Its strides, in elements.
     pub fn strides(&self) -> &Shape {
-        &self.object.strides
+        &self.object.layout.strides
     }
 
     /// The size of dimension `at`, counted from the end when negative.
     pub fn size(&self, at: isize) -> u64 {
-        let at = if at < 0 { self.object.sizes.len().wrapping_add_signed(at) } else { at as usize };
-        self.object.sizes.get(at).copied().unwrap_or(1)
+        let at = if at < 0 { self.object.layout.sizes.len().wrapping_add_signed(at) } else { at as usize };
+        self.object.layout.sizes.get(at).copied().unwrap_or(1)
     }
 
     /// Number of elements.
     pub fn numel(&self) -> u64 {
-        self.object.sizes.numel()
+        self.object.layout.sizes.numel()
     }
 
     /// Its element type.
@@ -185,7 +181,7 @@ impl Tensor {
 
     /// Whether it is row-major in memory.
     pub fn is_contiguous(&self) -> bool {
-        self.object.is_contiguous
+        self.object.layout.is_contiguous
     }
 
     /// Its accumulated gradient.
@@ -220,14 +216,14 @@ impl Tensor {
     }
 
     /// Another view of the same memory, outside autograd.
-    pub(crate) fn alias(&self, sizes: Shape, strides: Shape) -> Self {
-        self.alias_as(sizes, strides, true)
+    pub(crate) fn alias(&self, layout: Layout) -> Self {
+        self.alias_as(layout, true)
     }
 
-    /// The same memory under other sizes; `is_view` says whether autograd counts it as a view, which keeps its base.
-    pub(crate) fn alias_as(&self, sizes: Shape, strides: Shape, is_view: bool) -> Self {
+    /// The same memory under another layout; `is_view` says whether autograd counts it as a view, which keeps its base.
+    pub(crate) fn alias_as(&self, layout: Layout, is_view: bool) -> Self {
         let memory = Memory::Shared(Owner::new(&self.object));
-        Self::new(memory, sizes, strides, self.object.dtype, is_view)
+        Self::new(memory, layout, self.object.dtype, is_view)
     }
 
     /// The same object outside autograd: what a node saves, which its edges tie to the graph already.
@@ -251,7 +247,6 @@ impl Tensor {
         Rc::strong_count(&self.object) == 1
             && Rc::strong_count(self.object.owner()) == 1
             && !self.object.is_view
-            && (self.object.is_contiguous
-                || layout::is_non_overlapping_and_dense(&self.object.sizes, &self.object.strides))
+            && self.object.layout.is_dense()
     }
 }

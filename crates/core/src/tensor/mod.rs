@@ -9,6 +9,7 @@ mod checkpoint;
 mod context;
 mod handle;
 mod layout;
+mod shape;
 
 pub(crate) use autocast::{cast_arguments, is_autocast};
 pub(crate) use autograd::{Gradients, NodeBuilder, Saved, gradients};
@@ -16,5 +17,6 @@ pub use checkpoint::checkpoint;
 pub use context::{Context, Scope};
 pub(crate) use handle::Scratch;
 pub use handle::Tensor;
-pub use layout::{MAX_DIMS, Shape};
-pub(crate) use layout::{broadcast, elementwise_strides, view_strides};
+pub(crate) use layout::Layout;
+pub(crate) use shape::broadcast;
+pub use shape::{MAX_DIMS, Shape};
