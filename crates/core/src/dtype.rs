@@ -37,6 +37,21 @@ impl DType {
         }
     }
 
+    /// PyTorch's name for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Float32 => "float32",
+            Self::Float16 => "float16",
+            Self::Bfloat16 => "bfloat16",
+            Self::Int64 => "int64",
+            Self::Int32 => "int32",
+            Self::Bool => "bool",
+            Self::Uint8 => "uint8",
+            Self::Int8 => "int8",
+            Self::Float64 => "float64",
+        }
+    }
+
     /// Whether the type holds floating-point numbers; only these take part in autograd.
     pub const fn is_floating_point(self) -> bool {
         matches!(self, Self::Float16 | Self::Bfloat16 | Self::Float32 | Self::Float64)

@@ -22,8 +22,9 @@ pub enum EstimateError {
 
 impl EstimateError {
     /// What to do next.
-    pub fn hint(&self) -> Option<&'static str> {
+    pub fn hint(&self) -> Option<&str> {
         match self {
+            Self::Simulate(SimulateError::Job(error)) => error.hint.as_deref(),
             Self::Simulate(_) => None,
             Self::TooLarge => Some("lower `micro_batch_size` or `seq_len`"),
         }

@@ -350,7 +350,7 @@ impl BertPredictions {
             let bias = decoder_at.parameter_listed_at(bias_slot, &[vocabulary]);
             (Linear::tied(&decoder_at, &word_embeddings.weight, Some(&bias)), None)
         } else {
-            let decoder = Linear::new(&decoder_at, hidden, vocabulary, true);
+            let decoder = Linear::head(&decoder_at, hidden, vocabulary, true);
             (decoder, Some(at.parameter_listed_at(bias_slot, &[vocabulary])))
         };
         let act = transform.at("transform_act_fn").module();

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use thiserror::Error;
 
 use crate::dtype::DType;
-use crate::spec::{FieldError, LoraSpec};
+use crate::spec::{FieldError, LoraSpec, SpecError};
 use crate::tensor::{Context, Shape, Tensor};
 use crate::trace::Category;
 
@@ -27,6 +27,9 @@ pub enum BuildError {
         /// All that would do.
         known: String,
     },
+    /// The job asks for what PyTorch or its libraries refuse.
+    #[error(transparent)]
+    Job(#[from] SpecError),
 }
 
 /// What has been built so far.
@@ -34,6 +37,9 @@ pub enum BuildError {
 struct Built {
     trainable: Vec<Tensor>,
     parameter_count: u64,
+    /// Modules that LoRA targets by name, and those of them that have an adapter.
+    targeted: Vec<String>,
+    adapted: Vec<String>,
 }
 
 /// Where in the module tree the next parameter goes, and what kind of model it is.
@@ -66,15 +72,37 @@ impl Builder {
         Self { path, registered: Cell::new(None), ..self.clone() }
     }
 
-    /// The adapter of this module, if LoRA targets its name.
+    /// The adapter of this linear layer, if LoRA targets it.
     pub(crate) fn adapter(&self) -> Option<Rc<LoraSpec>> {
         let lora = self.lora.as_ref()?;
-        let name = self.path.rsplit('.').next().unwrap_or_default();
-        lora.targets.iter().any(|target| target == name).then(|| Rc::clone(lora))
+        let wanted = lora.is_all_linear() || self.is_target(lora);
+        wanted.then(|| self.adapt(lora))
+    }
+
+    /// The adapter of the output head: `all-linear` leaves it out.
+    pub(crate) fn head_adapter(&self) -> Option<Rc<LoraSpec>> {
+        let lora = self.lora.as_ref()?;
+        self.is_target(lora).then(|| self.adapt(lora))
+    }
+
+    fn adapt(&self, lora: &Rc<LoraSpec>) -> Rc<LoraSpec> {
+        self.built.borrow_mut().adapted.push(self.path.clone());
+        Rc::clone(lora)
+    }
+
+    /// Whether a target names this module: its whole path, or the end of it.
+    fn is_target(&self, lora: &LoraSpec) -> bool {
+        let ends_with = |target: &String| {
+            self.path.strip_suffix(target.as_str()).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        };
+        lora.targets.iter().any(ends_with)
     }
 
     /// This module as a place in the trace.
     pub(crate) fn module(&self) -> Module {
+        if self.lora.as_ref().is_some_and(|lora| self.is_target(lora)) {
+            self.built.borrow_mut().targeted.push(self.path.clone());
+        }
         Module::new(&self.context, self.module_id())
     }
 
@@ -83,6 +111,21 @@ impl Builder {
         let id = self.registered.get().unwrap_or_else(|| self.context.register_module(path.to_owned()));
         self.registered.set(Some(id));
         id
+    }
+
+    /// Refuses LoRA targets that no layer answers to, or one that takes no adapter, as peft does.
+    pub(crate) fn check_targets(&self) -> Result<(), SpecError> {
+        let Some(lora) = &self.lora else { return Ok(()) };
+        let built = self.built.borrow();
+        if let Some(path) = built.targeted.iter().find(|path| !built.adapted.contains(path)) {
+            let problem = format!("`lora.targets`: `{path}` is no linear layer");
+            return Err(SpecError::new(problem).hint("only adapters on linear layers are simulated"));
+        }
+        if built.adapted.is_empty() {
+            let problem = format!("`lora.targets`: no module is called {}", lora.targets.join(" or "));
+            return Err(SpecError::new(problem).hint("set it to \"all-linear\" to adapt every linear layer"));
+        }
+        Ok(())
     }
 
     /// A weight in the model's dtype; frozen when adapters are trained instead.

@@ -34,7 +34,7 @@ impl LmHead {
     pub(crate) fn new(at: &Builder, width: u64, vocab_size: u64, tied: Option<&Embedding>) -> Self {
         let linear = match tied {
             Some(embedding) => Linear::tied(at, &embedding.weight, None),
-            None => Linear::new(at, width, vocab_size, false),
+            None => Linear::head(at, width, vocab_size, false),
         };
         Self { linear }
     }

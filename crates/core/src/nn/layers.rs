@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
-use crate::spec::FieldError;
+use crate::spec::{FieldError, LoraSpec};
 use crate::tensor::{Context, Scope, Tensor};
 
 use super::builder::Builder;
@@ -46,13 +46,23 @@ impl Linear {
         let module = at.module();
         let weight = at.parameter(&[outputs, inputs]);
         let bias = bias.then(|| at.parameter(&[outputs]));
-        let adapter = Adapter::new(at, inputs, outputs);
+        let adapter = Adapter::new(at, at.adapter(), inputs, outputs);
         Self { module, weight, bias, adapter }
     }
 
-    /// A linear layer over another module's weight and bias.
+    /// An output head with a weight of its own.
+    pub(crate) fn head(at: &Builder, inputs: u64, outputs: u64, bias: bool) -> Self {
+        let module = at.module();
+        let weight = at.parameter(&[outputs, inputs]);
+        let bias = bias.then(|| at.parameter(&[outputs]));
+        let adapter = Adapter::new(at, at.head_adapter(), inputs, outputs);
+        Self { module, weight, bias, adapter }
+    }
+
+    /// An output head over another module's weight and bias.
     pub(crate) fn tied(at: &Builder, weight: &Tensor, bias: Option<&Tensor>) -> Self {
-        Self { module: at.module(), weight: weight.clone(), bias: bias.cloned(), adapter: None }
+        let adapter = Adapter::new(at, at.head_adapter(), weight.size(1), weight.size(0));
+        Self { module: at.module(), weight: weight.clone(), bias: bias.cloned(), adapter }
     }
 
     /// The base layer's weight, [outputs, inputs].
@@ -71,8 +81,8 @@ impl Linear {
 }
 
 impl Adapter {
-    fn new(at: &Builder, inputs: u64, outputs: u64) -> Option<Self> {
-        at.adapter().map(|lora| Self {
+    fn new(at: &Builder, lora: Option<Rc<LoraSpec>>, inputs: u64, outputs: u64) -> Option<Self> {
+        lora.map(|lora| Self {
             down: at.adapter_parameter(&[lora.r, inputs]),
             up: at.adapter_parameter(&[outputs, lora.r]),
             dropout: lora.dropout,
@@ -116,7 +126,7 @@ impl Conv1d {
             module: at.module(),
             weight: at.parameter(&[inputs, outputs]),
             bias: at.parameter(&[outputs]),
-            adapter: Adapter::new(at, inputs, outputs),
+            adapter: Adapter::new(at, at.adapter(), inputs, outputs),
         }
     }
 

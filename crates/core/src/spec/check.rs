@@ -1,12 +1,15 @@
 //! What a job's values must be together, and what the answer must say about them.
 
+use super::hf::GENERIC_DECODER;
 use super::settings::{Origin, Settings};
-use super::{CheckpointPolicy, JobSpec, ModelSpec, Precision, SpecError, Task};
+use super::{CheckpointPolicy, JobSpec, LossKernel, ModelSpec, Precision, SpecError, Task};
 
 /// Families with a learned table of positions: a longer row reads past it, and PyTorch stops.
 const LEARNED_POSITIONS: [&str; 2] = ["gpt2", "bert"];
 /// More tokens than any GPU holds; the bound keeps products of sizes inside a `u64`.
 const MAX_TOKENS_PER_PASS: u64 = 1 << 32;
+/// The highest rank of an adapter.
+const MAX_RANK: u64 = 1 << 16;
 
 /// Positions the model has by its config, or by its config class's default where that is a learned table.
 pub(super) fn positions(model: &ModelSpec) -> Option<u64> {
@@ -38,16 +41,20 @@ pub(super) fn lora_targets(model_type: &str) -> Vec<&'static str> {
     }
 }
 
-/// Refuses what PyTorch would refuse; returns what the answer must say.
-pub(super) fn job(job: &JobSpec, settings: &Settings, published_dtype: Option<&str>) -> Result<Vec<String>, SpecError> {
+/// Liger's fused loss replaces the head of these model types (liger-kernel 0.8.5); a generic decoder passes for one.
+const LIGER: [&str; 8] = ["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", GENERIC_DECODER];
+
+/// Refuses what PyTorch would refuse, and sizes beyond any machine.
+pub(crate) fn possible(job: &JobSpec) -> Result<(), SpecError> {
+    fits_sizes(job)?;
     fits_positions(job)?;
     fits_task(job)?;
-    if job.micro_batch_size.saturating_mul(job.seq_len) > MAX_TOKENS_PER_PASS {
-        return Err(SpecError::new(format!(
-            "`micro_batch_size` {} times `seq_len` {} is more tokens than a GPU can hold",
-            job.micro_batch_size, job.seq_len
-        )));
-    }
+    fits_loss(job)?;
+    fits_lora(job)
+}
+
+/// What the answer must say about the job.
+pub(super) fn notes(job: &JobSpec, settings: &Settings, published_dtype: Option<&str>) -> Vec<String> {
     let defaulted = |key| settings.get(key).is_none_or(|setting| matches!(setting.origin, Origin::Default(_)));
     let notes = [
         defaulted("gpu").then(|| format!("no GPU was named: judged against {}", job.gpu.name)),
@@ -56,11 +63,36 @@ pub(super) fn job(job: &JobSpec, settings: &Settings, published_dtype: Option<&s
         beyond_positions(job),
         cache_and_checkpointing(job),
     ];
-    Ok(notes.into_iter().flatten().collect())
+    notes.into_iter().flatten().collect()
 }
 
+/// The most tokens that the job runs through at once or in a row; saturates.
 fn total_tokens(job: &JobSpec) -> u64 {
-    job.seq_len.saturating_add(job.max_new_tokens)
+    let new_tokens = if job.task == Task::Generate { job.max_new_tokens } else { 0 };
+    job.seq_len.saturating_add(new_tokens)
+}
+
+fn fits_sizes(job: &JobSpec) -> Result<(), SpecError> {
+    let sizes = [
+        ("micro_batch_size", job.micro_batch_size),
+        ("seq_len", job.seq_len),
+        ("gradient_accumulation_steps", job.gradient_accumulation_steps),
+        ("steps", u64::from(job.steps)),
+        ("lora.r", job.lora.as_ref().map_or(1, |lora| lora.r)),
+        ("gpu.multiprocessors", job.gpu.multiprocessors.into()),
+    ];
+    if let Some((key, _)) = sizes.iter().find(|(_, size)| *size == 0) {
+        return Err(SpecError::new(format!("`{key}` must be at least 1, found 0")));
+    }
+    if job.micro_batch_size.saturating_mul(total_tokens(job)) > MAX_TOKENS_PER_PASS {
+        return Err(SpecError::new(format!(
+            "`micro_batch_size` {} times {} tokens of `seq_len` and `max_new_tokens` is more than a GPU can hold",
+            job.micro_batch_size,
+            total_tokens(job)
+        ))
+        .hint("lower `micro_batch_size` or `seq_len`"));
+    }
+    Ok(())
 }
 
 fn fits_positions(job: &JobSpec) -> Result<(), SpecError> {
@@ -88,11 +120,42 @@ fn fits_task(job: &JobSpec) -> Result<(), SpecError> {
             Err(SpecError::new("`logits_to_keep` leaves training without logits for its labels")
                 .hint("leave it out, or set loss = \"liger\" to save the logits' memory"))
         }
+        Task::InferenceForward if bert && job.logits.logits_to_keep.is_some() => {
+            Err(SpecError::new("`logits_to_keep`: BERT's head computes all positions").hint("leave it out"))
+        }
         Task::Generate if job.max_new_tokens == 0 => {
             Err(SpecError::new("`max_new_tokens` is 0: nothing is generated").hint("set it to 1 or more"))
         }
         _ => Ok(()),
     }
+}
+
+fn fits_loss(job: &JobSpec) -> Result<(), SpecError> {
+    if job.logits.loss == LossKernel::Full {
+        return Ok(());
+    }
+    if !LIGER.contains(&job.model.model_type.as_str()) {
+        let problem = format!("loss = \"liger\": Liger has no fused loss for `{}`", job.model.model_type);
+        return Err(SpecError::new(problem).hint("set loss = \"full\""));
+    }
+    if !job.task.trains() {
+        return Err(SpecError::new("loss = \"liger\": the task computes no loss").hint("set loss = \"full\""));
+    }
+    Ok(())
+}
+
+fn fits_lora(job: &JobSpec) -> Result<(), SpecError> {
+    let Some(lora) = &job.lora else { return Ok(()) };
+    if !(0.0..1.0).contains(&lora.dropout) {
+        return Err(SpecError::new(format!("`lora.dropout` must be from 0 to below 1, found {}", lora.dropout)));
+    }
+    if lora.r > MAX_RANK {
+        return Err(SpecError::new(format!("`lora.r` must be at most {MAX_RANK}, found {}", lora.r)));
+    }
+    if lora.targets.is_empty() {
+        return Err(SpecError::new("`lora.targets` is empty").hint("name layers, or set it to \"all-linear\""));
+    }
+    Ok(())
 }
 
 fn published_note(dtype: &str) -> Option<String> {

@@ -148,6 +148,13 @@ pub struct LoraSpec {
     pub targets: Vec<String>,
 }
 
+impl LoraSpec {
+    /// Whether every linear layer but the head gets an adapter.
+    pub fn is_all_linear(&self) -> bool {
+        matches!(self.targets.as_slice(), [only] if only.eq_ignore_ascii_case("all-linear"))
+    }
+}
+
 /// Gradient clipping.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClipSpec {

@@ -2,7 +2,7 @@
 
 mod allocator;
 mod case;
-mod check;
+pub(crate) mod check;
 mod error;
 mod fields;
 mod gpt_file;

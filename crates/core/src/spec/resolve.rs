@@ -62,7 +62,8 @@ pub fn resolve(inputs: &Inputs<'_>) -> Result<Resolved, SpecError> {
     let published_dtype = model.published_dtype.clone();
     let job = job(&mut choose, model)?;
     let provenance = choose.provenance;
-    notes.extend(check::job(&job, &settings, published_dtype.as_deref())?);
+    check::possible(&job)?;
+    notes.extend(check::notes(&job, &settings, published_dtype.as_deref()));
     Ok(Resolved { job, provenance, notes, published_parameters })
 }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::family::{self, Family, RunOptions};
 use crate::gpu::Device;
 use crate::nn::{BuildError, Builder};
-use crate::spec::{JobSpec, Task};
+use crate::spec::{JobSpec, SpecError, Task, check};
 use crate::tensor::Context;
 use crate::trace::Trace;
 
@@ -27,8 +27,9 @@ pub struct Simulation {
 /// Runs `job` on abstract tensors.
 ///
 /// # Errors
-/// When the model's config is not one its family can build.
+/// When the model's config is not one its family can build, or the job is one that PyTorch refuses.
 pub fn simulate(job: &JobSpec) -> Result<Simulation, SimulateError> {
+    check::possible(job)?;
     let device = Device { compute_capability: job.gpu.compute_capability, multiprocessors: job.gpu.multiprocessors };
     let context = Context::new(device);
     let family = family::find(&job.model.model_type)?;
@@ -40,11 +41,15 @@ pub fn simulate(job: &JobSpec) -> Result<Simulation, SimulateError> {
         frozen_base: job.lora.is_some(),
     };
     let model = (family.build)(&job.model, &builder, &options)?;
+    builder.check_targets()?;
     let parameters = builder.trainable();
     match job.task {
         Task::CausalLm | Task::MaskedLm => train::train(job, &context, model.as_ref(), &parameters),
         Task::InferenceForward => infer::inference_forward(job, &context, model.as_ref()),
         Task::Generate => generate::generate(job, &context, model.as_ref(), special_tokens(job, family)),
+    }
+    if let Some(problem) = context.take_failure() {
+        return Err(SpecError::new(problem).into());
     }
     Ok(Simulation {
         trace: context.into_trace(),

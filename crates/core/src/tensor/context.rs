@@ -38,6 +38,7 @@ pub struct Context {
     pub(super) next_sequence: Cell<u64>,
     thread: Cell<Thread>,
     workspaces: Cell<[[bool; 2]; 2]>,
+    failure: RefCell<Option<String>>,
     device: Device,
 }
 
@@ -83,6 +84,7 @@ impl Context {
             next_sequence: Cell::new(0),
             thread: Cell::new(Thread::Main),
             workspaces: Cell::default(),
+            failure: RefCell::default(),
             device,
         })
     }
@@ -155,6 +157,17 @@ impl Context {
     pub(super) fn replace_autocast(&self, dtype: Option<DType>) -> Scope<'_, Option<DType>> {
         enter(&self.autocast, dtype)
     }
+
+    /// Notes that PyTorch would stop here with this error; the first one counts.
+    pub(crate) fn fail(&self, problem: impl FnOnce() -> String) {
+        self.failure.borrow_mut().get_or_insert_with(problem);
+    }
+
+    /// The error that PyTorch would have stopped with.
+    pub(crate) fn take_failure(&self) -> Option<String> {
+        self.failure.take()
+    }
+
 
     /// Begins the last phase and stops recording: what is still alive stays so in the trace.
     pub fn end(&self) {

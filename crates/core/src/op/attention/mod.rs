@@ -1,9 +1,12 @@
 //! Scaled dot-product attention (transformers/attention.cpp, cuda/sdp_utils.cpp, cuda/attention.cu,
 //! cuda/attention_backward.cu): which kernel runs, what it saves, what it allocates.
 
+mod choice;
 mod efficient;
 mod flash;
 mod math;
+
+use choice::choose_kernel;
 
 use super::where_self;
 use crate::dtype::DType;
@@ -52,56 +55,6 @@ pub(crate) fn scaled_dot_product_attention(
         AttentionKernel::MemEfficient => efficient::mem_efficient(&query, &key, &value, &call),
         AttentionKernel::Math => math::math(&query, &key, &value, &call),
     }
-}
-
-/// `_fused_sdp_choice_cuda` with cuDNN attention deprioritized: flash, then mem-efficient, then math.
-pub(crate) fn choose_kernel(query: &Tensor, key: &Tensor, value: &Tensor, call: &AttentionCall) -> AttentionKernel {
-    let allows = |backend| call.backend == Attention::Sdpa || call.backend == backend;
-    if (allows(Attention::Flash) || call.backend == Attention::Cudnn) && can_use_flash(query, key, value, call) {
-        AttentionKernel::Flash
-    } else if allows(Attention::MemEfficient) && can_use_mem_efficient(query, key, value, call) {
-        AttentionKernel::MemEfficient
-    } else {
-        AttentionKernel::Math
-    }
-}
-
-fn can_use_flash(query: &Tensor, key: &Tensor, value: &Tensor, call: &AttentionCall) -> bool {
-    let capability = query.context().device().compute_capability;
-    let head_dim = query.size(-1);
-    let same_heads = query.size(1) == key.size(1) && key.size(1) == value.size(1);
-    query.dtype().is_half()
-        && capability >= (8, 0)
-        && call.mask.is_none()
-        && head_dim <= 256
-        && head_dim == value.size(-1)
-        && (same_heads || call.enable_gqa)
-        && !(call.is_causal && query.size(2) != key.size(2))
-        && !lacks_flash_backward(query, key, value, call)
-}
-
-/// Flash's backward for the largest heads does not fit the shared memory of these devices.
-fn lacks_flash_backward(query: &Tensor, key: &Tensor, value: &Tensor, call: &AttentionCall) -> bool {
-    let small = matches!(query.context().device().compute_capability, (8, 6..=9) | (12, 0..=1));
-    let requires_grad = query.context().is_grad_enabled() && [query, key, value].iter().any(|t| t.requires_grad());
-    let head_dim = query.size(-1);
-    small && requires_grad && ((193..=224).contains(&head_dim) || (head_dim > 224 && call.dropout > 0.0))
-}
-
-fn can_use_mem_efficient(query: &Tensor, key: &Tensor, value: &Tensor, call: &AttentionCall) -> bool {
-    let capability = query.context().device().compute_capability;
-    let alignment = match (query.dtype(), capability.0) {
-        (DType::Float32, 8..) => 4,
-        (DType::Float32, _) => 1,
-        _ => 8,
-    };
-    let same_heads = query.size(1) == key.size(1) && key.size(1) == value.size(1);
-    same_heads
-        && query.dtype().is_floating_point()
-        && (query.dtype() != DType::Bfloat16 || capability >= (8, 0))
-        && query.size(-1).is_multiple_of(alignment)
-        && value.size(-1).is_multiple_of(alignment)
-        && !(call.is_causal && call.mask.is_some())
 }
 
 /// `convert_boolean_attn_mask`: 0 where the mask is true, minus infinity elsewhere.
