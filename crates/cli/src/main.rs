@@ -14,6 +14,9 @@ use clap::Parser;
 use command::Cli;
 use terminal::Terminal;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let terminal = Terminal::detect();
     match Cli::parse().run(&terminal) {
