@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::dtype::DType;
 use crate::nn::{
     Activation, AttentionConfig, AttentionOutput, BuildError, Builder, Conv1d, Embedding, HeadOutput, KvCache,
-    LayerNorm, LmHead, MaskInputs, Module, create_causal_mask, position_ids, sdpa_attention_forward,
+    LayerNorm, LmHead, Module, create_causal_mask, sdpa_attention_forward,
 };
 use crate::op::full;
 use crate::spec::{Attention, FieldError, Fields, ModelSpec};
@@ -263,21 +263,11 @@ impl Gpt2Model {
 
     fn forward(&self, call: &ForwardCall) -> Tensor {
         let _module = self.module.enter();
-        let context = call.input_ids.context();
         let inputs_embeds = self.options.require_input_grads(self.wte.forward(call.input_ids));
-        let position_ids = match call.position_ids {
-            Some(position_ids) => position_ids.clone(),
-            None => position_ids(context, inputs_embeds.size(1)),
-        };
+        let position_ids = call.position_ids_for(&inputs_embeds);
         let position_embeds = self.wpe.forward(&position_ids);
         let mut hidden_states = &inputs_embeds + &position_embeds;
-        let causal_mask = create_causal_mask(MaskInputs {
-            attention: self.options.attention,
-            inputs_embeds: &inputs_embeds,
-            attention_mask: call.attention_mask,
-            cache: call.cache.as_deref(),
-            position_ids: Some(&position_ids),
-        });
+        let causal_mask = create_causal_mask(call.mask_inputs(self.options.attention, &inputs_embeds, &position_ids));
         hidden_states = {
             let _drop = self.drop.enter();
             hidden_states.dropout(self.config.embd_pdrop, self.options.training)

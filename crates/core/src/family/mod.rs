@@ -9,6 +9,7 @@ mod gemma2;
 mod gemma3;
 mod generic;
 mod gpt2;
+mod layer;
 mod llama;
 mod mistral;
 mod phi3;
@@ -16,7 +17,7 @@ mod qwen2;
 
 use std::rc::Rc;
 
-use crate::nn::{BuildError, Builder, HeadCall, KvCache};
+use crate::nn::{BuildError, Builder, HeadCall, KvCache, MaskInputs, position_ids};
 use crate::spec::{Attention, CheckpointPolicy, ModelSpec};
 use crate::tensor::Tensor;
 
@@ -90,6 +91,30 @@ impl ForwardCall<'_> {
     /// What of it the head reads.
     fn head(&self) -> HeadCall<'_> {
         HeadCall { labels: self.labels, logits_to_keep: self.logits_to_keep, fused_loss: self.fused_loss }
+    }
+
+    /// The position ids it was given, or new ones from 0 for these embeddings.
+    fn position_ids_for(&self, inputs_embeds: &Tensor) -> Tensor {
+        match self.position_ids {
+            Some(position_ids) => position_ids.clone(),
+            None => position_ids(inputs_embeds.context(), inputs_embeds.size(1)),
+        }
+    }
+
+    /// What a decoder's masks are made from.
+    fn mask_inputs<'a>(
+        &'a self,
+        attention: Attention,
+        inputs_embeds: &'a Tensor,
+        position_ids: &'a Tensor,
+    ) -> MaskInputs<'a> {
+        MaskInputs {
+            attention,
+            inputs_embeds,
+            attention_mask: self.attention_mask,
+            cache: self.cache.as_deref(),
+            position_ids: Some(position_ids),
+        }
     }
 }
 
