@@ -168,7 +168,6 @@ impl Context {
         self.failure.take()
     }
 
-
     /// Begins the last phase and stops recording: what is still alive stays so in the trace.
     pub fn end(&self) {
         self.phase(PhaseKind::End);
