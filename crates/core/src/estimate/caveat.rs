@@ -2,7 +2,8 @@
 
 use crate::gpu::Gpu;
 use crate::spec::hf::GENERIC_DECODER;
-use crate::spec::{Attention, JobSpec, Precision};
+use crate::spec::{Attention, JobSpec, LossKernel};
+use crate::step::Repetition;
 
 /// Something the reader must know about a figure.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,14 +24,15 @@ impl Caveat {
 }
 
 /// The caveats of a job whose peak is `reserved` bytes.
-pub(super) fn caveats(job: &JobSpec, reserved: u64) -> Vec<Caveat> {
+pub(super) fn caveats(job: &JobSpec, reserved: u64, repetition: Option<Repetition>) -> Vec<Caveat> {
     [
         context(&job.gpu),
         cudnn(job, reserved),
-        no_kernel(job),
         generic(job, reserved),
         device(&job.gpu, reserved),
         garbage_collection(job),
+        liger(job),
+        repetition.and_then(|run| repeats(job, run)),
     ]
     .into_iter()
     .flatten()
@@ -50,15 +52,6 @@ fn cudnn(job: &JobSpec, reserved: u64) -> Option<Caveat> {
         code: "cudnn_workspace",
         text: "the workspace of cuDNN attention is not known; the range allows a tenth of the peak for it".to_owned(),
         widens_bytes: reserved / 10,
-    })
-}
-
-/// Flash and cuDNN attention are half-precision kernels (`sdp_utils.cpp`, `check_tensor_dtype`, PyTorch 2.11).
-fn no_kernel(job: &JobSpec) -> Option<Caveat> {
-    let half_only = matches!(job.attention, Attention::Flash | Attention::Cudnn);
-    (half_only && job.precision == Precision::Fp32).then(|| {
-        let text = "flash and cuDNN attention have no fp32 kernel: PyTorch stops with \"No available kernel\"";
-        Caveat::remark("no_attention_kernel", text)
     })
 }
 
@@ -85,5 +78,24 @@ fn garbage_collection(job: &JobSpec) -> Option<Caveat> {
     (job.allocator.garbage_collection_threshold > 0.0).then(|| {
         let text = "reserved bytes are those without garbage collection, which acts only under a memory fraction";
         Caveat::remark("garbage_collection", text)
+    })
+}
+
+/// Liger's patches bring other kernels along by default.
+fn liger(job: &JobSpec) -> Option<Caveat> {
+    (job.logits.loss == LossKernel::Liger).then(|| {
+        let text = "of Liger only the fused loss is simulated; its norms, rotary embeddings and MLPs stay off";
+        Caveat::remark("liger_loss_only", text)
+    })
+}
+
+fn repeats(job: &JobSpec, run: Repetition) -> Option<Caveat> {
+    let whole = run.steps == job.steps && run.passes == job.gradient_accumulation_steps;
+    (!whole).then(|| {
+        let text = format!(
+            "{} of {} steps and {} of {} passes were simulated: the others allocate the same again",
+            run.steps, job.steps, run.passes, job.gradient_accumulation_steps
+        );
+        Caveat::remark("repetition_left_out", text)
     })
 }

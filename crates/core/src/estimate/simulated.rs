@@ -6,7 +6,7 @@ use super::timeline::{self, Timeline};
 use super::verdict::{OomMoment, run_within, verdict};
 use super::{Estimate, activations, breakdown, caveat, outside, peaks};
 use crate::spec::JobSpec;
-use crate::step::{self, SimulateError};
+use crate::step::{self, Repetition, SimulateError};
 use crate::trace::{Phase, PhaseKind, Trace};
 
 /// Why a job has no estimate.
@@ -37,6 +37,7 @@ pub struct SimulatedJob<'a> {
     trace: Trace,
     parameter_count: u64,
     trainable_count: u64,
+    repetition: Option<Repetition>,
 }
 
 /// What `job` needs.
@@ -57,7 +58,7 @@ impl<'a> SimulatedJob<'a> {
         let mut trace = simulation.trace;
         activations::mark(&mut trace);
         let (parameter_count, trainable_count) = (simulation.parameter_count, simulation.trainable_count);
-        Ok(Self { job, trace, parameter_count, trainable_count })
+        Ok(Self { job, trace, parameter_count, trainable_count, repetition: simulation.repetition })
     }
 
     /// Every allocation and free.
@@ -93,7 +94,9 @@ impl<'a> SimulatedJob<'a> {
             peak_per_phase: peaks.phases,
             outside,
         };
-        caveat::caveats(self.job, peaks.reserved).into_iter().for_each(|caveat| estimate.add_caveat(caveat));
+        caveat::caveats(self.job, peaks.reserved, self.repetition)
+            .into_iter()
+            .for_each(|caveat| estimate.add_caveat(caveat));
         Ok(estimate)
     }
 

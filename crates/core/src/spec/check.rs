@@ -79,7 +79,7 @@ fn fits_sizes(job: &JobSpec) -> Result<(), SpecError> {
         ("gradient_accumulation_steps", job.gradient_accumulation_steps),
         ("steps", u64::from(job.steps)),
         ("lora.r", job.lora.as_ref().map_or(1, |lora| lora.r)),
-        ("gpu.multiprocessors", job.gpu.multiprocessors.into()),
+        ("gpu.multiprocessors", job.gpu.multiprocessors),
     ];
     if let Some((key, _)) = sizes.iter().find(|(_, size)| *size == 0) {
         return Err(SpecError::new(format!("`{key}` must be at least 1, found 0")));

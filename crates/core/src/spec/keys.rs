@@ -113,9 +113,9 @@ const LOSSES: Kind = Kind::Choice(&[
 /// More rows or tokens than any GPU holds; the bound keeps sums of sizes inside a `u64`.
 const MAX_ROWS: u64 = 1 << 20;
 const MAX_TOKENS: u64 = 1 << 24;
-/// Every pass and step is simulated one by one.
-const MAX_PASSES: u64 = 1024;
-const MAX_STEPS: u64 = 16;
+/// Long jobs are not simulated to their end: what repeats is left out.
+const MAX_PASSES: u64 = u32::MAX as u64;
+const MAX_STEPS: u64 = u32::MAX as u64;
 const MAX_NEW_TOKENS: u64 = 1 << 17;
 
 /// All keys, in the order in which people are told of them.

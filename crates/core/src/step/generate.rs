@@ -30,6 +30,11 @@ struct Sampling {
     next_tokens: Option<Tensor>,
 }
 
+/// The most events of a job that is run to its end: seconds and a gigabyte.
+const MOST_EVENTS: usize = 1 << 24;
+/// After this many tokens it is known how many events a token takes.
+const TOKENS_TO_KNOW: u64 = 8;
+
 pub(super) fn generate(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, special_tokens: usize) {
     context.begin_step(1);
     context.phase(PhaseKind::Input);
@@ -74,7 +79,14 @@ fn sample(
     };
     let mut outputs = Some(prefill(model, &state));
     let mut model_inputs: Option<ModelInputs> = None;
-    for _ in 0..job.max_new_tokens {
+    let mut after_prefill = 0;
+    for token in 0..job.max_new_tokens {
+        if token == 1 {
+            after_prefill = context.events();
+        }
+        if token == TOKENS_TO_KNOW && is_too_long(job, context, after_prefill) {
+            break;
+        }
         let output = match outputs.take() {
             Some(prefilled) => prefilled,
             None => {
@@ -89,6 +101,17 @@ fn sample(
         }
     }
     state.input_ids
+}
+
+/// Refuses a job whose tokens, taking as many events each as those since the prefill, are too many to run.
+fn is_too_long(job: &JobSpec, context: &Rc<Context>, after_prefill: usize) -> bool {
+    let per_token = ((context.events() - after_prefill) as u64 / (TOKENS_TO_KNOW - 1)).max(1);
+    let most = MOST_EVENTS as u64 / per_token;
+    if job.max_new_tokens > most {
+        context
+            .fail(|| format!("`max_new_tokens` is {}; of this model at most {most} are simulated", job.max_new_tokens));
+    }
+    job.max_new_tokens > most
 }
 
 /// Position ids from the mask: `mask.cumsum(-1) - 1`, padding set to 0.

@@ -6,3 +6,4 @@ mod simulate;
 mod train;
 
 pub use simulate::{SimulateError, Simulation, simulate};
+pub use train::Repetition;

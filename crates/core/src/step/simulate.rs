@@ -9,6 +9,7 @@ use crate::spec::{JobSpec, SpecError, Task, check};
 use crate::tensor::Context;
 use crate::trace::Trace;
 
+use super::train::Repetition;
 use super::{generate, infer, train};
 
 /// Why a job cannot be simulated.
@@ -22,6 +23,8 @@ pub struct Simulation {
     pub parameter_count: u64,
     /// Parameters that are trained.
     pub trainable_count: u64,
+    /// How much of the training was run; `None` when nothing is trained.
+    pub repetition: Option<Repetition>,
 }
 
 /// Runs `job` on abstract tensors.
@@ -43,8 +46,11 @@ pub fn simulate(job: &JobSpec) -> Result<Simulation, SimulateError> {
     let model = (family.build)(&job.model, &builder, &options)?;
     builder.check_targets()?;
     let parameters = builder.trainable();
+    let mut repetition = None;
     match job.task {
-        Task::CausalLm | Task::MaskedLm => train::train(job, &context, model.as_ref(), &parameters),
+        Task::CausalLm | Task::MaskedLm => {
+            repetition = Some(train::train(job, &context, model.as_ref(), &parameters));
+        }
         Task::InferenceForward => infer::inference_forward(job, &context, model.as_ref()),
         Task::Generate => generate::generate(job, &context, model.as_ref(), special_tokens(job, family)),
     }
@@ -55,6 +61,7 @@ pub fn simulate(job: &JobSpec) -> Result<Simulation, SimulateError> {
         trace: context.into_trace(),
         parameter_count: builder.parameter_count(),
         trainable_count: parameters.iter().map(|parameter| parameter.numel()).sum(),
+        repetition,
     })
 }
 

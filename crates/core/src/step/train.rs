@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use crate::family::{ForwardCall, Model, ModelOutput};
 use crate::optimizer::{self, GradScaler};
-use crate::spec::{JobSpec, LossKernel, Task};
+use crate::spec::{CheckpointPolicy, JobSpec, LossKernel, Task};
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
 
@@ -18,13 +18,40 @@ struct Variables {
     outputs: Option<ModelOutput>,
 }
 
-pub(super) fn train(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, parameters: &[Tensor]) {
+/// From this many events on, what only repeats is left out.
+const ENOUGH_EVENTS: usize = 1 << 20;
+/// Passes of a step that are always run: from the third on they allocate the same, so that a fourth shows what the
+/// allocator makes of repetition.
+const PASSES_RUN: u64 = 4;
+/// Steps that are always run: the state appears in the first, from the second on they allocate the same.
+const STEPS_RUN: u32 = 3;
+
+/// What was run of what was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repetition {
+    /// Optimizer steps run.
+    pub steps: u32,
+    /// The fewest passes that a step ran.
+    pub passes: u64,
+}
+
+/// Trains; what only repeats is left out of a long job.
+pub(super) fn train(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, parameters: &[Tensor]) -> Repetition {
+    let mut run = Repetition { steps: 0, passes: job.gradient_accumulation_steps };
     let mut optimizer = optimizer::build(job.optimizer, parameters);
     let mut scaler = job.precision.scales_loss().then(|| GradScaler::new(context));
     let mut variables = Variables::default();
     for step in 1..=job.steps {
+        if step > STEPS_RUN && context.events() >= ENOUGH_EVENTS {
+            break;
+        }
+        run.steps = step;
         context.begin_step(step);
-        for _ in 0..job.gradient_accumulation_steps {
+        for pass in 0..job.gradient_accumulation_steps {
+            if pass >= PASSES_RUN && context.events() >= ENOUGH_EVENTS {
+                run.passes = run.passes.min(pass);
+                break;
+            }
             micro_step(job, context, model, scaler.as_mut(), &mut variables);
         }
         if job.clip_grad_norm.is_some() {
@@ -48,6 +75,7 @@ pub(super) fn train(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, par
         }
     }
     context.end();
+    run
 }
 
 fn micro_step(
@@ -63,7 +91,9 @@ fn micro_step(
     context.phase(PhaseKind::Forward);
     {
         let _autocast = context.autocast(job.precision.autocast_dtype());
-        let caches = job.use_cache && job.task == Task::CausalLm;
+        // transformers turns the cache off where layers are recomputed.
+        let recomputes = job.train_mode && job.gradient_checkpointing == CheckpointPolicy::EveryLayer;
+        let caches = job.use_cache && job.task == Task::CausalLm && !recomputes;
         let mut output = model.forward(&ForwardCall {
             input_ids: &ids,
             attention_mask: None,

@@ -25,9 +25,10 @@ pub(super) fn math(query: &Tensor, key: &Tensor, value: &Tensor, call: &Attentio
         // A mask is added in place.
         scores.safe_softmax()
     };
-    // The second result, which SDPA throws away, is made first.
-    let _weights_result = weights.to(origin);
     let dropped = weights.dropout(call.dropout, true);
+    drop(weights);
+    // The second result, which SDPA throws away, is made first.
+    let _weights_result = dropped.to(origin);
     let out = dropped.matmul(&value_expanded);
     out.to(origin)
 }

@@ -1,0 +1,154 @@
+//! Every key of a job changes what is simulated: a key that is read and then ignored fails here.
+
+use tonnage_core::estimate::estimate;
+use tonnage_core::family::known_model_types;
+use tonnage_core::spec::{Inputs, JobSpec, KEYS, Override, resolve};
+use tonnage_core::step::simulate;
+use tonnage_core::trace::Trace;
+
+const GPT2: &str = r#"model = { model_type = "gpt2", n_layer = 2, n_embd = 64, n_head = 4, vocab_size = 500, n_positions = 256 }
+micro_batch_size = 2
+seq_len = 64
+gpu = "h100"
+"#;
+const LLAMA: &str = r#"model = { model_type = "llama", num_hidden_layers = 2, hidden_size = 64, intermediate_size = 160, num_attention_heads = 4, num_key_value_heads = 4, vocab_size = 500 }
+micro_batch_size = 2
+seq_len = 64
+gpu = "h100"
+"#;
+
+fn job(file: &str, assignments: &[&str]) -> JobSpec {
+    let overrides: Vec<_> = assignments.iter().map(|text| Override::assignment(text).unwrap()).collect();
+    let inputs = Inputs {
+        job_file: Some(("job.toml", file)),
+        overrides: &overrides,
+        known: &known_model_types(),
+        read_config: &|_| None,
+    };
+    resolve(&inputs).unwrap_or_else(|error| panic!("{assignments:?}: {error}")).job
+}
+
+fn trace(file: &str, assignments: &[&str]) -> Trace {
+    simulate(&job(file, assignments)).unwrap_or_else(|error| panic!("{assignments:?}: {error}")).trace
+}
+
+/// Rows of: the key, the job, what both sides set, the value that must change the trace.
+const TRACES: &[(&str, &str, &[&str], &str)] = &[
+    ("task", LLAMA, &[], "task=inference_forward"),
+    ("task", LLAMA, &["max_new_tokens=4"], "task=generate"),
+    ("micro_batch_size", GPT2, &[], "micro_batch_size=3"),
+    ("seq_len", GPT2, &[], "seq_len=65"),
+    ("max_new_tokens", LLAMA, &["task=generate", "max_new_tokens=4"], "max_new_tokens=5"),
+    ("gradient_accumulation_steps", GPT2, &[], "gradient_accumulation_steps=2"),
+    ("precision", GPT2, &[], "precision=bf16"),
+    ("precision", GPT2, &[], "precision=amp-bf16"),
+    ("precision", GPT2, &["precision=amp-bf16"], "precision=amp-fp16"),
+    ("precision", GPT2, &[], "precision=fp16"),
+    ("attention", GPT2, &[], "attention=eager"),
+    ("attention", GPT2, &[], "attention=math"),
+    ("attention", GPT2, &["precision=bf16"], "attention=mem_efficient"),
+    ("attention", GPT2, &["precision=bf16", "attention=math"], "attention=flash"),
+    ("attention", GPT2, &["precision=bf16", "attention=math"], "attention=cudnn"),
+    ("gradient_checkpointing", GPT2, &[], "gradient_checkpointing=true"),
+    ("gradient_checkpointing", LLAMA, &[], "gradient_checkpointing=true"),
+    ("optimizer", GPT2, &[], "optimizer=adamw_fused"),
+    ("optimizer", GPT2, &[], "optimizer=adamw_forloop"),
+    ("optimizer", GPT2, &[], "optimizer=sgd"),
+    ("optimizer", GPT2, &["optimizer=sgd"], "optimizer=sgd_momentum"),
+    ("optimizer", GPT2, &[], "optimizer=adafactor"),
+    ("optimizer", GPT2, &[], "optimizer=adamw8bit"),
+    ("optimizer", GPT2, &[], "optimizer=lion"),
+    ("optimizer", GPT2, &[], "optimizer=muon"),
+    ("clip_grad_norm", GPT2, &[], "clip_grad_norm=1.0"),
+    ("zero_grad_set_to_none", GPT2, &[], "zero_grad_set_to_none=false"),
+    ("train_mode", GPT2, &[], "train_mode=false"),
+    ("dropout", GPT2, &[], "dropout=0"),
+    ("dropout", LLAMA, &["attention=eager"], "dropout=0.1"),
+    ("tie_word_embeddings", GPT2, &[], "tie_word_embeddings=false"),
+    ("tie_word_embeddings", LLAMA, &[], "tie_word_embeddings=true"),
+    ("use_cache", LLAMA, &[], "use_cache=true"),
+    ("use_cache", LLAMA, &["task=inference_forward"], "use_cache=true"),
+    ("keep_outputs", GPT2, &[], "keep_outputs=true"),
+    ("logits_to_keep", LLAMA, &["task=inference_forward"], "logits_to_keep=1"),
+    ("loss", LLAMA, &[], "loss=liger"),
+    ("steps", GPT2, &[], "steps=3"),
+    ("gpu", GPT2, &[], "gpu=a100-80"),
+    ("lora.r", LLAMA, &["lora.r=8"], "lora.r=4"),
+    ("lora.dropout", LLAMA, &["lora.r=8"], "lora.dropout=0.1"),
+    ("lora.targets", LLAMA, &["lora.r=8"], "lora.targets=q_proj"),
+    ("lora.targets", LLAMA, &["lora.r=8"], "lora.targets=all-linear"),
+    ("lora.targets", GPT2, &["lora.r=8"], "lora.targets=c_attn,c_fc"),
+    ("model", GPT2, &[], "model=distilgpt2"),
+];
+
+#[test]
+fn every_key_changes_the_trace() {
+    for (key, file, both, value) in TRACES {
+        let assigned = value.split('=').next().unwrap();
+        assert_eq!(assigned, *key);
+        assert!(trace(file, both) != trace(file, &[*both, &[*value]].concat()), "{value} is ignored");
+    }
+}
+
+/// Settings of the allocator change what is reserved, never the trace.
+const ALLOCATORS: &[(&str, &str)] = &[
+    ("allocator", "allocator=expandable_segments:True"),
+    ("allocator.expandable_segments", "allocator.expandable_segments=true"),
+    ("allocator.large_segment_size_mb", "allocator.large_segment_size_mb=64"),
+    ("allocator.max_split_size_mb", "allocator.max_split_size_mb=21"),
+    ("allocator.max_non_split_rounding_mb", "allocator.max_non_split_rounding_mb=21"),
+    ("allocator.roundup_power2_divisions", "allocator.roundup_power2_divisions=2"),
+    ("allocator.garbage_collection_threshold", "allocator.garbage_collection_threshold=0.5"),
+    ("allocator.per_process_memory_fraction", "allocator.per_process_memory_fraction=0.001"),
+];
+
+#[test]
+fn every_allocator_setting_reaches_the_allocator() {
+    let plain = job(GPT2, &[]);
+    for (key, value) in ALLOCATORS {
+        let changed = job(GPT2, &[value]);
+        assert!(changed.allocator != plain.allocator, "{key} is ignored");
+        assert_eq!(JobSpec { allocator: plain.allocator.clone(), ..changed }, plain, "{key}");
+    }
+    let large = &["micro_batch_size=100", "seq_len=250"];
+    let figures = |more: &[&str]| estimate(&job(GPT2, &[&large[..], more].concat())).unwrap();
+    let reserved = |more: &[&str]| figures(more).peak_reserved_bytes;
+    let plain = reserved(&[]);
+    for value in [
+        "allocator.expandable_segments=true",
+        "allocator.large_segment_size_mb=64",
+        "allocator.max_split_size_mb=21",
+        "allocator.roundup_power2_divisions=2",
+    ] {
+        assert!(reserved(&[value]) != plain, "{value} is ignored");
+    }
+    let tight = figures(&["allocator.per_process_memory_fraction=0.001"]);
+    assert!(tight.verdict != figures(&[]).verdict);
+}
+
+/// `lora.alpha` scales values; it costs no memory.
+const COSTS_NOTHING: [&str; 1] = ["lora.alpha"];
+
+#[test]
+fn no_key_is_left_out_here() {
+    for key in &KEYS {
+        let tested = TRACES.iter().any(|(name, ..)| *name == key.name)
+            || ALLOCATORS.iter().any(|(name, _)| *name == key.name)
+            || COSTS_NOTHING.contains(&key.name);
+        assert!(tested, "{} has no row", key.name);
+    }
+}
+
+#[test]
+fn dropout_acts_in_every_family() {
+    for model_type in known_model_types() {
+        let file = format!(
+            "model = {{ model_type = \"{model_type}\", num_hidden_layers = 1, n_layer = 1, vocab_size = 100, \
+             pad_token_id = 0 }}\nseq_len = 8\nmicro_batch_size = 1\nattention = \"eager\"\nsteps = 1\ngpu = \"h100\"\n"
+        );
+        let [without, with] = ["dropout=0", "dropout=0.1"].map(|value| trace(&file, &[value]));
+        assert!(without != with, "{model_type} ignores dropout");
+        let still = trace(&file, &["dropout=0.1", "train_mode=false"]);
+        assert!(still == trace(&file, &["dropout=0", "train_mode=false"]), "{model_type} drops out of training mode");
+    }
+}
