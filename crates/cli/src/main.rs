@@ -6,6 +6,7 @@ mod failure;
 mod job_args;
 mod job_input;
 mod terminal;
+mod typed;
 
 use std::process::ExitCode;
 
@@ -16,7 +17,7 @@ use terminal::Terminal;
 
 fn main() -> ExitCode {
     let terminal = Terminal::detect();
-    match Cli::parse().run(&terminal) {
+    match Cli::parse_from(typed::arguments(std::env::args_os())).run(&terminal) {
         Ok(exit) => exit.into(),
         Err(failure) => terminal.fail(&failure).into(),
     }
