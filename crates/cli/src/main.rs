@@ -7,6 +7,7 @@ mod job_args;
 mod job_input;
 mod terminal;
 mod typed;
+mod weights;
 
 use std::process::ExitCode;
 
