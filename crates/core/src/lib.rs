@@ -3,6 +3,29 @@
 //! Its modules are the pipeline, in this order: `spec` (what to train, on what) -> `step` (runs it on
 //! abstract tensors) -> [`trace::Trace`] (allocations and frees) -> `alloc` (PyTorch's caching allocator
 //! replays it) -> `estimate`. Nothing here reads a file, the environment, a clock or a terminal.
+//!
+//! ```
+//! use tonnage_core::{estimate, family, spec};
+//!
+//! let job_file = r#"
+//!     model = "gpt2"
+//!     micro_batch_size = 8
+//!     seq_len = 1024
+//!     precision = "bf16"
+//!     gpu = "a100-80"
+//! "#;
+//! let resolved = spec::resolve(&spec::Inputs {
+//!     job_file: Some(("job.toml", job_file)),
+//!     overrides: &[],
+//!     known: &family::known_model_types(),
+//!     read_config: &|_path| None, // reads the config.json that a model is named by, if the program has files
+//! })?;
+//! let answer = estimate::estimate(&resolved.job)?;
+//! println!("{} bytes at {}", answer.peak_reserved_bytes, answer.peak_phase.label());
+//! assert!(answer.total_bytes < answer.usable_bytes);
+//! assert_eq!(resolved.origin("precision").unwrap().to_string(), "job.toml:5");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod alloc;
 pub mod dtype;

@@ -75,8 +75,9 @@ fn job(choose: &mut Chooser<'_>, model: Model) -> Result<JobSpec, SpecError> {
         choose.word_or("task", default_task, &format!("what a {} model is trained on", model.model_type))?;
     let micro_batch_size = choose.size("micro_batch_size");
     let positions = check::positions(&model);
-    let seq_len = choose.size_or("seq_len", positions.map_or(1024, |n| n.min(1024)), "1024, or the model's positions");
     let new_tokens = if task == Task::Generate { 20 } else { 0 };
+    let room = positions.map_or(1024, |n| n.saturating_sub(choose.said("max_new_tokens").unwrap_or(new_tokens)));
+    let seq_len = choose.size_or("seq_len", room.clamp(1, 1024), seq_len_rule(task));
     let max_new_tokens = choose.size_or("max_new_tokens", new_tokens, "transformers' default for generate, else none");
     let gradient_accumulation_steps = choose.size("gradient_accumulation_steps");
     let precision: Precision = choose.word("precision")?;
@@ -118,6 +119,13 @@ fn job(choose: &mut Chooser<'_>, model: Model) -> Result<JobSpec, SpecError> {
     })
 }
 
+fn seq_len_rule(task: Task) -> &'static str {
+    match task {
+        Task::Generate => "1024, or what the new tokens leave of the model's positions",
+        _ => "1024, or the model's positions",
+    }
+}
+
 const fn checkpoint_policy(on: bool) -> CheckpointPolicy {
     if on { CheckpointPolicy::EveryLayer } else { CheckpointPolicy::Off }
 }
@@ -146,6 +154,11 @@ impl Chooser<'_> {
             _ => ("null", "not set"),
         };
         self.take(name, serde_json::from_str(json).unwrap_or_default(), why)
+    }
+
+    /// The size that was said for `name`, before its turn comes.
+    fn said(&self, name: &str) -> Option<u64> {
+        self.settings.get(name)?.value.as_u64()
     }
 
     fn size(&mut self, name: &str) -> u64 {
@@ -370,6 +383,10 @@ mod tests {
         assert_eq!((bert.task, bert.seq_len), (Task::MaskedLm, 512));
         let generate = resolved("", &["model=gpt2", "task=generate", "seq_len=100"]).unwrap().job;
         assert_eq!((generate.max_new_tokens, generate.use_cache, generate.train_mode), (20, true, false));
+        let by_default = resolved("", &["model=gpt2", "task=generate", "max_new_tokens=100"]).unwrap().job;
+        assert_eq!(by_default.seq_len, 924);
+        let error = resolved("", &["model=gpt2", "task=generate", "seq_len=1024"]).unwrap_err();
+        assert_eq!(error.hint.as_deref(), Some("set `seq_len` to 1004 or less"));
     }
 
     #[test]
