@@ -168,6 +168,11 @@ impl Context {
         self.failure.take()
     }
 
+    /// Number of events so far.
+    pub(crate) fn events(&self) -> usize {
+        self.trace.borrow().events.len()
+    }
+
     /// Begins the last phase and stops recording: what is still alive stays so in the trace.
     pub fn end(&self) {
         self.phase(PhaseKind::End);
