@@ -15,6 +15,8 @@ mod mistral;
 mod phi3;
 mod qwen2;
 
+pub(crate) use bounds::bound_activations;
+
 use std::rc::Rc;
 
 use crate::nn::{BuildError, Builder, HeadCall, KvCache, MaskInputs, position_ids};
