@@ -3,6 +3,11 @@
 //! Its modules are the pipeline, in this order: `spec` (what to train, on what) -> `step` (runs it on
 //! abstract tensors) -> [`trace::Trace`] (allocations and frees) -> `alloc` (PyTorch's caching allocator
 //! replays it) -> `estimate`. Nothing here reads a file, the environment, a clock or a terminal.
+//!
+//! To start: [`spec::resolve()`] makes a [`spec::JobSpec`] of a job file, flags and defaults, [`spec::from_case`] of a
+//! reference case; [`estimate::estimate`] answers in one call, and [`estimate::SimulatedJob`] keeps the trace for further
+//! questions. [`step::simulate`] gives the trace alone, [`alloc::replay_trace`] runs one through other allocator settings,
+//! and [`recording`] reads and compares what real jobs did. Tensors, ops and models are how it is done, not what is offered.
 
 pub mod alloc;
 pub mod dtype;
@@ -16,6 +21,6 @@ mod optimizer;
 pub mod recording;
 pub mod spec;
 pub mod step;
-pub mod tensor;
+mod tensor;
 pub mod trace;
 pub mod units;
