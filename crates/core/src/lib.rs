@@ -4,6 +4,11 @@
 //! abstract tensors) -> [`trace::Trace`] (allocations and frees) -> `alloc` (PyTorch's caching allocator
 //! replays it) -> `estimate`. Nothing here reads a file, the environment, a clock or a terminal.
 //!
+//! To start: [`spec::resolve()`] makes a [`spec::JobSpec`] of a job file, flags and defaults, [`spec::from_case`] of a
+//! reference case; [`estimate::estimate`] answers in one call, and [`estimate::SimulatedJob`] keeps the trace for further
+//! questions. [`step::simulate`] gives the trace alone, [`alloc::replay_trace`] runs one through other allocator settings,
+//! and [`recording`] reads and compares what real jobs did. Tensors, ops and models are how it is done, not what is offered.
+//!
 //! ```
 //! use tonnage_core::{estimate, family, spec};
 //!
@@ -39,6 +44,6 @@ mod optimizer;
 pub mod recording;
 pub mod spec;
 pub mod step;
-pub mod tensor;
+mod tensor;
 pub mod trace;
 pub mod units;

@@ -21,6 +21,8 @@ use crate::nn::{BuildError, Builder, HeadCall, KvCache, MaskInputs, position_ids
 use crate::spec::{Attention, CheckpointPolicy, ModelSpec};
 use crate::tensor::Tensor;
 
+pub(crate) use bounds::bound_activations;
+
 /// What a family does with its config.
 pub(crate) type Build = fn(&ModelSpec, &Builder, &RunOptions) -> Result<Box<dyn Model>, BuildError>;
 
