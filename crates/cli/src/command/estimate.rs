@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
-use tonnage_core::estimate::{Caveat, Estimate, SimulatedJob, Verdict};
+use tonnage_core::estimate::{Caveat, Estimate, Verdict};
 use tonnage_core::recording::write_timeline;
 use tonnage_core::spec::Resolved;
 use tonnage_report::{Answer, CompareView, EstimateView, plot, svg, text};
@@ -14,7 +14,7 @@ use super::compare;
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
 use crate::job_args::JobArgs;
-use crate::job_input::JobInput;
+use crate::job_input::{JobInput, simulate};
 use crate::terminal::Terminal;
 use crate::weights::{self, Weights};
 
@@ -113,7 +113,7 @@ impl EstimateArgs {
 
     /// Simulates once; whatever was asked for is made from that one trace.
     fn answer(&self, resolved: Resolved) -> Result<Answer, Failure> {
-        let simulated = SimulatedJob::new(&resolved.job)?;
+        let simulated = simulate(&resolved)?;
         let mut estimate = simulated.estimate()?;
         add_input_caveats(&mut estimate, &resolved);
         check_weights(&mut estimate, &resolved)?;

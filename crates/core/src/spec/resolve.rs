@@ -7,8 +7,8 @@ use super::keys::{self, Key};
 use super::model_source::{self, Model};
 use super::settings::{Origin, Override, Provenance, Settings};
 use super::{
-    CheckpointPolicy, ClipSpec, JobSpec, LogitsPath, LoraSpec, ModelSpec, Precision, SpecError, Task, allocator, check,
-    job_file,
+    CheckpointPolicy, ClipSpec, FieldError, JobSpec, LogitsPath, LoraSpec, ModelSpec, Place, Precision, SpecError,
+    Task, allocator, check, job_file,
 };
 use crate::alloc::AllocatorConfig;
 use crate::gpu::{DEFAULT_GPU, Gpu};
@@ -36,13 +36,33 @@ pub struct Resolved {
     pub notes: Vec<String>,
     /// The published parameter count of the model, to check the simulated one against.
     pub published_parameters: Option<u64>,
+    /// Name and text of the config that was read, for the places of its errors.
+    pub config_file: Option<(String, String)>,
 }
 
 impl Resolved {
+    /// The error of a family about a field of the config, with the place or the flag that set it.
+    pub fn locate(&self, error: &FieldError) -> SpecError {
+        let located = SpecError::from(error.clone());
+        match self.origin(&format!("model.{}", error.key)) {
+            Some(Origin::JobFile(place)) => located.at(Some(place.clone())),
+            Some(origin @ Origin::Flag(_)) => located.hint(format!("it was set by {origin}")),
+            _ => located.at(self.config_file.as_ref().and_then(|(file, text)| place_of(file, text, &error.key))),
+        }
+    }
+
     /// Where the value of `key` came from.
     pub fn origin(&self, key: &str) -> Option<&Origin> {
         self.provenance.iter().find(|value| value.key == key).map(|value| &value.origin)
     }
+}
+
+/// Where a config says `key` first; a key that it leaves out has no place but the file.
+fn place_of(file: &str, text: &str, key: &str) -> Option<Place> {
+    let quoted = format!("\"{key}\"");
+    let is_key = |at: &usize| text[at + quoted.len()..].trim_start().starts_with(':');
+    let at = text.match_indices(&quoted).map(|(at, _)| at).find(is_key)?;
+    Some(Place::at(file, text, at))
 }
 
 /// The job that the inputs describe.
@@ -60,11 +80,12 @@ pub fn resolve(inputs: &Inputs<'_>) -> Result<Resolved, SpecError> {
     let mut notes = [settings.notes.clone(), model.notes.clone()].concat();
     let published_parameters = model.published_parameters;
     let published_dtype = model.published_dtype.clone();
+    let config_file = model.config_file.clone();
     let job = job(&mut choose, model)?;
     let provenance = choose.provenance;
     check::possible(&job)?;
     notes.extend(check::notes(&job, &settings, published_dtype.as_deref()));
-    Ok(Resolved { job, provenance, notes, published_parameters })
+    Ok(Resolved { job, provenance, notes, published_parameters, config_file })
 }
 
 /// Decides the keys one after the other, in the order of the table.
@@ -375,6 +396,22 @@ mod tests {
         assert_eq!(changed.origin("model.n_layer").unwrap().to_string(), "job.toml:3");
         let published = resolved("", &["model=qwen2.5-0.5b", "gpu=l4"]).unwrap();
         assert!(published.notes[0].contains("loads these weights in bfloat16"));
+    }
+
+    #[test]
+    fn errors_about_fields_say_where_they_stand() {
+        let error = FieldError::new("max_position_embeddings", "is wrong");
+        let said = |job_file: &str, assignments: &[&str]| {
+            let located = resolved(job_file, assignments).unwrap().locate(&error);
+            (located.to_string(), located.hint)
+        };
+        let problem = "config key `max_position_embeddings`: is wrong";
+        assert_eq!(said("", &["model=local"]), (format!("local:1:25: {problem}"), None));
+        let file = "[model]\nname = \"local\"\nmax_position_embeddings = 4\n";
+        assert_eq!(said(file, &["seq_len=4"]), (format!("job.toml:3:1: {problem}"), None));
+        let flag = said("", &["model=local", "model.max_position_embeddings=4", "seq_len=4"]);
+        let hint = "it was set by flag model.max_position_embeddings=4";
+        assert_eq!(flag, (problem.to_owned(), Some(hint.to_owned())));
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! `tonnage trace compare`: the predicted trace beside a recorded one, up to the first difference.
 
 use clap::Args;
-use tonnage_core::estimate::SimulatedJob;
 use tonnage_core::recording::{Names, RecordedEvent, Recording, compare};
 use tonnage_report::text;
 
@@ -9,7 +8,7 @@ use super::recorded;
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
 use crate::job_args::JobArgs;
-use crate::job_input::JobInput;
+use crate::job_input::{JobInput, simulate};
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "Examples:
@@ -47,7 +46,7 @@ impl CompareArgs {
         let mut recording = recorded::read(path, self.device)?;
         end_with_the_job(&mut recording);
         let resolved = JobInput::read(&self.job)?.resolve(&[])?;
-        let simulated = SimulatedJob::new(&resolved.job)?;
+        let simulated = simulate(&resolved)?;
         let names = if self.names { Names::Compare } else { Names::Ignore };
         let comparison = compare(simulated.trace(), &recording, names);
         terminal.print(&text::comparison(&comparison, &terminal.look))?;
