@@ -48,7 +48,7 @@ pub fn simulate(job: &JobSpec) -> Result<Simulation, SimulateError> {
         Task::Generate => generate::generate(job, &context, model.as_ref(), special_tokens(job, family)),
     }
     Ok(Simulation {
-        trace: context.into_trace(),
+        trace: context.take_trace(),
         parameter_count: builder.parameter_count(),
         trainable_count: parameters.iter().map(|parameter| parameter.numel()).sum(),
     })
