@@ -1,6 +1,6 @@
 //! Model families, a file each; a file reads like the modeling file of transformers 5.17 that it mirrors.
 //!
-//! One more family is one file here and one line in [`FAMILIES`].
+//! One more family is one file here and one line in `FAMILIES`.
 
 mod bert;
 mod bounds;

@@ -59,7 +59,7 @@ pub fn simulate(job: &JobSpec) -> Result<Simulation, SimulateError> {
         return Err(SpecError::new(problem).into());
     }
     Ok(Simulation {
-        trace: context.into_trace(),
+        trace: context.take_trace(),
         parameter_count: builder.parameter_count(),
         trainable_count: parameters.iter().map(|parameter| parameter.numel()).sum(),
         repetition,

@@ -180,7 +180,7 @@ impl Context {
     }
 
     /// Hands over the trace.
-    pub fn into_trace(&self) -> Trace {
+    pub fn take_trace(&self) -> Trace {
         self.trace.take()
     }
 
