@@ -475,7 +475,8 @@ mod tests {
             ),
             (
                 "model = \"local\"\nmicro_batch_size = 1000000\nseq_len = 10000000",
-                "`micro_batch_size` 1000000 times `seq_len` 10000000 is more tokens than a GPU can hold | ",
+                "`micro_batch_size` 1000000 times 10000000 tokens of `seq_len` and `max_new_tokens` is more than a GPU can \
+                 hold | lower `micro_batch_size` or `seq_len`",
             ),
         ];
         for (file, expected) in cases {
