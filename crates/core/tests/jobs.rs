@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tonnage_core::estimate::{Estimate, EstimateError, estimate};
+use tonnage_core::estimate::{Estimate, EstimateError, SimulatedJob, estimate};
 use tonnage_core::family::known_model_types;
 use tonnage_core::gpu::Gpu;
 use tonnage_core::spec::{
@@ -204,6 +204,27 @@ proptest! {
         let estimate = estimated(&job);
         prop_assert!(estimate.is_some_and(|estimate| estimate.rounded512_peak_bytes <= estimate.peak_allocated_bytes
             && estimate.peak_allocated_bytes <= estimate.peak_reserved_bytes));
+    }
+
+    #[test]
+    fn no_size_panics(job in jobs(), exponents in prop::array::uniform7(0..33_u32), odd in 0..2_u64) {
+        let size = |at: usize| json!((1_u64 << exponents[at]) + odd);
+        let mut job = job;
+        let rows = exponents[5].min(32);
+        (job.micro_batch_size, job.seq_len) = (1 << rows, 1 << exponents[6].min(32 - rows));
+        let keys = [
+            ("hidden_size", 0), ("n_embd", 0), ("intermediate_size", 1), ("n_inner", 1), ("vocab_size", 2),
+            ("head_dim", 3), ("num_attention_heads", 4), ("n_head", 4), ("num_key_value_heads", 4),
+            ("n_positions", 6), ("max_position_embeddings", 6), ("sliding_window", 6),
+        ];
+        for (key, at) in keys {
+            job.model.config.0.insert(key.to_owned(), size(at));
+        }
+        if let Ok(simulated) = SimulatedJob::new(&job) {
+            check_lifetimes(simulated.trace())?;
+            prop_assert!(simulated.estimate().is_ok_and(|estimate| estimate.peak_reserved_bytes > 0)
+                || simulated.estimate().is_err());
+        }
     }
 
     #[test]

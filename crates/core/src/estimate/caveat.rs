@@ -93,7 +93,7 @@ fn repeats(job: &JobSpec, run: Repetition) -> Option<Caveat> {
     let whole = run.steps == job.steps && run.passes == job.gradient_accumulation_steps;
     (!whole).then(|| {
         let text = format!(
-            "{} of {} steps and {} of {} passes were simulated: the others ask for the same again",
+            "{} of {} steps and {} of {} passes were simulated: the others ask for the same again, if perhaps elsewhere",
             run.steps, job.steps, run.passes, job.gradient_accumulation_steps
         );
         Caveat::remark("repetition_left_out", text)

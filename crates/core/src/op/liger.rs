@@ -6,6 +6,9 @@ use crate::tensor::{NodeBuilder, Saved, Shape, Tensor, gradients};
 
 use super::{ReduceKind, full};
 
+/// Chunks beyond these are not run: no vocabulary is so many times as wide as its model.
+const MOST_CHUNKS: u64 = 1 << 14;
+
 /// `LigerFusedLinearCrossEntropyFunction.apply(hidden, weight, target)` of [rows, width], [vocabulary, width] and
 /// [rows], the mean over rows.
 pub(crate) fn fused_linear_cross_entropy(hidden: &Tensor, weight: &Tensor, target: &Tensor) -> Tensor {
@@ -55,8 +58,11 @@ fn forward(hidden: &Tensor, weight: &Tensor, target: &Tensor, needs_weight: bool
     let storage = head
         .writes_into_storage(hidden)
         .then(|| Tensor::empty(context, "empty.memory_format", Shape::new(&[chunk, vocabulary]), hidden.dtype()));
+    if rows / chunk > MOST_CHUNKS {
+        context.fail(|| format!("loss = \"liger\": a vocabulary of {vocabulary} takes {} chunks", rows / chunk));
+    }
     let mut start = 0;
-    while start < rows {
+    while start < rows.min(chunk * MOST_CHUNKS) {
         let count = chunk.min(rows - start);
         head.run_chunk(&hidden.narrow(0, count), storage.as_ref());
         start += count;
