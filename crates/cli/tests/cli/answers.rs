@@ -109,3 +109,23 @@ fn a_reader_that_leaves_is_no_error() {
         assert!(output.stderr.is_empty(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 }
+
+#[test]
+fn keys_and_trace_comparisons_are_json_too() {
+    let keys = json(&["keys", "optimizer", "--json"]);
+    assert!(keys["keys"][0]["choices"].as_array().unwrap().iter().any(|choice| choice == "adamw_fused"));
+    let recorded = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/timelines/mini_b24_s512_fp32_sdpa.jsonl.gz");
+    let model = ["n_embd=384", "n_layer=6", "n_head=6", "n_positions=512"].map(|field| format!("--set=model.{field}"));
+    let model: Vec<&str> = model.iter().map(String::as_str).collect();
+    let mini = |rows: &str| {
+        let job = [
+            &["trace", "compare", "gpt2"][..],
+            &model,
+            &["-b", rows, "-s", "512", "--gpu", "h200", "--json", recorded],
+        ];
+        let output = command(&job.concat()).output().unwrap();
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    assert!(mini("24")["first_difference"].is_null());
+    assert_eq!(mini("8")["first_difference"]["kind"], "allocation differs in bytes");
+}
