@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use tonnage_core::estimate::SimulatedJob;
 use tonnage_core::family::known_model_types;
 use tonnage_core::spec::{Inputs, Override, Resolved, resolve};
 
@@ -47,18 +48,37 @@ impl JobInput {
     /// When it cannot be.
     pub fn resolve(&self, changes: &[Override]) -> Result<Resolved, Failure> {
         let overrides = [self.overrides.as_slice(), changes].concat();
+        let folder = self.file.as_ref().and_then(|(name, _)| Path::new(name).parent());
         let resolved = resolve(&Inputs {
             job_file: self.file.as_ref().map(|(name, text)| (name.as_str(), text.as_str())),
             overrides: &overrides,
             known: &known_model_types(),
-            read_config: &read_config,
+            read_config: &|name| beside(folder, name).or_else(|| read_config(name)),
         });
         resolved.map_err(Failure::from)
     }
 }
 
+/// Simulates what was resolved; an error about the model's config says where the field stands.
+///
+/// # Errors
+/// When the model cannot be built.
+pub fn simulate(resolved: &Resolved) -> Result<SimulatedJob<'_>, Failure> {
+    SimulatedJob::new(&resolved.job).map_err(|error| match error.field() {
+        Some(field) => resolved.locate(field).into(),
+        None => error.into(),
+    })
+}
+
 fn is_job_file(path: &str) -> bool {
     Path::new(path).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"))
+}
+
+/// The config that a job file names by a path from its own folder, where the working folder has none of that name.
+fn beside(folder: Option<&Path>, name: &str) -> Option<Result<String, String>> {
+    let path = folder?.join(name);
+    let elsewhere = Path::new(name).is_relative() && !Path::new(name).exists() && path.exists();
+    elsewhere.then(|| read_config(&path.to_string_lossy())).flatten()
 }
 
 /// The config that `name` stands for as a path: a file, or a folder with a `config.json`.

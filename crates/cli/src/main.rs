@@ -6,6 +6,8 @@ mod failure;
 mod job_args;
 mod job_input;
 mod terminal;
+mod typed;
+mod weights;
 
 use std::process::ExitCode;
 
@@ -14,9 +16,12 @@ use clap::Parser;
 use command::Cli;
 use terminal::Terminal;
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let terminal = Terminal::detect();
-    match Cli::parse().run(&terminal) {
+    match Cli::parse_from(typed::arguments(std::env::args_os())).run(&terminal) {
         Ok(exit) => exit.into(),
         Err(failure) => terminal.fail(&failure).into(),
     }

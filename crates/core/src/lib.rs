@@ -3,6 +3,34 @@
 //! Its modules are the pipeline, in this order: `spec` (what to train, on what) -> `step` (runs it on
 //! abstract tensors) -> [`trace::Trace`] (allocations and frees) -> `alloc` (PyTorch's caching allocator
 //! replays it) -> `estimate`. Nothing here reads a file, the environment, a clock or a terminal.
+//!
+//! To start: [`spec::resolve()`] makes a [`spec::JobSpec`] of a job file, flags and defaults, [`spec::from_case`] of a
+//! reference case; [`estimate::estimate`] answers in one call, and [`estimate::SimulatedJob`] keeps the trace for further
+//! questions. [`step::simulate`] gives the trace alone, [`alloc::replay_trace`] runs one through other allocator settings,
+//! and [`recording`] reads and compares what real jobs did. Tensors, ops and models are how it is done, not what is offered.
+//!
+//! ```
+//! use tonnage_core::{estimate, family, spec};
+//!
+//! let job_file = r#"
+//!     model = "gpt2"
+//!     micro_batch_size = 8
+//!     seq_len = 1024
+//!     precision = "bf16"
+//!     gpu = "a100-80"
+//! "#;
+//! let resolved = spec::resolve(&spec::Inputs {
+//!     job_file: Some(("job.toml", job_file)),
+//!     overrides: &[],
+//!     known: &family::known_model_types(),
+//!     read_config: &|_path| None, // reads the config.json that a model is named by, if the program has files
+//! })?;
+//! let answer = estimate::estimate(&resolved.job)?;
+//! println!("{} bytes at {}", answer.peak_reserved_bytes, answer.peak_phase.label());
+//! assert!(answer.total_bytes < answer.usable_bytes);
+//! assert_eq!(resolved.origin("precision").unwrap().to_string(), "job.toml:5");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![cfg_attr(
     not(test),
@@ -31,6 +59,6 @@ mod optimizer;
 pub mod recording;
 pub mod spec;
 pub mod step;
-pub mod tensor;
+mod tensor;
 pub mod trace;
 pub mod units;

@@ -1,11 +1,11 @@
 //! The known name that a mistyped one most likely meant.
 
-/// Longer names are not compared: nobody mistypes them, and the distance costs the product of both lengths.
+/// Bytes; longer names are not compared: nobody mistypes them, and the distance costs the product of both lengths.
 const MAX_NAME: usize = 96;
 
 /// The candidate closest to `name`, if it is close enough to be worth suggesting.
 pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let name = name.get(..MAX_NAME + 1).map_or_else(|| plain(name), |_| String::new());
+    let name = if name.len() > MAX_NAME { String::new() } else { plain(name) };
     // A third of the letters may be wrong; what is left out at either end (`batch_size`) is found by `extends`.
     let limit = (name.chars().count() / 3).max(1);
     candidates
@@ -69,6 +69,8 @@ mod tests {
         for (typed, meant) in cases {
             assert_eq!(nearest(typed, keys), meant, "{typed}");
         }
-        assert_eq!(nearest(&"x".repeat(100_000), keys), None);
+        for long in ["x".repeat(100_000), "ü".repeat(100_000), format!("seq_len{}", " ".repeat(100))] {
+            assert_eq!(nearest(&long, keys), None);
+        }
     }
 }

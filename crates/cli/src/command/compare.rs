@@ -6,6 +6,7 @@ use crate::failure::Failure;
 
 /// More variants than this are a sweep, not a comparison.
 const MOST: usize = 64;
+const FORM: &str = "write it as `key=a,b,c`, for example `--compare micro_batch_size=4,8,16`";
 
 /// Every combination of the values of the `lists`, each `key=a,b,c` or words of one key.
 ///
@@ -36,7 +37,11 @@ fn changes(list: &str) -> Result<Vec<Override>, Failure> {
         value: value.trim().to_owned(),
         flag: format!("--compare {key}="),
     };
-    Ok(values.split(',').filter(|value| !value.trim().is_empty()).map(change).collect())
+    let changes: Vec<_> = values.split(',').filter(|value| !value.trim().is_empty()).map(change).collect();
+    if changes.is_empty() {
+        return Err(Failure::input(format!("`--compare {list}` names no value")).hint(FORM));
+    }
+    Ok(changes)
 }
 
 /// The key that knows all words of `list`.
@@ -47,10 +52,7 @@ fn key_of_words(list: &str) -> Result<&'static str, Failure> {
         _ => false,
     };
     let key = KEYS.iter().find(|key| list.split(',').all(|word| knows(&key.kind, word)));
-    key.map(|key| key.name).ok_or_else(|| {
-        Failure::input(format!("`--compare {list}` names no key"))
-            .hint("write it as `key=a,b,c`, for example `--compare micro_batch_size=4,8,16`")
-    })
+    key.map(|key| key.name).ok_or_else(|| Failure::input(format!("`--compare {list}` names no key")).hint(FORM))
 }
 
 #[cfg(test)]
@@ -74,6 +76,9 @@ mod tests {
     #[test]
     fn refuses_what_names_no_key_and_what_is_too_much() {
         assert!(changes("fp32,eager").unwrap_err().problem.contains("names no key"));
+        for empty in ["seq_len=", "seq_len= , "] {
+            assert!(changes(empty).unwrap_err().problem.contains("names no value"), "{empty}");
+        }
         let many = (0..100).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
         assert!(variants(&[format!("seq_len={many}")]).is_err());
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
-use tonnage_core::estimate::{Caveat, Estimate, SimulatedJob, Verdict};
+use tonnage_core::estimate::{Caveat, Estimate, Verdict};
 use tonnage_core::recording::write_timeline;
 use tonnage_core::spec::Resolved;
 use tonnage_report::{Answer, CompareView, EstimateView, plot, svg, text};
@@ -14,8 +14,9 @@ use super::compare;
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
 use crate::job_args::JobArgs;
-use crate::job_input::JobInput;
+use crate::job_input::{JobInput, simulate};
 use crate::terminal::Terminal;
+use crate::weights::{self, Weights};
 
 const EXAMPLES: &str = "Examples:
   tonnage estimate gpt2
@@ -48,7 +49,7 @@ pub struct EstimateArgs {
     #[arg(long, help_heading = "Answer")]
     explain: bool,
 
-    /// Shows the N largest tensors at the peak
+    /// Shows the N largest modules and tensors at the peak
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "10", help_heading = "Answer")]
     top: Option<usize>,
 
@@ -112,9 +113,10 @@ impl EstimateArgs {
 
     /// Simulates once; whatever was asked for is made from that one trace.
     fn answer(&self, resolved: Resolved) -> Result<Answer, Failure> {
-        let simulated = SimulatedJob::new(&resolved.job)?;
+        let simulated = simulate(&resolved)?;
         let mut estimate = simulated.estimate()?;
         add_input_caveats(&mut estimate, &resolved);
+        check_weights(&mut estimate, &resolved)?;
         let drawn = self.timeline || self.svg.is_some();
         let timeline = drawn.then(|| simulated.timeline(PICTURE_POINTS)).transpose()?;
         if let Some(path) = &self.trace {
@@ -130,6 +132,7 @@ impl EstimateArgs {
         let look = &terminal.look;
         let mut screen = text::estimate(answer, look);
         if let Some(top) = self.top {
+            screen.push_str(&text::modules(&answer.estimate, top, look));
             screen.push_str(&text::largest(&answer.estimate, top, look));
         }
         if let Some(timeline) = answer.timeline.as_ref().filter(|_| self.timeline) {
@@ -150,19 +153,39 @@ fn add_input_caveats(estimate: &mut Estimate, resolved: &Resolved) {
     for note in &resolved.notes {
         estimate.add_caveat(Caveat::remark("input", note));
     }
+    if let Some(published) = resolved.published_parameters {
+        check_count(estimate, resolved, published, "its publisher counts");
+    }
+}
+
+/// The same for the weights beside a config, unless the job changes its fields.
+fn check_weights(estimate: &mut Estimate, resolved: &Resolved) -> Result<(), Failure> {
+    if resolved.provenance.iter().any(|value| value.key.starts_with("model.")) {
+        return Ok(());
+    }
+    match weights::beside(&resolved.job.model.name)? {
+        Some(Weights::Counted(parameters)) => {
+            check_count(estimate, resolved, parameters, "the safetensors file beside its config holds");
+        }
+        Some(Weights::Incomplete(missing)) => {
+            let text = format!("the parameter count could not be checked: {missing} is not there");
+            estimate.add_caveat(Caveat::remark("weights_incomplete", text));
+        }
+        None => {}
+    }
+    Ok(())
+}
+
+fn check_count(estimate: &mut Estimate, resolved: &Resolved, expected: u64, who: &str) {
     let adapters = if resolved.job.lora.is_some() { estimate.trainable_count } else { 0 };
     let counted = estimate.parameter_count - adapters;
-    match resolved.published_parameters {
-        Some(published) if published != counted => {
-            let text = format!("the model was built with {counted} parameters, its publisher counts {published}");
+    if expected != counted {
+        estimate.add_caveat(Caveat {
+            code: "parameter_count",
+            text: format!("the model was built with {counted} parameters, {who} {expected}"),
             // Weight, gradient and two moments, in fp32.
-            estimate.add_caveat(Caveat {
-                code: "parameter_count",
-                text,
-                widens_bytes: published.abs_diff(counted) * 16,
-            });
-        }
-        _ => {}
+            widens_bytes: expected.abs_diff(counted).saturating_mul(16),
+        });
     }
 }
 

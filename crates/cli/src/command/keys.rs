@@ -1,7 +1,8 @@
 //! `tonnage keys`: the keys of a job, from the one table.
 
 use clap::Args;
-use tonnage_core::spec::{KEYS, Key};
+use serde_json::json;
+use tonnage_core::spec::{KEYS, Key, Kind};
 use tonnage_report::text;
 
 use crate::exit::Exit;
@@ -10,10 +11,14 @@ use crate::terminal::Terminal;
 
 /// Lists the keys of a job: in a job file, as flags, with --set and --compare
 #[derive(Args)]
-#[command(after_help = "Examples:\n  tonnage keys\n  tonnage keys optimizer")]
+#[command(after_help = "Examples:\n  tonnage keys\n  tonnage keys optimizer\n  tonnage keys --json")]
 pub struct KeysArgs {
     /// Shows only keys whose name contains this, with the values they take
     filter: Option<String>,
+
+    /// Prints JSON
+    #[arg(long)]
+    json: bool,
 }
 
 impl KeysArgs {
@@ -27,7 +32,27 @@ impl KeysArgs {
         if keys.is_empty() {
             return Err(Failure::input(format!("no key is called `{wanted}`")).hint("`tonnage keys` lists them all"));
         }
-        terminal.print(&text::keys(&keys, self.filter.is_some(), &terminal.look))?;
+        if self.json {
+            let keys: Vec<_> = keys.into_iter().map(key_json).collect();
+            terminal.print(&format!("{:#}\n", json!({"version": 1, "keys": keys})))?;
+        } else {
+            terminal.print(&text::keys(&keys, self.filter.is_some(), &terminal.look))?;
+        }
         Ok(Exit::Done)
     }
+}
+
+fn key_json(key: &Key) -> serde_json::Value {
+    let choices = match key.kind {
+        Kind::Choice(choices) => choices.iter().map(|(word, _)| *word).collect(),
+        _ => Vec::new(),
+    };
+    json!({
+        "name": key.name,
+        "flag": key.flag(),
+        "default": key.default_text(),
+        "choices": choices,
+        "doc": key.doc,
+        "example": key.example,
+    })
 }

@@ -69,6 +69,37 @@ fn small_gpt_flags_and_fields_reach_the_model() {
 }
 
 #[test]
+fn every_example_has_an_answer() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let jobs: Vec<_> = files.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).collect();
+    assert!(jobs.len() >= 5);
+    for job in jobs {
+        let answer = json(&["estimate", job.to_str().unwrap(), "--json"]);
+        assert!(answer["peak_reserved_bytes"].as_u64().unwrap() > 1 << 30, "{}", job.display());
+    }
+}
+
+#[test]
+fn values_may_follow_their_flag_after_a_space() {
+    let answer = json(&["estimate", "gpt2", "-s", "16", "--json", "--top", "3"]);
+    assert_eq!(answer["largest_live_at_peak"].as_array().unwrap().len(), 3);
+    let screen = String::from_utf8(tonnage(&["estimate", "gpt2", "-s", "16", "--top", "3"]).stdout).unwrap();
+    assert!(screen.contains("12 ×") && screen.contains("transformer.h.*.mlp.c_fc"), "{screen}");
+}
+
+#[test]
+fn a_comparison_names_what_all_share() {
+    let head = |list: &str| {
+        let screen = tonnage(&["estimate", "gpt2", "-s", "16", "--gpu", "t4", "--compare", list]).stdout;
+        String::from_utf8(screen).unwrap().lines().next().unwrap().to_owned()
+    };
+    assert_eq!(head("precision=fp32,fp16"), "openai-community/gpt2 on NVIDIA T4, by precision");
+    assert_eq!(head("gpu=l4,t4"), "openai-community/gpt2, by gpu");
+    assert_eq!(head("model=gpt2,distilgpt2"), "models on NVIDIA T4, by model");
+}
+
+#[test]
 fn a_reader_that_leaves_is_no_error() {
     for args in [&["models"][..], &["schema"], &["completions", "bash"], &["man", "estimate"], &["estimate", "gpt2"]] {
         let mut child = command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -77,4 +108,24 @@ fn a_reader_that_leaves_is_no_error() {
         assert_eq!(output.status.code(), Some(0), "{args:?}");
         assert!(output.stderr.is_empty(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
+}
+
+#[test]
+fn keys_and_trace_comparisons_are_json_too() {
+    let keys = json(&["keys", "optimizer", "--json"]);
+    assert!(keys["keys"][0]["choices"].as_array().unwrap().iter().any(|choice| choice == "adamw_fused"));
+    let recorded = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/timelines/mini_b24_s512_fp32_sdpa.jsonl.gz");
+    let model = ["n_embd=384", "n_layer=6", "n_head=6", "n_positions=512"].map(|field| format!("--set=model.{field}"));
+    let model: Vec<&str> = model.iter().map(String::as_str).collect();
+    let mini = |rows: &str| {
+        let job = [
+            &["trace", "compare", "gpt2"][..],
+            &model,
+            &["-b", rows, "-s", "512", "--gpu", "h200", "--json", recorded],
+        ];
+        let output = command(&job.concat()).output().unwrap();
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    assert!(mini("24")["first_difference"].is_null());
+    assert_eq!(mini("8")["first_difference"]["kind"], "allocation differs in bytes");
 }

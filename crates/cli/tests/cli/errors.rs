@@ -18,6 +18,26 @@ fn input_that_cannot_be() {
 }
 
 #[test]
+fn a_config_that_cannot_be_built_is_named_with_line_and_column() {
+    let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("fields");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("heads.json"), "{\"model_type\": \"gpt2\",\n \"n_head\": 7}").unwrap();
+    let job = folder.join("job.toml");
+    std::fs::write(&job, "model = \"heads.json\"\n").unwrap();
+    let stderr = |path: &std::path::Path| {
+        let output = tonnage(&["estimate", path.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let problem = "heads.json:2:2: config key `n_head`: 7 does not divide n_embd = 768";
+    for path in [&folder.join("heads.json"), &job] {
+        assert!(stderr(path).contains(problem), "{}", stderr(path));
+    }
+    std::fs::write(&job, "[model]\nmodel_type = \"gpt2\"\nn_head = 7\n").unwrap();
+    assert!(stderr(&job).contains("job.toml:3:1: config key `n_head`"), "{}", stderr(&job));
+}
+
+#[test]
 fn errors_leave_stdout_empty() {
     for args in [&["estimate", "gtp2"][..], &["estimate", "gtp2", "--json"], &["trace", "replay", "none"]] {
         let output = tonnage(args);

@@ -47,6 +47,52 @@ fn a_written_trace_replays_to_the_estimate() {
     assert_eq!(replayed["peak_reserved_bytes"], estimate["peak_reserved_bytes"]);
 }
 
+/// A folder with the config of a tiny model and what a safetensors header says.
+fn model_folder(name: &str, parameters: u64) -> PathBuf {
+    let folder = scratch(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    let config =
+        r#"{"model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 8, "vocab_size": 10, "n_positions": 16}"#;
+    std::fs::write(folder.join("config.json"), config).unwrap();
+    let header = format!(r#"{{"w": {{"dtype": "U8", "shape": [{parameters}], "data_offsets": [0, {parameters}]}}}}"#);
+    let file = [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat();
+    std::fs::write(folder.join("model.safetensors"), file).unwrap();
+    folder
+}
+
+fn caveats(folder: &std::path::Path) -> String {
+    json(&["estimate", folder.to_str().unwrap(), "--json"])["caveats"].to_string()
+}
+
+#[test]
+fn weights_beside_a_config_check_its_parameter_count() {
+    // wte 10 x 8, wpe 16 x 8, a layer of 12 x 8 x 8 + 13 x 8, ln_f 2 x 8.
+    let equal = model_folder("equal", 80 + 128 + 768 + 104 + 16);
+    assert!(!caveats(&equal).contains("parameter_count"), "{}", caveats(&equal));
+    let other = model_folder("other", 1000);
+    let said = caveats(&other);
+    assert!(said.contains("1096 parameters, the safetensors file beside its config holds 1000"), "{said}");
+    std::fs::write(other.join("model.safetensors"), b"short").unwrap();
+    let output = tonnage(&["estimate", other.to_str().unwrap()]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr.contains("model.safetensors: safetensors header: shorter than its length field"), "{stderr}");
+}
+
+#[test]
+fn weights_in_several_files_are_counted_together() {
+    let folder = model_folder("sharded", 548);
+    std::fs::rename(folder.join("model.safetensors"), folder.join("model-1.safetensors")).unwrap();
+    let index =
+        r#"{"metadata": {"total_size": 1096}, "weight_map": {"w": "model-1.safetensors", "v": "model-2.safetensors"}}"#;
+    std::fs::write(folder.join("model.safetensors.index.json"), index).unwrap();
+    let second = folder.join("model-2.safetensors");
+    let _ = std::fs::remove_file(&second);
+    assert!(caveats(&folder).contains("model-2.safetensors is not there"));
+    std::fs::copy(folder.join("model-1.safetensors"), second).unwrap();
+    assert_eq!(caveats(&folder).matches("parameter").count(), 0);
+}
+
 #[test]
 fn the_picture_is_small_and_well_formed() {
     let path = scratch("step.svg");

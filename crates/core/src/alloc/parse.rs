@@ -6,6 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::config::{AllocatorConfig, MIN_LARGE_ALLOC, ROUNDUP_INTERVALS};
+use crate::nearest::nearest;
 use crate::units::MIB;
 
 /// Keys that PyTorch 2.11 knows and that change nothing here: they concern locks, pinned host memory, graph capture.
@@ -36,12 +37,12 @@ const KEYS: [&str; 8] = [
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// No such key.
-    #[error("unknown allocator setting `{key}`; did you mean `{nearest}`?")]
+    #[error("unknown allocator setting `{key}`{}", nearest.map_or_else(String::new, |key| format!("; did you mean `{key}`?")))]
     UnknownKey {
         /// What was written.
         key: String,
-        /// The known key closest to it.
-        nearest: &'static str,
+        /// The known key it most likely meant.
+        nearest: Option<&'static str>,
     },
     /// Something else was needed at this place.
     #[error("`{key}`: expected {expected}, found {found}")]
@@ -112,7 +113,10 @@ impl AllocatorConfig {
                 other => return Err(ConfigError::Backend(other.to_owned())),
             },
             _ if IGNORED_KEYS.contains(&key) => tokens.skip_value(key)?,
-            _ => return Err(ConfigError::UnknownKey { key: key.to_owned(), nearest: nearest_key(key) }),
+            _ => {
+                let known = KEYS.iter().chain(&IGNORED_KEYS).copied();
+                return Err(ConfigError::UnknownKey { key: key.to_owned(), nearest: nearest(key, known) });
+            }
         }
         Ok(())
     }
@@ -307,28 +311,6 @@ fn divisions_text(table: &[u64; ROUNDUP_INTERVALS]) -> Option<String> {
     Some(format!("[{}]", entries.join(",")))
 }
 
-/// The known key with the smallest edit distance.
-fn nearest_key(key: &str) -> &'static str {
-    let known = KEYS.iter().chain(&IGNORED_KEYS).copied();
-    known.min_by_key(|known| edit_distance(key, known)).unwrap_or(KEYS[0])
-}
-
-/// Levenshtein distance over at most the first 64 characters.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().take(64).enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -382,6 +364,7 @@ mod tests {
                 "unknown allocator setting `expandable_segment`; did you mean `expandable_segments`?",
             ),
             ("max_split_size:64", "unknown allocator setting `max_split_size`; did you mean `max_split_size_mb`?"),
+            ("wombat:1", "unknown allocator setting `wombat`"),
             ("max_split_size_mb:19", "`max_split_size_mb` must be at least 20, not 19"),
             ("large_segment_size_mb:10", "`large_segment_size_mb` must be at least 11, not 10"),
             ("max_split_size_mb:12x", "`max_split_size_mb`: expected a whole number, found `12x`"),

@@ -5,7 +5,7 @@ use thiserror::Error;
 use super::timeline::{self, Timeline};
 use super::verdict::{OomMoment, run_within, verdict};
 use super::{Estimate, activations, breakdown, caveat, outside, peaks};
-use crate::spec::JobSpec;
+use crate::spec::{FieldError, JobSpec};
 use crate::step::{self, Repetition, SimulateError};
 use crate::trace::{Phase, PhaseKind, Trace};
 
@@ -21,6 +21,14 @@ pub enum EstimateError {
 }
 
 impl EstimateError {
+    /// The field of the model's config that is at fault, if one is.
+    pub const fn field(&self) -> Option<&FieldError> {
+        match self {
+            Self::Simulate(SimulateError::Field(error)) => Some(error),
+            _ => None,
+        }
+    }
+
     /// What to do next.
     pub fn hint(&self) -> Option<&str> {
         match self {

@@ -5,11 +5,10 @@ use std::rc::Rc;
 use crate::dtype::DType;
 use crate::nn::{
     Activation, AttentionConfig, AttentionOutput, BuildError, Builder, Embedding, LayerNorm, Linear, MaskInputs,
-    Module, create_bidirectional_mask, sdpa_attention_forward,
+    Module, create_bidirectional_mask, masked_lm_loss, sdpa_attention_forward,
 };
 use crate::spec::{Attention, FieldError, Fields, ModelSpec};
 use crate::tensor::{Tensor, checkpoint};
-use crate::trace::PhaseKind;
 
 use super::bounds::{bound_weights, check_divides};
 use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
@@ -367,10 +366,10 @@ impl BertPredictions {
 
     fn transform(&self, hidden_states: &Tensor) -> Tensor {
         let _transform = self.transform.enter();
-        let mut hidden_states = self.dense.forward(hidden_states);
-        hidden_states = {
+        let hidden_states = {
+            let projected = self.dense.forward(hidden_states);
             let _act = self.act.enter();
-            self.activation.forward(&hidden_states)
+            self.activation.forward(&projected)
         };
         self.layer_norm.forward(&hidden_states)
     }
@@ -403,14 +402,4 @@ impl Model for BertForMaskedLm {
         let loss = call.labels.map(|labels| masked_lm_loss(&prediction_scores, labels));
         ModelOutput { loss, logits: Some(prediction_scores), cache: None }
     }
-}
-
-/// `CrossEntropyLoss` over all positions, in the scores' dtype.
-fn masked_lm_loss(prediction_scores: &Tensor, labels: &Tensor) -> Tensor {
-    let context = prediction_scores.context();
-    context.phase(PhaseKind::Loss);
-    let rows = labels.numel();
-    let loss = prediction_scores.view(&[rows, prediction_scores.size(-1)]).cross_entropy(&labels.view(&[rows]));
-    context.phase(PhaseKind::ForwardTail);
-    loss
 }

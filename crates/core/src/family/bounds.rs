@@ -1,10 +1,18 @@
 //! What no config may ask for: sizes whose products leave the range that figures are computed in.
 
-use crate::spec::FieldError;
+use crate::spec::{Attention, FieldError, JobSpec};
 
 /// The most parameters of a simulated model, 2^50: a thousand times the largest published ones, and far enough below
 /// 2^64 that bytes of weights, gradients and optimizer state add up without overflow.
 const MAX_PARAMETERS: u128 = 1 << 50;
+
+/// The most elements of a tensor that exists, 2^43: 16 TiB in half precision, all that the allocator's device has. It
+/// bounds the work too, as kernels are taken apart into pieces of 2^31 elements.
+const MAX_ELEMENTS: u128 = 1 << 43;
+/// The most attention scores where a fused kernel never holds them all, 2^52: what is computed from them stays a `u64`.
+const MAX_FUSED_SCORES: u128 = 1 << 52;
+/// At least as many heads as any config class has by default.
+const DEFAULT_HEADS: u64 = 64;
 
 /// A kind of weight matrix: the key that names its size, its two sides, and how many the model has.
 pub(super) type Weight = (&'static str, [u64; 2], u64);
@@ -18,6 +26,30 @@ pub(super) fn bound_weights(weights: &[Weight]) -> Result<(), FieldError> {
             Err(FieldError::new(key, format!("makes a model of {total} parameters; at most 2^50 are simulated")))
         }
         _ => Ok(()),
+    }
+}
+
+/// Refuses a job whose activations are beyond any memory, naming the key of the config that makes them so.
+pub(crate) fn bound_activations(job: &JobSpec) -> Result<(), FieldError> {
+    let fields = &job.model.config;
+    let size = |key| fields.get(key).and_then(serde_json::Value::as_u64);
+    let heads_key = if job.model.model_type == "gpt2" { "n_head" } else { "num_attention_heads" };
+    let heads = size(heads_key).unwrap_or(DEFAULT_HEADS);
+    let row = u128::from(job.seq_len.saturating_add(job.max_new_tokens));
+    let tokens = u128::from(job.micro_batch_size).saturating_mul(row);
+    let activation = |key, width: u128| (key, tokens.saturating_mul(width), MAX_ELEMENTS);
+    let widths = ["vocab_size", "hidden_size", "intermediate_size", "n_embd", "n_inner"];
+    let mut tensors: Vec<_> = widths.iter().filter_map(|key| Some(activation(*key, size(key)?.into()))).collect();
+    tensors.push(activation("head_dim", u128::from(heads) * u128::from(size("head_dim").unwrap_or(1))));
+    let held = matches!(job.attention, Attention::Eager | Attention::Math);
+    let most = if held { MAX_ELEMENTS } else { MAX_FUSED_SCORES };
+    tensors.push((heads_key, tokens.saturating_mul(row).saturating_mul(heads.into()), most));
+    match tensors.into_iter().find(|(_, elements, most)| elements > most) {
+        Some((key, elements, _)) => Err(FieldError::new(
+            key,
+            format!("makes a tensor of {elements} elements with {tokens} tokens; no GPU holds it"),
+        )),
+        None => Ok(()),
     }
 }
 

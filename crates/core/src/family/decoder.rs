@@ -70,6 +70,8 @@ pub(super) struct DecoderConfig {
     pub num_attention_heads: u64,
     pub num_key_value_heads: u64,
     pub head_dim: u64,
+    /// How much of each head rotary embeddings turn.
+    pub rotary_dim: u64,
     pub activation: Activation,
     pub attention_dropout: f64,
     pub qkv_bias: bool,
@@ -93,6 +95,7 @@ impl DecoderConfig {
         let num_hidden_layers = fields.layers("num_hidden_layers", defaults.num_hidden_layers)?;
         let attention_bias = defaults.reads_attention_bias && fields.flag("attention_bias", false)?;
         let activation = fields.text(defaults.activation_key, defaults.activation)?;
+        let head_dim = head_dim(fields, defaults, hidden_size, num_attention_heads)?;
         let config = Self {
             vocab_size: fields.size("vocab_size", defaults.vocab_size)?,
             hidden_size,
@@ -100,7 +103,8 @@ impl DecoderConfig {
             num_hidden_layers,
             num_attention_heads,
             num_key_value_heads: key_value_heads(fields, defaults, num_attention_heads)?,
-            head_dim: head_dim(fields, defaults, hidden_size, num_attention_heads)?,
+            head_dim,
+            rotary_dim: head_dim,
             activation: Activation::from_name(defaults.activation_key, activation)?,
             attention_dropout: fields.probability("attention_dropout", 0.0)?,
             qkv_bias: attention_bias || defaults.qkv_bias,

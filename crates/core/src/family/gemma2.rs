@@ -5,14 +5,14 @@ use std::rc::Rc;
 use crate::dtype::DType;
 use crate::nn::{
     AttentionConfig, AttentionOutput, BuildError, Builder, Embedding, HeadOutput, KvCache, LayerMasks, LayerType,
-    Linear, LmHead, MaskInputs, Module, RopeType, RotaryEmbedding, apply_rotary_pos_emb, position_ids, repeat_kv,
-    sdpa_attention_forward,
+    Linear, LmHead, Module, RopeType, RotaryEmbedding, apply_rotary_pos_emb, repeat_kv, sdpa_attention_forward,
 };
 use crate::spec::{Attention, FieldError, Fields, ModelSpec};
-use crate::tensor::{Tensor, checkpoint};
+use crate::tensor::Tensor;
 
 use super::decoder::{DecoderConfig, DecoderDefaults, FULL_AND_SLIDING};
-use super::llama::{DecoderMlp, LayerCall};
+use super::layer::{DecoderLayer, LayerCall, call_layer};
+use super::llama::DecoderMlp;
 use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
 
 pub(super) const FAMILY: Family = Family { model_types: &["gemma2"], has_begin_token: true, build };
@@ -242,7 +242,6 @@ fn cap(mut x: Tensor) -> Tensor {
 struct GemmaDecoderLayer {
     module: Module,
     layer: usize,
-    layer_type: LayerType,
     self_attn: GemmaAttention,
     mlp: DecoderMlp,
     input_layernorm: GemmaRmsNorm,
@@ -257,7 +256,6 @@ impl GemmaDecoderLayer {
         Self {
             module: at.module(),
             layer,
-            layer_type: config.decoder.layer_types[layer],
             self_attn: GemmaAttention::new(&at.at("self_attn"), config, options),
             mlp: DecoderMlp::new(&at.at("mlp"), &config.decoder),
             input_layernorm: norm("input_layernorm"),
@@ -266,7 +264,9 @@ impl GemmaDecoderLayer {
             post_feedforward_layernorm: norm("post_feedforward_layernorm"),
         }
     }
+}
 
+impl DecoderLayer for GemmaDecoderLayer {
     fn forward(&self, residual: &Tensor, call: &LayerCall) -> Tensor {
         let _module = self.module.enter();
         let mut hidden_states = self.input_layernorm.forward(residual);
@@ -313,37 +313,21 @@ impl GemmaModel {
 
     fn forward(&self, call: &ForwardCall) -> Tensor {
         let _module = self.module.enter();
-        let context = call.input_ids.context();
         let inputs_embeds = self.options.require_input_grads(self.embed_tokens.forward(call.input_ids));
-        let position_ids = match call.position_ids {
-            Some(position_ids) => position_ids.clone(),
-            None => position_ids(context, inputs_embeds.size(1)),
-        };
-        let inputs = MaskInputs {
-            attention: self.options.attention,
-            inputs_embeds: &inputs_embeds,
-            attention_mask: call.attention_mask,
-            cache: call.cache.as_deref(),
-            position_ids: Some(&position_ids),
-        };
+        let position_ids = call.position_ids_for(&inputs_embeds);
+        let inputs = call.mask_inputs(self.options.attention, &inputs_embeds, &position_ids);
         let decoder = &self.config.decoder;
         let masks = LayerMasks::create(inputs, decoder.mask_types, decoder.sliding_window);
         let rotary = |rotary_emb: &RotaryEmbedding| rotary_emb.forward(inputs_embeds.dtype(), &position_ids);
         // Where there are two, transformers goes through a set of names, whose order is Python's hash's.
         let position_embeddings: Vec<(Tensor, Tensor)> = self.rotary_embs.iter().map(rotary).collect();
         let mut hidden_states = inputs_embeds.clone();
-        for layer in &self.layers {
-            let (cos, sin) = position_embeddings[self.rotary_of(layer.layer_type)].clone();
-            let mask = masks.of(layer.layer_type).cloned();
-            let mut layer_call =
+        for (layer, &layer_type) in self.layers.iter().zip(decoder.layer_types.iter()) {
+            let (cos, sin) = position_embeddings[self.rotary_of(layer_type)].clone();
+            let mask = masks.of(layer_type).cloned();
+            let layer_call =
                 LayerCall { cos, sin, _position_ids: position_ids.clone(), mask, cache: call.cache.clone() };
-            hidden_states = if self.options.checkpoints_layers() {
-                layer_call.cache = None;
-                let layer = Rc::clone(layer);
-                checkpoint(&hidden_states, move |hidden_states| layer.forward(hidden_states, &layer_call))
-            } else {
-                layer.forward(&hidden_states, &layer_call)
-            };
+            hidden_states = call_layer(layer, &hidden_states, layer_call, self.options);
         }
         self.norm.forward(&hidden_states)
     }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::dtype::DType;
 use crate::nn::{
     Activation, AttentionConfig, AttentionOutput, BuildError, Builder, Conv1d, Embedding, HeadOutput, KvCache,
-    LayerNorm, LmHead, MaskInputs, Module, create_causal_mask, position_ids, sdpa_attention_forward,
+    LayerNorm, LmHead, Module, create_causal_mask, sdpa_attention_forward,
 };
 use crate::op::full;
 use crate::spec::{Attention, FieldError, Fields, ModelSpec};
@@ -139,14 +139,14 @@ impl Gpt2Attention {
     ) -> AttentionOutput {
         let context = query.context();
         let (batch, heads, tokens, keys) = (query.size(0), query.size(1), query.size(2), key.size(2));
-        let mut attn_weights = full(context, "empty.memory_format", &[batch * heads, tokens, keys], DType::Float32);
-        let (q, k) = {
+        let preallocated = full(context, "empty.memory_format", &[batch * heads, tokens, keys], DType::Float32);
+        let (mut attn_weights, q, k) = {
             let _no_autocast = context.disable_autocast();
             let q = query.reshape(&[batch * heads, tokens, query.size(3)]);
             let k = key.transpose(2, 3).reshape(&[batch * heads, query.size(3), keys]);
-            attn_weights = q.float().baddbmm(&k.float(), self.config.scales_scores);
-            attn_weights = attn_weights.reshape(&[batch, heads, tokens, keys]);
-            (q, k)
+            let scores = q.float().baddbmm(&k.float(), self.config.scales_scores);
+            drop(preallocated);
+            (scores.reshape(&[batch, heads, tokens, keys]), q, k)
         };
         if let Some(mask) = mask {
             attn_weights = &attn_weights + mask;
@@ -263,21 +263,11 @@ impl Gpt2Model {
 
     fn forward(&self, call: &ForwardCall) -> Tensor {
         let _module = self.module.enter();
-        let context = call.input_ids.context();
         let inputs_embeds = self.options.require_input_grads(self.wte.forward(call.input_ids));
-        let position_ids = match call.position_ids {
-            Some(position_ids) => position_ids.clone(),
-            None => position_ids(context, inputs_embeds.size(1)),
-        };
+        let position_ids = call.position_ids_for(&inputs_embeds);
         let position_embeds = self.wpe.forward(&position_ids);
         let mut hidden_states = &inputs_embeds + &position_embeds;
-        let causal_mask = create_causal_mask(MaskInputs {
-            attention: self.options.attention,
-            inputs_embeds: &inputs_embeds,
-            attention_mask: call.attention_mask,
-            cache: call.cache.as_deref(),
-            position_ids: Some(&position_ids),
-        });
+        let causal_mask = create_causal_mask(call.mask_inputs(self.options.attention, &inputs_embeds, &position_ids));
         hidden_states = {
             let _drop = self.drop.enter();
             hidden_states.dropout(self.config.embd_pdrop, self.options.training)
@@ -286,8 +276,8 @@ impl Gpt2Model {
             hidden_states = if self.options.checkpoints_layers() {
                 let (block, mask, position_ids) = (Rc::clone(block), causal_mask.clone(), position_ids.clone());
                 checkpoint(&hidden_states, move |hidden_states| {
-                    // Not read, but an argument of the block: it lives as long as the block may run again.
-                    let _held = &position_ids;
+                    // A block is called with the position ids, so its checkpoint holds them.
+                    let _position_ids = &position_ids;
                     block.forward(hidden_states, mask.as_ref(), None)
                 })
             } else {

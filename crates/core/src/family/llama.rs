@@ -5,13 +5,13 @@ use std::rc::Rc;
 use crate::dtype::DType;
 use crate::nn::{
     Activation, AttentionConfig, AttentionOutput, BuildError, Builder, Embedding, HeadOutput, KvCache, LayerMasks,
-    LayerType, Linear, LmHead, MaskInputs, Module, RmsNorm, RotaryEmbedding, apply_rotary_pos_emb, position_ids,
-    repeat_kv, sdpa_attention_forward,
+    Linear, LmHead, Module, RmsNorm, RotaryEmbedding, apply_rotary_pos_emb, repeat_kv, sdpa_attention_forward,
 };
 use crate::spec::{Attention, ModelSpec};
-use crate::tensor::{Tensor, checkpoint};
+use crate::tensor::Tensor;
 
 use super::decoder::{DecoderConfig, DecoderDefaults};
+use super::layer::{DecoderLayer, LayerCall, call_layer};
 use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
 
 pub(super) const FAMILY: Family = Family { model_types: &["llama"], has_begin_token: true, build };
@@ -150,40 +150,29 @@ pub(super) fn eager_attention_forward(
     (attn_output.transpose(1, 2).contiguous(), Some(attn_weights))
 }
 
-/// What all layers of a forward call share.
-#[derive(Clone)]
-pub(super) struct LayerCall {
-    pub cos: Tensor,
-    pub sin: Tensor,
-    /// Not read by the layers, but alive as long as what a checkpointed layer needs to run again.
-    pub _position_ids: Tensor,
-    pub mask: Option<Tensor>,
-    pub cache: Option<Rc<KvCache>>,
-}
-
-struct DecoderLayer {
+pub(super) struct LlamaDecoderLayer {
     module: Module,
     layer: usize,
-    layer_type: LayerType,
     self_attn: DecoderAttention,
     mlp: DecoderMlp,
     input_layernorm: RmsNorm,
     post_attention_layernorm: RmsNorm,
 }
 
-impl DecoderLayer {
+impl LlamaDecoderLayer {
     fn new(at: &Builder, layer: usize, config: &DecoderConfig, options: RunOptions) -> Self {
         Self {
             module: at.module(),
             layer,
-            layer_type: config.layer_types[layer],
             self_attn: DecoderAttention::new(&at.at("self_attn"), config, options),
             mlp: DecoderMlp::new(&at.at("mlp"), config),
             input_layernorm: RmsNorm::new(&at.at("input_layernorm"), config.hidden_size),
             post_attention_layernorm: RmsNorm::new(&at.at("post_attention_layernorm"), config.hidden_size),
         }
     }
+}
 
+impl DecoderLayer for LlamaDecoderLayer {
     fn forward(&self, residual: &Tensor, call: &LayerCall) -> Tensor {
         let _module = self.module.enter();
         let mut hidden_states = self.input_layernorm.forward(residual);
@@ -197,83 +186,83 @@ impl DecoderLayer {
     }
 }
 
-struct DecoderModel {
+struct DecoderModel<L> {
     module: Module,
     embed_tokens: Embedding,
-    layers: Vec<Rc<DecoderLayer>>,
+    layers: Vec<Rc<L>>,
     norm: RmsNorm,
     rotary_emb: RotaryEmbedding,
     config: DecoderConfig,
     options: RunOptions,
 }
 
-impl DecoderModel {
-    fn new(at: &Builder, config: &DecoderConfig, options: RunOptions) -> Self {
-        let layer = |layer: u64| {
-            Rc::new(DecoderLayer::new(&at.at("layers").at(&layer.to_string()), layer as usize, config, options))
-        };
+impl<L: DecoderLayer> DecoderModel<L> {
+    fn new(
+        at: &Builder,
+        config: DecoderConfig,
+        options: RunOptions,
+        new_layer: impl Fn(&Builder, usize, &DecoderConfig) -> L,
+    ) -> Self {
+        let layer = |layer: u64| Rc::new(new_layer(&at.at("layers").at(&layer.to_string()), layer as usize, &config));
         Self {
             module: at.module(),
             embed_tokens: Embedding::new(&at.at("embed_tokens"), config.vocab_size, config.hidden_size),
             layers: (0..config.num_hidden_layers).map(layer).collect(),
             norm: RmsNorm::new(&at.at("norm"), config.hidden_size),
-            rotary_emb: RotaryEmbedding::new(&at.at("rotary_emb"), config.head_dim, config.rope),
-            config: config.clone(),
+            rotary_emb: RotaryEmbedding::new(&at.at("rotary_emb"), config.rotary_dim, config.rope),
+            config,
             options,
         }
     }
 
     fn forward(&self, call: &ForwardCall) -> Tensor {
         let _module = self.module.enter();
-        let context = call.input_ids.context();
         let inputs_embeds = self.options.require_input_grads(self.embed_tokens.forward(call.input_ids));
-        let position_ids = match call.position_ids {
-            Some(position_ids) => position_ids.clone(),
-            None => position_ids(context, inputs_embeds.size(1)),
-        };
-        let inputs = MaskInputs {
-            attention: self.options.attention,
-            inputs_embeds: &inputs_embeds,
-            attention_mask: call.attention_mask,
-            cache: call.cache.as_deref(),
-            position_ids: Some(&position_ids),
-        };
+        let position_ids = call.position_ids_for(&inputs_embeds);
+        let inputs = call.mask_inputs(self.options.attention, &inputs_embeds, &position_ids);
         let masks = LayerMasks::create(inputs, self.config.mask_types, self.config.sliding_window);
         let (cos, sin) = self.rotary_emb.forward(inputs_embeds.dtype(), &position_ids);
         let layer_call = LayerCall { cos, sin, _position_ids: position_ids, mask: None, cache: call.cache.clone() };
         let mut hidden_states = inputs_embeds.clone();
-        for layer in &self.layers {
-            let mut layer_call = LayerCall { mask: masks.of(layer.layer_type).cloned(), ..layer_call.clone() };
-            hidden_states = if self.options.checkpoints_layers() {
-                layer_call.cache = None;
-                let layer = Rc::clone(layer);
-                checkpoint(&hidden_states, move |hidden_states| layer.forward(hidden_states, &layer_call))
-            } else {
-                layer.forward(&hidden_states, &layer_call)
-            };
+        for (layer, &layer_type) in self.layers.iter().zip(self.config.layer_types.iter()) {
+            let layer_call = LayerCall { mask: masks.of(layer_type).cloned(), ..layer_call.clone() };
+            hidden_states = call_layer(layer, &hidden_states, layer_call, self.options);
         }
         self.norm.forward(&hidden_states)
     }
 }
 
-/// `LlamaForCausalLM` and its relatives.
-pub(super) struct DecoderForCausalLm {
+/// `LlamaForCausalLM` and its relatives, which differ in their layers.
+pub(super) struct DecoderForCausalLm<L> {
     module: Module,
-    model: DecoderModel,
+    model: DecoderModel<L>,
     lm_head: LmHead,
 }
 
-impl DecoderForCausalLm {
+impl DecoderForCausalLm<LlamaDecoderLayer> {
+    /// With Llama's layers.
     pub(super) fn new(at: &Builder, config: DecoderConfig, options: RunOptions) -> Self {
+        Self::with_layers(at, config, options, |at, layer, config| LlamaDecoderLayer::new(at, layer, config, options))
+    }
+}
+
+impl<L: DecoderLayer> DecoderForCausalLm<L> {
+    /// With the layers that `new_layer` makes at their place.
+    pub(super) fn with_layers(
+        at: &Builder,
+        config: DecoderConfig,
+        options: RunOptions,
+        new_layer: impl Fn(&Builder, usize, &DecoderConfig) -> L,
+    ) -> Self {
         let module = at.module();
-        let model = DecoderModel::new(&at.at("model"), &config, options);
-        let tied = config.tie_word_embeddings.then_some(&model.embed_tokens);
-        let lm_head = LmHead::new(&at.at("lm_head"), config.hidden_size, config.vocab_size, tied);
+        let model = DecoderModel::new(&at.at("model"), config, options, new_layer);
+        let tied = model.config.tie_word_embeddings.then_some(&model.embed_tokens);
+        let lm_head = LmHead::new(&at.at("lm_head"), model.config.hidden_size, model.config.vocab_size, tied);
         Self { module, model, lm_head }
     }
 }
 
-impl Model for DecoderForCausalLm {
+impl<L: DecoderLayer> Model for DecoderForCausalLm<L> {
     fn forward(&self, call: &ForwardCall) -> ModelOutput {
         let _module = self.module.enter();
         let hidden_states = self.model.forward(call);

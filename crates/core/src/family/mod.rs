@@ -1,6 +1,6 @@
 //! Model families, a file each; a file reads like the modeling file of transformers 5.17 that it mirrors.
 //!
-//! One more family is one file here and one line in [`FAMILIES`].
+//! One more family is one file here and one line in `FAMILIES`.
 
 mod bert;
 mod bounds;
@@ -9,6 +9,7 @@ mod gemma2;
 mod gemma3;
 mod generic;
 mod gpt2;
+mod layer;
 mod llama;
 mod mistral;
 mod phi3;
@@ -16,9 +17,11 @@ mod qwen2;
 
 use std::rc::Rc;
 
-use crate::nn::{BuildError, Builder, HeadCall, KvCache};
+use crate::nn::{BuildError, Builder, HeadCall, KvCache, MaskInputs, position_ids};
 use crate::spec::{Attention, CheckpointPolicy, ModelSpec};
 use crate::tensor::Tensor;
+
+pub(crate) use bounds::bound_activations;
 
 /// What a family does with its config.
 pub(crate) type Build = fn(&ModelSpec, &Builder, &RunOptions) -> Result<Box<dyn Model>, BuildError>;
@@ -91,6 +94,30 @@ impl ForwardCall<'_> {
     fn head(&self) -> HeadCall<'_> {
         HeadCall { labels: self.labels, logits_to_keep: self.logits_to_keep, fused_loss: self.fused_loss }
     }
+
+    /// The position ids it was given, or new ones from 0 for these embeddings.
+    fn position_ids_for(&self, inputs_embeds: &Tensor) -> Tensor {
+        match self.position_ids {
+            Some(position_ids) => position_ids.clone(),
+            None => position_ids(inputs_embeds.context(), inputs_embeds.size(1)),
+        }
+    }
+
+    /// What a decoder's masks are made from.
+    fn mask_inputs<'a>(
+        &'a self,
+        attention: Attention,
+        inputs_embeds: &'a Tensor,
+        position_ids: &'a Tensor,
+    ) -> MaskInputs<'a> {
+        MaskInputs {
+            attention,
+            inputs_embeds,
+            attention_mask: self.attention_mask,
+            cache: self.cache.as_deref(),
+            position_ids: Some(position_ids),
+        }
+    }
 }
 
 /// What a forward call returns.
@@ -98,6 +125,7 @@ pub(crate) struct ModelOutput {
     pub loss: Option<Tensor>,
     /// `None` where a fused loss makes no logits.
     pub logits: Option<Tensor>,
+    #[expect(dead_code, reason = "whoever holds the output holds its cache")]
     pub cache: Option<Rc<KvCache>>,
 }
 
@@ -124,4 +152,141 @@ pub(crate) fn find(model_type: &str) -> Result<&'static Family, BuildError> {
 /// Every `model_type` that a family accepts.
 pub fn known_model_types() -> Vec<&'static str> {
     FAMILIES.iter().flat_map(|family| family.model_types.iter().copied()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::dtype::DType;
+    use crate::gpu::Device;
+    use crate::spec::{Fields, Preset};
+    use crate::tensor::Context;
+
+    /// Parameters of a model, or why it cannot be built.
+    fn parameters(model: &ModelSpec) -> Result<u64, BuildError> {
+        let context = Context::new(Device { compute_capability: (9, 0), multiprocessors: 132 });
+        let builder = Builder::new(&context, DType::Bfloat16, None);
+        let options = RunOptions {
+            attention: Attention::Sdpa,
+            checkpointing: CheckpointPolicy::Off,
+            training: true,
+            frozen_base: false,
+        };
+        (find(&model.model_type)?.build)(model, &builder, &options)?;
+        Ok(builder.parameter_count())
+    }
+
+    fn with_config(model_type: &str, config: &Value) -> Result<u64, BuildError> {
+        let config = Fields(config.as_object().unwrap().clone());
+        parameters(&ModelSpec { name: model_type.to_owned(), model_type: model_type.to_owned(), config })
+    }
+
+    #[test]
+    fn published_models_have_their_published_parameters() {
+        let mut met = Vec::new();
+        for preset in Preset::all() {
+            let model = preset.model(&known_model_types()).unwrap().spec;
+            assert_eq!(parameters(&model), Ok(preset.parameters), "{}", preset.name);
+            met.push(model.model_type);
+        }
+        for family in FAMILIES.iter().filter(|family| family.model_types != generic::FAMILY.model_types) {
+            assert!(
+                family.model_types.iter().all(|name| met.iter().any(|met| met == name)),
+                "{:?}",
+                family.model_types
+            );
+        }
+    }
+
+    #[test]
+    fn no_model_type_belongs_to_two_families() {
+        let mut names = known_model_types();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+    }
+
+    /// Every family's tiny model, whose defaults are replaced so that tests build it at once.
+    fn tiny(model_type: &str) -> Value {
+        let layers = if model_type == "gpt2" { "n_layer" } else { "num_hidden_layers" };
+        let mut config = json!({"vocab_size": 100});
+        config[layers] = json!(2);
+        config
+    }
+
+    #[test]
+    fn impossible_configs_name_their_key() {
+        for model_type in known_model_types() {
+            let names = if model_type == "gpt2" {
+                ["n_layer", "n_head", "n_embd"]
+            } else {
+                ["num_hidden_layers", "num_attention_heads", "hidden_size"]
+            };
+            let cases = [
+                (names[0], json!(0)),
+                (names[0], json!(5000)),
+                (names[1], json!(7)),
+                (names[2], json!(-4)),
+                ("vocab_size", json!(1_u64 << 40)),
+            ];
+            for (key, value) in cases {
+                let mut config = tiny(model_type);
+                config[key] = value.clone();
+                // A head dimension of its own would make any number of heads possible.
+                if model_type.starts_with("gemma") || model_type == "qwen3" {
+                    config["num_key_value_heads"] = json!(4);
+                }
+                let error = with_config(model_type, &config).unwrap_err().to_string();
+                assert!(
+                    error.contains(key) || error.contains("num_key_value_heads"),
+                    "{model_type} {key} {value}: {error}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_whose_products_overflow_are_refused() {
+        let huge = json!(1_u64 << 31);
+        for model_type in known_model_types() {
+            let mut config = tiny(model_type);
+            if model_type == "gpt2" {
+                config["n_embd"] = huge.clone();
+                config["n_head"] = json!(1);
+            } else {
+                config["hidden_size"] = huge.clone();
+                config["intermediate_size"] = huge.clone();
+                config["num_attention_heads"] = json!(1);
+                config["num_key_value_heads"] = json!(1);
+            }
+            let error = with_config(model_type, &config).unwrap_err().to_string();
+            assert!(error.contains("at most 2^50"), "{model_type}: {error}");
+        }
+    }
+
+    #[test]
+    fn impossible_options_of_one_family_name_their_key() {
+        let cases = [
+            ("llama", json!({"head_dim": 3}), "head_dim"),
+            ("llama", json!({"num_key_value_heads": 5}), "num_key_value_heads"),
+            ("llama", json!({"hidden_act": "nothing"}), "hidden_act"),
+            ("mistral", json!({"sliding_window": 0}), "sliding_window"),
+            ("qwen2", json!({"layer_types": ["full_attention"]}), "layer_types"),
+            ("qwen3", json!({"layer_types": ["full_attention", "sliding_attention"]}), "sliding_window"),
+            ("gemma2", json!({"layer_types": ["full_attention", "other"]}), "layer_types"),
+            ("gemma3_text", json!({"sliding_window": null}), "sliding_window"),
+            ("gemma3_text", json!({"use_bidirectional_attention": true}), "use_bidirectional_attention"),
+            ("phi3", json!({"partial_rotary_factor": 2.0}), "partial_rotary_factor"),
+            ("phi3", json!({"partial_rotary_factor": 0.001}), "partial_rotary_factor"),
+            ("bert", json!({"is_decoder": true}), "is_decoder"),
+            ("bert", json!({"hidden_dropout_prob": 1.0}), "hidden_dropout_prob"),
+        ];
+        for (model_type, changes, key) in cases {
+            let mut config = tiny(model_type);
+            config.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+            let error = with_config(model_type, &config).unwrap_err().to_string();
+            assert!(error.contains(&format!("`{key}`")), "{model_type} {changes}: {error}");
+        }
+    }
 }

@@ -1,22 +1,20 @@
 //! Phi-3 and Phi-4 (transformers/models/phi3/modeling_phi3.py): Llama with fused projections, rotary embeddings on a part
 //! of each head, dropout on the residual branches, and a window in some configs.
 
-use std::rc::Rc;
-
 use serde_json::Value;
 
 use crate::nn::{
-    Activation, AttentionConfig, AttentionOutput, BuildError, Builder, Embedding, HeadOutput, KvCache, LayerMasks,
-    LayerType, Linear, LmHead, MaskInputs, Module, RmsNorm, RotaryEmbedding, apply_partial_rotary_pos_emb,
-    position_ids, sdpa_attention_forward,
+    Activation, AttentionConfig, AttentionOutput, BuildError, Builder, LayerType, Linear, Module, RmsNorm,
+    apply_partial_rotary_pos_emb, sdpa_attention_forward,
 };
 use crate::spec::{Attention, FieldError, Fields, ModelSpec};
-use crate::tensor::{Tensor, checkpoint};
+use crate::tensor::Tensor;
 
 use super::bounds::check_rotary;
 use super::decoder::{DecoderConfig, DecoderDefaults, SLIDING};
-use super::llama::{LayerCall, eager_attention_forward};
-use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
+use super::layer::{DecoderLayer, LayerCall};
+use super::llama::{DecoderForCausalLm, eager_attention_forward};
+use super::{Family, Model, RunOptions};
 
 pub(super) const FAMILY: Family = Family { model_types: &["phi3"], has_begin_token: true, build };
 
@@ -31,14 +29,15 @@ const DEFAULTS: DecoderDefaults = DecoderDefaults {
 };
 
 fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
-    Ok(Box::new(Phi3ForCausalLm::new(at, &Config::read(&model.config)?, *options)))
+    let config = Config::read(&model.config)?;
+    let new_layer = |at: &Builder, layer, _: &DecoderConfig| Phi3DecoderLayer::new(at, layer, &config, *options);
+    Ok(Box::new(DecoderForCausalLm::with_layers(at, config.decoder.clone(), *options, new_layer)))
 }
 
 /// What Phi-3's config has beyond a decoder's.
 #[derive(Clone)]
 struct Config {
     decoder: DecoderConfig,
-    rotary_dim: u64,
     resid_pdrop: f64,
 }
 
@@ -50,9 +49,9 @@ impl Config {
             decoder.mask_types = SLIDING;
             decoder.layer_types = vec![LayerType::SlidingAttention; decoder.num_hidden_layers as usize].into();
         }
-        let rotary_dim = (decoder.head_dim as f64 * partial_rotary_factor(fields)?) as u64;
-        check_rotary("partial_rotary_factor", rotary_dim)?;
-        Ok(Self { decoder, rotary_dim, resid_pdrop: fields.probability("resid_pdrop", 0.0)? })
+        decoder.rotary_dim = (decoder.head_dim as f64 * partial_rotary_factor(fields)?) as u64;
+        check_rotary("partial_rotary_factor", decoder.rotary_dim)?;
+        Ok(Self { decoder, resid_pdrop: fields.probability("resid_pdrop", 0.0)? })
     }
 }
 
@@ -164,7 +163,6 @@ impl Phi3Attention {
 struct Phi3DecoderLayer {
     module: Module,
     layer: usize,
-    layer_type: LayerType,
     self_attn: Phi3Attention,
     mlp: Phi3Mlp,
     input_layernorm: RmsNorm,
@@ -181,7 +179,6 @@ impl Phi3DecoderLayer {
         Self {
             module: at.module(),
             layer,
-            layer_type: config.decoder.layer_types[layer],
             self_attn: Phi3Attention::new(&at.at("self_attn"), config, options),
             mlp: Phi3Mlp::new(&at.at("mlp"), &config.decoder),
             input_layernorm: norm("input_layernorm"),
@@ -193,6 +190,13 @@ impl Phi3DecoderLayer {
         }
     }
 
+    fn dropped(&self, dropout: &Module, hidden_states: &Tensor) -> Tensor {
+        let _dropout = dropout.enter();
+        hidden_states.dropout(self.resid_pdrop, self.options.training)
+    }
+}
+
+impl DecoderLayer for Phi3DecoderLayer {
     fn forward(&self, residual: &Tensor, call: &LayerCall) -> Tensor {
         let _module = self.module.enter();
         let mut hidden_states = self.input_layernorm.forward(residual);
@@ -203,100 +207,5 @@ impl Phi3DecoderLayer {
         hidden_states = self.post_attention_layernorm.forward(&hidden_states);
         hidden_states = self.mlp.forward(&hidden_states);
         &residual + &self.dropped(&self.resid_mlp_dropout, &hidden_states)
-    }
-
-    fn dropped(&self, dropout: &Module, hidden_states: &Tensor) -> Tensor {
-        let _dropout = dropout.enter();
-        hidden_states.dropout(self.resid_pdrop, self.options.training)
-    }
-}
-
-struct Phi3Model {
-    module: Module,
-    embed_tokens: Embedding,
-    layers: Vec<Rc<Phi3DecoderLayer>>,
-    norm: RmsNorm,
-    rotary_emb: RotaryEmbedding,
-    config: Config,
-    options: RunOptions,
-}
-
-impl Phi3Model {
-    fn new(at: &Builder, config: &Config, options: RunOptions) -> Self {
-        let decoder = &config.decoder;
-        let layer = |layer: u64| {
-            Rc::new(Phi3DecoderLayer::new(&at.at("layers").at(&layer.to_string()), layer as usize, config, options))
-        };
-        Self {
-            module: at.module(),
-            embed_tokens: Embedding::new(&at.at("embed_tokens"), decoder.vocab_size, decoder.hidden_size),
-            layers: (0..decoder.num_hidden_layers).map(layer).collect(),
-            norm: RmsNorm::new(&at.at("norm"), decoder.hidden_size),
-            rotary_emb: RotaryEmbedding::new(&at.at("rotary_emb"), config.rotary_dim, decoder.rope),
-            config: config.clone(),
-            options,
-        }
-    }
-
-    fn forward(&self, call: &ForwardCall) -> Tensor {
-        let _module = self.module.enter();
-        let context = call.input_ids.context();
-        let inputs_embeds = self.options.require_input_grads(self.embed_tokens.forward(call.input_ids));
-        let position_ids = match call.position_ids {
-            Some(position_ids) => position_ids.clone(),
-            None => position_ids(context, inputs_embeds.size(1)),
-        };
-        let inputs = MaskInputs {
-            attention: self.options.attention,
-            inputs_embeds: &inputs_embeds,
-            attention_mask: call.attention_mask,
-            cache: call.cache.as_deref(),
-            position_ids: Some(&position_ids),
-        };
-        let decoder = &self.config.decoder;
-        let masks = LayerMasks::create(inputs, decoder.mask_types, decoder.sliding_window);
-        let (cos, sin) = self.rotary_emb.forward(inputs_embeds.dtype(), &position_ids);
-        let layer_call = LayerCall { cos, sin, _position_ids: position_ids, mask: None, cache: call.cache.clone() };
-        let mut hidden_states = inputs_embeds.clone();
-        for layer in &self.layers {
-            let mut layer_call = LayerCall { mask: masks.of(layer.layer_type).cloned(), ..layer_call.clone() };
-            hidden_states = if self.options.checkpoints_layers() {
-                layer_call.cache = None;
-                let layer = Rc::clone(layer);
-                checkpoint(&hidden_states, move |hidden_states| layer.forward(hidden_states, &layer_call))
-            } else {
-                layer.forward(&hidden_states, &layer_call)
-            };
-        }
-        self.norm.forward(&hidden_states)
-    }
-}
-
-struct Phi3ForCausalLm {
-    module: Module,
-    model: Phi3Model,
-    lm_head: LmHead,
-}
-
-impl Phi3ForCausalLm {
-    fn new(at: &Builder, config: &Config, options: RunOptions) -> Self {
-        let module = at.module();
-        let model = Phi3Model::new(&at.at("model"), config, options);
-        let tied = config.decoder.tie_word_embeddings.then_some(&model.embed_tokens);
-        let lm_head = LmHead::new(&at.at("lm_head"), config.decoder.hidden_size, config.decoder.vocab_size, tied);
-        Self { module, model, lm_head }
-    }
-}
-
-impl Model for Phi3ForCausalLm {
-    fn forward(&self, call: &ForwardCall) -> ModelOutput {
-        let _module = self.module.enter();
-        let hidden_states = self.model.forward(call);
-        let HeadOutput { loss, logits } = self.lm_head.forward(&hidden_states, &call.head(), |logits| logits);
-        ModelOutput { loss, logits, cache: call.cache.clone() }
-    }
-
-    fn new_cache(&self) -> Rc<KvCache> {
-        Rc::new(KvCache::new(self.model.config.decoder.windows()))
     }
 }

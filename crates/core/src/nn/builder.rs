@@ -1,7 +1,7 @@
 //! Builds a model on the device in the order `model.to("cuda")` moves it: children first, then own parameters, then
 //! own buffers, in the order they are registered.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use thiserror::Error;
@@ -47,6 +47,8 @@ struct Built {
 pub(crate) struct Builder {
     context: Rc<Context>,
     path: String,
+    /// The module in the trace, once it is registered there.
+    registered: Cell<Option<u32>>,
     dtype: DType,
     lora: Option<Rc<LoraSpec>>,
     built: Rc<RefCell<Built>>,
@@ -54,13 +56,20 @@ pub(crate) struct Builder {
 
 impl Builder {
     pub(crate) fn new(context: &Rc<Context>, dtype: DType, lora: Option<LoraSpec>) -> Self {
-        Self { context: Rc::clone(context), path: String::new(), dtype, lora: lora.map(Rc::new), built: Rc::default() }
+        Self {
+            context: Rc::clone(context),
+            path: String::new(),
+            registered: Cell::new(None),
+            dtype,
+            lora: lora.map(Rc::new),
+            built: Rc::default(),
+        }
     }
 
     /// The builder of a child module.
     pub(crate) fn at(&self, name: &str) -> Self {
         let path = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
-        Self { path, ..self.clone() }
+        Self { path, registered: Cell::new(None), ..self.clone() }
     }
 
     /// The adapter of this linear layer, if LoRA targets it.
@@ -94,8 +103,14 @@ impl Builder {
         if self.lora.as_ref().is_some_and(|lora| self.is_target(lora)) {
             self.built.borrow_mut().targeted.push(self.path.clone());
         }
+        Module::new(&self.context, self.module_id())
+    }
+
+    fn module_id(&self) -> u32 {
         let path = if self.path.is_empty() { "<model>" } else { &self.path };
-        Module::new(&self.context, self.context.register_module(path.to_owned()))
+        let id = self.registered.get().unwrap_or_else(|| self.context.register_module(path.to_owned()));
+        self.registered.set(Some(id));
+        id
     }
 
     /// Refuses LoRA targets that no layer answers to, or one that takes no adapter, as peft does.
@@ -154,6 +169,7 @@ impl Builder {
     }
 
     fn load(&self, sizes: &[u64], dtype: DType, category: Category) -> Tensor {
+        let _module = self.context.enter_module(self.module_id());
         let _category = self.context.enter_category(category);
         Tensor::empty(&self.context, "_to_copy.default", Shape::new(sizes), dtype)
     }

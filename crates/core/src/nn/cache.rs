@@ -35,6 +35,11 @@ impl KvCache {
         self.layers.borrow().first().map_or(0, |layer| layer.seen)
     }
 
+    /// The first layer's window when every layer has one.
+    pub(crate) fn first_window_if_all_have_one(&self) -> Option<u64> {
+        if self.windows.iter().all(Option::is_some) { self.windows.first().copied().flatten() } else { None }
+    }
+
     /// Appends to a layer and returns all keys and values to attend to; the first update copies too (`cat` with an
     /// empty tensor).
     pub(crate) fn update(&self, layer: usize, keys: &Tensor, values: &Tensor) -> (Tensor, Tensor) {

@@ -97,3 +97,13 @@ fn causal_lm_loss(logits: &Tensor, labels: &Tensor) -> Tensor {
     context.phase(PhaseKind::ForwardTail);
     loss
 }
+
+/// `CrossEntropyLoss` over all positions, in the scores' dtype.
+pub(crate) fn masked_lm_loss(prediction_scores: &Tensor, labels: &Tensor) -> Tensor {
+    let context = prediction_scores.context();
+    context.phase(PhaseKind::Loss);
+    let rows = labels.numel();
+    let loss = prediction_scores.view(&[rows, prediction_scores.size(-1)]).cross_entropy(&labels.view(&[rows]));
+    context.phase(PhaseKind::ForwardTail);
+    loss
+}

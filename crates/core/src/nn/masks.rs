@@ -133,10 +133,11 @@ fn preprocess(inputs: MaskInputs, sliding_window: Option<u64>) -> MaskCall {
     }
 }
 
-/// `get_mask_sizes` of a cache layer: one with a window hands out no more than the window's keys and the new ones.
+/// `get_mask_sizes` of a cache layer: one with a window hands out no more than the window's keys and the new ones. The
+/// mask without a window asks a layer without one, and the first layer where there is none.
 fn key_length(cache: &KvCache, q_length: u64, sliding_window: Option<u64>) -> u64 {
     let seen = cache.seq_length();
-    match sliding_window {
+    match sliding_window.or(cache.first_window_if_all_have_one()) {
         Some(window) if seen >= window => window - 1 + q_length,
         _ => seen + q_length,
     }
@@ -176,7 +177,7 @@ fn sdpa_mask(call: &MaskCall, pattern: Pattern) -> Tensor {
     let batch_indices = batch_arange.unsqueeze(1).unsqueeze(2).unsqueeze(3);
     let q_indices = q_arange.unsqueeze(0).unsqueeze(0).unsqueeze(3);
     let kv_indices = kv_arange.unsqueeze(0).unsqueeze(0).unsqueeze(0);
-    let mut mask = match &call.padding_mask {
+    let mask = match &call.padding_mask {
         None => pattern.evaluate(&q_indices, &kv_indices),
         Some(padding_mask) => {
             let mut result = new_ones(&call.context);
@@ -186,8 +187,7 @@ fn sdpa_mask(call: &MaskCall, pattern: Pattern) -> Tensor {
             and(&result, index(padding_mask, &sizes, &[&batch_indices, &kv_indices]))
         }
     };
-    mask = mask.expand(&[call.batch_size, 1, call.q_length, call.kv_length]);
-    mask
+    mask.expand(&[call.batch_size, 1, call.q_length, call.kv_length])
 }
 
 impl Pattern {

@@ -27,7 +27,7 @@ impl Tensor {
     pub fn relu(&self) -> Tensor {
         let node = NodeBuilder::new("ReluBackward0", &[self]);
         let out = self.unary("relu.default", self.dtype());
-        let result = node.save_output(&out);
+        let result = node.save(&out);
         node.finish(out, move |grad| {
             let result = result.unpack();
             gradients![grad.binary("threshold_backward.default", &result, grad.dtype())]

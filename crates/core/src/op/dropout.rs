@@ -12,7 +12,7 @@ impl Tensor {
         let node = NodeBuilder::new("NativeDropoutBackward0", &[self]);
         let mask = self.unary("native_dropout.default", DType::Bool);
         let out = self.unary("native_dropout.default", self.dtype());
-        let saved_mask = node.save_output(&mask);
+        let saved_mask = node.save(&mask);
         node.finish(out, move |grad| {
             let mask = saved_mask.unpack();
             gradients![grad.binary("native_dropout_backward.default", &mask, grad.dtype())]

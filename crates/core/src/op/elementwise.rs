@@ -3,7 +3,7 @@
 use std::ops::{Add, Mul, Sub};
 
 use crate::dtype::DType;
-use crate::tensor::{NodeBuilder, Saved, Shape, Tensor, broadcast, elementwise_strides, gradients};
+use crate::tensor::{Layout, NodeBuilder, Saved, Tensor, broadcast, gradients};
 
 /// The dtype of an elementwise result; a tensor without dimensions only counts when its kind is higher.
 fn promote(a: &Tensor, b: &Tensor) -> DType {
@@ -31,18 +31,18 @@ impl Tensor {
     /// The result of an elementwise op over `self` and `other`, outside autograd.
     pub(crate) fn binary(&self, op: &'static str, other: &Tensor, dtype: DType) -> Tensor {
         let sizes = broadcast(self.sizes(), other.sizes());
-        let strides = elementwise_strides(&sizes, &[(self.sizes(), self.strides()), (other.sizes(), other.strides())]);
-        Tensor::empty_strided(self.context(), op, sizes, strides, dtype)
+        let layout = Layout::elementwise(sizes, [self.layout(), other.layout()]);
+        Tensor::empty_strided(self.context(), op, layout, dtype)
     }
 
     /// The result of an elementwise op over `self` alone, outside autograd.
     pub(crate) fn unary(&self, op: &'static str, dtype: DType) -> Tensor {
-        Tensor::empty_strided(self.context(), op, *self.sizes(), self.dense_strides(), dtype)
+        Tensor::empty_strided(self.context(), op, self.dense_layout(), dtype)
     }
 
-    /// `empty_like`'s strides: its own when dense, else its dimensions in the order of its strides.
-    pub(crate) fn dense_strides(&self) -> Shape {
-        elementwise_strides(self.sizes(), &[(self.sizes(), self.strides())])
+    /// `empty_like`'s layout: its own when dense, else its dimensions in the order of its strides.
+    pub(crate) fn dense_layout(&self) -> Layout {
+        Layout::elementwise(*self.sizes(), [self.layout()])
     }
 
     /// `self + other`
@@ -123,7 +123,7 @@ impl Tensor {
     pub fn tanh(&self) -> Tensor {
         let node = NodeBuilder::new("TanhBackward0", &[self]);
         let out = self.unary("tanh.default", self.dtype());
-        let result = node.save_output(&out);
+        let result = node.save(&out);
         node.finish(out, move |grad| {
             let result = result.unpack();
             gradients![grad.binary("tanh_backward.default", &result, promote(grad, &result))]
@@ -135,7 +135,7 @@ impl Tensor {
         let input = self.cast_to_float32();
         let node = NodeBuilder::new("RsqrtBackward0", &[&input]);
         let out = input.unary("rsqrt.default", input.dtype());
-        let result = node.save_output(&out);
+        let result = node.save(&out);
         node.finish(out, move |grad| {
             let result = result.unpack();
             let cubed = result.unary("pow.Tensor_Scalar", result.dtype());

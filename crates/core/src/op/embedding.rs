@@ -2,7 +2,7 @@
 
 use super::scratch::embedding::{EmbeddingBackward, dense_backward};
 use super::scratch::{contiguous, run_steps};
-use crate::tensor::{NodeBuilder, Shape, Tensor, gradients, view_strides};
+use crate::tensor::{NodeBuilder, Shape, Tensor, gradients};
 
 impl Tensor {
     /// `embedding(self as the weight, ids)`
@@ -12,7 +12,7 @@ impl Tensor {
         let sizes = ids.sizes().inserted(ids.sizes().len(), self.size(1));
         let op = "embedding.default";
         // Rows are selected by a flat list of ids; expanded ids have to be copied for that.
-        let flat = view_strides(ids.sizes(), ids.strides(), &Shape::new(&[ids.numel()]));
+        let flat = ids.layout().viewed_as(Shape::new(&[ids.numel()]));
         let copied = if flat.is_none() { ids.numel() * ids.dtype().size() } else { 0 };
         let _flat_ids = Tensor::scratch(self.context(), op, copied);
         let out = Tensor::empty(self.context(), op, sizes, self.dtype());

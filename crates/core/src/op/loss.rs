@@ -18,7 +18,7 @@ impl Tensor {
         let steps = softmax::forward(&describe(self, self.dtype()));
         let describe_output = |_| contiguous(*self.sizes(), self.dtype());
         let out = run_steps(self.context(), "_log_softmax.default", &steps, describe_output).take(0);
-        let result = node.save_output(&out);
+        let result = node.save(&out);
         node.finish(out, move |grad| {
             let result = result.unpack();
             let steps = softmax::log_softmax_backward(&describe(grad, result.dtype()));
@@ -35,7 +35,7 @@ impl Tensor {
         let op = "nll_loss_forward.default";
         let scalar = || Tensor::empty(self.context(), op, Shape::new(&[]), log_probabilities.dtype());
         let (out, total_weight) = (scalar(), scalar());
-        let saved_weight = node.save_output(&total_weight);
+        let saved_weight = node.save(&total_weight);
         node.finish(out, move |_grad| {
             let input = saved.unpack();
             let _held = (saved_target.unpack(), saved_weight.unpack());

@@ -27,7 +27,7 @@ impl Tensor {
             _ => contiguous(statistics, DType::Float32),
         });
         let out = outputs.take(0);
-        let saved_statistics = [node.save_output(&outputs.take(1)), node.save_output(&outputs.take(2))];
+        let saved_statistics = [node.save(&outputs.take(1)), node.save(&outputs.take(2))];
         let needs = [node.needs(0), node.needs(1), node.needs(2)];
         node.finish(out, move |grad| {
             let (input, weight) = (saved_input.unpack(), saved_weight.unpack());

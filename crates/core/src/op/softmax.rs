@@ -43,7 +43,7 @@ impl Tensor {
 }
 
 fn finish(node: NodeBuilder, out: Tensor, input_dtype: DType) -> Tensor {
-    let result = node.save_output(&out);
+    let result = node.save(&out);
     node.finish(out, move |grad| {
         let result = result.unpack();
         let op = "_softmax_backward_data.default";

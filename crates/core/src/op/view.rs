@@ -1,6 +1,6 @@
 //! Views (ViewOps): they share storage; only `reshape` may copy.
 
-use crate::tensor::{NodeBuilder, Shape, Tensor, gradients, view_strides};
+use crate::tensor::{Layout, NodeBuilder, Shape, Tensor, gradients};
 
 impl Tensor {
     /// `self.view(sizes)`. PyTorch refuses a view that the strides cannot express; here it is taken as `reshape`.
@@ -11,11 +11,11 @@ impl Tensor {
     /// `self.reshape(sizes)`: a view where the strides allow one, else a contiguous copy.
     pub fn reshape(&self, sizes: &[u64]) -> Tensor {
         let sizes = Shape::new(sizes);
-        match view_strides(self.sizes(), self.strides(), &sizes) {
-            Some(strides) => {
+        match self.layout().viewed_as(sizes) {
+            Some(layout) => {
                 let node = NodeBuilder::new("ViewBackward0", &[self]);
                 let from = *self.sizes();
-                node.finish(self.alias(sizes, strides), move |grad| gradients![grad.reshape(&from)])
+                node.finish(self.alias(layout), move |grad| gradients![grad.reshape(&from)])
             }
             None => self.clone_contiguous().unsafe_view(sizes),
         }
@@ -25,21 +25,21 @@ impl Tensor {
     pub(crate) fn unsafe_view(&self, sizes: Shape) -> Tensor {
         let node = NodeBuilder::new("UnsafeViewBackward0", &[self]);
         let from = *self.sizes();
-        let out = self.alias_as(sizes, sizes.contiguous_strides(), false);
+        let out = self.alias_as(Layout::contiguous(sizes), false);
         node.finish(out, move |grad| gradients![grad.reshape(&from)])
     }
 
     /// `self.transpose(a, b)`
     pub fn transpose(&self, a: usize, b: usize) -> Tensor {
         let node = NodeBuilder::new("TransposeBackward0", &[self]);
-        let out = self.alias(self.sizes().swapped(a, b), self.strides().swapped(a, b));
+        let out = self.alias(self.layout().transposed(a, b));
         node.finish(out, move |grad| gradients![grad.transpose(a, b)])
     }
 
     /// `self.t()` of a matrix
     pub fn t(&self) -> Tensor {
         let node = NodeBuilder::new("TBackward0", &[self]);
-        let out = self.alias(self.sizes().swapped(0, 1), self.strides().swapped(0, 1));
+        let out = self.alias(self.layout().transposed(0, 1));
         node.finish(out, |grad| gradients![grad.t()])
     }
 
@@ -47,14 +47,14 @@ impl Tensor {
     pub fn unsqueeze(&self, at: usize) -> Tensor {
         let node = NodeBuilder::new("UnsqueezeBackward0", &[self]);
         let stride = if at < self.sizes().len() { self.sizes()[at].saturating_mul(self.strides()[at]) } else { 1 };
-        let out = self.alias(self.sizes().inserted(at, 1), self.strides().inserted(at, stride));
+        let out = self.alias(Layout::strided(self.sizes().inserted(at, 1), self.strides().inserted(at, stride)));
         node.finish(out, move |grad| gradients![grad.squeeze(at)])
     }
 
     /// `self.squeeze(at)` of a dimension of size 1
     pub fn squeeze(&self, at: usize) -> Tensor {
         let node = NodeBuilder::new("SqueezeBackward1", &[self]);
-        let out = self.alias(self.sizes().removed(at), self.strides().removed(at));
+        let out = self.alias(Layout::strided(self.sizes().removed(at), self.strides().removed(at)));
         node.finish(out, move |grad| gradients![grad.unsqueeze(at)])
     }
 
@@ -69,14 +69,14 @@ impl Tensor {
             strides[at] = if kept { self.strides()[at - offset] } else { 0 };
         }
         let from = *self.sizes();
-        node.finish(self.alias(out_sizes, strides), move |grad| gradients![grad.sum_to(&from)])
+        node.finish(self.alias(Layout::strided(out_sizes, strides)), move |grad| gradients![grad.sum_to(&from)])
     }
 
     /// `self[..., start:start + length]` along dimension `at`; the gradient is written into zeros of the full size.
     pub fn slice(&self, at: usize, length: u64) -> Tensor {
         let node = NodeBuilder::new("SliceBackward0", &[self]);
         let from = *self.sizes();
-        let out = self.alias(self.sizes().with(at, length), *self.strides());
+        let out = self.narrow(at, length);
         node.finish(out, move |grad| {
             gradients![Tensor::empty(grad.context(), "slice_backward.default", from, grad.dtype())]
         })
@@ -85,12 +85,12 @@ impl Tensor {
     /// `self[...]` with full ranges only: the same memory under a node of its own.
     pub(crate) fn alias_all(&self) -> Tensor {
         let node = NodeBuilder::new("AliasBackward0", &[self]);
-        node.finish(self.detach(), |grad| gradients![grad.clone()])
+        node.finish(self.alias(*self.layout()), |grad| gradients![grad.clone()])
     }
 
     /// A part of a tensor along dimension `at`, outside autograd.
     pub(crate) fn narrow(&self, at: usize, length: u64) -> Tensor {
-        self.alias(self.sizes().with(at, length), *self.strides())
+        self.alias(Layout::strided(self.sizes().with(at, length), *self.strides()))
     }
 
     /// `self.split(size, dim=-1)` into `N` parts; their gradients are joined by `cat`, zeros where there is none.

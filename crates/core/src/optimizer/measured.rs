@@ -79,7 +79,7 @@ fn run(case: &Case) -> (Trace, usize) {
         }
     }
     context.end();
-    (context.into_trace(), before)
+    (context.take_trace(), before)
 }
 
 fn grouped(events: impl Iterator<Item = Result<u64, usize>>) -> Events {

@@ -33,7 +33,9 @@ impl<S> States<S> {
     pub(super) fn initialize_one(&mut self, at: usize, make: impl Fn(&Tensor, &Tensor) -> S) {
         let (Some(parameter), Some(state)) = (self.parameters.get(at), self.states.get_mut(at)) else { return };
         if let (Some(gradient), None) = (parameter.grad(), &state) {
-            let _category = parameter.context().enter_category(Category::OptimizerState);
+            let context = parameter.context();
+            let _module = context.enter_module(context.module_of(parameter));
+            let _category = context.enter_category(Category::OptimizerState);
             *state = Some(make(parameter, &gradient));
         }
     }

@@ -111,20 +111,13 @@ impl From<&Trace> for Recording {
                         op: allocation.op.to_owned(),
                         module: trace.module(allocation).to_owned(),
                         node: allocation.node.map(str::to_owned),
-                        category: category_name(allocation.category),
+                        category: allocation.category.name().to_owned(),
                     })
                 })),
                 Event::Free(id) => events.extend(numbers.get(&id).map(|number| RecordedEvent::Free(*number))),
             }
         }
         Self { header: serde_json::Value::Null, events }
-    }
-}
-
-fn category_name(category: crate::trace::Category) -> String {
-    match serde_json::to_value(category) {
-        Ok(serde_json::Value::String(name)) => name,
-        _ => String::new(),
     }
 }
 

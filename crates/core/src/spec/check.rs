@@ -130,7 +130,10 @@ fn fits_positions(job: &JobSpec) -> Result<(), SpecError> {
             total_tokens(job),
             job.model.name
         ))
-        .hint(format!("set `seq_len` to {positions} or less"))),
+        .hint(match positions.saturating_sub(job.max_new_tokens) {
+            0 => format!("set `max_new_tokens` below {positions}"),
+            room => format!("set `seq_len` to {room} or less"),
+        })),
         _ => Ok(()),
     }
 }

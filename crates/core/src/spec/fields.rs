@@ -74,7 +74,7 @@ impl Fields {
         }
     }
 
-    /// A number of layers, up to [`MAX_LAYERS`], or `default` when the key is absent.
+    /// A number of layers, up to `MAX_LAYERS`, or `default` when the key is absent.
     ///
     /// # Errors
     /// When the value is no integer, 0, or above the limit.

@@ -59,17 +59,23 @@ impl Key {
 }
 
 /// Names other tools give to our keys.
-const FOREIGN_NAMES: [(&str, &str); 10] = [
+const FOREIGN_NAMES: [(&str, &str); 16] = [
     ("per_device_train_batch_size", "micro_batch_size"),
     ("train_micro_batch_size_per_gpu", "micro_batch_size"),
     ("max_seq_length", "seq_len"),
     ("max_length", "seq_len"),
+    ("max_seq_len", "seq_len"),
+    ("sequence_len", "seq_len"),
+    ("sequence_length", "seq_len"),
+    ("context_length", "seq_len"),
     ("block_size", "seq_len"),
     ("attn_implementation", "attention"),
     ("optim", "optimizer"),
     ("max_grad_norm", "clip_grad_norm"),
     ("dtype", "precision"),
     ("device", "gpu"),
+    ("lora.rank", "lora.r"),
+    ("lora.target_modules", "lora.targets"),
 ];
 
 const TASKS: Kind = Kind::Choice(&[

@@ -16,6 +16,8 @@ pub(super) struct Model {
     pub published_parameters: Option<u64>,
     pub notes: Vec<String>,
     pub provenance: Vec<Provenance>,
+    /// Name and text of the config that was read.
+    pub config_file: Option<(String, String)>,
 }
 
 /// The model that the settings describe.
@@ -39,7 +41,8 @@ fn named(setting: &Setting, settings: &Settings, inputs: &Inputs<'_>) -> Result<
             .hint("leave out `model_type`, or leave out the name and give every field")
             .at(place(&model_type.origin)));
     }
-    let (found, preset) = find(name, inputs).map_err(|error| error.at(place(&setting.origin)))?;
+    let Found { model: found, preset, config_file } =
+        find(name, inputs).map_err(|error| error.at(place(&setting.origin)))?;
     let mut provenance = vec![Provenance {
         key: "model".to_owned(),
         value: format!("\"{}\"", found.spec.name),
@@ -57,13 +60,24 @@ fn named(setting: &Setting, settings: &Settings, inputs: &Inputs<'_>) -> Result<
         published_parameters: preset.map(|preset| preset.parameters).filter(|_| settings.model.is_empty()),
         notes: model.notes,
         provenance,
+        config_file,
     })
 }
 
+/// A model, and whether it was built in or read.
+struct Found {
+    model: HfModel,
+    preset: Option<&'static Preset>,
+    config_file: Option<(String, String)>,
+}
+
 /// As transformers does, a local config goes before a published name.
-fn find(name: &str, inputs: &Inputs<'_>) -> Result<(HfModel, Option<&'static Preset>), SpecError> {
+fn find(name: &str, inputs: &Inputs<'_>) -> Result<Found, SpecError> {
     match (inputs.read_config)(name) {
-        Some(Ok(text)) => return Ok((hf::parse_config(name, name, &text, inputs.known)?, None)),
+        Some(Ok(text)) => {
+            let model = hf::parse_config(name, name, &text, inputs.known)?;
+            return Ok(Found { model, preset: None, config_file: Some((name.to_owned(), text)) });
+        }
         Some(Err(problem)) => return Err(SpecError::new(format!("cannot read the config of `{name}`: {problem}"))),
         None => {}
     }
@@ -71,7 +85,7 @@ fn find(name: &str, inputs: &Inputs<'_>) -> Result<(HfModel, Option<&'static Pre
         Some(preset) => {
             let mut model = preset.model(inputs.known)?;
             model.spec.name = preset.full_name(name).to_owned();
-            Ok((model, Some(preset)))
+            Ok(Found { model, preset: Some(preset), config_file: None })
         }
         None => Err(unknown_model(name)),
     }
@@ -101,6 +115,7 @@ fn written_out(settings: &Settings, inputs: &Inputs<'_>) -> Result<Model, SpecEr
         published_parameters: None,
         notes: model.notes,
         provenance: settings.model.iter().map(|(field, setting)| field_provenance(field, setting)).collect(),
+        config_file: None,
     })
 }
 

@@ -7,8 +7,8 @@ use super::keys::{self, Key};
 use super::model_source::{self, Model};
 use super::settings::{Origin, Override, Provenance, Settings};
 use super::{
-    CheckpointPolicy, ClipSpec, JobSpec, LogitsPath, LoraSpec, ModelSpec, Precision, SpecError, Task, allocator, check,
-    job_file,
+    CheckpointPolicy, ClipSpec, FieldError, JobSpec, LogitsPath, LoraSpec, ModelSpec, Place, Precision, SpecError,
+    Task, allocator, check, job_file,
 };
 use crate::alloc::AllocatorConfig;
 use crate::gpu::{DEFAULT_GPU, Gpu};
@@ -36,13 +36,33 @@ pub struct Resolved {
     pub notes: Vec<String>,
     /// The published parameter count of the model, to check the simulated one against.
     pub published_parameters: Option<u64>,
+    /// Name and text of the config that was read, for the places of its errors.
+    pub config_file: Option<(String, String)>,
 }
 
 impl Resolved {
+    /// The error of a family about a field of the config, with the place or the flag that set it.
+    pub fn locate(&self, error: &FieldError) -> SpecError {
+        let located = SpecError::from(error.clone());
+        match self.origin(&format!("model.{}", error.key)) {
+            Some(Origin::JobFile(place)) => located.at(Some(place.clone())),
+            Some(origin @ Origin::Flag(_)) => located.hint(format!("it was set by {origin}")),
+            _ => located.at(self.config_file.as_ref().and_then(|(file, text)| place_of(file, text, &error.key))),
+        }
+    }
+
     /// Where the value of `key` came from.
     pub fn origin(&self, key: &str) -> Option<&Origin> {
         self.provenance.iter().find(|value| value.key == key).map(|value| &value.origin)
     }
+}
+
+/// Where a config says `key` first; a key that it leaves out has no place but the file.
+fn place_of(file: &str, text: &str, key: &str) -> Option<Place> {
+    let quoted = format!("\"{key}\"");
+    let is_key = |at: &usize| text[at + quoted.len()..].trim_start().starts_with(':');
+    let at = text.match_indices(&quoted).map(|(at, _)| at).find(is_key)?;
+    Some(Place::at(file, text, at))
 }
 
 /// The job that the inputs describe.
@@ -60,11 +80,12 @@ pub fn resolve(inputs: &Inputs<'_>) -> Result<Resolved, SpecError> {
     let mut notes = [settings.notes.clone(), model.notes.clone()].concat();
     let published_parameters = model.published_parameters;
     let published_dtype = model.published_dtype.clone();
+    let config_file = model.config_file.clone();
     let job = job(&mut choose, model)?;
     let provenance = choose.provenance;
     check::possible(&job)?;
     notes.extend(check::notes(&job, &settings, published_dtype.as_deref()));
-    Ok(Resolved { job, provenance, notes, published_parameters })
+    Ok(Resolved { job, provenance, notes, published_parameters, config_file })
 }
 
 /// Decides the keys one after the other, in the order of the table.
@@ -75,8 +96,9 @@ fn job(choose: &mut Chooser<'_>, model: Model) -> Result<JobSpec, SpecError> {
         choose.word_or("task", default_task, &format!("what a {} model is trained on", model.model_type))?;
     let micro_batch_size = choose.size("micro_batch_size");
     let positions = check::positions(&model);
-    let seq_len = choose.size_or("seq_len", positions.map_or(1024, |n| n.min(1024)), "1024, or the model's positions");
     let new_tokens = if task == Task::Generate { 20 } else { 0 };
+    let room = positions.map_or(1024, |n| n.saturating_sub(choose.said("max_new_tokens").unwrap_or(new_tokens)));
+    let seq_len = choose.size_or("seq_len", room.clamp(1, 1024), seq_len_rule(task));
     let max_new_tokens = choose.size_or("max_new_tokens", new_tokens, "transformers' default for generate, else none");
     let gradient_accumulation_steps = choose.size("gradient_accumulation_steps");
     let precision: Precision = choose.word("precision")?;
@@ -118,6 +140,13 @@ fn job(choose: &mut Chooser<'_>, model: Model) -> Result<JobSpec, SpecError> {
     })
 }
 
+fn seq_len_rule(task: Task) -> &'static str {
+    match task {
+        Task::Generate => "1024, or what the new tokens leave of the model's positions",
+        _ => "1024, or the model's positions",
+    }
+}
+
 const fn checkpoint_policy(on: bool) -> CheckpointPolicy {
     if on { CheckpointPolicy::EveryLayer } else { CheckpointPolicy::Off }
 }
@@ -146,6 +175,11 @@ impl Chooser<'_> {
             _ => ("null", "not set"),
         };
         self.take(name, serde_json::from_str(json).unwrap_or_default(), why)
+    }
+
+    /// The size that was said for `name`, before its turn comes.
+    fn said(&self, name: &str) -> Option<u64> {
+        self.settings.get(name)?.value.as_u64()
     }
 
     fn size(&mut self, name: &str) -> u64 {
@@ -365,11 +399,31 @@ mod tests {
     }
 
     #[test]
+    fn errors_about_fields_say_where_they_stand() {
+        let error = FieldError::new("max_position_embeddings", "is wrong");
+        let said = |job_file: &str, assignments: &[&str]| {
+            let located = resolved(job_file, assignments).unwrap().locate(&error);
+            (located.to_string(), located.hint)
+        };
+        let problem = "config key `max_position_embeddings`: is wrong";
+        assert_eq!(said("", &["model=local"]), (format!("local:1:25: {problem}"), None));
+        let file = "[model]\nname = \"local\"\nmax_position_embeddings = 4\n";
+        assert_eq!(said(file, &["seq_len=4"]), (format!("job.toml:3:1: {problem}"), None));
+        let flag = said("", &["model=local", "model.max_position_embeddings=4", "seq_len=4"]);
+        let hint = "it was set by flag model.max_position_embeddings=4";
+        assert_eq!(flag, (problem.to_owned(), Some(hint.to_owned())));
+    }
+
+    #[test]
     fn tasks_change_their_defaults() {
         let bert = resolved("", &["model=bert-base-uncased"]).unwrap().job;
         assert_eq!((bert.task, bert.seq_len), (Task::MaskedLm, 512));
         let generate = resolved("", &["model=gpt2", "task=generate", "seq_len=100"]).unwrap().job;
         assert_eq!((generate.max_new_tokens, generate.use_cache, generate.train_mode), (20, true, false));
+        let by_default = resolved("", &["model=gpt2", "task=generate", "max_new_tokens=100"]).unwrap().job;
+        assert_eq!(by_default.seq_len, 924);
+        let error = resolved("", &["model=gpt2", "task=generate", "seq_len=1024"]).unwrap_err();
+        assert_eq!(error.hint.as_deref(), Some("set `seq_len` to 1004 or less"));
     }
 
     #[test]
@@ -421,7 +475,8 @@ mod tests {
             ),
             (
                 "model = \"local\"\nmicro_batch_size = 1000000\nseq_len = 10000000",
-                "`micro_batch_size` 1000000 times `seq_len` 10000000 is more tokens than a GPU can hold | ",
+                "`micro_batch_size` 1000000 times 10000000 tokens of `seq_len` and `max_new_tokens` is more than a GPU can \
+                 hold | lower `micro_batch_size` or `seq_len`",
             ),
         ];
         for (file, expected) in cases {

@@ -52,10 +52,17 @@ pub fn parse_header(bytes: &[u8]) -> Result<Weights, SpecError> {
     let header = usize::try_from(length).ok().and_then(|length| rest.get(..length));
     let header = header.ok_or_else(|| broken(format!("the header of {length} bytes is cut short")))?;
     let entries: BTreeMap<String, Value> = serde_json::from_slice(header).map_err(|error| broken(error.to_string()))?;
-    let tensors = entries.into_iter().filter(|(name, _)| name != "__metadata__");
+    let tensors = entries.into_iter().filter(|(name, _)| name != "__metadata__" && !is_buffer(name));
     tensors.into_iter().try_fold(Weights::default(), |weights, (name, entry)| {
         add_tensor(weights, entry).map_err(|problem| broken(format!("tensor `{name}`: {problem}")))
     })
+}
+
+/// Buffers that old checkpoints hold and transformers ignores as it loads (`_keys_to_ignore_on_load_unexpected`): GPT-2's
+/// causal masks, positions, rotary frequencies. GPT-2's attention itself has no `bias`, only its `c_attn` and `c_proj`.
+fn is_buffer(name: &str) -> bool {
+    let names = [".attn.bias", ".attn.masked_bias", "position_ids", "rotary_emb.inv_freq"];
+    names.iter().any(|end| name.ends_with(end))
 }
 
 /// Reads a `model.safetensors.index.json`.
@@ -136,6 +143,14 @@ mod tests {
         let weights = parse_header(&file(header)).unwrap();
         assert_eq!((weights.parameters, weights.bytes), (7, 16));
         assert_eq!(weights.by_dtype, BTreeMap::from([("BF16".to_owned(), 6), ("F32".to_owned(), 1)]));
+    }
+
+    #[test]
+    fn buffers_are_no_parameters() {
+        let entry = r#"{"dtype":"U8","shape":[4],"data_offsets":[0,4]}"#;
+        let names = ["h.0.attn.bias", "h.0.attn.c_attn.bias", "bert.embeddings.position_ids"];
+        let header = names.map(|name| format!("\"{name}\":{entry}")).join(",");
+        assert_eq!(parse_header(&file(&format!("{{{header}}}"))).unwrap().parameters, 4);
     }
 
     #[test]

@@ -159,10 +159,7 @@ impl Settings {
 pub(super) fn unknown_key(name: &str) -> SpecError {
     let hint = match Key::nearest(name) {
         Some(meant) => format!("did you mean `{meant}`?"),
-        None => {
-            let names: Vec<_> = KEYS.iter().map(|key| key.name).collect();
-            format!("the keys of a job are {}", names.join(", "))
-        }
+        None => format!("`tonnage keys` lists the {} keys of a job", KEYS.len()),
     };
     SpecError::new(format!("unknown key `{}`", name.chars().take(60).collect::<String>())).hint(hint)
 }
@@ -200,7 +197,7 @@ mod tests {
     fn says_what_is_wrong() {
         let cases = [
             ("micro_batch=8", "unknown key `micro_batch`", "did you mean `micro_batch_size`?"),
-            ("wombat=8", "unknown key `wombat`", "the keys of a job are model, task, micro_batch_size, "),
+            ("wombat=8", "unknown key `wombat`", "`tonnage keys` lists the "),
             (
                 "micro_batch_size=0",
                 "`micro_batch_size` must be a whole number from 1 to 1048576, found 0",

@@ -62,7 +62,11 @@ fn sample(
 ) -> Tensor {
     let _special_tokens: Vec<Tensor> =
         (0..special_tokens).map(|_| full(context, "_to_copy.default", &[], DType::Int64)).collect();
-    ids.narrow(1, 1).squeeze(1).map("eq.Scalar", DType::Bool).reduce_all("any.default", ReduceKind::Any, DType::Bool);
+    // Whether rows end in padding: asked of batches only.
+    if ids.size(0) > 1 {
+        let is_padding = ids.narrow(1, 1).squeeze(1).map("eq.Scalar", DType::Bool);
+        is_padding.reduce_all("any.default", ReduceKind::Any, DType::Bool);
+    }
     let position_ids = positions_of(mask);
     let mut state = Sampling {
         input_ids: ids.clone(),

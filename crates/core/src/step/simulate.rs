@@ -36,6 +36,7 @@ pub fn simulate(job: &JobSpec) -> Result<Simulation, SimulateError> {
     let device = Device { compute_capability: job.gpu.compute_capability, multiprocessors: job.gpu.multiprocessors };
     let context = Context::new(device);
     let family = family::find(&job.model.model_type)?;
+    family::bound_activations(job)?;
     let builder = Builder::new(&context, job.precision.weight_dtype(), job.lora.clone());
     let options = RunOptions {
         attention: job.attention,
@@ -58,7 +59,7 @@ pub fn simulate(job: &JobSpec) -> Result<Simulation, SimulateError> {
         return Err(SpecError::new(problem).into());
     }
     Ok(Simulation {
-        trace: context.into_trace(),
+        trace: context.take_trace(),
         parameter_count: builder.parameter_count(),
         trainable_count: parameters.iter().map(|parameter| parameter.numel()).sum(),
         repetition,

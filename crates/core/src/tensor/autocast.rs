@@ -1,7 +1,7 @@
 //! Autocast (aten/src/ATen/autocast_mode.cpp, PyTorch 2.11): which inputs an op casts, and the cache of weight casts.
 
 use super::context::{Context, Scope};
-use super::tensor::Tensor;
+use super::handle::Tensor;
 use crate::dtype::DType;
 use crate::trace::Category;
 
@@ -54,14 +54,6 @@ impl Context {
 }
 
 impl Tensor {
-    /// The tensor as an op of autocast's lower-precision list takes it.
-    pub(crate) fn cast_to_lower_precision(&self) -> Tensor {
-        match self.context().autocast.get() {
-            Some(dtype) => self.cached_cast(dtype),
-            None => self.clone(),
-        }
-    }
-
     /// The tensor as an op of autocast's fp32 list takes it.
     pub(crate) fn cast_to_float32(&self) -> Tensor {
         match self.context().autocast.get() {
@@ -93,8 +85,10 @@ impl Tensor {
 /// them.
 pub(crate) fn cast_arguments<const N: usize>(arguments: [&Tensor; N]) -> [Tensor; N] {
     let mut cast = arguments.map(Tensor::clone);
-    for argument in cast.iter_mut().rev() {
-        *argument = argument.cast_to_lower_precision();
+    if let Some(dtype) = cast.first().and_then(|first| first.context().autocast.get()) {
+        for argument in cast.iter_mut().rev().filter(|argument| argument.dtype() != dtype) {
+            *argument = argument.cached_cast(dtype);
+        }
     }
     cast
 }

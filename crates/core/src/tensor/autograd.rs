@@ -5,14 +5,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BinaryHeap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use smallvec::SmallVec;
 
 use super::checkpoint::Holder;
 use super::context::{Context, Thread};
-use super::layout::Shape;
-use super::tensor::{History, Leaf, Tensor};
+use super::handle::{History, Leaf, Tensor};
+use super::shape::Shape;
 use crate::dtype::DType;
 use crate::trace::Category;
 
@@ -25,66 +25,85 @@ macro_rules! gradients {
 }
 pub(crate) use gradients;
 
-type BackwardFn = Box<dyn Fn(&[Option<Tensor>]) -> Gradients>;
+/// What a node does in the backward pass.
+pub(super) trait Backward {
+    /// The gradients of the forward op's inputs, from those of its outputs.
+    fn apply(&self, gradients: &mut [Option<Tensor>]) -> Gradients;
 
-/// Where a gradient goes: a node and which of its forward outputs the gradient belongs to.
-#[derive(Clone)]
-pub(super) struct Edge {
-    pub node: Rc<Node>,
-    pub output: u8,
+    /// Lets go of what was saved for it.
+    fn release(&self);
 }
 
-/// What a gradient must look like: the forward output's sizes and dtype.
-#[derive(Clone, Copy)]
-struct Metadata {
-    sizes: Shape,
-    dtype: DType,
-}
+/// An op's backward formula, until it is released.
+struct Formula<F>(RefCell<Option<F>>);
 
-enum Apply {
-    Backward(RefCell<Option<BackwardFn>>),
-    /// Holds the leaf, as PyTorch's does: a graph keeps its leaves alive.
-    AccumulateGrad(Tensor),
-}
+impl<F: Fn(&[Option<Tensor>]) -> Gradients> Backward for Formula<F> {
+    fn apply(&self, gradients: &mut [Option<Tensor>]) -> Gradients {
+        self.0.borrow().as_ref().map_or_else(Gradients::new, |formula| formula(gradients))
+    }
 
-/// One entry of the tape.
-pub(super) struct Node {
-    name: &'static str,
-    module: u32,
-    /// Later nodes run first; `AccumulateGrad` runs as soon as it can.
-    sequence: u64,
-    edges: SmallVec<[Option<Edge>; 3]>,
-    outputs: SmallVec<[Metadata; 1]>,
-    apply: Apply,
-    /// Gradients that have arrived, one slot per forward output.
-    buffer: RefCell<SmallVec<[Option<Tensor>; 1]>>,
-    dependencies: Cell<u32>,
-    discovered: Cell<bool>,
-}
-
-impl Node {
-    fn accumulate_grad(leaf: &Tensor) -> Self {
-        Self {
-            name: "AccumulateGrad",
-            module: 0,
-            sequence: u64::MAX,
-            edges: SmallVec::new(),
-            outputs: smallvec::smallvec![Metadata { sizes: *leaf.sizes(), dtype: leaf.dtype() }],
-            apply: Apply::AccumulateGrad(leaf.clone()),
-            buffer: RefCell::default(),
-            dependencies: Cell::new(0),
-            discovered: Cell::new(false),
-        }
+    fn release(&self) {
+        *self.0.borrow_mut() = None;
     }
 }
 
+/// The end of the tape at a leaf, which it holds as PyTorch's does: a graph keeps its leaves alive.
+struct AccumulateGrad(Tensor);
+
+impl Backward for AccumulateGrad {
+    fn apply(&self, gradients: &mut [Option<Tensor>]) -> Gradients {
+        if let (Some(leaf), Some(Some(gradient))) = (self.0.leaf(), gradients.first_mut().map(Option::take)) {
+            accumulate_grad(leaf, gradient);
+        }
+        Gradients::new()
+    }
+
+    fn release(&self) {}
+}
+
+/// Where a gradient goes: a node and which of its forward outputs the gradient belongs to.
+struct Edge {
+    node: Rc<Node>,
+    output: u8,
+}
+
+type Edges = SmallVec<[Option<Edge>; 3]>;
+
+/// An output of the forward op: what its gradient must look like, and the gradient that has arrived.
+struct Output {
+    sizes: Shape,
+    dtype: DType,
+    gradient: Cell<Option<Tensor>>,
+}
+
+impl Output {
+    fn new(tensor: &Tensor) -> Self {
+        Self { sizes: *tensor.sizes(), dtype: tensor.dtype(), gradient: Cell::new(None) }
+    }
+}
+
+/// One entry of the tape.
+pub(super) struct Node<B: ?Sized = dyn Backward> {
+    name: Option<&'static str>,
+    module: u32,
+    /// Later nodes run first; `AccumulateGrad` runs as soon as it can.
+    sequence: u64,
+    edges: Edges,
+    outputs: SmallVec<[Output; 1]>,
+    dependencies: Cell<u32>,
+    discovered: Cell<bool>,
+    backward: B,
+}
+
 /// Long chains of nodes are taken apart in a loop: recursion would overflow the stack.
-impl Drop for Node {
+impl<B: ?Sized> Drop for Node<B> {
     fn drop(&mut self) {
-        let mut pending: Vec<Edge> = self.edges.drain(..).flatten().collect();
-        while let Some(edge) = pending.pop() {
-            if let Ok(mut node) = Rc::try_unwrap(edge.node) {
-                pending.extend(node.edges.drain(..).flatten());
+        while let Some(edge) = self.edges.pop() {
+            let Some(mut edge) = edge else { continue };
+            match Rc::get_mut(&mut edge.node) {
+                Some(node) if self.edges.is_empty() => std::mem::swap(&mut self.edges, &mut node.edges),
+                Some(node) => self.edges.append(&mut node.edges),
+                None => {}
             }
         }
     }
@@ -93,7 +112,7 @@ impl Drop for Node {
 /// A tensor that a node keeps for its backward, as itself or through checkpointing's hooks.
 pub(crate) enum Saved {
     Tensor(Tensor),
-    Packed(Rc<Holder>),
+    Packed(Holder),
 }
 
 impl Saved {
@@ -112,7 +131,7 @@ pub(crate) struct NodeBuilder {
     name: &'static str,
     module: u32,
     sequence: u64,
-    edges: SmallVec<[Option<Edge>; 3]>,
+    edges: Edges,
 }
 
 impl NodeBuilder {
@@ -135,14 +154,14 @@ impl NodeBuilder {
         self.edges.get(at).is_some_and(Option::is_some)
     }
 
-    /// Saves an input (or a view of one) for backward.
+    /// Saves an input, a view of one, or an output for backward.
     pub(crate) fn save(&self, tensor: &Tensor) -> Saved {
         if !self.active {
-            return Saved::Tensor(tensor.clone());
+            return Saved::Tensor(tensor.without_history());
         }
         match Holder::pack(tensor) {
             Some(saved) => saved,
-            None => Saved::Tensor(tensor.clone()),
+            None => Saved::Tensor(tensor.without_history()),
         }
     }
 
@@ -151,23 +170,17 @@ impl NodeBuilder {
         self.needs(at).then(|| self.save(tensor))
     }
 
-    /// Saves an output; the node must not own itself through it.
-    pub(crate) fn save_output(&self, tensor: &Tensor) -> Saved {
-        if self.active { self.save(&tensor.saved_alias()) } else { Saved::Tensor(tensor.clone()) }
-    }
-
     /// Ends an op with one output, a fresh tensor.
     pub(crate) fn finish(self, output: Tensor, backward: impl Fn(&Tensor) -> Gradients + 'static) -> Tensor {
         if !self.active {
             return output;
         }
-        let apply = move |grads: &[Option<Tensor>]| match grads.first() {
-            Some(Some(grad)) => backward(grad),
+        let outputs = smallvec::smallvec![Output::new(&output)];
+        let node = self.into_node(outputs, move |gradients| match gradients {
+            [Some(gradient)] => backward(gradient),
             _ => Gradients::new(),
-        };
-        let metadata = smallvec::smallvec![Metadata { sizes: *output.sizes(), dtype: output.dtype() }];
-        let node = self.into_node(metadata, Box::new(apply));
-        output.with_history(Edge { node, output: 0 })
+        });
+        output.with_history(node, 0)
     }
 
     /// Ends an op with several differentiable outputs, fresh tensors or views.
@@ -179,46 +192,57 @@ impl NodeBuilder {
         if !self.active {
             return outputs;
         }
-        let metadata =
-            outputs.iter().map(|output| Metadata { sizes: *output.sizes(), dtype: output.dtype() }).collect();
-        let node = self.into_node(metadata, Box::new(backward));
+        let node = self.into_node(outputs.iter().map(Output::new).collect(), backward);
         let mut at = 0;
         outputs.map(|output| {
             at += 1;
-            output.with_history(Edge { node: Rc::clone(&node), output: at - 1 })
+            output.with_history(Rc::clone(&node), at - 1)
         })
     }
 
-    fn into_node(self, outputs: SmallVec<[Metadata; 1]>, backward: BackwardFn) -> Rc<Node> {
+    fn into_node(
+        self,
+        outputs: SmallVec<[Output; 1]>,
+        formula: impl Fn(&[Option<Tensor>]) -> Gradients + 'static,
+    ) -> Rc<Node> {
         Rc::new(Node {
-            name: self.name,
+            name: Some(self.name),
             module: self.module,
             sequence: self.sequence,
             edges: self.edges,
             outputs,
-            apply: Apply::Backward(RefCell::new(Some(backward))),
-            buffer: RefCell::default(),
             dependencies: Cell::new(0),
             discovered: Cell::new(false),
+            backward: Formula(RefCell::new(Some(formula))),
         })
     }
 }
 
 fn edge_of(tensor: &Tensor) -> Option<Edge> {
-    match &tensor.0.history {
+    match &tensor.history {
         History::None => None,
         History::Leaf(leaf) => Some(Edge { node: accumulator_of(tensor, leaf), output: 0 }),
-        History::Output(edge) => Some(edge.clone()),
+        History::Output(node, output) => Some(Edge { node: Rc::clone(node), output: *output }),
     }
 }
 
 /// The leaf's `AccumulateGrad`, shared by all that lead to it as long as one of them lives.
 fn accumulator_of(tensor: &Tensor, leaf: &Leaf) -> Rc<Node> {
-    if let Some(node) = leaf.accumulator.borrow().upgrade() {
+    let mut accumulator = leaf.accumulator.borrow_mut();
+    if let Some(node) = accumulator.as_ref().and_then(Weak::upgrade) {
         return node;
     }
-    let node = Rc::new(Node::accumulate_grad(tensor));
-    leaf.accumulator.replace(Rc::downgrade(&node));
+    let node: Rc<Node> = Rc::new(Node {
+        name: None,
+        module: 0,
+        sequence: u64::MAX,
+        edges: Edges::new(),
+        outputs: smallvec::smallvec![Output::new(tensor)],
+        dependencies: Cell::new(0),
+        discovered: Cell::new(false),
+        backward: AccumulateGrad(tensor.clone()),
+    });
+    *accumulator = Some(Rc::downgrade(&node));
     node
 }
 
@@ -275,35 +299,23 @@ fn count_dependencies(root: &Rc<Node>) {
     }
 }
 
-fn evaluate(context: &Rc<Context>, node: &Rc<Node>, ready: &mut BinaryHeap<Ready>) {
+fn evaluate(context: &Rc<Context>, node: &Node, ready: &mut BinaryHeap<Ready>) {
     node.discovered.set(false);
-    let grads = node.buffer.take();
-    let backward = match &node.apply {
-        Apply::AccumulateGrad(leaf) => {
-            if let (Some(leaf), Some(Some(grad))) = (leaf.leaf(), grads.into_iter().next()) {
-                accumulate_grad(leaf, grad);
-            }
-            return;
-        }
-        Apply::Backward(backward) => backward.take(),
-    };
     let _module = context.enter_module(node.module);
-    let _node = context.enter_node(Some(node.name));
-    let mut outputs = Gradients::new();
-    if let Some(backward) = backward {
-        outputs = backward(&grads);
-        for (grad, edge) in outputs.iter_mut().zip(&node.edges) {
-            if let (Some(tensor), Some(edge)) = (grad.take(), edge) {
-                *grad = Some(conform(tensor, &edge.node.outputs[edge.output as usize]));
-            }
+    let _node = context.enter_node(node.name);
+    let mut arrived: Gradients = node.outputs.iter().map(|output| output.gradient.take()).collect();
+    let mut gradients = node.backward.apply(&mut arrived);
+    for (gradient, edge) in gradients.iter_mut().zip(&node.edges) {
+        if let (Some(tensor), Some(edge)) = (gradient.take(), edge) {
+            *gradient = Some(conform(tensor, &edge.node.outputs[edge.output as usize]));
         }
-        drop(grads);
     }
-    outputs.resize(node.edges.len(), None);
-    for (grad, edge) in outputs.iter_mut().zip(&node.edges) {
+    drop(arrived);
+    node.backward.release();
+    for (at, edge) in node.edges.iter().enumerate() {
         let Some(edge) = edge else { continue };
-        if let Some(grad) = grad.take() {
-            deliver(edge, grad);
+        if let Some(gradient) = gradients.get_mut(at).and_then(Option::take) {
+            deliver(edge, gradient);
         }
         let next = &edge.node;
         next.dependencies.set(next.dependencies.get().saturating_sub(1));
@@ -314,22 +326,19 @@ fn evaluate(context: &Rc<Context>, node: &Rc<Node>, ready: &mut BinaryHeap<Ready
 }
 
 /// What `validate_outputs` does to a gradient: reduce what was broadcast, cast what was promoted.
-fn conform(grad: Tensor, expected: &Metadata) -> Tensor {
-    let grad = if *grad.sizes() == expected.sizes { grad } else { grad.sum_to(&expected.sizes) };
-    if grad.dtype() == expected.dtype { grad } else { grad.to(expected.dtype) }
+fn conform(gradient: Tensor, expected: &Output) -> Tensor {
+    let gradient = if *gradient.sizes() == expected.sizes { gradient } else { gradient.sum_to(&expected.sizes) };
+    if gradient.dtype() == expected.dtype { gradient } else { gradient.to(expected.dtype) }
 }
 
-fn deliver(edge: &Edge, grad: Tensor) {
-    let mut buffer = edge.node.buffer.borrow_mut();
-    if buffer.is_empty() {
-        buffer.resize(edge.node.outputs.len(), None);
-    }
-    let Some(slot) = buffer.get_mut(edge.output as usize) else { return };
-    *slot = Some(match slot.take() {
-        None => grad,
+/// Gradients of the same output meet by addition, in place where nobody would notice.
+fn deliver(edge: &Edge, gradient: Tensor) {
+    let slot = &edge.node.outputs[edge.output as usize].gradient;
+    slot.set(Some(match slot.take() {
+        None => gradient,
         Some(old) if old.can_accumulate_in_place() => old,
-        Some(old) => old.add(&grad),
-    });
+        Some(old) => old.add(&gradient),
+    }));
 }
 
 /// `AccumulateGrad`: steals the gradient if nobody else holds it and its layout is the parameter's, else copies it;
@@ -339,8 +348,8 @@ fn accumulate_grad(leaf: &Leaf, grad: Tensor) {
     if slot.is_some() {
         return;
     }
-    let stealable = Rc::strong_count(&grad.0) == 1 && grad.is_contiguous();
-    let grad = if stealable { grad.detach() } else { grad.clone_contiguous() };
+    let stealable = grad.is_unique() && grad.is_contiguous();
+    let grad = if stealable { grad } else { grad.clone_contiguous() };
     grad.set_category(Category::Gradient);
     *slot = Some(grad);
 }

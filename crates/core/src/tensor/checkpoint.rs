@@ -3,12 +3,12 @@
 //! was saved is there again.
 
 use std::cell::{Cell, RefCell};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use super::autograd::Saved;
 use super::context::Context;
-use super::layout::Shape;
-use super::tensor::Tensor;
+use super::handle::Tensor;
+use super::shape::Shape;
 use crate::dtype::DType;
 use crate::trace::Category;
 
@@ -23,60 +23,75 @@ pub(super) enum SavedTensorHooks {
 
 /// One checkpointed region.
 pub(super) struct Frame {
+    context: Rc<Context>,
     rerun: Box<dyn Fn()>,
-    holders: RefCell<Vec<Weak<Holder>>>,
+    /// What the first run saved, in order.
+    slots: RefCell<Vec<Slot>>,
     refilled: Cell<usize>,
     is_recomputed: Cell<bool>,
+}
+
+/// A saved tensor between the two runs.
+enum Slot {
+    Waiting(Shape, DType),
+    Refilled(Tensor),
+    /// Its node has gone, or has taken it out: each can be unpacked once, as in PyTorch.
+    Gone,
 }
 
 /// Placeholder of a saved tensor; owned by the node that saved it.
 pub(crate) struct Holder {
     frame: Rc<Frame>,
-    context: Rc<Context>,
-    tensor: RefCell<Option<Tensor>>,
-    sizes: Shape,
-    dtype: DType,
+    at: usize,
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        drop(self.take());
+    }
 }
 
 impl Holder {
     /// Applies the current hooks to a tensor about to be saved; `None` when there are none.
     pub(super) fn pack(tensor: &Tensor) -> Option<Saved> {
         let context = tensor.context();
-        let hooks = context.hooks.borrow().clone()?;
-        Some(match hooks {
-            SavedTensorHooks::Forward(frame) => Saved::Packed(Self::placeholder(frame, tensor)),
+        Some(match context.hooks.borrow().as_ref()? {
+            SavedTensorHooks::Forward(frame) => Saved::Packed(frame.hold(tensor)),
             SavedTensorHooks::Recompute(frame) => {
-                frame.refill(context, tensor);
-                Saved::Tensor(tensor.detach())
+                frame.refill(tensor);
+                Saved::Tensor(tensor.without_history())
             }
         })
     }
 
-    fn placeholder(frame: Rc<Frame>, tensor: &Tensor) -> Rc<Self> {
-        let holder = Rc::new(Self {
-            frame: Rc::clone(&frame),
-            context: Rc::clone(tensor.context()),
-            tensor: RefCell::new(None),
-            sizes: *tensor.sizes(),
-            dtype: tensor.dtype(),
-        });
-        frame.holders.borrow_mut().push(Rc::downgrade(&holder));
-        holder
+    fn take(&self) -> Slot {
+        std::mem::replace(&mut self.frame.slots.borrow_mut()[self.at], Slot::Gone)
     }
 
-    /// The tensor again; each can be unpacked once, as in PyTorch.
+    /// The tensor again; recomputes the region if that was not done yet.
     pub(super) fn unpack(&self) -> Tensor {
         if !self.frame.is_recomputed.replace(true) {
-            self.frame.recompute(&self.context);
+            self.frame.recompute();
         }
-        let tensor = self.tensor.borrow_mut().take();
+        let context = &self.frame.context;
         // A region that does not save the same tensors again is PyTorch's CheckpointError; here it holds no memory.
-        tensor.unwrap_or_else(|| Tensor::nowhere(&self.context, self.sizes, self.dtype))
+        match self.take() {
+            Slot::Refilled(tensor) => tensor,
+            Slot::Waiting(sizes, dtype) => Tensor::nowhere(context, sizes, dtype),
+            Slot::Gone => Tensor::nowhere(context, Shape::new(&[]), DType::Float32),
+        }
     }
 }
 
 impl Frame {
-    fn recompute(self: &Rc<Self>, context: &Rc<Context>) {
+    fn hold(self: &Rc<Self>, tensor: &Tensor) -> Holder {
+        let mut slots = self.slots.borrow_mut();
+        slots.push(Slot::Waiting(*tensor.sizes(), tensor.dtype()));
+        Holder { frame: Rc::clone(self), at: slots.len() - 1 }
+    }
+
+    fn recompute(self: &Rc<Self>) {
+        let context = &self.context;
         let outer = context.hooks.replace(Some(SavedTensorHooks::Recompute(Rc::clone(self))));
         {
             let _grad = context.set_grad_enabled(true);
@@ -88,18 +103,18 @@ impl Frame {
         context.hooks.replace(outer);
     }
 
-    fn refill(&self, context: &Context, tensor: &Tensor) {
-        if context.stopped.get() {
+    fn refill(&self, tensor: &Tensor) {
+        if self.context.stopped.get() {
             return;
         }
         let at = self.refilled.get();
         self.refilled.set(at + 1);
-        let holders = self.holders.borrow();
-        if let Some(holder) = holders.get(at).and_then(Weak::upgrade) {
-            holder.tensor.replace(Some(tensor.detach()));
+        let mut slots = self.slots.borrow_mut();
+        if let Some(slot @ Slot::Waiting(..)) = slots.get_mut(at) {
+            *slot = Slot::Refilled(tensor.without_history());
         }
-        if at + 1 == holders.len() {
-            context.stopped.set(true);
+        if at + 1 == slots.len() {
+            self.context.stopped.set(true);
         }
     }
 }
@@ -118,8 +133,9 @@ pub fn checkpoint(input: &Tensor, region: impl Fn(&Tensor) -> Tensor + 'static) 
         }
     };
     let frame = Rc::new(Frame {
+        context: Rc::clone(&context),
         rerun: Box::new(rerun),
-        holders: RefCell::default(),
+        slots: RefCell::default(),
         refilled: Cell::new(0),
         is_recomputed: Cell::new(false),
     });

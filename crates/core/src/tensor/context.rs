@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use super::checkpoint::SavedTensorHooks;
-use super::tensor::Tensor;
+use super::handle::Tensor;
 use crate::dtype::DType;
 use crate::gpu::Device;
 use crate::trace::{Allocation, AllocationId, Category, Event, Phase, PhaseKind, Trace};
@@ -16,6 +16,9 @@ pub(crate) enum Thread {
     Main = 0,
     Autograd = 1,
 }
+
+/// Room for so many allocations is made in advance: two steps of a model with a few dozen layers.
+const EXPECTED_ALLOCATIONS: usize = 1 << 14;
 
 /// One process on one device.
 pub struct Context {
@@ -58,12 +61,13 @@ fn enter<T: Copy>(cell: &Cell<T>, value: T) -> Scope<'_, T> {
 impl Context {
     /// A fresh process on a device; nothing is allocated yet.
     pub fn new(device: Device) -> Rc<Self> {
-        let trace = Trace {
+        let mut trace = Trace {
             modules: vec![String::new()],
             phases: vec![Phase { kind: PhaseKind::Load, step: 0 }],
-            events: vec![Event::Phase(0)],
-            ..Trace::default()
+            events: Vec::with_capacity(2 * EXPECTED_ALLOCATIONS),
+            allocations: Vec::with_capacity(EXPECTED_ALLOCATIONS),
         };
+        trace.events.push(Event::Phase(0));
         Rc::new(Self {
             trace: RefCell::new(trace),
             recording: Cell::new(true),
@@ -115,6 +119,12 @@ impl Context {
     /// Enters a registered module until the scope ends.
     pub fn enter_module(&self, module: u32) -> Scope<'_, u32> {
         enter(&self.module, module)
+    }
+
+    /// The module that made the tensor's memory; 0 where there is none.
+    pub fn module_of(&self, tensor: &Tensor) -> u32 {
+        let allocation = tensor.allocation().and_then(|id| self.trace.borrow().allocations.get(id as usize).copied());
+        allocation.map_or(0, |allocation| allocation.module)
     }
 
     pub(super) fn current_module(&self) -> u32 {
@@ -170,7 +180,7 @@ impl Context {
     }
 
     /// Hands over the trace.
-    pub fn into_trace(&self) -> Trace {
+    pub fn take_trace(&self) -> Trace {
         self.trace.take()
     }
 

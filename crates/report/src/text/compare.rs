@@ -32,10 +32,17 @@ pub fn compare(variants: &[(Vec<(String, String)>, Answer)], look: &Look) -> Str
             cell(estimate.peak_phase.label(), DIM),
         ]);
     }
-    let keys = variants[0].0.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>().join(", ");
+    format!("{}\n{}\n", head(&variants[0].0, first), table.render(look))
+}
+
+/// What all variants share, and what they differ in.
+fn head(changes: &[(String, String)], first: &Answer) -> String {
     let job = &first.resolved.job;
-    let head = format!("{} on {}, by {keys}", paint(BOLD, &job.model.name), job.gpu.name);
-    format!("{head}\n{}\n", table.render(look))
+    let varies = |key: &str| changes.iter().any(|(changed, _)| changed == key);
+    let model = if varies("model") { "models".to_owned() } else { paint(BOLD, &job.model.name) };
+    let gpu = if varies("gpu") { String::new() } else { format!(" on {}", job.gpu.name) };
+    let keys = changes.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>().join(", ");
+    format!("{model}{gpu}, by {keys}")
 }
 
 /// By how much `bytes` differ from the first.

@@ -17,7 +17,8 @@ pub fn explain(answer: &Answer, look: &Look) -> String {
 }
 
 fn values(resolved: &Resolved, look: &Look) -> String {
-    let mut table = Table::new(&[("key", Align::Left), ("value", Align::Left), ("origin", Align::Left)]);
+    let mut table =
+        Table::new(&[("key", Align::Left), ("value", Align::Left), ("origin", Align::Left)]).wrapped().flexible(1);
     for value in &resolved.provenance {
         let style = if matches!(value.origin, Origin::Default(_)) { DIM } else { BOLD };
         table.row(vec![
@@ -53,7 +54,8 @@ fn phases(estimate: &Estimate, look: &Look) -> String {
 
 fn figures(estimate: &Estimate, look: &Look) -> String {
     let mut table =
-        Table::new(&[("figure", Align::Left), ("", Align::Right), ("bytes", Align::Right), ("", Align::Left)]);
+        Table::new(&[("figure", Align::Left), ("", Align::Right), ("bytes", Align::Right), ("", Align::Left)])
+            .wrapped();
     let at_peak = &estimate.at_peak;
     let rows = [
         ("after loading", estimate.after_load_bytes, "allocated"),

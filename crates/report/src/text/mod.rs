@@ -15,5 +15,5 @@ pub use catalog::{GpuRow, ModelRow, gpus, keys, models};
 pub use compare::compare;
 pub use estimate::{estimate, next};
 pub use explain::explain;
-pub use tensors::largest;
+pub use tensors::{largest, modules};
 pub use traces::{ReplayView, comparison, replayed};

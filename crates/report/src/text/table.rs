@@ -35,21 +35,30 @@ pub(super) struct Table {
     columns: Vec<(&'static str, Align)>,
     rows: Vec<Vec<Cell>>,
     flexible: Vec<usize>,
+    wraps: bool,
     indent: usize,
 }
 
 const GAP: &str = "  ";
 /// A flexible column never gets narrower.
 const LEAST: usize = 12;
+/// Nor does a last column whose text goes on below.
+const LEAST_WRAPPED: usize = 24;
 
 impl Table {
     pub fn new(columns: &[(&'static str, Align)]) -> Self {
-        Self { columns: columns.to_vec(), rows: Vec::new(), flexible: Vec::new(), indent: 2 }
+        Self { columns: columns.to_vec(), rows: Vec::new(), flexible: Vec::new(), wraps: false, indent: 2 }
     }
 
     /// Lets the column at `index` be cut; the first one named gives way first.
     pub fn flexible(mut self, index: usize) -> Self {
         self.flexible.push(index);
+        self
+    }
+
+    /// Lets the text of the last column go on below, before any column is cut.
+    pub fn wrapped(mut self) -> Self {
+        self.wraps = true;
         self
     }
 
@@ -64,8 +73,24 @@ impl Table {
             let titles: Vec<_> = self.columns.iter().map(|(title, _)| cell(*title, DIM)).collect();
             text.push_str(&self.line(&titles, &widths, look));
         }
-        self.rows.iter().for_each(|row| text.push_str(&self.line(row, &widths, look)));
+        for row in &self.rows {
+            self.lines(row, &widths).iter().for_each(|cells| text.push_str(&self.line(cells, &widths, look)));
+        }
         text
+    }
+
+    /// The row, and what of its last cell goes on below.
+    fn lines(&self, row: &[Cell], widths: &[usize]) -> Vec<Vec<Cell>> {
+        let (Some((last, others)), Some(width)) = (row.split_last(), widths.last()) else { return vec![row.to_vec()] };
+        if !self.wraps {
+            return vec![row.to_vec()];
+        }
+        let parts = wrapped(&last.text, *width).into_iter().enumerate();
+        let line = |(index, part)| {
+            let others = others.iter().map(|other| if index == 0 { other.clone() } else { "".into() });
+            others.chain([cell(part, last.style)]).collect()
+        };
+        parts.map(line).collect()
     }
 
     fn widths(&self, width: usize) -> Vec<usize> {
@@ -76,10 +101,11 @@ impl Table {
         let mut widths: Vec<_> = (0..self.columns.len()).map(longest).collect();
         let total = self.indent + widths.iter().sum::<usize>() + GAP.len() * widths.len().saturating_sub(1);
         let mut excess = total.saturating_sub(width);
-        for index in &self.flexible {
-            let narrowed = widths[*index].saturating_sub(excess).max(LEAST.min(widths[*index]));
-            excess -= widths[*index] - narrowed;
-            widths[*index] = narrowed;
+        let wrapping = self.wraps.then(|| (widths.len() - 1, LEAST_WRAPPED));
+        for (index, least) in wrapping.into_iter().chain(self.flexible.iter().map(|index| (*index, LEAST))) {
+            let narrowed = widths[index].saturating_sub(excess).max(least.min(widths[index]));
+            excess -= widths[index] - narrowed;
+            widths[index] = narrowed;
         }
         widths
     }
@@ -103,6 +129,22 @@ impl Table {
     }
 }
 
+/// The words of `text` in lines of at most `width` columns; a longer word is a line of its own.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if !line.is_empty() && line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            Some(line) if line.is_empty() => line.push_str(word),
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 /// `text` in at most `width` columns; its end is kept, for that is where paths differ.
 fn cut(text: &str, width: usize, look: &Look) -> String {
     let length = text.chars().count();
@@ -117,6 +159,16 @@ fn cut(text: &str, width: usize, look: &Look) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_column_goes_on_below() {
+        let mut table = Table::new(&[("key", Align::Left), ("origin", Align::Left)]).wrapped();
+        table.row(vec!["steps".into(), "the state appears in step 1, the peak in step 2".into()]);
+        let text = table.render(&Look { width: 36, unicode: true });
+        let plain = text.replace("\u{1b}[2m", "").replace("\u{1b}[0m", "");
+        let expected = ["  key    origin", "  steps  the state appears in step", "         1, the peak in step 2"];
+        assert_eq!(plain.lines().collect::<Vec<_>>(), expected);
+    }
 
     #[test]
     fn columns_line_up_and_the_flexible_one_gives_way() {

@@ -1,4 +1,4 @@
-//! The largest tensors alive at the peak; those that differ in their layer only share a row.
+//! The largest modules and tensors at the peak; those that differ in their layer only share a row.
 
 use tonnage_core::estimate::{Estimate, LiveTensor};
 use tonnage_core::trace::Category;
@@ -39,6 +39,26 @@ pub fn largest(estimate: &Estimate, top: usize, look: &Look) -> String {
     groups.iter().take(top).for_each(|group| table.row(row(group, look)));
     let title = format!("largest tensors at the peak, of {}", estimate.at_peak.tensors);
     format!("  {}\n{}\n", paint(DIM, &title), table.render(look))
+}
+
+/// The `top` modules that hold most, all layers together.
+pub fn modules(estimate: &Estimate, top: usize, look: &Look) -> String {
+    let mut groups: Vec<(String, u64, u64)> = Vec::new();
+    for (module, bytes) in &estimate.at_peak.by_module {
+        let name = any_layer(module);
+        match groups.iter_mut().find(|(known, ..)| *known == name) {
+            Some((_, sum, count)) => (*sum, *count) = (*sum + bytes, *count + 1),
+            None => groups.push((name, *bytes, 1)),
+        }
+    }
+    groups.sort_by_key(|(_, bytes, _)| std::cmp::Reverse(*bytes));
+    let mut table = Table::new(&[("", Align::Right), ("together", Align::Right), ("in", Align::Left)]).flexible(2);
+    for (name, bytes, count) in groups.into_iter().take(top) {
+        let times = if count > 1 { format!("{count} {}", look.pick("×", "x")) } else { String::new() };
+        let name = if name.is_empty() { "outside the model".to_owned() } else { name };
+        table.row(vec![cell(times, DIM), cell(Bytes(bytes).to_string(), BOLD), name.into()]);
+    }
+    format!("  {}\n{}\n", paint(DIM, "largest modules at the peak"), table.render(look))
 }
 
 impl Group<'_> {

@@ -1,15 +1,17 @@
 //! `tonnage trace compare`: the predicted trace beside a recorded one, up to the first difference.
 
 use clap::Args;
-use tonnage_core::estimate::SimulatedJob;
-use tonnage_core::recording::{Names, RecordedEvent, Recording, compare};
+use serde_json::{Value, json};
+use tonnage_core::recording::{
+    Comparison, Difference, DifferenceKind, GroupDifference, Names, Place, RecordedEvent, Recording, compare,
+};
 use tonnage_report::text;
 
 use super::recorded;
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
 use crate::job_args::JobArgs;
-use crate::job_input::JobInput;
+use crate::job_input::{JobInput, simulate};
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "Examples:
@@ -33,6 +35,10 @@ pub struct CompareArgs {
     /// Which device of a snapshot
     #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Answer")]
     device: usize,
+
+    /// Prints JSON (see docs/json.md)
+    #[arg(long, help_heading = "Answer")]
+    json: bool,
 }
 
 impl CompareArgs {
@@ -47,12 +53,57 @@ impl CompareArgs {
         let mut recording = recorded::read(path, self.device)?;
         end_with_the_job(&mut recording);
         let resolved = JobInput::read(&self.job)?.resolve(&[])?;
-        let simulated = SimulatedJob::new(&resolved.job)?;
+        let simulated = simulate(&resolved)?;
         let names = if self.names { Names::Compare } else { Names::Ignore };
         let comparison = compare(simulated.trace(), &recording, names);
-        terminal.print(&text::comparison(&comparison, &terminal.look))?;
+        if self.json {
+            terminal.print(&format!("{:#}\n", comparison_json(&comparison)))?;
+        } else {
+            terminal.print(&text::comparison(&comparison, &terminal.look))?;
+        }
         Ok(if comparison.first.is_none() { Exit::Done } else { Exit::No })
     }
+}
+
+fn comparison_json(comparison: &Comparison) -> Value {
+    let group = |group: &GroupDifference| {
+        json!({
+            "phase": group.phase,
+            "op": group.op,
+            "predicted": {"allocations": group.predicted.0, "bytes": group.predicted.1},
+            "recorded": {"allocations": group.recorded.0, "bytes": group.recorded.1},
+        })
+    };
+    json!({
+        "version": 1,
+        "equal_allocations": comparison.equal_allocations,
+        "first_difference": comparison.first.as_ref().map(difference_json),
+        "differences_by_op": comparison.groups.iter().map(group).collect::<Vec<_>>(),
+    })
+}
+
+fn difference_json(difference: &Difference) -> Value {
+    let place = |place: &Place| {
+        json!({
+            "event": place.event,
+            "phase": place.phase,
+            "op": place.allocation.op,
+            "module": place.allocation.module,
+            "node": place.allocation.node,
+            "bytes": place.allocation.bytes,
+        })
+    };
+    let kind = match &difference.kind {
+        DifferenceKind::Allocation(fields) => format!("allocation differs in {}", fields.join(", ")),
+        DifferenceKind::FreedEarly => "freed early".to_owned(),
+        DifferenceKind::FreedLate => "freed late".to_owned(),
+        DifferenceKind::Ended => "one side has ended".to_owned(),
+    };
+    json!({
+        "kind": kind,
+        "predicted": difference.predicted.as_ref().map(place),
+        "recorded": difference.recorded.as_ref().map(place),
+    })
 }
 
 /// Cuts what a process frees as it leaves: the prediction stops at the `end` of the job.

@@ -4,13 +4,12 @@ use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
-use tonnage_core::estimate::SimulatedJob;
 use tonnage_core::recording::write_timeline;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::job_args::JobArgs;
-use crate::job_input::JobInput;
+use crate::job_input::{JobInput, simulate};
 use crate::terminal::Terminal;
 
 /// Writes the predicted trace of a job as a timeline: one JSON array a line
@@ -33,7 +32,7 @@ impl WriteArgs {
     /// When the job cannot be simulated or the file cannot be written.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let resolved = JobInput::read(&self.job)?.resolve(&[])?;
-        let timeline = write_timeline(SimulatedJob::new(&resolved.job)?.trace());
+        let timeline = write_timeline(simulate(&resolved)?.trace());
         match self.output {
             Some(path) => {
                 fs::write(&path, timeline).map_err(|error| Failure::file(&path.display().to_string(), &error))?;

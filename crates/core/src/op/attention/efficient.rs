@@ -4,7 +4,7 @@ use super::AttentionCall;
 use crate::dtype::DType;
 use crate::op::scratch::efficient::{Efficient, backward, forward};
 use crate::op::scratch::{Described, contiguous, run_steps};
-use crate::tensor::{Gradients, NodeBuilder, Shape, Tensor, gradients};
+use crate::tensor::{Gradients, Layout, NodeBuilder, Shape, Tensor, gradients};
 use crate::units::round_up;
 
 pub(super) fn mem_efficient(query: &Tensor, key: &Tensor, value: &Tensor, call: &AttentionCall) -> Tensor {
@@ -28,7 +28,7 @@ pub(super) fn mem_efficient(query: &Tensor, key: &Tensor, value: &Tensor, call: 
         _ => contiguous(rows, DType::Float32),
     });
     let out = outputs.take(0);
-    let saved_results = [node.save_output(&out), node.save_output(&outputs.take(1))];
+    let saved_results = [node.save(&out), node.save(&outputs.take(1))];
     node.finish(out, move |grad| {
         let (query, key, value) = (saved_query.unpack(), saved_key.unpack(), saved_value.unpack());
         let _mask = saved_mask.as_ref().map(|mask| mask.unpack());
@@ -47,5 +47,5 @@ fn efficient_backward(grad: &Tensor, inputs: [&Tensor; 3], efficient: &Efficient
 /// The layout of all that the kernel writes: row-major with tokens before heads, whatever its inputs look like.
 fn token_major(tensor: &Tensor) -> Described {
     let strides = tensor.sizes().swapped(1, 2).contiguous_strides().swapped(1, 2);
-    (*tensor.sizes(), strides, tensor.dtype())
+    (Layout::strided(*tensor.sizes(), strides), tensor.dtype())
 }

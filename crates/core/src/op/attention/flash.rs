@@ -45,8 +45,8 @@ fn flash(query: &Tensor, key: &Tensor, value: &Tensor, call: &AttentionCall) -> 
         _ => contiguous(Shape::new(&[]), DType::Int64),
     });
     let out = outputs.take(0);
-    let saved_results = [node.save_output(&out), node.save_output(&outputs.take(1))];
-    let saved_state = [node.save_output(&outputs.take(6)), node.save_output(&outputs.take(7))];
+    let saved_results = [node.save(&out), node.save(&outputs.take(1))];
+    let saved_state = [node.save(&outputs.take(6)), node.save(&outputs.take(7))];
     node.finish(out, move |grad| {
         let (query, key, value) = (saved_query.unpack(), saved_key.unpack(), saved_value.unpack());
         let [result, _log_sum_exp] = [saved_results[0].unpack(), saved_results[1].unpack()];

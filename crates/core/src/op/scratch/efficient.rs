@@ -4,7 +4,7 @@
 //! contiguous as `[B, S, H, D]`. Seed and offset of the dropout are CPU tensors. A bias changes nothing (its gradient
 //! is not covered); neither do masks and dropout. Workspaces are those of GPUs with 160 KiB or more of shared memory.
 
-use super::{Plan, Step};
+use super::{Plan, Steps};
 use crate::dtype::DType;
 
 /// Bytes of a float.
@@ -57,7 +57,7 @@ impl Efficient {
 }
 
 /// Everything the forward op allocates: outputs 0 (result) and, if a gradient is wanted, 1 (logsumexp).
-pub fn forward(op: &Efficient, logsumexp: bool) -> Vec<Step> {
+pub fn forward(op: &Efficient, logsumexp: bool) -> Steps {
     let mut plan = Plan::new();
     plan.output(0, op.query_bytes());
     if logsumexp {
@@ -71,7 +71,7 @@ pub fn forward(op: &Efficient, logsumexp: bool) -> Vec<Step> {
 
 /// Everything the backward op allocates: outputs 0, 1 and 2, the gradients of query, key and value.
 /// `copies_grad`: the incoming gradient is not contiguous as `[B, S, H, D]`.
-pub fn backward(op: &Efficient, copies_grad: bool) -> Vec<Step> {
+pub fn backward(op: &Efficient, copies_grad: bool) -> Steps {
     let mut plan = Plan::new();
     let copy = plan.alloc(if copies_grad { op.query_bytes() } else { 0 });
     plan.output(0, op.query_bytes());
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use crate::op::scratch::table::{self, Table};
 
-    fn predict(case: &[Value]) -> Vec<Step> {
+    fn predict(case: &[Value]) -> Steps {
         let size = |index: usize| table::number(&case[index]);
         let op = Efficient {
             batch: size(2),

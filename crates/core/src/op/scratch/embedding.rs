@@ -4,7 +4,7 @@
 //! matter. Order: contiguous copies if needed, the sort's arrays, then the gradient (the output), then partial sums.
 //! Not covered: int32 indices and `scale_grad_by_freq`.
 
-use super::{Device, Plan, Step, cub};
+use super::{Device, Plan, Steps, cub};
 use crate::dtype::DType;
 
 /// Up to so many indices one kernel without workspace does it all (`embedding_dense_backward_cuda`).
@@ -41,7 +41,7 @@ pub struct EmbeddingBackward {
 }
 
 /// Everything the op allocates; output 0 is the table's gradient.
-pub fn dense_backward(op: &EmbeddingBackward, device: Device) -> Vec<Step> {
+pub fn dense_backward(op: &EmbeddingBackward, device: Device) -> Steps {
     let mut plan = Plan::new();
     let n = op.indices;
     let indices_copy = plan.alloc(if op.indices_contiguous { 0 } else { n * INDEX });

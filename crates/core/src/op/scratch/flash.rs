@@ -4,7 +4,7 @@
 //! order of query, key and value (dense even if those are slices of a larger tensor). Head sizes are multiples of 8
 //! here; `scaled_dot_product_attention` pads others before the op.
 
-use super::{Device, Plan, Step, reduce};
+use super::{Device, Plan, Steps, reduce};
 use crate::dtype::DType;
 
 /// Bytes of a float, in which statistics and accumulators are kept.
@@ -62,7 +62,7 @@ impl Flash {
 }
 
 /// Everything the forward op allocates: outputs 0 (result), 1 (logsumexp), 6 and 7 (random state).
-pub fn forward(op: &Flash, device: Device) -> Vec<Step> {
+pub fn forward(op: &Flash, device: Device) -> Steps {
     let mut plan = Plan::new();
     let rows = op.batch * op.heads * op.queries;
     plan.output(0, op.query_bytes());
@@ -134,7 +134,7 @@ pub struct Copies {
 }
 
 /// Everything the backward op allocates: outputs 0, 1 and 2, the gradients of query, key and value.
-pub fn backward(op: &Flash, copies: Copies, device: Device) -> Vec<Step> {
+pub fn backward(op: &Flash, copies: Copies, device: Device) -> Steps {
     let mut plan = Plan::new();
     let copied = [copies.grad, copies.result].map(|copy| plan.alloc(if copy { op.query_bytes() } else { 0 }));
     plan.output(0, op.query_bytes());
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
     use crate::op::scratch::table::{self, Table};
 
-    fn predict(case: &[Value], device: Device) -> Vec<Step> {
+    fn predict(case: &[Value], device: Device) -> Steps {
         let size = |index: usize| table::number(&case[index]);
         let layout = case[9].as_str().unwrap();
         let op = Flash {

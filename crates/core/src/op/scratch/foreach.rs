@@ -3,7 +3,7 @@
 //! Other `_foreach_*` ops allocate their outputs in the order of the list and nothing else; in-place ones,
 //! `_fused_adamw_`, `_amp_foreach_non_finite_check_and_unscale_` and `_amp_update_scale_` allocate nothing.
 
-use super::{Plan, Step};
+use super::{Plan, Steps};
 use crate::dtype::DType;
 
 /// Elements per chunk of a multi-tensor kernel (`kChunkSize`, MultiTensorApply.cuh).
@@ -27,7 +27,7 @@ impl Item<'_> {
 }
 
 /// `_foreach_norm` of tensors of one dtype: a table of the chunks' partial norms, then the outputs in order.
-pub fn norms(items: &[Item<'_>]) -> Vec<Step> {
+pub fn norms(items: &[Item<'_>]) -> Steps {
     let mut plan = Plan::new();
     let table = plan.alloc(chunk_table(items));
     for (index, item) in (0..=u8::MAX).cycle().zip(items) {
@@ -51,7 +51,7 @@ mod tests {
     use crate::op::scratch::Device;
     use crate::op::scratch::table::{self, Table};
 
-    fn predict(case: &[Value], _device: Device) -> Vec<Step> {
+    fn predict(case: &[Value], _device: Device) -> Steps {
         let shapes: Vec<Vec<u64>> = case[2].as_array().unwrap().iter().map(table::sizes).collect();
         let dtypes = case[1].as_array().unwrap().iter().map(table::dtype);
         let items: Vec<Item<'_>> = shapes.iter().zip(dtypes).map(|(sizes, dtype)| Item { sizes, dtype }).collect();

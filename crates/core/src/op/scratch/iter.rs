@@ -2,6 +2,10 @@
 
 use std::cmp::Ordering;
 
+use smallvec::SmallVec;
+
+use crate::tensor::MAX_DIMS;
+
 /// Byte offsets up to here fit the kernels' 32-bit indexing (`can_use_32bit_indexing`, TensorIterator.cpp).
 const MAX_INDEX: u64 = i32::MAX as u64;
 
@@ -27,16 +31,18 @@ impl Dim {
     }
 }
 
+pub(super) type Dims = SmallVec<[Dim; MAX_DIMS]>;
+
 /// A reduction's dimensions, fastest first and reduced ones in front, and the input's offset in bytes.
 #[derive(Clone, Debug)]
 pub(super) struct ReduceIter {
-    pub(super) dims: Vec<Dim>,
+    pub(super) dims: Dims,
     pub(super) offset: u64,
 }
 
 impl ReduceIter {
     /// Orders and coalesces `dims`, given in logical order.
-    pub(super) fn new(mut dims: Vec<Dim>, offset: u64) -> Self {
+    pub(super) fn new(mut dims: Dims, offset: u64) -> Self {
         dims.reverse();
         sort(&mut dims, |dim| *dim);
         Self { dims: coalesce(dims), offset }
@@ -148,8 +154,8 @@ fn compare(a: &Dim, b: &Dim) -> Ordering {
 }
 
 /// Merges neighbours that are one run of memory in every operand.
-fn coalesce(dims: Vec<Dim>) -> Vec<Dim> {
-    let mut out: Vec<Dim> = Vec::with_capacity(dims.len());
+fn coalesce(dims: Dims) -> Dims {
+    let mut out = Dims::new();
     for dim in dims {
         match out.last_mut() {
             Some(last) if mergeable(last, &dim) => {

@@ -5,6 +5,8 @@
 //! Sizes are requests in bytes, not yet rounded by the allocator. The behaviour is that of PyTorch 2.11; each
 //! kernel is checked against `testdata/scratch/*.json`, measured by `testdata/scratch/measure.py`.
 
+use smallvec::SmallVec;
+
 mod cub;
 pub mod efficient;
 pub mod embedding;
@@ -48,10 +50,13 @@ pub enum Step {
     },
 }
 
+/// What an op does, in order; most do little.
+pub type Steps = SmallVec<[Step; 8]>;
+
 /// Builds an op's steps. Allocations of zero bytes are dropped, as the caching allocator is not asked for them.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    steps: Vec<Step>,
+    steps: Steps,
     slots: u32,
 }
 
@@ -98,7 +103,7 @@ impl Plan {
         }
     }
 
-    pub(crate) fn finish(self) -> Vec<Step> {
+    pub(crate) fn finish(self) -> Steps {
         self.steps
     }
 }

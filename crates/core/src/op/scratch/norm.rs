@@ -5,7 +5,7 @@
 //! sums of the weight's and bias's gradients, whose sums then replace the gradients allocated before.
 
 use super::reduce::{self, ReduceKind, Reduction};
-use super::{Device, Plan, Step};
+use super::{Device, Plan, Steps};
 use crate::dtype::DType;
 
 /// Bytes of a row statistic.
@@ -47,7 +47,7 @@ impl Norm {
 }
 
 /// Everything the forward op allocates: the result, the mean (layer norm only) and the reciprocal deviation.
-pub fn forward(op: &Norm) -> Vec<Step> {
+pub fn forward(op: &Norm) -> Steps {
     let mut plan = Plan::new();
     let copy = op.input_copy(&mut plan);
     let statistics = if op.rms { 1 } else { 2 };
@@ -69,7 +69,7 @@ pub struct Wanted {
 }
 
 /// Everything the backward op allocates: outputs 0, 1 and 2, the gradients of input, weight and bias.
-pub fn backward(op: &Norm, wanted: Wanted, device: Device) -> Vec<Step> {
+pub fn backward(op: &Norm, wanted: Wanted, device: Device) -> Steps {
     let mut plan = Plan::new();
     let [input, weight, bias] = wanted.grads;
     let bias = bias && !op.rms;
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use crate::op::scratch::table::{self, Table};
 
-    fn predict(case: &[Value], device: Device) -> Vec<Step> {
+    fn predict(case: &[Value], device: Device) -> Steps {
         let name = case[0].as_str().unwrap();
         let op = Norm {
             rows: table::number(&case[2]),

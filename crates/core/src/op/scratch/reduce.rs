@@ -4,8 +4,8 @@
 //! in a buffer in global memory. Its size follows from the launch configuration, reproduced here. Order: the
 //! output(s), a cast copy of the input if any, then per 32-bit piece the buffer and its semaphores (freed in reverse).
 
-use super::iter::{self, Dim, ReduceIter};
-use super::{Device, Plan, Step};
+use super::iter::{self, Dim, Dims, ReduceIter};
+use super::{Device, Plan, Steps};
 use crate::dtype::DType;
 
 /// Threads per block at most (`mnt_wrapper::MAX_NUM_THREADS`).
@@ -101,7 +101,7 @@ pub struct Reduction<'a> {
 }
 
 /// Everything the op allocates, outputs included (`keepdim` makes no difference).
-pub fn reduce(reduction: &Reduction<'_>, device: Device) -> Vec<Step> {
+pub fn reduce(reduction: &Reduction<'_>, device: Device) -> Steps {
     let mut plan = Plan::new();
     let outputs: u64 = kept(reduction).product();
     let elements: u64 = reduction.sizes.iter().product();
@@ -211,8 +211,8 @@ fn pieces(plan: &mut Plan, reduction: &Reduction<'_>, device: Device) {
 }
 
 /// The iterator's dimensions: the output is contiguous, and its strides along reduced dimensions are 0.
-fn dims(reduction: &Reduction<'_>) -> Vec<Dim> {
-    let mut out = Vec::with_capacity(reduction.sizes.len());
+fn dims(reduction: &Reduction<'_>) -> Dims {
+    let mut out = Dims::new();
     let mut output = reduction.output.size();
     let strided = reduction.sizes.iter().zip(reduction.strides).zip(reduction.reduced);
     for ((&size, &stride), &reduced) in strided.rev() {
@@ -349,7 +349,7 @@ mod tests {
         }
     }
 
-    fn predict(case: &[Value], device: Device) -> Vec<Step> {
+    fn predict(case: &[Value], device: Device) -> Steps {
         let kind = kind(case[0].as_str().unwrap());
         let sizes = table::sizes(&case[3]);
         let strides = if case[4].is_array() { table::sizes(&case[4]) } else { contiguous(&sizes) };

@@ -6,10 +6,10 @@ use smallvec::SmallVec;
 
 use super::Step;
 use crate::dtype::DType;
-use crate::tensor::{Context, Shape, Tensor};
+use crate::tensor::{Context, Layout, Shape, Tensor};
 
 /// What an output looks like.
-pub(crate) type Described = (Shape, Shape, DType);
+pub(crate) type Described = (Layout, DType);
 
 /// An op's output tensors by their index in the aten schema.
 pub(crate) struct Outputs {
@@ -44,8 +44,8 @@ pub(crate) fn run_steps(
     for step in steps {
         match *step {
             Step::Output { index, .. } => {
-                let (sizes, strides, dtype) = describe(index);
-                outputs.tensors.push((index, Tensor::empty_strided(context, op, sizes, strides, dtype)));
+                let (layout, dtype) = describe(index);
+                outputs.tensors.push((index, Tensor::empty_strided(context, op, layout, dtype)));
             }
             Step::Alloc { bytes, slot } => temporaries.push((slot, Tensor::scratch(context, op, bytes))),
             Step::Free { slot } => temporaries.retain(|(other, _)| *other != slot),
@@ -56,10 +56,10 @@ pub(crate) fn run_steps(
 
 /// Contiguous sizes of a dtype.
 pub(crate) fn contiguous(sizes: Shape, dtype: DType) -> Described {
-    (sizes, sizes.contiguous_strides(), dtype)
+    (Layout::contiguous(sizes), dtype)
 }
 
 /// The layout of `empty_like(tensor)`.
 pub(crate) fn like(tensor: &Tensor) -> Described {
-    (*tensor.sizes(), tensor.dense_strides(), tensor.dtype())
+    (tensor.dense_layout(), tensor.dtype())
 }

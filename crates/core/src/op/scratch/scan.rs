@@ -1,10 +1,10 @@
 //! Scans (ScanKernels.cpp): what `cumsum` allocates beside its result.
 
-use super::{Plan, Step, cub};
+use super::{Plan, Steps, cub};
 use crate::dtype::DType;
 
 /// `cumsum` over the last dimension of a `[rows, columns]` tensor; integers are summed as int64.
-pub fn cumsum(rows: u64, columns: u64, dtype: DType, contiguous: bool) -> Vec<Step> {
+pub fn cumsum(rows: u64, columns: u64, dtype: DType, contiguous: bool) -> Steps {
     let mut plan = Plan::new();
     let out = if dtype.is_floating_point() { dtype } else { DType::Int64 };
     let bytes = rows * columns * out.size();

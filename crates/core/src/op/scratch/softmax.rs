@@ -4,7 +4,7 @@
 //! nothing else. A dtype argument of `torch.softmax` converts the input before the op, except half to float.
 
 use super::reduce::{self, ReduceKind, Reduction};
-use super::{Device, Plan, Step};
+use super::{Device, Plan, Steps};
 use crate::dtype::DType;
 
 /// A softmax over rows.
@@ -37,7 +37,7 @@ impl Softmax {
 }
 
 /// `_softmax` and `_log_softmax`.
-pub fn forward(op: &Softmax) -> Vec<Step> {
+pub fn forward(op: &Softmax) -> Steps {
     let mut plan = Plan::new();
     plan.output(0, op.output_bytes());
     plan.touch(op.copy_bytes());
@@ -45,7 +45,7 @@ pub fn forward(op: &Softmax) -> Vec<Step> {
 }
 
 /// `_softmax_backward_data`; the product of gradient and result is a tensor of its own.
-pub fn softmax_backward(op: &Softmax) -> Vec<Step> {
+pub fn softmax_backward(op: &Softmax) -> Steps {
     let mut plan = Plan::new();
     plan.output(0, op.output_bytes());
     let grad = plan.alloc(op.copy_bytes());
@@ -56,7 +56,7 @@ pub fn softmax_backward(op: &Softmax) -> Vec<Step> {
 }
 
 /// `_log_softmax_backward_data`.
-pub fn log_softmax_backward(op: &Softmax) -> Vec<Step> {
+pub fn log_softmax_backward(op: &Softmax) -> Steps {
     let mut plan = Plan::new();
     plan.output(0, op.output_bytes());
     let grad = plan.alloc(op.copy_bytes());
@@ -66,7 +66,7 @@ pub fn log_softmax_backward(op: &Softmax) -> Vec<Step> {
 }
 
 /// `_safe_softmax` (the composite attention's): softmax, then rows that are all `-inf` become 0.
-pub fn safe_softmax(op: &Softmax, device: Device) -> Vec<Step> {
+pub fn safe_softmax(op: &Softmax, device: Device) -> Steps {
     let mut plan = Plan::new();
     let same = op.input == op.output || op.input == DType::Float16 && op.output == DType::Float32;
     let converted = plan.alloc(if same { 0 } else { op.output_bytes() });
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use crate::op::scratch::table::{self, Table};
 
-    fn predict(case: &[Value], device: Device) -> Vec<Step> {
+    fn predict(case: &[Value], device: Device) -> Steps {
         let op = Softmax {
             rows: table::number(&case[3]),
             columns: table::number(&case[4]),

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Device, Step};
+use super::{Device, Step, Steps};
 use crate::dtype::DType;
 
 /// One family's measured points on one device.
@@ -41,7 +41,7 @@ impl Table {
 
     /// The rows of these kinds alone (the first column).
     pub(super) fn only(mut self, kinds: &[&str]) -> Self {
-        self.rows.retain(|row| row.get(0).and_then(Value::as_str).is_some_and(|kind| kinds.contains(&kind)));
+        self.rows.retain(|row| row.first().and_then(Value::as_str).is_some_and(|kind| kinds.contains(&kind)));
         self
     }
 
@@ -50,7 +50,7 @@ impl Table {
     }
 
     /// Compares every row's events with what `predict` says; fails with the first few differences.
-    pub(super) fn replay(&self, predict: impl Fn(&[Value], Device) -> Vec<Step>) {
+    pub(super) fn replay(&self, predict: impl Fn(&[Value], Device) -> Steps) {
         let mut wrong = Vec::new();
         for row in &self.rows {
             let Some((want, case)) = row.split_last() else { continue };

@@ -1,0 +1,52 @@
+//! Optional values as people type them: `--top 5` and `--use-cache false` mean `--top=5` and `--use-cache=false`.
+
+use std::ffi::OsString;
+
+use tonnage_core::spec::{KEYS, Kind};
+
+/// The arguments, with each optional value joined to its flag. A model's name is neither a number nor a truth value.
+pub fn arguments(typed: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = Vec::new();
+    for argument in typed {
+        match arguments.last_mut() {
+            Some(flag) if belongs_to(flag, &argument) => {
+                flag.push("=");
+                flag.push(argument);
+            }
+            _ => arguments.push(argument),
+        }
+    }
+    arguments
+}
+
+fn belongs_to(flag: &OsString, value: &OsString) -> bool {
+    let (Some(flag), Some(value)) = (flag.to_str(), value.to_str()) else { return false };
+    let number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+    let truth = matches!(value, "true" | "false");
+    (flag == "--top" && number) || (truth && is_switch(flag))
+}
+
+fn is_switch(flag: &str) -> bool {
+    KEYS.iter().any(|key| matches!(key.kind, Kind::Switch) && key.flag() == flag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn optional_values_join_their_flag() {
+        let cases = [
+            ("estimate gpt2 --top 5", "estimate gpt2 --top=5"),
+            ("estimate --top gpt2", "estimate --top gpt2"),
+            ("estimate --use-cache false gpt2", "estimate --use-cache=false gpt2"),
+            ("estimate --gradient-checkpointing gpt2", "estimate --gradient-checkpointing gpt2"),
+            ("estimate gpt2 --json true", "estimate gpt2 --json true"),
+            ("estimate gpt2 -b 8 --top=3 5", "estimate gpt2 -b 8 --top=3 5"),
+        ];
+        for (typed, meant) in cases {
+            let joined = arguments(typed.split(' ').map(OsString::from));
+            assert_eq!(joined, meant.split(' ').map(OsString::from).collect::<Vec<_>>(), "{typed}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The weights beside a config: how many parameters their safetensors headers count. Only headers are read.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use tonnage_core::spec::safetensors::{self, MAX_HEADER_BYTES};
+
+use crate::failure::Failure;
+
+const SINGLE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+
+/// Parameters in the weights that stand beside the config `model` names.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Weights {
+    /// All files are there.
+    Counted(u64),
+    /// The index names a file that is not there.
+    Incomplete(String),
+}
+
+/// The weights beside the config that `model` names as a path; `None` when there are none.
+///
+/// # Errors
+/// When a file is there and is no safetensors file.
+pub fn beside(model: &str) -> Result<Option<Weights>, Failure> {
+    let path = Path::new(model);
+    let folder = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
+    let (single, index) = (folder.join(SINGLE), folder.join(INDEX));
+    if !path.exists() {
+        Ok(None)
+    } else if single.exists() {
+        count(&single).map(|parameters| Some(Weights::Counted(parameters)))
+    } else if index.exists() {
+        sharded(folder, &index).map(Some)
+    } else {
+        Ok(None)
+    }
+}
+
+fn sharded(folder: &Path, index: &Path) -> Result<Weights, Failure> {
+    let text = fs::read_to_string(index).map_err(|error| Failure::file(&shown(index), &error))?;
+    let files = safetensors::parse_index(&text).map_err(|error| about(index, &error))?.files;
+    // A name from a file stays inside the folder.
+    let inside = |name: &String| Path::new(name).file_name().map(|name| folder.join(name));
+    let paths: Vec<PathBuf> = files.iter().filter_map(inside).collect();
+    match paths.iter().find(|path| !path.exists()) {
+        Some(missing) => Ok(Weights::Incomplete(shown(missing))),
+        None => paths.iter().map(|path| count(path)).sum::<Result<u64, Failure>>().map(Weights::Counted),
+    }
+}
+
+fn count(path: &Path) -> Result<u64, Failure> {
+    let header = read_header(path).map_err(|error| Failure::file(&shown(path), &error))?;
+    let weights = safetensors::parse_header(&header).map_err(|error| about(path, &error))?;
+    Ok(weights.parameters)
+}
+
+/// The length field and as much of the header as there is.
+fn read_header(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let mut bytes = Vec::new();
+    file.by_ref().take(8).read_to_end(&mut bytes)?;
+    let length = bytes.first_chunk::<8>().map_or(0, |length| u64::from_le_bytes(*length));
+    if length <= MAX_HEADER_BYTES {
+        file.take(length).read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn about(path: &Path, error: &impl std::fmt::Display) -> Failure {
+    Failure::input(format!("{}: {error}", shown(path))).hint("download it again, or move it away to do without")
+}

@@ -1,0 +1,40 @@
+//! What a decoder hands to each of its layers, and how it calls them
+//! (transformers/modeling_layers.py, `GradientCheckpointingLayer`).
+
+use std::rc::Rc;
+
+use crate::nn::KvCache;
+use crate::tensor::{Tensor, checkpoint};
+
+use super::RunOptions;
+
+/// The arguments of one layer's forward call beside the hidden states.
+#[derive(Clone)]
+pub(super) struct LayerCall {
+    pub cos: Tensor,
+    pub sin: Tensor,
+    /// Not read by the layers, but alive as long as what a checkpointed layer needs to run again.
+    pub _position_ids: Tensor,
+    pub mask: Option<Tensor>,
+    pub cache: Option<Rc<KvCache>>,
+}
+
+/// A layer of a decoder.
+pub(super) trait DecoderLayer: 'static {
+    fn forward(&self, residual: &Tensor, call: &LayerCall) -> Tensor;
+}
+
+/// Calls a layer, which is recomputed in backward (and then sees no cache) where layers are checkpointed.
+pub(super) fn call_layer<L: DecoderLayer>(
+    layer: &Rc<L>,
+    hidden_states: &Tensor,
+    mut call: LayerCall,
+    options: RunOptions,
+) -> Tensor {
+    if !options.checkpoints_layers() {
+        return layer.forward(hidden_states, &call);
+    }
+    call.cache = None;
+    let layer = Rc::clone(layer);
+    checkpoint(hidden_states, move |hidden_states| layer.forward(hidden_states, &call))
+}

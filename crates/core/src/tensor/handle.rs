@@ -1,0 +1,252 @@
+//! Tensors: a view (sizes, strides, dtype) of reference-counted memory, with their place in the autograd graph.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+use super::autograd::Node;
+use super::context::Context;
+use super::layout::Layout;
+use super::shape::Shape;
+use crate::dtype::DType;
+use crate::trace::{AllocationId, Category};
+
+/// Device memory, freed when dropped. Without an id it stands for memory elsewhere (host scalars).
+struct Storage {
+    context: Rc<Context>,
+    id: Option<AllocationId>,
+}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            self.context.free(id);
+        }
+    }
+}
+
+/// Memory that one operator uses while it runs.
+pub(crate) struct Scratch {
+    _storage: Storage,
+}
+
+/// What makes a tensor a leaf that gradients accumulate into.
+#[derive(Default)]
+pub(super) struct Leaf {
+    pub grad: RefCell<Option<Tensor>>,
+    pub accumulator: RefCell<Option<Weak<Node>>>,
+    /// Autocast's half copy while the cache holds it.
+    pub cast: RefCell<Option<Tensor>>,
+}
+
+/// A tensor object: a layout over memory that is its own or another object's.
+struct Object {
+    memory: Memory,
+    layout: Layout,
+    dtype: DType,
+    is_view: bool,
+    /// How many objects share this one's memory.
+    sharers: Cell<usize>,
+}
+
+enum Memory {
+    Own(Storage),
+    Shared(Owner),
+}
+
+/// The object whose memory another one shares; it lives as long as that one does.
+struct Owner(Rc<Object>);
+
+impl Owner {
+    fn new(object: &Rc<Object>) -> Self {
+        let owner = Rc::clone(object.owner());
+        owner.sharers.set(owner.sharers.get() + 1);
+        Self(owner)
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.sharers.set(self.0.sharers.get() - 1);
+    }
+}
+
+impl Object {
+    fn owner(self: &Rc<Self>) -> &Rc<Self> {
+        match &self.memory {
+            Memory::Own(_) => self,
+            Memory::Shared(owner) => &owner.0,
+        }
+    }
+
+    fn storage(&self) -> &Storage {
+        match &self.memory {
+            Memory::Own(storage) => storage,
+            Memory::Shared(owner) => owner.0.storage(),
+        }
+    }
+}
+
+/// How a tensor takes part in autograd.
+#[derive(Clone)]
+pub(super) enum History {
+    None,
+    Leaf(Rc<Leaf>),
+    /// The node that computes it, and which of the node's outputs it is.
+    Output(Rc<Node>, u8),
+}
+
+/// A tensor without numbers. Cloning it is taking another reference, as in Python.
+#[derive(Clone)]
+pub struct Tensor {
+    object: Rc<Object>,
+    pub(super) history: History,
+}
+
+impl Tensor {
+    fn new(memory: Memory, layout: Layout, dtype: DType, is_view: bool) -> Self {
+        let object = Rc::new(Object { memory, layout, dtype, is_view, sharers: Cell::new(0) });
+        Self { object, history: History::None }
+    }
+
+    /// A new contiguous tensor that `op` makes.
+    pub(crate) fn empty(context: &Rc<Context>, op: &'static str, sizes: Shape, dtype: DType) -> Self {
+        Self::empty_strided(context, op, Layout::contiguous(sizes), dtype)
+    }
+
+    /// A new dense tensor of the given layout that `op` makes.
+    pub(crate) fn empty_strided(context: &Rc<Context>, op: &'static str, layout: Layout, dtype: DType) -> Self {
+        let bytes = layout.sizes.numel().saturating_mul(dtype.size());
+        let id = context.allocate(op, bytes, None);
+        let memory = Memory::Own(Storage { context: Rc::clone(context), id });
+        Self::new(memory, layout, dtype, false)
+    }
+
+    /// A leaf that requires gradients: the same memory, now a parameter.
+    pub(crate) fn into_parameter(self) -> Self {
+        Self { history: History::Leaf(Rc::default()), ..self }
+    }
+
+    /// A tensor that holds no device memory.
+    pub(crate) fn nowhere(context: &Rc<Context>, sizes: Shape, dtype: DType) -> Self {
+        let memory = Memory::Own(Storage { context: Rc::clone(context), id: None });
+        Self::new(memory, Layout::contiguous(sizes), dtype, false)
+    }
+
+    /// Memory that `op` needs while it runs and that is not its result.
+    pub(crate) fn scratch(context: &Rc<Context>, op: &'static str, bytes: u64) -> Scratch {
+        let id = context.allocate(op, bytes, Some(Category::OpInternal));
+        Scratch { _storage: Storage { context: Rc::clone(context), id } }
+    }
+
+    /// The context it was made in.
+    pub fn context(&self) -> &Rc<Context> {
+        &self.object.storage().context
+    }
+
+    /// How it lies in its memory.
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.object.layout
+    }
+
+    /// Its sizes.
+    pub fn sizes(&self) -> &Shape {
+        &self.object.layout.sizes
+    }
+
+    /// Its strides, in elements.
+    pub fn strides(&self) -> &Shape {
+        &self.object.layout.strides
+    }
+
+    /// The size of dimension `at`, counted from the end when negative.
+    pub fn size(&self, at: isize) -> u64 {
+        let at = if at < 0 { self.object.layout.sizes.len().wrapping_add_signed(at) } else { at as usize };
+        self.object.layout.sizes.get(at).copied().unwrap_or(1)
+    }
+
+    /// Number of elements.
+    pub fn numel(&self) -> u64 {
+        self.object.layout.sizes.numel()
+    }
+
+    /// Its element type.
+    pub fn dtype(&self) -> DType {
+        self.object.dtype
+    }
+
+    /// Whether operations on it are recorded for backward.
+    pub fn requires_grad(&self) -> bool {
+        !matches!(self.history, History::None)
+    }
+
+    /// Whether it is row-major in memory.
+    pub fn is_contiguous(&self) -> bool {
+        self.object.layout.is_contiguous
+    }
+
+    /// Its accumulated gradient.
+    pub fn grad(&self) -> Option<Tensor> {
+        self.leaf().and_then(|leaf| leaf.grad.borrow().clone())
+    }
+
+    /// Replaces its accumulated gradient.
+    pub fn set_grad(&self, grad: Option<Tensor>) {
+        if let Some(leaf) = self.leaf() {
+            let old = leaf.grad.replace(grad);
+            drop(old);
+        }
+    }
+
+    pub(super) fn leaf(&self) -> Option<&Rc<Leaf>> {
+        match &self.history {
+            History::Leaf(leaf) => Some(leaf),
+            _ => None,
+        }
+    }
+
+    /// The allocation that holds it.
+    pub(super) fn allocation(&self) -> Option<AllocationId> {
+        self.object.storage().id
+    }
+
+    pub(super) fn set_category(&self, category: Category) {
+        if let Some(id) = self.object.storage().id {
+            self.context().set_category(id, category);
+        }
+    }
+
+    /// Another view of the same memory, outside autograd.
+    pub(crate) fn alias(&self, layout: Layout) -> Self {
+        self.alias_as(layout, true)
+    }
+
+    /// The same memory under another layout; `is_view` says whether autograd counts it as a view, which keeps its base.
+    pub(crate) fn alias_as(&self, layout: Layout, is_view: bool) -> Self {
+        let memory = Memory::Shared(Owner::new(&self.object));
+        Self::new(memory, layout, self.object.dtype, is_view)
+    }
+
+    /// The same object outside autograd: what a node saves, which its edges tie to the graph already.
+    pub(super) fn without_history(&self) -> Self {
+        Self { object: Rc::clone(&self.object), history: History::None }
+    }
+
+    /// The same object as an output of a node.
+    pub(super) fn with_history(self, node: Rc<Node>, output: u8) -> Self {
+        Self { history: History::Output(node, output), ..self }
+    }
+
+    /// Whether nobody else holds this object; what shares its memory is another object.
+    pub(super) fn is_unique(&self) -> bool {
+        Rc::strong_count(&self.object) == 1 + self.object.sharers.get()
+    }
+
+    /// Whether autograd may add into this tensor in place: the only reference to the only tensor on its storage, not
+    /// a view (a view keeps its base alive), and dense (input_buffer.cpp, `can_accumulate_inplace`).
+    pub(super) fn can_accumulate_in_place(&self) -> bool {
+        Rc::strong_count(&self.object) == 1
+            && Rc::strong_count(self.object.owner()) == 1
+            && !self.object.is_view
+            && self.object.layout.is_dense()
+    }
+}

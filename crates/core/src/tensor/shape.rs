@@ -1,0 +1,122 @@
+//! Sizes and strides.
+
+use std::ops::{Deref, DerefMut};
+
+/// The most dimensions a tensor has here; attention's repeat of key-value heads needs five.
+pub const MAX_DIMS: usize = 5;
+
+/// Sizes or strides of a tensor, outermost first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    dims: [u64; MAX_DIMS],
+    rank: u8,
+}
+
+impl Shape {
+    /// A shape of at most [`MAX_DIMS`] dimensions; further ones are folded into the last.
+    pub fn new(sizes: &[u64]) -> Self {
+        let mut shape = Self { dims: [1; MAX_DIMS], rank: sizes.len().min(MAX_DIMS) as u8 };
+        for (at, &size) in sizes.iter().enumerate() {
+            match shape.dims.get_mut(at) {
+                Some(dim) => *dim = size,
+                None => shape.dims[MAX_DIMS - 1] = shape.dims[MAX_DIMS - 1].saturating_mul(size),
+            }
+        }
+        shape
+    }
+
+    /// Number of elements, saturating.
+    pub fn numel(&self) -> u64 {
+        self.iter().fold(1, |n, &size| u64::saturating_mul(n, size))
+    }
+
+    /// Row-major strides for these sizes.
+    pub fn contiguous_strides(&self) -> Self {
+        let mut strides = *self;
+        let mut step = 1u64;
+        for at in (0..self.len()).rev() {
+            strides[at] = step;
+            step = step.saturating_mul(self[at].max(1));
+        }
+        strides
+    }
+
+    /// These sizes with the dimensions `a` and `b` exchanged.
+    pub fn swapped(mut self, a: usize, b: usize) -> Self {
+        self.swap(a, b);
+        self
+    }
+
+    /// These sizes with `size` inserted before dimension `at`.
+    pub fn inserted(&self, at: usize, size: u64) -> Self {
+        let mut sizes = [1; MAX_DIMS + 1];
+        sizes[..at].copy_from_slice(&self[..at]);
+        sizes[at] = size;
+        sizes[at + 1..=self.len()].copy_from_slice(&self[at..]);
+        Self::new(&sizes[..=self.len()])
+    }
+
+    /// These sizes without dimension `at`.
+    pub fn removed(&self, at: usize) -> Self {
+        let mut sizes = [1; MAX_DIMS];
+        sizes[..at].copy_from_slice(&self[..at]);
+        sizes[at..self.len() - 1].copy_from_slice(&self[at + 1..]);
+        Self::new(&sizes[..self.len() - 1])
+    }
+
+    /// These sizes with dimension `at` set to `size`.
+    pub fn with(mut self, at: usize, size: u64) -> Self {
+        self[at] = size;
+        self
+    }
+
+    /// The last size, 1 for a scalar.
+    pub fn last_size(&self) -> u64 {
+        self.last().copied().unwrap_or(1)
+    }
+}
+
+impl Deref for Shape {
+    type Target = [u64];
+
+    fn deref(&self) -> &[u64] {
+        &self.dims[..self.rank as usize]
+    }
+}
+
+impl DerefMut for Shape {
+    fn deref_mut(&mut self) -> &mut [u64] {
+        &mut self.dims[..self.rank as usize]
+    }
+}
+
+/// The sizes two shapes broadcast to.
+pub fn broadcast(a: &Shape, b: &Shape) -> Shape {
+    if a == b {
+        return *a;
+    }
+    let (long, short) = if a.len() >= b.len() { (a, b) } else { (b, a) };
+    let mut sizes = *long;
+    let offset = long.len() - short.len();
+    for (at, &size) in short.iter().enumerate() {
+        if sizes[at + offset] == 1 {
+            sizes[at + offset] = size;
+        }
+    }
+    sizes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(sizes: &[u64]) -> Shape {
+        Shape::new(sizes)
+    }
+
+    #[test]
+    fn broadcasting_takes_the_longer_shape() {
+        assert_eq!(broadcast(&shape(&[4, 1, 8]), &shape(&[8])), shape(&[4, 1, 8]));
+        assert_eq!(broadcast(&shape(&[1, 8]), &shape(&[4, 3, 1])), shape(&[4, 3, 8]));
+    }
+}
