@@ -8,10 +8,6 @@ use super::{CheckpointPolicy, JobSpec, LossKernel, ModelSpec, Precision, SpecErr
 const LEARNED_POSITIONS: [&str; 2] = ["gpt2", "bert"];
 /// More tokens than any GPU holds; the bound keeps products of sizes inside a `u64`.
 const MAX_TOKENS_PER_PASS: u64 = 1 << 32;
-/// The most elements of an activation: hundreds of TiB, and far from the end of a `u64`.
-const MAX_ELEMENTS: u128 = 1 << 48;
-/// The most scores of one attention, which fused kernels never hold at once.
-const MAX_SCORES: u128 = 1 << 58;
 /// The highest rank of an adapter.
 const MAX_RANK: u64 = 1 << 16;
 
@@ -95,29 +91,6 @@ fn fits_sizes(job: &JobSpec) -> Result<(), SpecError> {
             total_tokens(job)
         ))
         .hint("lower `micro_batch_size` or `seq_len`"));
-    }
-    fits_tensors(job)
-}
-
-/// Refuses tensors that no device could hold, before their sizes are multiplied further.
-fn fits_tensors(job: &JobSpec) -> Result<(), SpecError> {
-    let size = |keys: &[&str]| keys.iter().find_map(|key| job.model.config.get(key)?.as_u64()).unwrap_or(1);
-    let heads = size(&["num_attention_heads", "n_head"]);
-    let rows = u128::from(job.micro_batch_size) * u128::from(total_tokens(job));
-    let widths = [
-        ("hidden_size", u128::from(size(&["hidden_size", "n_embd"]))),
-        ("intermediate_size", u128::from(size(&["intermediate_size", "n_inner"]))),
-        ("vocab_size", u128::from(size(&["vocab_size"]))),
-        ("head_dim", u128::from(heads) * u128::from(size(&["head_dim"]))),
-    ];
-    if let Some((key, width)) = widths.iter().find(|(_, width)| rows.saturating_mul(*width) > MAX_ELEMENTS) {
-        let problem = format!("{rows} tokens by {width} (`{key}`) make a tensor that no GPU holds");
-        return Err(SpecError::new(problem).hint("lower `micro_batch_size` or `seq_len`"));
-    }
-    let scores = rows.saturating_mul(total_tokens(job).into()).saturating_mul(heads.into());
-    if scores > MAX_SCORES {
-        let problem = format!("`seq_len`: attention over {} tokens is beyond any GPU", total_tokens(job));
-        return Err(SpecError::new(problem).hint("lower `seq_len`"));
     }
     Ok(())
 }

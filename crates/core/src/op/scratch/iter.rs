@@ -9,9 +9,6 @@ use crate::tensor::MAX_DIMS;
 /// Byte offsets up to here fit the kernels' 32-bit indexing (`can_use_32bit_indexing`, TensorIterator.cpp).
 const MAX_INDEX: u64 = i32::MAX as u64;
 
-/// An input of more pieces has more than 2^42 elements: no device holds it, and its job is refused for its size.
-const MOST_PIECES: usize = 4096;
-
 /// One dimension of a reduction; strides in bytes. A reduced dimension has output stride 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Dim {
@@ -72,8 +69,7 @@ impl ReduceIter {
         let mut pieces = Vec::new();
         let mut pending = vec![self];
         while let Some(mut piece) = pending.pop() {
-            let whole = piece.fits_32_bits() || pieces.len() >= MOST_PIECES;
-            let widest = if whole { None } else { piece.widest_dim() };
+            let widest = if piece.fits_32_bits() { None } else { piece.widest_dim() };
             let Some(widest) = widest else {
                 pieces.push(piece);
                 continue;
