@@ -59,14 +59,15 @@ impl JobInput {
     }
 }
 
-/// Simulates what was resolved; an error about the model's config says where the field stands.
+/// Simulates what was resolved; an error says where the key or the model's field stands.
 ///
 /// # Errors
 /// When the model cannot be built.
 pub fn simulate(resolved: &Resolved) -> Result<SimulatedJob<'_>, Failure> {
-    SimulatedJob::new(&resolved.job).map_err(|error| match error.field() {
-        Some(field) => resolved.locate(field).into(),
-        None => error.into(),
+    SimulatedJob::new(&resolved.job).map_err(|error| match (error.field(), error.job()) {
+        (Some(field), _) => resolved.locate(field).into(),
+        (None, Some(refused)) => resolved.locate_job(refused.clone()).into(),
+        (None, None) => error.into(),
     })
 }
 

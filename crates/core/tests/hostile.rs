@@ -70,6 +70,30 @@ fn job_keys_beyond_reason_are_refused_by_name() {
 }
 
 #[test]
+fn errors_name_the_line_of_the_key() {
+    let cases = [
+        ("model = \"gpt2\"\nseq_len = 2000\n", "job.toml:2:1: 2000 tokens"),
+        ("model = \"gpt2\"\n\nloss = \"liger\"\n", "job.toml:3:1: loss = \"liger\""),
+        ("model = \"gpt2\"\nattention = \"flash\"\n", "job.toml:2:1: attention = \"flash\": No available kernel"),
+        ("model = \"gpt2\"\n[lora]\ntargets = [\"x\"]\n", "job.toml:3:1: `lora.targets`: no module is called x"),
+        ("model = \"gpt2\"\nlogits_to_keep = 1\n", "job.toml:2:1: `logits_to_keep`"),
+        ("seq_len = 8\n[model]\nmodel_type = \"llama\"\nvocab_size = 0\n", "job.toml:4:1: config key `vocab_size`"),
+        ("model = \"llama-3.2-1b\"\ntask = \"generate\"\nmax_new_tokens = 131072\n", "job.toml:3:1: `max_new_tokens`"),
+    ];
+    for (file, problem) in cases {
+        let error = resolved(file, &[]).map_or_else(
+            |error| error.to_string(),
+            |resolved| {
+                let error = estimate(&resolved.job).unwrap_err();
+                let located = error.field().map(|field| resolved.locate(field));
+                located.or_else(|| Some(resolved.locate_job(error.job()?.clone()))).unwrap().to_string()
+            },
+        );
+        assert!(error.starts_with(problem), "{error}");
+    }
+}
+
+#[test]
 fn configs_that_no_model_has_are_refused_by_field() {
     let llama = "model_type = \"llama\", hidden_size = 64, intermediate_size = 64, num_attention_heads = 4, \
                  num_hidden_layers = 2, vocab_size = 100";

@@ -5,7 +5,7 @@ use thiserror::Error;
 use super::timeline::{self, Timeline};
 use super::verdict::{OomMoment, run_within, verdict};
 use super::{Estimate, activations, breakdown, caveat, outside, peaks};
-use crate::spec::{FieldError, JobSpec};
+use crate::spec::{FieldError, JobSpec, SpecError};
 use crate::step::{self, Repetition, SimulateError};
 use crate::trace::{Phase, PhaseKind, Trace};
 
@@ -25,6 +25,14 @@ impl EstimateError {
     pub const fn field(&self) -> Option<&FieldError> {
         match self {
             Self::Simulate(SimulateError::Field(error)) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// What of the job PyTorch refuses, if that is the error.
+    pub const fn job(&self) -> Option<&SpecError> {
+        match self {
+            Self::Simulate(SimulateError::Job(error)) => Some(error),
             _ => None,
         }
     }

@@ -123,7 +123,8 @@ fn field_provenance(field: &str, setting: &Setting) -> Provenance {
     Provenance { key: format!("model.{field}"), value: setting.value.to_string(), origin: setting.origin.clone() }
 }
 
-fn place(origin: &Origin) -> Option<super::Place> {
+/// Where a job file sets a value; `None` for what comes from elsewhere.
+pub(super) fn place(origin: &Origin) -> Option<super::Place> {
     match origin {
         Origin::JobFile(place) => Some(place.clone()),
         _ => None,

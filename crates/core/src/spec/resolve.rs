@@ -51,10 +51,26 @@ impl Resolved {
         }
     }
 
+    /// The error of a job that cannot be run, with the place of the key that it names.
+    pub fn locate_job(&self, error: SpecError) -> SpecError {
+        at_key(&self.provenance, error)
+    }
+
     /// Where the value of `key` came from.
     pub fn origin(&self, key: &str) -> Option<&Origin> {
         self.provenance.iter().find(|value| value.key == key).map(|value| &value.origin)
     }
+}
+
+/// The error with the place where the job file sets the first key that the problem or the hint names.
+fn at_key(provenance: &[Provenance], error: SpecError) -> SpecError {
+    let named = |text: &str, key: &str| text.contains(&format!("`{key}`")) || text.starts_with(&format!("{key} = "));
+    let texts = [Some(error.problem.as_str()), error.hint.as_deref()];
+    let place = texts.into_iter().flatten().find_map(|text| {
+        let placed = provenance.iter().filter(|value| named(text, &value.key));
+        placed.filter_map(|value| model_source::place(&value.origin)).next()
+    });
+    error.at(place)
 }
 
 /// Where a config says `key` first; a key that it leaves out has no place but the file.
@@ -83,7 +99,7 @@ pub fn resolve(inputs: &Inputs<'_>) -> Result<Resolved, SpecError> {
     let config_file = model.config_file.clone();
     let job = job(&mut choose, model)?;
     let provenance = choose.provenance;
-    check::possible(&job)?;
+    check::possible(&job).map_err(|error| at_key(&provenance, error))?;
     notes.extend(check::notes(&job, &settings, published_dtype.as_deref()));
     Ok(Resolved { job, provenance, notes, published_parameters, config_file })
 }
