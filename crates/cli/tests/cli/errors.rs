@@ -57,3 +57,24 @@ fn no_size_makes_it_panic() {
         assert_ne!(output.status.code(), Some(0), "{model}: {stderr}");
     }
 }
+
+#[test]
+fn jobs_that_pytorch_refuses_exit_with_2_and_name_the_key() {
+    let cases: [(&[&str], &str); 9] = [
+        (&["gpt2", "--loss", "liger"], "loss = \"liger\""),
+        (&["gpt2", "--attention", "flash"], "No available kernel"),
+        (&["gpt2", "--attention", "cudnn", "--precision", "bf16", "--gpu", "t4"], "No available kernel"),
+        (&["gpt2", "--lora-targets", "nothing"], "`lora.targets`"),
+        (&["gpt2", "-s", "1025"], "1024 positions"),
+        (&["bert-base-uncased", "-s", "513"], "512 positions"),
+        (&["gpt2", "-b", "1099511627776"], "`micro_batch_size`"),
+        (&["gpt2", "--logits-to-keep", "1"], "`logits_to_keep`"),
+        (&["llama-3.2-1b", "--task", "generate", "--max-new-tokens", "131072", "-b", "1"], "`max_new_tokens`"),
+    ];
+    for (args, key) in cases {
+        let output = tonnage(&[&["estimate"], args].concat());
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        assert!(stderr.starts_with("error: ") && stderr.contains(key), "{args:?}: {stderr}");
+    }
+}
