@@ -28,6 +28,7 @@ pub(super) fn caveats(job: &JobSpec, reserved: u64, repetition: Option<Repetitio
     [
         context(&job.gpu),
         cudnn(job, reserved),
+        prefers_cudnn(job),
         generic(job, reserved),
         device(&job.gpu, reserved),
         garbage_collection(job),
@@ -52,6 +53,17 @@ fn cudnn(job: &JobSpec, reserved: u64) -> Option<Caveat> {
         code: "cudnn_workspace",
         text: "the workspace of cuDNN attention is not known; the range allows a tenth of the peak for it".to_owned(),
         widens_bytes: reserved / 10,
+    })
+}
+
+/// `check_prefer_cudnn_attention` (sdp_utils.cpp, PyTorch 2.11 for CUDA 13): these devices ask cuDNN first.
+fn prefers_cudnn(job: &JobSpec) -> Option<Caveat> {
+    let half = job.precision.autocast_dtype().unwrap_or(job.precision.weight_dtype()).is_half();
+    let asks_cudnn = matches!(job.gpu.compute_capability.0, 9 | 10);
+    (job.attention == Attention::Sdpa && half && asks_cudnn).then(|| {
+        let text = "PyTorch asks cuDNN attention first on this GPU; the figures are with TORCH_CUDNN_SDPA_DEPRIORITIZED=1, \
+                    which leaves it to flash";
+        Caveat::remark("cudnn_preferred", text)
     })
 }
 

@@ -64,7 +64,7 @@ impl Resolved {
 
 /// The error with the place where the job file sets the first key that the problem or the hint names.
 fn at_key(provenance: &[Provenance], error: SpecError) -> SpecError {
-    let named = |text: &str, key: &str| text.contains(&format!("`{key}`")) || text.starts_with(&format!("{key} = "));
+    let named = |text: &str, key: &str| text.contains(&format!("`{key}`")) || text.contains(&format!("{key} = \""));
     let texts = [Some(error.problem.as_str()), error.hint.as_deref()];
     let place = texts.into_iter().flatten().find_map(|text| {
         let placed = provenance.iter().filter(|value| named(text, &value.key));
@@ -477,12 +477,16 @@ mod tests {
             ),
             (
                 "model = \"gpt2\"\nseq_len = 2048",
-                "2048 tokens are more than the 1024 positions of openai-community/gpt2 | set `seq_len` to 1024 or less",
+                "job.toml:2:1: 2048 tokens are more than the 1024 positions of openai-community/gpt2 | set `seq_len` to \
+                 1024 or less",
             ),
-            ("model = \"gpt2\"\ntask = \"masked_lm\"", "`gpt2` has no masked-LM head | set task = \"causal_lm\""),
+            (
+                "model = \"gpt2\"\ntask = \"masked_lm\"",
+                "job.toml:2:1: `gpt2` has no masked-LM head | set task = \"causal_lm\"",
+            ),
             (
                 "model = \"gpt2\"\nlogits_to_keep = 1",
-                "`logits_to_keep` leaves training without logits for its labels | leave it out, or set loss = \"liger\" \
+                "job.toml:2:1: `logits_to_keep` leaves training without logits for its labels | leave it out, or set loss = \"liger\" \
                  to save the logits' memory",
             ),
             (
@@ -491,7 +495,7 @@ mod tests {
             ),
             (
                 "model = \"local\"\nmicro_batch_size = 1000000\nseq_len = 10000000",
-                "`micro_batch_size` 1000000 times 10000000 tokens of `seq_len` and `max_new_tokens` is more than a GPU can \
+                "job.toml:2:1: `micro_batch_size` 1000000 times 10000000 tokens of `seq_len` and `max_new_tokens` is more than a GPU can \
                  hold | lower `micro_batch_size` or `seq_len`",
             ),
         ];
