@@ -1,5 +1,6 @@
 //! What a job's values must be together, and what the answer must say about them.
 
+use super::fields::MAX_SIZE;
 use super::hf::GENERIC_DECODER;
 use super::settings::{Origin, Settings};
 use super::{CheckpointPolicy, JobSpec, LossKernel, ModelSpec, Precision, SpecError, Task};
@@ -101,7 +102,9 @@ fn fits_sizes(job: &JobSpec) -> Result<(), SpecError> {
 
 /// Refuses tensors that no device could hold, before their sizes are multiplied further.
 fn fits_tensors(job: &JobSpec) -> Result<(), SpecError> {
-    let size = |keys: &[&str]| keys.iter().find_map(|key| job.model.config.get(key)?.as_u64()).unwrap_or(1);
+    // A single size beyond all bounds is the family's to refuse, with the name of its field.
+    let field = |key: &&str| job.model.config.get(key)?.as_u64().filter(|size| *size <= MAX_SIZE);
+    let size = |keys: &[&str]| keys.iter().find_map(field).unwrap_or(1);
     let heads = size(&["num_attention_heads", "n_head"]);
     let rows = u128::from(job.micro_batch_size) * u128::from(total_tokens(job));
     let widths = [
