@@ -1,0 +1,1 @@
+//! Starts training commands: over a phantom GPU, or under guard.

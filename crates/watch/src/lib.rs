@@ -1,0 +1,1 @@
+//! Reads GPUs through NVML: samples, history, alerts.
