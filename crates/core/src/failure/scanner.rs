@@ -16,6 +16,8 @@ const LONGEST_LINE: usize = 64 << 10;
 const OVERLAP: usize = 512;
 /// Messages that wait for further lines at one time; there are as many as ranks write at once.
 const MOST_WAITING: usize = 64;
+/// Lines after which a message is over, whoever wrote them.
+const LONGEST_WAIT: usize = 256;
 /// Findings of one signature and rank that are kept; of more, only the number.
 const MOST_ALIKE: usize = 4;
 /// Findings kept of all.
@@ -83,7 +85,10 @@ struct Waiting {
     text: String,
     /// What has been understood so far.
     best: Option<FailureCause>,
+    /// Lines of its rank that may still belong to it.
     more: usize,
+    /// Lines of anybody.
+    patience: usize,
 }
 
 impl Default for Scanner {
@@ -217,6 +222,7 @@ impl Scanner {
             text: line.text.clone(),
             best: reading.cause,
             more: follow,
+            patience: LONGEST_WAIT,
         };
         if reading.complete || follow == 0 || self.waiting.len() >= MOST_WAITING {
             self.keep(waiting);
@@ -229,10 +235,11 @@ impl Scanner {
     fn go_on(&mut self, line: &Line) {
         let mut at = 0;
         while let Some(waiting) = self.waiting.get_mut(at) {
-            waiting.more -= 1;
             let same = line.rank.is_none() || waiting.rank.is_none() || line.rank == waiting.rank;
+            waiting.more -= usize::from(same);
+            waiting.patience -= 1;
             let complete = same && waiting.add(&line.text);
-            if complete || waiting.more == 0 {
+            if complete || waiting.more == 0 || waiting.patience == 0 {
                 let done = self.waiting.remove(at);
                 self.keep(done);
             } else {

@@ -14,7 +14,9 @@ pub(super) const MEMORY: Signature = Signature {
     needles: &["out of memory"],
     follow: 0,
     read: |text| {
-        let said = is_said(text, "CUDA error: out of memory") || is_said(text, "HIP error: out of memory");
+        let messages =
+            ["CUDA error: out of memory", "HIP error: out of memory", "cuda runtime error (2) : out of memory at"];
+        let said = messages.iter().any(|message| is_said(text, message));
         if said { without_numbers(false) } else { None }
     },
 };

@@ -10,7 +10,7 @@ pub(super) const FULL: Signature = Signature {
     read: |text| {
         let python =
             text.contains("[Errno 28] No space left on device") || text.contains("[Errno 122] Disk quota exceeded");
-        let rust = text.contains("No space left on device (os error 28)");
+        let rust = text.contains("(os error 28)") || text.contains("kind: StorageFull");
         let shell = text.ends_with(": No space left on device") || text.ends_with(": Disk quota exceeded");
         let segment = text.contains("/dev/shm/");
         if (python || rust || shell) && !segment && !text.contains('`') {

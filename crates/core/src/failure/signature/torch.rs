@@ -20,7 +20,10 @@ fn memory(text: &str) -> Option<Reading> {
     let backend = backend(text.get(..start)?)?;
     let message = text.get(start..)?;
     let Some(requested) = size_after(message, "Triedtoallocate") else {
-        return if message.ends_with("Triedtoallocate") { Reading::part(None) } else { None };
+        let rest = after(message, "Triedtoallocate")?;
+        let cut =
+            rest.len() < 12 && rest.chars().all(|character| character.is_ascii_digit() || ".KMGiB".contains(character));
+        return if cut { Reading::part(None) } else { None };
     };
     numbers(message, backend, requested)
 }
@@ -56,12 +59,13 @@ fn numbers(message: &str, backend: &'static str, requested: u64) -> Option<Readi
     if complete { Reading::whole(cause) } else { Reading::part(Some(cause)) }
 }
 
-/// `(GPU 0; T total capacity; A already allocated; F free; R reserved in total by PyTorch)`; before 1.5 the cache alone
-/// is stated, as `C cached`, which counts what is allocated too.
+/// `(GPU 0; T total capacity; A already allocated; F free; R reserved in total by PyTorch)`; before 1.5 what is in the
+/// cache and not allocated stands there alone, as `C cached`.
 fn forms_to_2_0(message: &str) -> GpuMemory {
     let allocated = size_before(message, "alreadyallocated");
-    let reserved = size_before(message, "reservedintotal").or_else(|| size_before(message, "cached)"));
-    let unallocated = reserved.zip(allocated).map(|(reserved, allocated)| reserved.saturating_sub(allocated));
+    let reserved = size_before(message, "reservedintotal");
+    let left = reserved.zip(allocated).map(|(reserved, allocated)| reserved.saturating_sub(allocated));
+    let unallocated = left.or_else(|| size_before(message, "cached)"));
     GpuMemory {
         device: integer_after(message, "(GPU"),
         total: size_before(message, "totalcapacity"),
