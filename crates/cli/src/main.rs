@@ -5,6 +5,7 @@ mod exit;
 mod failure;
 mod job_args;
 mod job_input;
+mod logs;
 mod sweep;
 mod terminal;
 mod typed;

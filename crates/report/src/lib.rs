@@ -5,6 +5,7 @@
 
 mod answer;
 mod category;
+mod doctor;
 mod fit;
 mod look;
 mod plan;
@@ -15,6 +16,7 @@ mod timeline_view;
 mod view;
 
 pub use answer::{Answer, Variant};
+pub use doctor::{DoctorAnswer, DoctorView, JobAnswer};
 pub use fit::{FitAnswer, FitView, csv};
 pub use look::Look;
 pub use plan::PlanView;

@@ -3,6 +3,7 @@
 mod catalog;
 mod compare;
 mod deployment;
+mod doctor;
 mod estimate;
 mod explain;
 mod fit;
@@ -18,6 +19,7 @@ pub(crate) use paint::paint;
 
 pub use catalog::{GpuRow, ModelRow, gpus, keys, models};
 pub use compare::compare;
+pub use doctor::doctor;
 pub use estimate::{estimate, next};
 pub use explain::explain;
 pub use fit::fit_table;
