@@ -9,6 +9,7 @@ pub mod largest;
 pub mod proposal;
 pub mod remedy;
 pub mod table;
+pub mod time;
 
 use crate::spec::{Override, Resolved, SpecError};
 
