@@ -4,11 +4,13 @@
 //! whether colours survive, is the caller's business.
 
 mod answer;
+mod bill;
 mod category;
 mod fit;
 mod look;
 mod plan;
 pub mod plot;
+mod suite;
 pub mod svg;
 pub mod text;
 mod timeline_view;
@@ -17,5 +19,6 @@ mod view;
 pub use answer::{Answer, Variant};
 pub use fit::{FitAnswer, FitView, csv};
 pub use look::Look;
-pub use plan::PlanView;
+pub use plan::{PlanView, SearchView};
+pub use suite::{SuiteAnswer, SuiteView, suite_csv};
 pub use view::{CompareView, EstimateView, VERSION};

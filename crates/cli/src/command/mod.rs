@@ -1,7 +1,9 @@
 //! The commands, a file each: its arguments and `run`.
 
+mod axes;
 mod compare;
 mod completions;
+mod cost;
 mod estimate;
 mod fit;
 mod gpus;
@@ -39,6 +41,7 @@ enum Command {
     Estimate(Box<estimate::EstimateArgs>),
     Fit(Box<fit::FitArgs>),
     Plan(Box<plan::PlanArgs>),
+    Cost(Box<cost::CostArgs>),
     Models(models::ModelsArgs),
     Gpus(gpus::GpusArgs),
     Keys(keys::KeysArgs),
@@ -59,6 +62,7 @@ impl Cli {
             Command::Estimate(args) => args.run(terminal),
             Command::Fit(args) => args.run(terminal),
             Command::Plan(args) => args.run(terminal),
+            Command::Cost(args) => args.run(terminal),
             Command::Models(args) => args.run(terminal),
             Command::Gpus(args) => args.run(terminal),
             Command::Keys(args) => args.run(terminal),

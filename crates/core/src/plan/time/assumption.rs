@@ -62,6 +62,7 @@ mod tests {
             "bandwidth",
             "microseconds_per_launch",
             "link",
+            "host_link",
             "exposed_communication",
             "power",
         ];

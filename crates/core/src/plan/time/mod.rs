@@ -2,14 +2,18 @@
 //! words.
 
 mod assumption;
+mod bill;
 mod communication;
 mod cost;
 mod measured;
+mod step;
 
 pub use assumption::{Assumption, assumptions};
+pub use bill::{Bill, STEPS_OF_A_SAMPLE, Scale, bill, gpus_taken, price};
 pub use communication::{Communication, communication};
 pub use cost::{Costs, Run, cost_factor, costs};
 pub use measured::Measured;
+pub use step::{Part, StepTime, step_time};
 
 use serde::Serialize;
 
@@ -105,13 +109,25 @@ pub struct Speed {
     name: String,
     rates: Rates,
     allow_tf32: bool,
+    /// Processes that take turns on the GPU.
+    processes: u64,
+    /// How many of them train at once.
+    lease: u64,
 }
 
 impl Speed {
     /// The speed of a GPU; `None` where its rates are not known. `allow_tf32` is
     /// `torch.set_float32_matmul_precision("high")`, which PyTorch leaves off.
     pub fn new(gpu: &Gpu, allow_tf32: bool) -> Option<Self> {
-        Some(Self { name: gpu.name.clone(), rates: gpu.rates?, allow_tf32 })
+        Some(Self { name: gpu.name.clone(), rates: gpu.rates?, allow_tf32, processes: 1, lease: 1 })
+    }
+
+    /// The speed that `processes` see of a GPU that they share: kernels take turns, hosts run side by side, those of
+    /// training passes at most `lease` at once.
+    #[must_use]
+    pub fn shared(self, processes: u64, lease: Option<u64>) -> Self {
+        let processes = processes.max(1);
+        Self { processes, lease: lease.unwrap_or(processes).clamp(1, processes), ..self }
     }
 
     /// The rates it reckons with.
@@ -162,9 +178,12 @@ impl Speed {
         // at best all of one kind hide in the other, at worst they add up.
         let products = Range { high: compute.high + operands.high, ..compute.max(operands) };
         let other = self.moved(amount.other_bytes);
-        let host = assumed("microseconds_per_launch").scaled(amount.launches as f64 / 1e6);
-        let device = products.plus(other);
-        let memory = other.typical + if operands.typical > compute.typical { operands.typical } else { 0.0 };
+        let turns = if is_leased(phase) { self.processes.div_ceil(self.lease) } else { 1 };
+        let launches = amount.launches.saturating_mul(turns);
+        let host = assumed("microseconds_per_launch").scaled(launches as f64 / 1e6);
+        let device = products.plus(other).scaled(self.processes as f64);
+        let waits = if operands.typical > compute.typical { operands.typical } else { 0.0 };
+        let memory = (other.typical + waits) * self.processes as f64;
         let bound = match () {
             () if host.typical > device.typical => Bound::Host,
             () if memory > device.typical / 2.0 => Bound::Memory,
@@ -190,6 +209,11 @@ impl Speed {
     fn moved(&self, bytes: u64) -> Range {
         seconds(bytes, self.rates.bandwidth, assumed("bandwidth"))
     }
+}
+
+/// Whether a phase is one between forward pass and optimizer, for which a lease is asked.
+const fn is_leased(phase: PhaseKind) -> bool {
+    !matches!(phase, PhaseKind::Load | PhaseKind::Generate | PhaseKind::Input)
 }
 
 /// The time of `amount` at shares of a rate.
@@ -228,6 +252,19 @@ mod tests {
         assert_eq!(speed("v100-16").compute(&bf16), speed("v100-16").compute(&single));
         let tf32 = Speed::new(&gpu::find("a100-80").unwrap().gpu(), true).unwrap();
         assert!(tf32.compute(&single).high < speed("a100-80").compute(&single).low);
+    }
+
+    #[test]
+    fn processes_take_turns_on_a_gpu() {
+        let compute = Amount { flops: Flops::new(DType::Bfloat16, 312_000_000_000_000), ..Amount::default() };
+        let host = Amount { launches: 1_000_000, ..Amount::default() };
+        let time = |speed: Speed, amount| speed.phase(PhaseKind::Forward, amount).seconds.typical;
+        let alone = |amount| time(speed("a100-80"), amount);
+        let shared = |amount, lease| time(speed("a100-80").shared(8, lease), amount);
+        assert_eq!(shared(&compute, None), 8.0 * alone(&compute));
+        assert_eq!((shared(&host, None), shared(&host, Some(1))), (alone(&host), 8.0 * alone(&host)));
+        assert_eq!(shared(&compute, Some(1)), shared(&compute, None), "kernels take turns anyway");
+        assert_eq!(shared(&host, Some(4)), 2.0 * alone(&host));
     }
 
     #[test]
