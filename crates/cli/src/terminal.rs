@@ -36,6 +36,11 @@ impl Terminal {
         finish(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
     }
 
+    /// Says beside the answer what was done.
+    pub fn note(&self, text: &str) {
+        self.talk(AnsiColor::Green.on_default().bold(), "note", text);
+    }
+
     /// Prints the error and gives its exit code.
     pub fn fail(&self, failure: &Failure) -> Exit {
         let (red, cyan) = (AnsiColor::Red.on_default().bold(), AnsiColor::Cyan.on_default().bold());

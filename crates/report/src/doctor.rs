@@ -27,6 +27,8 @@ pub struct JobAnswer {
     pub job: JobSpec,
     /// What would make it fit there.
     pub proposals: Proposals,
+    /// The job with the remedies that together do.
+    pub with: JobSpec,
 }
 
 impl DoctorAnswer<'_> {
@@ -110,12 +112,12 @@ impl DoctorView {
 }
 
 fn job_view(job: &JobAnswer, needed: Option<u64>) -> Value {
-    let base = &job.proposals.base;
+    let base = &job.proposals.base.judgement;
     serde_json::json!({
         "predicted_peak_allocated_bytes": base.peak_allocated_bytes,
         "predicted_total_bytes": base.total_bytes,
         "needed_allocated_bytes": needed,
-        "plan": PlanView::new(&job.proposals),
+        "plan": PlanView::new(&job.proposals, &job.with),
     })
 }
 

@@ -10,6 +10,7 @@ use tonnage_core::spec::{JobSpec, Override};
 use tonnage_report::{DoctorAnswer, DoctorView, JobAnswer, text};
 
 use super::json;
+use super::plan::overrides;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::job_args::JobArgs;
@@ -97,7 +98,9 @@ fn beside_job(job: &str, diagnosis: &Diagnosis<'_>) -> Result<Option<JobAnswer>,
     };
     job.gpu = as_it_was(&job, memory);
     let proposals = consider(&job, &|changes: &[Override]| input.try_resolve(changes))?;
-    Ok(Some(JobAnswer { job, proposals }))
+    let changes = proposals.together.as_ref().map(|together| together.changes.as_slice()).unwrap_or_default();
+    let with = input.resolve(&overrides(changes))?.job;
+    Ok(Some(JobAnswer { job, proposals, with }))
 }
 
 /// The job's GPU with the bytes that the message states, less what other processes held.

@@ -1,7 +1,9 @@
 //! The commands, a file each: its arguments and `run`.
 
+mod axes;
 mod compare;
 mod completions;
+mod cost;
 mod doctor;
 mod estimate;
 mod fit;
@@ -41,6 +43,7 @@ enum Command {
     Fit(Box<fit::FitArgs>),
     Plan(Box<plan::PlanArgs>),
     Doctor(doctor::DoctorArgs),
+    Cost(Box<cost::CostArgs>),
     Models(models::ModelsArgs),
     Gpus(gpus::GpusArgs),
     Keys(keys::KeysArgs),
@@ -62,6 +65,7 @@ impl Cli {
             Command::Fit(args) => args.run(terminal),
             Command::Plan(args) => args.run(terminal),
             Command::Doctor(args) => args.run(terminal),
+            Command::Cost(args) => args.run(terminal),
             Command::Models(args) => args.run(terminal),
             Command::Gpus(args) => args.run(terminal),
             Command::Keys(args) => args.run(terminal),

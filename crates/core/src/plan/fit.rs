@@ -63,7 +63,8 @@ fn on(job: &JobSpec, gpu: &Gpu) -> JobSpec {
     JobSpec { gpu: gpu.clone(), ..job.clone() }
 }
 
-fn judged(simulated: &SimulatedJob<'_>, gpu: &Gpu) -> Result<Judgement, EstimateError> {
+/// A simulated job on `gpu`.
+pub(super) fn judged(simulated: &SimulatedJob<'_>, gpu: &Gpu) -> Result<Judgement, EstimateError> {
     let estimate = simulated.brief_on(gpu)?;
     Ok(judgement(Deployment::new(simulated, estimate.clone())?, &estimate))
 }

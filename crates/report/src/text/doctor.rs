@@ -142,7 +142,7 @@ fn remedies(root: &Located<'_>, look: &Look) -> String {
 
 /// The message beside the job's estimate, and what would make the job fit where it ran.
 fn against(answer: &DoctorAnswer<'_>, job: &JobAnswer, look: &Look) -> String {
-    let base = &job.proposals.base;
+    let base = &job.proposals.base.judgement;
     let mut text = format!("\n{}\n", paint(BOLD, "against the job"));
     let predicted =
         format!("predicted {} allocated, {} in all", Bytes(base.peak_allocated_bytes), Bytes(base.total_bytes));
@@ -156,7 +156,7 @@ fn against(answer: &DoctorAnswer<'_>, job: &JobAnswer, look: &Look) -> String {
         text.push_str(&format!("  {}\n", paint(DIM, note)));
     }
     text.push('\n');
-    text.push_str(&plan(&job.job, &job.proposals, look));
+    text.push_str(&plan(&job.job, &job.proposals, &job.with, look));
     text
 }
 

@@ -1,5 +1,6 @@
 //! Text for terminals. Colours are always written; whoever prints strips them where they do not belong.
 
+mod bill;
 mod catalog;
 mod compare;
 mod deployment;
@@ -10,7 +11,10 @@ mod fit;
 mod judgement;
 mod legacy;
 mod paint;
+mod patch;
 mod plan;
+mod search;
+mod suite;
 mod table;
 mod tensors;
 mod traces;
@@ -25,5 +29,7 @@ pub use explain::explain;
 pub use fit::fit_table;
 pub use legacy::legacy;
 pub use plan::plan;
+pub use search::search;
+pub use suite::suite;
 pub use tensors::{largest, modules};
 pub use traces::{ReplayView, comparison, replayed};
