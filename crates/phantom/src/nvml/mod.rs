@@ -27,3 +27,8 @@ pub fn scripted_calls() -> impl Iterator<Item = &'static str> {
         .flatten()
         .copied()
 }
+
+/// The errors that a script can inject.
+pub fn error_names() -> impl Iterator<Item = &'static str> {
+    abi::ERRORS.iter().map(|row| row.1)
+}
