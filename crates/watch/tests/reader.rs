@@ -8,9 +8,14 @@ use tonnage_watch::{Absent, DeviceSample, Reading, Sample, Sampler};
 const NODE: &str = include_str!("../../../testdata/nvml/node.jsonl");
 const MIG: &str = include_str!("../../../testdata/nvml/mig.jsonl");
 
+/// What a new reader reads.
+fn read(scripted: &Scripted) -> Sample {
+    scripted.sampler().sample().unwrap()
+}
+
 #[test]
 fn a_node_is_read() {
-    let sample = Scripted::new(NODE).sample();
+    let sample = read(&Scripted::new(NODE));
     assert_eq!((sample.devices.len(), sample.driver, sample.cuda), (8, Ok("580.95.05".to_owned()), Ok(13000)));
     let device = &sample.devices[3];
     let memory = device.memory.unwrap();
@@ -25,7 +30,7 @@ fn a_node_is_read() {
 
 #[test]
 fn instances_have_memory_and_processes_of_their_own() {
-    let sample = Scripted::new(MIG).sample();
+    let sample = read(&Scripted::new(MIG));
     let device = &sample.devices[0];
     assert_eq!((device.mig, device.processes.clone().err()), (Ok(true), Some(Absent::NO_PERMISSION)));
     assert_eq!(device.utilization, Err(Absent::NOT_SUPPORTED));
@@ -43,7 +48,7 @@ fn processes_that_start_between_two_calls_are_listed() {
         "{{\"device\": 0, \"total\": 9, \"processes\": [{{\"pid\": 1, \"used\": 5}}], \"processes_late\": [{}]}}",
         late.join(",")
     );
-    assert_eq!(Scripted::new(&script).sample().devices[0].running().len(), 41);
+    assert_eq!(read(&Scripted::new(&script)).devices[0].running().len(), 41);
 }
 
 #[test]
@@ -69,12 +74,12 @@ fn a_fault_of_every_kind_at_every_call() {
     assert!(calls.len() > 50 && kinds.len() > 25);
     for script in [NODE, MIG] {
         let scripted = Scripted::new(script);
-        let healthy = scripted.sample();
+        let healthy = read(&scripted);
         let mut sampler = scripted.sampler();
         for call in calls.iter().filter(|call| **call != "nvmlInit_v2") {
             for kind in &kinds {
                 scripted.play(&format!("{script}{{\"error\": {{\"{call}\": \"{kind}\"}}}}\n"));
-                for sample in [sampler.sample().unwrap(), scripted.sample()] {
+                for sample in [sampler.sample().unwrap(), read(&scripted)] {
                     no_false_figure(&healthy, &sample, &format!("{call} {kind}"));
                 }
             }

@@ -26,9 +26,10 @@ pub(super) fn uuid(world: &World, handle: Handle) -> String {
     given.map_or_else(|| format!("{kind}-00000000-0000-0000-{number:04x}-{:012x}", handle.device), str::to_owned)
 }
 
-/// The PCI address: bus `index + 1`.
-pub(super) fn bus_id(handle: Handle) -> String {
-    format!("00000000:{:02X}:00.0", handle.device + 1)
+/// The PCI address: the script's, or bus `index + 1`.
+pub(super) fn bus_id(world: &World, handle: Handle) -> String {
+    let given = world.state.devices.get(handle.device).and_then(|device| device.text("pci"));
+    given.map_or_else(|| format!("00000000:{:02X}:00.0", handle.device + 1), str::to_owned)
 }
 
 /// Answers with a text of the device.
@@ -59,8 +60,10 @@ pub unsafe extern "C" fn nvmlDeviceGetName(device: DevicePointer, name: *mut c_c
     let compute = |world: &World, handle: Handle| {
         let parent = world.state.devices.get(handle.device)?;
         let name = parent.text("name")?;
-        let profile = handle.instance.and_then(|index| parent.instances.as_ref()?.get(index)?.text("profile"));
-        Some(profile.map_or_else(|| name.to_owned(), |profile| format!("{name} MIG {profile}")))
+        let instance = handle.instance.and_then(|index| parent.instances.as_ref()?.get(index));
+        let own = instance.and_then(|instance| instance.text("name")).map(str::to_owned);
+        let profile = instance.and_then(|instance| instance.text("profile"));
+        own.or_else(|| Some(profile.map_or_else(|| name.to_owned(), |profile| format!("{name} MIG {profile}"))))
     };
     // SAFETY: the caller's promise.
     unsafe { device_text("nvmlDeviceGetName", device, (name, length), compute) }
@@ -120,15 +123,18 @@ pub unsafe extern "C" fn nvmlDeviceGetMinorNumber(device: DevicePointer, minor: 
     unsafe { from_handle("nvmlDeviceGetMinorNumber", device, minor, |handle| handle.device as c_uint) }
 }
 
-fn pci_info(handle: Handle) -> PciInfo {
+fn pci_info(address: &str) -> PciInfo {
+    let mut parts = address.split([':', '.']).map(|part| c_uint::from_str_radix(part, 16).unwrap_or(0));
+    let mut part = || parts.next().unwrap_or(0);
     PciInfo {
-        bus_id_legacy: fixed(&bus_id(handle)[4..]),
-        domain: 0,
-        bus: handle.device as c_uint + 1,
-        device: 0,
+        // The old form has four digits of the domain.
+        bus_id_legacy: fixed(address.get(4..).unwrap_or(address)),
+        domain: part(),
+        bus: part(),
+        device: part(),
         pci_device_id: 0,
         pci_subsystem_id: 0,
-        bus_id: fixed(&bus_id(handle)),
+        bus_id: fixed(address),
     }
 }
 
@@ -138,8 +144,11 @@ fn pci_info(handle: Handle) -> PciInfo {
 /// As `nvml.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetPciInfo_v3(device: DevicePointer, pci: *mut PciInfo) -> Code {
+    let world = world::lock();
+    let found =
+        world.device("nvmlDeviceGetPciInfo_v3", device).and_then(|_| Handle::of(device).ok_or(INVALID_ARGUMENT));
     // SAFETY: the caller's promise.
-    unsafe { from_handle("nvmlDeviceGetPciInfo_v3", device, pci, pci_info) }
+    unsafe { put(pci, found.map(|handle| pci_info(&bus_id(&world, handle)))) }
 }
 
 /// `nvmlDeviceGetCudaComputeCapability`, in the script `"compute_capability": "9.0"`.

@@ -177,7 +177,8 @@ pub unsafe extern "C" fn nvmlDeviceGetTotalEccErrors(
     unsafe { chosen("nvmlDeviceGetTotalEccErrors", device, ECC.get(error as usize), out, |count| count as c_ulonglong) }
 }
 
-/// `nvmlDeviceGetRemappedRows`: corrected, uncorrected, whether some are pending, whether some failed.
+/// `nvmlDeviceGetRemappedRows`: corrected, uncorrected, whether some are pending, whether some failed. A script that says
+/// whether some are pending need not give the others, which are then none.
 ///
 /// # Safety
 /// As `nvml.h` says.
@@ -192,7 +193,10 @@ pub unsafe extern "C" fn nvmlDeviceGetRemappedRows(
     let outs = [corrected, uncorrected, pending, failed];
     let keys = ["remapped_corrected", "remapped_uncorrected", "remapped_pending", "remapped_failed"];
     let write = |(out, key): (*mut c_uint, &'static str)| {
-        let compute = |device: &Device, now| device.number(key, now).map(|count| count as c_uint);
+        let compute = |device: &Device, now| {
+            let pending = device.number("remapped_pending", now)?;
+            Ok(device.number(key, now).unwrap_or(if key == "remapped_pending" { pending } else { 0.0 }) as c_uint)
+        };
         // SAFETY: the caller's promise.
         unsafe { about_device("nvmlDeviceGetRemappedRows", device, out, compute) }
     };

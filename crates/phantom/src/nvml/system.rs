@@ -232,7 +232,11 @@ pub unsafe extern "C" fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetHandleByPciBusId_v2(bus: *const c_char, device: *mut DevicePointer) -> Code {
     // SAFETY: the caller's promise.
-    unsafe { handle_by("nvmlDeviceGetHandleByPciBusId_v2", bus, device, |_, handle| Some(identity::bus_id(handle))) }
+    unsafe {
+        handle_by("nvmlDeviceGetHandleByPciBusId_v2", bus, device, |world, handle| {
+            Some(identity::bus_id(world, handle))
+        })
+    }
 }
 
 /// `nvmlDeviceGetHandleByPciBusId`.

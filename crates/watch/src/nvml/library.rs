@@ -335,9 +335,11 @@ impl Library {
             let name = CStr::from_bytes_with_nul(name.as_bytes()).map_err(|_| Absent::UNKNOWN)?;
             // SAFETY: versions 2 and 3 of the three calls have this type.
             match unsafe { self.symbol::<ListCall<ProcessInfo>>(name) } {
-                // SAFETY: pointer and count are of the same rows.
                 Ok(call) => {
-                    let rows = list(|count, rows| unsafe { call(device, count, rows) })?;
+                    let rows = list(
+                        // SAFETY: pointer and count are of the same rows.
+                        |count, rows| unsafe { call(device, count, rows) },
+                    )?;
                     return Ok(rows.iter().map(|row: &ProcessInfo| listed(row.pid, row.used)).collect());
                 }
                 Err(_) => continue,
@@ -383,8 +385,8 @@ impl Library {
         // SAFETY: `nvmlDeviceRegisterEvents` has this type.
         let register = unsafe { self.symbol::<Register>(c"nvmlDeviceRegisterEvents")? };
         // SAFETY: the set is the one that was made.
-        let told = devices.iter().map(|device| check(unsafe { register(*device, EVENT_XID, set) }));
-        told.fold(Err(Absent::NOT_SUPPORTED), |any, one| any.or(one))
+        let told = devices.iter().filter(|device| check(unsafe { register(**device, EVENT_XID, set) }).is_ok());
+        if told.count() > 0 { Ok(()) } else { Err(Absent::NOT_SUPPORTED) }
     }
 
     /// The Xids that happened since the last call, each with its device.

@@ -118,9 +118,7 @@ impl NvmlSampler {
     /// All lists as one; absent when those who compute cannot be listed, for then it would be a part.
     fn processes(&mut self, device: Device) -> Reading<Vec<ProcessSample>> {
         let lists = LISTS.map(|(kind, stem)| (kind, self.library.processes(stem, device)));
-        if let Err(why) = lists[0].1 {
-            return Err(why);
-        }
+        lists[0].1.as_ref().map_err(|why| *why)?;
         let since = (now() - BUSY_SECONDS).max(0.0) * 1e6;
         let busy = self.library.process_utilization(device, since as u64);
         let mut found: Vec<ProcessSample> = Vec::new();
@@ -206,5 +204,5 @@ fn now() -> f64 {
 /// The last sample of a process; one without a sample did nothing that was measured.
 fn of_process(busy: &[(u32, u32)], pid: u32) -> Reading<u32> {
     let last = busy.iter().rev().find(|(other, _)| *other == pid);
-    last.map(|(_, percent)| *percent).ok_or(Absent::NOT_FOUND)
+    last.map(|(_, percent)| *percent).ok_or(Absent::NOT_SUPPORTED)
 }

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tonnage_watch::host::Kernel;
 use tonnage_watch::nvml::{Library, NvmlSampler, OpenError};
-use tonnage_watch::{Sample, Sampler};
 
 /// A copy of the library that plays a script.
 pub struct Scripted {
@@ -58,11 +57,6 @@ impl Scripted {
     pub fn sampler(&self) -> NvmlSampler {
         let nowhere = Path::new("/nonexistent");
         NvmlSampler::new(self.open().unwrap(), Kernel::at(nowhere, nowhere))
-    }
-
-    /// What a new reader reads.
-    pub fn sample(&self) -> Sample {
-        self.sampler().sample().unwrap()
     }
 }
 
