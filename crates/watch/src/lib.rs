@@ -8,11 +8,14 @@ pub mod board;
 pub mod format;
 pub mod history;
 pub mod host;
+pub mod notify;
 pub mod nvml;
 pub mod prediction;
 pub mod record;
 pub mod sample;
+pub mod screen;
 pub mod trend;
+pub mod watcher;
 
 pub use absent::{Absent, Reading};
 pub use alert::{Alert, AlertKind, Alerts};

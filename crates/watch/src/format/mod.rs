@@ -6,8 +6,10 @@ mod plain;
 mod prometheus;
 
 pub use csv::Csv;
+pub(crate) use json::{alert_json, kind_word};
 pub use json::{sample_json, series_json};
 pub use plain::plain;
+pub(crate) use plain::who;
 pub use prometheus::{MetricOptions, metrics};
 
 /// Text for a terminal or a line: control characters, which could command the terminal, are shown as what they are.
