@@ -14,6 +14,7 @@ mod models;
 mod plan;
 mod schema;
 mod trace;
+mod watch;
 
 use clap::builder::Styles;
 use clap::builder::styling::AnsiColor;
@@ -44,6 +45,7 @@ enum Command {
     Plan(Box<plan::PlanArgs>),
     Doctor(doctor::DoctorArgs),
     Cost(Box<cost::CostArgs>),
+    Watch(Box<watch::WatchArgs>),
     Models(models::ModelsArgs),
     Gpus(gpus::GpusArgs),
     Keys(keys::KeysArgs),
@@ -66,6 +68,7 @@ impl Cli {
             Command::Plan(args) => args.run(terminal),
             Command::Doctor(args) => args.run(terminal),
             Command::Cost(args) => args.run(terminal),
+            Command::Watch(args) => args.run(terminal),
             Command::Models(args) => args.run(terminal),
             Command::Gpus(args) => args.run(terminal),
             Command::Keys(args) => args.run(terminal),
