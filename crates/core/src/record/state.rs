@@ -100,7 +100,11 @@ impl RunState {
 
     fn take(&mut self, entry: &Entry) {
         match &entry.event {
-            Event::Supervised { pid } => self.supervisor = Some(*pid),
+            // Whoever takes a run that had ended goes on with it.
+            Event::Supervised { pid } => {
+                self.supervisor = Some(*pid);
+                self.result = None;
+            }
             Event::Preflight { text, .. } => self.preflight = Some(text.clone()),
             Event::Corrected { correction } => self.correction = correction.clone(),
             Event::RunEnded { result } => self.result = Some(result.clone()),
