@@ -1,15 +1,24 @@
 //! The commands, a file each: its arguments and `run`.
 
+mod attach;
 mod compare;
 mod completions;
 mod estimate;
 mod fit;
 mod gpus;
+mod keep;
 mod keys;
+mod list;
+mod logs;
 mod man;
 mod models;
 mod plan;
+mod run;
 mod schema;
+mod show;
+mod status;
+mod stop;
+mod supervise;
 mod trace;
 
 use clap::builder::Styles;
@@ -39,6 +48,17 @@ enum Command {
     Estimate(Box<estimate::EstimateArgs>),
     Fit(Box<fit::FitArgs>),
     Plan(Box<plan::PlanArgs>),
+    Run(Box<run::RunArgs>),
+    Status(status::StatusArgs),
+    Attach(attach::AttachArgs),
+    Logs(logs::LogsArgs),
+    Stop(stop::StopArgs),
+    Show(show::ShowArgs),
+    List(list::ListArgs),
+    #[command(hide = true)]
+    Keep(keep::KeepArgs),
+    #[command(hide = true)]
+    Supervise(supervise::SuperviseArgs),
     Models(models::ModelsArgs),
     Gpus(gpus::GpusArgs),
     Keys(keys::KeysArgs),
@@ -59,6 +79,15 @@ impl Cli {
             Command::Estimate(args) => args.run(terminal),
             Command::Fit(args) => args.run(terminal),
             Command::Plan(args) => args.run(terminal),
+            Command::Run(args) => args.run(terminal),
+            Command::Status(args) => args.run(terminal),
+            Command::Attach(args) => args.run(terminal),
+            Command::Logs(args) => args.run(terminal),
+            Command::Stop(args) => args.run(terminal),
+            Command::Show(args) => args.run(terminal),
+            Command::List(args) => args.run(terminal),
+            Command::Keep(args) => args.run(terminal),
+            Command::Supervise(args) => args.run(terminal),
             Command::Models(args) => args.run(terminal),
             Command::Gpus(args) => args.run(terminal),
             Command::Keys(args) => args.run(terminal),
