@@ -59,6 +59,7 @@ mod optimizer;
 mod parallel;
 pub mod plan;
 pub mod recording;
+pub mod rehearsal;
 pub mod spec;
 pub mod step;
 mod tensor;

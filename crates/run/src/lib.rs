@@ -1,1 +1,3 @@
 //! Starts training commands: over a phantom GPU, or under guard.
+
+pub mod rehearse;

@@ -9,6 +9,7 @@ mod keys;
 mod man;
 mod models;
 mod plan;
+mod rehearse;
 mod schema;
 mod trace;
 
@@ -39,6 +40,7 @@ enum Command {
     Estimate(Box<estimate::EstimateArgs>),
     Fit(Box<fit::FitArgs>),
     Plan(Box<plan::PlanArgs>),
+    Rehearse(Box<rehearse::RehearseArgs>),
     Models(models::ModelsArgs),
     Gpus(gpus::GpusArgs),
     Keys(keys::KeysArgs),
@@ -59,6 +61,7 @@ impl Cli {
             Command::Estimate(args) => args.run(terminal),
             Command::Fit(args) => args.run(terminal),
             Command::Plan(args) => args.run(terminal),
+            Command::Rehearse(args) => args.run(terminal),
             Command::Models(args) => args.run(terminal),
             Command::Gpus(args) => args.run(terminal),
             Command::Keys(args) => args.run(terminal),

@@ -80,7 +80,7 @@ fn no_room_to_wake(trace: &Trace, peak: &PhasePeak, engine: &Engine) -> OomMomen
 }
 
 /// Room below which a job is tight.
-pub(super) fn margin(usable: u64) -> u64 {
+pub(crate) fn margin(usable: u64) -> u64 {
     (usable / 100 * TIGHT_MARGIN_PERCENT).max(TIGHT_MARGIN_MIN)
 }
 
