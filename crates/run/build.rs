@@ -29,7 +29,8 @@ fn compile(source: &Path, library: &Path) {
         "--cap-lints",
         "allow",
     ]);
-    for option in ["opt-level=2", "panic=abort", "strip=symbols"] {
+    // The soname makes it the driver that PyTorch and Triton look for by name.
+    for option in ["opt-level=2", "panic=abort", "strip=symbols", "link-arg=-Wl,-soname,libcuda.so.1"] {
         rustc.args(["-C", option]);
     }
     if variable("TARGET") != variable("HOST") {

@@ -101,6 +101,7 @@ struct DeviceView<'a> {
 #[derive(Serialize)]
 struct LineView {
     line: String,
+    op: String,
     phase: String,
     category: String,
     bytes: u64,
@@ -236,8 +237,8 @@ fn categories(peak: &AtPeak) -> impl Iterator<Item = (String, serde_json::Value)
 }
 
 fn line(live: &LiveLine) -> LineView {
-    let LiveLine { line, phase, category, bytes, count } = live.clone();
-    LineView { line, phase, category, bytes, count }
+    let LiveLine { line, op, phase, category, bytes, count } = live.clone();
+    LineView { line, op, phase, category, bytes, count }
 }
 
 impl AgainstView {

@@ -21,7 +21,7 @@ pub struct AtPeak {
     pub bytes: u64,
     /// The same by category, largest first.
     pub by_category: Vec<(String, u64)>,
-    /// The same by line and phase of birth, largest first.
+    /// The same by line, operator and phase of birth, largest first.
     pub by_line: Vec<LiveLine>,
 }
 
@@ -30,6 +30,8 @@ pub struct AtPeak {
 pub struct LiveLine {
     /// The line of the script; empty where it is not known.
     pub line: String,
+    /// The innermost function, and its line in a library.
+    pub op: String,
     /// The kind of phase in which it was allocated (`forward`).
     pub phase: String,
     /// What it holds.
@@ -108,13 +110,13 @@ fn by<K: std::hash::Hash + Eq>(live: &Live<'_>, key: impl Fn(&RecordedAlloc, &st
 }
 
 fn by_line(live: &Live<'_>) -> Vec<LiveLine> {
-    let key =
-        |alloc: &RecordedAlloc, phase: &str| (alloc.module.clone(), phase.to_owned(), holds(alloc, phase).to_owned());
-    let line = |((line, phase, category), (bytes, count))| LiveLine { line, phase, category, bytes, count };
+    let key = |alloc: &RecordedAlloc, phase: &str| {
+        (alloc.module.clone(), alloc.op.clone(), phase.to_owned(), holds(alloc, phase).to_owned())
+    };
+    let line = |((line, op, phase, category), (bytes, count))| LiveLine { line, op, phase, category, bytes, count };
     let mut lines: Vec<_> = by(live, key).into_iter().map(line).collect();
-    lines.sort_by(|a, b| {
-        b.bytes.cmp(&a.bytes).then_with(|| (&a.line, &a.phase, &a.category).cmp(&(&b.line, &b.phase, &b.category)))
-    });
+    let name = |live: &LiveLine| (live.line.clone(), live.op.clone(), live.phase.clone(), live.category.clone());
+    lines.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| name(a).cmp(&name(b))));
     lines
 }
 

@@ -190,21 +190,27 @@ fn peak(seen: &Seen, look: &Look) -> String {
         return String::new();
     };
     let at = if peak.line.is_empty() { String::new() } else { format!(", reached at {}", peak.line) };
-    let mut table =
-        Table::new(&[("", Align::Right), ("", Align::Left), ("", Align::Left), ("", Align::Left)]).flexible(2);
+    let columns = [("", Align::Right), ("", Align::Left), ("", Align::Left), ("", Align::Left), ("", Align::Left)];
+    let mut table = Table::new(&columns).flexible(4).flexible(2);
     for live in peak.by_line.iter().take(LINES) {
-        let line = if live.line.is_empty() { "(no line of the script)" } else { live.line.as_str() };
         table.row(vec![
             Bytes(live.bytes).to_string().into(),
             title(&live.category).into(),
-            line.into(),
-            cell(format!("{}, {} x", live.phase, live.count), DIM),
+            live.op.as_str().into(),
+            cell(format!("{} x, {}", live.count, live.phase), DIM),
+            cell(short(&live.line), DIM),
         ]);
     }
     let left = peak.by_line.len().saturating_sub(LINES);
     let more = if left > 0 { paint(DIM, &format!("  {left} more lines\n")) } else { String::new() };
     let head = format!("alive at the peak, {}{at}", peak.phase);
     format!("  {}\n{}{more}\n", paint(DIM, &wrap(&head, look.width, 2)), table.render(look))
+}
+
+/// `train.py:41` of `/home/me/train.py:41 in main`.
+fn short(line: &str) -> &str {
+    let place = line.split(" in ").next().unwrap_or_default();
+    place.rsplit('/').next().unwrap_or_default()
 }
 
 /// What people call a category.

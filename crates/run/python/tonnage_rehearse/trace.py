@@ -9,6 +9,7 @@ import torch
 
 from . import counters, hooks, phases, places, roles, settings
 
+_TORCH = os.path.join("site-packages", "torch") + os.sep
 ENTRIES = 2_000_000
 """Entries of PyTorch's buffer between two drains; a step that makes more is not recorded to its end."""
 
@@ -167,16 +168,18 @@ def _text(line):
 
 
 def _origin(frames, phase):
-    """The innermost function, and the innermost line of the user's; the backward pass runs on a thread of its own."""
+    """The innermost function with the innermost line outside PyTorch, and the innermost line of the user's; the backward pass runs on a thread of its own."""
     if not frames:
         return "", hooks.backward_line or "" if phase == "backward" else ""
-    op = module = ""
+    op = library = line = ""
     for frame in frames:
         name, filename = frame["name"], frame["filename"]
         if filename.startswith(places._HERE):
             continue
         op = op or name
         if places.is_own(filename):
-            module = f"{places.short(filename)}:{frame['line']} in {name}"
+            line = f"{places.short(filename)}:{frame['line']} in {name}"
             break
-    return op, module
+        if not library and _TORCH not in filename:
+            library = f" ({os.path.basename(filename)}:{frame['line']})"
+    return op + library, line

@@ -23,6 +23,7 @@ impl Environment<'_> {
         let options = self.options;
         let mut variables = vec![
             ("LD_PRELOAD".to_owned(), first(self.installed.library().as_os_str(), inherited("LD_PRELOAD"))),
+            ("LD_LIBRARY_PATH".to_owned(), first(self.installed.libraries().as_os_str(), inherited("LD_LIBRARY_PATH"))),
             ("PYTHONPATH".to_owned(), first(self.installed.python().as_os_str(), inherited("PYTHONPATH"))),
             ("TONNAGE_PHANTOM_DEVICES".to_owned(), devices(&options.gpu, options.gpus).into()),
             ("TONNAGE_PHANTOM_LEDGER".to_owned(), self.records.join("ledger").into()),
@@ -38,6 +39,9 @@ impl Environment<'_> {
         for (name, value) in bounds {
             variables.extend(value.map(|value| (format!("TONNAGE_REHEARSE_{name}"), value.to_string().into())));
         }
+        // cuDNN's attention takes workspaces that nobody has measured; PyTorch then takes its own kernels.
+        let cudnn = "TORCH_CUDNN_SDPA_DEPRIORITIZED";
+        variables.push((cudnn.to_owned(), inherited(cudnn).unwrap_or_else(|| "1".into())));
         variables
     }
 }
@@ -96,7 +100,7 @@ mod tests {
     fn the_commands_own_paths_come_after_ours() {
         let variables = variables(&[("PYTHONPATH", "/mine"), ("LD_PRELOAD", "")]);
         assert!(value(&variables, "PYTHONPATH").unwrap().ends_with("/python:/mine"));
-        assert!(value(&variables, "LD_PRELOAD").unwrap().ends_with("libtonnage_phantom.so"));
+        assert!(value(&variables, "LD_PRELOAD").unwrap().ends_with("/lib/libtonnage_phantom.so"));
     }
 
     #[test]

@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 use super::RehearseError;
 
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libtonnage_phantom.so"));
-const LIBRARY_NAME: &str = "libtonnage_phantom.so";
+const LIBRARY_NAME: &str = "lib/libtonnage_phantom.so";
+/// What programs look for by name, beside PyTorch itself: Triton and NVML's users.
+#[cfg(unix)]
+const LINKS: [&str; 2] = ["lib/libcuda.so.1", "lib/libnvidia-ml.so.1"];
 const PYTHON: &str = "python";
 
 /// The shim's files by their place in the folder; a test compares them with what is on disk.
@@ -65,6 +68,11 @@ impl Installed {
         &self.library
     }
 
+    /// The folder for LD_LIBRARY_PATH.
+    pub fn libraries(&self) -> &Path {
+        self.library.parent().unwrap_or(&self.folder)
+    }
+
     /// The folder for PYTHONPATH.
     pub fn python(&self) -> PathBuf {
         self.folder.join(PYTHON)
@@ -119,6 +127,11 @@ fn write_all(folder: &Path) -> io::Result<()> {
         let path = folder.join(name);
         path.parent().map_or(Ok(()), fs::create_dir_all)?;
         fs::write(path, content)?;
+    }
+    #[cfg(unix)]
+    for link in LINKS {
+        let file = Path::new(LIBRARY_NAME).file_name().unwrap_or_default();
+        std::os::unix::fs::symlink(file, folder.join(link))?;
     }
     Ok(())
 }

@@ -28,17 +28,21 @@ def _wrap(trainer, name, wrapper):
 
 
 def _full_length(self, generate, *args, **kwargs):
-    """Lists of tokens come back empty, because the mask after the first end-of-text token reads as zero."""
-    result = generate(self, *args, **kwargs)
+    """Completions come back cut short, because the mask after the first end-of-text token is computed on the device."""
+    result = list(generate(self, *args, **kwargs))
     length = Generating.last_length or self.max_completion_length
     token = _ordinary_token(self)
+    # Prompts may come back too, before the completions.
+    at = [index for index, value in enumerate(result) if _is_rows_of_tokens(value)]
+    if at:
+        result[at[-1]] = [[token] * length for _ in result[at[-1]]]
+    return tuple(result)
 
-    def filled(value):
-        if isinstance(value, list) and value and all(isinstance(row, list) and not row for row in value):
-            return [[token] * length for _ in value]
-        return value
 
-    return tuple(filled(value) for value in result)
+def _is_rows_of_tokens(value):
+    if not isinstance(value, list) or not value:
+        return False
+    return all(isinstance(row, list) and (not row or isinstance(row[0], int)) for row in value)
 
 
 def _ordinary_token(self):
