@@ -1,5 +1,7 @@
 """PyTorch's own questions: how many elements of a mask are true."""
 
+import functools
+
 from . import batch
 from .. import caveats
 
@@ -29,6 +31,7 @@ def install(torch):
     select = tensor.masked_select
     tensor.__getitem__, tensor.__setitem__, tensor.masked_select = getitem, setitem, masked_select
     _install_scatter(torch)
+    _install_truth(torch)
     for owner, name in ((torch, "nonzero"), (tensor, "nonzero"), (torch, "unique"), (torch, "masked_select")):
         setattr(owner, name, _told(getattr(owner, name), name))
 
@@ -38,6 +41,21 @@ def _places(torch, mask):
     places = torch.nonzero_static(mask, size=batch.expected(mask.shape))
     places.zero_()
     return tuple(places[:, dimension] for dimension in range(mask.dim()))
+
+
+def _install_truth(torch):
+    """A truth value is computed on the device: no. Its memory may still hold what the host once wrote there."""
+    tensor = torch.Tensor
+
+    def answered(read):
+        @functools.wraps(read)
+        def truth(self, *args):
+            value = read(self, *args)
+            return False if self.is_cuda and self.dtype == torch.bool else value
+
+        return truth
+
+    tensor.__bool__, tensor.item = answered(tensor.__bool__), answered(tensor.item)
 
 
 def _install_scatter(torch):
