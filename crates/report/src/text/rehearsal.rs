@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use tonnage_core::estimate::Fit;
+use tonnage_core::gpu::Gpu;
 use tonnage_core::rehearsal::{Against, AtPeak, Judged, ProcessRecord, Rehearsal, Seen, differences};
 use tonnage_core::units::Bytes;
 
@@ -113,15 +114,20 @@ fn others(rehearsal: &Rehearsal, look: &Look) -> String {
             |oom| format!("out of memory in {}, asking for {}", oom.phase, Bytes(oom.requested_bytes)),
         );
         table.row(vec![
-            gpu.id.as_str().into(),
+            name(gpu).into(),
             cell(fit_name(judged.fit).replace('_', " "), fit(judged.fit)),
             Bytes(gpu.usable_bytes).to_string().into(),
             judged.num_alloc_retries.to_string().into(),
             cell(note, DIM),
         ]);
     }
-    let how = format!("one run on the {}; the others by replaying its trace within their memory", rehearsal.gpu.id);
+    let how = format!("one run on the {}; the others by replaying its trace within their memory", name(&rehearsal.gpu));
     format!("{}  {}\n\n", table.render(look), paint(DIM, &wrap(&how, look.width, 2)))
+}
+
+/// The id; a custom GPU goes by its size, which stands in a column of its own.
+fn name(gpu: &Gpu) -> &str {
+    if gpu.id == "custom" { &gpu.name } else { &gpu.id }
 }
 
 /// Peaks of every rank, where there are several.
@@ -234,19 +240,12 @@ fn ending(rehearsal: &Rehearsal, look: &Look) -> String {
 
 fn warnings(rehearsal: &Rehearsal, process: &ProcessRecord) -> Vec<String> {
     let mut lines = Vec::new();
-    match (rehearsal.exit_code, process.stop.reason.as_str()) {
-        (_, "steady" | "steps" | "seconds") => {
-            lines.push(
-                "the script was stopped: what it does later (evaluation, saving, longer batches) was not seen"
-                    .to_owned(),
-            );
-        }
-        (Some(0), _) => {}
-        (code, _) if !rehearsal.ran_out() => {
-            let code = code.map_or_else(String::new, |code| format!(" with exit code {code}"));
-            lines.push(format!("the command failed{code}: the figures are those up to there"));
-        }
-        _ => {}
+    if rehearsal.exit_code != Some(0) && !rehearsal.ran_out() {
+        let code = rehearsal.exit_code.map_or_else(String::new, |code| format!(" with exit code {code}"));
+        lines.push(format!("the command failed{code}: the figures are those up to there"));
+    } else if matches!(process.stop.reason.as_str(), "steady" | "steps" | "seconds") {
+        let unseen = "the script was stopped: what it does later (evaluation, saving, longer batches) was not seen";
+        lines.push(unseen.to_owned());
     }
     let caught = process.out_of_memory.len();
     if caught > 0 && !rehearsal.ran_out() {
