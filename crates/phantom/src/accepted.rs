@@ -28,4 +28,33 @@ macro_rules! creates {
     )*};
 }
 
-pub(crate) use {accepted, creates};
+/// Exports functions that fail with a library's status for what is not supported, whatever they are given.
+macro_rules! refused {
+    ($status:expr; $($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() -> std::ffi::c_int {
+            $status
+        }
+    )*};
+}
+
+/// Exports functions that say how much memory a computation needs: none, because what the real library needs is not
+/// documented. The last parameter, after the named ones, is the place for it.
+macro_rules! needs_nothing {
+    ($null:expr; $type:ty; $($name:ident($($parameter:ident)*))*) => {$(
+        #[unsafe(no_mangle)]
+        #[allow(clippy::too_many_arguments, reason = "the library's signature")]
+        unsafe extern "C" fn $name($($parameter: usize,)* size: *mut $type) -> std::ffi::c_int {
+            // SAFETY: a place for the size by the API's contract.
+            match unsafe { $crate::boundary::Slot::new(size) } {
+                Ok(place) => {
+                    place.put(0);
+                    0
+                }
+                Err(_) => $null,
+            }
+        }
+    )*};
+}
+
+pub(crate) use {accepted, creates, needs_nothing, refused};

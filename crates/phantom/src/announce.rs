@@ -13,6 +13,11 @@ const DRIVER_FILES: &[&str] = &["/proc/driver/nvidia/version", "/dev/nvidiactl"]
 #[cfg(not(test))]
 const REFUSED: i32 = 2;
 
+/// PyTorch's own switch that puts cuDNN's attention last: what cuDNN allocates on a GPU nobody documents, so attention is
+/// to run on PyTorch's kernels, whose memory is known. A value that the user set stays.
+#[cfg(not(test))]
+const CUDNN_ATTENTION_LAST: &str = "TORCH_CUDNN_SDPA_DEPRIORITIZED";
+
 #[cfg(not(test))]
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -36,9 +41,13 @@ fn start() -> Result<(), String> {
     let config = state::load()?;
     let quiet = config::switch("TONNAGE_PHANTOM_QUIET", &variable)?;
     if !quiet && variable("TONNAGE_PHANTOM_ANNOUNCED").is_none() {
-        eprintln!("{}", announcement(&config.devices));
+        eprintln!("{}", announcement(&config.machine));
         // SAFETY: the loader runs this before `main`, when the process has a single thread.
         unsafe { std::env::set_var("TONNAGE_PHANTOM_ANNOUNCED", "1") }
+    }
+    if variable(CUDNN_ATTENTION_LAST).is_none() {
+        // SAFETY: as above.
+        unsafe { std::env::set_var(CUDNN_ATTENTION_LAST, "1") }
     }
     Ok(())
 }
@@ -48,7 +57,8 @@ fn announcement(devices: &[crate::device::Device]) -> String {
     let names: Vec<String> =
         devices.iter().map(|device| format!("{}, {} MiB", device.name(), device.total >> 20)).collect();
     format!(
-        "tonnage phantom: no GPU computes here; kernels do nothing and results are meaningless. Devices: {}",
+        "tonnage phantom: no GPU computes here; kernels do nothing and results are meaningless; attention is \
+         PyTorch's own, not cuDNN's. Devices: {}",
         if names.is_empty() { "none".to_owned() } else { names.join("; ") }
     )
 }
@@ -78,7 +88,7 @@ mod tests {
     #[test]
     fn the_announcement_says_phantom() {
         let config = crate::config::Config::read(|_| None).unwrap();
-        assert!(announcement(&config.devices).contains("Phantom NVIDIA H200 (tonnage), 143771 MiB"));
+        assert!(announcement(&config.machine).contains("Phantom NVIDIA H200 (tonnage), 143771 MiB"));
         assert!(announcement(&[]).ends_with("none"));
     }
 }

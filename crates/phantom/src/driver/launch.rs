@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use crate::boundary::{code, read};
 use crate::error::{Error, Result};
+use crate::memory::must_forget;
 use crate::state;
 
 /// `CUlaunchConfig`, as far as it is read.
@@ -19,6 +20,9 @@ struct LaunchConfig {
 fn launch(function: usize, stream: usize) -> Result {
     if function == 0 {
         return Err(Error::INVALID_HANDLE);
+    }
+    if must_forget() {
+        state::memory().forget_all();
     }
     state::streams().add_nodes(stream, 1)
 }
@@ -73,7 +77,7 @@ macro_rules! accepted {
 
 accepted! {
     cuTensorMapEncodeTiled cuTensorMapEncodeIm2col cuTensorMapEncodeIm2colWide cuTensorMapReplaceAddress
-    cuStreamWriteValue32_v2 cuStreamWriteValue64_v2 cuStreamWaitValue32_v2 cuStreamWaitValue64_v2 cuStreamBatchMemOp_v2
+    cuStreamWriteValue32 cuStreamWriteValue32_v2 cuStreamWriteValue64_v2 cuStreamWaitValue32_v2 cuStreamWaitValue64_v2 cuStreamBatchMemOp_v2
     cuProfilerStart cuProfilerStop
 }
 

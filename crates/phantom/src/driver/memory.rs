@@ -116,7 +116,7 @@ macro_rules! copies {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(to: usize, from: usize, bytes: usize) -> c_int {
             // SAFETY: host ranges are valid by the API's contract.
-            code(unsafe { copy(&state::memory(), to, from, bytes) })
+            code(unsafe { copy(&mut state::memory(), to, from, bytes) })
         }
     )*};
 }
@@ -131,7 +131,7 @@ copies! {
 unsafe fn set(address: usize, value: u8, count: usize, width: usize) -> Result {
     let bytes = count.checked_mul(width).ok_or(Error::INVALID_VALUE)?;
     // SAFETY: the caller's promise.
-    unsafe { fill(&state::memory(), address, value, bytes) }
+    unsafe { fill(&mut state::memory(), address, value, bytes) }
 }
 
 /// Functions of one shape: address, value, count, and perhaps a stream. Only the value's lowest byte is kept, as fills

@@ -80,6 +80,7 @@ impl Memory {
             Kind::Managed => (),
         }
         self.blocks.remove(&address);
+        self.recent.forget(address, block.bytes);
         self.space.close(address, block.bytes);
         self.note("free", block.bytes, address, block.device);
         Ok(())

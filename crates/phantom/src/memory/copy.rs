@@ -1,7 +1,7 @@
 //! Copies and fills. Small ones are performed, so that a scalar written by the host reads back; large ones touch nothing
 //! on the device, and the host reads zeros.
 
-use super::Memory;
+use super::{Memory, Recent};
 use crate::error::{Error, Result};
 
 /// The largest copy that is performed, in bytes: a page, so that scalars, seeds and small tables survive.
@@ -33,21 +33,37 @@ impl Memory {
 ///
 /// # Safety
 /// Ranges outside the device have to be valid for `bytes`: what CUDA asks of its caller.
-pub unsafe fn copy(memory: &Memory, to: usize, from: usize, bytes: usize) -> Result {
+pub unsafe fn copy(memory: &mut Memory, to: usize, from: usize, bytes: usize) -> Result {
     if bytes == 0 {
         return Ok(());
     }
     let places = (memory.place_of(to, bytes)?, memory.place_of(from, bytes)?);
     let (target, source) = (to as *mut u8, from as *const u8);
-    match places {
+    if bytes <= PERFORMED || places == (Place::Host, Place::Host) {
+        memory.recent.forget(to, bytes);
         // SAFETY: each side is either a fully accessible device range or the caller's, who vouches for it; overlap is
         // allowed here.
-        (Place::Host, Place::Host) => unsafe { target.copy_from(source, bytes) },
-        // SAFETY: as above.
-        _ if bytes <= PERFORMED => unsafe { target.copy_from(source, bytes) },
-        // SAFETY: the caller vouches for its host range.
-        (Place::Host, Place::Device) => unsafe { target.write_bytes(0, bytes) },
-        (Place::Device, _) => (),
+        unsafe { target.copy_from(source, bytes) };
+        return Ok(());
+    }
+    match places {
+        // SAFETY: the caller vouches for its host range, which what is remembered or zeros fill.
+        (Place::Host, _) => unsafe {
+            match memory.recent.find(from, bytes) {
+                Some(known) => target.copy_from_nonoverlapping(known.as_ptr(), bytes),
+                None => target.write_bytes(0, bytes),
+            }
+        },
+        (Place::Device, Place::Host) if Recent::is_kept(bytes) => {
+            // SAFETY: the caller vouches for its host range.
+            let kept = unsafe { std::slice::from_raw_parts(source, bytes) }.to_vec();
+            memory.recent.remember(to, kept);
+        }
+        (Place::Device, Place::Host) => memory.recent.forget(to, bytes),
+        (Place::Device, Place::Device) => match memory.recent.find(from, bytes).map(<[u8]>::to_vec) {
+            Some(known) => memory.recent.remember(to, known),
+            None => memory.recent.forget(to, bytes),
+        },
     }
     Ok(())
 }
@@ -56,11 +72,12 @@ pub unsafe fn copy(memory: &Memory, to: usize, from: usize, bytes: usize) -> Res
 ///
 /// # Safety
 /// As for [`copy`].
-pub unsafe fn fill(memory: &Memory, to: usize, value: u8, bytes: usize) -> Result {
+pub unsafe fn fill(memory: &mut Memory, to: usize, value: u8, bytes: usize) -> Result {
     if bytes == 0 {
         return Ok(());
     }
     let place = memory.place_of(to, bytes)?;
+    memory.recent.forget(to, bytes);
     if bytes <= PERFORMED || place == Place::Host {
         // SAFETY: a fully accessible device range, or the caller's.
         unsafe { (to as *mut u8).write_bytes(value, bytes) };
@@ -81,14 +98,22 @@ mod tests {
         let at = host.as_mut_ptr() as usize;
         // SAFETY: `host` has 8192 bytes, and the device ranges are checked by `copy` itself.
         unsafe {
-            copy(&memory, device, at, 4).unwrap();
-            copy(&memory, device + 4, at, 8192).unwrap();
-            copy(&memory, at, device, 8).unwrap();
+            copy(&mut memory, device, at, 4).unwrap();
+            copy(&mut memory, at, device, 8).unwrap();
             assert_eq!(host[..9], [7, 7, 7, 7, 0, 0, 0, 0, 7]);
-            copy(&memory, at, device, 8192).unwrap();
+            copy(&mut memory, at, device, 8192).unwrap();
             assert!(host.iter().all(|&byte| byte == 0));
-            fill(&memory, device, 9, 2).unwrap();
-            copy(&memory, at, device, 1).unwrap();
+            host.fill(5);
+            copy(&mut memory, device + 4096, at, 8192).unwrap();
+            copy(&mut memory, device + 65536, device + 4096, 8192).unwrap();
+            host.fill(0);
+            copy(&mut memory, at, device + 65536, 8192).unwrap();
+            assert!(host.iter().all(|&byte| byte == 5));
+            memory.forget_all();
+            copy(&mut memory, at, device + 4096, 8192).unwrap();
+            assert!(host.iter().all(|&byte| byte == 0));
+            fill(&mut memory, device, 9, 2).unwrap();
+            copy(&mut memory, at, device, 1).unwrap();
             assert_eq!(host[0], 9);
         }
     }
@@ -101,12 +126,12 @@ mod tests {
         let at = host.as_mut_ptr() as usize;
         // SAFETY: every call is refused before memory is touched, or touches `host`'s 16 bytes only.
         unsafe {
-            assert_eq!(copy(&memory, at, device + (2 << 20) - 8, 16), Err(Error::INVALID_VALUE));
-            assert_eq!(copy(&memory, 0, device, 16), Err(Error::INVALID_VALUE));
+            assert_eq!(copy(&mut memory, at, device + (2 << 20) - 8, 16), Err(Error::INVALID_VALUE));
+            assert_eq!(copy(&mut memory, 0, device, 16), Err(Error::INVALID_VALUE));
             memory.free(device).unwrap();
-            assert_eq!(copy(&memory, at, device, 16), Err(Error::INVALID_VALUE));
-            assert_eq!(fill(&memory, device, 1, 16), Err(Error::INVALID_VALUE));
-            assert_eq!(copy(&memory, at, device, 0), Ok(()));
+            assert_eq!(copy(&mut memory, at, device, 16), Err(Error::INVALID_VALUE));
+            assert_eq!(fill(&mut memory, device, 1, 16), Err(Error::INVALID_VALUE));
+            assert_eq!(copy(&mut memory, at, device, 0), Ok(()));
         }
     }
 }

@@ -7,6 +7,7 @@ mod host;
 mod ledger;
 mod physical;
 mod pool;
+mod recent;
 mod space;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ pub use block::Kind;
 pub use copy::{copy, fill};
 
 pub use pool::Attribute;
+pub use recent::must_forget;
 pub use space::GRANULARITY;
 
 use accounts::Accounts;
@@ -22,6 +24,7 @@ use block::Block;
 use host::HostBlocks;
 use physical::Physical;
 use pool::Pool;
+use recent::Recent;
 use space::{Space, rounded};
 
 use crate::config::Config;
@@ -37,6 +40,7 @@ pub struct Memory {
     physical: BTreeMap<u64, Physical>,
     pools: BTreeMap<usize, Pool>,
     pub host: HostBlocks,
+    recent: Recent,
     next_handle: u64,
     log: bool,
 }
@@ -62,6 +66,7 @@ impl Memory {
             physical: BTreeMap::new(),
             pools: BTreeMap::new(),
             host: HostBlocks::default(),
+            recent: Recent::default(),
             next_handle: 1,
             log: config.log,
         }

@@ -7,6 +7,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use super::capture::capturing;
 use crate::boundary::{Slot, put_if_wanted, read, report};
 use crate::error::{Error, Result};
+use crate::memory::must_forget;
 use crate::state;
 
 /// `dim3`.
@@ -134,6 +135,9 @@ unsafe extern "C" fn cudaGetFuncBySymbol(function: *mut usize, symbol: usize) ->
 fn launch(function: usize, stream: usize) -> Result {
     if function == 0 {
         return Err(Error::INVALID_DEVICE_FUNCTION);
+    }
+    if must_forget() {
+        state::memory().forget_all();
     }
     if capturing() { state::streams().add_nodes(stream, 1) } else { Ok(()) }
 }

@@ -104,14 +104,14 @@ fn check_kind(kind: c_int) -> Result {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaMemcpy(to: usize, from: usize, bytes: usize, kind: c_int) -> c_int {
     // SAFETY: host ranges are valid by the API's contract.
-    report(check_kind(kind).and_then(|()| unsafe { copy(&state::memory(), to, from, bytes) }))
+    report(check_kind(kind).and_then(|()| unsafe { copy(&mut state::memory(), to, from, bytes) }))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaMemcpyAsync(to: usize, from: usize, bytes: usize, kind: c_int, stream: usize) -> c_int {
     let allowed = check_kind(kind).and_then(|()| state::streams().add_nodes(stream, 1));
     // SAFETY: as above.
-    report(allowed.and_then(|()| unsafe { copy(&state::memory(), to, from, bytes) }))
+    report(allowed.and_then(|()| unsafe { copy(&mut state::memory(), to, from, bytes) }))
 }
 
 /// Rows are copied one by one, so each is performed if it is small.
@@ -122,12 +122,12 @@ unsafe fn copy_rows(to: usize, to_pitch: usize, from: usize, from_pitch: usize, 
     if width > to_pitch || width > from_pitch {
         return Err(Error::INVALID_PITCH);
     }
-    let memory = state::memory();
+    let mut memory = state::memory();
     for row in 0..height {
         let to = to_pitch.checked_mul(row).and_then(|by| to.checked_add(by)).ok_or(Error::INVALID_VALUE)?;
         let from = from_pitch.checked_mul(row).and_then(|by| from.checked_add(by)).ok_or(Error::INVALID_VALUE)?;
         // SAFETY: the caller's promise.
-        unsafe { copy(&memory, to, from, width) }?;
+        unsafe { copy(&mut memory, to, from, width) }?;
     }
     Ok(())
 }
@@ -166,7 +166,7 @@ unsafe extern "C" fn cudaMemcpy2DAsync(
 unsafe extern "C" fn cudaMemcpyPeer(to: usize, to_device: c_int, from: usize, device: c_int, bytes: usize) -> c_int {
     let devices = state::device(to_device).and_then(|_| state::device(device));
     // SAFETY: ranges are on devices, where they are checked.
-    report(devices.and_then(|_| unsafe { copy(&state::memory(), to, from, bytes) }))
+    report(devices.and_then(|_| unsafe { copy(&mut state::memory(), to, from, bytes) }))
 }
 
 #[unsafe(no_mangle)]
@@ -198,21 +198,21 @@ unsafe extern "C" fn cudaMemcpyBatchAsync(
     }
     report((0..count).try_for_each(|at| {
         // SAFETY: `count` entries in each list, and ranges that are valid, by the API's contract.
-        unsafe { copy(&state::memory(), targets.add(at).read(), sources.add(at).read(), sizes.add(at).read()) }
+        unsafe { copy(&mut state::memory(), targets.add(at).read(), sources.add(at).read(), sizes.add(at).read()) }
     }))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaMemset(address: usize, value: c_int, bytes: usize) -> c_int {
     // SAFETY: a host range would be valid by the API's contract.
-    report(unsafe { fill(&state::memory(), address, value as u8, bytes) })
+    report(unsafe { fill(&mut state::memory(), address, value as u8, bytes) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaMemsetAsync(address: usize, value: c_int, bytes: usize, stream: usize) -> c_int {
     let allowed = state::streams().add_nodes(stream, 1);
     // SAFETY: as above.
-    report(allowed.and_then(|()| unsafe { fill(&state::memory(), address, value as u8, bytes) }))
+    report(allowed.and_then(|()| unsafe { fill(&mut state::memory(), address, value as u8, bytes) }))
 }
 
 #[unsafe(no_mangle)]
@@ -227,7 +227,7 @@ unsafe extern "C" fn cudaMemset2DAsync(
     report((0..height).try_for_each(|row| {
         let at = pitch.checked_mul(row).and_then(|by| address.checked_add(by)).ok_or(Error::INVALID_VALUE)?;
         // SAFETY: as above.
-        unsafe { fill(&state::memory(), at, value as u8, width) }
+        unsafe { fill(&mut state::memory(), at, value as u8, width) }
     }))
 }
 
