@@ -7,6 +7,7 @@ pub mod adapter;
 pub mod guard;
 pub mod launch;
 pub mod ledger;
+pub mod rehearse;
 pub mod request;
 pub mod store;
 pub mod supervise;

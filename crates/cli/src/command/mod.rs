@@ -16,6 +16,7 @@ mod logs;
 mod man;
 mod models;
 mod plan;
+mod rehearse;
 mod run;
 mod schema;
 mod show;
@@ -66,6 +67,7 @@ enum Command {
     Keep(keep::KeepArgs),
     #[command(hide = true)]
     Supervise(supervise::SuperviseArgs),
+    Rehearse(Box<rehearse::RehearseArgs>),
     Models(models::ModelsArgs),
     Gpus(gpus::GpusArgs),
     Keys(keys::KeysArgs),
@@ -98,6 +100,7 @@ impl Cli {
             Command::List(args) => args.run(terminal),
             Command::Keep(args) => args.run(terminal),
             Command::Supervise(args) => args.run(terminal),
+            Command::Rehearse(args) => args.run(terminal),
             Command::Models(args) => args.run(terminal),
             Command::Gpus(args) => args.run(terminal),
             Command::Keys(args) => args.run(terminal),
