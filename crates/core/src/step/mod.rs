@@ -7,6 +7,7 @@ mod grpo;
 mod hrm;
 mod infer;
 mod prepared;
+mod repeat;
 mod sampling;
 mod simulate;
 mod swarm;

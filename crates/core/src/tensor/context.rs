@@ -68,6 +68,7 @@ pub struct Context {
 pub(crate) struct Moment {
     pub(super) event: usize,
     pub(super) allocation: AllocationId,
+    pub(super) phase: u32,
     pub(super) tally: Tally,
 }
 
@@ -145,6 +146,19 @@ impl Context {
         trace.phases.push(Phase { kind, step });
         trace.events.push(Event::Phase(id));
         self.phase.set(id);
+    }
+
+    pub(super) fn current_step(&self) -> u32 {
+        self.step.get()
+    }
+
+    pub(super) fn current_phase(&self) -> u32 {
+        self.phase.get()
+    }
+
+    /// What is allocated from now on belongs to a phase that the trace has already.
+    pub(super) fn set_phase(&self, phase: u32) {
+        self.phase.set(phase);
     }
 
     /// Registers a module path (`transformer.h.0.attn`) and returns its index.
@@ -316,6 +330,7 @@ impl Context {
         Moment {
             event: trace.events.len(),
             allocation: trace.allocations.len() as AllocationId,
+            phase: self.phase.get(),
             tally: self.counter.tally(),
         }
     }
