@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::context::{Context, Moment};
 use super::counter::Tally;
-use crate::trace::{Allocation, AllocationId, Category, Event, Phase};
+use crate::trace::{Allocation, AllocationId, Category, Event, Phase, Repeat, Trace};
 
 /// What was recorded between two moments.
 pub(crate) struct Part {
@@ -16,6 +16,9 @@ pub(crate) struct Part {
     tallies: [Tally; 2],
 }
 
+/// Stands for an allocation that has no copy.
+const NOT_COPIED: AllocationId = AllocationId::MAX;
+
 /// What stands in a copy for the allocations of the parts that are copied.
 pub(crate) struct Copied {
     first: AllocationId,
@@ -26,7 +29,7 @@ impl Copied {
     /// Of parts of one pass, in their order; nothing is copied yet.
     pub(crate) fn new(parts: &[Part]) -> Self {
         let (first, until) = span(parts);
-        Self { first, ids: vec![AllocationId::MAX; until.saturating_sub(first) as usize] }
+        Self { first, ids: vec![NOT_COPIED; until.saturating_sub(first) as usize] }
     }
 
     fn slot(&mut self, id: AllocationId) -> &mut AllocationId {
@@ -83,29 +86,61 @@ impl Context {
     pub(crate) fn copy_part(&self, part: &Part, copied: &mut Copied) {
         let mut trace = self.trace.borrow_mut();
         let later = self.current_phase() - part.phases.start;
-        for index in part.events.clone() {
-            match trace.events[index] {
-                Event::Alloc(id) => {
-                    let allocation = trace.allocations[id as usize];
-                    // Workspaces are there by now.
-                    if !is_workspace(&allocation) {
-                        let new = trace.allocations.len() as AllocationId;
-                        trace.allocations.push(Allocation { phase: allocation.phase + later, ..allocation });
-                        trace.events.push(Event::Alloc(new));
-                        *copied.slot(id) = new;
-                    }
-                }
-                Event::Free(id) => trace.events.push(Event::Free(copied.id(id))),
-                Event::Phase(phase) => {
-                    let Phase { kind, .. } = trace.phases[phase as usize];
-                    trace.phases.push(Phase { kind, step: self.current_step() });
-                    trace.events.push(Event::Phase(phase + later));
-                }
-                Event::EmptyCache | Event::Repeat(_) => {}
-            }
+        trace.copy_allocations(part, later, copied);
+        trace.copy_events(part, later, copied);
+        for at in part.phases.start + 1..=part.phases.end {
+            let Phase { kind, .. } = trace.phases[at as usize];
+            trace.phases.push(Phase { kind, step: self.current_step() });
         }
         self.set_phase(part.phases.end + later);
         self.counter.copy_phases(&part.phases, &part.tallies);
+    }
+
+    /// A part of one phase that leaves nothing happens again, now.
+    pub(crate) fn copy_whole(&self, part: &Part) {
+        self.copy_part(part, &mut Copied::new(std::slice::from_ref(part)));
+    }
+
+    /// A part of one phase that leaves nothing happens `times` more times, now: it is copied once.
+    pub(crate) fn repeat_whole(&self, part: &Part, times: u64) {
+        let Some(not_copied) = times.checked_sub(1) else { return };
+        let repeat = self.trace.borrow().repeats.len();
+        self.trace.borrow_mut().events.push(Event::Repeat(repeat as u32));
+        self.copy_whole(part);
+        let mut trace = self.trace.borrow_mut();
+        let until = trace.events.len();
+        trace.repeats.push(Repeat { until, times });
+        self.counter.repeat_between(&part.tallies, not_copied);
+    }
+}
+
+impl Trace {
+    fn copy_allocations(&mut self, part: &Part, later: u32, copied: &mut Copied) {
+        for id in part.allocations.clone() {
+            let allocation = self.allocations[id as usize];
+            // Workspaces are there by now.
+            if !is_workspace(&allocation) {
+                *copied.slot(id) = self.allocations.len() as AllocationId;
+                self.allocations.push(Allocation { phase: allocation.phase + later, ..allocation });
+            }
+        }
+    }
+
+    fn copy_events(&mut self, part: &Part, later: u32, copied: &Copied) {
+        let begin = self.events.len();
+        self.events.extend_from_within(part.events.clone());
+        for event in &mut self.events[begin..] {
+            match event {
+                Event::Alloc(id) | Event::Free(id) => *id = copied.id(*id),
+                Event::Phase(phase) => *phase += later,
+                Event::EmptyCache | Event::Repeat(_) => {}
+            }
+        }
+        let is_copied = |event: &Event| *event != Event::Alloc(NOT_COPIED);
+        if !self.events[begin..].iter().all(is_copied) {
+            let events = self.events.split_off(begin);
+            self.events.extend(events.into_iter().filter(is_copied));
+        }
     }
 }
 
