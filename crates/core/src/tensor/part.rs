@@ -1,10 +1,18 @@
-//! Parts of a training pass that happen again in later passes, phases and all: recorded once, copied from then on.
+//! Parts of the trace that happen again later in the job, phases and all: recorded once, copied from then on.
 
 use std::ops::Range;
 
-use super::context::{Context, Moment};
+use super::context::Context;
 use super::counter::Tally;
 use crate::trace::{Allocation, AllocationId, Category, Event, Phase, Repeat, Trace};
+
+/// A moment of the trace.
+pub(crate) struct Moment {
+    pub(super) event: usize,
+    pub(super) allocation: AllocationId,
+    pub(super) phase: u32,
+    pub(super) tally: Tally,
+}
 
 /// What was recorded between two moments.
 pub(crate) struct Part {
@@ -49,6 +57,17 @@ fn span(parts: &[Part]) -> (AllocationId, AllocationId) {
 }
 
 impl Context {
+    /// This moment.
+    pub(crate) fn moment(&self) -> Moment {
+        let trace = self.trace.borrow();
+        Moment {
+            event: trace.events.len(),
+            allocation: trace.allocations.len() as AllocationId,
+            phase: self.current_phase(),
+            tally: self.counter.tally(),
+        }
+    }
+
     /// What was recorded since `moment`, as a part.
     pub(crate) fn part_since(&self, moment: &Moment) -> Part {
         let now = self.moment();
@@ -94,6 +113,28 @@ impl Context {
         }
         self.set_phase(part.phases.end + later);
         self.counter.copy_phases(&part.phases, &part.tallies);
+    }
+
+    /// What happened since `moment` happens `times` more times, now. What it left alive (workspaces, autocast's copies of
+    /// weights) is there by then. `false`, and nothing happens, where it freed what it had not allocated.
+    pub(crate) fn repeat_since(&self, moment: &Moment, times: u64) -> bool {
+        let mut trace = self.trace.borrow_mut();
+        let stretch = trace.events[moment.event..].to_vec();
+        let is_own = |event: &Event| match event {
+            Event::Alloc(_) => true,
+            Event::Free(id) => *id >= moment.allocation,
+            Event::Phase(_) | Event::EmptyCache | Event::Repeat(_) => false,
+        };
+        if !stretch.iter().all(is_own) {
+            return false;
+        }
+        let repeat = trace.repeats.len();
+        trace.events.push(Event::Repeat(repeat as u32));
+        trace.append_again(&stretch);
+        let until = trace.events.len();
+        trace.repeats.push(Repeat { until, times });
+        self.counter.repeat_since(&moment.tally, times);
+        true
     }
 
     /// A part of one phase that leaves nothing happens again, now.
