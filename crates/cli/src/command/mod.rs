@@ -1,7 +1,10 @@
 //! The commands, a file each: its arguments and `run`.
 
+mod axes;
 mod compare;
 mod completions;
+mod cost;
+mod doctor;
 mod estimate;
 mod fit;
 mod gpus;
@@ -11,6 +14,7 @@ mod models;
 mod plan;
 mod schema;
 mod trace;
+mod watch;
 
 use clap::builder::Styles;
 use clap::builder::styling::AnsiColor;
@@ -39,6 +43,9 @@ enum Command {
     Estimate(Box<estimate::EstimateArgs>),
     Fit(Box<fit::FitArgs>),
     Plan(Box<plan::PlanArgs>),
+    Doctor(doctor::DoctorArgs),
+    Cost(Box<cost::CostArgs>),
+    Watch(Box<watch::WatchArgs>),
     Models(models::ModelsArgs),
     Gpus(gpus::GpusArgs),
     Keys(keys::KeysArgs),
@@ -59,6 +66,9 @@ impl Cli {
             Command::Estimate(args) => args.run(terminal),
             Command::Fit(args) => args.run(terminal),
             Command::Plan(args) => args.run(terminal),
+            Command::Doctor(args) => args.run(terminal),
+            Command::Cost(args) => args.run(terminal),
+            Command::Watch(args) => args.run(terminal),
             Command::Models(args) => args.run(terminal),
             Command::Gpus(args) => args.run(terminal),
             Command::Keys(args) => args.run(terminal),
