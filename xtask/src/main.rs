@@ -1,6 +1,7 @@
 //! What developers of Tonnage run: `cargo xtask COMMAND`.
 
 mod accuracy;
+mod failures;
 mod guides;
 mod presets;
 mod reference;
@@ -22,6 +23,8 @@ enum Command {
     Presets(presets::Args),
     /// Write or check docs/guides-checked.md: the figures of five field guides beside ours.
     Guides(guides::Args),
+    /// Write or check docs/failures.md: every failure that `tonnage doctor` recognises.
+    Failures(failures::Args),
     /// Check the house rules that no lint knows.
     Tidy,
 }
@@ -32,6 +35,7 @@ fn main() -> Result<()> {
         Command::Timelines(args) => timelines::run(&args),
         Command::Presets(args) => presets::run(&args),
         Command::Guides(args) => guides::run(&args),
+        Command::Failures(args) => failures::run(&args),
         Command::Tidy => tidy::run(),
     }
 }
