@@ -14,7 +14,11 @@ const GPT2: &str = "model = { model_type = \"gpt2\", n_layer = 2, n_embd = 128, 
 
 /// Name, job file, assignments.
 const JOBS: [(&str, &str, &[&str]); 9] = [
-    ("states larger than activations", LLAMA, &["gpu=1GiB,sm_90", "micro_batch_size=2", "seq_len=64"]),
+    (
+        "states larger than activations",
+        LLAMA,
+        &["gpu=1GiB,sm_90", "micro_batch_size=2", "seq_len=64", "model.num_hidden_layers=12", "model.hidden_size=512"],
+    ),
     (
         "plain",
         LLAMA,
