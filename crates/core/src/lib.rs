@@ -50,6 +50,7 @@
 pub mod alloc;
 pub mod dtype;
 pub mod estimate;
+pub mod failure;
 pub mod family;
 pub mod gpu;
 mod nearest;
@@ -58,7 +59,9 @@ mod op;
 mod optimizer;
 mod parallel;
 pub mod plan;
+pub mod record;
 pub mod recording;
+pub mod rehearsal;
 pub mod spec;
 pub mod step;
 mod tensor;

@@ -51,6 +51,7 @@ mod error;
 mod error_table;
 mod memory;
 mod nccl;
+pub mod nvml;
 mod runtime;
 mod state;
 mod sys;

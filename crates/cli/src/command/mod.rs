@@ -1,16 +1,30 @@
 //! The commands, a file each: its arguments and `run`.
 
+mod attach;
+mod axes;
 mod compare;
 mod completions;
+mod cost;
+mod doctor;
 mod estimate;
 mod fit;
 mod gpus;
+mod keep;
 mod keys;
+mod list;
+mod logs;
 mod man;
 mod models;
 mod plan;
+mod rehearse;
+mod run;
 mod schema;
+mod show;
+mod status;
+mod stop;
+mod supervise;
 mod trace;
+mod watch;
 
 use clap::builder::Styles;
 use clap::builder::styling::AnsiColor;
@@ -39,6 +53,21 @@ enum Command {
     Estimate(Box<estimate::EstimateArgs>),
     Fit(Box<fit::FitArgs>),
     Plan(Box<plan::PlanArgs>),
+    Doctor(doctor::DoctorArgs),
+    Cost(Box<cost::CostArgs>),
+    Watch(Box<watch::WatchArgs>),
+    Run(Box<run::RunArgs>),
+    Status(status::StatusArgs),
+    Attach(attach::AttachArgs),
+    Logs(logs::LogsArgs),
+    Stop(stop::StopArgs),
+    Show(show::ShowArgs),
+    List(list::ListArgs),
+    #[command(hide = true)]
+    Keep(keep::KeepArgs),
+    #[command(hide = true)]
+    Supervise(supervise::SuperviseArgs),
+    Rehearse(Box<rehearse::RehearseArgs>),
     Models(models::ModelsArgs),
     Gpus(gpus::GpusArgs),
     Keys(keys::KeysArgs),
@@ -59,6 +88,19 @@ impl Cli {
             Command::Estimate(args) => args.run(terminal),
             Command::Fit(args) => args.run(terminal),
             Command::Plan(args) => args.run(terminal),
+            Command::Doctor(args) => args.run(terminal),
+            Command::Cost(args) => args.run(terminal),
+            Command::Watch(args) => args.run(terminal),
+            Command::Run(args) => args.run(terminal),
+            Command::Status(args) => args.run(terminal),
+            Command::Attach(args) => args.run(terminal),
+            Command::Logs(args) => args.run(terminal),
+            Command::Stop(args) => args.run(terminal),
+            Command::Show(args) => args.run(terminal),
+            Command::List(args) => args.run(terminal),
+            Command::Keep(args) => args.run(terminal),
+            Command::Supervise(args) => args.run(terminal),
+            Command::Rehearse(args) => args.run(terminal),
             Command::Models(args) => args.run(terminal),
             Command::Gpus(args) => args.run(terminal),
             Command::Keys(args) => args.run(terminal),

@@ -5,6 +5,7 @@
 mod answers;
 mod errors;
 mod files;
+mod rehearsal;
 mod screens;
 
 use std::path::PathBuf;

@@ -81,6 +81,11 @@ pub(crate) trait Wrapper {
         micro_batch_size
     }
 
+    /// Whether it keeps anything from pass to pass beside gradients.
+    fn remembers_passes(&self) -> bool {
+        true
+    }
+
     /// How many forward passes stand open before the first of them runs backward.
     fn in_flight(&self) -> u64 {
         1
@@ -192,5 +197,9 @@ impl Wrapper for Plain {
 
     fn parameters(&self) -> &[Tensor] {
         &self.parameters
+    }
+
+    fn remembers_passes(&self) -> bool {
+        false
     }
 }
