@@ -230,9 +230,10 @@ impl App {
 
     fn tag(&mut self) {
         if let Some((_, pid)) = &self.selected
-            && !self.tagged.remove(pid) {
-                self.tagged.insert(*pid);
-            }
+            && !self.tagged.remove(pid)
+        {
+            self.tagged.insert(*pid);
+        }
     }
 
     /// Asks before a signal is sent to the tagged processes, or else the selected one.

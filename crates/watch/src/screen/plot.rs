@@ -61,9 +61,10 @@ pub(super) fn draw_points(
 fn subject<'a>(board: &'a Board, app: &App) -> Option<Subject<'a>> {
     let mut all = board.sample.all_devices();
     if let Some((id, pid)) = &app.selected
-        && let Some(device) = all.find(|device| device.id() == *id) {
-            return Some(Subject { device, pid: Some(*pid) });
-        }
+        && let Some(device) = all.find(|device| device.id() == *id)
+    {
+        return Some(Subject { device, pid: Some(*pid) });
+    }
     let used = |device: &&DeviceSample| device.memory.map_or(0, |memory| memory.used);
     // Of equal ones the first.
     let device = board.sample.all_devices().rev_max(used)?;
