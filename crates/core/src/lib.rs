@@ -50,6 +50,7 @@
 pub mod alloc;
 pub mod dtype;
 pub mod estimate;
+pub mod failure;
 pub mod family;
 pub mod gpu;
 mod nearest;

@@ -4,18 +4,23 @@
 //! whether colours survive, is the caller's business.
 
 mod answer;
+mod bill;
 mod category;
+mod doctor;
 mod fit;
 mod look;
 mod plan;
 pub mod plot;
+mod suite;
 pub mod svg;
 pub mod text;
 mod timeline_view;
 mod view;
 
 pub use answer::{Answer, Variant};
+pub use doctor::{DoctorAnswer, DoctorView, JobAnswer};
 pub use fit::{FitAnswer, FitView, csv};
 pub use look::Look;
-pub use plan::PlanView;
+pub use plan::{PlanView, SearchView};
+pub use suite::{SuiteAnswer, SuiteView, suite_csv};
 pub use view::{CompareView, EstimateView, VERSION};

@@ -1,7 +1,10 @@
 //! The commands, a file each: its arguments and `run`.
 
+mod axes;
 mod compare;
 mod completions;
+mod cost;
+mod doctor;
 mod estimate;
 mod fit;
 mod gpus;
@@ -40,6 +43,8 @@ enum Command {
     Estimate(Box<estimate::EstimateArgs>),
     Fit(Box<fit::FitArgs>),
     Plan(Box<plan::PlanArgs>),
+    Doctor(doctor::DoctorArgs),
+    Cost(Box<cost::CostArgs>),
     Watch(Box<watch::WatchArgs>),
     Models(models::ModelsArgs),
     Gpus(gpus::GpusArgs),
@@ -61,6 +66,8 @@ impl Cli {
             Command::Estimate(args) => args.run(terminal),
             Command::Fit(args) => args.run(terminal),
             Command::Plan(args) => args.run(terminal),
+            Command::Doctor(args) => args.run(terminal),
+            Command::Cost(args) => args.run(terminal),
             Command::Watch(args) => args.run(terminal),
             Command::Models(args) => args.run(terminal),
             Command::Gpus(args) => args.run(terminal),

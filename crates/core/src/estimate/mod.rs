@@ -26,4 +26,4 @@ pub use outside::Outside;
 pub use peaks::PhasePeak;
 pub use simulated::{EstimateError, SimulatedJob, estimate};
 pub use timeline::{PhaseSpan, Timeline, TimelinePoint};
-pub use verdict::{OomMoment, TIGHT_MARGIN_MIN, TIGHT_MARGIN_PERCENT, Verdict};
+pub use verdict::{MARGIN_MIN, MARGIN_PERCENT, OomMoment, Verdict, margin};

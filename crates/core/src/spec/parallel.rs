@@ -15,6 +15,16 @@ pub struct Parallel {
     pub strategy: Strategy,
 }
 
+impl Parallel {
+    /// Ranks that train on rows of their own; those that share a layer or the layers share the rows too.
+    pub const fn replicas(&self) -> u64 {
+        match self.strategy {
+            Strategy::TensorParallel { .. } | Strategy::PipelineParallel { .. } => 1,
+            _ => self.world_size,
+        }
+    }
+}
+
 impl Default for Parallel {
     fn default() -> Self {
         Self { world_size: 1, rank: 0, strategy: Strategy::None }

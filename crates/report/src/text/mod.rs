@@ -1,15 +1,20 @@
 //! Text for terminals. Colours are always written; whoever prints strips them where they do not belong.
 
+mod bill;
 mod catalog;
 mod compare;
 mod deployment;
+mod doctor;
 mod estimate;
 mod explain;
 mod fit;
 mod judgement;
 mod legacy;
 mod paint;
+mod patch;
 mod plan;
+mod search;
+mod suite;
 mod table;
 mod tensors;
 mod traces;
@@ -18,10 +23,13 @@ pub(crate) use paint::paint;
 
 pub use catalog::{GpuRow, ModelRow, gpus, keys, models};
 pub use compare::compare;
+pub use doctor::doctor;
 pub use estimate::{estimate, next};
 pub use explain::explain;
 pub use fit::fit_table;
 pub use legacy::legacy;
 pub use plan::plan;
+pub use search::search;
+pub use suite::suite;
 pub use tensors::{largest, modules};
 pub use traces::{ReplayView, comparison, replayed};

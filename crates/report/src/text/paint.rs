@@ -10,12 +10,17 @@ pub(super) const DIM: Style = Style::new().dimmed();
 /// A warning.
 pub(super) const WARN: Style = AnsiColor::Yellow.on_default();
 
+/// A command or a setting to copy.
+pub(super) const FLAG: Style = AnsiColor::Cyan.on_default();
+/// What went wrong.
+pub(super) const BAD: Style = AnsiColor::Red.on_default().bold();
+
 /// The style of a verdict.
 pub(super) const fn fit(fit: Fit) -> Style {
     match fit {
         Fit::Fits => AnsiColor::Green.on_default().bold(),
         Fit::Tight => AnsiColor::Yellow.on_default().bold(),
-        Fit::DoesNotFit => AnsiColor::Red.on_default().bold(),
+        Fit::DoesNotFit => BAD,
     }
 }
 

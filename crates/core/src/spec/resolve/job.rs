@@ -52,6 +52,7 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, inputs: &Inputs<'_>) -
     };
     let liger_kernels = choose.is_said("use_liger_kernel") && choose.switch("use_liger_kernel");
     let parallel = ranks::parallel(choose)?;
+    let run = choose.run()?;
     let allocator = choose.allocator()?;
     Ok(JobSpec {
         model,
@@ -76,6 +77,7 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, inputs: &Inputs<'_>) -
         parallel,
         allocator,
         gpu,
+        run,
     })
 }
 

@@ -1,0 +1,194 @@
+//! [`GpuMemory`]: the numbers of an out-of-memory message, and what they say about why.
+
+use super::cause::{Class, Figures};
+use crate::units::{GIB, MIB};
+
+/// What a CUDA context and the libraries' own buffers take in any process; less than this outside the allocator is
+/// nothing to wonder about.
+const ORDINARY_OUTSIDE: u64 = 2 * GIB;
+
+/// The numbers of an out-of-memory message, in bytes. What a message leaves out is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GpuMemory {
+    /// `CUDA`, `HIP`, `XPU`, `MPS`, `XLA`, `TensorFlow`.
+    pub backend: &'static str,
+    /// What was asked for: the segment, which is the tensor rounded up.
+    pub requested: Option<u64>,
+    /// The device's index.
+    pub device: Option<u64>,
+    /// All the device has.
+    pub total: Option<u64>,
+    /// Free on the device.
+    pub free: Option<u64>,
+    /// What this process holds, its CUDA context included.
+    pub this_process: Option<u64>,
+    /// What other processes hold, by pid.
+    pub processes: Vec<(u64, u64)>,
+    /// What a limit lets this process have.
+    pub allowed: Option<u64>,
+    /// In tensors.
+    pub allocated: Option<u64>,
+    /// Of the allocated, in private pools (CUDA graphs).
+    pub private_pools: Option<u64>,
+    /// In the allocator's cache, left over after it gave back what it could.
+    pub unallocated: Option<u64>,
+    /// Whether the message says so itself; some only come with low memory.
+    pub likely: bool,
+}
+
+impl GpuMemory {
+    /// Why: the first of [`Self::reasons`].
+    pub fn class(&self) -> Class {
+        self.reasons().first().copied().unwrap_or(Class::GpuMemory)
+    }
+
+    /// All that the numbers give as a reason, the strongest first; the job's own need only where nothing else.
+    pub fn reasons(&self) -> Vec<Class> {
+        let candidates = [
+            (self.is_capped(), Class::AllocatorCap),
+            (self.is_crowded(), Class::Neighbour),
+            (self.is_fragmented(), Class::Fragmentation),
+            (self.is_outside(), Class::OutsideAllocator),
+        ];
+        let mut reasons: Vec<Class> = candidates.iter().filter(|(holds, _)| *holds).map(|(_, class)| *class).collect();
+        if reasons.is_empty() {
+            reasons.push(Class::GpuMemory);
+        }
+        reasons
+    }
+
+    /// What the allocator held: tensors and cache.
+    pub fn reserved(&self) -> Option<u64> {
+        self.allocated.map(|allocated| allocated.saturating_add(self.unallocated.unwrap_or(0)))
+    }
+
+    /// Processes that are not this one. In a container the process itself is listed under the host's pid, or as 1,
+    /// and the clause about this process is missing: then the one that holds a little more than the allocator is it.
+    pub fn neighbours(&self) -> Vec<(u64, u64)> {
+        let mut others = self.processes.clone();
+        if self.this_process.is_none()
+            && let Some(own) = self.own_entry()
+        {
+            others.remove(own);
+        }
+        others
+    }
+
+    fn own_entry(&self) -> Option<usize> {
+        let reserved = self.reserved()?;
+        let holds_it = |entry: &(usize, &(u64, u64))| {
+            let (_, (_, bytes)) = entry;
+            bytes.saturating_add(64 * MIB) >= reserved && *bytes <= reserved.saturating_add(2 * ORDINARY_OUTSIDE)
+        };
+        self.processes.iter().enumerate().filter(holds_it).min_by_key(|(_, (_, bytes))| *bytes).map(|(at, _)| at)
+    }
+
+    /// What other processes hold, together.
+    pub fn neighbours_bytes(&self) -> u64 {
+        self.neighbours().iter().fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes))
+    }
+
+    /// What nobody accounts for, where the message names no process at all: before 2.1, on Windows and on ROCm.
+    pub fn unexplained(&self) -> Option<u64> {
+        let named = self.this_process.is_some() || !self.processes.is_empty() || self.allowed.is_some();
+        let rest = self.total?.checked_sub(self.free?)?.checked_sub(self.reserved()?)?;
+        (!named && rest > ORDINARY_OUTSIDE).then_some(rest)
+    }
+
+    /// What this process holds beside its allocator.
+    pub fn outside(&self) -> Option<u64> {
+        let entry = || self.own_entry().and_then(|at| self.processes.get(at)).map(|(_, bytes)| *bytes);
+        self.this_process.or_else(entry)?.checked_sub(self.reserved()?)
+    }
+
+    /// More is free than was asked for, by more than the rounding of segments.
+    fn is_capped(&self) -> bool {
+        let (Some(free), Some(requested)) = (self.free, self.requested) else { return false };
+        free >= requested.saturating_add((requested / 8).max(64 * MIB))
+    }
+
+    /// Without the others it would have fitted.
+    fn is_crowded(&self) -> bool {
+        let (Some(free), Some(requested)) = (self.free, self.requested) else { return false };
+        let others = self.neighbours_bytes().saturating_add(self.unexplained().unwrap_or(0));
+        others > GIB / 2 && free < requested && free.saturating_add(others) >= requested
+    }
+
+    /// The cache holds what was asked for, and that is no small part of the card.
+    fn is_fragmented(&self) -> bool {
+        let (Some(unallocated), Some(requested)) = (self.unallocated, self.requested) else { return false };
+        let total = self.total.or_else(|| self.reserved()).unwrap_or(0);
+        unallocated >= requested && unallocated >= total / 32 && self.free.is_none_or(|free| free < requested)
+    }
+
+    /// This process holds much beside its allocator, enough for what was asked for.
+    fn is_outside(&self) -> bool {
+        let (Some(outside), Some(requested)) = (self.outside(), self.requested) else { return false };
+        outside > ORDINARY_OUTSIDE && outside - ORDINARY_OUTSIDE / 2 >= requested
+    }
+
+    pub(super) fn figures(&self, figures: &mut Figures) {
+        figures.bytes("requested", self.requested);
+        figures.number("device", self.device);
+        figures.bytes("total", self.total);
+        figures.bytes("free", self.free);
+        figures.bytes("this_process", self.this_process);
+        figures.bytes("other_processes", (!self.neighbours().is_empty()).then(|| self.neighbours_bytes()));
+        figures.bytes("unexplained", self.unexplained());
+        figures.bytes("allowed", self.allowed);
+        figures.bytes("allocated", self.allocated);
+        figures.bytes("private_pools", self.private_pools);
+        figures.bytes("unallocated", self.unallocated);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(requested: u64, free: u64, allocated: u64, unallocated: u64) -> GpuMemory {
+        GpuMemory {
+            requested: Some(requested * MIB),
+            total: Some(24 * GIB),
+            free: Some(free * MIB),
+            allocated: Some(allocated * MIB),
+            unallocated: Some(unallocated * MIB),
+            ..GpuMemory::default()
+        }
+    }
+
+    #[test]
+    fn numbers_tell_why() {
+        assert_eq!(message(22, 11, 22 * 1024, 195).class(), Class::GpuMemory);
+        assert_eq!(message(654, 22 * 1024, 500, 20).class(), Class::AllocatorCap);
+        assert_eq!(message(2048, 500, 17 * 1024, 6 * 1024).class(), Class::Fragmentation);
+        let crowded =
+            GpuMemory { processes: vec![(7, 14 * GIB)], this_process: Some(9 * GIB), ..message(2048, 900, 8192, 100) };
+        assert_eq!(crowded.reasons(), [Class::Neighbour]);
+        let outside = GpuMemory { this_process: Some(20 * GIB), ..message(1024, 100, 8192, 100) };
+        assert_eq!(outside.class(), Class::OutsideAllocator);
+    }
+
+    #[test]
+    fn in_a_container_the_process_itself_is_no_neighbour() {
+        let alone = GpuMemory { processes: vec![(1, 23 * GIB)], ..message(512, 100, 22 * 1024, 300) };
+        assert_eq!((alone.neighbours(), alone.class()), (Vec::new(), Class::GpuMemory));
+        let two = GpuMemory { processes: vec![(1, 9 * GIB), (2, 14 * GIB)], ..message(512, 100, 8 * 1024, 300) };
+        assert_eq!((two.neighbours_bytes(), two.class()), (14 * GIB, Class::Neighbour));
+    }
+
+    #[test]
+    fn enormous_numbers_do_not_overflow() {
+        let all = GpuMemory {
+            requested: Some(u64::MAX),
+            total: Some(u64::MAX),
+            free: Some(u64::MAX),
+            this_process: Some(u64::MAX),
+            processes: vec![(1, u64::MAX), (2, u64::MAX)],
+            allocated: Some(u64::MAX),
+            unallocated: Some(u64::MAX),
+            ..GpuMemory::default()
+        };
+        assert!(!all.reasons().is_empty());
+    }
+}

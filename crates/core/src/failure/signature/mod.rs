@@ -1,0 +1,116 @@
+//! What failures look like, a file each family. A signature is a few needles for the search and a reader for the lines
+//! that have one; it is strict, because logs and documents talk about failures that did not happen.
+//!
+//! One more signature is one line in [`SIGNATURES`] and a sample in `testdata/failures`.
+
+mod cuda;
+mod disk;
+mod driver;
+mod engine;
+mod host;
+mod killed;
+mod libraries;
+mod mps;
+mod nccl;
+mod port;
+mod protobuf;
+mod shared_memory;
+mod tensorflow;
+mod torch;
+mod torchrun;
+mod xid;
+mod xla;
+
+use super::cause::FailureCause;
+
+/// How one form of one failure is recognised.
+pub struct Signature {
+    /// A name for programs and for the table in the docs (`torch_memory`).
+    pub name: &'static str,
+    /// One of these stands in its first line. None is part of another signature's.
+    pub needles: &'static [&'static str],
+    /// How many further lines may belong to it.
+    pub follow: usize,
+    /// Reads the message; `None` where it is something else.
+    pub read: fn(&str) -> Option<Reading>,
+}
+
+/// What a signature makes of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// What it says; `None` while too little of it has come.
+    pub cause: Option<FailureCause>,
+    /// Whether further lines can add nothing.
+    pub complete: bool,
+}
+
+impl Reading {
+    fn whole(cause: FailureCause) -> Option<Self> {
+        Some(Self { cause: Some(cause), complete: true })
+    }
+
+    fn part(cause: Option<FailureCause>) -> Option<Self> {
+        Some(Self { cause, complete: false })
+    }
+}
+
+/// All signatures. The first that reads a line has it, so the precise ones stand before the general.
+pub const SIGNATURES: &[Signature] = &[
+    torch::MEMORY,
+    torch::EXABYTE,
+    torch::EXPANDABLE_ASSERT,
+    torch::NVML_ASSERT,
+    mps::MEMORY,
+    cuda::MEMORY,
+    cuda::DRIVER,
+    libraries::CUBLAS,
+    libraries::CUDNN,
+    nccl::MEMORY,
+    nccl::TIMEOUT,
+    nccl::LAST_WORK,
+    nccl::HEARTBEAT,
+    nccl::ERROR,
+    nccl::PEER,
+    xla::MEMORY,
+    tensorflow::TENSOR,
+    tensorflow::DEVICE,
+    engine::START,
+    engine::NO_BLOCKS,
+    shared_memory::BUS_ERROR,
+    shared_memory::SEGMENT,
+    killed::WORKER,
+    killed::SHELL,
+    killed::SIGNAL,
+    host::ALLOCATOR,
+    host::PYTHON,
+    host::ERRNO,
+    host::KERNEL,
+    host::SLURM,
+    host::SRUN,
+    torchrun::ROOT_CAUSE,
+    torchrun::FAILED,
+    port::LISTEN,
+    port::BIND,
+    protobuf::PROTOBUF,
+    driver::NO_GPU,
+    driver::MISMATCH,
+    driver::LOST,
+    xid::XID,
+    xid::BUS,
+    disk::FULL,
+    disk::TORCH_SAVE,
+    cuda::FAULT,
+    cuda::TRITON,
+    cuda::ELEMENTS,
+    torch::EXPANDABLE_SHARING,
+];
+
+/// Whether the line raises or logs `message`: it opens the line, follows an exception's name (`RuntimeError: `), a
+/// logger's tag, or stands in a structured record. In backticks or a sentence it is talk.
+fn is_said(text: &str, message: &str) -> bool {
+    text.match_indices(message).any(|(at, _)| {
+        let head = text.get(..at).unwrap_or_default();
+        let head = head.trim_end_matches([' ', '\t']);
+        head.is_empty() || head.ends_with([':', ']', '"', '-', ')', '|']) || head.ends_with('\n')
+    })
+}

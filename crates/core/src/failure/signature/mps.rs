@@ -1,0 +1,27 @@
+//! PyTorch on Apple's GPUs (aten/src/ATen/mps/MPSAllocator.mm).
+
+use super::{Reading, Signature};
+use crate::failure::cause::FailureCause;
+use crate::failure::memory::GpuMemory;
+use crate::failure::text::{compact, size_after};
+
+pub(super) const MEMORY: Signature = Signature {
+    name: "mps_memory",
+    needles: &["out of memory"],
+    follow: 4,
+    read: |text| {
+        let text = compact(text);
+        let allocated = size_after(&text, "MPSbackendoutofmemory(MPSallocated:")?;
+        let memory = GpuMemory {
+            backend: "MPS",
+            requested: size_after(&text, "Triedtoallocate"),
+            processes: size_after(&text, "otherallocations:").map(|bytes| (0, bytes)).into_iter().collect(),
+            // The limit is the whole device's, a share of what Metal recommends.
+            total: size_after(&text, "maxallowed:"),
+            allocated: Some(allocated),
+            ..GpuMemory::default()
+        };
+        let complete = memory.requested.is_some();
+        Some(Reading { cause: Some(FailureCause::GpuMemory(memory)), complete })
+    },
+};

@@ -1,0 +1,93 @@
+//! NCCL and the process groups over it (torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp).
+
+use super::{Reading, Signature};
+use crate::failure::cause::{Collective, FailureCause};
+use crate::failure::text::{after, integer_after};
+
+pub(super) const MEMORY: Signature = Signature {
+    name: "nccl_memory",
+    needles: &["Failed to CUDA calloc", "Failed to CUDA malloc", "out of memory"],
+    follow: 0,
+    read: |text| {
+        let requested =
+            integer_after(text, "Failed to CUDA calloc").or_else(|| integer_after(text, "Failed to CUDA malloc"));
+        let warned = text.contains("NCCL WARN")
+            && (requested.is_some() || (text.contains("Cuda failure") && text.contains("'out of memory'")));
+        if warned { outside(requested) } else { None }
+    },
+};
+
+fn outside(requested: Option<u64>) -> Option<Reading> {
+    Reading::whole(FailureCause::OutsideAllocator { library: "NCCL", requested })
+}
+
+pub(super) const TIMEOUT: Signature = Signature {
+    name: "nccl_timeout",
+    needles: &["Watchdog caught collective operation timeout"],
+    follow: 0,
+    read: |text| {
+        let work = after(text, "caught collective operation timeout: WorkNCCL(")?;
+        let op = after(work, "OpType=").and_then(|op| op.split([',', ')']).next());
+        Reading::whole(FailureCause::NcclTimeout(Collective {
+            sequence: integer_after(work, "SeqNum="),
+            op: op.map(|op| op.chars().take(40).collect()),
+            ran_ms: integer_after(work, "ran for "),
+            last_completed: None,
+        }))
+    },
+};
+
+/// Which collective each rank finished last: the lowest number is the rank that stopped first.
+pub(super) const LAST_WORK: Signature = Signature {
+    name: "nccl_last_work",
+    needles: &["last completed NCCL work: ", "last completed work: "],
+    follow: 0,
+    read: |text| {
+        let watchdog = text.contains("detected by watchdog at work");
+        let last =
+            integer_after(text, "last completed NCCL work: ").or_else(|| integer_after(text, "last completed work: "));
+        let sequence = integer_after(text, "at work: ").or_else(|| integer_after(text, "at work sequence id: "));
+        let collective = Collective { sequence, last_completed: last, ..Collective::default() };
+        if watchdog { Reading::whole(FailureCause::NcclTimeout(collective)) } else { None }
+    },
+};
+
+pub(super) const HEARTBEAT: Signature = Signature {
+    name: "nccl_heartbeat",
+    needles: &["watchdog got stuck for "],
+    follow: 0,
+    read: |text| {
+        let stuck = text.contains("ProcessGroupNCCL's watchdog got stuck for ");
+        if stuck { Reading::whole(FailureCause::NcclTimeout(Collective::default())) } else { None }
+    },
+};
+
+/// PyTorch's exception; what NCCL itself says stands in the lines that follow.
+pub(super) const ERROR: Signature = Signature {
+    name: "nccl_error",
+    needles: &["NCCL error in: ", "NCCL Error "],
+    follow: 3,
+    read: |text| {
+        let raised = text.contains("Error: NCCL error in: ") || text.contains("RuntimeError: NCCL Error ");
+        if !raised {
+            return None;
+        }
+        if text.contains("Cuda failure") && text.contains("'out of memory'") {
+            return outside(None);
+        }
+        Reading::part(Some(FailureCause::NcclError))
+    },
+};
+
+/// The other end is gone.
+pub(super) const PEER: Signature = Signature {
+    name: "nccl_peer",
+    needles: &["Connection closed by ", "ncclRemoteError", "ncclSystemError"],
+    follow: 0,
+    read: |text| {
+        let nccl = text.contains("NCCL WARN") && text.contains("Connection closed by remote peer");
+        let gloo = text.contains("gloo/transport/") && text.contains("Connection closed by peer");
+        let status = text.starts_with("ncclRemoteError: ") || text.starts_with("ncclSystemError: ");
+        if nccl || gloo || status { Reading::whole(FailureCause::NcclError) } else { None }
+    },
+};

@@ -1,0 +1,27 @@
+//! Packages generated for another protobuf. TensorBoard prints the first of these and goes on.
+
+use super::{Reading, Signature};
+use crate::failure::cause::FailureCause;
+
+const MESSAGES: &[&str] = &[
+    "AttributeError: 'MessageFactory' object has no attribute 'GetPrototype'",
+    "TypeError: Descriptors cannot not be created directly",
+    "TypeError: Descriptors cannot be created directly",
+    "AttributeError: module 'wandb.proto.wandb_internal_pb2' has no attribute",
+    "google.protobuf.runtime_version.VersionError: Detected",
+];
+
+pub(super) const PROTOBUF: Signature = Signature {
+    name: "protobuf",
+    needles: &[
+        "object has no attribute 'GetPrototype'",
+        "Descriptors cannot ",
+        "wandb_internal_pb2' has no",
+        "runtime_version.VersionError",
+    ],
+    follow: 0,
+    read: |text| {
+        let said = MESSAGES.iter().any(|message| super::is_said(text, message));
+        if said { Reading::whole(FailureCause::Protobuf) } else { None }
+    },
+};

@@ -1,0 +1,32 @@
+//! torchrun's report of workers that failed (torch/distributed/elastic/multiprocessing).
+
+use super::{Reading, Signature};
+use crate::failure::cause::{FailureCause, Worker};
+use crate::failure::text::{compact, integer_after, signed_after};
+
+/// The block at the end of the launcher's output: time, host, rank, exit code.
+pub(super) const ROOT_CAUSE: Signature = Signature {
+    name: "torchrun_root_cause",
+    needles: &["Root Cause (first observed failure)"],
+    follow: 7,
+    read: |text| {
+        let text = compact(text);
+        let Some(exit_code) = signed_after(&text, "exitcode:") else { return Reading::part(None) };
+        let rank = integer_after(&text, "rank:");
+        let pid = integer_after(&text, "(pid:");
+        Reading::whole(FailureCause::WorkerFailed(Worker { rank, exit_code, pid, first: true }))
+    },
+};
+
+/// The agent's line when the first of its workers has failed.
+pub(super) const FAILED: Signature = Signature {
+    name: "torchrun_failed",
+    needles: &["failed (exitcode: "],
+    follow: 0,
+    read: |text| {
+        let exit_code = signed_after(text, "failed (exitcode: ")?;
+        let rank = integer_after(text, "local_rank: ")?;
+        let pid = integer_after(text, "(pid: ");
+        Reading::whole(FailureCause::WorkerFailed(Worker { rank: Some(rank), exit_code, pid, first: false }))
+    },
+};
