@@ -60,11 +60,6 @@ impl Terminal {
         failure.exit
     }
 
-    /// Says something beside the answer.
-    pub fn note(&self, text: &str) {
-        self.talk(AnsiColor::Cyan.on_default().bold(), "note", text);
-    }
-
     fn talk(&self, style: Style, label: &str, text: &str) {
         let mut stderr = anstream::AutoStream::auto(io::stderr().lock());
         // Nothing can be done about a stderr that is closed.
