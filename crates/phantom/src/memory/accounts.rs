@@ -87,6 +87,17 @@ impl Accounts {
         self.devices.get(device).map_or(0, |account| account.used)
     }
 
+    /// Who uses the device with this number on the machine, and how much.
+    pub fn processes(&mut self, ordinal: usize) -> Vec<(u32, u64)> {
+        match &mut self.ledger {
+            Some(ledger) => ledger.processes(ordinal),
+            None => {
+                let own = self.devices.iter().find(|account| account.ordinal == ordinal && account.used > 0);
+                own.map(|account| (std::process::id(), account.used)).into_iter().collect()
+            }
+        }
+    }
+
     /// Free and total bytes, as `cudaMemGetInfo` gives them.
     pub fn free_and_total(&mut self, device: usize) -> Result<(u64, u64)> {
         self.enter(device)?;

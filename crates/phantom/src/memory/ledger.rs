@@ -108,6 +108,17 @@ impl Ledger {
         self.locked(|file| survey(file, own, device)).map_or(0, |(_, others)| others)
     }
 
+    /// Living processes, this one included, with what they use of a device.
+    pub fn processes(&mut self, device: usize) -> Vec<(u32, u64)> {
+        self.locked(|file| rows(file, device)).map_or_else(
+            |_| Vec::new(),
+            |rows| {
+                let living = rows.into_iter().filter(|&(process, used)| used > 0 && process.lives());
+                living.filter_map(|(process, used)| Some((u32::try_from(process.id).ok()?, used))).collect()
+            },
+        )
+    }
+
     /// Asked anew every time: a fork has a row of its own.
     fn own(&self) -> Process {
         Process::with_id(self.stands_for.unwrap_or_else(std::process::id))
@@ -138,27 +149,30 @@ fn offset_of(row: usize) -> u64 {
     8 + (row * WORDS * 8) as u64
 }
 
-/// The row for `own` (its present one, else a free one) and what living others use of the device.
-fn survey(file: &File, own: Process, device: usize) -> io::Result<(Option<usize>, u64)> {
+/// All rows that were ever used, with what each has of the device.
+fn rows(file: &File, device: usize) -> io::Result<Vec<(Process, u64)>> {
     let mut bytes = vec![0; ROWS * WORDS * 8];
     file.read_exact_at(&mut bytes, offset_of(0))?;
     let word = |row: usize, column: usize| {
         let at = (row * WORDS + column) * 8;
         bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes)
     };
-    let (mut mine, mut free, mut others) = (None, None, 0_u64);
-    for row in 0..ROWS {
-        let process = Process { id: word(row, 0), start: word(row, 1) };
-        if process.id == 0 {
-            // Rows fill from the front: behind the first that was never used, there are none.
-            free = free.or(Some(row));
-            break;
-        } else if process == own {
+    let row = |row: usize| (Process { id: word(row, 0), start: word(row, 1) }, word(row, 2 + device));
+    // Rows fill from the front: behind the first that was never used, there are none.
+    Ok((0..ROWS).map(row).take_while(|(process, _)| process.id != 0).collect())
+}
+
+/// The row for `own` (its present one, else a free one) and what living others use of the device.
+fn survey(file: &File, own: Process, device: usize) -> io::Result<(Option<usize>, u64)> {
+    let rows = rows(file, device)?;
+    let (mut mine, mut free, mut others) = (None, (rows.len() < ROWS).then_some(rows.len()), 0_u64);
+    for (row, &(process, used)) in rows.iter().enumerate() {
+        if process == own {
             mine = Some(row);
         } else if process.lives() {
-            others = others.saturating_add(word(row, 2 + device));
+            others = others.saturating_add(used);
         } else {
-            free = free.or(Some(row));
+            free = free.filter(|&free| free < row).or(Some(row));
         }
     }
     Ok((mine.or(free), others))
@@ -203,7 +217,9 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(ours.others(3), 0);
+        assert_eq!(ours.processes(3), []);
         assert!(ours.raise(3, 100, 100));
+        assert_eq!(ours.processes(3), [(std::process::id(), 100)]);
         fs::remove_file(path).unwrap();
     }
 

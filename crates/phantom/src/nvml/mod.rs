@@ -13,6 +13,7 @@ mod identity;
 mod json;
 mod memory;
 mod mig;
+mod own;
 mod processes;
 mod readings;
 mod script;

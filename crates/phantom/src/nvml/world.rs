@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use super::abi::{Code, DevicePointer, INVALID_ARGUMENT, SUCCESS, UNINITIALIZED};
 use super::device::Device;
+use super::own;
 use super::script::{State, Timeline};
 
 /// What the calls answer from.
@@ -15,6 +16,8 @@ pub(super) struct World {
     timeline: Timeline,
     pub(super) state: State,
     clock: Clock,
+    /// Whether the devices are the phantom's own, whose memory is read anew at every call.
+    own: bool,
     pub(super) initialized: u32,
 }
 
@@ -52,7 +55,7 @@ impl std::ops::DerefMut for Guard {
 
 impl World {
     fn new(timeline: Timeline, clock: Clock) -> Self {
-        Self { timeline, state: State::default(), clock, initialized: 0 }
+        Self { timeline, state: State::default(), clock, own: false, initialized: 0 }
     }
 
     fn from_environment() -> Self {
@@ -61,12 +64,18 @@ impl World {
         };
         let clock =
             Clock { begun: None, start: number("TONNAGE_NVML_START", 0.0), speed: number("TONNAGE_NVML_SPEED", 1.0) };
-        Self::new(script_of_environment(), clock)
+        match script_of_environment() {
+            Some(timeline) => Self::new(timeline, clock),
+            None => Self { own: true, ..Self::new(own::timeline(), clock) },
+        }
     }
 
     fn bring_to_now(&mut self) {
         let now = self.clock.now();
         self.timeline.advance(&mut self.state, now);
+        if self.own {
+            own::refresh(&mut self.state);
+        }
     }
 
     /// Seconds of the script.
@@ -119,16 +128,14 @@ impl Clock {
     }
 }
 
-/// The script that the environment names; without one the phantom's devices. An unreadable one says so and has no devices.
-fn script_of_environment() -> Timeline {
-    let Some(path) = std::env::var_os("TONNAGE_NVML_SCRIPT") else {
-        return Timeline::default();
-    };
+/// The script that the environment names. An unreadable one says so and has no devices.
+fn script_of_environment() -> Option<Timeline> {
+    let path = std::env::var_os("TONNAGE_NVML_SCRIPT")?;
     let text = std::fs::read_to_string(&path).map_err(|error| error.to_string());
-    text.and_then(|text| Timeline::parse(&text)).unwrap_or_else(|problem| {
+    Some(text.and_then(|text| Timeline::parse(&text)).unwrap_or_else(|problem| {
         eprintln!("tonnage: {}: {problem}", path.display());
         Timeline::default()
-    })
+    }))
 }
 
 /// What a `nvmlDevice_t` of ours says: a device, and an instance of it. The pointer is never followed.
