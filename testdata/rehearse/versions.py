@@ -3,7 +3,7 @@
 
     versions.py --library libtonnage_phantom.so --results results.json --versions 2.6.0 2.8.0      # installs, probes, removes
     versions.py --library libtonnage_phantom.so --results results.json --python ENV/bin/python     # an environment that is there
-    versions.py --results results.json --write docs/phantom-versions.md                            # the table of all results
+    versions.py --results results.json --write docs/phantom-versions.md --names imports.txt        # of all results
 
 An environment takes some gigabytes of disk and minutes of download; one exists at a time.
 """
@@ -35,9 +35,11 @@ def run(command, **options):
 
 def tried(python, library):
     found = json.loads(run([python, "-c", VERSIONS], check=True).stdout)
-    imported = run([sys.executable, os.path.join(HERE, "imports.py"), found.pop("folder"), "--library", library])
+    imports = [sys.executable, os.path.join(HERE, "imports.py"), found.pop("folder")]
+    imported = run([*imports, "--library", library])
     areas = run([python, os.path.join(HERE, "probe.py"), "--library", library], check=True)
-    return dict(found, python=run([python, "-V"]).stdout.split()[1], imports=imported.stdout.strip(), areas=json.loads(areas.stdout))
+    return dict(found, python=run([python, "-V"]).stdout.split()[1], imports=imported.stdout.strip(),
+                names=run(imports, check=True).stdout.split(), areas=json.loads(areas.stdout))
 
 
 def install(version, folder):
@@ -85,6 +87,7 @@ def main():
     parser.add_argument("--versions", nargs="*", default=[])
     parser.add_argument("--python", nargs="*", default=[])
     parser.add_argument("--write", help="the document")
+    parser.add_argument("--names", help="the list of all versions' imports, which a test of the library reads")
     arguments = parser.parse_args()
     results = json.load(open(arguments.results)) if os.path.exists(arguments.results) else {}
 
@@ -104,6 +107,10 @@ def main():
     if arguments.write:
         with open(arguments.write, "w") as file:
             file.write(table(results))
+    if arguments.names:
+        names = {name for row in results.values() for name in row["names"]}
+        with open(arguments.names, "w") as file:
+            file.write("\n".join(sorted(names)) + "\n")
 
 
 if __name__ == "__main__":
