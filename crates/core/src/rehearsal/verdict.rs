@@ -107,7 +107,7 @@ pub fn judge(seen: &Seen, gpu: &Gpu, on: &Gpu) -> Judged {
         (None, None) => (JudgedBy::Peaks, 0, None),
     };
     let over = by == JudgedBy::Peaks && reserved > available;
-    let roomy = reserved.saturating_add(margin(gpu.usable_bytes)) <= available;
+    let roomy = reserved.saturating_add(margin(reserved)) <= available;
     let fit = match (&out_of_memory, retries) {
         (Some(_), _) => Fit::DoesNotFit,
         (None, _) if over => Fit::DoesNotFit,

@@ -87,10 +87,10 @@ impl Accounts {
         self.devices.get(device).map_or(0, |account| account.used)
     }
 
-    /// Who uses the device with this number on the machine, and how much.
-    pub fn processes(&mut self, ordinal: usize) -> Vec<(u32, u64)> {
+    /// The processes that use the device with this number on the machine, each with its bytes.
+    pub fn users(&mut self, ordinal: usize) -> Vec<(u32, u64)> {
         match &mut self.ledger {
-            Some(ledger) => ledger.processes(ordinal),
+            Some(ledger) => ledger.users(ordinal),
             None => {
                 let own = self.devices.iter().find(|account| account.ordinal == ordinal && account.used > 0);
                 own.map(|account| (std::process::id(), account.used)).into_iter().collect()

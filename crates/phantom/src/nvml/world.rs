@@ -8,16 +8,14 @@ use std::time::Instant;
 
 use super::abi::{Code, DevicePointer, INVALID_ARGUMENT, SUCCESS, UNINITIALIZED};
 use super::device::Device;
-use super::own;
 use super::script::{State, Timeline};
 
 /// What the calls answer from.
 pub(super) struct World {
-    timeline: Timeline,
+    /// The script; without one the phantom's own devices answer.
+    timeline: Option<Timeline>,
     pub(super) state: State,
     clock: Clock,
-    /// Whether the devices are the phantom's own, whose memory is read anew at every call.
-    own: bool,
     pub(super) initialized: u32,
 }
 
@@ -54,8 +52,8 @@ impl std::ops::DerefMut for Guard {
 }
 
 impl World {
-    fn new(timeline: Timeline, clock: Clock) -> Self {
-        Self { timeline, state: State::default(), clock, own: false, initialized: 0 }
+    fn new(timeline: Option<Timeline>, clock: Clock) -> Self {
+        Self { timeline, state: State::default(), clock, initialized: 0 }
     }
 
     fn from_environment() -> Self {
@@ -64,17 +62,14 @@ impl World {
         };
         let clock =
             Clock { begun: None, start: number("TONNAGE_NVML_START", 0.0), speed: number("TONNAGE_NVML_SPEED", 1.0) };
-        match script_of_environment() {
-            Some(timeline) => Self::new(timeline, clock),
-            None => Self { own: true, ..Self::new(own::timeline(), clock) },
-        }
+        Self::new(script_of_environment(), clock)
     }
 
     fn bring_to_now(&mut self) {
         let now = self.clock.now();
-        self.timeline.advance(&mut self.state, now);
-        if self.own {
-            own::refresh(&mut self.state);
+        match &self.timeline {
+            Some(timeline) => timeline.advance(&mut self.state, now),
+            None => self.state = super::machine::state(),
         }
     }
 
@@ -128,7 +123,7 @@ impl Clock {
     }
 }
 
-/// The script that the environment names. An unreadable one says so and has no devices.
+/// The script that the environment names, if it does. An unreadable one says so and has no devices.
 fn script_of_environment() -> Option<Timeline> {
     let path = std::env::var_os("TONNAGE_NVML_SCRIPT")?;
     let text = std::fs::read_to_string(&path).map_err(|error| error.to_string());
@@ -171,7 +166,7 @@ pub unsafe extern "C" fn tonnage_nvml_script(text: *const u8, length: usize) -> 
     let clock = Clock { begun: None, start: 0.0, speed: 0.0 };
     let mut guard = WORLD.lock().unwrap_or_else(PoisonError::into_inner);
     let initialized = guard.as_ref().map_or(0, |world| world.initialized);
-    let world = World { initialized, ..World::new(timeline.unwrap_or_default(), clock) };
+    let world = World { initialized, ..World::new(Some(timeline.unwrap_or_default()), clock) };
     *guard = Some(world);
     read
 }
