@@ -49,8 +49,10 @@ pub enum Command {
     /// The process is not there any more.
     Gone,
     /// The id is one of the host, and this is a container.
-    #[default]
     OfTheHost,
+    /// Nobody looked, as in a recording.
+    #[default]
+    Unknown,
 }
 
 /// The kernel's view of processes.
@@ -84,7 +86,7 @@ impl Kernel {
     /// What is known of `pid`, read once in the life of the process but for its memory.
     pub fn look_up(&mut self, pid: u32) -> Host {
         if self.in_container {
-            return Host::default();
+            return Host { command: Command::OfTheHost, ..Host::default() };
         }
         let folder = self.root.join(pid.to_string());
         let Some(stat) = fs::read_to_string(folder.join("stat")).ok().as_deref().and_then(Stat::parse) else {
@@ -205,6 +207,6 @@ mod tests {
         assert!(matches!(host.command, Command::Known(text) if text.contains("watch")));
         assert_eq!(kernel.look_up(u32::MAX).command, Command::Gone);
         kernel.in_container = true;
-        assert_eq!(kernel.look_up(std::process::id()), Host::default());
+        assert_eq!(kernel.look_up(std::process::id()).command, Command::OfTheHost);
     }
 }

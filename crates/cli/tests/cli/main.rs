@@ -6,6 +6,7 @@ mod answers;
 mod errors;
 mod files;
 mod screens;
+mod watch;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

@@ -12,7 +12,7 @@ use crate::board::Board;
 
 /// A plot needs so many rows, and a screen with one so many more.
 const PLOT_ROWS: u16 = 9;
-const ROWS_WITH_PLOT: u16 = 22;
+const ROWS_WITH_PLOT: u16 = 18;
 /// Alerts that are shown at once.
 const MOST_ALERTS: usize = 3;
 
