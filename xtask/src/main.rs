@@ -1,6 +1,7 @@
 //! What developers of Tonnage run: `cargo xtask COMMAND`.
 
 mod accuracy;
+mod failures;
 mod guides;
 mod presets;
 mod reference;
@@ -26,6 +27,8 @@ enum Command {
     Presets(presets::Args),
     /// Write or check docs/guides-checked.md: the figures of five field guides beside ours.
     Guides(guides::Args),
+    /// Write or check docs/failures.md: every failure that `tonnage doctor` recognises.
+    Failures(failures::Args),
     /// Check the house rules that no lint knows.
     Tidy,
 }
@@ -37,6 +40,7 @@ fn main() -> Result<()> {
         Command::Verdicts(args) => verdicts::run(&args),
         Command::Presets(args) => presets::run(&args),
         Command::Guides(args) => guides::run(&args),
+        Command::Failures(args) => failures::run(&args),
         Command::Tidy => tidy::run(),
     }
 }

@@ -2,6 +2,7 @@
 
 use tonnage_core::estimate::EstimateError;
 use tonnage_core::spec::SpecError;
+use tonnage_run::RunError;
 
 use crate::exit::Exit;
 
@@ -50,5 +51,11 @@ impl From<EstimateError> for Failure {
     fn from(error: EstimateError) -> Self {
         let exit = if error == EstimateError::TooLarge { Exit::No } else { Exit::Usage };
         Self { problem: error.to_string(), hint: error.hint().map(str::to_owned), exit }
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(error: RunError) -> Self {
+        Self::input(error.to_string())
     }
 }

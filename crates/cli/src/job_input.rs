@@ -5,6 +5,7 @@ use std::path::Path;
 
 use tonnage_core::estimate::SimulatedJob;
 use tonnage_core::family::known_model_types;
+use tonnage_core::record::JobRecord;
 use tonnage_core::spec::{Inputs, Override, Resolved, SpecError, resolve};
 
 use tonnage_core::gpu::Gpu;
@@ -47,6 +48,23 @@ impl JobInput {
         };
         let gpu = special_gpu(&mut overrides)?;
         Ok(Self { file, overrides, gpu })
+    }
+
+    /// A job that was recorded.
+    pub fn of_record(record: &JobRecord) -> Self {
+        // A GPU from a file was recorded by its figures, which resolve like a name.
+        Self { file: record.file.clone().zip(record.text.clone()), overrides: record.overrides(), gpu: None }
+    }
+
+    /// What is recorded of it, `resolved` being what it came to.
+    pub fn record(&self, resolved: &Resolved) -> JobRecord {
+        let file = self.file.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
+        JobRecord::new(file, &self.overrides, resolved)
+    }
+
+    /// Name and text of the job file.
+    pub const fn file(&self) -> Option<&(String, String)> {
+        self.file.as_ref()
     }
 
     /// The job with `changes` on top.

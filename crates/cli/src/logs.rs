@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use tonnage_core::failure::{Scan, Scanner, Source, place_of};
+use tonnage_core::failure::{Scan, Scanner, Source, place_of, printable};
 
 use crate::failure::Failure;
 
@@ -52,7 +52,7 @@ impl Logs {
 
     fn file(&mut self, path: &Path) -> Result<(), Failure> {
         let name = path.display().to_string();
-        let failed = |error: io::Error| Failure::file(&name, &error);
+        let failed = |error: io::Error| Failure::file(&printable(&name), &error);
         let scan = scan(File::open(path).map_err(failed)?).map_err(failed)?;
         let (rank, attempt) = place_of(&name);
         self.sources.push(Source { name, rank, attempt, scan });
@@ -61,7 +61,7 @@ impl Logs {
 
     /// The logs of a folder and those below it; links to folders are not followed.
     fn collect(&mut self, folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
-        let failed = |error: io::Error| Failure::file(&folder.display().to_string(), &error);
+        let failed = |error: io::Error| Failure::file(&printable(&folder.display().to_string()), &error);
         for entry in fs::read_dir(folder).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let kind = entry.file_type().map_err(failed)?;

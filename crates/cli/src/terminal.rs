@@ -50,6 +50,19 @@ impl Terminal {
         }
     }
 
+    /// Prints what another program wrote, as it is.
+    pub fn print_bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
+        let mut stdout = io::stdout().lock();
+        finish(stdout.write_all(bytes).and_then(|()| stdout.flush()))
+    }
+
+    /// Prints a screen about the work, on stderr.
+    pub fn tell(&self, text: &str) {
+        let mut stderr = anstream::AutoStream::auto(io::stderr().lock());
+        // Nothing can be done about a stderr that is closed.
+        let _ = stderr.write_all(text.as_bytes());
+    }
+
     /// Prints the error and gives its exit code.
     pub fn fail(&self, failure: &Failure) -> Exit {
         let (red, cyan) = (AnsiColor::Red.on_default().bold(), AnsiColor::Cyan.on_default().bold());
@@ -58,6 +71,11 @@ impl Terminal {
             self.talk(cyan, "hint", hint);
         }
         failure.exit
+    }
+
+    /// Says something about the work, on stderr.
+    pub fn say(&self, text: &str) {
+        self.talk(AnsiColor::Green.on_default().bold(), "tonnage", text);
     }
 
     fn talk(&self, style: Style, label: &str, text: &str) {

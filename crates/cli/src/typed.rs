@@ -7,8 +7,11 @@ use tonnage_core::spec::{KEYS, Kind};
 /// The arguments, with each optional value joined to its flag. A model's name is neither a number nor a truth value.
 pub fn arguments(typed: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = Vec::new();
+    // What follows `--` is another program's.
+    let mut is_ours = true;
     for argument in typed {
-        match arguments.last_mut() {
+        is_ours &= argument != "--";
+        match arguments.last_mut().filter(|_| is_ours) {
             Some(flag) if belongs_to(flag, &argument) => {
                 flag.push("=");
                 flag.push(argument);
@@ -43,6 +46,7 @@ mod tests {
             ("estimate --gradient-checkpointing gpt2", "estimate --gradient-checkpointing gpt2"),
             ("estimate gpt2 --json true", "estimate gpt2 --json true"),
             ("estimate gpt2 -b 8 --top=3 5", "estimate gpt2 -b 8 --top=3 5"),
+            ("run -- search --top 5", "run -- search --top 5"),
         ];
         for (typed, meant) in cases {
             let joined = arguments(typed.split(' ').map(OsString::from));

@@ -41,7 +41,7 @@ fn start() -> Result<(), String> {
     let config = state::load()?;
     let quiet = config::switch("TONNAGE_PHANTOM_QUIET", &variable)?;
     if !quiet && variable("TONNAGE_PHANTOM_ANNOUNCED").is_none() {
-        eprintln!("{}", announcement(&config.devices));
+        eprintln!("{}", announcement(&config.machine));
         // SAFETY: the loader runs this before `main`, when the process has a single thread.
         unsafe { std::env::set_var("TONNAGE_PHANTOM_ANNOUNCED", "1") }
     }
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn the_announcement_says_phantom() {
         let config = crate::config::Config::read(|_| None).unwrap();
-        assert!(announcement(&config.devices).contains("Phantom NVIDIA H200 (tonnage), 143771 MiB"));
+        assert!(announcement(&config.machine).contains("Phantom NVIDIA H200 (tonnage), 143771 MiB"));
         assert!(announcement(&[]).ends_with("none"));
     }
 }

@@ -16,6 +16,9 @@ const MAX_TOTAL: u64 = 1 << 43;
 /// All settings.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// All devices of the machine, which NVML lists.
+    pub machine: Vec<Device>,
+    /// Those that `CUDA_VISIBLE_DEVICES` lets this process see, in its order.
     pub devices: Vec<Device>,
     pub ledger: Option<PathBuf>,
     pub log: bool,
@@ -25,8 +28,14 @@ impl Config {
     /// Reads the settings through `variable`, which gives an environment variable's value.
     pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
         let devices = variable("TONNAGE_PHANTOM_DEVICES").unwrap_or_else(|| DEFAULT_DEVICES.to_owned());
+        let machine = devices_of(&devices)?;
+        let devices = match variable("CUDA_VISIBLE_DEVICES") {
+            Some(visible) => visible_of(&machine, &visible),
+            None => machine.clone(),
+        };
         Ok(Self {
-            devices: devices_of(&devices)?,
+            machine,
+            devices,
             ledger: variable("TONNAGE_PHANTOM_LEDGER").filter(|path| !path.is_empty()).map(PathBuf::from),
             log: switch("TONNAGE_PHANTOM_LOG", &variable)?,
         })
@@ -52,10 +61,30 @@ fn devices_of(text: &str) -> Result<Vec<Device>, String> {
         }
         devices.extend((0..count).map(|_| device.clone()));
     }
-    for (index, device) in devices.iter_mut().enumerate().filter(|(_, device)| device.uuid == [0; 16]) {
-        device.uuid = uuid_of(index);
+    for (index, device) in devices.iter_mut().enumerate() {
+        device.ordinal = index;
+        if device.uuid == [0; 16] {
+            device.uuid = uuid_of(index);
+        }
     }
     Ok(devices)
+}
+
+/// What `CUDA_VISIBLE_DEVICES` leaves: numbers or `GPU-` and the beginning of a uuid; the first that names no device, or
+/// one again, ends the list (CUDA C++ Programming Guide, "CUDA Environment Variables").
+fn visible_of(machine: &[Device], visible: &str) -> Vec<Device> {
+    let mut devices: Vec<Device> = Vec::new();
+    for name in visible.split(',').map(str::trim) {
+        let device = match name.strip_prefix("GPU-") {
+            Some(uuid) => machine.iter().find(|device| device.uuid_text().starts_with(uuid) && !uuid.is_empty()),
+            None => name.parse().ok().and_then(|ordinal: usize| machine.get(ordinal)),
+        };
+        match device {
+            Some(device) if devices.iter().all(|seen| seen.ordinal != device.ordinal) => devices.push(device.clone()),
+            _ => break,
+        }
+    }
+    devices
 }
 
 /// A device without a uuid gets one that says what it is and differs from its neighbours'.
@@ -123,6 +152,7 @@ impl Fields {
         let compute_capability = self.compute_capability.unwrap_or((9, 0));
         let (shared_memory, threads, l2_cache) = architecture(compute_capability);
         let device = Device {
+            ordinal: 0,
             product: self.product.unwrap_or_else(|| "GPU".to_owned()),
             total,
             usable,
@@ -200,6 +230,23 @@ mod tests {
         assert_eq!(devices[1].compute_capability, (8, 9));
         assert_ne!(devices[0].uuid, devices[1].uuid);
         assert_eq!(devices[2].usable, 7);
+    }
+
+    #[test]
+    fn a_process_sees_what_it_is_told_to() {
+        let seen = |visible: &str| {
+            let config = Config::read(|name| match name {
+                "TONNAGE_PHANTOM_DEVICES" => Some("total=1;total=2;total=3".to_owned()),
+                "CUDA_VISIBLE_DEVICES" => Some(visible.to_owned()),
+                _ => None,
+            });
+            config.unwrap().devices.iter().map(|device| device.total).collect::<Vec<_>>()
+        };
+        assert_eq!(seen("2,0"), [3, 1]);
+        assert_eq!(seen("1,-1,2"), [2]);
+        assert_eq!(seen("0,0"), [1]);
+        assert_eq!(seen(""), [0; 0]);
+        assert_eq!(seen("GPU-7068616e-746f-6d20-746f-6e6e61676502"), [3]);
     }
 
     #[test]

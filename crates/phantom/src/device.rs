@@ -3,6 +3,8 @@
 /// One device. Sizes are bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
+    /// Its number on the machine, whatever a process sees of it.
+    pub ordinal: usize,
     /// The product's name, without what marks it as a phantom.
     pub product: String,
     /// What CUDA reports as the device's memory.
@@ -26,6 +28,12 @@ impl Device {
         format!("Phantom {} (tonnage)", self.product)
     }
 
+    /// The uuid as tools print it, without what they put before it.
+    pub fn uuid_text(&self) -> String {
+        let hex: String = self.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    }
+
     /// Shared memory that a block can opt in to: all but the kilobyte that the system keeps (CUDA C++ Programming Guide,
     /// "Technical Specifications per Compute Capability"; Turing keeps none).
     pub fn shared_memory_per_block_optin(&self) -> i32 {
@@ -44,9 +52,9 @@ impl Device {
         }
     }
 
-    /// The PCI bus of the device with this index: distinct, as those of one machine are.
-    pub fn pci_bus(index: usize) -> i32 {
-        i32::try_from(index).unwrap_or(i32::MAX - 1) + 1
+    /// The device's PCI bus: distinct, as those of one machine are.
+    pub fn pci_bus(&self) -> i32 {
+        i32::try_from(self.ordinal).unwrap_or(i32::MAX - 1) + 1
     }
 }
 

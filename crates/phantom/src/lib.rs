@@ -24,7 +24,7 @@
 //! | `TONNAGE_PHANTOM_ALLOW_REAL_DRIVER` | `1`: load even where an NVIDIA driver is present |
 //! | `TONNAGE_PHANTOM_ANNOUNCED` | set by the library itself, so that child processes stay silent |
 //!
-//! `TONNAGE_PHANTOM_DEVICES` has an entry a device, separated by `;`, each of `key=value` pairs separated by `,`:
+//! `CUDA_VISIBLE_DEVICES` works as with CUDA. `TONNAGE_PHANTOM_DEVICES` has an entry a device, separated by `;`, each of `key=value` pairs separated by `,`:
 //! `name` (without "Phantom"), `total` (bytes; what CUDA reports), `usable` (bytes that can be allocated, context
 //! included; default `total`), `context` (bytes that the first use takes; default 0, because few are measured), `cc`
 //! (`9.0`), `sms` (multiprocessors), `l2` (bytes), `smem` (shared memory of a multiprocessor, bytes), `threads` (of a

@@ -29,7 +29,12 @@ pub fn load() -> std::result::Result<&'static Config, String> {
 /// The settings as read at load; where the library was linked instead of loaded, the environment's of the first use.
 pub fn config() -> &'static Config {
     CONFIG.get_or_init(|| {
-        Config::read(|_| None).unwrap_or_else(|_| Config { devices: Vec::new(), ledger: None, log: false })
+        Config::read(|_| None).unwrap_or_else(|_| Config {
+            machine: Vec::new(),
+            devices: Vec::new(),
+            ledger: None,
+            log: false,
+        })
     })
 }
 

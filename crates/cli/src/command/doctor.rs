@@ -20,15 +20,15 @@ use crate::terminal::Terminal;
 
 const HELP: &str = "Examples:
   tonnage doctor train.log
-  tonnage doctor logs/                       # torchrun --log-dir logs: a log of each rank
+  tonnage doctor logs/                      # a folder of per-rank logs
   python train.py 2>&1 | tee run.log | tonnage doctor -
-  tonnage doctor train.log --job job.toml    # the message beside the estimate; which remedies fit
+  tonnage doctor train.log --job job.toml   # beside the estimate; what fits
   tonnage doctor train.log --exit-status 137
 
 It reads PyTorch, JAX and TensorFlow, NCCL, torchrun, SLURM and the kernel's log; docs/failures.md lists every form.
 
 Exit codes:
-  0  the logs were read, whether or not a failure was found (`cause` in the JSON is null where none was)
+  0  the logs were read, whether or not a failure was found
   2  wrong usage, or a log that cannot be read";
 
 /// Says what killed a job, from its logs: cause, evidence, first failing rank, what to do

@@ -1,5 +1,6 @@
 //! The commands, a file each: its arguments and `run`.
 
+mod attach;
 mod axes;
 mod compare;
 mod completions;
@@ -8,11 +9,20 @@ mod doctor;
 mod estimate;
 mod fit;
 mod gpus;
+mod keep;
 mod keys;
+mod list;
+mod logs;
 mod man;
 mod models;
 mod plan;
+mod rehearse;
+mod run;
 mod schema;
+mod show;
+mod status;
+mod stop;
+mod supervise;
 mod trace;
 mod watch;
 
@@ -46,6 +56,18 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     Cost(Box<cost::CostArgs>),
     Watch(Box<watch::WatchArgs>),
+    Run(Box<run::RunArgs>),
+    Status(status::StatusArgs),
+    Attach(attach::AttachArgs),
+    Logs(logs::LogsArgs),
+    Stop(stop::StopArgs),
+    Show(show::ShowArgs),
+    List(list::ListArgs),
+    #[command(hide = true)]
+    Keep(keep::KeepArgs),
+    #[command(hide = true)]
+    Supervise(supervise::SuperviseArgs),
+    Rehearse(Box<rehearse::RehearseArgs>),
     Models(models::ModelsArgs),
     Gpus(gpus::GpusArgs),
     Keys(keys::KeysArgs),
@@ -69,6 +91,16 @@ impl Cli {
             Command::Doctor(args) => args.run(terminal),
             Command::Cost(args) => args.run(terminal),
             Command::Watch(args) => args.run(terminal),
+            Command::Run(args) => args.run(terminal),
+            Command::Status(args) => args.run(terminal),
+            Command::Attach(args) => args.run(terminal),
+            Command::Logs(args) => args.run(terminal),
+            Command::Stop(args) => args.run(terminal),
+            Command::Show(args) => args.run(terminal),
+            Command::List(args) => args.run(terminal),
+            Command::Keep(args) => args.run(terminal),
+            Command::Supervise(args) => args.run(terminal),
+            Command::Rehearse(args) => args.run(terminal),
             Command::Models(args) => args.run(terminal),
             Command::Gpus(args) => args.run(terminal),
             Command::Keys(args) => args.run(terminal),

@@ -23,6 +23,7 @@ pub use engine::Engine;
 pub use figures::Estimate;
 pub use legacy::LegacyEstimate;
 pub use outside::Outside;
+pub(crate) use outside::outside;
 pub use peaks::PhasePeak;
 pub use simulated::{EstimateError, SimulatedJob, estimate};
 pub use timeline::{PhaseSpan, Timeline, TimelinePoint};

@@ -171,7 +171,7 @@ impl<'a> SimulatedJob<'a> {
 
     fn estimate_of(&self, job: &JobSpec, detail: Detail) -> Result<Estimate, EstimateError> {
         let peaks = self.peaks()?;
-        let outside = outside::outside(&job.gpu);
+        let outside = outside(&job.gpu);
         let engine = Engine::of(job);
         if let Some(engine) = &engine {
             let adapters = if job.lora.is_some() { self.trainable_count } else { 0 };

@@ -3,11 +3,11 @@
 //! Most lines hold none of the needles and are passed over at the speed of the search; only the others are cleaned and
 //! read. A message that may go on over several lines waits for them.
 
-use memchr::{memchr, memchr_iter, memrchr};
+use memchr::{memchr, memrchr};
 
 use super::cause::FailureCause;
 use super::line::{Line, without_codes};
-use super::needles::{Marks, Needles};
+use super::needles::{Block, Needles};
 use super::signature::{Reading, SIGNATURES};
 
 /// A longer line is read in pieces of this many bytes.
@@ -155,24 +155,12 @@ impl Scanner {
     }
 
     /// Reads lines that are complete, each with its end.
-    fn whole_lines(&mut self, mut block: &[u8]) {
-        let mut marks = Marks::new(self.needles, block);
-        while !block.is_empty() {
-            if self.waiting.is_empty() {
-                let Some(at) = marks.next(self.needles, block) else {
-                    self.lines += memchr_iter(b'\n', block).count() as u64;
-                    return;
-                };
-                let start = block.get(..at).and_then(|head| memrchr(b'\n', head)).map_or(0, |start| start + 1);
-                let (passed, rest) = block.split_at_checked(start).unwrap_or((&[], block));
-                self.lines += memchr_iter(b'\n', passed).count() as u64;
-                block = rest;
-            }
-            let end = memchr(b'\n', block).map_or(block.len(), |end| end + 1);
-            let (line, rest) = block.split_at_checked(end).unwrap_or((block, &[]));
-            self.long_line(line.strip_suffix(b"\n").unwrap_or(line));
+    fn whole_lines(&mut self, block: &[u8]) {
+        let mut block = Block::new(block, LONGEST_LINE, self.needles);
+        while !self.waiting.is_empty() || block.to_candidate(self.needles, &mut self.lines) {
+            let Some(line) = block.line() else { return };
+            self.long_line(line);
             self.lines += 1;
-            block = rest;
         }
     }
 

@@ -72,6 +72,8 @@ pub(super) fn read_entry(source: Source<'_>, settings: &mut Settings, entry: Ent
     let name = key.get_ref().as_ref();
     match value.get_ref() {
         DeValue::Table(fields) if name == "model" => read_model(source, settings, fields),
+        // How it is launched is no part of what the job is; `tonnage run` reads it.
+        DeValue::Table(_) if name == "run" => Ok(()),
         DeValue::Table(table) if is_table(name) => table.iter().try_for_each(|(inner, value)| {
             let full = format!("{name}.{}", inner.get_ref());
             named(source, inner, &full).and_then(|key| source.set(settings, key.name, (inner, value)))

@@ -38,6 +38,8 @@ pub enum Strategy {
     None,
     /// `torch.nn.DataParallel`: one process, replicas on every GPU.
     DataParallel,
+    /// No wrapper: the loop itself all-reduces each gradient, as HRM's `pretrain.py` does.
+    AllReduce,
     /// `DistributedDataParallel`.
     Ddp(Ddp),
     /// `ZeroRedundancyOptimizer`, round a model in DDP or round a plain one.

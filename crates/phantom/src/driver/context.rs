@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_uint};
 
 use crate::boundary::{Slot, code, put_if_wanted};
 use crate::error::{Error, Result};
+use crate::runtime::device_limit;
 use crate::state;
 
 /// A context's handle is this plus its device, so that none is null.
@@ -134,6 +135,34 @@ unsafe extern "C" fn cuDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer:
     }))
 }
 
+/// Limits by the runtime's numbers.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuCtxGetLimit(value: *mut usize, limit: c_int) -> c_int {
+    // SAFETY: as above.
+    let place = unsafe { Slot::new(value) };
+    code(place.and_then(|place| Ok(place.put(device_limit(limit)?))))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxSetLimit(limit: c_int, _value: usize) -> c_int {
+    code(device_limit(limit).map(drop))
+}
+
+/// Green contexts give a stream some of a device's multiprocessors: they are refused.
+macro_rules! no_green_contexts {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() -> c_int {
+            code(Err(Error::NOT_SUPPORTED))
+        }
+    )*};
+}
+
+no_green_contexts! {
+    cuGreenCtxCreate cuGreenCtxDestroy cuGreenCtxStreamCreate cuCtxFromGreenCtx cuDeviceGetDevResource
+    cuDevSmResourceSplitByCount cuDevResourceGenerateDesc
+}
+
 /// Further contexts of a device would share its memory with others: programs that make them are not served.
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxCreate_v2() -> c_int {
@@ -157,6 +186,6 @@ mod tests {
             assert_eq!(cuCtxGetCurrent(null_mut()), 1);
         }
         assert_eq!((cuCtxSetCurrent(context), cuCtxSetCurrent(context + 1), cuCtxSetCurrent(3)), (0, 201, 201));
-        assert_eq!(cuCtxCreate_v2(), 801);
+        assert_eq!((cuCtxCreate_v2(), cuGreenCtxCreate(), cuCtxSetLimit(77, 1)), (801, 801, 1));
     }
 }

@@ -77,7 +77,7 @@ macro_rules! accepted {
 
 accepted! {
     cuTensorMapEncodeTiled cuTensorMapEncodeIm2col cuTensorMapEncodeIm2colWide cuTensorMapReplaceAddress
-    cuStreamWriteValue32_v2 cuStreamWriteValue64_v2 cuStreamWaitValue32_v2 cuStreamWaitValue64_v2 cuStreamBatchMemOp_v2
+    cuStreamWriteValue32 cuStreamWriteValue32_v2 cuStreamWriteValue64_v2 cuStreamWaitValue32_v2 cuStreamWaitValue64_v2 cuStreamBatchMemOp_v2
     cuProfilerStart cuProfilerStop
 }
 

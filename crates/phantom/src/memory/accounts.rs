@@ -11,6 +11,8 @@ pub struct Accounts {
 }
 
 struct Account {
+    /// The device's number on the machine: its column in the ledger.
+    ordinal: usize,
     total: u64,
     usable: u64,
     context: u64,
@@ -22,6 +24,7 @@ struct Account {
 impl Accounts {
     pub fn new(devices: &[Device]) -> Self {
         let account = |device: &Device| Account {
+            ordinal: device.ordinal,
             total: device.total,
             usable: device.usable,
             context: device.context,
@@ -60,7 +63,7 @@ impl Accounts {
         let account = self.devices.get_mut(device).ok_or(Error::INVALID_DEVICE)?;
         let used = account.used.checked_add(bytes).ok_or(Error::OUT_OF_MEMORY)?;
         let fits = match &mut self.ledger {
-            Some(ledger) => ledger.raise(device, used, account.usable),
+            Some(ledger) => ledger.raise(account.ordinal, used, account.usable),
             None => used <= account.usable,
         };
         if !fits {
@@ -74,7 +77,7 @@ impl Accounts {
         if let Some(account) = self.devices.get_mut(device) {
             account.used = account.used.saturating_sub(bytes);
             if let Some(ledger) = &mut self.ledger {
-                ledger.lower(device, account.used);
+                ledger.lower(account.ordinal, account.used);
             }
         }
     }
@@ -98,7 +101,7 @@ impl Accounts {
     pub fn free_and_total(&mut self, device: usize) -> Result<(u64, u64)> {
         self.enter(device)?;
         let account = &self.devices[device];
-        let others = self.ledger.as_mut().map_or(0, |ledger| ledger.others(device));
+        let others = self.ledger.as_mut().map_or(0, |ledger| ledger.others(account.ordinal));
         Ok((account.usable.saturating_sub(account.used).saturating_sub(others), account.total))
     }
 }

@@ -83,24 +83,28 @@ unsafe extern "C" fn cudaGetDeviceFlags(flags: *mut c_uint) -> c_int {
     report(unsafe { Slot::new(flags) }.map(|place| place.put(0)))
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn cudaDeviceGetLimit(value: *mut usize, limit: c_int) -> c_int {
-    // Stack, printf buffer, heap (CUDA C++ Programming Guide's defaults), then limits that programs seldom ask for.
-    let known = match limit {
+/// Stack, printf buffer and heap as the CUDA C++ Programming Guide gives their defaults; limits that programs seldom ask
+/// for are zero.
+pub fn device_limit(limit: c_int) -> Result<usize> {
+    match limit {
         0 => Ok(1024),
         1 => Ok(1 << 20),
         2 => Ok(8 << 20),
         3..=6 => Ok(0),
         _ => Err(Error::INVALID_VALUE),
-    };
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaDeviceGetLimit(value: *mut usize, limit: c_int) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(value) };
-    report(place.and_then(|place| Ok(place.put(known?))))
+    report(place.and_then(|place| Ok(place.put(device_limit(limit)?))))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaDeviceSetLimit(limit: c_int, _value: usize) -> c_int {
-    report(if (0..=6).contains(&limit) { Ok(()) } else { Err(Error::INVALID_VALUE) })
+    report(device_limit(limit).map(drop))
 }
 
 #[unsafe(no_mangle)]
@@ -164,7 +168,7 @@ unsafe extern "C" fn cudaDeviceGetP2PAttribute(value: *mut c_int, attribute: c_i
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaDeviceGetPCIBusId(text: *mut c_char, length: c_int, device: c_int) -> c_int {
-    let id = state::device(device).map(|(index, _)| format!("0000:{:02X}:00.0\0", Device::pci_bus(index)));
+    let id = state::device(device).map(|(_, device)| format!("0000:{:02X}:00.0\0", device.pci_bus()));
     report(id.and_then(|id| {
         if text.is_null() || usize::try_from(length).map_or(true, |length| length < id.len()) {
             return Err(Error::INVALID_VALUE);
@@ -185,9 +189,9 @@ unsafe extern "C" fn cudaDeviceGetByPCIBusId(device: *mut c_int, text: *const c_
         }
         // SAFETY: a string that ends with zero, by the API's contract.
         let text = unsafe { std::ffi::CStr::from_ptr(text) }.to_string_lossy().to_uppercase();
-        let index = (0..state::config().devices.len())
-            .find(|&index| text.contains(&format!(":{:02X}:00", Device::pci_bus(index))))
-            .ok_or(Error::INVALID_DEVICE)?;
+        let devices = &state::config().devices;
+        let named = |device: &Device| text.contains(&format!(":{:02X}:00", device.pci_bus()));
+        let index = devices.iter().position(named).ok_or(Error::INVALID_DEVICE)?;
         Ok(place.put(index as c_int))
     }))
 }
@@ -201,7 +205,7 @@ unsafe extern "C" fn cudaDeviceGetAttribute(value: *mut c_int, attribute: c_int,
 
 /// A device attribute by the number that runtime and driver share. What no training program asks for is zero.
 pub fn attribute(attribute: c_int, ordinal: c_int) -> Result<c_int> {
-    let (index, device) = state::device(ordinal)?;
+    let (_, device) = state::device(ordinal)?;
     Ok(match attribute {
         1..=3 => 1024,        // threads of a block, and its x and y
         4 => 64,              // z of a block
@@ -215,7 +219,7 @@ pub fn attribute(attribute: c_int, ordinal: c_int) -> Result<c_int> {
         14 => 512,            // texture alignment
         16 => device.multiprocessors,
         15 | 19 | 31 | 41 | 78..=80 | 83 | 90 | 91 | 95 | 99 | 115 | 125 => 1,
-        33 => Device::pci_bus(index),
+        33 => device.pci_bus(),
         36 => 2_619_000, // memory clock, kHz
         37 => 6144,      // bus, bits
         38 => device.l2_cache,

@@ -186,6 +186,14 @@ unsafe extern "C" fn cudaLaunchKernelExC(config: *const c_void, function: usize,
     report(config.and_then(|config| launch(function, config.stream)))
 }
 
+/// The architecture whose code runs on a device of this capability, of those that PyTorch's wheels are compiled for: CUB
+/// has no kernel for another and calls a null pointer.
+fn compiled_for((major, minor): (i32, i32)) -> i32 {
+    const COMPILED: [i32; 9] = [50, 60, 70, 75, 80, 86, 90, 100, 120];
+    let version = major * 10 + minor;
+    COMPILED.into_iter().rfind(|compiled| *compiled <= version).unwrap_or(version)
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaFuncGetAttributes(attributes: *mut c_void, function: usize) -> c_int {
     // SAFETY: a place for the structure by the API's contract.
@@ -195,7 +203,7 @@ unsafe extern "C" fn cudaFuncGetAttributes(attributes: *mut c_void, function: us
         if function == 0 {
             return Err(Error::INVALID_DEVICE_FUNCTION);
         }
-        let version = device.compute_capability.0 * 10 + device.compute_capability.1;
+        let version = compiled_for(device.compute_capability);
         place.put(FunctionAttributes {
             max_threads_per_block: 1024,
             registers: REGISTERS,

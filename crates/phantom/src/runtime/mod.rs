@@ -16,7 +16,7 @@ mod streams;
 mod version;
 
 pub use capture::Streams;
-pub use device::attribute;
+pub use device::{attribute, device_limit};
 pub use entry_point::find;
 pub use kernels::occupancy;
 pub use version::{driver_version, runtime_version};

@@ -211,7 +211,7 @@ layout! {
 
 /// Fills what both layouts have.
 macro_rules! fill {
-    ($properties:expr, $index:expr, $device:expr) => {{
+    ($properties:expr, $device:expr) => {{
         let (mut it, device): (_, &Device) = ($properties, $device);
         let name = device.name();
         it.name[..name.len()].copy_from_slice(name.as_bytes());
@@ -231,7 +231,7 @@ macro_rules! fill {
         it.multiProcessorCount = device.multiprocessors;
         it.canMapHostMemory = 1;
         it.concurrentKernels = 1;
-        it.pciBusID = Device::pci_bus($index);
+        it.pciBusID = device.pci_bus();
         it.asyncEngineCount = 3;
         it.unifiedAddressing = 1;
         it.memoryBusWidth = 6144;
@@ -266,8 +266,8 @@ unsafe extern "C" fn cudaGetDeviceProperties(properties: *mut c_char, ordinal: c
     // SAFETY: a place for the structure by the API's contract.
     let place = unsafe { Slot::new(properties.cast()) };
     report(place.and_then(|place| {
-        let (index, device) = state::device(ordinal)?;
-        Ok(place.put(fill!(Properties13::zeroed(), index, device)))
+        let (_, device) = state::device(ordinal)?;
+        Ok(place.put(fill!(Properties13::zeroed(), device)))
     }))
 }
 
@@ -276,8 +276,8 @@ unsafe extern "C" fn cudaGetDeviceProperties_v2(properties: *mut c_char, ordinal
     // SAFETY: a place for the structure by the API's contract.
     let place = unsafe { Slot::new(properties.cast()) };
     report(place.and_then(|place| {
-        let (index, device) = state::device(ordinal)?;
-        let mut it = fill!(Properties12::zeroed(), index, device);
+        let (_, device) = state::device(ordinal)?;
+        let mut it = fill!(Properties12::zeroed(), device);
         it.clockRate = 1_980_000;
         it.memoryClockRate = 2_619_000;
         it.deviceOverlap = 1;

@@ -27,8 +27,13 @@ pub fn doctor(answer: &DoctorAnswer<'_>, look: &Look) -> String {
     text.push_str(&evidence("follows from a rank's death", &answer.diagnosis.echoes, look));
     text.push_str(&evidence("often printed and not fatal", &answer.diagnosis.warnings, look));
     text.push_str(&remedies(root, look));
-    if let Some(job) = &answer.job {
-        text.push_str(&against(answer, job, look));
+    match &answer.job {
+        Some(job) => text.push_str(&against(answer, job, look)),
+        None if answer.memory().is_some() => {
+            let hint = "with `--job JOB.toml` the message is held against the estimate, and every remedy is estimated";
+            text.push_str(&format!("\n{}\n", paint(DIM, &wrap(hint, look.width, 0))));
+        }
+        None => {}
     }
     text
 }
@@ -53,6 +58,8 @@ fn head(answer: &DoctorAnswer<'_>, root: &Located<'_>, look: &Look) -> String {
     let mut text = format!("{}\n", paint(BAD, &wrap(&title, look.width, 2)));
     let mut figures: Vec<String> = root.finding.cause.figures().into_iter().map(shown).collect();
     if let Some(memory) = answer.memory() {
+        let others: Vec<&str> = memory.reasons().into_iter().skip(1).map(Class::title).collect();
+        figures.extend((!others.is_empty()).then(|| format!("also: {}", others.join("; "))));
         figures
             .extend(memory.likely.then(|| "the message states no numbers; low memory is the likely reason".to_owned()));
     }

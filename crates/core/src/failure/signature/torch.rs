@@ -3,7 +3,7 @@
 use super::{Reading, Signature};
 use crate::failure::cause::FailureCause;
 use crate::failure::memory::GpuMemory;
-use crate::failure::text::{after, compact, integer, integer_after, size_after, size_before};
+use crate::failure::text::{after, compact, has, integer, integer_after, size_after, size_before};
 
 pub(super) const MEMORY: Signature = Signature {
     name: "torch_memory",
@@ -15,6 +15,9 @@ pub(super) const MEMORY: Signature = Signature {
 
 /// The message without blanks, as blanks are where terminals break lines.
 fn memory(text: &str) -> Option<Reading> {
+    if !has(text, "Tried") && !ends_early(text) {
+        return None;
+    }
     let text = compact(text);
     let Some(start) = text.find("outofmemory.Triedtoallocate") else { return without_its_head(&text) };
     let backend = backend(text.get(..start)?)?;
@@ -28,10 +31,15 @@ fn memory(text: &str) -> Option<Reading> {
     numbers(message, backend, requested)
 }
 
+/// Whether the line ends within the message's first words.
+fn ends_early(text: &str) -> bool {
+    after(text, "out of memory.").is_some_and(|rest| rest.len() < "Tried to allocate 123.45 MiB".len())
+}
+
 /// A line that a terminal broke inside the first words.
 fn without_its_head(text: &str) -> Option<Reading> {
     if let Some(message) = after(text, "Triedtoallocate") {
-        let is_torch = message.contains("hasatotalcapac") || message.contains("totalcapacity;");
+        let is_torch = has(message, "hasatotalcapac") || has(message, "totalcapacity;");
         let requested = size_after(text, "Triedtoallocate").filter(|_| is_torch && !text.contains('`'))?;
         return numbers(text.get(text.find("Triedtoallocate")?..)?, "CUDA", requested);
     }
@@ -49,7 +57,7 @@ fn backend(head: &str) -> Option<&'static str> {
 }
 
 fn numbers(message: &str, backend: &'static str, requested: u64) -> Option<Reading> {
-    let old = message.contains("totalcapacity;");
+    let old = has(message, "totalcapacity;");
     let mut memory = if old { forms_to_2_0(message) } else { forms_from_2_1(message) };
     memory.backend = backend;
     memory.requested = Some(requested);
@@ -113,7 +121,7 @@ pub(super) const EXABYTE: Signature = Signature {
     needles: &["more than 1EB memory"],
     follow: 0,
     read: |text| {
-        let asked = text.contains("out of memory. Tried to allocate more than 1EB memory");
+        let asked = has(text, "out of memory. Tried to allocate more than 1EB memory");
         let memory = GpuMemory { backend: "CUDA", requested: Some(1 << 60), ..GpuMemory::default() };
         if asked { Reading::whole(FailureCause::GpuMemory(memory)) } else { None }
     },
@@ -137,7 +145,7 @@ pub(super) const EXPANDABLE_ASSERT: Signature = Signature {
 
 fn assert_in_allocator(text: &str, condition: &str) -> Option<Reading> {
     let failed = after(text, condition)?.split_once("INTERNAL ASSERT FAILED at")?.1;
-    if !failed.contains("CUDACachingAllocator.cpp\":") {
+    if !has(failed, "CUDACachingAllocator.cpp\":") {
         return None;
     }
     Reading::whole(FailureCause::GpuMemory(GpuMemory { backend: "CUDA", likely: true, ..GpuMemory::default() }))

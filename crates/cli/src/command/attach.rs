@@ -1,0 +1,45 @@
+//! `tonnage attach`: follows a detached run as if it ran here; Ctrl-C leaves it alone.
+
+use std::time::Duration;
+
+use clap::Args;
+use tonnage_report::text;
+use tonnage_run::store::Store;
+
+use super::list::line;
+use super::logs::LogReader;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::terminal::Terminal;
+
+/// How often logs are looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Follows a run from now on until it ends; Ctrl-C leaves the run alone
+#[derive(Args)]
+#[command(after_help = "Examples:\n  tonnage attach\n  tonnage attach 20261121-120000")]
+pub struct AttachArgs {
+    /// The run: its id, a part of it that no other has, or `last`
+    #[arg(default_value = "last")]
+    run: String,
+}
+
+impl AttachArgs {
+    /// Follows it.
+    ///
+    /// # Errors
+    /// When there is no such run.
+    pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
+        let folder = Store::new(Store::default_root()).find(&self.run)?;
+        let mut reader = LogReader::new(&folder, None, None, true);
+        reader.print(terminal)?;
+        while folder.is_supervised() {
+            std::thread::sleep(LOOK);
+            reader.print(terminal)?;
+        }
+        reader.print(terminal)?;
+        let state = folder.state();
+        terminal.tell(&text::run(folder.run(), &state, &line(&folder), false, &terminal.look));
+        Ok(state.result.as_ref().map_or(Exit::No, super::supervise::exit))
+    }
+}

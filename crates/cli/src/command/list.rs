@@ -1,0 +1,41 @@
+//! `tonnage list`: all runs.
+
+use clap::Args;
+use serde_json::json;
+use tonnage_report::{RunLine, text};
+use tonnage_run::store::{RunFolder, Store, now_ms};
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::terminal::Terminal;
+
+/// Lists runs, the oldest first
+#[derive(Args)]
+#[command(after_help = "Examples:\n  tonnage list\n  tonnage list --json")]
+pub struct ListArgs {
+    /// Prints JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl ListArgs {
+    /// Lists them.
+    ///
+    /// # Errors
+    /// When nothing can be printed.
+    pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
+        let runs = Store::new(Store::default_root()).list();
+        let lines: Vec<RunLine> = runs.iter().map(line).collect();
+        if self.json {
+            terminal.print(&format!("{:#}\n", json!({"version": tonnage_report::VERSION, "runs": lines})))?;
+        } else {
+            terminal.print(&text::runs(&lines, &terminal.look))?;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// A run in a line, as it is now.
+pub fn line(folder: &RunFolder) -> RunLine {
+    RunLine::new(folder.run(), &folder.state(), folder.is_supervised(), now_ms())
+}

@@ -1,0 +1,190 @@
+//! `tonnage run`: launches a command, keeps it alive, keeps its effective batch.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::{Command, Stdio};
+
+use clap::Args;
+use tonnage_core::record::{Policy, RunRecord};
+use tonnage_report::{RunLine, run_json, text};
+use tonnage_run::RunError;
+use tonnage_run::request::{RunTable, record};
+use tonnage_run::store::{RunFolder, Store, now_ms};
+
+use super::json;
+use super::supervise::{exit, supervise_here};
+use crate::exit::{self, Exit};
+use crate::failure::Failure;
+use crate::job_args::JobArgs;
+use crate::job_input::JobInput;
+use crate::terminal::Terminal;
+
+const EXAMPLES: &str = "Examples:
+  tonnage run job.toml -- python train.py --batch {micro_batch_size} --accum {gradient_accumulation_steps}
+  tonnage run job.toml -- torchrun --nproc-per-node 2 train.py --per_device_train_batch_size 16
+  tonnage run swarm.toml                 # N nodes on one GPU; its [run] table names the command
+  tonnage run --detach --stall 900 -- python train.py
+  tonnage run --resume last
+
+A command without a job runs under guard as well, but no batch can be computed for it.";
+
+/// Runs a command under guard: held against the GPU, restarted with a batch that fits, recorded
+#[derive(Args)]
+#[command(after_help = format!("{EXAMPLES}\n\n{}", exit::HELP))]
+pub struct RunArgs {
+    #[command(flatten)]
+    job: JobArgs,
+
+    #[command(flatten)]
+    policy: PolicyArgs,
+
+    /// Leaves the run to a supervisor of its own, which outlives the terminal
+    #[arg(short, long, help_heading = "Run")]
+    detach: bool,
+
+    /// Goes on with a run that stopped, failed or lost its supervisor
+    #[arg(long, value_name = "RUN", help_heading = "Run", conflicts_with_all = ["command", "MODEL"])]
+    resume: Option<String>,
+
+    /// Prints the run as JSON at its end, and nothing of what it writes
+    #[arg(long, help_heading = "Run")]
+    json: bool,
+
+    /// The command: `{micro_batch_size}`, `{gradient_accumulation_steps}`, any key of the job, `{resume_from_checkpoint}`,
+    /// `{seed}`, `{node}`, `{attempt_dir}` are filled in
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// How a run is kept alive.
+#[derive(Args)]
+struct PolicyArgs {
+    /// Starts of the command, at most [default: 5]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = "Run")]
+    max_attempts: Option<u32>,
+
+    /// No attempt begins after so many seconds
+    #[arg(long, value_name = "SECONDS", help_heading = "Run")]
+    max_time: Option<u64>,
+
+    /// The least micro-batch that is tried [default: 1]
+    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Run")]
+    min_micro_batch: Option<u64>,
+
+    /// Seconds between asking processes to end and ending them [default: 30]
+    #[arg(long, value_name = "SECONDS", help_heading = "Run")]
+    grace: Option<u64>,
+
+    /// Seconds without output and without work after which it counts as hung [default: never]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Run")]
+    stall: Option<u64>,
+
+    /// Seconds between the starts of two nodes [default: 0]
+    #[arg(long, value_name = "SECONDS", help_heading = "Run")]
+    stagger: Option<u64>,
+
+    /// The longest that a neighbour on the GPU is waited for, in seconds [default: 600]
+    #[arg(long, value_name = "SECONDS", help_heading = "Run")]
+    wait: Option<u64>,
+
+    /// The folder of `checkpoint-N` folders [default: the command's --output_dir]
+    #[arg(long, value_name = "FOLDER", help_heading = "Run")]
+    checkpoints: Option<String>,
+
+    /// Never changes the batch
+    #[arg(long, help_heading = "Run")]
+    no_adjust: bool,
+
+    /// Allows remedies that change the training (8-bit optimizer, LoRA, shorter rows)
+    #[arg(long, help_heading = "Run")]
+    allow_changes: bool,
+
+    /// Starts although the job is predicted not to fit
+    #[arg(long, help_heading = "Run")]
+    force: bool,
+
+    /// Lets others read the run's folder
+    #[arg(long, help_heading = "Run")]
+    shared: bool,
+}
+
+impl PolicyArgs {
+    fn apply(&self, policy: Policy) -> Policy {
+        Policy {
+            max_attempts: self.max_attempts.unwrap_or(policy.max_attempts),
+            max_seconds: self.max_time.or(policy.max_seconds),
+            min_micro_batch: self.min_micro_batch.unwrap_or(policy.min_micro_batch),
+            grace_seconds: self.grace.unwrap_or(policy.grace_seconds),
+            stall_seconds: self.stall.or(policy.stall_seconds),
+            stagger_seconds: self.stagger.unwrap_or(policy.stagger_seconds),
+            wait_seconds: self.wait.unwrap_or(policy.wait_seconds),
+            checkpoints: self.checkpoints.clone().or_else(|| policy.checkpoints.clone()),
+            adjusts: !self.no_adjust,
+            changes_training: self.allow_changes,
+            forced: self.force,
+            shared: self.shared,
+            ..policy
+        }
+    }
+}
+
+impl RunArgs {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// When the job cannot be resolved, there is no command, or the run cannot be recorded.
+    pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
+        let store = Store::new(Store::default_root());
+        let folder = match &self.resume {
+            Some(name) => store.find(name)?,
+            None => store.create(self.request()?)?,
+        };
+        if self.detach {
+            detach(&folder)?;
+            return terminal.print(&format!("{}\n", folder.id())).map(|()| Exit::Done);
+        }
+        terminal.say(&format!("run {}", folder.id()));
+        let result = supervise_here(&folder, !self.json, terminal)?;
+        let (run, state) = (folder.run(), folder.state());
+        let line = RunLine::new(run, &state, false, now_ms());
+        if self.json {
+            terminal.print(&json(&run_json(run, &state, &line))?)?;
+        } else {
+            terminal.tell(&text::run(run, &state, &line, false, &terminal.look));
+        }
+        Ok(exit(&result))
+    }
+
+    /// The record of what was typed.
+    fn request(&self) -> Result<RunRecord, Failure> {
+        let has_job = self.job.model.is_some() || self.job.small_gpt.is_some();
+        let input = has_job.then(|| JobInput::read(&self.job)).transpose()?;
+        let resolved = input.as_ref().map(|input| input.resolve(&[])).transpose()?;
+        let table = match input.as_ref().and_then(JobInput::file) {
+            Some((name, text)) => RunTable::read(name, text)?,
+            None => RunTable::default(),
+        };
+        let command = if self.command.is_empty() { table.command.clone() } else { self.command.clone() };
+        if command.is_empty() {
+            return Err(Failure::input("there is no command")
+                .hint("write it after `--`, or as `command` in the job file's [run] table"));
+        }
+        let job =
+            input.as_ref().zip(resolved.as_ref()).map(|(input, resolved)| (input.record(resolved), &resolved.job));
+        let policy = self.policy.apply(table.apply(Policy::default()));
+        let here = std::env::current_dir().map_err(|error| Failure::file(".", &error))?;
+        Ok(record(command, here.display().to_string(), job, &table, policy))
+    }
+}
+
+/// Starts a supervisor that is no child of this terminal.
+fn detach(folder: &RunFolder) -> Result<(), Failure> {
+    let path = folder.path().join("supervisor.log");
+    let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
+    let log = opened.map_err(|error| RunError::file(&path, &error))?;
+    let program = std::env::current_exe().map_err(|error| Failure::file("tonnage", &error))?;
+    let mut command = Command::new(program);
+    command.arg("supervise").arg(folder.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    command.spawn().map_err(|error| Failure::file("tonnage", &error))?;
+    Ok(())
+}

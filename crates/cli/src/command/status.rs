@@ -1,0 +1,49 @@
+//! `tonnage status`: where a run is.
+
+use clap::Args;
+use tonnage_report::{run_json, text};
+use tonnage_run::store::Store;
+
+use super::json;
+use super::list::line;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::terminal::Terminal;
+
+/// Tells where a run is
+#[derive(Args)]
+#[command(after_help = "Examples:\n  tonnage status\n  tonnage status 20261121-120000 --json")]
+pub struct StatusArgs {
+    /// The run: its id, a part of it that no other has, or `last`
+    #[arg(default_value = "last")]
+    run: String,
+
+    /// Prints JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl StatusArgs {
+    /// Tells.
+    ///
+    /// # Errors
+    /// When there is no such run.
+    pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
+        show(&self.run, false, self.json, terminal)
+    }
+}
+
+/// Prints a run; `full` with all that its attempts were given.
+///
+/// # Errors
+/// When there is no such run.
+pub fn show(name: &str, full: bool, as_json: bool, terminal: &Terminal) -> Result<Exit, Failure> {
+    let folder = Store::new(Store::default_root()).find(name)?;
+    let (run, state, line) = (folder.run(), folder.state(), line(&folder));
+    if as_json {
+        terminal.print(&json(&run_json(run, &state, &line))?)?;
+    } else {
+        terminal.print(&text::run(run, &state, &line, full, &terminal.look))?;
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,73 @@
+//! [`Entry`]: one line of a run's journal.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{AttemptRecord, CorrectionRecord, ExitRecord, FailureRecord, Outcome, ResultRecord};
+
+/// Something that happened, and when.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// Milliseconds since 1970 (UTC).
+    pub at_ms: u64,
+    /// What.
+    pub event: Event,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+#[allow(missing_docs, reason = "fields carry the words of the records")]
+pub enum Event {
+    /// A supervisor took the run.
+    Supervised { pid: u32 },
+    /// The job was held against the GPU before its start.
+    Preflight { text: String, fits: bool },
+    /// The command was started once more.
+    AttemptStarted { attempt: AttemptRecord },
+    /// Its process is there.
+    ProcessStarted { node: usize, number: u32, pid: u32 },
+    /// It outlived its start-up.
+    Healthy { node: usize, number: u32 },
+    /// It got this far.
+    Progress { node: usize, step: u64, total: Option<u64> },
+    /// It neither writes nor works.
+    Stalled { node: usize, seconds: u64 },
+    /// A signal was sent to it.
+    Signalled { node: usize, signal: String },
+    /// The command ended.
+    AttemptEnded { node: usize, number: u32, exit: ExitRecord, seconds: f64 },
+    /// Why it failed.
+    Failed { node: usize, number: u32, failure: FailureRecord },
+    /// What the failure says about the estimate.
+    Corrected { correction: CorrectionRecord },
+    /// What a finished attempt took, in its allocator's own words.
+    Measured { node: usize, number: u32, peak_allocated_bytes: u64, peak_reserved_bytes: u64 },
+    /// What is done next about a node, and why.
+    Decided { node: usize, text: String },
+    /// Processes that a killed supervisor left behind were ended.
+    Reclaimed { pids: Vec<u32> },
+    /// A node is done.
+    NodeEnded { node: usize, outcome: Outcome, reason: String },
+    /// The run is done.
+    RunEnded { result: ResultRecord },
+    /// An event of a newer version, as it was found.
+    #[serde(skip)]
+    Unknown(Value),
+}
+
+/// What a process tree used, at a moment; a line of the samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sample {
+    /// Milliseconds since 1970 (UTC).
+    pub at_ms: u64,
+    /// Which node.
+    pub node: usize,
+    /// CPU seconds of its processes so far.
+    pub cpu_seconds: f64,
+    /// Resident bytes of its processes.
+    pub resident_bytes: u64,
+    /// Progress.
+    pub step: Option<u64>,
+}

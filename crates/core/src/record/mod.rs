@@ -1,0 +1,22 @@
+//! What is stored of a run: the only types that files hold, versioned, read by older and newer versions.
+//!
+//! A run is one [`RunRecord`], written once, and a journal of [`Entry`]s, only ever appended to. Everything else (is it
+//! running, which attempt, how far) is read off the journal by [`RunState::of`]. A field that a newer version adds is
+//! passed over, one that an older version lacked has its default, an event of an unknown name stays as it was found.
+
+mod attempt;
+mod event;
+mod journal;
+mod outcome;
+mod run;
+mod state;
+
+pub use attempt::{AttemptRecord, BatchRecord, ChangeRecord, PredictionRecord};
+pub use event::{Entry, Event, Sample};
+pub use journal::{Journal, read_journal, write_entry};
+pub use outcome::{CorrectionRecord, CostRecord, ExitRecord, FailureRecord, Outcome, ResultRecord};
+pub use run::{JobRecord, NodeRecord, Policy, RunRecord, ValueRecord};
+pub use state::{AttemptState, NodeState, Phase, RunState};
+
+/// The version that is written. It rises when an old reader would misunderstand, not when something is added.
+pub const FORMAT: u32 = 1;

@@ -1,0 +1,160 @@
+//! [`RunRecord`]: what was asked for, written once when a run is made.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::spec::{Override, Resolved};
+
+/// What was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunRecord {
+    /// [`super::FORMAT`] of the writer.
+    pub format: u32,
+    /// The version of Tonnage that wrote it.
+    pub written_by: String,
+    /// The run's name in commands; its folder is called so.
+    pub id: String,
+    /// When it was made, in milliseconds since 1970 (UTC).
+    pub created_ms: u64,
+    /// The command, templates unfilled.
+    pub command: Vec<String>,
+    /// The folder it runs in.
+    pub folder: String,
+    /// Of the environment, the variables that say what may be recorded; never another.
+    pub environment: BTreeMap<String, String>,
+    /// The job, if one was given.
+    pub job: Option<JobRecord>,
+    /// The processes to start; one without a role, or a swarm's nodes.
+    pub nodes: Vec<NodeRecord>,
+    /// How it is to be kept alive.
+    pub policy: Policy,
+}
+
+/// A job as it was given, and what it came to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JobRecord {
+    /// The name of the job file.
+    pub file: Option<String>,
+    /// Its text at that time.
+    pub text: Option<String>,
+    /// Flags and assignments: key, value, flag.
+    pub overrides: Vec<(String, String, String)>,
+    /// Every value with its origin.
+    pub values: Vec<ValueRecord>,
+}
+
+/// A value of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ValueRecord {
+    /// The key.
+    pub key: String,
+    /// Its value, as a job file says it.
+    pub value: String,
+    /// Where it came from (`job.toml:3`, `default`).
+    pub origin: String,
+}
+
+impl JobRecord {
+    /// The record of a job given as `file`, `text` and `overrides` that came to `resolved`.
+    pub fn new(file: Option<(&str, &str)>, overrides: &[Override], resolved: &Resolved) -> Self {
+        let value = |value: &crate::spec::Provenance| ValueRecord {
+            key: value.key.clone(),
+            value: value.value.clone(),
+            origin: value.origin.to_string(),
+        };
+        Self {
+            file: file.map(|(name, _)| name.to_owned()),
+            text: file.map(|(_, text)| text.to_owned()),
+            overrides: overrides.iter().map(|o| (o.key.clone(), o.value.clone(), o.flag.clone())).collect(),
+            values: resolved.provenance.iter().map(value).collect(),
+        }
+    }
+
+    /// The flags and assignments.
+    pub fn overrides(&self) -> Vec<Override> {
+        let given = |(key, value, flag): &(String, String, String)| Override {
+            key: key.clone(),
+            value: value.clone(),
+            flag: flag.clone(),
+        };
+        self.overrides.iter().map(given).collect()
+    }
+}
+
+/// A process of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeRecord {
+    /// Its label in logs; empty for a run's only process.
+    pub name: String,
+    /// What it does in a swarm (`node`, `coordinator`).
+    pub role: String,
+    /// Its number.
+    pub index: u64,
+    /// The seed it is told.
+    pub seed: u64,
+    /// The GPU it is put on, by index or UUID; `None` leaves the choice to the command.
+    pub gpu: Option<String>,
+}
+
+/// How a run is kept alive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Policy {
+    /// How often the command is started at most, for each node.
+    pub max_attempts: u32,
+    /// No attempt begins after this many seconds.
+    pub max_seconds: Option<u64>,
+    /// The least micro-batch that is tried.
+    pub min_micro_batch: u64,
+    /// Seconds between asking processes to end and ending them.
+    pub grace_seconds: u64,
+    /// Seconds without output and without work after which a process counts as hung; `None` never.
+    pub stall_seconds: Option<u64>,
+    /// Seconds within which a crash is a failure to start.
+    pub startup_seconds: u64,
+    /// Seconds between the starts of two nodes.
+    pub stagger_seconds: u64,
+    /// Seconds a neighbour on the GPU is waited for.
+    pub wait_seconds: u64,
+    /// Whether the batch may be changed at the same effective batch.
+    pub adjusts: bool,
+    /// Whether remedies that change the training may be taken.
+    pub changes_training: bool,
+    /// Whether it starts although it is predicted not to fit.
+    pub forced: bool,
+    /// Where checkpoints are, if the command does not say.
+    pub checkpoints: Option<String>,
+    /// The GPU's capacity in bytes, where the caller knows better than the job.
+    pub capacity_bytes: Option<u64>,
+    /// How many nodes of a GPU may hold the lease for backward at once.
+    pub lease: Option<u64>,
+    /// Whether others may read the run's folder.
+    pub shared: bool,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            max_attempts: 5,
+            max_seconds: None,
+            min_micro_batch: 1,
+            grace_seconds: 30,
+            stall_seconds: None,
+            startup_seconds: 60,
+            stagger_seconds: 0,
+            wait_seconds: 600,
+            adjusts: true,
+            changes_training: false,
+            forced: false,
+            checkpoints: None,
+            capacity_bytes: None,
+            lease: None,
+            shared: false,
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! [`RunState`]: what a journal comes to.
+
+use super::{
+    AttemptRecord, CorrectionRecord, Entry, Event, ExitRecord, FailureRecord, Outcome, ResultRecord, RunRecord,
+};
+
+/// What a journal comes to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RunState {
+    /// A state for each of [`RunRecord::nodes`].
+    pub nodes: Vec<NodeState>,
+    /// What the preflight said.
+    pub preflight: Option<String>,
+    /// What observations add to the estimate.
+    pub correction: CorrectionRecord,
+    /// How it ended.
+    pub result: Option<ResultRecord>,
+    /// When the last entry was written.
+    pub last_ms: u64,
+    /// The process that supervises it, or did last.
+    pub supervisor: Option<u32>,
+}
+
+/// Where a node is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// Not started.
+    #[default]
+    Waiting,
+    /// Started, and not yet past its start-up.
+    Starting,
+    /// Running.
+    Running,
+    /// Running, without output or work.
+    Stalled,
+    /// Ended; the next attempt or the end follows.
+    Between,
+    /// Done.
+    Ended(Outcome),
+}
+
+/// A node's attempts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeState {
+    /// Where it is.
+    pub phase: Phase,
+    /// Its attempts.
+    pub attempts: Vec<AttemptState>,
+    /// The last step that its log said, and of how many.
+    pub progress: Option<(u64, Option<u64>)>,
+    /// The last decision about it, or why it ended.
+    pub said: Option<String>,
+}
+
+/// An attempt, and what became of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AttemptState {
+    /// What was started.
+    pub record: AttemptRecord,
+    /// When.
+    pub started_ms: u64,
+    /// Its process.
+    pub pid: Option<u32>,
+    /// How it ended, and after how many seconds.
+    pub exit: Option<(ExitRecord, f64)>,
+    /// Why it failed.
+    pub failure: Option<FailureRecord>,
+    /// Peaks of allocated and reserved bytes that its allocator reported.
+    pub measured: Option<(u64, u64)>,
+}
+
+impl RunState {
+    /// The state that `entries` of `run` lead to.
+    pub fn of(run: &RunRecord, entries: &[Entry]) -> Self {
+        let mut state = Self { nodes: vec![NodeState::default(); run.nodes.len().max(1)], ..Self::default() };
+        for entry in entries {
+            state.last_ms = entry.at_ms;
+            state.take(entry);
+        }
+        state
+    }
+
+    /// How often the command was started.
+    pub fn attempts(&self) -> u32 {
+        self.nodes.iter().map(|node| u32::try_from(node.attempts.len()).unwrap_or(u32::MAX)).sum()
+    }
+
+    /// Whether the same rows made up every optimizer step of every attempt; `None` where no attempt had a batch.
+    pub fn effective_batch(&self) -> Option<Result<u64, Vec<u64>>> {
+        let attempts = self.nodes.iter().flat_map(|node| &node.attempts);
+        let mut sizes: Vec<u64> =
+            attempts.filter_map(|attempt| Some(attempt.record.batch?.effective_batch_size)).collect();
+        sizes.dedup();
+        match sizes.as_slice() {
+            [] => None,
+            [size] => Some(Ok(*size)),
+            _ => Some(Err(sizes)),
+        }
+    }
+
+    fn take(&mut self, entry: &Entry) {
+        match &entry.event {
+            // Whoever takes a run that had ended goes on with it.
+            Event::Supervised { pid } => {
+                self.supervisor = Some(*pid);
+                self.result = None;
+            }
+            Event::Preflight { text, .. } => self.preflight = Some(text.clone()),
+            Event::Corrected { correction } => self.correction = correction.clone(),
+            Event::RunEnded { result } => self.result = Some(result.clone()),
+            Event::AttemptStarted { attempt } => {
+                let record = attempt.clone();
+                let begun = AttemptState { record, started_ms: entry.at_ms, ..AttemptState::default() };
+                if let Some(node) = self.nodes.get_mut(attempt.node) {
+                    node.attempts.push(begun);
+                    node.phase = Phase::Starting;
+                }
+            }
+            event => self.take_of_node(event),
+        }
+    }
+
+    fn take_of_node(&mut self, event: &Event) {
+        let Some(node) = node_of(event).and_then(|index| self.nodes.get_mut(index)) else { return };
+        match event {
+            Event::ProcessStarted { number, pid, .. } => node.at(*number, |attempt| attempt.pid = Some(*pid)),
+            Event::Healthy { .. } => node.phase = Phase::Running,
+            Event::Progress { step, total, .. } => {
+                let before = node.progress.and_then(|(_, total)| total);
+                node.progress = Some((*step, total.or(before)));
+                node.phase = if node.phase == Phase::Stalled { Phase::Running } else { node.phase };
+            }
+            Event::Stalled { .. } => node.phase = Phase::Stalled,
+            Event::AttemptEnded { number, exit, seconds, .. } => {
+                node.at(*number, |attempt| attempt.exit = Some((*exit, *seconds)));
+                node.phase = Phase::Between;
+            }
+            Event::Failed { number, failure, .. } => {
+                node.at(*number, |attempt| attempt.failure = Some(failure.clone()));
+            }
+            Event::Measured { number, peak_allocated_bytes: allocated, peak_reserved_bytes: reserved, .. } => {
+                node.at(*number, |attempt| attempt.measured = Some((*allocated, *reserved)));
+            }
+            Event::Decided { text, .. } => node.said = Some(text.clone()),
+            Event::NodeEnded { outcome, reason, .. } => {
+                node.phase = Phase::Ended(*outcome);
+                node.said = Some(reason.clone());
+            }
+            _ => {}
+        }
+    }
+}
+
+impl NodeState {
+    fn at(&mut self, number: u32, change: impl FnOnce(&mut AttemptState)) {
+        if let Some(attempt) = self.attempts.iter_mut().rev().find(|attempt| attempt.record.number == number) {
+            change(attempt);
+        }
+    }
+}
+
+const fn node_of(event: &Event) -> Option<usize> {
+    match event {
+        Event::ProcessStarted { node, .. }
+        | Event::Healthy { node, .. }
+        | Event::Progress { node, .. }
+        | Event::Stalled { node, .. }
+        | Event::AttemptEnded { node, .. }
+        | Event::Failed { node, .. }
+        | Event::Measured { node, .. }
+        | Event::Decided { node, .. }
+        | Event::NodeEnded { node, .. } => Some(*node),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::BatchRecord;
+
+    fn started(number: u32, effective_batch_size: u64) -> Event {
+        let batch = Some(BatchRecord { effective_batch_size, ..BatchRecord::default() });
+        Event::AttemptStarted { attempt: AttemptRecord { number, batch, ..AttemptRecord::default() } }
+    }
+
+    fn state(events: Vec<Event>) -> RunState {
+        let entries: Vec<_> = events.into_iter().map(|event| Entry { at_ms: 1, event }).collect();
+        RunState::of(&RunRecord::default(), &entries)
+    }
+
+    #[test]
+    fn attempts_follow_each_other() {
+        let exit = ExitRecord { code: Some(1), signal: None };
+        let state = state(vec![
+            started(1, 32),
+            Event::Healthy { node: 0, number: 1 },
+            Event::Progress { node: 0, step: 3, total: Some(10) },
+            Event::AttemptEnded { node: 0, number: 1, exit, seconds: 2.0 },
+            started(2, 32),
+        ]);
+        assert_eq!(state.nodes[0].phase, Phase::Starting);
+        assert_eq!(state.nodes[0].progress, Some((3, Some(10))));
+        assert_eq!(state.nodes[0].attempts[0].exit, Some((exit, 2.0)));
+        assert_eq!((state.attempts(), state.effective_batch()), (2, Some(Ok(32))));
+    }
+
+    #[test]
+    fn another_effective_batch_is_seen() {
+        assert_eq!(state(vec![started(1, 32), started(2, 16)]).effective_batch(), Some(Err(vec![32, 16])));
+    }
+
+    #[test]
+    fn an_event_of_a_node_that_is_not_there_changes_nothing() {
+        let state = state(vec![Event::Healthy { node: 9, number: 1 }]);
+        assert_eq!(state.nodes, [NodeState::default()]);
+    }
+}

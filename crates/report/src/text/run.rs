@@ -1,0 +1,107 @@
+//! Runs: the list of all, and one with its attempts, what was predicted beside what was seen.
+
+use tonnage_core::failure::printable;
+use tonnage_core::record::{AttemptState, NodeState, Phase, RunRecord, RunState};
+use tonnage_core::units::Bytes;
+
+use super::paint::{BOLD, DIM, WARN, paint, wrap};
+use super::table::{Align, Table, cell};
+use crate::look::Look;
+use crate::run::{RunLine, batch_words, phase_words};
+
+/// The screen for all runs.
+pub fn runs(lines: &[RunLine], look: &Look) -> String {
+    if lines.is_empty() {
+        return "no runs yet\n".to_owned();
+    }
+    let columns = ["run", "state", "attempts", "progress", "command"];
+    let mut table = Table::new(&columns.map(|title| (title, Align::Left))).flexible(4);
+    for line in lines {
+        let state = if line.lives { cell(line.state.as_str(), BOLD) } else { line.state.as_str().into() };
+        table.row(vec![
+            line.id.as_str().into(),
+            state,
+            line.attempts.to_string().into(),
+            line.progress.as_str().into(),
+            cell(printable(&line.command), DIM),
+        ]);
+    }
+    table.render(look)
+}
+
+/// The screen for one run; `full` shows what each attempt was given.
+pub fn run(run: &RunRecord, state: &RunState, line: &RunLine, full: bool, look: &Look) -> String {
+    let mut text = format!("{}  {}\n", paint(BOLD, &run.id), line.state);
+    let mut say = |label: &str, what: &str| text.push_str(&labelled(label, what, look));
+    say("command", &printable(&run.command.join(" ")));
+    if let Some(preflight) = &state.preflight {
+        say("preflight", preflight);
+    }
+    if let Some(Ok(rows)) = state.effective_batch() {
+        say("effective batch", &format!("{rows} rows in every optimizer step of every attempt"));
+    }
+    if let Some(Err(sizes)) = state.effective_batch() {
+        say("effective batch", &paint(WARN, &format!("differs between attempts: {sizes:?}")));
+    }
+    for (index, node) in state.nodes.iter().enumerate() {
+        text.push_str(&node_text(run, index, node, line.lives, full, look));
+    }
+    if let Some(result) = &state.result {
+        let cost = &result.cost;
+        let spent = format!("{:.1} s, of which {:.1} s in attempts that failed", cost.seconds, cost.lost_seconds);
+        text.push_str(&labelled("result", &format!("{}; {spent}", printable(&result.reason)), look));
+    }
+    text
+}
+
+fn labelled(label: &str, what: &str, look: &Look) -> String {
+    format!("{} {}\n", paint(DIM, &format!("{label:<16}")), wrap(what, look.width, 17))
+}
+
+fn node_text(run: &RunRecord, index: usize, node: &NodeState, lives: bool, full: bool, look: &Look) -> String {
+    let mut text = String::new();
+    let name = run.nodes.get(index).map_or("", |node| node.name.as_str());
+    if !name.is_empty() {
+        text.push_str(&labelled(name, &phase_words(node, lives), look));
+    }
+    let shown = if full { 0 } else { node.attempts.len().saturating_sub(3) };
+    for attempt in &node.attempts[shown..] {
+        text.push_str(&attempt_text(attempt, full, look));
+    }
+    if let (Some(said), false) = (&node.said, matches!(node.phase, Phase::Ended(_)) && name.is_empty()) {
+        text.push_str(&labelled("", &printable(said), look));
+    }
+    text
+}
+
+fn attempt_text(attempt: &AttemptState, full: bool, look: &Look) -> String {
+    let record = &attempt.record;
+    let mut parts = Vec::new();
+    parts.extend(record.batch.as_ref().map(batch_words));
+    parts.extend(
+        record.predicted.map(|p| format!("predicted {} of {}", Bytes(p.corrected_bytes), Bytes(p.usable_bytes))),
+    );
+    parts.extend(attempt.measured.map(|(_, reserved)| format!("measured {} reserved", Bytes(reserved))));
+    parts.extend(attempt.exit.map(|(exit, seconds)| format!("{} after {seconds:.1} s", exit.words())));
+    if let Some(failure) = &attempt.failure {
+        let evidence = failure.evidence.first().map(|line| printable(line)).unwrap_or_default();
+        parts.push(format!("{}: {evidence}", failure.class));
+    }
+    let mut text = labelled(&format!("attempt {}", record.number), &parts.join("; "), look);
+    if full {
+        text.push_str(&labelled("  why", &printable(&record.reason), look));
+        text.push_str(&labelled("  started", &printable(&record.argv.join(" ")), look));
+        let changes: Vec<_> = record.changes.iter().map(change_words).collect();
+        if !changes.is_empty() {
+            text.push_str(&labelled("  remedies", &changes.join(", "), look));
+        }
+        if let Some(path) = &record.resume_from {
+            text.push_str(&labelled("  from", &printable(path), look));
+        }
+    }
+    text
+}
+
+fn change_words(change: &tonnage_core::record::ChangeRecord) -> String {
+    format!("{} = {} (saves {})", change.key, change.value, Bytes(change.saves_bytes))
+}

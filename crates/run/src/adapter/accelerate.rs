@@ -1,0 +1,26 @@
+//! `accelerate launch`: its own `--gradient_accumulation_steps`, which stands before the script.
+
+use std::path::Path;
+
+use super::{Adapter, flags};
+use crate::RunError;
+
+/// The adapter.
+pub(super) static ACCELERATE: Adapter = Adapter { name: "accelerate launch", speaks, set, finish: |_, _| {} };
+
+fn speaks(argv: &[String]) -> bool {
+    let is = |word: &String, name: &str| word.rsplit('/').next() == Some(name);
+    argv.windows(2).any(|pair| is(&pair[0], "accelerate") && pair[1] == "launch")
+        || argv.iter().any(|word| word == "accelerate.commands.launch")
+}
+
+fn set(argv: &mut Vec<String>, key: &str, value: &str, _folder: &Path) -> Result<bool, RunError> {
+    let script = argv.iter().position(|word| word.ends_with(".py")).unwrap_or(argv.len());
+    let mut own: Vec<String> = argv[..script].to_vec();
+    if key != "gradient_accumulation_steps" || !flags::has(&own, &["--gradient_accumulation_steps"]) {
+        return Ok(false);
+    }
+    flags::set(&mut own, "--gradient_accumulation_steps", value);
+    argv.splice(..script, own);
+    Ok(true)
+}

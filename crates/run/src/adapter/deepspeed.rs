@@ -1,0 +1,48 @@
+//! DeepSpeed's JSON config: a changed copy in the attempt's folder takes its place on the command line.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::{Adapter, flags};
+use crate::RunError;
+use crate::store::write_atomically;
+
+/// The adapter.
+pub(super) static DEEPSPEED: Adapter = Adapter { name: "DeepSpeed", speaks, set, finish: |_, _| {} };
+
+/// The flags that name the config.
+const FLAGS: [&str; 2] = ["--deepspeed_config", "--deepspeed"];
+
+fn speaks(argv: &[String]) -> bool {
+    config(argv).is_some()
+}
+
+fn config(argv: &[String]) -> Option<(&'static str, &str)> {
+    FLAGS.iter().find_map(|flag| {
+        let path = flags::value(argv, flag)?;
+        path.ends_with(".json").then_some((*flag, path))
+    })
+}
+
+fn set(argv: &mut Vec<String>, key: &str, value: &str, folder: &Path) -> Result<bool, RunError> {
+    let field = match key {
+        "micro_batch_size" => "train_micro_batch_size_per_gpu",
+        "gradient_accumulation_steps" => "gradient_accumulation_steps",
+        _ => return Ok(false),
+    };
+    let Some((flag, path)) = config(argv) else { return Ok(false) };
+    let text = fs::read_to_string(path).map_err(|error| RunError::file(Path::new(path), &error))?;
+    let mut fields: Map<String, Value> =
+        serde_json::from_str(&text).map_err(|error| RunError::Missing(format!("{path}: {error}")))?;
+    // "auto" is filled in by the Trainer from its own flags.
+    if fields.get(field).is_none_or(|now| now == "auto") || folder.as_os_str().is_empty() {
+        return Ok(fields.contains_key(field));
+    }
+    fields.insert(field.to_owned(), serde_json::from_str(value).unwrap_or_else(|_| value.into()));
+    let copy = folder.join("deepspeed.json");
+    write_atomically(&copy, format!("{:#}\n", Value::Object(fields)).as_bytes())?;
+    flags::set(argv, flag, &copy.display().to_string());
+    Ok(true)
+}

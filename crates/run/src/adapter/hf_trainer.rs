@@ -1,0 +1,48 @@
+//! Hugging Face's `TrainingArguments` on the command line (transformers 5: `HfArgumentParser`).
+
+use std::path::Path;
+
+use super::{Adapter, RESUME, flags};
+use crate::RunError;
+
+/// The adapter.
+pub(super) static HF_TRAINER: Adapter = Adapter { name: "Hugging Face Trainer", speaks, set, finish: |_, _| {} };
+
+fn speaks(argv: &[String]) -> bool {
+    flags::has(argv, &["--per_device_train_batch_size", "--output_dir"])
+}
+
+pub(super) fn set(argv: &mut Vec<String>, key: &str, value: &str, _folder: &Path) -> Result<bool, RunError> {
+    let Some((flag, value)) = flag(key, value) else { return Ok(false) };
+    flags::set(argv, flag, &value);
+    Ok(true)
+}
+
+/// The flag that says `key`, and how it says `value`.
+fn flag(key: &str, value: &str) -> Option<(&'static str, String)> {
+    let flag = match key {
+        "micro_batch_size" => "--per_device_train_batch_size",
+        "gradient_accumulation_steps" => "--gradient_accumulation_steps",
+        "gradient_checkpointing" => return Some(("--gradient_checkpointing", switch(value))),
+        "optimizer" => return Some(("--optim", optim(value)?.to_owned())),
+        "liger" => return Some(("--use_liger_kernel", switch(value))),
+        RESUME => "--resume_from_checkpoint",
+        _ => return None,
+    };
+    Some((flag, value.to_owned()))
+}
+
+fn switch(value: &str) -> String {
+    if matches!(value, "true" | "1" | "every_layer") { "True" } else { "False" }.to_owned()
+}
+
+/// The name of an optimizer in `OptimizerNames`.
+fn optim(value: &str) -> Option<&'static str> {
+    match value {
+        "adamw" => Some("adamw_torch"),
+        "adamw_fused" | "1" => Some("adamw_torch_fused"),
+        "adamw8bit" | "adamw_8bit" => Some("adamw_bnb_8bit"),
+        "adafactor" => Some("adafactor"),
+        _ => None,
+    }
+}

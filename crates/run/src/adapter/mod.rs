@@ -1,0 +1,208 @@
+//! How a command is told its batch: by `{templates}`, by the flags of a trainer it uses, by variables, by a file.
+//!
+//! One more trainer or launcher is one file here and one line in [`ADAPTERS`].
+
+mod accelerate;
+mod allocator;
+mod deepspeed;
+mod flags;
+mod hf_trainer;
+mod template;
+mod torchrun;
+mod trl;
+
+use std::path::{Path, PathBuf};
+
+use tonnage_core::record::{BatchRecord, ChangeRecord, NodeRecord};
+
+pub use allocator::{TorchVersion, allocator_environment, find_torch};
+
+use crate::RunError;
+use crate::store::write_atomically;
+
+/// What an attempt is told.
+#[derive(Clone, Debug, Default)]
+pub struct Telling<'a> {
+    /// The batch, where the job has one.
+    pub batch: Option<BatchRecord>,
+    /// Other keys and their values.
+    pub changes: &'a [ChangeRecord],
+    /// The checkpoint to go on from.
+    pub resume_from: Option<&'a str>,
+    /// The process of a swarm.
+    pub node: Option<&'a NodeRecord>,
+    /// From 1.
+    pub attempt: u32,
+    /// Where the attempt's files go.
+    pub folder: PathBuf,
+}
+
+/// A trainer's or a launcher's way to be told.
+pub struct Adapter {
+    /// For people.
+    pub name: &'static str,
+    /// Whether the command uses it.
+    pub speaks: fn(&[String]) -> bool,
+    /// Changes the command so that `key` is `value`; `false` where it has no way to say so.
+    pub set: fn(&mut Vec<String>, key: &str, value: &str, folder: &Path) -> Result<bool, RunError>,
+    /// What is done to every attempt, once its values are set.
+    pub finish: fn(&mut Vec<String>, folder: &Path),
+}
+
+/// All of them. A trainer comes before the launchers that carry it: the flag of the script wins over the launcher's.
+pub const ADAPTERS: &[&Adapter] =
+    &[&trl::TRL, &hf_trainer::HF_TRAINER, &deepspeed::DEEPSPEED, &accelerate::ACCELERATE, &torchrun::TORCHRUN];
+
+/// A command that is ready to start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Its words.
+    pub argv: Vec<String>,
+    /// Variables to set.
+    pub environment: Vec<(String, String)>,
+}
+
+/// Whether the command can be told `key`: a template names it, or an adapter has a flag for it.
+pub fn can_tell(command: &[String], key: &str) -> bool {
+    if template::names(command, key) || allocator::tells(key) {
+        return true;
+    }
+    // To ask is to try on a copy; what would be written goes nowhere.
+    let knows = |adapter: &Adapter| matches!((adapter.set)(&mut command.to_vec(), key, "1", Path::new("")), Ok(true));
+    ADAPTERS.iter().filter(|adapter| (adapter.speaks)(command)).any(|adapter| knows(adapter))
+}
+
+/// The command with everything said.
+///
+/// # Errors
+/// When a file that says it cannot be written.
+pub fn tell(command: &[String], telling: &Telling<'_>) -> Result<Told, RunError> {
+    let overrides = telling.folder.join("overrides.json");
+    let values = values(telling);
+    write_atomically(&overrides, overrides_text(&values).as_bytes())?;
+    let words = template::Words { values: &values, telling, overrides: &overrides };
+    let mut argv = template::fill(command, &words);
+    for adapter in ADAPTERS.iter().filter(|adapter| (adapter.speaks)(command)) {
+        for (key, value) in values.iter().filter(|(key, _)| !template::names(command, key)) {
+            (adapter.set)(&mut argv, key, value, &telling.folder)?;
+        }
+        (adapter.finish)(&mut argv, &telling.folder);
+    }
+    Ok(Told { argv, environment: environment(telling, &values, &overrides) })
+}
+
+/// Keys and values in the words of a job.
+fn values(telling: &Telling<'_>) -> Vec<(String, String)> {
+    let mut values = Vec::new();
+    if let Some(batch) = &telling.batch {
+        values.push(("micro_batch_size".to_owned(), batch.micro_batch_size.to_string()));
+        values.push(("gradient_accumulation_steps".to_owned(), batch.gradient_accumulation_steps.to_string()));
+        let steps = batch.steps_per_generation.map(|steps| ("grpo.steps_per_generation".to_owned(), steps.to_string()));
+        values.extend(steps);
+    }
+    values.extend(telling.changes.iter().map(|change| (change.key.clone(), change.value.clone())));
+    values.extend(telling.resume_from.map(|path| (RESUME.to_owned(), path.to_owned())));
+    values
+}
+
+/// The key of the checkpoint to go on from; no key of a job.
+pub const RESUME: &str = "resume_from_checkpoint";
+
+fn overrides_text(values: &[(String, String)]) -> String {
+    let value = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| serde_json::Value::from(text));
+    let fields: serde_json::Map<_, _> = values.iter().map(|(key, text)| (key.clone(), value(text))).collect();
+    format!("{:#}\n", serde_json::Value::Object(fields))
+}
+
+/// `TONNAGE_` and the key in capitals, for every value.
+fn environment(telling: &Telling<'_>, values: &[(String, String)], overrides: &Path) -> Vec<(String, String)> {
+    let mut environment: Vec<_> = values.iter().map(|(key, value)| (variable(key), value.clone())).collect();
+    let mut set = |name: &str, value: String| environment.push((name.to_owned(), value));
+    set("TONNAGE_OVERRIDES", overrides.display().to_string());
+    set("TONNAGE_ATTEMPT", telling.attempt.to_string());
+    set("TONNAGE_ATTEMPT_DIR", telling.folder.display().to_string());
+    if let Some(node) = telling.node.filter(|node| !node.name.is_empty()) {
+        set("TONNAGE_NODE", node.index.to_string());
+        set("TONNAGE_NODE_NAME", node.name.clone());
+        set("TONNAGE_ROLE", node.role.clone());
+        set("TONNAGE_SEED", node.seed.to_string());
+    }
+    if let Some(gpu) = telling.node.and_then(|node| node.gpu.clone()) {
+        set("CUDA_VISIBLE_DEVICES", gpu);
+    }
+    environment
+}
+
+fn variable(key: &str) -> String {
+    let last = key.rsplit('.').next().unwrap_or(key);
+    format!("TONNAGE_{}", last.to_ascii_uppercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn told(command: &str, resume_from: Option<&str>) -> Told {
+        let folder = std::env::temp_dir().join(format!("tonnage-tell-{}-{}", std::process::id(), command.len()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let batch = BatchRecord {
+            micro_batch_size: 4,
+            gradient_accumulation_steps: 8,
+            steps_per_generation: None,
+            world_size: 1,
+            effective_batch_size: 32,
+        };
+        let telling =
+            Telling { batch: Some(batch), resume_from, attempt: 2, folder: folder.clone(), ..Telling::default() };
+        let told = tell(&words(command), &telling).unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
+        told
+    }
+
+    #[test]
+    fn every_way_to_be_told() {
+        let hf = "python t.py --per_device_train_batch_size 16 --gradient_accumulation_steps=2";
+        let cases = [
+            ("train --b={micro_batch_size} {gradient_accumulation_steps}x", None, "train --b=4 8x"),
+            (hf, None, "python t.py --per_device_train_batch_size 4 --gradient_accumulation_steps=8"),
+            (
+                hf,
+                Some("out/checkpoint-3"),
+                "python t.py --per_device_train_batch_size 4 --gradient_accumulation_steps=8 --resume_from_checkpoint \
+                 out/checkpoint-3",
+            ),
+            ("t --from {resume_from_checkpoint} -x", None, "t -x"),
+            ("t --from {resume_from_checkpoint} -x", Some("c"), "t --from c -x"),
+            ("t --from={resume_from_checkpoint}", None, "t"),
+            ("t {unknown} {\"json\":1}", None, "t {unknown} {\"json\":1}"),
+        ];
+        for (command, resume_from, wanted) in cases {
+            assert_eq!(told(command, resume_from).argv, words(wanted), "{command}");
+        }
+    }
+
+    #[test]
+    fn values_are_words_not_shell() {
+        assert_eq!(told("t {resume_from_checkpoint}", Some("a b; rm *")).argv, ["t", "a b; rm *"]);
+    }
+
+    #[test]
+    fn variables_say_it_too() {
+        let environment = told("anything", None).environment;
+        assert!(environment.contains(&("TONNAGE_MICRO_BATCH_SIZE".to_owned(), "4".to_owned())));
+        assert!(environment.contains(&("TONNAGE_GRADIENT_ACCUMULATION_STEPS".to_owned(), "8".to_owned())));
+    }
+
+    #[test]
+    fn what_a_command_can_be_told() {
+        assert!(can_tell(&words("t {micro_batch_size}"), "micro_batch_size"));
+        assert!(!can_tell(&words("t"), "micro_batch_size"));
+        assert!(can_tell(&words("t --per_device_train_batch_size 3"), "gradient_checkpointing"));
+        assert!(!can_tell(&words("t --per_device_train_batch_size 3"), "lora.r"));
+        assert!(can_tell(&words("anything"), "allocator.expandable_segments"));
+    }
+}

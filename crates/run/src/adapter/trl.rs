@@ -1,0 +1,29 @@
+//! TRL's flags on top of the Trainer's: what its `GRPOConfig` adds.
+
+use std::path::Path;
+
+use super::{Adapter, flags};
+use crate::RunError;
+
+/// The adapter.
+pub(super) static TRL: Adapter = Adapter { name: "TRL", speaks, set, finish: |_, _| {} };
+
+fn speaks(argv: &[String]) -> bool {
+    flags::has(argv, &["--num_generations", "--max_completion_length", "--steps_per_generation"])
+        || argv.first().is_some_and(|word| word.rsplit('/').next() == Some("trl"))
+}
+
+fn set(argv: &mut Vec<String>, key: &str, value: &str, _folder: &Path) -> Result<bool, RunError> {
+    let flag = match key {
+        "grpo.steps_per_generation" => "--steps_per_generation",
+        "num_generations" => "--num_generations",
+        "completion_len" => "--max_completion_length",
+        _ => return Ok(false),
+    };
+    // Given the size of the generated batch itself, GRPOConfig refuses the number of steps beside it.
+    if flag == "--steps_per_generation" && flags::has(argv, &["--generation_batch_size"]) {
+        return Ok(true);
+    }
+    flags::set(argv, flag, value);
+    Ok(true)
+}

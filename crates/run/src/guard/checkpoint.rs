@@ -1,0 +1,174 @@
+//! The newest complete checkpoint: `checkpoint-N` as Hugging Face's Trainer writes it. One that was torn by a death is
+//! told by what it lacks, or by a weight file shorter than its own header says.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+/// A checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Its step.
+    pub step: u64,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+/// Headers of safetensors files are at most this long (safetensors 0.8).
+const MAX_HEADER: u64 = 100 << 20;
+
+/// The newest complete one below `folder`, and the torn ones that are newer.
+pub fn newest(folder: &Path) -> (Option<Checkpoint>, Vec<(Checkpoint, String)>) {
+    let mut all = all(folder);
+    all.sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.step));
+    let mut torn = Vec::new();
+    for checkpoint in all {
+        match complete(&checkpoint) {
+            Ok(()) => return (Some(checkpoint), torn),
+            Err(why) => torn.push((checkpoint, why)),
+        }
+    }
+    (None, torn)
+}
+
+fn all(folder: &Path) -> Vec<Checkpoint> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let checkpoint = |path: PathBuf| {
+        let step = path.file_name()?.to_str()?.strip_prefix("checkpoint-")?.parse().ok()?;
+        path.is_dir().then_some(Checkpoint { step, path })
+    };
+    entries.filter_map(|entry| checkpoint(entry.path())).collect()
+}
+
+/// Whether everything is there; the Trainer writes its state last but for the random states.
+fn complete(checkpoint: &Checkpoint) -> Result<(), String> {
+    let state = json(&checkpoint.path.join("trainer_state.json"))?;
+    if state.get("global_step").and_then(Value::as_u64) != Some(checkpoint.step) {
+        return Err("trainer_state.json is of another step".to_owned());
+    }
+    let files = weight_files(&checkpoint.path)?;
+    if files.is_empty() {
+        return Err("no weights".to_owned());
+    }
+    files.iter().try_for_each(|file| whole(&checkpoint.path.join(file)))?;
+    ["optimizer.pt", "scheduler.pt"].iter().try_for_each(|name| whole_zip_if_there(&checkpoint.path.join(name)))
+}
+
+fn json(path: &Path) -> Result<Value, String> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let text = fs::read_to_string(path).map_err(|_| format!("no {name}"))?;
+    serde_json::from_str(&text).map_err(|_| format!("{name} is cut off"))
+}
+
+/// The files that hold the weights: those of an index, or the single one.
+fn weight_files(folder: &Path) -> Result<Vec<String>, String> {
+    for index in ["model.safetensors.index.json", "pytorch_model.bin.index.json"] {
+        if folder.join(index).exists() {
+            let index = json(&folder.join(index))?;
+            let map = index.get("weight_map").and_then(Value::as_object).ok_or("an index without files")?;
+            let mut files: Vec<_> = map.values().filter_map(Value::as_str).map(str::to_owned).collect();
+            files.sort();
+            files.dedup();
+            return Ok(files);
+        }
+    }
+    let names = ["model.safetensors", "adapter_model.safetensors", "pytorch_model.bin", "adapter_model.bin"];
+    Ok(names.iter().filter(|name| folder.join(name).exists()).map(|name| (*name).to_owned()).collect())
+}
+
+fn whole(path: &Path) -> Result<(), String> {
+    if path.extension().is_some_and(|extension| extension == "safetensors") {
+        whole_safetensors(path)
+    } else if path.exists() {
+        whole_zip_if_there(path)
+    } else {
+        Err(missing(path))
+    }
+}
+
+fn missing(path: &Path) -> String {
+    format!("no {}", path.file_name().unwrap_or_default().to_string_lossy())
+}
+
+/// Eight bytes of length, a JSON header with the end of every tensor, then the tensors.
+fn whole_safetensors(path: &Path) -> Result<(), String> {
+    let cut = || format!("{} is cut off", path.file_name().unwrap_or_default().to_string_lossy());
+    let mut file = File::open(path).map_err(|_| missing(path))?;
+    let size = file.metadata().map_err(|_| cut())?.len();
+    let mut length = [0; 8];
+    file.read_exact(&mut length).map_err(|_| cut())?;
+    let length = u64::from_le_bytes(length);
+    if length > MAX_HEADER || length + 8 > size {
+        return Err(cut());
+    }
+    let mut header = Vec::new();
+    file.take(length).read_to_end(&mut header).map_err(|_| cut())?;
+    let header: Value = serde_json::from_slice(&header).map_err(|_| cut())?;
+    let tensors = header.as_object().into_iter().flatten();
+    let end = tensors.filter_map(|(_, tensor)| tensor.get("data_offsets")?.get(1)?.as_u64()).max().unwrap_or(0);
+    if size == 8 + length + end { Ok(()) } else { Err(cut()) }
+}
+
+/// What `torch.save` writes is a zip file, whose directory comes last.
+fn whole_zip_if_there(path: &Path) -> Result<(), String> {
+    let Ok(bytes) = end_of(path, 64 << 10) else { return Ok(()) };
+    // The end-of-central-directory record (PKWARE APPNOTE 4.3.16).
+    if bytes.windows(4).any(|four| four == b"PK\x05\x06") {
+        Ok(())
+    } else {
+        Err(format!("{} is cut off", path.file_name().unwrap_or_default().to_string_lossy()))
+    }
+}
+
+fn end_of(path: &Path, bytes: u64) -> std::io::Result<Vec<u8>> {
+    use std::io::{Seek, SeekFrom};
+    let mut file = File::open(path)?;
+    let size = file.metadata()?.len();
+    file.seek(SeekFrom::Start(size.saturating_sub(bytes)))?;
+    let mut end = Vec::new();
+    file.read_to_end(&mut end)?;
+    Ok(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(folder: &Path, step: u64, cut: u64) {
+        let folder = folder.join(format!("checkpoint-{step}"));
+        fs::create_dir_all(&folder).unwrap();
+        let header = br#"{"w":{"dtype":"U8","shape":[16],"data_offsets":[0,16]}}"#;
+        let mut file = (header.len() as u64).to_le_bytes().to_vec();
+        file.extend_from_slice(header);
+        file.extend(std::iter::repeat_n(0, 16 - usize::try_from(cut).unwrap()));
+        fs::write(folder.join("model.safetensors"), file).unwrap();
+        fs::write(folder.join("trainer_state.json"), format!("{{\"global_step\": {step}}}")).unwrap();
+    }
+
+    #[test]
+    fn the_newest_complete_one_is_found() {
+        let folder = std::env::temp_dir().join(format!("tonnage-checkpoints-{}", std::process::id()));
+        write(&folder, 5, 0);
+        write(&folder, 10, 0);
+        write(&folder, 15, 1);
+        write(&folder, 20, 0);
+        fs::write(folder.join("checkpoint-20/trainer_state.json"), "{\"global_").unwrap();
+        write(&folder, 25, 0);
+        fs::write(folder.join("checkpoint-25/optimizer.pt"), "PK\x03\x04 cut").unwrap();
+        let (found, torn) = newest(&folder);
+        assert_eq!(found.map(|checkpoint| checkpoint.step), Some(10));
+        let torn: Vec<_> = torn.iter().map(|(checkpoint, why)| (checkpoint.step, why.as_str())).collect();
+        assert_eq!(
+            torn,
+            [
+                (25, "optimizer.pt is cut off"),
+                (20, "trainer_state.json is cut off"),
+                (15, "model.safetensors is cut off")
+            ]
+        );
+        assert_eq!(newest(&folder.join("none")), (None, Vec::new()));
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,128 @@
+//! Why an attempt failed: its log, its exit, what the kernel counted, and what was seen of it while it ran.
+
+use tonnage_core::failure::{Class, FailureCause, Figure, Scanner, Source, diagnose, printable};
+use tonnage_core::record::{ExitRecord, FailureRecord};
+
+use crate::launch::LogTail;
+
+/// Lines of a program's last words, where nothing in them is known.
+const LAST_LINES: usize = 2;
+
+/// What is known besides the log.
+#[derive(Clone, Debug, Default)]
+pub struct Circumstances {
+    /// How it ended.
+    pub exit: ExitRecord,
+    /// Seconds it ran.
+    pub seconds: f64,
+    /// Seconds within which a crash is a failure to start.
+    pub startup_seconds: u64,
+    /// The last step its log said.
+    pub step: Option<u64>,
+    /// Whether it was ended because it hung.
+    pub stalled: bool,
+    /// How often the kernel's memory killer struck in its cgroup while it ran.
+    pub oom_kills: u64,
+}
+
+/// Classifies a failure.
+pub fn classify(tail: &LogTail, circumstances: &Circumstances) -> FailureRecord {
+    let sources = [source("stderr", &tail.stderr), source("stdout", &tail.stdout)];
+    let diagnosis = diagnose(&sources);
+    let root = diagnosis.root.map(|root| root.finding);
+    let (class, mut evidence) = match root {
+        // Whoever was ended for hanging, or by the kernel, died of that and not of what it said before.
+        _ if circumstances.stalled => ("stalled", vec!["no output and no work".to_owned()]),
+        _ if circumstances.oom_kills > 0 && circumstances.exit.signal == Some(KILL) => {
+            (Class::HostMemory.name(), vec![format!("memory.events: oom_kill rose by {}", circumstances.oom_kills)])
+        }
+        Some(finding) => (finding.cause.class().name(), vec![printable(finding.text.trim())]),
+        None => of_exit(circumstances, tail),
+    };
+    evidence.push(circumstances.exit.words());
+    let cause = root.filter(|finding| finding.cause.class().name() == class).map(|finding| &finding.cause);
+    FailureRecord {
+        class: class.to_owned(),
+        evidence,
+        numbers: cause.map(numbers).unwrap_or_default(),
+        seconds: circumstances.seconds,
+        at_start: circumstances.seconds < circumstances.startup_seconds as f64 && circumstances.step.is_none(),
+        step: circumstances.step,
+    }
+}
+
+/// SIGKILL, and the signals by which schedulers take a job off a machine.
+const KILL: i32 = 9;
+const POLITE: [i32; 4] = [1, 2, 12, 15];
+
+fn source(name: &str, text: &str) -> Source {
+    let mut scanner = Scanner::new();
+    scanner.feed(text.as_bytes());
+    Source { name: name.to_owned(), rank: None, attempt: None, scan: scanner.finish() }
+}
+
+/// What the exit says where the log says nothing. A shell, or a launcher, says 128 and the signal.
+fn of_exit(circumstances: &Circumstances, tail: &LogTail) -> (&'static str, Vec<String>) {
+    let exit = &circumstances.exit;
+    let signal = exit.signal.or(exit.code.filter(|code| (129..=192).contains(code)).map(|code| code - 128));
+    let last: Vec<&str> = tail.stderr.lines().filter(|line| !line.trim().is_empty()).collect();
+    let words = last[last.len().saturating_sub(LAST_LINES)..].iter().map(|line| line.trim().to_owned());
+    let evidence: Vec<String> = words.rev().collect();
+    match signal {
+        Some(KILL) => (Class::Killed.name(), evidence),
+        Some(signal) if POLITE.contains(&signal) => ("preempted", evidence),
+        Some(_) => ("crashed", evidence),
+        None => ("program_error", evidence),
+    }
+}
+
+/// The sizes of a message, by name.
+fn numbers(cause: &FailureCause) -> Vec<(String, u64)> {
+    let bytes = |(name, figure): (&'static str, Figure)| match figure {
+        Figure::Bytes(bytes) => Some((name.to_owned(), bytes)),
+        _ => None,
+    };
+    cause.figures().into_iter().filter_map(bytes).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OOM: &str = "Traceback\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.00 GiB. GPU 0 has a \
+                       total capacity of 8.00 GiB of which 1.00 GiB is free. Of the allocated memory 6.00 GiB is \
+                       allocated by PyTorch, and 512.00 MiB is reserved by PyTorch but unallocated. If reserved\n";
+
+    fn classified(stderr: &str, circumstances: &Circumstances) -> FailureRecord {
+        classify(&LogTail { stdout: String::new(), stderr: stderr.to_owned() }, circumstances)
+    }
+
+    fn exit(code: Option<i32>, signal: Option<i32>) -> Circumstances {
+        let exit = ExitRecord { code, signal };
+        Circumstances { exit, seconds: 2.0, startup_seconds: 60, ..Circumstances::default() }
+    }
+
+    #[test]
+    fn numbers_of_the_message_are_kept() {
+        let failure = classified(OOM, &exit(Some(1), None));
+        assert_eq!((failure.class.as_str(), failure.at_start), ("gpu_memory", true));
+        let number = |name: &str| failure.numbers.iter().find(|(other, _)| other == name).unwrap().1 >> 20;
+        assert_eq!(["requested", "total", "free", "allocated"].map(number), [3072, 8192, 1024, 6144]);
+    }
+
+    #[test]
+    fn exits_without_words() {
+        let cases = [
+            (exit(None, Some(9)), "killed"),
+            (exit(Some(137), None), "killed"),
+            (exit(None, Some(15)), "preempted"),
+            (exit(None, Some(11)), "crashed"),
+            (exit(Some(1), None), "program_error"),
+            (Circumstances { oom_kills: 1, ..exit(None, Some(9)) }, "host_memory"),
+            (Circumstances { stalled: true, ..exit(None, Some(15)) }, "stalled"),
+        ];
+        for (circumstances, class) in cases {
+            assert_eq!(classified("ValueError: no\n", &circumstances).class, class, "{circumstances:?}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The guard: what follows a failure. It is classified ([`classify`]), its numbers correct the estimate ([`refit`]), and
+//! the next attempt is computed ([`ladder`]): the largest micro-batch predicted to fit at exactly the same effective
+//! batch, then remedies; or a wait, or the end with its reason.
+
+mod batches;
+pub mod checkpoint;
+mod classify;
+mod ladder;
+mod preflight;
+mod refit;
+
+pub use batches::{Batches, Choice};
+pub use classify::{Circumstances, classify};
+pub use ladder::{Guard, Next, Plan};
+pub use preflight::Preflight;
+pub use refit::refit;
+
+use tonnage_core::plan::Resolve;
+use tonnage_core::record::CorrectionRecord;
+use tonnage_core::spec::JobSpec;
+
+/// A job that the guard can change and estimate.
+pub struct Job<'a> {
+    /// As it was asked for.
+    pub spec: JobSpec,
+    /// The same with changes.
+    pub resolve: &'a Resolve<'a>,
+}
+
+/// What a GPU has for the run's processes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes of the GPU, as PyTorch sees them.
+    pub usable_bytes: u64,
+    /// Of these, promised to other runs.
+    pub taken_bytes: u64,
+    /// What observations add to estimates.
+    pub correction: CorrectionRecord,
+}
+
+impl Room {
+    /// What estimates may come to: what is there, less the others' and the correction.
+    pub fn for_estimates(&self) -> u64 {
+        self.available().saturating_sub(self.correction.offset_bytes)
+    }
+
+    /// What is there, less the others'.
+    pub fn available(&self) -> u64 {
+        self.usable().saturating_sub(self.taken_bytes)
+    }
+
+    /// What is there.
+    pub fn usable(&self) -> u64 {
+        self.correction.usable_bytes.unwrap_or(self.usable_bytes)
+    }
+}

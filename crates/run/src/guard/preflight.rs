@@ -1,0 +1,98 @@
+//! The preflight: the job against what the GPU has now, with the arithmetic, and with what would fit.
+
+use tonnage_core::estimate::Fit;
+use tonnage_core::plan::fit::Judgement;
+use tonnage_core::spec::Task;
+use tonnage_core::units::Bytes;
+
+use super::batches::{Batches, Choice, choose};
+use super::{Job, Room};
+
+/// What a preflight found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Preflight {
+    /// The job as it was asked for; `None` where it cannot be estimated.
+    pub asked: Option<Judgement>,
+    /// The largest equal batch that fits, where the one asked for does not.
+    pub instead: Option<Choice>,
+    /// The sentence for people.
+    pub text: String,
+}
+
+impl Preflight {
+    /// Holds `job` against `room`; batches are tried from its own down to `least`.
+    pub fn of(job: &Job<'_>, room: &Room, least: u64) -> Self {
+        let Some(asked) = choose(job, None, &[], room) else {
+            let text = "the job cannot be estimated; it starts unchecked".to_owned();
+            return Self { asked: None, instead: None, text };
+        };
+        let instead = match asked.judgement.fit {
+            Fit::DoesNotFit => Batches::of(&job.spec, least).largest(job, &[], room, Some(job.spec.micro_batch_size)),
+            _ => None,
+        };
+        let text = text(job, room, &asked.judgement, instead.as_ref());
+        Self { asked: Some(asked.judgement), instead, text }
+    }
+
+    /// Whether the job fits as it was asked for, as far as can be known.
+    pub fn fits(&self) -> bool {
+        self.asked.as_ref().is_none_or(Judgement::fits)
+    }
+}
+
+fn text(job: &Job<'_>, room: &Room, asked: &Judgement, instead: Option<&Choice>) -> String {
+    let verdict = match asked.fit {
+        Fit::Fits => "fits",
+        Fit::Tight => "fits tightly",
+        Fit::DoesNotFit => "does not fit",
+    };
+    let need = needs(job, asked, room.correction.offset_bytes);
+    let mut text = format!("{need}, {} has {}: {verdict}", job.spec.gpu.name, has(room));
+    if asked.fit == Fit::DoesNotFit {
+        text.push_str(&format!("; {}", would_fit(job, asked, instead)));
+    }
+    text
+}
+
+fn needs(job: &Job<'_>, asked: &Judgement, offset: u64) -> String {
+    let total = asked.total_bytes.saturating_add(offset);
+    let corrected = if offset > 0 { format!(" (corrected by {})", Bytes(offset)) } else { String::new() };
+    match &job.spec.task {
+        Task::Swarm(swarm) => {
+            let each = swarm.nodes.div_ceil(swarm.gpus.max(1));
+            let product = match swarm.lease {
+                Some(lease) => format!("of which {lease} train at once"),
+                None => format!("{each} x {}", Bytes(total / each.max(1))),
+            };
+            format!("{each} nodes on a GPU need {} ({product}){corrected}", Bytes(total))
+        }
+        _ => format!("the job needs {}{corrected}", Bytes(total)),
+    }
+}
+
+fn has(room: &Room) -> String {
+    let usable = room.correction.usable_bytes.unwrap_or(room.usable_bytes);
+    if room.taken_bytes == 0 {
+        return Bytes(usable).to_string();
+    }
+    format!("{} ({} less {} promised to other runs)", Bytes(room.available()), Bytes(usable), Bytes(room.taken_bytes))
+}
+
+fn would_fit(job: &Job<'_>, asked: &Judgement, instead: Option<&Choice>) -> String {
+    if matches!(job.spec.task, Task::Swarm(_)) {
+        let room = |room: &tonnage_core::estimate::Room| match room.lease {
+            None => format!("{} would fit", room.processes),
+            Some(lease) => format!("{} with a lease of {lease}", room.processes),
+        };
+        return asked.room.iter().map(room).collect::<Vec<_>>().join(", ");
+    }
+    match instead.and_then(|choice| Some((choice.batch?, choice.judgement.total_bytes))) {
+        Some((batch, total)) => format!(
+            "micro_batch_size {} with gradient_accumulation_steps {} is the same effective batch and needs {}",
+            batch.micro_batch_size,
+            batch.gradient_accumulation_steps,
+            Bytes(total)
+        ),
+        None => "no micro-batch of the same effective batch would fit (`tonnage plan` shows remedies)".to_owned(),
+    }
+}

@@ -1,0 +1,71 @@
+//! What an out-of-memory message says about the estimate: how much the GPU really has for this job, and how much more
+//! than calculated the job needs.
+
+use tonnage_core::record::{CorrectionRecord, FailureRecord, PredictionRecord};
+use tonnage_core::units::Bytes;
+
+/// The correction that `failure` of an attempt `predicted` so asks for, on top of `now`; `None` where its message has no
+/// numbers.
+///
+/// What the job needed at least is what was not free when it asked, and what it asked for; other processes' memory is
+/// not the job's, and is taken off what the GPU has. A message without pids shows others only as a larger context.
+pub fn refit(
+    failure: &FailureRecord,
+    predicted: Option<&PredictionRecord>,
+    now: &CorrectionRecord,
+) -> Option<CorrectionRecord> {
+    let number = |name: &str| failure.numbers.iter().find(|(other, _)| other == name).map(|(_, bytes)| *bytes);
+    let (total, free, requested) = (number("total")?, number("free")?, number("requested")?);
+    let others = number("other_processes").unwrap_or(0);
+    let usable = total.saturating_sub(others);
+    let needed = usable.saturating_sub(free).saturating_add(requested);
+    let calculated = predicted.map_or(0, |predicted| predicted.total_bytes);
+    let offset = if calculated == 0 { 0 } else { needed.saturating_sub(calculated) };
+    let evidence = format!(
+        "needed at least {} ({} in use, {} asked for) where {} was calculated; the GPU has {}{}",
+        Bytes(needed),
+        Bytes(usable.saturating_sub(free)),
+        Bytes(requested),
+        Bytes(calculated),
+        Bytes(total),
+        if others > 0 { format!(", {} of it other processes'", Bytes(others)) } else { String::new() },
+    );
+    Some(CorrectionRecord { offset_bytes: offset.max(now.offset_bytes), usable_bytes: Some(usable), evidence })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    fn failure(numbers: &[(&str, u64)]) -> FailureRecord {
+        let numbers = numbers.iter().map(|(name, gib)| ((*name).to_owned(), gib * GIB)).collect();
+        FailureRecord { numbers, ..FailureRecord::default() }
+    }
+
+    fn predicted(gib: u64) -> PredictionRecord {
+        PredictionRecord { total_bytes: gib * GIB, ..PredictionRecord::default() }
+    }
+
+    #[test]
+    fn what_was_in_use_and_asked_for_was_needed() {
+        let failure = failure(&[("total", 24), ("free", 1), ("requested", 3)]);
+        let correction = refit(&failure, Some(&predicted(20)), &CorrectionRecord::default()).unwrap();
+        assert_eq!((correction.offset_bytes, correction.usable_bytes), (6 * GIB, Some(24 * GIB)));
+        let known_too_big = refit(&failure, Some(&predicted(30)), &CorrectionRecord::default()).unwrap();
+        assert_eq!(known_too_big.offset_bytes, 0);
+    }
+
+    #[test]
+    fn a_neighbour_is_not_the_jobs_need() {
+        let failure = failure(&[("total", 24), ("free", 1), ("requested", 3), ("other_processes", 10)]);
+        let correction = refit(&failure, Some(&predicted(12)), &CorrectionRecord::default()).unwrap();
+        assert_eq!((correction.offset_bytes, correction.usable_bytes), (4 * GIB, Some(14 * GIB)));
+    }
+
+    #[test]
+    fn a_message_without_numbers_says_nothing() {
+        assert_eq!(refit(&failure(&[("requested", 3)]), None, &CorrectionRecord::default()), None);
+    }
+}

@@ -1,0 +1,38 @@
+//! Files that are whole or absent: written aside, flushed, moved into place.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use crate::RunError;
+
+/// Makes a folder and those above it, for its owner only.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn create_private_folder(path: &Path) -> Result<(), RunError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|error| RunError::file(path, &error))
+}
+
+/// Replaces the file at `path` by one that holds `bytes`; whoever reads finds the old or the new one.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
+    let aside = path.with_extension(format!("tmp-{}", std::process::id()));
+    let write = || {
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&aside, path)?;
+        // The new name is safe when its folder is.
+        path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+    };
+    write().map_err(|error: std::io::Error| {
+        // What was written aside is of no use to anyone; whether it can be removed changes nothing.
+        let _ = fs::remove_file(&aside);
+        RunError::file(path, &error)
+    })
+}

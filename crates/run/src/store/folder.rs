@@ -1,0 +1,209 @@
+//! [`RunFolder`]: one run's folder. `run.json` is written once; `events.jsonl` and `samples.jsonl` are appended to;
+//! `lock` is held by the supervisor for as long as it lives, so that who is alive is asked of the kernel, not of a file.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use nix::fcntl::{Flock, FlockArg};
+use tonnage_core::record::{Entry, Event, Journal, RunRecord, RunState, Sample, read_journal, write_entry};
+
+use super::file::{create_private_folder, write_atomically};
+use crate::RunError;
+
+/// Milliseconds since 1970.
+pub fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// One run's folder.
+#[derive(Clone, Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+    run: RunRecord,
+}
+
+/// Held by the supervisor of a run.
+pub struct Lock {
+    _held: Flock<File>,
+}
+
+impl RunFolder {
+    pub(super) fn create(path: PathBuf, run: &RunRecord) -> Result<Self, RunError> {
+        let mode = if run.policy.shared { 0o755 } else { 0o700 };
+        fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(|error| RunError::file(&path, &error))?;
+        let text = serde_json::to_vec_pretty(run).map_err(|error| RunError::Missing(error.to_string()))?;
+        write_atomically(&path.join("run.json"), &text)?;
+        Ok(Self { path, run: run.clone() })
+    }
+
+    /// Reads the record in `path`.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn open(path: PathBuf) -> Result<Self, RunError> {
+        let file = path.join("run.json");
+        let text = fs::read_to_string(&file).map_err(|error| RunError::file(&file, &error))?;
+        let run =
+            serde_json::from_str(&text).map_err(|error| RunError::Missing(format!("{}: {error}", file.display())))?;
+        Ok(Self { path, run })
+    }
+
+    /// Its name.
+    pub fn id(&self) -> &str {
+        &self.run.id
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What was asked for.
+    pub const fn run(&self) -> &RunRecord {
+        &self.run
+    }
+
+    /// Adds what happened to the journal.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn append(&self, event: Event) -> Result<(), RunError> {
+        self.append_line("events.jsonl", &write_entry(&Entry { at_ms: now_ms(), event }))
+    }
+
+    /// Adds a sample.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn sample(&self, sample: &Sample) -> Result<(), RunError> {
+        let line = serde_json::to_string(sample).map_err(|error| RunError::Missing(error.to_string()))?;
+        self.append_line("samples.jsonl", &(line + "\n"))
+    }
+
+    /// One write of a whole line; after a torn one, on a line of its own.
+    fn append_line(&self, name: &str, line: &str) -> Result<(), RunError> {
+        let path = self.path.join(name);
+        let append = || {
+            let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&path)?;
+            let torn = ends_torn(&mut file)?;
+            let line = if torn { format!("\n{line}") } else { line.to_owned() };
+            file.write_all(line.as_bytes())
+        };
+        append().map_err(|error: std::io::Error| RunError::file(&path, &error))
+    }
+
+    /// Everything that happened.
+    pub fn journal(&self) -> Journal {
+        let bytes = fs::read(self.path.join("events.jsonl")).unwrap_or_default();
+        read_journal(&String::from_utf8_lossy(&bytes))
+    }
+
+    /// What it came to.
+    pub fn state(&self) -> RunState {
+        RunState::of(&self.run, &self.journal().entries)
+    }
+
+    /// Takes the run for this process; `None` while another has it.
+    ///
+    /// # Errors
+    /// When the lock file cannot be opened.
+    pub fn lock(&self) -> Result<Option<Lock>, RunError> {
+        let path = self.path.join("lock");
+        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let file = opened.map_err(|error| RunError::file(&path, &error))?;
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(held) => Ok(Some(Lock { _held: held })),
+            Err((_, nix::Error::EWOULDBLOCK)) => Ok(None),
+            Err((_, error)) => Err(RunError::file(&path, &error.into())),
+        }
+    }
+
+    /// Whether a supervisor has it now.
+    pub fn is_supervised(&self) -> bool {
+        matches!(self.lock(), Ok(None))
+    }
+
+    /// The folder of an attempt's logs, made.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn attempt(&self, node: usize, number: u32) -> Result<PathBuf, RunError> {
+        let path = self.attempt_path(node, number);
+        create_private_folder(&path)?;
+        Ok(path)
+    }
+
+    /// The folder of an attempt's logs.
+    pub fn attempt_path(&self, node: usize, number: u32) -> PathBuf {
+        let name = self.run.nodes.get(node).map_or("", |node| node.name.as_str());
+        let node = if name.is_empty() { self.path.clone() } else { self.path.join(name) };
+        node.join(format!("attempt-{number}"))
+    }
+}
+
+/// Whether a file's last line has no end.
+fn ends_torn(file: &mut File) -> std::io::Result<bool> {
+    if file.seek(SeekFrom::End(0))? == 0 {
+        return Ok(false);
+    }
+    file.seek(SeekFrom::End(-1))?;
+    let mut last = [0];
+    file.read_exact(&mut last)?;
+    Ok(last != *b"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Store;
+
+    fn store(name: &str) -> Store {
+        let root = std::env::temp_dir().join(format!("tonnage-store-{name}-{}", std::process::id()));
+        // What an earlier test left.
+        let _ = fs::remove_dir_all(&root);
+        Store::new(root)
+    }
+
+    #[test]
+    fn a_run_is_found_and_read_again() {
+        let store = store("found");
+        let made: Vec<_> = (0..12).map(|_| store.create(RunRecord::default()).unwrap()).collect();
+        let names: Vec<_> = store.list().iter().map(|run| run.id().to_owned()).collect();
+        assert_eq!(names, made.iter().map(|run| run.id().to_owned()).collect::<Vec<_>>());
+        assert_eq!(store.find("last").unwrap().id(), made[11].id());
+        assert!(store.find("nothing").is_err());
+        let mode = fs::metadata(made[0].path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        fs::remove_dir_all(store.root()).unwrap();
+    }
+
+    #[test]
+    fn a_torn_line_costs_itself_only() {
+        let store = store("torn");
+        let run = store.create(RunRecord::default()).unwrap();
+        run.append(Event::Supervised { pid: 1 }).unwrap();
+        let path = run.path().join("events.jsonl");
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"v\":1,\"ev").unwrap();
+        run.append(Event::Supervised { pid: 2 }).unwrap();
+        let journal = run.journal();
+        assert_eq!((journal.entries.len(), journal.unreadable), (2, 1));
+        assert_eq!(run.state().supervisor, Some(2));
+        fs::remove_dir_all(store.root()).unwrap();
+    }
+
+    #[test]
+    fn one_supervisor_at_a_time() {
+        let store = store("lock");
+        let run = store.create(RunRecord::default()).unwrap();
+        assert!(!run.is_supervised());
+        let held = run.lock().unwrap();
+        assert!(held.is_some() && run.is_supervised());
+        drop(held);
+        assert!(!run.is_supervised());
+        fs::remove_dir_all(store.root()).unwrap();
+    }
+}

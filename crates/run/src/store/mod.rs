@@ -1,0 +1,129 @@
+//! Where runs are kept: a folder a run, readable after a death at any moment, by its owner only.
+
+mod file;
+mod folder;
+
+pub use file::{create_private_folder, write_atomically};
+pub use folder::{Lock, RunFolder, now_ms};
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tonnage_core::record::RunRecord;
+
+use crate::RunError;
+
+/// The folder that holds all runs.
+#[derive(Clone, Debug)]
+pub struct Store {
+    root: PathBuf,
+}
+
+impl Store {
+    /// The runs below `root`.
+    pub const fn new(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    /// Where runs are kept if nobody says: `$TONNAGE_HOME`, or the user's folder for state.
+    pub fn default_root() -> PathBuf {
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        set("TONNAGE_HOME")
+            .or_else(|| set("XDG_STATE_HOME").map(|state| state.join("tonnage")))
+            .or_else(|| set("HOME").map(|home| home.join(".local/state/tonnage")))
+            .unwrap_or_else(|| PathBuf::from(".tonnage"))
+    }
+
+    /// The folder itself.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Makes a run's folder and writes `run` into it; its id is the time, made unique.
+    ///
+    /// # Errors
+    /// When the folder cannot be made.
+    pub fn create(&self, mut run: RunRecord) -> Result<RunFolder, RunError> {
+        let runs = self.root.join("runs");
+        create_private_folder(&self.root)?;
+        create_private_folder(&runs)?;
+        let base = stamp(run.created_ms);
+        for attempt in 0.. {
+            run.id = if attempt == 0 { base.clone() } else { format!("{base}-{attempt}") };
+            let path = runs.join(&run.id);
+            match fs::create_dir(&path) {
+                Ok(()) => return RunFolder::create(path, &run),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && attempt < 10_000 => {}
+                Err(error) => return Err(RunError::file(&path, &error)),
+            }
+        }
+        Err(RunError::Missing("no free name for a run".to_owned()))
+    }
+
+    /// All runs, the oldest first; folders without a record are passed over.
+    pub fn list(&self) -> Vec<RunFolder> {
+        let entries = fs::read_dir(self.root.join("runs")).into_iter().flatten().flatten();
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        // A name is a time and, where that was taken, a number.
+        paths.sort_by_key(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            (name.chars().take(STAMP_LEN).collect::<String>(), name.len(), name)
+        });
+        paths.into_iter().filter_map(|path| RunFolder::open(path).ok()).collect()
+    }
+
+    /// The run called `name`: its id, the beginning or the end of one, or `last`.
+    ///
+    /// # Errors
+    /// When there is none, or more than one.
+    pub fn find(&self, name: &str) -> Result<RunFolder, RunError> {
+        let mut runs = self.list();
+        if name == "last" {
+            return runs.pop().ok_or_else(|| RunError::Missing("there is no run yet".to_owned()));
+        }
+        if let Some(at) = runs.iter().position(|run| run.id() == name) {
+            return Ok(runs.swap_remove(at));
+        }
+        runs.retain(|run| run.id().starts_with(name) || run.id().ends_with(name));
+        match (runs.pop(), runs.len()) {
+            (Some(run), 0) => Ok(run),
+            (None, _) => Err(RunError::Missing(format!("there is no run `{name}`"))),
+            (Some(_), others) => Err(RunError::Missing(format!("`{name}` may be {} runs", others + 1))),
+        }
+    }
+}
+
+/// Characters of a stamp.
+const STAMP_LEN: usize = "20261121-120000".len();
+
+/// Milliseconds since 1970 as `20261121-120000`, UTC.
+fn stamp(ms: u64) -> String {
+    let (year, month, day) = civil(ms / 86_400_000);
+    let second = ms / 1000 % 86_400;
+    format!("{year:04}{month:02}{day:02}-{:02}{:02}{:02}", second / 3600, second / 60 % 60, second % 60)
+}
+
+/// Days since 1970 as year, month and day, by counting eras of 400 years from 1 March of year 0.
+pub(crate) const fn civil(days: u64) -> (u64, u64, u64) {
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (year + era * 400 + if month <= 2 { 1 } else { 0 }, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stamps_are_dates() {
+        assert_eq!(stamp(0), "19700101-000000");
+        assert_eq!(stamp(951_782_399_000), "20000228-235959");
+        assert_eq!(stamp(951_782_400_000), "20000229-000000");
+        assert_eq!(stamp(1_795_257_000_000), "20261121-103000");
+    }
+}

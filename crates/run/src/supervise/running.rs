@@ -1,0 +1,158 @@
+//! [`Running`]: an attempt while its process lives, and what is asked of it every second.
+
+use std::time::{Duration, Instant};
+
+use tonnage_core::record::{Event, ExitRecord, Policy, Sample};
+
+use super::cgroup;
+use super::progress::Progress;
+use crate::guard::Circumstances;
+use crate::launch::{LogTail, Process, usage};
+use crate::store::now_ms;
+
+/// Seconds between samples.
+const SAMPLE_SECONDS: u64 = 15;
+/// Seconds between two entries of progress.
+const PROGRESS_SECONDS: u64 = 15;
+/// CPU seconds a second below which processes do no work: a loop that polls a lock takes less.
+const IDLE: f64 = 0.02;
+
+/// An attempt while its process lives.
+pub(super) struct Running {
+    pub process: Process,
+    pub number: u32,
+    pub node: usize,
+    pub pid: Option<u32>,
+    started: Instant,
+    healthy: bool,
+    ending: Option<Ending>,
+    stalled: bool,
+    oom_kills: u64,
+    work: (f64, Instant),
+    busy: Instant,
+    written: Option<(Progress, Instant)>,
+}
+
+/// What was asked to end.
+struct Ending {
+    by: Instant,
+    killed: bool,
+}
+
+impl Running {
+    pub fn new(process: Process, node: usize, number: u32) -> Self {
+        let now = Instant::now();
+        Self {
+            process,
+            number,
+            node,
+            pid: None,
+            started: now,
+            healthy: false,
+            ending: None,
+            stalled: false,
+            oom_kills: cgroup::oom_kills(),
+            work: (0.0, now),
+            busy: now,
+            written: None,
+        }
+    }
+
+    /// Asks it to end by `signal`, and ends it when `grace` is over.
+    pub fn ask_to_end(&mut self, signal: i32, grace: Duration) {
+        self.process.signal(signal);
+        let by = Instant::now() + grace;
+        self.ending = Some(Ending { by, killed: false });
+    }
+
+    /// Ends it now.
+    pub fn kill(&mut self) {
+        self.process.end(Duration::ZERO);
+        self.ending = Some(Ending { by: Instant::now(), killed: true });
+    }
+
+    /// What a second brought.
+    pub fn tick(&mut self, policy: &Policy) -> Vec<Event> {
+        if self.ending.as_ref().is_some_and(|ending| !ending.killed && Instant::now() >= ending.by) {
+            self.kill();
+        }
+        let mut events = Vec::new();
+        events.extend(self.health(policy));
+        events.extend(self.progress());
+        events.extend(self.stall(policy));
+        events
+    }
+
+    /// Past its start-up, or with a step behind it, it runs.
+    fn health(&mut self, policy: &Policy) -> Option<Event> {
+        let past = self.started.elapsed() >= Duration::from_secs(policy.startup_seconds);
+        let stepped = self.process.output.progress().is_some_and(|progress| progress.step > 0);
+        if self.healthy || !(past || stepped) {
+            return None;
+        }
+        self.healthy = true;
+        Some(Event::Healthy { node: self.node, number: self.number })
+    }
+
+    fn progress(&mut self) -> Option<Event> {
+        let now = self.process.output.progress()?;
+        let due =
+            |(then, at): (Progress, Instant)| then != now && at.elapsed() >= Duration::from_secs(PROGRESS_SECONDS);
+        if !self.written.is_none_or(due) {
+            return None;
+        }
+        self.written = Some((now, Instant::now()));
+        Some(Event::Progress { node: self.node, step: now.step, total: now.total })
+    }
+
+    /// Neither a byte of output nor work for so long: it hangs, and is ended.
+    fn stall(&mut self, policy: &Policy) -> Option<Event> {
+        let limit = Duration::from_secs(policy.stall_seconds?);
+        let silent = Duration::from_millis(now_ms().saturating_sub(self.process.output.last_ms()));
+        let look = (limit / 4).min(Duration::from_secs(SAMPLE_SECONDS));
+        if self.stalled || silent < look {
+            self.busy = Instant::now();
+            return None;
+        }
+        if self.work.1.elapsed() >= look {
+            self.look_at_work();
+        }
+        if self.busy.elapsed() < limit {
+            return None;
+        }
+        self.stalled = true;
+        self.ask_to_end(nix::libc::SIGTERM, Duration::from_secs(policy.grace_seconds));
+        Some(Event::Stalled { node: self.node, seconds: silent.as_secs() })
+    }
+
+    /// CPU time of the processes since the last look; a GPU at work keeps the thread busy that feeds it.
+    fn look_at_work(&mut self) {
+        let (then, at) = self.work;
+        let (now, _) = usage(self.process.keeper_pid());
+        if (now - then) / at.elapsed().as_secs_f64() > IDLE {
+            self.busy = Instant::now();
+        }
+        self.work = (now, Instant::now());
+    }
+
+    /// A sample, when one is due.
+    pub fn sample(&self, ticks: u64) -> Option<Sample> {
+        if !ticks.is_multiple_of(SAMPLE_SECONDS) {
+            return None;
+        }
+        let (cpu_seconds, resident_bytes) = usage(self.process.keeper_pid());
+        let step = self.process.output.progress().map(|progress| progress.step);
+        Some(Sample { at_ms: now_ms(), node: self.node, cpu_seconds, resident_bytes, step })
+    }
+
+    /// Waits for the last output; what is known of the end.
+    pub fn finish(self, exit: ExitRecord, policy: &Policy) -> (LogTail, Circumstances) {
+        let seconds = self.started.elapsed().as_secs_f64();
+        let oom_kills = cgroup::oom_kills().saturating_sub(self.oom_kills);
+        let stalled = self.stalled;
+        let output = self.process.finish();
+        let step = output.progress().map(|progress| progress.step);
+        let startup_seconds = policy.startup_seconds;
+        (output.tail(), Circumstances { exit, seconds, startup_seconds, step, stalled, oom_kills })
+    }
+}
