@@ -140,7 +140,9 @@ fn metrics_are_served() {
     let answer = server.ask("GET /metrics HTTP/1.1");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     assert!(answer.contains("Content-Type: text/plain; version=0.0.4"));
-    for (request, status) in [("POST /metrics HTTP/1.1", "405"), ("GET /data.json HTTP/1.1", "404"), ("nonsense", "400")] {
+    for (request, status) in
+        [("POST /metrics HTTP/1.1", "405"), ("GET /data.json HTTP/1.1", "404"), ("nonsense", "400")]
+    {
         assert!(server.ask(request).starts_with(&format!("HTTP/1.1 {status}")), "{request}");
     }
 }
@@ -150,7 +152,9 @@ fn the_page_is_served_with_its_policy() {
     let state = std::env::temp_dir().join(format!("tonnage-state-{}", std::process::id()));
     let server = Server::start("swarm", &["--web", "127.0.0.1:0", "-n", "0.05", "--history", state.to_str().unwrap()]);
     let page = server.ask("GET / HTTP/1.1");
-    assert!(page.contains("Content-Security-Policy: default-src 'none'; script-src 'self'") && page.contains("page.js"));
+    assert!(
+        page.contains("Content-Security-Policy: default-src 'none'; script-src 'self'") && page.contains("page.js")
+    );
     assert!(!page.contains("style=") && !page.contains("<script>"), "nothing inline");
     assert!(server.ask("GET /data.json HTTP/1.1\r\nHost: evil.example").starts_with("HTTP/1.1 403"));
     for _ in 0..100 {
