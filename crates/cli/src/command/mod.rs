@@ -13,6 +13,7 @@ mod logs;
 mod man;
 mod models;
 mod plan;
+mod probe;
 mod run;
 mod schema;
 mod show;
@@ -49,6 +50,7 @@ enum Command {
     Fit(Box<fit::FitArgs>),
     Plan(Box<plan::PlanArgs>),
     Run(Box<run::RunArgs>),
+    Probe(Box<probe::ProbeArgs>),
     Status(status::StatusArgs),
     Attach(attach::AttachArgs),
     Logs(logs::LogsArgs),
@@ -80,6 +82,7 @@ impl Cli {
             Command::Fit(args) => args.run(terminal),
             Command::Plan(args) => args.run(terminal),
             Command::Run(args) => args.run(terminal),
+            Command::Probe(args) => args.run(terminal),
             Command::Status(args) => args.run(terminal),
             Command::Attach(args) => args.run(terminal),
             Command::Logs(args) => args.run(terminal),
