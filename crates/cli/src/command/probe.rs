@@ -16,7 +16,7 @@ use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "Examples:
   tonnage probe job.toml -- python train.py --per_device_train_batch_size 8
-  tonnage probe job.toml --steps 5 -- torchrun --nproc-per-node 2 train.py";
+  tonnage probe job.toml --stop-after 5 -- torchrun --nproc-per-node 2 train.py";
 
 /// Two steps reach a step's peak with its optimizer state; the third shows that it stays.
 const STEPS: u64 = 3;
@@ -30,7 +30,7 @@ pub struct ProbeArgs {
 
     /// Steps after which the command is ended, as its log counts them
     #[arg(long, value_name = "N", default_value_t = STEPS, help_heading = "Probe")]
-    steps: u64,
+    stop_after: u64,
 
     /// Seconds between asking the command to end and ending it
     #[arg(long, value_name = "SECONDS", default_value_t = 20, help_heading = "Probe")]
@@ -55,7 +55,7 @@ impl ProbeArgs {
             max_attempts: 1,
             forced: true,
             observes: true,
-            stop_after_steps: Some(self.steps),
+            stop_after_steps: Some(self.stop_after),
             grace_seconds: self.grace,
             ..policy
         };
