@@ -1,11 +1,14 @@
 //! What developers of Tonnage run: `cargo xtask COMMAND`.
 
 mod accuracy;
+mod failures;
 mod guides;
 mod presets;
 mod reference;
 mod tidy;
 mod timelines;
+mod verdict_tally;
+mod verdicts;
 
 use anyhow::Result;
 use clap::Parser;
@@ -18,10 +21,14 @@ enum Command {
     Accuracy(accuracy::Args),
     /// Write the event timelines of reference cases.
     Timelines(timelines::Args),
+    /// Judge the verdicts by capacity: what every reference case truly needs, against what is said of GPUs around it.
+    Verdicts(verdicts::Args),
     /// Run `tonnage estimate` over every built-in model.
     Presets(presets::Args),
     /// Write or check docs/guides-checked.md: the figures of five field guides beside ours.
     Guides(guides::Args),
+    /// Write or check docs/failures.md: every failure that `tonnage doctor` recognises.
+    Failures(failures::Args),
     /// Check the house rules that no lint knows.
     Tidy,
 }
@@ -30,8 +37,10 @@ fn main() -> Result<()> {
     match Command::parse() {
         Command::Accuracy(args) => accuracy::run(&args),
         Command::Timelines(args) => timelines::run(&args),
+        Command::Verdicts(args) => verdicts::run(&args),
         Command::Presets(args) => presets::run(&args),
         Command::Guides(args) => guides::run(&args),
+        Command::Failures(args) => failures::run(&args),
         Command::Tidy => tidy::run(),
     }
 }

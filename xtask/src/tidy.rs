@@ -11,8 +11,13 @@ const MAX_CODE_LINES: usize = 500;
 /// Names that say nothing about what is inside.
 const FORBIDDEN_NAMES: &[&str] = &["util", "utils", "common", "helpers", "misc", "types", "manager"];
 /// Folders in which each file is declared, and used at least once beside its declaration.
-const LISTED_FOLDERS: &[&str] =
-    &["crates/core/src/family", "crates/core/src/optimizer", "crates/core/src/op", "crates/cli/src/command"];
+const LISTED_FOLDERS: &[&str] = &[
+    "crates/core/src/family",
+    "crates/core/src/optimizer",
+    "crates/core/src/op",
+    "crates/core/src/failure/signature",
+    "crates/cli/src/command",
+];
 
 /// Checks the working tree; names every file that breaks a rule.
 pub fn run() -> Result<()> {

@@ -6,21 +6,33 @@ use std::process::ExitCode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// Done; the job fits (also when tight); the traces are equal.
-    Done = 0,
+    Done,
     /// The job does not fit, of several not one does; the traces differ; the replay ran out of memory.
-    No = 1,
+    No,
     /// Wrong usage, or input that cannot be read.
-    Usage = 2,
+    Usage,
+    /// A rehearsed script waits for a value that only a real GPU computes.
+    Waiting,
+    /// A command that was started failed for reasons of its own: its code, unchanged.
+    Command(u8),
 }
 
 /// The codes for `--help`.
 pub const HELP: &str = "Exit codes:
   0  done: it fits (also when tight), or traces are equal
   1  it does not fit, or traces differ
-  2  wrong usage, or input that cannot be read";
+  2  wrong usage, or input that cannot be read
+  3  a rehearsed script waits for a value that only a real GPU computes
+Where a command that was started fails for reasons of its own, its exit code comes through.";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(exit as u8)
+        Self::from(match exit {
+            Exit::Done => 0,
+            Exit::No => 1,
+            Exit::Usage => 2,
+            Exit::Waiting => 3,
+            Exit::Command(code) => code,
+        })
     }
 }

@@ -45,7 +45,13 @@ impl Args for JobArgs {
                 .help(sentence(doc))
                 .help_heading("Small GPT")
         });
-        command.arg(model).args(flags().map(flag)).arg(set).args(gpt)
+        let gpu_file = Arg::new("gpu-file")
+            .long("gpu-file")
+            .value_name("FILE")
+            .conflicts_with("gpu")
+            .help("A GPU of your own, written out in TOML or JSON: memory, kind, rates, watts, or what it is `like`")
+            .help_heading("Job");
+        command.arg(model).args(flags().map(flag)).arg(gpu_file).arg(set).args(gpt)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -68,6 +74,14 @@ impl FromArgMatches for JobArgs {
             }));
         } else if sizes().next().is_some() {
             small_gpt = Some(sizes().map(|((_, _, key, _), size)| format!("{key} = {size}\n")).collect());
+        }
+        if let Some(path) = matches.get_one::<String>("gpu-file") {
+            let suffix = if path.ends_with(".toml") || path.ends_with(".json") { "" } else { ".toml" };
+            overrides.push(Override {
+                key: "gpu".to_owned(),
+                value: format!("{path}{suffix}"),
+                flag: "--gpu-file".to_owned(),
+            });
         }
         for text in matches.get_many::<String>("set").into_iter().flatten() {
             let assignment = Override::assignment(text);
@@ -99,7 +113,7 @@ fn flag(key: &'static Key) -> Arg {
         .help(help(key))
         .help_heading(heading(key.name))
         .allow_negative_numbers(true)
-        .hide_short_help(key.name.contains('.') && !key.name.starts_with("lora."));
+        .hide_short_help(is_rare(key.name));
     arg = match key.name {
         "micro_batch_size" => arg.short('b'),
         "seq_len" => arg.short('s'),
@@ -111,6 +125,11 @@ fn flag(key: &'static Key) -> Arg {
         Kind::Choice(words) => arg.value_parser(words_parser(words)).ignore_case(true),
         _ => arg,
     }
+}
+
+/// Whether only the long help shows it.
+fn is_rare(name: &str) -> bool {
+    (name.contains('.') && !name.starts_with("lora.")) || heading(name) == "Time and price"
 }
 
 /// Words with what they mean, for help and completion; `-` and `_` are the same.
@@ -134,6 +153,8 @@ fn heading(name: &str) -> &'static str {
     match name {
         "prompt_len" | "completion_len" | "num_generations" | "trl" => return "Reinforcement learning",
         "world_size" | "parallel" | "global_batch_size" => return "Several GPUs",
+        "max_steps" | "num_train_epochs" | "train_rows" | "train_tokens" | "step_time" | "price" | "allow_tf32"
+        | "framework" => return "Time and price",
         _ => {}
     }
     match name.split('.').next() {

@@ -8,13 +8,19 @@ use tonnage_core::family::known_model_types;
 use tonnage_core::record::JobRecord;
 use tonnage_core::spec::{Inputs, Override, Resolved, SpecError, resolve};
 
+use tonnage_core::gpu::Gpu;
+
 use crate::failure::Failure;
+use crate::gpu_input;
 use crate::job_args::JobArgs;
+use crate::patched::patched;
 
 /// A job that was typed, with its job file read, ready to be resolved with further changes.
 pub struct JobInput {
     file: Option<(String, String)>,
     overrides: Vec<Override>,
+    /// A GPU that only its file or the driver can tell of, with what was typed.
+    gpu: Option<(String, Gpu)>,
 }
 
 impl JobInput {
@@ -40,12 +46,14 @@ impl JobInput {
                 return Err(failure.hint("name one: `tonnage estimate gpt2`; `tonnage models` lists those built in"));
             }
         };
-        Ok(Self { file, overrides })
+        let gpu = special_gpu(&mut overrides)?;
+        Ok(Self { file, overrides, gpu })
     }
 
     /// A job that was recorded.
     pub fn of_record(record: &JobRecord) -> Self {
-        Self { file: record.file.clone().zip(record.text.clone()), overrides: record.overrides() }
+        // A GPU from a file was recorded by its figures, which resolve like a name.
+        Self { file: record.file.clone().zip(record.text.clone()), overrides: record.overrides(), gpu: None }
     }
 
     /// What is recorded of it, `resolved` being what it came to.
@@ -72,11 +80,44 @@ impl JobInput {
     /// # Errors
     /// When it cannot be.
     pub fn try_resolve(&self, changes: &[Override]) -> Result<Resolved, SpecError> {
-        let overrides = [self.overrides.as_slice(), changes].concat();
+        self.resolve_all(&[self.overrides.as_slice(), changes].concat())
+    }
+
+    /// The job with `changes` below what was typed, which wins.
+    ///
+    /// # Errors
+    /// When it cannot be.
+    pub fn try_resolve_under(&self, changes: &[Override]) -> Result<Resolved, SpecError> {
+        // The model comes first: naming one sets its fields anew.
+        let (model, others): (Vec<_>, Vec<_>) = self.overrides.iter().cloned().partition(|given| given.key == "model");
+        self.resolve_all(&[model.as_slice(), changes, others.as_slice()].concat())
+    }
+
+    /// The text of a job file that says all that was typed, and `changes`.
+    ///
+    /// # Errors
+    /// When the job file cannot take them.
+    pub fn job_file(&self, changes: &[Override]) -> Result<String, Failure> {
+        let text = self.file.as_ref().map_or("", |(_, text)| text.as_str());
+        patched(text, &[self.overrides.as_slice(), changes].concat())
+    }
+
+    fn resolve_all(&self, overrides: &[Override]) -> Result<Resolved, SpecError> {
+        let mut resolved = self.resolve_named(overrides)?;
+        let named_later = overrides.iter().rfind(|given| given.key == "gpu").map(|given| given.value.as_str());
+        if let Some((written, gpu)) = &self.gpu
+            && named_later == Some(written)
+        {
+            resolved.job.gpu = gpu.clone();
+        }
+        Ok(resolved)
+    }
+
+    fn resolve_named(&self, overrides: &[Override]) -> Result<Resolved, SpecError> {
         let folder = self.file.as_ref().and_then(|(name, _)| Path::new(name).parent());
         resolve(&Inputs {
             job_file: self.file.as_ref().map(|(name, text)| (name.as_str(), text.as_str())),
-            overrides: &overrides,
+            overrides,
             known: &known_model_types(),
             read_config: &|name| beside(folder, name).or_else(|| read_config(name)),
         })
@@ -93,6 +134,16 @@ pub fn simulate(resolved: &Resolved) -> Result<SimulatedJob<'_>, Failure> {
         (None, Some(refused)) => resolved.locate_job(refused.clone()).into(),
         (None, None) => error.into(),
     })
+}
+
+/// A GPU of a file or of this machine, in whose place `overrides` then name one with the same memory and kernels.
+fn special_gpu(overrides: &mut [Override]) -> Result<Option<(String, Gpu)>, Failure> {
+    let Some(given) = overrides.iter_mut().rfind(|given| given.key == "gpu") else { return Ok(None) };
+    let Some(gpu) = gpu_input::special(&given.value) else { return Ok(None) };
+    let gpu = gpu?;
+    let (major, minor) = gpu.compute_capability;
+    given.value = format!("{}MiB,sm_{major}{minor},multiprocessors={}", gpu.usable_bytes >> 20, gpu.multiprocessors);
+    Ok(Some((given.value.clone(), gpu)))
 }
 
 fn is_job_file(path: &str) -> bool {

@@ -1,10 +1,14 @@
 //! `tonnage`: flags, terminal, exit codes. A command is one file in `command`.
 
 mod command;
+mod duration;
 mod exit;
 mod failure;
+mod gpu_input;
 mod job_args;
 mod job_input;
+mod logs;
+mod patched;
 mod sweep;
 mod terminal;
 mod typed;

@@ -36,6 +36,20 @@ impl Terminal {
         finish(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
     }
 
+    /// Says beside the answer what was done.
+    pub fn note(&self, text: &str) {
+        self.talk(AnsiColor::Green.on_default().bold(), "note", text);
+    }
+
+    /// Prints a part of an answer that goes on; false when nobody reads it any more.
+    pub fn stream(&self, text: &str) -> Result<bool, Failure> {
+        let mut stdout = io::stdout().lock();
+        match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+            written => finish(written).map(|()| true),
+        }
+    }
+
     /// Prints what another program wrote, as it is.
     pub fn print_bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut stdout = io::stdout().lock();

@@ -61,6 +61,7 @@ mod parallel;
 pub mod plan;
 pub mod record;
 pub mod recording;
+pub mod rehearsal;
 pub mod spec;
 pub mod step;
 mod tensor;

@@ -37,6 +37,25 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// A time in seconds that prints in the unit people would use: `18 ms`, `1.24 s`, `3.4 h`, `2.1 d`.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Default)]
+pub struct Seconds(pub f64);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self.0 {
+            s if s < 0.01 => format!("{:.2} ms", s * 1e3),
+            s if s < 1.0 => format!("{:.0} ms", s * 1e3),
+            s if s < 10.0 => format!("{s:.2} s"),
+            s if s < 100.0 => format!("{s:.1} s"),
+            s if s < 7200.0 => format!("{:.0} min", s / 60.0),
+            s if s < 48.0 * 3600.0 => format!("{:.1} h", s / 3600.0),
+            s => format!("{:.1} d", s / 86400.0),
+        };
+        f.pad(&text)
+    }
+}
+
 /// `n` rounded up to a multiple of `step` (`step` > 0), saturating at `u64::MAX`.
 pub const fn round_up(n: u64, step: u64) -> u64 {
     match n.checked_next_multiple_of(step) {

@@ -66,7 +66,7 @@ fn the_cache_is_emptied_before_an_engine_wakes() {
 fn an_engine_that_cannot_wake_does_not_fit() {
     let mut job = job(vllm(0.97, true), &[]);
     job.gpu = Gpu::parse("a100-80").unwrap();
-    let Verdict::DoesNotFit(moment) = estimate(&job).unwrap().verdict else { panic!("it fits") };
+    let Verdict::DoesNotFit(Some(moment)) = estimate(&job).unwrap().verdict else { panic!("it fits") };
     assert_eq!((moment.op, moment.requested), ("vllm.wake_up", (job.gpu.usable_bytes as f64 * 0.97) as u64));
 }
 

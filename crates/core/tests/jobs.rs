@@ -122,6 +122,7 @@ fn jobs() -> impl Strategy<Value = JobSpec> {
             parallel: Default::default(),
             allocator: Default::default(),
             gpu: Gpu::parse(gpu).unwrap_or_else(|error| panic!("{gpu}: {error}")),
+            run: Default::default(),
             model,
         }
     })

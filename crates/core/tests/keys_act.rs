@@ -249,12 +249,34 @@ fn every_key_of_an_engine_reaches_the_estimate() {
     }
 }
 
+/// What says how long a training is and what it costs: job, what both sides set, the value that must reach it.
+const RUNS: &[(&str, &[&str], &str)] = &[
+    ("max_steps", &[], "max_steps=7"),
+    ("train_tokens", &[], "train_tokens=7"),
+    ("train_rows", &[], "train_rows=7"),
+    ("num_train_epochs", &["train_rows=7"], "num_train_epochs=3"),
+    ("step_time", &[], "step_time=0.5"),
+    ("price", &[], "price=2.5"),
+    ("allow_tf32", &[], "allow_tf32=true"),
+    ("framework", &[], "framework=torchrun"),
+];
+
+#[test]
+fn every_key_of_a_run_reaches_it_and_changes_nothing_else() {
+    for (key, both, value) in RUNS {
+        let (without, with) = (job(GPT2, both), job(GPT2, &[*both, &[*value]].concat()));
+        assert!(with.run != without.run, "{key} is ignored");
+        assert_eq!(JobSpec { run: without.run, ..with }, without, "{key}");
+    }
+}
+
 #[test]
 fn no_key_is_left_out_here() {
     for key in &KEYS {
         let tested = TRACES.iter().any(|(name, ..)| *name == key.name)
             || ALLOCATORS.iter().any(|(name, _)| *name == key.name)
             || ENGINES.iter().any(|(name, _)| *name == key.name)
+            || RUNS.iter().any(|(name, ..)| *name == key.name)
             || DEPLOYMENTS.iter().any(|(name, ..)| *name == key.name)
             || COSTS_NOTHING.contains(&key.name);
         assert!(tested, "{} has no row", key.name);

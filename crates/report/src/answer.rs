@@ -43,6 +43,15 @@ pub(crate) const fn fit_name(fit: Fit) -> &'static str {
     }
 }
 
+/// The verdict on a GPU for people.
+pub(crate) const fn fit_words(fit: Fit) -> &'static str {
+    match fit {
+        Fit::Fits => "fits",
+        Fit::Tight => "tight",
+        Fit::DoesNotFit => "does not fit",
+    }
+}
+
 /// `124.4M`, `7.62B`: counts as people write them, with four figures at most.
 pub(crate) fn count(n: u64) -> String {
     match n {

@@ -158,7 +158,7 @@ pub fn csv(answer: &FitAnswer) -> String {
 }
 
 /// A field that a reader of CSV takes for one (RFC 4180).
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 

@@ -4,20 +4,27 @@
 //! whether colours survive, is the caller's business.
 
 mod answer;
+mod bill;
 mod category;
+mod doctor;
 mod fit;
 mod look;
 mod plan;
 pub mod plot;
+mod rehearsal;
 mod run;
+mod suite;
 pub mod svg;
 pub mod text;
 mod timeline_view;
 mod view;
 
 pub use answer::{Answer, Variant};
+pub use doctor::{DoctorAnswer, DoctorView, JobAnswer};
 pub use fit::{FitAnswer, FitView, csv};
 pub use look::Look;
-pub use plan::PlanView;
+pub use plan::{PlanView, SearchView};
+pub use rehearsal::RehearsalView;
 pub use run::{RunLine, run_json};
+pub use suite::{SuiteAnswer, SuiteView, suite_csv};
 pub use view::{CompareView, EstimateView, VERSION};

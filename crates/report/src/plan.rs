@@ -1,28 +1,46 @@
-//! [`PlanView`]: what can be done about a job, as JSON.
+//! [`PlanView`] and [`SearchView`]: what can be done about a job, as JSON.
 
 use serde::Serialize;
-use tonnage_core::plan::fit::Judgement;
-use tonnage_core::plan::proposal::Proposals;
+use serde_json::{Map, Value};
+use tonnage_core::plan::appraisal::{Appraisal, Slowdown};
+use tonnage_core::plan::proposal::{Combination, Proposal, Proposals};
 use tonnage_core::plan::remedy::Change;
+use tonnage_core::plan::search::{Choice, Way, Wish};
+use tonnage_core::plan::time::Range;
+use tonnage_core::spec::{Framework, JobSpec, Key, Kind};
 
 use crate::answer::fit_name;
+use crate::bill::BillView;
 use crate::view::VERSION;
 
-/// The document.
+/// The document for remedies.
 #[derive(Serialize)]
 pub struct PlanView<'a> {
     version: u32,
-    base: JudgementView,
+    base: AppraisalView<'a>,
     remedies: Vec<RemedyView<'a>>,
     together: Option<TogetherView<'a>>,
     declined: Vec<DeclinedView<'a>>,
 }
 
+/// The document for ways within a budget and a deadline.
 #[derive(Serialize)]
-struct JudgementView {
+pub struct SearchView<'a> {
+    version: u32,
+    budget_dollars: Option<f64>,
+    deadline_seconds: Option<f64>,
+    choice: &'static str,
+    chosen: Option<usize>,
+    ways: Vec<WayView<'a>>,
+    patch: Option<PatchView>,
+}
+
+#[derive(Serialize)]
+struct AppraisalView<'a> {
     verdict: &'static str,
     total_bytes: u64,
     usable_bytes: u64,
+    cost: Option<BillView<'a>>,
 }
 
 #[derive(Serialize)]
@@ -31,20 +49,25 @@ struct RemedyView<'a> {
     text: &'a str,
     results: &'static str,
     slowdown: f64,
+    slowdown_range: Range,
     basis: &'a str,
+    caution: Option<&'a str>,
     saves_bytes: u64,
-    changes: serde_json::Map<String, serde_json::Value>,
+    changes: Map<String, Value>,
     #[serde(flatten)]
-    judgement: JudgementView,
+    appraisal: AppraisalView<'a>,
 }
 
 #[derive(Serialize)]
 struct TogetherView<'a> {
     remedies: Vec<&'a str>,
     slowdown: f64,
-    changes: serde_json::Map<String, serde_json::Value>,
+    slowdown_range: Range,
+    basis: &'a str,
+    changes: Map<String, Value>,
+    patch: PatchView,
     #[serde(flatten)]
-    judgement: JudgementView,
+    appraisal: AppraisalView<'a>,
 }
 
 #[derive(Serialize)]
@@ -53,49 +76,149 @@ struct DeclinedView<'a> {
     reason: &'a str,
 }
 
+#[derive(Serialize)]
+struct WayView<'a> {
+    gpu: &'a str,
+    remedies: Vec<&'a str>,
+    results: &'static str,
+    changes: Map<String, Value>,
+    #[serde(flatten)]
+    appraisal: AppraisalView<'a>,
+}
+
+#[derive(Serialize)]
+struct PatchView {
+    framework: &'static str,
+    command: String,
+    lines: Vec<LineView>,
+}
+
+#[derive(Serialize)]
+struct LineView {
+    place: &'static str,
+    text: String,
+}
+
 impl<'a> PlanView<'a> {
-    /// The document for `proposals`.
-    pub fn new(proposals: &'a Proposals) -> Self {
-        let remedy = |proposal: &'a tonnage_core::plan::proposal::Proposal| RemedyView {
-            name: proposal.remedy.name,
-            text: proposal.remedy.text,
-            results: proposal.remedy.results.words(),
-            slowdown: proposal.remedy.cost.slowdown,
-            basis: proposal.remedy.cost.basis,
-            saves_bytes: proposal.saves_bytes,
-            changes: object(&proposal.changes),
-            judgement: JudgementView::new(&proposal.judgement),
+    /// The document for `proposals`; `with` is the job with the combination.
+    pub fn new(proposals: &'a Proposals, with: &JobSpec) -> Self {
+        let declined = |(remedy, why): &'a (_, tonnage_core::plan::remedy::Declined)| -> DeclinedView<'a> {
+            let remedy: &&tonnage_core::plan::remedy::Remedy = remedy;
+            DeclinedView { name: remedy.name, reason: why.reason() }
         };
-        let together = proposals.together.as_ref().map(|together| TogetherView {
-            remedies: together.remedies.iter().map(|remedy| remedy.name).collect(),
-            slowdown: together.slowdown(),
-            changes: object(&together.changes),
-            judgement: JudgementView::new(&together.judgement),
-        });
         Self {
             version: VERSION,
-            base: JudgementView::new(&proposals.base),
-            remedies: proposals.alone.iter().map(remedy).collect(),
-            together,
-            declined: proposals
-                .declined
-                .iter()
-                .map(|(remedy, reason)| DeclinedView { name: remedy.name, reason })
-                .collect(),
+            base: AppraisalView::new(&proposals.base),
+            remedies: proposals.alone.iter().map(RemedyView::new).collect(),
+            together: proposals.together.as_ref().map(|together| TogetherView::new(together, with)),
+            declined: proposals.declined.iter().map(declined).collect(),
         }
     }
 }
 
-impl JudgementView {
-    fn new(judgement: &Judgement) -> Self {
+impl<'a> SearchView<'a> {
+    /// The document for `ways`, sorted; `with` is the job in the chosen way.
+    pub fn new(ways: &'a [Way], choice: Choice, wish: &Wish, with: &JobSpec) -> Self {
+        let (name, chosen) = match choice {
+            Choice::Best(at) => ("best", Some(at)),
+            Choice::Nearest(at) => ("nearest", Some(at)),
+            Choice::NoneFits(at) => ("none_fits", Some(at)),
+            Choice::Nothing => ("nothing", None),
+        };
+        let patch = chosen.and_then(|at| ways.get(at)).map(|way| {
+            let changes = [way.spread.clone(), way.changes.clone()].concat();
+            PatchView::new(with, &changes)
+        });
+        Self {
+            version: VERSION,
+            budget_dollars: wish.dollars,
+            deadline_seconds: wish.seconds,
+            choice: name,
+            chosen,
+            ways: ways.iter().map(WayView::new).collect(),
+            patch,
+        }
+    }
+}
+
+impl<'a> AppraisalView<'a> {
+    fn new(appraisal: &'a Appraisal) -> Self {
+        let judgement = &appraisal.judgement;
         Self {
             verdict: fit_name(judgement.fit),
             total_bytes: judgement.total_bytes,
             usable_bytes: judgement.usable_bytes,
+            cost: appraisal.bill.as_ref().map(BillView::new),
         }
     }
 }
 
-fn object(changes: &[Change]) -> serde_json::Map<String, serde_json::Value> {
-    changes.iter().map(|(key, value)| ((*key).to_owned(), value.as_str().into())).collect()
+impl<'a> RemedyView<'a> {
+    fn new(proposal: &'a Proposal) -> Self {
+        let Slowdown { factor, basis } = &proposal.slowdown;
+        Self {
+            name: proposal.remedy.name,
+            text: proposal.remedy.text,
+            results: proposal.remedy.results.words(),
+            slowdown: factor.typical,
+            slowdown_range: *factor,
+            basis,
+            caution: Some(proposal.remedy.caution).filter(|caution| !caution.is_empty()),
+            saves_bytes: proposal.saves_bytes,
+            changes: object(&proposal.changes),
+            appraisal: AppraisalView::new(&proposal.appraisal),
+        }
+    }
+}
+
+impl<'a> TogetherView<'a> {
+    fn new(together: &'a Combination, with: &JobSpec) -> Self {
+        Self {
+            remedies: together.remedies.iter().map(|remedy| remedy.name).collect(),
+            slowdown: together.slowdown.factor.typical,
+            slowdown_range: together.slowdown.factor,
+            basis: &together.slowdown.basis,
+            changes: object(&together.changes),
+            patch: PatchView::new(with, &together.changes),
+            appraisal: AppraisalView::new(&together.appraisal),
+        }
+    }
+}
+
+impl<'a> WayView<'a> {
+    fn new(way: &'a Way) -> Self {
+        let changes = [way.spread.as_slice(), way.changes.as_slice()].concat();
+        Self {
+            gpu: &way.gpu.id,
+            remedies: way.remedies.iter().map(|remedy| remedy.name).collect(),
+            results: way.results().words(),
+            changes: object(&changes),
+            appraisal: AppraisalView::new(&way.appraisal),
+        }
+    }
+}
+
+impl PatchView {
+    fn new(job: &JobSpec, changes: &[Change]) -> Self {
+        let framework = Framework::of(job);
+        let patch = framework.patch(job, changes);
+        let line =
+            |line: &tonnage_core::plan::framework::Line| LineView { place: line.place(), text: line.text().to_owned() };
+        Self {
+            framework: framework.name(),
+            command: patch.command(framework),
+            lines: patch.lines.iter().map(line).collect(),
+        }
+    }
+}
+
+/// Keys and values as a job file has them.
+fn object(changes: &[Change]) -> Map<String, Value> {
+    let value = |key: &str, value: &str| match Key::find(key).map(|key| key.kind) {
+        Some(Kind::Size { .. } | Kind::Number { .. } | Kind::Switch) => {
+            serde_json::from_str(value).unwrap_or_else(|_| value.into())
+        }
+        _ => value.into(),
+    };
+    changes.iter().map(|(key, text)| ((*key).to_owned(), value(key, text))).collect()
 }

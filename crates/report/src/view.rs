@@ -49,6 +49,10 @@ struct Body<'a> {
     out_of_memory: Option<OomView<'a>>,
     total_bytes: u64,
     range_bytes: RangeView,
+    margin_bytes: u64,
+    safe_bytes: u64,
+    /// `null` where the verdict did not depend on it.
+    least_bytes: Option<u64>,
     usable_bytes: u64,
     headroom_bytes: i64,
     peak_allocated_bytes: u64,
@@ -157,6 +161,7 @@ struct GpuLoadView {
     count: u64,
     processes: Vec<ProcessCountView>,
     total_bytes: u64,
+    safe_bytes: u64,
     usable_bytes: u64,
     verdict: &'static str,
 }
@@ -231,8 +236,8 @@ impl<'a> Body<'a> {
         let categories = Category::ALL.into_iter().zip(at_peak.by_category).filter(|(_, bytes)| *bytes > 0);
         let (num_alloc_retries, out_of_memory) = match &estimate.verdict {
             Verdict::Fits => (0, None),
-            Verdict::Tight { retries } => (*retries, None),
-            Verdict::DoesNotFit(moment) => (0, Some(OomView::new(moment))),
+            Verdict::Tight { retries } => (retries.unwrap_or(0), None),
+            Verdict::DoesNotFit(moment) => (0, moment.as_deref().map(OomView::new)),
         };
         Self {
             model: ModelView {
@@ -248,6 +253,9 @@ impl<'a> Body<'a> {
             out_of_memory,
             total_bytes: estimate.total_bytes,
             range_bytes: RangeView { low: estimate.range.0, high: estimate.range.1 },
+            margin_bytes: estimate.margin_bytes,
+            safe_bytes: estimate.safe_bytes,
+            least_bytes: estimate.least_bytes,
             usable_bytes: estimate.usable_bytes,
             headroom_bytes: estimate.headroom_bytes(),
             peak_allocated_bytes: estimate.peak_allocated_bytes,
@@ -311,6 +319,7 @@ fn gpu_loads(deployment: &Deployment) -> Vec<GpuLoadView> {
         count: gpu.count,
         processes: gpu.processes.iter().map(|&(process, count)| ProcessCountView { process, count }).collect(),
         total_bytes: gpu.total_bytes,
+        safe_bytes: gpu.safe_bytes,
         usable_bytes: gpu.usable_bytes,
         verdict: fit_name(gpu.fit),
     };

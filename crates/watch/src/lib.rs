@@ -1,1 +1,25 @@
-//! Reads GPUs through NVML: samples, history, alerts.
+//! Reads GPUs through NVML and says what is going on: `nvml` (the only part that knows the library) makes a [`Sample`],
+//! `host` adds what the kernel knows of the processes, [`Board`] keeps history, trends and alerts, and `format`,
+//! `screen` and `web` show it. `replay` makes samples of a recording instead.
+
+pub mod absent;
+pub mod alert;
+pub mod board;
+pub mod format;
+pub mod history;
+pub mod host;
+pub mod notify;
+pub mod nvml;
+pub mod prediction;
+pub mod record;
+pub mod sample;
+pub mod screen;
+pub mod trend;
+pub mod watcher;
+pub mod web;
+
+pub use absent::{Absent, Reading};
+pub use alert::{Alert, AlertKind, Alerts};
+pub use board::{Board, Series, SeriesKey};
+pub use prediction::{PredictedPhase, Prediction};
+pub use sample::{DeviceSample, Memory, ProcessKind, ProcessSample, Sample, Sampler};

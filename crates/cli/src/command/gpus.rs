@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde_json::json;
-use tonnage_core::gpu::{CatalogGpu, catalog};
+use tonnage_core::gpu::{CatalogGpu, MigProfile, catalog, mig_profiles, prices};
 use tonnage_report::text;
 
 use crate::exit::Exit;
@@ -56,6 +56,28 @@ fn row_json(gpu: &CatalogGpu) -> serde_json::Value {
         "compute_capability": format!("{major}.{minor}"),
         "multiprocessors": gpu.multiprocessors,
         "bandwidth_gb_s": gpu.bandwidth_gb_s,
+        "tflops": {
+            "fp32": gpu.tflops.fp32,
+            "tf32": gpu.tflops.tf32,
+            "bf16": gpu.tflops.bf16,
+            "fp16": gpu.tflops.fp16,
+        },
+        "interconnect": gpu.interconnect,
+        "link_gb_s": gpu.link_gb_s,
+        "watts": gpu.watts,
+        "aliases": gpu.aliases,
+        "nvml": gpu.nvml,
+        "smi_mib": gpu.smi_mib,
+        "mig": mig_profiles(gpu).iter().map(|slice| slice_json(gpu, slice)).collect::<Vec<_>>(),
+        "prices": prices().iter().filter(|price| price.gpu == gpu.id).collect::<Vec<_>>(),
         "source": gpu.source,
+    })
+}
+
+fn slice_json(gpu: &CatalogGpu, slice: &MigProfile) -> serde_json::Value {
+    json!({
+        "id": format!("{}:{}", gpu.id, slice.name),
+        "usable_bytes": slice.usable_bytes(gpu),
+        "multiprocessors": slice.multiprocessors,
     })
 }

@@ -1,8 +1,11 @@
 //! The commands, a file each: its arguments and `run`.
 
 mod attach;
+mod axes;
 mod compare;
 mod completions;
+mod cost;
+mod doctor;
 mod estimate;
 mod fit;
 mod gpus;
@@ -14,6 +17,7 @@ mod man;
 mod models;
 mod plan;
 mod probe;
+mod rehearse;
 mod run;
 mod schema;
 mod show;
@@ -21,6 +25,7 @@ mod status;
 mod stop;
 mod supervise;
 mod trace;
+mod watch;
 
 use clap::builder::Styles;
 use clap::builder::styling::AnsiColor;
@@ -49,6 +54,9 @@ enum Command {
     Estimate(Box<estimate::EstimateArgs>),
     Fit(Box<fit::FitArgs>),
     Plan(Box<plan::PlanArgs>),
+    Doctor(doctor::DoctorArgs),
+    Cost(Box<cost::CostArgs>),
+    Watch(Box<watch::WatchArgs>),
     Run(Box<run::RunArgs>),
     Probe(Box<probe::ProbeArgs>),
     Status(status::StatusArgs),
@@ -61,6 +69,7 @@ enum Command {
     Keep(keep::KeepArgs),
     #[command(hide = true)]
     Supervise(supervise::SuperviseArgs),
+    Rehearse(Box<rehearse::RehearseArgs>),
     Models(models::ModelsArgs),
     Gpus(gpus::GpusArgs),
     Keys(keys::KeysArgs),
@@ -81,6 +90,9 @@ impl Cli {
             Command::Estimate(args) => args.run(terminal),
             Command::Fit(args) => args.run(terminal),
             Command::Plan(args) => args.run(terminal),
+            Command::Doctor(args) => args.run(terminal),
+            Command::Cost(args) => args.run(terminal),
+            Command::Watch(args) => args.run(terminal),
             Command::Run(args) => args.run(terminal),
             Command::Probe(args) => args.run(terminal),
             Command::Status(args) => args.run(terminal),
@@ -91,6 +103,7 @@ impl Cli {
             Command::List(args) => args.run(terminal),
             Command::Keep(args) => args.run(terminal),
             Command::Supervise(args) => args.run(terminal),
+            Command::Rehearse(args) => args.run(terminal),
             Command::Models(args) => args.run(terminal),
             Command::Gpus(args) => args.run(terminal),
             Command::Keys(args) => args.run(terminal),

@@ -1,29 +1,67 @@
-//! `tonnage plan`: what can be done about a job that needs too much.
+//! `tonnage plan`: what a job takes in time and money, what can be done where it needs too much memory, and the cheapest
+//! way to run it within a budget and a deadline.
+
+use std::fs;
+use std::path::PathBuf;
 
 use clap::Args;
 use tonnage_core::estimate::Fit;
-use tonnage_core::plan::proposal::consider;
-use tonnage_core::spec::Override;
-use tonnage_report::{PlanView, text};
+use tonnage_core::gpu::Gpu;
+use tonnage_core::plan::appraisal::appraise;
+use tonnage_core::plan::proposal::{Proposals, consider};
+use tonnage_core::plan::remedy::Change;
+use tonnage_core::plan::search::{Choice, Site, Way, Wish, choose, sites, ways_on};
+use tonnage_core::plan::time::Scale;
+use tonnage_core::spec::{JobSpec, Override};
+use tonnage_report::{PlanView, SearchView, text};
 
 use super::json;
+use crate::duration;
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
+use crate::gpu_input;
 use crate::job_args::JobArgs;
 use crate::job_input::JobInput;
+use crate::sweep::sweep;
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "Examples:
   tonnage plan llama-3.1-8b --precision bf16 --gpu a100-80
-  tonnage plan examples/sapo-gpt2-swarm.toml
-  tonnage plan examples/grpo-7b-judge-14b.toml --gpu a100-80 --json";
+  tonnage plan examples/sapo-gpt2-swarm.toml --write fits.toml
+  tonnage plan examples/llama-8b-ddp.toml --max-steps 5000 --budget 200
+  tonnage plan llama-3.2-1b --max-steps 500 --gpus h100,l40s --deadline 2h
+  tonnage plan gpt2 --step-time 0.21 --price 0.40 --max-steps 1000 --json";
 
-/// Estimates every remedy for a job, alone and in a combination that fits
+/// Time and price of a job, remedies where it needs too much, and the cheapest way within a budget
 #[derive(Args)]
 #[command(after_help = format!("{EXAMPLES}\n\n{}", exit::HELP))]
 pub struct PlanArgs {
     #[command(flatten)]
     job: JobArgs,
+
+    /// The most that the training may cost, in dollars: searches GPUs, their number and remedies
+    #[arg(long, value_name = "DOLLARS", value_parser = duration::dollars, help_heading = "Search")]
+    budget: Option<f64>,
+
+    /// The longest that it may take (90m, 24h, 3d): searches as well
+    #[arg(long, value_name = "TIME", value_parser = duration::seconds, help_heading = "Search")]
+    deadline: Option<f64>,
+
+    /// The GPUs that are searched, by name, `all` of the catalog, or those `priced` in it [default: priced]
+    #[arg(long, value_name = "A,B", help_heading = "Search")]
+    gpus: Option<String>,
+
+    /// How many GPUs of a kind may be taken
+    #[arg(long, value_name = "N,M", value_delimiter = ',', default_value = "1,2,4,8", value_parser = clap::value_parser!(u64).range(1..=65536), help_heading = "Search")]
+    counts: Vec<u64>,
+
+    /// Searches remedies that change the training as well: LoRA, another precision of the weights, shorter rows
+    #[arg(long, help_heading = "Search")]
+    change_training: bool,
+
+    /// Writes the job file with the remedies in it
+    #[arg(long, value_name = "FILE", help_heading = "Answer")]
+    write: Option<PathBuf>,
 
     /// Prints JSON (see docs/json.md)
     #[arg(long, help_heading = "Answer")]
@@ -34,17 +72,95 @@ impl PlanArgs {
     /// Answers.
     ///
     /// # Errors
-    /// When the job cannot be resolved or simulated.
+    /// When the job cannot be resolved or simulated, or a file cannot be written.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let input = JobInput::read(&self.job)?;
         let job = input.resolve(&[])?.job;
-        let proposals = consider(&job, &|changes: &[Override]| input.try_resolve(changes))?;
-        if self.json {
-            terminal.print(&json(&PlanView::new(&proposals))?)?;
+        if self.budget.is_some() || self.deadline.is_some() || self.gpus.is_some() {
+            self.search(&input, &job, terminal)
         } else {
-            terminal.print(&text::plan(&job, &proposals, &terminal.look))?;
+            self.remedies(&input, &job, terminal)
         }
-        let best = proposals.together.as_ref().map_or(&proposals.base, |together| &together.judgement);
-        Ok(if best.fit == Fit::DoesNotFit { Exit::No } else { Exit::Done })
     }
+
+    fn remedies(&self, input: &JobInput, job: &JobSpec, terminal: &Terminal) -> Result<Exit, Failure> {
+        let proposals = consider(job, &|changes: &[Override]| input.try_resolve(changes))?;
+        let changes = proposals.together.as_ref().map(|together| together.changes.as_slice()).unwrap_or_default();
+        let with = input.resolve(&overrides(changes))?.job;
+        self.write(input, changes, terminal)?;
+        if self.json {
+            terminal.print(&json(&PlanView::new(&proposals, &with))?)?;
+        } else {
+            terminal.print(&text::plan(job, &proposals, &with, &terminal.look))?;
+        }
+        Ok(if best(&proposals) == Fit::DoesNotFit { Exit::No } else { Exit::Done })
+    }
+
+    fn search(&self, input: &JobInput, job: &JobSpec, terminal: &Terminal) -> Result<Exit, Failure> {
+        let wish = Wish { dollars: self.budget, seconds: self.deadline };
+        if job.run.length.is_none() {
+            let failure = Failure::input("how long the training is was not said, so it has neither time nor price");
+            return Err(failure.hint("give --max-steps, --train-tokens, or --train-rows and --num-train-epochs"));
+        }
+        let scale = measured(job)?;
+        let sites = self.sites(job)?;
+        let resolve = |changes: &[Override]| input.try_resolve(changes);
+        let found = sweep(&sites, terminal, |site| ways_on(job, site, &resolve, scale, self.change_training));
+        let mut ways: Vec<Way> = found.into_iter().flatten().collect();
+        let choice = choose(&mut ways, &wish);
+        let chosen = match choice {
+            Choice::Best(at) | Choice::Nearest(at) | Choice::NoneFits(at) => ways.get(at),
+            Choice::Nothing => None,
+        };
+        let changes = chosen.map(|way| [way.spread.as_slice(), way.changes.as_slice()].concat()).unwrap_or_default();
+        let with = input.resolve(&overrides(&changes))?.job;
+        let gpu = chosen.map(|way| ("gpu", way.gpu.id.clone()));
+        self.write(input, &[gpu.into_iter().collect(), changes].concat(), terminal)?;
+        if self.json {
+            terminal.print(&json(&SearchView::new(&ways, choice, &wish, &with))?)?;
+        } else {
+            terminal.print(&text::search(job, &ways, choice, &wish, &with, &terminal.look))?;
+        }
+        Ok(if matches!(choice, Choice::Best(_)) { Exit::Done } else { Exit::No })
+    }
+
+    fn sites(&self, job: &JobSpec) -> Result<Vec<Site>, Failure> {
+        let mut gpus: Vec<Gpu> = gpu_input::list(self.gpus.as_deref().unwrap_or("priced"))?;
+        // A price of one's own is that of the job's GPU.
+        if self.gpus.is_none() && job.run.dollars_per_gpu_hour.is_some() && !gpus.contains(&job.gpu) {
+            gpus.push(job.gpu.clone());
+        }
+        Ok(sites(job, &gpus, &self.counts))
+    }
+
+    /// Writes the job file with `changes`, if asked for.
+    fn write(&self, input: &JobInput, changes: &[Change], terminal: &Terminal) -> Result<(), Failure> {
+        let Some(path) = &self.write else { return Ok(()) };
+        let text = input.job_file(&overrides(changes))?;
+        fs::write(path, text).map_err(|error| Failure::file(&path.display().to_string(), &error))?;
+        terminal.note(&format!("wrote {} with {} changes", path.display(), changes.len()));
+        Ok(())
+    }
+}
+
+/// How what the user measured carries over to other GPUs and to changed jobs.
+fn measured(job: &JobSpec) -> Result<Scale, Failure> {
+    let own = Scale::own(job);
+    if own == Scale::Estimated {
+        return Ok(own);
+    }
+    let base = appraise(job, &job.gpu, Scale::Estimated)?;
+    Ok(own.for_others(base.bill.as_ref().and_then(|bill| bill.estimated.as_ref())))
+}
+
+fn best(proposals: &Proposals) -> Fit {
+    let together = proposals.together.as_ref().map(|together| &together.appraisal);
+    together.unwrap_or(&proposals.base).judgement.fit
+}
+
+/// `changes` as if flags had made them.
+pub(super) fn overrides(changes: &[Change]) -> Vec<Override> {
+    let set =
+        |(key, value): &Change| Override { key: (*key).to_owned(), value: value.clone(), flag: "plan".to_owned() };
+    changes.iter().map(set).collect()
 }

@@ -3,8 +3,11 @@
 //! A screen is compared with a file in `expected`; `TONNAGE_BLESS=1 cargo test -p tonnage` writes those files anew.
 
 mod answers;
+mod doctor;
 mod errors;
 mod files;
+mod plans;
+mod rehearsal;
 mod screens;
 
 use std::path::PathBuf;

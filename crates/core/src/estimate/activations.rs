@@ -5,24 +5,40 @@ use crate::trace::{AllocationId, Category, Event, PhaseKind, Trace};
 /// Marks every temporary that was born in a forward pass and lives when the next backward begins.
 pub(super) fn mark(trace: &mut Trace) {
     let mut freed = vec![false; trace.allocations.len()];
-    let mut in_forward = false;
     let mut candidates: Vec<AllocationId> = Vec::new();
-    for event in &trace.events {
-        match *event {
-            Event::Alloc(id) if in_forward => candidates.push(id),
-            Event::Alloc(_) | Event::EmptyCache | Event::Repeat(_) => {}
-            Event::Free(id) => freed[id as usize] = true,
-            Event::Phase(index) => {
-                let kind = trace.phases[index as usize].kind;
-                in_forward = matches!(kind, PhaseKind::Forward | PhaseKind::Loss | PhaseKind::ForwardTail);
-                if kind == PhaseKind::Backward {
-                    for id in candidates.drain(..).filter(|id| !freed[*id as usize]) {
-                        promote(&mut trace.allocations[id as usize].category);
-                    }
-                }
+    let mut rest = trace.events.as_slice();
+    while let Some((phase, events, others)) = next_phase(rest) {
+        rest = others;
+        let kind = trace.phases[phase as usize].kind;
+        if kind == PhaseKind::Backward {
+            for id in candidates.drain(..).filter(|id| !freed[*id as usize]) {
+                promote(&mut trace.allocations[id as usize].category);
             }
         }
+        if matches!(kind, PhaseKind::Forward | PhaseKind::Loss | PhaseKind::ForwardTail) {
+            candidates.extend(events.iter().filter_map(allocated));
+        }
+        // Most events are not those of candidates: generation, backward.
+        if !candidates.is_empty() {
+            events.iter().filter_map(released).for_each(|id| freed[id as usize] = true);
+        }
     }
+}
+
+/// The next phase, its events, and those that come after it.
+fn next_phase(events: &[Event]) -> Option<(u32, &[Event], &[Event])> {
+    let is_phase = |event: &Event| matches!(event, Event::Phase(_));
+    let (Event::Phase(phase), rest) = events[events.iter().position(is_phase)?..].split_first()? else { return None };
+    let (events, others) = rest.split_at(rest.iter().position(is_phase).unwrap_or(rest.len()));
+    Some((*phase, events, others))
+}
+
+fn allocated(event: &Event) -> Option<AllocationId> {
+    if let Event::Alloc(id) = event { Some(*id) } else { None }
+}
+
+fn released(event: &Event) -> Option<AllocationId> {
+    if let Event::Free(id) = event { Some(*id) } else { None }
 }
 
 fn promote(category: &mut Category) {

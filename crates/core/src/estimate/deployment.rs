@@ -38,6 +38,8 @@ pub struct GpuLoad {
     pub processes: Vec<(usize, u64)>,
     /// What they need together, contexts included.
     pub total_bytes: u64,
+    /// What surely is enough for them together.
+    pub safe_bytes: u64,
     /// What the GPU has.
     pub usable_bytes: u64,
     /// Whether that fits.
@@ -74,16 +76,6 @@ impl GpuLoad {
 }
 
 impl Fit {
-    fn of(total: u64, usable: u64) -> Self {
-        if total > usable {
-            Self::DoesNotFit
-        } else if total.saturating_add(margin(usable)) > usable {
-            Self::Tight
-        } else {
-            Self::Fits
-        }
-    }
-
     const fn of_one(verdict: &Verdict) -> Self {
         match verdict {
             Verdict::Fits => Self::Fits,
@@ -101,7 +93,7 @@ impl Deployment {
     pub fn new(simulated: &SimulatedJob<'_>, estimate: Estimate) -> Result<Self, EstimateError> {
         let job = simulated.job();
         match &job.task {
-            Task::Swarm(swarm) => Ok(Self::of_swarm(swarm, estimate)),
+            Task::Swarm(swarm) => Self::of_swarm(swarm, simulated, estimate),
             _ if job.parallel.strategy == Strategy::DataParallel && job.parallel.world_size > 1 => {
                 Self::of_data_parallel(job, estimate)
             }
@@ -134,6 +126,7 @@ impl Deployment {
             count,
             processes: vec![(0, 1)],
             total_bytes: estimate.total_bytes,
+            safe_bytes: estimate.safe_bytes,
             usable_bytes: estimate.usable_bytes,
             fit: Fit::of_one(&estimate.verdict),
         };
@@ -182,67 +175,109 @@ impl Deployment {
     }
 
     /// Nodes are dealt to the GPUs in turn.
-    fn of_swarm(swarm: &SwarmSpec, estimate: Estimate) -> Self {
+    fn of_swarm(swarm: &SwarmSpec, simulated: &SimulatedJob<'_>, estimate: Estimate) -> Result<Self, EstimateError> {
         let node = Node::new(&estimate);
         let (each, more) = (swarm.nodes / swarm.gpus, swarm.nodes % swarm.gpus);
         let usable = estimate.usable_bytes;
-        let load = |first: u64, count: u64, nodes: u64| GpuLoad {
-            first,
-            count,
-            processes: vec![(0, nodes)],
-            total_bytes: node.together(nodes, swarm.lease),
-            usable_bytes: usable,
-            fit: if nodes == 1 {
-                Fit::of_one(&estimate.verdict)
-            } else {
-                Fit::of(node.together(nodes, swarm.lease), usable)
-            },
-        };
-        let gpus = [load(0, more, each + 1), load(more, swarm.gpus - more, each)];
-        let gpus: Vec<_> = gpus.into_iter().filter(|gpu| gpu.count > 0 && gpu.processes[0].1 > 0).collect();
+        let mut gpus = Vec::new();
+        for (first, count, nodes) in [(0, more, each + 1), (more, swarm.gpus - more, each)] {
+            if count == 0 || nodes == 0 {
+                continue;
+            }
+            let fit = match nodes {
+                1 => Fit::of_one(&estimate.verdict),
+                _ => node.fit(simulated, usable, nodes, swarm.lease)?,
+            };
+            gpus.push(GpuLoad {
+                first,
+                count,
+                processes: vec![(0, nodes)],
+                total_bytes: node.total.together(nodes, swarm.lease),
+                safe_bytes: node.safe.together(nodes, swarm.lease),
+                usable_bytes: usable,
+                fit,
+            });
+        }
         let most = gpus.first().map_or(0, |gpu| gpu.processes[0].1);
         let leases =
             [None, Some(1), Some(2), Some(4)].into_iter().filter(|lease| lease.is_none_or(|k| k < most.max(2)));
         let room = leases.map(|lease| node.room(usable, most, lease)).collect();
-        Self { processes: vec![Process { name: "node", count: swarm.nodes, estimate }], gpus, room }
+        Ok(Self { processes: vec![Process { name: "node", count: swarm.nodes, estimate }], gpus, room })
     }
 }
 
-/// What one of several processes on a GPU holds.
+/// One of several processes on a GPU. None can make another give its cache back.
 struct Node {
+    /// When memory is plenty.
+    total: Holds,
+    /// With what is not known, and a margin.
+    safe: Holds,
+    /// With nothing but the live requests of its peak, which no flushing makes less, and the context at its lowest.
+    live: Holds,
+    /// The context at its lowest.
+    context: u64,
+}
+
+/// What one holds.
+#[derive(Clone, Copy)]
+struct Holds {
     /// While it trains.
     training: u64,
     /// Between the emptying of its cache and the next training pass.
     resting: u64,
 }
 
-impl Node {
-    fn new(estimate: &Estimate) -> Self {
-        let rests = |kind: PhaseKind| matches!(kind, PhaseKind::Load | PhaseKind::Generate | PhaseKind::Input);
-        let resting = estimate.peak_per_phase.iter().filter(|peak| rests(peak.phase.kind)).map(|peak| peak.reserved);
-        let context = estimate.outside.high;
-        Self {
-            training: estimate.total_bytes,
-            resting: resting.max().map_or(estimate.total_bytes, |reserved| reserved + context),
-        }
-    }
-
-    /// What `nodes` need of which at most `lease` train at once.
+impl Holds {
+    /// What `nodes` hold of which at most `lease` train at once.
     fn together(&self, nodes: u64, lease: Option<u64>) -> u64 {
         let training = lease.unwrap_or(nodes).min(nodes);
         self.training.saturating_mul(training).saturating_add(self.resting.saturating_mul(nodes - training))
     }
+}
 
-    /// How many fit into `usable` bytes with the margin, and what `nodes` of them need.
+impl Node {
+    fn new(estimate: &Estimate) -> Self {
+        let rests = |kind: PhaseKind| matches!(kind, PhaseKind::Load | PhaseKind::Generate | PhaseKind::Input);
+        let resting = estimate.peak_per_phase.iter().filter(|peak| rests(peak.phase.kind)).map(|peak| peak.reserved);
+        let resting = resting.max().unwrap_or(estimate.peak_reserved_bytes);
+        let (low, context) = (estimate.outside.low, estimate.outside.high);
+        let unknown = estimate.range.1 - estimate.total_bytes;
+        Self {
+            total: Holds { training: estimate.total_bytes, resting: resting + context },
+            safe: Holds { training: estimate.safe_bytes, resting: resting + context + unknown + margin(resting) },
+            live: Holds { training: estimate.rounded512_peak_bytes + low, resting: resting + low },
+            context: low,
+        }
+    }
+
+    /// The verdict on a GPU that `nodes` share. They need not reach their peaks at one moment, and flush their own caches:
+    /// it is certain that they do not fit when not even the least that each can train with adds up.
+    fn fit(
+        &self,
+        simulated: &SimulatedJob<'_>,
+        usable: u64,
+        nodes: u64,
+        lease: Option<u64>,
+    ) -> Result<Fit, EstimateError> {
+        if self.safe.together(nodes, lease) <= usable {
+            return Ok(Fit::Fits);
+        }
+        if self.live.together(nodes, lease) > usable {
+            return Ok(Fit::DoesNotFit);
+        }
+        let least = Holds { training: simulated.least_reserved()?.saturating_add(self.context), ..self.live };
+        Ok(if least.together(nodes, lease) > usable { Fit::DoesNotFit } else { Fit::Tight })
+    }
+
+    /// How many surely fit into `usable` bytes, and what `nodes` of them need.
     fn room(&self, usable: u64, nodes: u64, lease: Option<u64>) -> Room {
-        let available = usable.saturating_sub(margin(usable));
-        let all_train = available / self.training.max(1);
+        let all_train = usable / self.safe.training.max(1);
         let processes = match lease {
             Some(lease) if all_train >= lease => {
-                lease + available.saturating_sub(self.training.saturating_mul(lease)) / self.resting.max(1)
+                lease + usable.saturating_sub(self.safe.training.saturating_mul(lease)) / self.safe.resting.max(1)
             }
             _ => all_train,
         };
-        Room { lease, processes, total_bytes: self.together(nodes, lease) }
+        Room { lease, processes, total_bytes: self.total.together(nodes, lease) }
     }
 }

@@ -1,6 +1,6 @@
 //! A vLLM engine in the trainer's process: its share of the GPU beside what the trainer reserves, phase by phase.
 
-use super::peaks::Peaks;
+use super::peaks::{Peaks, PhasePeak};
 use crate::spec::{JobSpec, Rollout, SpecError, Task};
 use crate::trace::{Allocation, Category, PhaseKind, Trace};
 use crate::units::Bytes;
@@ -45,6 +45,12 @@ impl Engine {
         together.max().unwrap_or(0).max(peaks.reserved + self.asleep_bytes)
     }
 
+    /// The phase in which it has least room to wake; `None` of one that never sleeps.
+    pub(super) fn wakes_at<'a>(&self, peaks: &'a Peaks) -> Option<&'a PhasePeak> {
+        let wakes = |peak: &&PhasePeak| is_awake(peak.phase.kind) && self.awake_bytes > self.asleep_bytes;
+        peaks.phases.iter().filter(wakes).max_by_key(|peak| peak.reserved)
+    }
+
     /// Refuses a share that cannot hold the policy's weights, and one that leaves too little for them.
     ///
     /// # Errors
@@ -79,7 +85,7 @@ impl Engine {
 }
 
 /// The engine is built when the trainer has loaded its models, and wakes to generate.
-pub(super) const fn is_awake(kind: PhaseKind) -> bool {
+const fn is_awake(kind: PhaseKind) -> bool {
     matches!(kind, PhaseKind::Load | PhaseKind::Generate)
 }
 

@@ -35,6 +35,13 @@ pub struct Estimate {
     pub total_bytes: u64,
     /// The least and the most that the total may be.
     pub range: (u64, u64),
+    /// Room beyond what is known of the job; see [`margin`](super::margin).
+    pub margin_bytes: u64,
+    /// The most that the total may be, and the margin: the job fits a GPU that has as much.
+    pub safe_bytes: u64,
+    /// The smallest GPU on which it could run by flushing the allocator's cache, its context at the lowest; `None` where
+    /// the answer did not depend on it.
+    pub least_bytes: Option<u64>,
     /// What the GPU has.
     pub usable_bytes: u64,
     /// Whether it fits.
@@ -84,8 +91,9 @@ impl Estimate {
             self.range.0 = self.range.0.saturating_sub(caveat.widens_bytes);
         }
         self.range.1 = self.range.1.saturating_add(caveat.widens_bytes);
-        if self.verdict == Verdict::Fits && self.range.1 > self.usable_bytes {
-            self.verdict = Verdict::Tight { retries: 0 };
+        self.safe_bytes = self.safe_bytes.saturating_add(caveat.widens_bytes);
+        if self.verdict == Verdict::Fits && self.safe_bytes > self.usable_bytes {
+            self.verdict = Verdict::Tight { retries: Some(0) };
         }
         self.caveats.push(caveat);
     }

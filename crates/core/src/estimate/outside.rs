@@ -20,7 +20,7 @@ pub struct Outside {
 }
 
 /// The context of `gpu`.
-pub(super) fn outside(gpu: &Gpu) -> Outside {
+pub(crate) fn outside(gpu: &Gpu) -> Outside {
     match gpu.context_bytes {
         Some(bytes) => Outside { low: bytes, high: bytes, source: "measured on this GPU" },
         None => Outside {

@@ -6,8 +6,10 @@ use thiserror::Error;
 
 use super::peaks::Peaks;
 use super::timeline::{self, Timeline};
-use super::verdict::{OomMoment, run_within, verdict};
-use super::{Engine, Estimate, activations, breakdown, caveat, outside, peaks};
+use super::verdict::{
+    Capacity, OomMoment, Verdict, failure, least_capacity, margin, no_room_to_wake, retries, run_within,
+};
+use super::{AtPeak, Engine, Estimate, activations, breakdown, caveat, outside, peaks};
 use crate::gpu::Gpu;
 use crate::spec::{FieldError, JobSpec, SpecError};
 use crate::step::{self, Repetition, SimulateError, Simulation};
@@ -52,6 +54,14 @@ impl EstimateError {
     }
 }
 
+/// How much an estimate says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    /// Also what takes a replay on the very GPU.
+    Full,
+    Brief,
+}
+
 /// A job that was run on abstract tensors.
 pub struct SimulatedJob<'a> {
     job: &'a JobSpec,
@@ -61,6 +71,8 @@ pub struct SimulatedJob<'a> {
     repetition: Option<Repetition>,
     work: Work,
     peaks: OnceCell<Option<Peaks>>,
+    least: OnceCell<u64>,
+    at_peak: OnceCell<AtPeak>,
 }
 
 /// What `job` needs.
@@ -100,6 +112,8 @@ impl<'a> SimulatedJob<'a> {
             repetition: simulation.repetition,
             work: simulation.work,
             peaks: OnceCell::new(),
+            least: OnceCell::new(),
+            at_peak: OnceCell::new(),
         }
     }
 
@@ -133,16 +147,21 @@ impl<'a> SimulatedJob<'a> {
     /// # Errors
     /// When no GPU could ever hold it.
     pub fn estimate(&self) -> Result<Estimate, EstimateError> {
-        self.estimate_of(self.job)
+        self.estimate_of(self.job, Detail::Full)
     }
 
-    /// What the job needs on another GPU. Where host code gives other answers there it is simulated anew.
+    /// What the job needs on another GPU, less where it fails and how often it retries: those take a replay each. Where
+    /// host code gives other answers there the job is simulated anew.
     ///
     /// # Errors
     /// When no GPU could ever hold it.
-    pub fn estimate_on(&self, gpu: &Gpu) -> Result<Estimate, EstimateError> {
+    pub fn brief_on(&self, gpu: &Gpu) -> Result<Estimate, EstimateError> {
         let job = JobSpec { gpu: gpu.clone(), ..self.job.clone() };
-        if gpu.device() == self.job.gpu.device() { self.estimate_of(&job) } else { estimate(&job) }
+        if gpu.device() == self.job.gpu.device() {
+            self.estimate_of(&job, Detail::Brief)
+        } else {
+            SimulatedJob::new(&job)?.estimate_of(&job, Detail::Brief)
+        }
     }
 
     fn peaks(&self) -> Result<&Peaks, EstimateError> {
@@ -150,9 +169,9 @@ impl<'a> SimulatedJob<'a> {
         peaks.as_ref().ok_or(EstimateError::TooLarge)
     }
 
-    fn estimate_of(&self, job: &JobSpec) -> Result<Estimate, EstimateError> {
+    fn estimate_of(&self, job: &JobSpec, detail: Detail) -> Result<Estimate, EstimateError> {
         let peaks = self.peaks()?;
-        let outside = outside::outside(&job.gpu);
+        let outside = outside(&job.gpu);
         let engine = Engine::of(job);
         if let Some(engine) = &engine {
             let adapters = if job.lora.is_some() { self.trainable_count } else { 0 };
@@ -160,6 +179,7 @@ impl<'a> SimulatedJob<'a> {
         }
         let held = engine.as_ref().map_or(peaks.reserved, |engine| engine.with_reserved(peaks));
         let total = held + outside.high;
+        let margin_bytes = margin(peaks.reserved);
         let mut estimate = Estimate {
             peak_allocated_bytes: peaks.allocated,
             peak_reserved_bytes: peaks.reserved,
@@ -170,9 +190,12 @@ impl<'a> SimulatedJob<'a> {
             steady_state_bytes: peaks.steady_state,
             total_bytes: total,
             range: (held + outside.low, total),
+            margin_bytes,
+            safe_bytes: total + margin_bytes,
+            least_bytes: None,
             usable_bytes: job.gpu.usable_bytes,
-            verdict: verdict(job, &self.trace, peaks, engine.as_ref(), outside.high),
-            at_peak: breakdown::at_peak(&self.trace, peaks.event, peaks.allocated),
+            verdict: Verdict::Fits,
+            at_peak: self.at_peak(peaks),
             peak_event: peaks.event,
             events: self.trace.events.len(),
             parameter_count: self.parameter_count,
@@ -185,7 +208,66 @@ impl<'a> SimulatedJob<'a> {
         caveat::caveats(job, &self.trace, peaks.reserved, self.repetition)
             .into_iter()
             .for_each(|caveat| estimate.add_caveat(caveat));
+        estimate.verdict = self.verdict(job, peaks, &mut estimate, detail);
         Ok(estimate)
+    }
+
+    /// Judges the job on its GPU; notes the least it could run on where that decides.
+    fn verdict(&self, job: &JobSpec, peaks: &Peaks, estimate: &mut Estimate, detail: Detail) -> Verdict {
+        let usable = job.gpu.usable_bytes;
+        let fraction = job.allocator.per_process_memory_fraction.map(|share| (usable as f64 * share) as u64);
+        let allowed = fraction.unwrap_or(usable);
+        if estimate.safe_bytes <= usable && fraction.is_none_or(|most| peaks.reserved + estimate.margin_bytes <= most) {
+            return Verdict::Fits;
+        }
+        let unknown = (estimate.total_bytes - estimate.outside.high + estimate.outside.low) - estimate.range.0;
+        if let Some(engine) = &estimate.engine
+            && let Some(peak) = engine.wakes_at(peaks)
+            && peak.reserved + engine.awake_bytes + estimate.outside.low > usable.saturating_add(unknown)
+        {
+            return Verdict::DoesNotFit(Some(Box::new(no_room_to_wake(&self.trace, peak, engine.awake_bytes))));
+        }
+        let asleep = estimate.engine.as_ref().map_or(0, |engine| engine.asleep_bytes);
+        let capacity = Capacity {
+            most: usable.saturating_add(unknown).saturating_sub(estimate.outside.low + asleep).min(allowed),
+            expected: usable.saturating_sub(estimate.outside.high + asleep).min(allowed),
+        };
+        if capacity.expected >= peaks.reserved {
+            return Verdict::Tight { retries: Some(0) };
+        }
+        // Nothing goes through on less than the live requests.
+        let least = if capacity.most < peaks.rounded512 {
+            peaks.rounded512
+        } else {
+            let least = self.least_capacity(peaks);
+            estimate.least_bytes = Some(least + estimate.outside.low + asleep);
+            least
+        };
+        let (config, asked) = (&self.job.allocator, detail == Detail::Full);
+        if capacity.most < least {
+            let moment = asked.then(|| failure(config, &self.trace, capacity.most, least));
+            return Verdict::DoesNotFit(moment.flatten());
+        }
+        let retries = asked.then(|| retries(config, &self.trace, capacity.expected, least));
+        Verdict::Tight { retries: retries.flatten() }
+    }
+
+    fn least_capacity(&self, peaks: &Peaks) -> u64 {
+        let search = || least_capacity(&self.job.allocator, &self.trace, peaks.rounded512, peaks.reserved);
+        *self.least.get_or_init(search)
+    }
+
+    /// The smallest device on which the job goes through, if only by flushing the allocator's cache: nothing outside the
+    /// allocator is counted.
+    ///
+    /// # Errors
+    /// When no GPU could ever hold the job.
+    pub fn least_reserved(&self) -> Result<u64, EstimateError> {
+        Ok(self.least_capacity(self.peaks()?))
+    }
+
+    fn at_peak(&self, peaks: &Peaks) -> AtPeak {
+        self.at_peak.get_or_init(|| breakdown::at_peak(&self.trace, peaks.event, peaks.allocated)).clone()
     }
 
     /// Peak allocated and peak reserved bytes alone, the cheapest question.

@@ -77,7 +77,6 @@ fn too_large(memory: &GpuMemory) -> Vec<Advice> {
         "--per_device_train_batch_size N/2 --gradient_accumulation_steps 2*M",
     ));
     all.push(with("keep fewer activations", "--gradient_checkpointing true"));
-    all.push(with("have every remedy estimated for this job", "tonnage doctor LOG --job JOB.toml"));
     all
 }
 

@@ -228,15 +228,10 @@ impl FailureCause {
         }
     }
 
-    /// What an exit status says by itself, if anything: 137 and -9 are SIGKILL, 135 and -7 a bus error. A shell adds
-    /// 128 to a signal, Python makes it negative.
+    /// What an exit status says by itself; 0 says nothing. A shell adds 128 to a signal, Python makes it negative.
     pub fn of_exit_status(status: i64) -> Option<Self> {
         let exit_code = if (129..=192).contains(&status) { 128 - status } else { status };
-        match exit_code {
-            KILLED => Some(Self::Killed { pid: None, data_loader: false }),
-            BUS_ERROR => Some(Self::SharedMemory { pid: None }),
-            _ => None,
-        }
+        (status != 0).then(|| Self::WorkerFailed(Worker { exit_code, ..Worker::default() }))
     }
 
     /// The numbers, by name, in the order of the message.
@@ -341,6 +336,7 @@ mod tests {
         let class = |status| FailureCause::of_exit_status(status).map(|cause| cause.class());
         assert_eq!([137, -9].map(class), [Some(Class::Killed); 2]);
         assert_eq!([135, -7].map(class), [Some(Class::SharedMemory); 2]);
-        assert_eq!([0, 1, 2, -15, i64::MIN, i64::MAX].map(class), [None; 6]);
+        assert_eq!([1, 2, -15, i64::MIN, i64::MAX].map(class), [Some(Class::WorkerFailed); 5]);
+        assert_eq!(class(0), None);
     }
 }

@@ -88,6 +88,13 @@ impl GpuMemory {
         self.neighbours().iter().fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes))
     }
 
+    /// What nobody accounts for, where the message names no process at all: before 2.1, on Windows and on ROCm.
+    pub fn unexplained(&self) -> Option<u64> {
+        let named = self.this_process.is_some() || !self.processes.is_empty() || self.allowed.is_some();
+        let rest = self.total?.checked_sub(self.free?)?.checked_sub(self.reserved()?)?;
+        (!named && rest > ORDINARY_OUTSIDE).then_some(rest)
+    }
+
     /// What this process holds beside its allocator.
     pub fn outside(&self) -> Option<u64> {
         let entry = || self.own_entry().and_then(|at| self.processes.get(at)).map(|(_, bytes)| *bytes);
@@ -103,7 +110,7 @@ impl GpuMemory {
     /// Without the others it would have fitted.
     fn is_crowded(&self) -> bool {
         let (Some(free), Some(requested)) = (self.free, self.requested) else { return false };
-        let others = self.neighbours_bytes();
+        let others = self.neighbours_bytes().saturating_add(self.unexplained().unwrap_or(0));
         others > GIB / 2 && free < requested && free.saturating_add(others) >= requested
     }
 
@@ -127,6 +134,7 @@ impl GpuMemory {
         figures.bytes("free", self.free);
         figures.bytes("this_process", self.this_process);
         figures.bytes("other_processes", (!self.neighbours().is_empty()).then(|| self.neighbours_bytes()));
+        figures.bytes("unexplained", self.unexplained());
         figures.bytes("allowed", self.allowed);
         figures.bytes("allocated", self.allocated);
         figures.bytes("private_pools", self.private_pools);
@@ -153,7 +161,7 @@ mod tests {
     fn numbers_tell_why() {
         assert_eq!(message(22, 11, 22 * 1024, 195).class(), Class::GpuMemory);
         assert_eq!(message(654, 22 * 1024, 500, 20).class(), Class::AllocatorCap);
-        assert_eq!(message(2048, 500, 10 * 1024, 6 * 1024).class(), Class::Fragmentation);
+        assert_eq!(message(2048, 500, 17 * 1024, 6 * 1024).class(), Class::Fragmentation);
         let crowded =
             GpuMemory { processes: vec![(7, 14 * GIB)], this_process: Some(9 * GIB), ..message(2048, 900, 8192, 100) };
         assert_eq!(crowded.reasons(), [Class::Neighbour]);

@@ -3,11 +3,11 @@
 //! Most lines hold none of the needles and are passed over at the speed of the search; only the others are cleaned and
 //! read. A message that may go on over several lines waits for them.
 
-use memchr::{memchr, memchr_iter, memrchr};
+use memchr::{memchr, memrchr};
 
 use super::cause::FailureCause;
 use super::line::{Line, without_codes};
-use super::needles::{Marks, Needles};
+use super::needles::{Block, Needles};
 use super::signature::{Reading, SIGNATURES};
 
 /// A longer line is read in pieces of this many bytes.
@@ -16,6 +16,8 @@ const LONGEST_LINE: usize = 64 << 10;
 const OVERLAP: usize = 512;
 /// Messages that wait for further lines at one time; there are as many as ranks write at once.
 const MOST_WAITING: usize = 64;
+/// Lines after which a message is over, whoever wrote them.
+const LONGEST_WAIT: usize = 256;
 /// Findings of one signature and rank that are kept; of more, only the number.
 const MOST_ALIKE: usize = 4;
 /// Findings kept of all.
@@ -83,7 +85,10 @@ struct Waiting {
     text: String,
     /// What has been understood so far.
     best: Option<FailureCause>,
+    /// Lines of its rank that may still belong to it.
     more: usize,
+    /// Lines of anybody.
+    patience: usize,
 }
 
 impl Default for Scanner {
@@ -150,24 +155,12 @@ impl Scanner {
     }
 
     /// Reads lines that are complete, each with its end.
-    fn whole_lines(&mut self, mut block: &[u8]) {
-        let mut marks = Marks::new(self.needles, block);
-        while !block.is_empty() {
-            if self.waiting.is_empty() {
-                let Some(at) = marks.next(self.needles, block) else {
-                    self.lines += memchr_iter(b'\n', block).count() as u64;
-                    return;
-                };
-                let start = block.get(..at).and_then(|head| memrchr(b'\n', head)).map_or(0, |start| start + 1);
-                let (passed, rest) = block.split_at_checked(start).unwrap_or((&[], block));
-                self.lines += memchr_iter(b'\n', passed).count() as u64;
-                block = rest;
-            }
-            let end = memchr(b'\n', block).map_or(block.len(), |end| end + 1);
-            let (line, rest) = block.split_at_checked(end).unwrap_or((block, &[]));
-            self.long_line(line.strip_suffix(b"\n").unwrap_or(line));
+    fn whole_lines(&mut self, block: &[u8]) {
+        let mut block = Block::new(block, LONGEST_LINE, self.needles);
+        while !self.waiting.is_empty() || block.to_candidate(self.needles, &mut self.lines) {
+            let Some(line) = block.line() else { return };
+            self.long_line(line);
             self.lines += 1;
-            block = rest;
         }
     }
 
@@ -217,6 +210,7 @@ impl Scanner {
             text: line.text.clone(),
             best: reading.cause,
             more: follow,
+            patience: LONGEST_WAIT,
         };
         if reading.complete || follow == 0 || self.waiting.len() >= MOST_WAITING {
             self.keep(waiting);
@@ -229,10 +223,11 @@ impl Scanner {
     fn go_on(&mut self, line: &Line) {
         let mut at = 0;
         while let Some(waiting) = self.waiting.get_mut(at) {
-            waiting.more -= 1;
             let same = line.rank.is_none() || waiting.rank.is_none() || line.rank == waiting.rank;
+            waiting.more -= usize::from(same);
+            waiting.patience -= 1;
             let complete = same && waiting.add(&line.text);
-            if complete || waiting.more == 0 {
+            if complete || waiting.more == 0 || waiting.patience == 0 {
                 let done = self.waiting.remove(at);
                 self.keep(done);
             } else {

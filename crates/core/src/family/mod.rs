@@ -133,6 +133,17 @@ pub(crate) struct ModelOutput {
     pub cache: Option<Rc<KvCache>>,
 }
 
+impl ModelOutput {
+    /// What `map` makes of each tensor in it, in an order that is always the same.
+    pub(crate) fn map(&self, map: &mut dyn FnMut(&Tensor) -> Tensor) -> Self {
+        Self {
+            loss: self.loss.as_ref().map(&mut *map),
+            logits: self.logits.as_ref().map(&mut *map),
+            cache: self.cache.as_ref().map(|cache| Rc::new(cache.map(map))),
+        }
+    }
+}
+
 /// A model on the device.
 pub(crate) trait Model {
     fn forward(&self, call: &ForwardCall) -> ModelOutput;

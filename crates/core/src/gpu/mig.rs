@@ -44,6 +44,11 @@ pub struct MigProfile {
 }
 
 impl MigProfile {
+    /// What PyTorch reports as the slice's total, of a board that may have less than the slices' list says.
+    pub fn usable_bytes(&self, board: &CatalogGpu) -> u64 {
+        board.usable_bytes.min(self.mib * MIB)
+    }
+
     /// The slice as a GPU: bandwidth by memory slices, rates and power by multiprocessors; slices reach no other GPU
     /// directly.
     fn of(&self, board: &CatalogGpu) -> Gpu {
@@ -54,7 +59,7 @@ impl MigProfile {
         Gpu {
             id: format!("{}:{}", whole.id, self.name),
             name: format!("{} MIG {}", whole.name, self.name),
-            usable_bytes: whole.usable_bytes.min(self.mib * MIB),
+            usable_bytes: self.usable_bytes(board),
             multiprocessors: self.multiprocessors,
             rates: whole.rates.map(|rates| Rates {
                 bandwidth: rates.bandwidth * self.memory_slices / MEMORY_SLICES,

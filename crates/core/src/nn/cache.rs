@@ -63,6 +63,18 @@ impl KvCache {
         self.store(layer, CacheLayer { keys, values, seen, window: None });
     }
 
+    /// A cache of what `map` makes of each tensor in it.
+    pub(crate) fn map(&self, map: &mut dyn FnMut(&Tensor) -> Tensor) -> Self {
+        let mut map_layer = |layer: &CacheLayer| CacheLayer {
+            keys: map(&layer.keys),
+            values: map(&layer.values),
+            seen: layer.seen,
+            window: layer.window.as_ref().map(&mut *map),
+        };
+        let layers = self.layers.borrow().iter().map(&mut map_layer).collect();
+        Self { windows: self.windows.clone(), layers: RefCell::new(layers), alike: AlikeLayers::default() }
+    }
+
     /// Tokens seen so far.
     pub(crate) fn seq_length(&self) -> u64 {
         self.layers.borrow().first().map_or(0, |layer| layer.seen)

@@ -3,7 +3,7 @@
 
 use crate::dtype::DType;
 use crate::op::ReduceKind;
-use crate::tensor::{Shape, Tensor};
+use crate::tensor::{Product, Shape, Tensor};
 use crate::trace::Category;
 
 use super::builder::Builder;
@@ -86,6 +86,7 @@ impl Quantized {
         let output = {
             let sizes = Shape::new(&[a.size(0), outputs]);
             let product = Tensor::empty(a.context(), "int8_linear_matmul.default", sizes, DType::Int32);
+            self.count_product(a.numel(), &product);
             let dequantized = product.map("int8_mm_dequant.default", DType::Float16);
             dequantized.to(a.dtype())
         };
@@ -102,7 +103,21 @@ impl Quantized {
         }
         let x = x.contiguous();
         let sizes = x.sizes().with(x.sizes().len() - 1, outputs);
-        Tensor::empty(x.context(), "gemm_4bit.default", sizes, x.dtype())
+        let product = Tensor::empty(x.context(), "gemm_4bit.default", sizes, x.dtype());
+        self.count_product(x.bytes(), &product);
+        product
+    }
+
+    /// Counts a kernel that multiplies by the weight as it is stored. Its operations count as half precision's: int8's
+    /// tensor cores are at most twice as fast.
+    fn count_product(&self, read: u64, product: &Tensor) {
+        product.context().count_product(&Product {
+            dtype: COMPUTE_DTYPE,
+            flops: product.numel().saturating_mul(self.sizes[1]).saturating_mul(2),
+            skipped: 0,
+            read: read.saturating_add(self.weight.bytes()),
+            written: product.bytes(),
+        });
     }
 }
 

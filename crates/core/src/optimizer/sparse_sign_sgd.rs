@@ -12,14 +12,16 @@ pub(crate) struct SparseSignSgd {
     weights: Tensor,
     local_weights: Tensor,
     local_ids: Tensor,
+    world_size: u64,
 }
 
 impl SparseSignSgd {
-    pub(crate) fn new(embedding: &CastedSparseEmbedding) -> Self {
+    pub(crate) fn new(embedding: &CastedSparseEmbedding, world_size: u64) -> Self {
         Self {
             weights: embedding.weights.clone(),
             local_weights: embedding.local_weights.clone(),
             local_ids: embedding.local_ids.clone(),
+            world_size,
         }
     }
 
@@ -29,14 +31,28 @@ impl SparseSignSgd {
     }
 }
 
+impl SparseSignSgd {
+    /// The tensors of all ranks in one; the rank's own, where there is no other.
+    fn all_gather(&self, local: &Tensor) -> Tensor {
+        if self.world_size == 1 {
+            return local.clone();
+        }
+        let mut sizes = local.sizes().to_vec();
+        sizes[0] *= self.world_size;
+        full(local.context(), "empty.memory_format", &sizes, local.dtype())
+    }
+}
+
 impl Optimizer for SparseSignSgd {
     /// The rows of a batch are taken to be of different puzzles, which is the most.
     fn step(&mut self) {
         let Some(gradient) = self.local_weights.grad() else { return };
         let context = gradient.context();
-        let grad_ids = self.local_ids.map("unique.default", self.local_ids.dtype());
+        let all_weights_grad = self.all_gather(&gradient);
+        let all_ids = self.all_gather(&self.local_ids);
+        let grad_ids = all_ids.map("unique.default", all_ids.dtype());
         let _inverse = full(context, "unique.default", &[grad_ids.size(0)], DType::Int64);
-        let grad = full(context, "zeros.default", gradient.sizes(), gradient.dtype());
+        let grad = full(context, "zeros.default", all_weights_grad.sizes(), all_weights_grad.dtype());
         // Indices are int64 inside, to read the rows and to write them back.
         let indices = || grad_ids.to(DType::Int64);
         let _p = index(&self.weights, grad.sizes(), &[&indices()]);

@@ -81,6 +81,11 @@ pub(crate) trait Wrapper {
         micro_batch_size
     }
 
+    /// Whether it keeps anything from pass to pass beside gradients.
+    fn remembers_passes(&self) -> bool {
+        true
+    }
+
     /// How many forward passes stand open before the first of them runs backward.
     fn in_flight(&self) -> u64 {
         1
@@ -148,11 +153,11 @@ pub(crate) fn sharding(job: &JobSpec) -> Option<Sharding> {
 
 /// Puts the job's wrapper round a loaded model.
 pub(crate) fn wrap(job: &JobSpec, context: &Rc<Context>, loaded: Loaded) -> Box<dyn Wrapper> {
-    if job.parallel.strategy != Strategy::None {
+    if !matches!(job.parallel.strategy, Strategy::None | Strategy::AllReduce) {
         context.phase(PhaseKind::Wrap);
     }
     match job.parallel.strategy {
-        Strategy::None | Strategy::TensorParallel { .. } => Box::new(Plain::new(loaded)),
+        Strategy::None | Strategy::AllReduce | Strategy::TensorParallel { .. } => Box::new(Plain::new(loaded)),
         Strategy::PipelineParallel { stages, schedule } => Box::new(PipelineStage::new(job, loaded, stages, schedule)),
         Strategy::DataParallel => Box::new(DataParallel::new(context, loaded, job.parallel)),
         Strategy::Ddp(ddp) => Box::new(DistributedDataParallel::new(context, loaded, ddp)),
@@ -192,5 +197,9 @@ impl Wrapper for Plain {
 
     fn parameters(&self) -> &[Tensor] {
         &self.parameters
+    }
+
+    fn remembers_passes(&self) -> bool {
+        false
     }
 }

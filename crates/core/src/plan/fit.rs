@@ -13,6 +13,8 @@ pub struct Judgement {
     pub fit: Fit,
     /// What that is, contexts included.
     pub total_bytes: u64,
+    /// What surely is enough: with what is not known, and a margin.
+    pub safe_bytes: u64,
     /// What the GPU has.
     pub usable_bytes: u64,
     /// Of one process: the peak of allocated bytes.
@@ -61,8 +63,9 @@ fn on(job: &JobSpec, gpu: &Gpu) -> JobSpec {
     JobSpec { gpu: gpu.clone(), ..job.clone() }
 }
 
-fn judged(simulated: &SimulatedJob<'_>, gpu: &Gpu) -> Result<Judgement, EstimateError> {
-    let estimate = simulated.estimate_on(gpu)?;
+/// A simulated job on `gpu`.
+pub(super) fn judged(simulated: &SimulatedJob<'_>, gpu: &Gpu) -> Result<Judgement, EstimateError> {
+    let estimate = simulated.brief_on(gpu)?;
     Ok(judgement(Deployment::new(simulated, estimate.clone())?, &estimate))
 }
 
@@ -71,6 +74,7 @@ fn judgement(deployment: Deployment, estimate: &Estimate) -> Judgement {
     Judgement {
         fit: deployment.fit(),
         total_bytes: fullest.map_or(estimate.total_bytes, |gpu| gpu.total_bytes),
+        safe_bytes: fullest.map_or(estimate.safe_bytes, |gpu| gpu.safe_bytes),
         usable_bytes: estimate.usable_bytes,
         peak_allocated_bytes: estimate.peak_allocated_bytes,
         peak_reserved_bytes: estimate.peak_reserved_bytes,

@@ -3,12 +3,17 @@
 //! Everything here is a change to a job, written as keys and values, and an estimate of the changed job: a plan never
 //! states a size that was not estimated. Whoever asks hands in how a changed job is resolved ([`Resolve`]).
 
+pub mod appraisal;
 pub mod batch;
 pub mod fit;
+pub mod framework;
 pub mod largest;
 pub mod proposal;
 pub mod remedy;
+pub mod search;
+pub mod suite;
 pub mod table;
+pub mod time;
 
 use crate::spec::{Override, Resolved, SpecError};
 

@@ -3,19 +3,21 @@
 use std::cmp::Ordering;
 
 use super::Resolve;
-use super::fit::{Judgement, judge};
-use super::remedy::{Change, REMEDIES, Remedy, Results, overrides};
+use super::appraisal::{Appraisal, Slowdown, appraise, moved};
+use super::remedy::{Change, Declined, REMEDIES, Remedy, Results, overrides};
+use super::time::{Scale, gpus_taken};
 use crate::estimate::{EstimateError, Fit};
+use crate::gpu::Gpu;
 use crate::spec::{JobSpec, Override};
 
 /// What can be done about a job.
 pub struct Proposals {
     /// The job as it is.
-    pub base: Judgement,
+    pub base: Appraisal,
     /// Each remedy alone, those that save most for their cost first.
     pub alone: Vec<Proposal>,
     /// Remedies that would not help or are impossible here, and why.
-    pub declined: Vec<(&'static Remedy, String)>,
+    pub declined: Vec<(&'static Remedy, Declined)>,
     /// Remedies that together make the job fit, or come nearest to it; `None` where it fits as it is.
     pub together: Option<Combination>,
 }
@@ -28,25 +30,61 @@ pub struct Proposal {
     /// What it changes.
     pub changes: Vec<Change>,
     /// The job with it.
-    pub judgement: Judgement,
+    pub appraisal: Appraisal,
+    /// What that does to the time of a step.
+    pub slowdown: Slowdown,
     /// What it saves of the total.
     pub saves_bytes: u64,
+    /// The factor on the number of GPUs.
+    pub more_gpus: f64,
 }
 
 /// Several remedies, estimated together.
+#[derive(Clone)]
 pub struct Combination {
     /// Which, in the order they were added.
     pub remedies: Vec<&'static Remedy>,
     /// What they change.
     pub changes: Vec<Change>,
     /// The job with them.
-    pub judgement: Judgement,
+    pub appraisal: Appraisal,
+    /// What they do to the time of a step.
+    pub slowdown: Slowdown,
 }
 
-impl Combination {
-    /// Factor on the time of a step: the product of theirs.
-    pub fn slowdown(&self) -> f64 {
-        self.remedies.iter().map(|remedy| remedy.cost.slowdown).product()
+/// The question that all of this is about: a job on a GPU, and how its keys are changed.
+#[derive(Clone, Copy)]
+pub struct Case<'a> {
+    /// The job.
+    pub job: &'a JobSpec,
+    /// The GPU.
+    pub gpu: &'a Gpu,
+    /// Resolves the job with some keys changed.
+    pub resolve: &'a Resolve<'a>,
+    /// How a measured step carries over to changed jobs.
+    pub scale: Scale,
+}
+
+impl Case<'_> {
+    /// The job with changes, on the GPU.
+    pub(super) fn with(&self, changes: &[Override]) -> Result<(JobSpec, Appraisal), Declined> {
+        let resolved = (self.resolve)(changes).map_err(|error| Declined::Refused(error.problem))?;
+        let job = moved(resolved.job, self.gpu);
+        let appraisal = appraise(&job, self.gpu, self.scale).map_err(|error| Declined::Refused(error.to_string()))?;
+        Ok((job, appraisal))
+    }
+
+    /// The remedy alone.
+    fn alone(&self, remedy: &'static Remedy, base: &Appraisal) -> Result<Proposal, Declined> {
+        let changes = (remedy.apply)(self.job)?;
+        let (job, appraisal) = self.with(&overrides(remedy, &changes))?;
+        let (before, after) = (base.judgement.total_bytes, appraisal.judgement.total_bytes);
+        if after >= before {
+            return Err(Declined::SavesNothing);
+        }
+        let slowdown = Slowdown::between(base, &appraisal, self.gpu).unwrap_or_else(Slowdown::none);
+        let more_gpus = gpus_taken(&job) as f64 / gpus_taken(self.job) as f64;
+        Ok(Proposal { remedy, changes, appraisal, slowdown, saves_bytes: before - after, more_gpus })
     }
 }
 
@@ -55,98 +93,113 @@ impl Combination {
 /// # Errors
 /// When the job itself cannot be simulated.
 pub fn consider(job: &JobSpec, resolve: &Resolve<'_>) -> Result<Proposals, EstimateError> {
-    let base = judge(job, &job.gpu)?;
-    let mut alone = Vec::new();
-    let mut declined = Vec::new();
-    for remedy in REMEDIES {
-        let Some(changes) = (remedy.apply)(job) else { continue };
-        match with(job, resolve, &overrides(remedy, &changes)) {
-            Ok((_, judgement)) if judgement.total_bytes < base.total_bytes => {
-                let saves_bytes = base.total_bytes - judgement.total_bytes;
-                alone.push(Proposal { remedy, changes, judgement, saves_bytes });
-            }
-            Ok(_) => declined.push((*remedy, "saves nothing here".to_owned())),
-            Err(problem) => declined.push((*remedy, problem)),
-        }
-    }
-    alone.sort_by(by_worth);
-    let together = if base.fit == Fit::Fits { None } else { combine(job, &base, &alone, resolve) };
+    let base = appraise(job, &job.gpu, Scale::own(job))?;
+    let scale = Scale::own(job).for_others(base.bill.as_ref().and_then(|bill| bill.estimated.as_ref()));
+    let case = Case { job, gpu: &job.gpu, resolve, scale };
+    let (alone, declined) = each_alone(&case, &base);
+    let together = if base.judgement.fit == Fit::Fits { None } else { combine(&case, &base, &alone) };
     Ok(Proposals { base, alone, declined, together })
 }
 
-/// Bytes saved per time lost; what costs nothing comes first.
+/// Every remedy alone, the worthiest first, and those that decline.
+pub(super) fn each_alone(case: &Case<'_>, base: &Appraisal) -> (Vec<Proposal>, Vec<(&'static Remedy, Declined)>) {
+    let mut alone = Vec::new();
+    let mut declined = Vec::new();
+    for remedy in REMEDIES {
+        match case.alone(remedy, base) {
+            Ok(proposal) => alone.push(proposal),
+            Err(why) => declined.push((*remedy, why)),
+        }
+    }
+    alone.sort_by(by_worth);
+    (alone, declined)
+}
+
+/// Bytes saved per GPU-time lost; what costs nothing comes first.
 fn by_worth(a: &Proposal, b: &Proposal) -> Ordering {
-    let worth = |proposal: &Proposal| proposal.saves_bytes as f64 / (proposal.remedy.cost.slowdown - 1.0).max(0.01);
+    let worth = |proposal: &Proposal| proposal.saves_bytes as f64 / (proposal.gpu_time() - 1.0).max(0.01);
     worth(b).total_cmp(&worth(a))
 }
 
-/// The job with changes, judged on its GPU.
-fn with(job: &JobSpec, resolve: &Resolve<'_>, changes: &[Override]) -> Result<(JobSpec, Judgement), String> {
-    let resolved = resolve(changes).map_err(|error| error.problem)?;
-    let judgement = judge(&resolved.job, &job.gpu).map_err(|error| error.to_string())?;
-    Ok((resolved.job, judgement))
+impl Proposal {
+    /// The factor on the time of all GPUs together.
+    pub fn gpu_time(&self) -> f64 {
+        self.slowdown.factor.typical * self.more_gpus
+    }
+
+    /// Whether it takes more GPUs.
+    fn adds_gpus(&self) -> bool {
+        self.more_gpus > 1.0
+    }
 }
 
-/// Adds remedies, those that leave the results alone first, until the job fits; then leaves out what was not needed.
-fn combine(job: &JobSpec, base: &Judgement, alone: &[Proposal], resolve: &Resolve<'_>) -> Option<Combination> {
+/// Adds remedies until the job fits, those that leave the results alone first, and of these those that take no more GPUs;
+/// then leaves out what was not needed.
+pub(super) fn combine(case: &Case<'_>, base: &Appraisal, alone: &[Proposal]) -> Option<Combination> {
     let mut candidates: Vec<&Proposal> = alone.iter().collect();
-    candidates.sort_by_key(|proposal| proposal.remedy.results == Results::Changed);
-    let mut remedies: Vec<&'static Remedy> = Vec::new();
-    let mut state = State { job: job.clone(), changes: Vec::new(), judgement: base.clone() };
+    candidates.sort_by_key(|proposal| (proposal.remedy.results == Results::Changed, proposal.adds_gpus()));
+    let mut chosen: Vec<&Proposal> = Vec::new();
+    let mut state = State { job: case.job.clone(), changes: Vec::new(), appraisal: base.clone() };
     for proposal in candidates {
-        if let Some(next) = state.add(proposal.remedy, job, resolve) {
-            remedies.push(proposal.remedy);
+        if let Some(next) = state.add(proposal.remedy, case) {
+            chosen.push(proposal);
             state = next;
         }
-        if state.judgement.fit == Fit::Fits {
+        if state.fits() {
             break;
         }
     }
-    if remedies.is_empty() {
+    if chosen.is_empty() {
         return None;
     }
-    if state.judgement.fit == Fit::Fits {
-        (remedies, state) = lean(remedies, state, job, base, resolve);
+    if state.fits() {
+        (chosen, state) = lean(chosen, state, case, base);
     }
-    Some(Combination { remedies, changes: state.changes, judgement: state.judgement })
+    let slowdown = Slowdown::between(base, &state.appraisal, case.gpu).unwrap_or_else(Slowdown::none);
+    let remedies = chosen.into_iter().map(|proposal| proposal.remedy).collect();
+    Some(Combination { remedies, changes: state.changes, appraisal: state.appraisal, slowdown })
 }
 
 /// Leaves out each remedy in turn, the dearest first, as long as the job fits without it.
-fn lean(
-    mut remedies: Vec<&'static Remedy>,
+fn lean<'a>(
+    mut chosen: Vec<&'a Proposal>,
     mut state: State,
-    job: &JobSpec,
-    base: &Judgement,
-    resolve: &Resolve<'_>,
-) -> (Vec<&'static Remedy>, State) {
-    let mut dearest = remedies.clone();
-    dearest.sort_by(|a, b| b.cost.slowdown.total_cmp(&a.cost.slowdown));
+    case: &Case<'_>,
+    base: &Appraisal,
+) -> (Vec<&'a Proposal>, State) {
+    let mut dearest = chosen.clone();
+    dearest.sort_by(|a, b| b.gpu_time().total_cmp(&a.gpu_time()));
     for out in dearest {
-        let rest: Vec<_> = remedies.iter().copied().filter(|remedy| remedy.name != out.name).collect();
-        let start = State { job: job.clone(), changes: Vec::new(), judgement: base.clone() };
-        let without = rest.iter().try_fold(start, |state, remedy| state.add(remedy, job, resolve));
-        if let Some(without) = without.filter(|state| state.judgement.fit == Fit::Fits && !rest.is_empty()) {
-            (remedies, state) = (rest, without);
+        let rest: Vec<_> = chosen.iter().copied().filter(|kept| kept.remedy.name != out.remedy.name).collect();
+        let start = State { job: case.job.clone(), changes: Vec::new(), appraisal: base.clone() };
+        let without = rest.iter().try_fold(start, |state, kept| state.add(kept.remedy, case));
+        if let Some(without) = without.filter(|state| state.fits() && !rest.is_empty()) {
+            (chosen, state) = (rest, without);
         }
     }
-    (remedies, state)
+    (chosen, state)
 }
 
 /// A job on the way to fitting.
 struct State {
     job: JobSpec,
     changes: Vec<Change>,
-    judgement: Judgement,
+    appraisal: Appraisal,
 }
 
 impl State {
+    fn fits(&self) -> bool {
+        self.appraisal.judgement.fit == Fit::Fits
+    }
+
     /// With one more remedy, if that lowers the total.
-    fn add(&self, remedy: &'static Remedy, base: &JobSpec, resolve: &Resolve<'_>) -> Option<Self> {
-        let more = (remedy.apply)(&self.job)?;
+    fn add(&self, remedy: &'static Remedy, case: &Case<'_>) -> Option<Self> {
+        let more = (remedy.apply)(&self.job).ok()?;
         let mut changes: Vec<Change> =
             self.changes.iter().filter(|(key, _)| more.iter().all(|(other, _)| other != key)).cloned().collect();
         changes.extend(more);
-        let (job, judgement) = with(base, resolve, &overrides(remedy, &changes)).ok()?;
-        (judgement.total_bytes < self.judgement.total_bytes).then_some(Self { job, changes, judgement })
+        let (job, appraisal) = case.with(&overrides(remedy, &changes)).ok()?;
+        let lower = appraisal.judgement.total_bytes < self.appraisal.judgement.total_bytes;
+        lower.then_some(Self { job, changes, appraisal })
     }
 }

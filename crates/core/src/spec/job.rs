@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fields, Parallel, Task};
+use super::{Fields, Parallel, RunSpec, Task};
 use crate::alloc::AllocatorConfig;
 use crate::dtype::DType;
 use crate::gpu::Gpu;
@@ -214,4 +214,6 @@ pub struct JobSpec {
     pub allocator: AllocatorConfig,
     /// The GPU it runs on.
     pub gpu: Gpu,
+    /// How long the training is, and what is known of its time and price.
+    pub run: RunSpec,
 }

@@ -15,6 +15,7 @@ mod model_source;
 mod parallel;
 mod presets;
 mod resolve;
+mod run;
 pub mod safetensors;
 mod schema;
 mod settings;
@@ -32,6 +33,7 @@ pub use kind::Kind;
 pub use parallel::{Ddp, Fsdp2, Parallel, Schedule, ShardInit, Strategy};
 pub use presets::Preset;
 pub use resolve::{Inputs, Resolved, resolve};
+pub use run::{Framework, RunLength, RunSpec, rows_per_step};
 pub use schema::job_schema;
 pub use settings::{Origin, Override, Provenance};
 pub use task::{

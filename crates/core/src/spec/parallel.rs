@@ -15,6 +15,16 @@ pub struct Parallel {
     pub strategy: Strategy,
 }
 
+impl Parallel {
+    /// Ranks that train on rows of their own; those that share a layer or the layers share the rows too.
+    pub const fn replicas(&self) -> u64 {
+        match self.strategy {
+            Strategy::TensorParallel { .. } | Strategy::PipelineParallel { .. } => 1,
+            _ => self.world_size,
+        }
+    }
+}
+
 impl Default for Parallel {
     fn default() -> Self {
         Self { world_size: 1, rank: 0, strategy: Strategy::None }
@@ -28,6 +38,8 @@ pub enum Strategy {
     None,
     /// `torch.nn.DataParallel`: one process, replicas on every GPU.
     DataParallel,
+    /// No wrapper: the loop itself all-reduces each gradient, as HRM's `pretrain.py` does.
+    AllReduce,
     /// `DistributedDataParallel`.
     Ddp(Ddp),
     /// `ZeroRedundancyOptimizer`, round a model in DDP or round a plain one.

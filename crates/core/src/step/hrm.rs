@@ -16,7 +16,7 @@ use super::train::{ENOUGH_EVENTS, Repetition, STEPS_RUN};
 /// Trains; steps that only repeat are left out of a long job.
 pub(super) fn train(job: &JobSpec, context: &Rc<Context>, model: &ActLossHead, parameters: &[Tensor]) -> Repetition {
     let mut optimizers = Optimizers {
-        emb_optimizer: model.puzzle_emb().map(SparseSignSgd::new),
+        emb_optimizer: model.puzzle_emb().map(|table| SparseSignSgd::new(table, job.parallel.world_size)),
         optimizer: optimizer::build(job.optimizer, parameters),
     };
     // What lives from one step to the next, until the next forward pass has returned.

@@ -1,5 +1,6 @@
 //! Runs a job on abstract tensors, phase by phase, and records its trace.
 
+mod calls;
 mod dpo;
 mod fused_head;
 mod generate;
@@ -7,6 +8,7 @@ mod grpo;
 mod hrm;
 mod infer;
 mod prepared;
+mod repeat;
 mod sampling;
 mod simulate;
 mod swarm;

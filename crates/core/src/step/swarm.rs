@@ -12,6 +12,7 @@ use crate::spec::{JobSpec, SwarmLogProbs, SwarmSpec};
 use crate::tensor::{Context, Tensor, checkpoint};
 use crate::trace::{Category, PhaseKind};
 
+use super::calls::Calls;
 use super::generate::{GenerateCall, GenerationConfig, SpecialTokens, generate};
 use super::sampling::Sampling;
 use super::simulate::input_ids;
@@ -51,11 +52,12 @@ impl Node<'_> {
     /// Runs the node's steps.
     pub(super) fn run(&self) {
         let mut optimizer = optimizer::build(self.job.optimizer, self.parameters);
+        let mut calls = Calls::default();
         for step in 1..=self.job.steps {
             self.context.begin_step(step);
             self.context.phase(PhaseKind::Generate);
             if self.swarm.generates {
-                self.rollout();
+                self.rollout(&mut calls);
             }
             self.context.phase(PhaseKind::Input);
             let batch = self.batch();
@@ -75,7 +77,7 @@ impl Node<'_> {
     }
 
     /// Generates all rows, some at a time; the completions go to the host.
-    fn rollout(&self) {
+    fn rollout(&self, calls: &mut Calls) {
         self.mode.train(false);
         let _no_grad = self.context.set_grad_enabled(false);
         let _autocast = self.context.autocast(self.job.precision.autocast_dtype());
@@ -84,15 +86,11 @@ impl Node<'_> {
             sampling: Some(Sampling::PLAIN),
             special_tokens: SpecialTokens { begin: self.has_begin_token, end: false, pad: true },
         };
-        let mut left = self.swarm.local_questions.saturating_mul(self.swarm.num_generations);
-        while left > 0 {
-            let rows = left.min(self.swarm.generate_rows.max(1));
-            let beginning = self.context.moment();
-            self.generate_rows(rows, &config);
-            left -= rows;
-            let equal_calls = left / rows;
-            if equal_calls > 0 && self.context.repeat_since(&beginning, equal_calls) {
-                left -= rows * equal_calls;
+        let rows = self.swarm.local_questions.saturating_mul(self.swarm.num_generations);
+        let most = self.swarm.generate_rows.max(1);
+        for (rows, times) in [(most, rows / most), (rows % most, 1)] {
+            if rows > 0 && times > 0 {
+                calls.run(self.context, rows, times, || self.generate_rows(rows, &config));
             }
         }
         self.mode.train(true);

@@ -10,6 +10,7 @@ use crate::spec::{CheckpointPolicy, JobSpec, LossKernel, Task};
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
 
+use super::repeat::{Pass, Passes};
 use super::simulate::input_ids;
 
 /// Python variables that live from one step to the next.
@@ -45,6 +46,7 @@ pub(super) fn train(job: &JobSpec, context: &Rc<Context>, wrapper: &dyn Wrapper)
     let mut optimizer = wrapper.optimizer(job);
     let mut scaler = job.precision.scales_loss().then(|| GradScaler::new(context));
     let mut variables = Variables::default();
+    let mut passes = Passes::new(context, wrapper);
     for step in 1..=job.steps {
         if step > STEPS_RUN && context.events() >= ENOUGH_EVENTS {
             break;
@@ -57,7 +59,9 @@ pub(super) fn train(job: &JobSpec, context: &Rc<Context>, wrapper: &dyn Wrapper)
             let is_last = pass == job.gradient_accumulation_steps || leaves_out;
             wrapper.set_gradient_sync(is_last);
             begun = [begun[1], context.phases()];
-            micro_step(job, context, wrapper, scaler.as_mut(), &mut variables);
+            let mut running = passes.begin();
+            micro_step(job, &mut running, wrapper, scaler.as_mut(), &mut variables);
+            passes.end(running);
             if is_last {
                 run.passes = run.passes.min(pass);
                 // The passes that are left out do what the one before the last did.
@@ -66,7 +70,7 @@ pub(super) fn train(job: &JobSpec, context: &Rc<Context>, wrapper: &dyn Wrapper)
             }
         }
         while let Some(loss) = variables.open.pop_front() {
-            backward(context, scaler.as_mut(), &loss);
+            backward(&mut Pass::unrecorded(context), scaler.as_mut(), &loss);
         }
         if job.clip_grad_norm.is_some() {
             context.phase(PhaseKind::Clip);
@@ -94,29 +98,32 @@ pub(super) fn train(job: &JobSpec, context: &Rc<Context>, wrapper: &dyn Wrapper)
 
 fn micro_step(
     job: &JobSpec,
-    context: &Rc<Context>,
+    running: &mut Pass,
     wrapper: &dyn Wrapper,
     scaler: Option<&mut GradScaler>,
     variables: &mut Variables,
 ) {
+    let context = running.context();
     context.phase(PhaseKind::Input);
     let ids = input_ids(context, wrapper.rows(job.micro_batch_size), job.seq_len);
     variables.ids = Some(ids.clone());
     context.phase(PhaseKind::Forward);
     {
-        let _autocast = context.autocast(job.precision.autocast_dtype());
+        let autocast = context.autocast(job.precision.autocast_dtype());
         // transformers turns the cache off where layers are recomputed.
         let recomputes = job.train_mode && job.gradient_checkpointing == CheckpointPolicy::EveryLayer;
         let caches = job.use_cache && job.task == Task::CausalLm && !recomputes;
-        let mut output = wrapper.forward(&ForwardCall {
-            input_ids: &ids,
-            attention_mask: None,
-            position_ids: None,
-            labels: Some(&ids),
-            cache: caches.then(|| wrapper.new_cache()),
-            logits_to_keep: job.logits.logits_to_keep,
-            // Liger leaves the model's own loss in place outside training mode.
-            fused_loss: job.logits.loss == LossKernel::Liger && job.train_mode,
+        let mut output = running.forward(|| {
+            wrapper.forward(&ForwardCall {
+                input_ids: &ids,
+                attention_mask: None,
+                position_ids: None,
+                labels: Some(&ids),
+                cache: caches.then(|| wrapper.new_cache()),
+                logits_to_keep: job.logits.logits_to_keep,
+                // Liger leaves the model's own loss in place outside training mode.
+                fused_loss: job.logits.loss == LossKernel::Liger && job.train_mode,
+            })
         });
         let mut loss = output.loss.take();
         if job.logits.keep_outputs {
@@ -132,23 +139,27 @@ fn micro_step(
             loss = loss.map(|loss| loss.div_scalar());
             variables.loss = loss;
         }
+        running.part(|| drop(autocast));
     }
     drop(ids);
     if wrapper.in_flight() > 1 {
         variables.open.extend(variables.loss.take());
         let is_full = variables.open.len() as u64 >= wrapper.in_flight();
         if let Some(loss) = is_full.then(|| variables.open.pop_front()).flatten() {
-            backward(context, scaler, &loss);
+            backward(running, scaler, &loss);
         }
     } else if let Some(loss) = &variables.loss {
-        backward(context, scaler, loss);
+        backward(running, scaler, loss);
     }
 }
 
-fn backward(context: &Rc<Context>, scaler: Option<&mut GradScaler>, loss: &Tensor) {
-    context.phase(PhaseKind::Backward);
+fn backward(running: &mut Pass, scaler: Option<&mut GradScaler>, loss: &Tensor) {
+    running.context().phase(PhaseKind::Backward);
     match scaler {
-        Some(scaler) => scaler.scale(loss).backward(),
-        None => loss.backward(),
+        Some(scaler) => {
+            let scaled = scaler.scale(loss);
+            running.part(|| scaled.backward());
+        }
+        None => running.part(|| loss.backward()),
     }
 }

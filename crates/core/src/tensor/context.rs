@@ -8,12 +8,12 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::checkpoint::SavedTensorHooks;
-use super::counter::{Counter, Product, Tally};
+use super::counter::{Counter, Product};
 use super::forward_hooks::ForwardHooks;
 use super::handle::Tensor;
 use crate::dtype::DType;
 use crate::gpu::Device;
-use crate::trace::{Allocation, AllocationId, Category, Event, Phase, PhaseKind, Repeat, Trace};
+use crate::trace::{Allocation, AllocationId, Category, Event, Phase, PhaseKind, Trace};
 use crate::work::PhaseWork;
 
 /// Which thread runs; cuBLAS handles and their workspaces belong to a thread.
@@ -62,13 +62,6 @@ pub struct Context {
     answers: RefCell<Vec<Rc<dyn Any>>>,
     pub(super) counter: Counter,
     device: Device,
-}
-
-/// A moment of the trace.
-pub(crate) struct Moment {
-    pub(super) event: usize,
-    pub(super) allocation: AllocationId,
-    pub(super) tally: Tally,
 }
 
 /// Restores a piece of the context's state when dropped.
@@ -145,6 +138,19 @@ impl Context {
         trace.phases.push(Phase { kind, step });
         trace.events.push(Event::Phase(id));
         self.phase.set(id);
+    }
+
+    pub(super) fn current_step(&self) -> u32 {
+        self.step.get()
+    }
+
+    pub(super) fn current_phase(&self) -> u32 {
+        self.phase.get()
+    }
+
+    /// What is allocated from now on belongs to a phase that the trace has already.
+    pub(super) fn set_phase(&self, phase: u32) {
+        self.phase.set(phase);
     }
 
     /// Registers a module path (`transformer.h.0.attn`) and returns its index.
@@ -308,38 +314,6 @@ impl Context {
     /// Number of events so far.
     pub(crate) fn events(&self) -> usize {
         self.trace.borrow().events.len()
-    }
-
-    /// This moment, for [`Self::repeat_since`].
-    pub(crate) fn moment(&self) -> Moment {
-        let trace = self.trace.borrow();
-        Moment {
-            event: trace.events.len(),
-            allocation: trace.allocations.len() as AllocationId,
-            tally: self.counter.tally(),
-        }
-    }
-
-    /// What happened since `moment` happens `times` more times, now. What it left alive (workspaces, autocast's copies of
-    /// weights) is there by then. `false`, and nothing happens, where it freed what it had not allocated.
-    pub(crate) fn repeat_since(&self, moment: &Moment, times: u64) -> bool {
-        let mut trace = self.trace.borrow_mut();
-        let stretch = trace.events[moment.event..].to_vec();
-        let is_own = |event: &Event| match event {
-            Event::Alloc(_) => true,
-            Event::Free(id) => *id >= moment.allocation,
-            Event::Phase(_) | Event::EmptyCache | Event::Repeat(_) => false,
-        };
-        if !stretch.iter().all(is_own) {
-            return false;
-        }
-        let repeat = trace.repeats.len();
-        trace.events.push(Event::Repeat(repeat as u32));
-        trace.append_again(&stretch);
-        let until = trace.events.len();
-        trace.repeats.push(Repeat { until, times });
-        self.counter.repeat_since(&moment.tally, times);
-        true
     }
 
     /// Begins the last phase and stops recording: what is still alive stays so in the trace.

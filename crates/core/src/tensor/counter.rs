@@ -165,6 +165,21 @@ impl Counter {
         self.set(&tally);
     }
 
+    /// The phases in `range`, of which the last runs on, happen again: `tallies` say what was counted before the first of
+    /// them and when the last ended.
+    pub(super) fn copy_phases(&self, range: &Range<u32>, [before, end]: &[Tally; 2]) {
+        if range.is_empty() {
+            return self.repeat_between(&[*before, *end], 1);
+        }
+        let done: Vec<Tally> = self.done.borrow()[range.start as usize..range.end as usize].to_vec();
+        for (at, tally) in done.iter().enumerate() {
+            let before = if at == 0 { *before } else { Tally::default() };
+            self.repeat_between(&[before, *tally], 1);
+            self.close();
+        }
+        self.set(end);
+    }
+
     /// Ends the phase.
     pub(super) fn close(&self) {
         self.done.borrow_mut().push(self.tally());

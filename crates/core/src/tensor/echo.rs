@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use super::context::{Context, Moment};
+use super::context::Context;
 use super::counter::Tally;
+use super::part::Moment;
 use crate::trace::{Allocation, AllocationId, Event};
 
 /// What was recorded between two moments, with nothing but allocations and frees in it.

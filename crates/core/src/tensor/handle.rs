@@ -186,6 +186,12 @@ impl Tensor {
         Self::new(Memory::Own(Storage::new(context, Some(id))), look.layout.clone(), look.dtype, false)
     }
 
+    /// A tensor outside autograd that looks like this one and has no memory.
+    pub(crate) fn without_memory(&self) -> Self {
+        let memory = Memory::Own(Storage::new(self.context(), None));
+        Self::new(memory, self.layout().clone(), self.dtype(), false)
+    }
+
     /// Takes its memory away, whose free the trace has already.
     pub(crate) fn forget_storage(&self) {
         self.object.storage().id.take();
@@ -302,6 +308,11 @@ impl Tensor {
     /// Its accumulated gradient.
     pub fn grad(&self) -> Option<Tensor> {
         self.leaf().and_then(|leaf| leaf.grad.borrow().clone())
+    }
+
+    /// Whether it has an accumulated gradient.
+    pub(crate) fn has_grad(&self) -> bool {
+        self.leaf().is_some_and(|leaf| leaf.grad.borrow().is_some())
     }
 
     /// Replaces its accumulated gradient.

@@ -13,6 +13,7 @@ mod engine;
 mod forward_hooks;
 mod handle;
 mod layout;
+mod part;
 mod shape;
 
 pub(crate) use autocast::{cast_arguments, is_autocast};
@@ -26,5 +27,6 @@ pub(crate) use forward_hooks::ForwardHooks;
 pub use handle::Tensor;
 pub(crate) use handle::{Look, Scratch};
 pub(crate) use layout::Layout;
+pub(crate) use part::{Copied, Part};
 pub(crate) use shape::broadcast;
 pub use shape::{MAX_DIMS, Shape};

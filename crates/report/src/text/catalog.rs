@@ -1,6 +1,6 @@
 //! Lists of the models, GPUs and keys that are known.
 
-use tonnage_core::gpu::CatalogGpu;
+use tonnage_core::gpu::{CatalogGpu, PriceKind, prices_of};
 use tonnage_core::spec::{Key, Kind};
 use tonnage_core::units::Bytes;
 
@@ -35,29 +35,41 @@ pub fn models(rows: &[ModelRow<'_>], look: &Look) -> String {
     table.render(look)
 }
 
-/// The list of GPUs.
+/// The list of GPUs: dense tensor-core rates in fp16 and bf16 and the CUDA cores' in fp32, in TFLOP/s.
 pub fn gpus(rows: &[GpuRow], look: &Look) -> String {
     let columns = [
         ("gpu", Align::Left),
         ("usable", Align::Right),
-        ("sold as", Align::Right),
         ("sm", Align::Right),
-        ("context", Align::Right),
+        ("GB/s", Align::Right),
+        ("half", Align::Right),
+        ("fp32", Align::Right),
+        ("W", Align::Right),
+        ("$/h", Align::Right),
         ("name", Align::Left),
     ];
-    let mut table = Table::new(&columns).flexible(5);
+    let mut table = Table::new(&columns).flexible(8);
     for gpu in rows {
         let (major, minor) = gpu.compute_capability;
         table.row(vec![
             cell(gpu.id.as_str(), BOLD),
             Bytes(gpu.usable_bytes).to_string().into(),
-            cell(format!("{} GB", gpu.sold_gb), DIM),
             cell(format!("{major}.{minor}"), DIM),
-            cell(gpu.context_bytes.map_or_else(|| "?".to_owned(), |bytes| Bytes(bytes).to_string()), DIM),
-            gpu.name.as_str().into(),
+            gpu.bandwidth_gb_s.to_string().into(),
+            cell(format!("{:.0}", gpu.tflops.fp16), DIM),
+            cell(format!("{:.0}", gpu.tflops.fp32), DIM),
+            cell(gpu.watts.to_string(), DIM),
+            lowest_price(gpu).into(),
+            cell(gpu.name.strip_prefix("NVIDIA ").unwrap_or(&gpu.name), DIM),
         ]);
     }
     table.render(look)
+}
+
+/// The lowest price on demand, in dollars for an hour.
+fn lowest_price(gpu: &GpuRow) -> String {
+    let price = prices_of(&gpu.id, PriceKind::OnDemand).and_then(|prices| prices.lowest());
+    price.map_or_else(|| "?".to_owned(), |price| format!("{:.2}", price.dollars_per_gpu_hour))
 }
 
 /// The list of keys, with the words they take if `words`.

@@ -9,6 +9,11 @@ use super::table::{Align, Table, cell};
 use crate::answer::Answer;
 use crate::look::Look;
 
+/// The reason for [`tonnage_core::estimate::margin`].
+const MARGIN: &str = "2 % of what is reserved, at least 64 MiB: kernels and versions nobody measured";
+/// What [`Estimate::least_bytes`] is.
+const LEAST: &str = "runs from here on by flushing its cache, with the context at its lowest; below, it does not fit";
+
 /// The explanation of `answer`.
 pub fn explain(answer: &Answer, look: &Look) -> String {
     let (values, phases) = (values(&answer.resolved, look), phases(&answer.estimate, look));
@@ -67,11 +72,15 @@ fn figures(estimate: &Estimate, look: &Look) -> String {
         ("  cached, not allocated", estimate.unused_reserved_bytes(), "at the peaks: cache and fragments"),
         ("CUDA context", estimate.outside.high, estimate.outside.source),
         ("total", estimate.total_bytes, "reserved and context"),
+        ("  not known", estimate.range.1 - estimate.total_bytes, "what caveats allow for"),
+        ("  margin", estimate.margin_bytes, MARGIN),
+        ("surely enough", estimate.safe_bytes, "total, what is not known and the margin: from here on it fits"),
         ("usable", estimate.usable_bytes, "what PyTorch calls the GPU's total"),
     ];
+    let least = estimate.least_bytes.map(|bytes| ("least", bytes, LEAST));
     let engine =
         estimate.engine_bytes().map(|bytes| ("vLLM engine", bytes, "of the total, beside what is then reserved"));
-    for (name, bytes, note) in rows.into_iter().chain(engine) {
+    for (name, bytes, note) in rows.into_iter().chain(least).chain(engine) {
         table.row(vec![name.into(), Bytes(bytes).to_string().into(), cell(bytes.to_string(), DIM), cell(note, DIM)]);
     }
     table.render(look)

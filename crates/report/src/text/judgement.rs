@@ -74,11 +74,18 @@ fn headline(gpu: &GpuLoad, look: &Look) -> String {
 fn trouble(job: &JobSpec, estimate: &Estimate) -> Option<String> {
     match &estimate.verdict {
         Verdict::Fits => None,
-        Verdict::Tight { retries: 0 } => Some("less room than the margin, or than what is not known".to_owned()),
-        Verdict::Tight { retries } => Some(format!(
+        Verdict::Tight { retries: None | Some(0) } => Some(format!(
+            "less room than the margin and what is not known: {} are surely enough",
+            Bytes(estimate.safe_bytes)
+        )),
+        Verdict::Tight { retries: Some(1) } => {
+            Some("runs only because the allocator flushes its cache and tries again once, which is slow".to_owned())
+        }
+        Verdict::Tight { retries: Some(retries) } => Some(format!(
             "runs only because the allocator flushes its cache and tries again {retries} times, which is slow"
         )),
-        Verdict::DoesNotFit(moment) => {
+        Verdict::DoesNotFit(None) => None,
+        Verdict::DoesNotFit(Some(moment)) => {
             let phase = moment.phase.map_or_else(String::new, |phase| phase.label());
             let place = if moment.module.is_empty() { String::new() } else { format!(" in {}", moment.module) };
             Some(format!(

@@ -1,16 +1,22 @@
 //! Text for terminals. Colours are always written; whoever prints strips them where they do not belong.
 
+mod bill;
 mod catalog;
 mod compare;
 mod deployment;
+mod doctor;
 mod estimate;
 mod explain;
 mod fit;
 mod judgement;
 mod legacy;
 mod paint;
+mod patch;
 mod plan;
+mod rehearsal;
 mod run;
+mod search;
+mod suite;
 mod table;
 mod tensors;
 mod traces;
@@ -19,11 +25,15 @@ pub(crate) use paint::paint;
 
 pub use catalog::{GpuRow, ModelRow, gpus, keys, models};
 pub use compare::compare;
+pub use doctor::doctor;
 pub use estimate::{estimate, next};
 pub use explain::explain;
 pub use fit::fit_table;
 pub use legacy::legacy;
 pub use plan::plan;
+pub use rehearsal::{against, rehearsal};
 pub use run::{run, runs};
+pub use search::search;
+pub use suite::suite;
 pub use tensors::{largest, modules};
 pub use traces::{ReplayView, comparison, replayed};

@@ -10,12 +10,17 @@ pub(super) const DIM: Style = Style::new().dimmed();
 /// A warning.
 pub(super) const WARN: Style = AnsiColor::Yellow.on_default();
 
+/// A command or a setting to copy.
+pub(super) const FLAG: Style = AnsiColor::Cyan.on_default();
+/// What went wrong.
+pub(super) const BAD: Style = AnsiColor::Red.on_default().bold();
+
 /// The style of a verdict.
 pub(super) const fn fit(fit: Fit) -> Style {
     match fit {
         Fit::Fits => AnsiColor::Green.on_default().bold(),
         Fit::Tight => AnsiColor::Yellow.on_default().bold(),
-        Fit::DoesNotFit => AnsiColor::Red.on_default().bold(),
+        Fit::DoesNotFit => BAD,
     }
 }
 
@@ -29,7 +34,7 @@ pub(super) fn wrap(text: &str, width: usize, indent: usize) -> String {
     let mut wrapped = String::new();
     let mut column = 0;
     for word in text.split(' ') {
-        let length = word.chars().count();
+        let length = visible(word);
         if column > 0 && indent + column + 1 + length > width {
             wrapped.push('\n');
             wrapped.push_str(&" ".repeat(indent));
@@ -44,6 +49,17 @@ pub(super) fn wrap(text: &str, width: usize, indent: usize) -> String {
     wrapped
 }
 
+/// Columns that a word takes: escape sequences take none.
+fn visible(word: &str) -> usize {
+    let mut escaped = false;
+    let shows = |c: &char| {
+        let shown = !escaped && *c != '\u{1b}';
+        escaped = if escaped { *c != 'm' } else { *c == '\u{1b}' };
+        shown
+    };
+    word.chars().filter(shows).count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,5 +68,6 @@ mod tests {
     fn wraps_at_words_and_indents() {
         assert_eq!(wrap("one two three", 9, 2), "one two\n  three");
         assert_eq!(wrap("one", 2, 2), "one");
+        assert_eq!(wrap("\u{1b}[1mone\u{1b}[0m two", 7, 0), "\u{1b}[1mone\u{1b}[0m two");
     }
 }

@@ -1,42 +1,49 @@
 //! What can be done about a job: each remedy with what it saves and costs, and the combination that fits.
 
-use tonnage_core::estimate::Fit;
+use tonnage_core::plan::appraisal::Appraisal;
 use tonnage_core::plan::proposal::{Combination, Proposal, Proposals};
+use tonnage_core::plan::remedy::Results;
 use tonnage_core::spec::JobSpec;
 use tonnage_core::units::Bytes;
 
+use super::bill;
 use super::paint::{BOLD, DIM, fit, paint, wrap};
+use super::patch;
 use super::table::{Align, Table, cell};
+use crate::answer::fit_words;
 use crate::look::Look;
 
-/// The screen for `proposals`.
-pub fn plan(job: &JobSpec, proposals: &Proposals, look: &Look) -> String {
-    let base = &proposals.base;
-    let mut text = format!(
-        "{} on {}: {} of {} usable, {}\n\n",
-        paint(BOLD, &job.model.name),
-        job.gpu.name,
-        Bytes(base.total_bytes),
-        Bytes(base.usable_bytes),
-        paint(fit(base.fit), word(base.fit)),
-    );
+/// The screen for `proposals`; `with` is the job with the combination.
+pub fn plan(job: &JobSpec, proposals: &Proposals, with: &JobSpec, look: &Look) -> String {
+    let mut text = head(job, &proposals.base, look);
     text.push_str(&alone(&proposals.alone, look));
     if let Some(together) = &proposals.together {
-        text.push_str(&combination(together, look));
+        text.push_str(&combination(together, with, look));
     }
-    for (remedy, why) in &proposals.declined {
-        let line = format!("{}: {why}", remedy.name);
-        text.push_str(&format!("{}\n", paint(DIM, &wrap(&line, look.width, 2))));
-    }
+    text.push_str(&declined(proposals, look));
     text
 }
 
-const fn word(fit: Fit) -> &'static str {
-    match fit {
-        Fit::Fits => "fits",
-        Fit::Tight => "tight",
-        Fit::DoesNotFit => "does not fit",
+/// The job as it is, in bytes, hours and dollars.
+pub(super) fn head(job: &JobSpec, base: &Appraisal, look: &Look) -> String {
+    let judgement = &base.judgement;
+    let what = format!(
+        "{} on {}: {} of {} usable, {}",
+        paint(BOLD, &job.model.name),
+        job.gpu.name,
+        Bytes(judgement.total_bytes),
+        Bytes(judgement.usable_bytes),
+        paint(fit(judgement.fit), fit_words(judgement.fit)),
+    );
+    let mut text = format!("{}\n", wrap(&what, look.width, 0));
+    match &base.bill {
+        Some(bill) => text.push_str(&bill::lines(bill, look)),
+        None => {
+            let missing = "no time: the rates of this GPU are not known; give them with --gpu-file, or --step-time";
+            text.push_str(&format!("  {}\n", paint(DIM, missing)));
+        }
     }
+    text + "\n"
 }
 
 fn alone(proposals: &[Proposal], look: &Look) -> String {
@@ -49,33 +56,73 @@ fn alone(proposals: &[Proposal], look: &Look) -> String {
         ("total", Align::Right),
         ("verdict", Align::Left),
         ("time", Align::Right),
-        ("", Align::Left),
+        ("results", Align::Left),
     ];
-    let mut table = Table::new(&columns).flexible(0).wrapped();
-    for Proposal { remedy, judgement, saves_bytes, .. } in proposals {
-        let about = format!("{}; {}", remedy.results.words(), remedy.cost.basis);
+    let mut table = Table::new(&columns);
+    for Proposal { remedy, appraisal, slowdown, saves_bytes, .. } in proposals {
+        let judgement = &appraisal.judgement;
         table.row(vec![
             remedy.name.into(),
             cell(Bytes(*saves_bytes).to_string(), BOLD),
             Bytes(judgement.total_bytes).to_string().into(),
-            cell(word(judgement.fit), fit(judgement.fit)),
-            format!("x{:.2}", remedy.cost.slowdown).into(),
-            cell(about, DIM),
+            cell(fit_words(judgement.fit), fit(judgement.fit)),
+            format!("x{:.2}", slowdown.factor.typical).into(),
+            results(remedy.results).into(),
         ]);
     }
-    format!("{}\n", table.render(look))
+    let rendered = table.render(look);
+    let mut lines = rendered.lines();
+    let mut text = lines.next().map_or_else(String::new, |head| format!("{head}\n"));
+    for (line, proposal) in lines.zip(proposals) {
+        text.push_str(&format!("{line}\n{}", about(proposal, look)));
+    }
+    text + "\n"
 }
 
-/// The remedies together, as lines of a job file and as flags.
-fn combination(together: &Combination, look: &Look) -> String {
+const fn results(results: Results) -> &'static str {
+    match results {
+        Results::Same => "same",
+        Results::Rounding => "rounding",
+        Results::Changed => "others",
+    }
+}
+
+/// What the factor on the time rests on, and what it leaves out.
+fn about(proposal: &Proposal, look: &Look) -> String {
+    let caution = proposal.remedy.caution;
+    let caution = if caution.is_empty() { String::new() } else { format!("; {caution}") };
+    let text = format!("{}{caution}", proposal.slowdown.basis);
+    format!("    {}\n", paint(DIM, &wrap(&text, look.width.saturating_sub(4), 0).replace('\n', "\n    ")))
+}
+
+/// The remedies together, as lines of a job file and in the words of the framework.
+fn combination(together: &Combination, with: &JobSpec, look: &Look) -> String {
     let names: Vec<&str> = together.remedies.iter().map(|remedy| remedy.name).collect();
+    let judgement = &together.appraisal.judgement;
+    let paid = together.appraisal.bill.as_ref().and_then(|bill| bill.costs.dollars);
+    let paid = paid.map_or_else(String::new, |paid| format!(", {}", bill::dollars(paid.typical)));
     let head = format!(
-        "together {}: {}, {}, time x{:.2}",
+        "together {}: {}, {}, time x{:.2}{paid}",
         names.join(" + "),
-        Bytes(together.judgement.total_bytes),
-        paint(fit(together.judgement.fit), word(together.judgement.fit)),
-        together.slowdown(),
+        Bytes(judgement.total_bytes),
+        paint(fit(judgement.fit), fit_words(judgement.fit)),
+        together.slowdown.factor.typical,
     );
-    let flags: Vec<String> = together.changes.iter().map(|(key, value)| format!("--set {key}={value}")).collect();
-    format!("{}\n  {}\n\n", wrap(&head, look.width, 2), paint(DIM, &wrap(&flags.join(" "), look.width, 4)))
+    format!("{}\n{}\n", wrap(&head, look.width, 2), patch::lines(with, &together.changes, look))
+}
+
+/// What was tried in vain, with the reason; what the job has nothing to do with, by name.
+fn declined(proposals: &Proposals, look: &Look) -> String {
+    let (tried, others): (Vec<_>, Vec<_>) = proposals.declined.iter().partition(|(_, why)| why.is_of_interest());
+    let mut text = String::new();
+    for (remedy, why) in tried {
+        let line = format!("{}: {}", remedy.name, why.reason());
+        text.push_str(&format!("{}\n", paint(DIM, &wrap(&line, look.width, 2))));
+    }
+    if !others.is_empty() {
+        let names: Vec<&str> = others.iter().map(|(remedy, _)| remedy.name).collect();
+        let line = format!("not for this job (--json says why): {}", names.join(", "));
+        text.push_str(&format!("{}\n", paint(DIM, &wrap(&line, look.width, 2))));
+    }
+    text
 }

@@ -285,7 +285,7 @@ impl Guard<'_> {
 
     fn with_remedy(&self, job: &Job<'_>, remedy: &Remedy, now: &[ChangeRecord]) -> Option<Vec<ChangeRecord>> {
         let current = (job.resolve)(&kept(now)).ok()?.job;
-        let more = (remedy.apply)(&current)?;
+        let more = (remedy.apply)(&current).ok()?;
         if more.iter().any(|(key, _)| *key == "micro_batch_size" || !self.tells(key)) {
             return None;
         }

@@ -3,6 +3,7 @@
 use super::{Reading, Signature, is_said};
 use crate::failure::cause::FailureCause;
 use crate::failure::memory::GpuMemory;
+use crate::failure::text::{after, has};
 
 fn without_numbers(likely: bool) -> Option<Reading> {
     Reading::whole(FailureCause::GpuMemory(GpuMemory { backend: "CUDA", likely, ..GpuMemory::default() }))
@@ -14,7 +15,9 @@ pub(super) const MEMORY: Signature = Signature {
     needles: &["out of memory"],
     follow: 0,
     read: |text| {
-        let said = is_said(text, "CUDA error: out of memory") || is_said(text, "HIP error: out of memory");
+        let messages =
+            ["CUDA error: out of memory", "HIP error: out of memory", "cuda runtime error (2) : out of memory at"];
+        let said = messages.iter().any(|message| is_said(text, message));
         if said { without_numbers(false) } else { None }
     },
 };
@@ -49,8 +52,9 @@ pub(super) const FAULT: Signature = Signature {
     needles: &["CUDA error: "],
     follow: 0,
     read: |text| {
-        let fault = FAULTS.iter().any(|fault| is_said(text, &format!("CUDA error: {fault}")));
-        if fault { Reading::whole(FailureCause::CudaFault) } else { None }
+        let error = after(text, "CUDA error: ").unwrap_or_default();
+        let fault = FAULTS.iter().any(|fault| error.starts_with(fault));
+        if fault && is_said(text, "CUDA error: ") { Reading::whole(FailureCause::CudaFault) } else { None }
     },
 };
 
@@ -60,7 +64,7 @@ pub(super) const TRITON: Signature = Signature {
     needles: &["out of resource: "],
     follow: 0,
     read: |text| {
-        let said = text.contains("OutOfResources: out of resource: ") && text.contains("Required: ");
+        let said = has(text, "OutOfResources: out of resource: ") && has(text, "Required: ");
         if said { Reading::whole(FailureCause::KernelLimit) } else { None }
     },
 };
@@ -71,7 +75,7 @@ pub(super) const ELEMENTS: Signature = Signature {
     needles: &["more than INT_MAX elements"],
     follow: 0,
     read: |text| {
-        let said = text.contains("not supported for tensors with more than INT_MAX elements") && !text.contains('`');
+        let said = has(text, "not supported for tensors with more than INT_MAX elements") && !text.contains('`');
         if said { Reading::whole(FailureCause::KernelLimit) } else { None }
     },
 };

@@ -2,17 +2,17 @@
 
 use super::{Reading, Signature};
 use crate::failure::cause::FailureCause;
+use crate::failure::text::has;
 
 pub(super) const FULL: Signature = Signature {
     name: "disk_full",
     needles: &["No space left on device", "Disk quota exceeded"],
     follow: 0,
     read: |text| {
-        let python =
-            text.contains("[Errno 28] No space left on device") || text.contains("[Errno 122] Disk quota exceeded");
-        let rust = text.contains("No space left on device (os error 28)");
+        let python = has(text, "[Errno 28] No space left on device") || has(text, "[Errno 122] Disk quota exceeded");
+        let rust = has(text, "(os error 28)") || has(text, "kind: StorageFull");
         let shell = text.ends_with(": No space left on device") || text.ends_with(": Disk quota exceeded");
-        let segment = text.contains("/dev/shm/");
+        let segment = has(text, "/dev/shm/");
         if (python || rust || shell) && !segment && !text.contains('`') {
             Reading::whole(FailureCause::DiskFull)
         } else {
@@ -27,7 +27,7 @@ pub(super) const TORCH_SAVE: Signature = Signature {
     needles: &["PytorchStreamWriter failed writing", "PytorchStreamWriter failed closing"],
     follow: 0,
     read: |text| {
-        let failed = text.contains("inline_container.cc:") && text.contains("file write failed");
+        let failed = has(text, "inline_container.cc:") && has(text, "file write failed");
         if failed { Reading::whole(FailureCause::DiskFull) } else { None }
     },
 };

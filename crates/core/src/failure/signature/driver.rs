@@ -2,6 +2,7 @@
 
 use super::{Reading, Signature, is_said};
 use crate::failure::cause::FailureCause;
+use crate::failure::text::has;
 
 pub(super) const NO_GPU: Signature = Signature {
     name: "no_gpu",
@@ -52,7 +53,7 @@ pub(super) const LOST: Signature = Signature {
     needles: &["NVML_ERROR_GPU_IS_LOST", "GPU is lost"],
     follow: 0,
     read: |text| {
-        let lost = text.contains("NVMLError_GpuIsLost: GPU is lost")
+        let lost = has(text, "NVMLError_GpuIsLost: GPU is lost")
             || is_said(text, "NVML_ERROR_GPU_IS_LOST")
             || text.ends_with("GPU is lost.  Reboot the system to recover this GPU");
         if lost { Reading::whole(FailureCause::Xid { code: None, hardware: true }) } else { None }

@@ -2,7 +2,7 @@
 
 use super::{Reading, Signature, is_said};
 use crate::failure::cause::FailureCause;
-use crate::failure::text::{after, integer_after, size_after};
+use crate::failure::text::{after, has, integer_after, size_after};
 
 fn host(requested: Option<u64>) -> Option<Reading> {
     Reading::whole(FailureCause::HostMemory { requested, resident: None, pid: None })
@@ -40,7 +40,7 @@ pub(super) const ERRNO: Signature = Signature {
     needles: &["Cannot allocate memory"],
     follow: 0,
     read: |text| {
-        let raised = text.contains("[Errno 12] Cannot allocate memory") || text.ends_with(": Cannot allocate memory");
+        let raised = has(text, "[Errno 12] Cannot allocate memory") || text.ends_with(": Cannot allocate memory");
         if raised && !text.contains('`') { host(None) } else { None }
     },
 };
@@ -52,7 +52,7 @@ pub(super) const KERNEL: Signature = Signature {
     follow: 0,
     read: |text| {
         let killed = after(text, "Killed process ");
-        let kernel = text.contains("anon-rss:") || text.contains("oom-kill:constraint=");
+        let kernel = has(text, "anon-rss:") || has(text, "oom-kill:constraint=");
         let pid = killed.and_then(|killed| integer_after(killed, "")).or_else(|| integer_after(text, ",pid="));
         let resident = size_after(text, "anon-rss:");
         if kernel { Reading::whole(FailureCause::HostMemory { requested: None, resident, pid }) } else { None }
@@ -64,7 +64,7 @@ pub(super) const SLURM: Signature = Signature {
     needles: &["oom_kill event", "oom-kill event"],
     follow: 0,
     read: |text| {
-        let said = text.contains("slurmstepd") && integer_after(text, "Detected ").is_some();
+        let said = has(text, "slurmstepd") && integer_after(text, "Detected ").is_some();
         if said && !text.contains('`') { host(None) } else { None }
     },
 };
@@ -74,7 +74,7 @@ pub(super) const SRUN: Signature = Signature {
     needles: &["Out Of Memory"],
     follow: 0,
     read: |text| {
-        let srun = text.contains("srun: error: ") && text.contains(": task") && text.ends_with(": Out Of Memory");
+        let srun = has(text, "srun: error: ") && has(text, ": task") && text.ends_with(": Out Of Memory");
         if srun || is_said(text, "slurmstepd: error: Out Of Memory") { host(None) } else { None }
     },
 };

@@ -2,7 +2,7 @@
 
 use super::{Reading, Signature};
 use crate::failure::cause::FailureCause;
-use crate::failure::text::{after, integer_after};
+use crate::failure::text::{after, has, integer_after};
 
 fn killed(pid: Option<u64>, data_loader: bool) -> Option<Reading> {
     Reading::whole(FailureCause::Killed { pid, data_loader })
@@ -35,7 +35,7 @@ pub(super) const SHELL: Signature = Signature {
         let words: Vec<&str> = text.split_whitespace().take(8).collect();
         let report = words.windows(2).find(|pair| matches!(pair.get(1), Some(&"Killed" | &"killed")))?;
         let pid = report.first()?.parse().ok()?;
-        let shell = text.contains(": line ") || text.starts_with('[');
+        let shell = has(text, ": line ") || text.starts_with('[');
         if shell { killed(Some(pid), false) } else { None }
     },
 };
@@ -46,9 +46,9 @@ pub(super) const SIGNAL: Signature = Signature {
     needles: &["SIGKILL", "terminated by signal 9"],
     follow: 0,
     read: |text| {
-        let python = text.contains("died with <Signals.SIGKILL: 9>");
+        let python = has(text, "died with <Signals.SIGKILL: 9>");
         let time = text.ends_with("Command terminated by signal 9");
-        let multiprocessing = text.contains("terminated with signal SIGKILL");
+        let multiprocessing = has(text, "terminated with signal SIGKILL");
         if python || time || multiprocessing { killed(None, false) } else { None }
     },
 };

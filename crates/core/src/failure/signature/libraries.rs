@@ -2,6 +2,7 @@
 
 use super::{Reading, Signature};
 use crate::failure::cause::FailureCause;
+use crate::failure::text::has;
 
 fn outside(library: &'static str) -> Option<Reading> {
     Reading::whole(FailureCause::OutsideAllocator { library, requested: None })
@@ -12,9 +13,8 @@ pub(super) const CUBLAS: Signature = Signature {
     needles: &["CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED"],
     follow: 0,
     read: |text| {
-        let made =
-            text.contains("when calling `cublasCreate") || text.contains("failed to create cublas handle: CUBLAS");
-        let called = text.contains("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `");
+        let made = has(text, "when calling `cublasCreate") || has(text, "failed to create cublas handle: CUBLAS");
+        let called = has(text, "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `");
         if made || called { outside("cuBLAS") } else { None }
     },
 };
@@ -29,8 +29,7 @@ pub(super) const CUDNN: Signature = Signature {
     ],
     follow: 0,
     read: |text| {
-        let raised =
-            text.contains("cuDNN error: CUDNN_STATUS_") || text.contains("could not create cudnn handle: CUDNN");
+        let raised = has(text, "cuDNN error: CUDNN_STATUS_") || has(text, "could not create cudnn handle: CUDNN");
         if raised && !text.contains('`') { outside("cuDNN") } else { None }
     },
 };

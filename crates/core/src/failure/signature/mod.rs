@@ -108,7 +108,7 @@ pub const SIGNATURES: &[Signature] = &[
 /// Whether the line raises or logs `message`: it opens the line, follows an exception's name (`RuntimeError: `), a
 /// logger's tag, or stands in a structured record. In backticks or a sentence it is talk.
 fn is_said(text: &str, message: &str) -> bool {
-    text.match_indices(message).any(|(at, _)| {
+    memchr::memmem::find_iter(text.as_bytes(), message).any(|at| {
         let head = text.get(..at).unwrap_or_default();
         let head = head.trim_end_matches([' ', '\t']);
         head.is_empty() || head.ends_with([':', ']', '"', '-', ')', '|']) || head.ends_with('\n')

@@ -3,13 +3,16 @@
 use super::{Reading, Signature};
 use crate::failure::cause::FailureCause;
 use crate::failure::memory::GpuMemory;
-use crate::failure::text::{compact, size_after};
+use crate::failure::text::{compact, has, size_after};
 
 pub(super) const MEMORY: Signature = Signature {
     name: "mps_memory",
     needles: &["out of memory"],
     follow: 4,
     read: |text| {
+        if !has(text, "MPS") {
+            return None;
+        }
         let text = compact(text);
         let allocated = size_after(&text, "MPSbackendoutofmemory(MPSallocated:")?;
         let memory = GpuMemory {

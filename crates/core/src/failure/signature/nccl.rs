@@ -2,7 +2,7 @@
 
 use super::{Reading, Signature};
 use crate::failure::cause::{Collective, FailureCause};
-use crate::failure::text::{after, integer_after};
+use crate::failure::text::{after, has, integer_after};
 
 pub(super) const MEMORY: Signature = Signature {
     name: "nccl_memory",
@@ -11,8 +11,8 @@ pub(super) const MEMORY: Signature = Signature {
     read: |text| {
         let requested =
             integer_after(text, "Failed to CUDA calloc").or_else(|| integer_after(text, "Failed to CUDA malloc"));
-        let warned = text.contains("NCCL WARN")
-            && (requested.is_some() || (text.contains("Cuda failure") && text.contains("'out of memory'")));
+        let warned = has(text, "NCCL WARN")
+            && (requested.is_some() || (has(text, "Cuda failure") && has(text, "'out of memory'")));
         if warned { outside(requested) } else { None }
     },
 };
@@ -43,7 +43,7 @@ pub(super) const LAST_WORK: Signature = Signature {
     needles: &["last completed NCCL work: ", "last completed work: "],
     follow: 0,
     read: |text| {
-        let watchdog = text.contains("detected by watchdog at work");
+        let watchdog = has(text, "detected by watchdog at work");
         let last =
             integer_after(text, "last completed NCCL work: ").or_else(|| integer_after(text, "last completed work: "));
         let sequence = integer_after(text, "at work: ").or_else(|| integer_after(text, "at work sequence id: "));
@@ -57,7 +57,7 @@ pub(super) const HEARTBEAT: Signature = Signature {
     needles: &["watchdog got stuck for "],
     follow: 0,
     read: |text| {
-        let stuck = text.contains("ProcessGroupNCCL's watchdog got stuck for ");
+        let stuck = has(text, "ProcessGroupNCCL's watchdog got stuck for ");
         if stuck { Reading::whole(FailureCause::NcclTimeout(Collective::default())) } else { None }
     },
 };
@@ -68,11 +68,11 @@ pub(super) const ERROR: Signature = Signature {
     needles: &["NCCL error in: ", "NCCL Error "],
     follow: 3,
     read: |text| {
-        let raised = text.contains("Error: NCCL error in: ") || text.contains("RuntimeError: NCCL Error ");
+        let raised = has(text, "Error: NCCL error in: ") || has(text, "RuntimeError: NCCL Error ");
         if !raised {
             return None;
         }
-        if text.contains("Cuda failure") && text.contains("'out of memory'") {
+        if has(text, "Cuda failure") && has(text, "'out of memory'") {
             return outside(None);
         }
         Reading::part(Some(FailureCause::NcclError))
@@ -85,8 +85,8 @@ pub(super) const PEER: Signature = Signature {
     needles: &["Connection closed by ", "ncclRemoteError", "ncclSystemError"],
     follow: 0,
     read: |text| {
-        let nccl = text.contains("NCCL WARN") && text.contains("Connection closed by remote peer");
-        let gloo = text.contains("gloo/transport/") && text.contains("Connection closed by peer");
+        let nccl = has(text, "NCCL WARN") && has(text, "Connection closed by remote peer");
+        let gloo = has(text, "gloo/transport/") && has(text, "Connection closed by peer");
         let status = text.starts_with("ncclRemoteError: ") || text.starts_with("ncclSystemError: ");
         if nccl || gloo || status { Reading::whole(FailureCause::NcclError) } else { None }
     },

@@ -2,7 +2,7 @@
 
 use super::{Reading, Signature};
 use crate::failure::cause::FailureCause;
-use crate::failure::text::{after, integer_after};
+use crate::failure::text::{after, has, integer_after};
 
 fn in_use(port: Option<u64>) -> Option<Reading> {
     Reading::whole(FailureCause::PortInUse { port })
@@ -26,7 +26,7 @@ pub(super) const BIND: Signature = Signature {
         if let Some(message) = after(text, "The server socket has failed to bind to ") {
             return in_use(port_of_address(&format!("bind to {message}")));
         }
-        let raised = text.contains("OSError: [Errno 98] Address already in use")
+        let raised = has(text, "OSError: [Errno 98] Address already in use")
             || text.ends_with("RuntimeError: Address already in use");
         if raised { in_use(None) } else { None }
     },

@@ -2,6 +2,7 @@
 
 use super::{Reading, Signature};
 use crate::failure::cause::FailureCause;
+use crate::failure::text::has;
 
 fn full() -> Option<Reading> {
     Reading::whole(FailureCause::SharedMemory { pid: None })
@@ -13,9 +14,8 @@ pub(super) const BUS_ERROR: Signature = Signature {
     needles: &["Unexpected bus error encountered in worker", "out of shared memory. Please try to raise"],
     follow: 0,
     read: |text| {
-        let worker = text.contains("ERROR: Unexpected bus error encountered in worker.");
-        let raise =
-            text.contains("dataloader's workers are out of shared memory") && !text.contains("killed by signal");
+        let worker = has(text, "ERROR: Unexpected bus error encountered in worker.");
+        let raise = has(text, "dataloader's workers are out of shared memory") && !has(text, "killed by signal");
         if worker || raise { full() } else { None }
     },
 };
@@ -26,12 +26,11 @@ pub(super) const SEGMENT: Signature = Signature {
     needles: &["/dev/shm/", "unable to write to file </torch_", "unable to allocate shared memory"],
     follow: 0,
     read: |text| {
-        let nccl = text.contains("NCCL WARN")
-            && (text.contains("Error while creating shared memory segment")
-                || text.contains("failed to extend /dev/shm/"));
-        let torch = text.contains("RuntimeError: unable to write to file </torch_")
-            || text.contains("RuntimeError: unable to allocate shared memory(shm)");
-        let disk = text.contains("[Errno 28] No space left on device: '/dev/shm/");
+        let nccl = has(text, "NCCL WARN")
+            && (has(text, "Error while creating shared memory segment") || has(text, "failed to extend /dev/shm/"));
+        let torch = has(text, "RuntimeError: unable to write to file </torch_")
+            || has(text, "RuntimeError: unable to allocate shared memory(shm)");
+        let disk = has(text, "[Errno 28] No space left on device: '/dev/shm/");
         if nccl || torch || disk { full() } else { None }
     },
 };

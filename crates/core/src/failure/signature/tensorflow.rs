@@ -3,7 +3,7 @@
 use super::{Reading, Signature};
 use crate::failure::cause::FailureCause;
 use crate::failure::memory::GpuMemory;
-use crate::failure::text::{after, integer_after};
+use crate::failure::text::{after, has, integer_after};
 
 pub(super) const TENSOR: Signature = Signature {
     name: "tensorflow_tensor",
@@ -12,11 +12,10 @@ pub(super) const TENSOR: Signature = Signature {
     read: |text| {
         let tensor = after(text, "OOM when allocating tensor with shape[")?;
         let requested = tensor_bytes(tensor);
-        if tensor.contains("device:CPU:") || tensor.contains("by allocator cpu") {
+        if has(tensor, "device:CPU:") || has(tensor, "by allocator cpu") {
             return Reading::whole(FailureCause::HostMemory { requested, resident: None, pid: None });
         }
-        let raised =
-            text.contains("ResourceExhaustedError") || text.to_ascii_lowercase().contains("resource exhausted:");
+        let raised = has(text, "ResourceExhaustedError") || text.to_ascii_lowercase().contains("resource exhausted:");
         let device = integer_after(tensor, "device:GPU:");
         let memory = GpuMemory { backend: "TensorFlow", requested, device, ..GpuMemory::default() };
         if raised || device.is_some() { Reading::whole(FailureCause::GpuMemory(memory)) } else { None }
@@ -41,7 +40,7 @@ pub(super) const DEVICE: Signature = Signature {
     needles: &["CUDA_ERROR_OUT_OF_MEMORY"],
     follow: 0,
     read: |text| {
-        let failed = text.contains("failed to alloc");
+        let failed = has(text, "failed to alloc");
         let requested = integer_after(text, "failed to alloc ")
             .or_else(|| after(text, "(").and_then(|size| integer_after(size, "")));
         let memory = GpuMemory { backend: "TensorFlow", requested, ..GpuMemory::default() };

@@ -3,7 +3,7 @@
 use super::{Reading, Signature};
 use crate::failure::cause::FailureCause;
 use crate::failure::memory::GpuMemory;
-use crate::failure::text::{after, compact, integer, integer_after, size_after, size_before};
+use crate::failure::text::{after, compact, has, integer, integer_after, size_after, size_before};
 
 pub(super) const MEMORY: Signature = Signature {
     name: "torch_memory",
@@ -15,20 +15,31 @@ pub(super) const MEMORY: Signature = Signature {
 
 /// The message without blanks, as blanks are where terminals break lines.
 fn memory(text: &str) -> Option<Reading> {
+    if !has(text, "Tried") && !ends_early(text) {
+        return None;
+    }
     let text = compact(text);
     let Some(start) = text.find("outofmemory.Triedtoallocate") else { return without_its_head(&text) };
     let backend = backend(text.get(..start)?)?;
     let message = text.get(start..)?;
     let Some(requested) = size_after(message, "Triedtoallocate") else {
-        return if message.ends_with("Triedtoallocate") { Reading::part(None) } else { None };
+        let rest = after(message, "Triedtoallocate")?;
+        let cut =
+            rest.len() < 12 && rest.chars().all(|character| character.is_ascii_digit() || ".KMGiB".contains(character));
+        return if cut { Reading::part(None) } else { None };
     };
     numbers(message, backend, requested)
+}
+
+/// Whether the line ends within the message's first words.
+fn ends_early(text: &str) -> bool {
+    after(text, "out of memory.").is_some_and(|rest| rest.len() < "Tried to allocate 123.45 MiB".len())
 }
 
 /// A line that a terminal broke inside the first words.
 fn without_its_head(text: &str) -> Option<Reading> {
     if let Some(message) = after(text, "Triedtoallocate") {
-        let is_torch = message.contains("hasatotalcapac") || message.contains("totalcapacity;");
+        let is_torch = has(message, "hasatotalcapac") || has(message, "totalcapacity;");
         let requested = size_after(text, "Triedtoallocate").filter(|_| is_torch && !text.contains('`'))?;
         return numbers(text.get(text.find("Triedtoallocate")?..)?, "CUDA", requested);
     }
@@ -46,7 +57,7 @@ fn backend(head: &str) -> Option<&'static str> {
 }
 
 fn numbers(message: &str, backend: &'static str, requested: u64) -> Option<Reading> {
-    let old = message.contains("totalcapacity;");
+    let old = has(message, "totalcapacity;");
     let mut memory = if old { forms_to_2_0(message) } else { forms_from_2_1(message) };
     memory.backend = backend;
     memory.requested = Some(requested);
@@ -56,12 +67,13 @@ fn numbers(message: &str, backend: &'static str, requested: u64) -> Option<Readi
     if complete { Reading::whole(cause) } else { Reading::part(Some(cause)) }
 }
 
-/// `(GPU 0; T total capacity; A already allocated; F free; R reserved in total by PyTorch)`; before 1.5 the cache alone
-/// is stated, as `C cached`, which counts what is allocated too.
+/// `(GPU 0; T total capacity; A already allocated; F free; R reserved in total by PyTorch)`; before 1.5 what is in the
+/// cache and not allocated stands there alone, as `C cached`.
 fn forms_to_2_0(message: &str) -> GpuMemory {
     let allocated = size_before(message, "alreadyallocated");
-    let reserved = size_before(message, "reservedintotal").or_else(|| size_before(message, "cached)"));
-    let unallocated = reserved.zip(allocated).map(|(reserved, allocated)| reserved.saturating_sub(allocated));
+    let reserved = size_before(message, "reservedintotal");
+    let left = reserved.zip(allocated).map(|(reserved, allocated)| reserved.saturating_sub(allocated));
+    let unallocated = left.or_else(|| size_before(message, "cached)"));
     GpuMemory {
         device: integer_after(message, "(GPU"),
         total: size_before(message, "totalcapacity"),
@@ -109,7 +121,7 @@ pub(super) const EXABYTE: Signature = Signature {
     needles: &["more than 1EB memory"],
     follow: 0,
     read: |text| {
-        let asked = text.contains("out of memory. Tried to allocate more than 1EB memory");
+        let asked = has(text, "out of memory. Tried to allocate more than 1EB memory");
         let memory = GpuMemory { backend: "CUDA", requested: Some(1 << 60), ..GpuMemory::default() };
         if asked { Reading::whole(FailureCause::GpuMemory(memory)) } else { None }
     },
@@ -133,7 +145,7 @@ pub(super) const EXPANDABLE_ASSERT: Signature = Signature {
 
 fn assert_in_allocator(text: &str, condition: &str) -> Option<Reading> {
     let failed = after(text, condition)?.split_once("INTERNAL ASSERT FAILED at")?.1;
-    if !failed.contains("CUDACachingAllocator.cpp\":") {
+    if !has(failed, "CUDACachingAllocator.cpp\":") {
         return None;
     }
     Reading::whole(FailureCause::GpuMemory(GpuMemory { backend: "CUDA", likely: true, ..GpuMemory::default() }))

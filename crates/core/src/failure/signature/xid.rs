@@ -2,7 +2,7 @@
 
 use super::{Reading, Signature};
 use crate::failure::cause::FailureCause;
-use crate::failure::text::{after, integer_after};
+use crate::failure::text::{after, has, integer_after};
 
 /// Errors of the GPU, its memory or its links (NVIDIA's Xid catalog): not the program's.
 const HARDWARE: &[u64] = &[48, 61, 62, 63, 64, 74, 79, 92, 94, 95, 110, 119, 120, 136, 140, 143, 155, 156];
@@ -24,7 +24,7 @@ pub(super) const BUS: Signature = Signature {
     needles: &["NVRM: GPU "],
     follow: 0,
     read: |text| {
-        let fallen = text.contains("NVRM: GPU ") && text.contains("GPU has fallen off the bus");
+        let fallen = has(text, "NVRM: GPU ") && has(text, "GPU has fallen off the bus");
         if fallen { Reading::whole(FailureCause::Xid { code: None, hardware: true }) } else { None }
     },
 };

@@ -3,7 +3,7 @@
 use super::{Reading, Signature};
 use crate::failure::cause::FailureCause;
 use crate::failure::memory::GpuMemory;
-use crate::failure::text::{compact, size_after};
+use crate::failure::text::{compact, has, size_after};
 
 pub(super) const MEMORY: Signature = Signature {
     name: "xla_memory",
@@ -11,6 +11,9 @@ pub(super) const MEMORY: Signature = Signature {
     // Statistics of the buffers follow.
     follow: 8,
     read: |text| {
+        if !has(text, "while trying") {
+            return None;
+        }
         let text = compact(text);
         let asked = [
             "RESOURCE_EXHAUSTED:Outofmemorywhiletryingtoallocate",

@@ -1,15 +1,15 @@
 //! Attention without a matrix of scores.
 
-use super::{Cost, Remedy, Results, one};
+use super::{Remedy, Results, done, one};
 use crate::spec::Attention;
 
 pub(super) const SDPA: Remedy = Remedy {
     name: "sdpa",
     text: "let PyTorch choose a kernel that keeps no attention scores",
     results: Results::Rounding,
-    cost: Cost { slowdown: 1.0, basis: "fused kernels are not slower" },
+    caution: "",
     apply: |job| match job.attention {
         Attention::Eager | Attention::Math => one("attention", "sdpa"),
-        _ => None,
+        _ => done("attention keeps no scores already"),
     },
 };

@@ -1,34 +1,94 @@
 //! The second model.
 
-use super::{Cost, Remedy, Results, one};
-use crate::spec::{JobSpec, JudgePlace, JudgeSpec, JudgeWeights, Task};
+use super::{Applied, Declined, Remedy, Results, done, not_for, one};
+use crate::spec::{JobSpec, JudgePlace, JudgeSpec, JudgeWeights, Preset, Task};
 
-fn judge(job: &JobSpec) -> Option<&JudgeSpec> {
-    match &job.task {
-        Task::Grpo(grpo) => grpo.judge.as_ref().filter(|judge| judge.place == JudgePlace::SameGpu),
+const NO_JUDGE: &str = "there is no judge";
+
+/// The judge, if it is on the policy's GPU.
+fn judge(job: &JobSpec) -> Result<&JudgeSpec, Declined> {
+    let judge = match &job.task {
+        Task::Grpo(grpo) => grpo.judge.as_ref(),
         _ => None,
+    };
+    match judge {
+        None => Err(Declined::NotApplicable(NO_JUDGE)),
+        Some(judge) if matches!(judge.place, JudgePlace::SameGpu | JudgePlace::Offload) => Ok(judge),
+        Some(_) => Err(Declined::Done("the judge is not on this GPU")),
     }
 }
 
-fn is_wide(judge: &JudgeSpec) -> bool {
-    matches!(judge.weights, JudgeWeights::Fp32 | JudgeWeights::Bf16)
+fn resident(job: &JobSpec) -> Result<&JudgeSpec, Declined> {
+    match judge(job)? {
+        judge if judge.place == JudgePlace::SameGpu => Ok(judge),
+        _ => Err(Declined::Done("the judge leaves the GPU already")),
+    }
 }
 
 pub(super) const EIGHT_BIT: Remedy = Remedy {
     name: "judge_int8",
-    text: "hold the judge's weights in 8 bits",
+    text: "hold the judge's weights in 8 bits (bitsandbytes LLM.int8())",
     results: Results::Changed,
-    cost: Cost { slowdown: 1.1, basis: "LLM.int8() generates more slowly; a part of the step" },
-    apply: |job| judge(job).filter(|judge| is_wide(judge)).and_then(|_| one("judge.weights", "int8")),
+    caution: "columns of outliers, multiplied in fp16, are left out",
+    apply: |job| match judge(job)?.weights {
+        JudgeWeights::Fp32 | JudgeWeights::Bf16 => one("judge.weights", "int8"),
+        _ => done("the judge's weights are quantized already"),
+    },
 };
 
 pub(super) const FOUR_BIT: Remedy = Remedy {
     name: "judge_nf4",
-    text: "hold the judge's weights in 4 bits",
+    text: "hold the judge's weights in 4 bits (bitsandbytes NF4)",
     results: Results::Changed,
-    cost: Cost { slowdown: 1.15, basis: "weights are unpacked at every use; a part of the step" },
+    caution: "",
+    apply: |job| match judge(job)?.weights {
+        JudgeWeights::Nf4 => done("the judge's weights are in 4 bits already"),
+        _ => one("judge.weights", "nf4"),
+    },
+};
+
+pub(super) const SMALLER: Remedy = Remedy {
+    name: "smaller_judge",
+    text: "judge with the next smaller model of the same family",
+    results: Results::Changed,
+    caution: "",
+    apply: smaller,
+};
+
+/// Of the built-in models of the judge's family the largest that has at most two thirds of its parameters.
+fn smaller(job: &JobSpec) -> Applied {
+    const UNKNOWN: &str = "no smaller model of the judge's family is known";
+    let judge = judge(job)?;
+    let Some(own) = Preset::find(&judge.model.name) else { return not_for(UNKNOWN) };
+    let is_smaller = |preset: &&Preset| preset.parameters <= own.parameters / 3 * 2;
+    let fewer = Preset::all().iter().filter(|preset| family(preset) == family(own)).filter(is_smaller);
+    match fewer.max_by_key(|preset| preset.parameters) {
+        Some(preset) => one("judge.model", preset.name),
+        None => not_for(UNKNOWN),
+    }
+}
+
+/// Who published it, and of which kind it is.
+fn family(preset: &Preset) -> (Option<&str>, Option<String>) {
+    let config: Option<serde_json::Value> = serde_json::from_str(preset.config).ok();
+    let model_type = config.and_then(|config| Some(config.get("model_type")?.as_str()?.to_owned()));
+    (preset.name.split('/').next(), model_type)
+}
+
+pub(super) const FEWER_ROWS: Remedy = Remedy {
+    name: "judge_fewer_rows",
+    text: "let the judge read half as many completions at once",
+    results: Results::Same,
+    caution: "",
     apply: |job| {
-        judge(job).filter(|judge| judge.weights != JudgeWeights::Nf4).and_then(|_| one("judge.weights", "nf4"))
+        let judge = judge(job)?;
+        let Task::Grpo(grpo) = &job.task else { return not_for(NO_JUDGE) };
+        let rows = judge.rows.unwrap_or(job.micro_batch_size.saturating_mul(grpo.steps_per_generation));
+        if rows < 2 {
+            done("the judge reads one completion at a time")
+        } else {
+            one("judge.rows", (rows / 2).to_string())
+        }
     },
 };
 
@@ -36,14 +96,14 @@ pub(super) const OFFLOAD: Remedy = Remedy {
     name: "judge_offload",
     text: "keep the judge in the host's memory while the policy trains",
     results: Results::Same,
-    cost: Cost { slowdown: 1.1, basis: "its weights cross PCIe twice a generation batch" },
-    apply: |job| judge(job).and_then(|_| one("judge.place", "offload")),
+    caution: "",
+    apply: |job| resident(job).and_then(|_| one("judge.place", "offload")),
 };
 
 pub(super) const OTHER_GPU: Remedy = Remedy {
     name: "judge_other_gpu",
     text: "put the judge on a GPU of its own",
     results: Results::Same,
-    cost: Cost::none("as fast, on one GPU more"),
+    caution: "one GPU more is paid for",
     apply: |job| judge(job).and_then(|_| one("judge.place", "other_gpu")),
 };

@@ -1,16 +1,17 @@
 //! The logits and their copies.
 
-use super::{Cost, Remedy, Results, one};
+use super::{Remedy, Results, done, not_for, one};
 use crate::spec::{LogProbs, LossKernel, SwarmLogProbs, Task};
 
 pub(super) const LIGER: Remedy = Remedy {
     name: "fused_loss",
     text: "compute head and loss in chunks (Liger): the logits never exist as a whole",
     results: Results::Rounding,
-    cost: Cost { slowdown: 1.0, basis: "the same products, their gradient made in the forward pass" },
+    caution: "",
     apply: |job| match (&job.task, job.logits.loss) {
         (Task::CausalLm, LossKernel::Full) => one("loss", "liger"),
-        _ => None,
+        (Task::CausalLm, LossKernel::Liger) => done("the loss is fused already"),
+        _ => not_for("the task has a loss of its own"),
     },
 };
 
@@ -18,10 +19,23 @@ pub(super) const FUSED_LOG_PROBS: Remedy = Remedy {
     name: "fused_log_probs",
     text: "compute log-probabilities in tiles, as TRL from 1.16 on does by itself",
     results: Results::Rounding,
-    cost: Cost { slowdown: 1.02, basis: "the head's product is made again in backward" },
+    caution: "",
     apply: |job| match &job.task {
         Task::Grpo(grpo) if grpo.log_probs == LogProbs::FullLogits => one("grpo.log_probs", "fused"),
-        _ => None,
+        Task::Grpo(_) => done("log-probabilities are fused already"),
+        _ => not_for("the task is no GRPO"),
+    },
+};
+
+pub(super) const COMPLETION_LOGITS: Remedy = Remedy {
+    name: "completion_logits",
+    text: "compute the logits of completions only, not those of prompts",
+    results: Results::Same,
+    caution: "",
+    apply: |job| match &job.task {
+        Task::Swarm(swarm) if !swarm.logits_to_keep => one("swarm.logits_to_keep", "true"),
+        Task::Swarm(_) => done("prompts have no logits already"),
+        _ => not_for("the job is no swarm"),
     },
 };
 
@@ -29,11 +43,12 @@ pub(super) const CHUNKED_HEAD: Remedy = Remedy {
     name: "chunked_head",
     text: "compute head and loss for a few rows at a time, and again in backward",
     results: Results::Same,
-    cost: Cost { slowdown: 1.05, basis: "the head's product is made again in backward" },
+    caution: "",
     apply: |job| match &job.task {
         Task::Swarm(swarm) if !matches!(swarm.log_probs, SwarmLogProbs::ChunkedHead { .. }) => {
             one("swarm.log_probs", "chunked_head")
         }
-        _ => None,
+        Task::Swarm(_) => done("head and loss are in chunks already"),
+        _ => not_for("the job is no swarm"),
     },
 };

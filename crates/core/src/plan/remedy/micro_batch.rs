@@ -1,33 +1,41 @@
 //! Fewer rows a pass, more passes a step.
 
-use super::{Change, Cost, Remedy, Results};
+use super::{Applied, Remedy, Results, not_for};
 use crate::plan::batch::Batch;
-use crate::spec::JobSpec;
+use crate::spec::{JobSpec, Task};
 
 pub(super) const SMALLER: Remedy = Remedy {
     name: "smaller_micro_batch",
     text: "halve the rows of a pass and accumulate twice as often: exactly the same effective batch",
     results: Results::Same,
-    cost: Cost {
-        slowdown: 1.1,
-        basis: "smaller matrices use the GPU less well; up to twice as slow when rows are few",
-    },
+    caution: "products of fewer rows also reach less of the GPU's rate, which is not in the factor",
     apply: halved,
 };
 
 /// Half the rows, where both the rows and the groups they come in divide.
-fn halved(job: &JobSpec) -> Option<Vec<Change>> {
-    if !job.task.trains() || job.micro_batch_size < 2 || !job.micro_batch_size.is_multiple_of(2) {
-        return None;
+fn halved(job: &JobSpec) -> Applied {
+    if !job.task.trains() {
+        return not_for("nothing is accumulated");
     }
-    let batch = Batch::with_rows(job, job.micro_batch_size / 2)?;
+    if job.task == Task::Hrm {
+        return not_for("HRM's code does not accumulate: put its rows on more GPUs");
+    }
+    if matches!(job.task, Task::Swarm(_)) {
+        return not_for("a node trains on all its rows in one pass");
+    }
+    if job.micro_batch_size < 2 || !job.micro_batch_size.is_multiple_of(2) {
+        return not_for("the rows of a pass do not halve");
+    }
+    let Some(batch) = Batch::with_rows(job, job.micro_batch_size / 2) else {
+        return not_for("rows are not the job's to choose");
+    };
     if batch.effective() != Batch::of(job).effective() {
-        return None;
+        return not_for("half the rows do not make the same effective batch");
     }
     let mut changes = vec![
         ("micro_batch_size", batch.micro_batch_size.to_string()),
         ("gradient_accumulation_steps", batch.gradient_accumulation_steps.to_string()),
     ];
     changes.extend(batch.steps_per_generation.map(|steps| ("grpo.steps_per_generation", steps.to_string())));
-    Some(changes)
+    Ok(changes)
 }

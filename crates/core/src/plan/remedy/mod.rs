@@ -1,5 +1,5 @@
 //! Remedies: what can be done about a job that needs too much, a file each kind. A remedy is a change to the job, or
-//! declines; what it saves is the difference of two estimates.
+//! declines with a reason; what it saves and what it costs are the differences of two simulations.
 //!
 //! One more remedy is one file here and one line in [`REMEDIES`].
 
@@ -14,6 +14,7 @@ mod optimizer;
 mod precision;
 mod segments;
 mod sharding;
+mod vllm;
 mod weights;
 
 use crate::spec::{JobSpec, Override};
@@ -26,17 +27,46 @@ pub struct Remedy {
     pub text: &'static str,
     /// Whether the training's results change.
     pub results: Results,
-    /// What it costs in time, and why.
-    pub cost: Cost,
-    /// The changes to this job; `None` where it declines.
-    pub apply: fn(&JobSpec) -> Option<Vec<Change>>,
+    /// What the simulated operations do not show of its cost; empty where they show all.
+    pub caution: &'static str,
+    /// The changes to this job, or why it declines.
+    pub apply: fn(&JobSpec) -> Result<Vec<Change>, Declined>,
 }
 
 /// A key and its new value.
 pub type Change = (&'static str, String);
 
+/// Why a remedy is none for a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Declined {
+    /// The job has nothing that it is for.
+    NotApplicable(&'static str),
+    /// The job does so already.
+    Done(&'static str),
+    /// It would save nothing here.
+    SavesNothing,
+    /// PyTorch or the trainer would refuse it, or it is not simulated.
+    Refused(String),
+}
+
+impl Declined {
+    /// The reason in words.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::NotApplicable(reason) | Self::Done(reason) => reason,
+            Self::SavesNothing => "saves nothing here",
+            Self::Refused(reason) => reason,
+        }
+    }
+
+    /// Whether people looking for a way out want to read it.
+    pub const fn is_of_interest(&self) -> bool {
+        matches!(self, Self::SavesNothing | Self::Refused(_))
+    }
+}
+
 /// What a remedy does to the results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Results {
     /// The same numbers, up to the order of sums.
     Same,
@@ -57,27 +87,13 @@ impl Results {
     }
 }
 
-/// What a remedy costs in time.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Cost {
-    /// The factor on the time of a step; 1 is none.
-    pub slowdown: f64,
-    /// Where the factor comes from.
-    pub basis: &'static str,
-}
-
-impl Cost {
-    const fn none(basis: &'static str) -> Self {
-        Self { slowdown: 1.0, basis }
-    }
-}
-
 /// All remedies.
 pub const REMEDIES: &[&Remedy] = &[
     &segments::EXPANDABLE,
     &optimizer::FUSED,
     &loss::LIGER,
     &loss::FUSED_LOG_PROBS,
+    &loss::COMPLETION_LOGITS,
     &loss::CHUNKED_HEAD,
     &attention::SDPA,
     &checkpointing::LAYERS,
@@ -87,14 +103,21 @@ pub const REMEDIES: &[&Remedy] = &[
     &precision::HALF_WEIGHTS,
     &judge::EIGHT_BIT,
     &judge::FOUR_BIT,
+    &judge::SMALLER,
+    &judge::FEWER_ROWS,
     &judge::OFFLOAD,
     &judge::OTHER_GPU,
+    &vllm::SLEEP,
+    &vllm::SMALLER_SHARE,
     &nodes::LEASE,
     &nodes::FEWER,
+    &sharding::ZERO1,
     &sharding::FSDP2,
+    &sharding::TWICE_THE_GPUS,
     &sharding::BUCKET_VIEWS,
     &weights::LORA,
     &weights::NO_REFERENCE,
+    &weights::PRECOMPUTED_REFERENCE,
     &lengths::SHORTER_COMPLETIONS,
     &lengths::SHORTER_ROWS,
 ];
@@ -109,22 +132,34 @@ pub fn overrides(remedy: &Remedy, changes: &[Change]) -> Vec<Override> {
     changes.iter().map(set).collect()
 }
 
+/// What `apply` gives.
+type Applied = Result<Vec<Change>, Declined>;
+
 /// A single change.
-fn one(key: &'static str, value: impl Into<String>) -> Option<Vec<Change>> {
-    Some(vec![(key, value.into())])
+fn one(key: &'static str, value: impl Into<String>) -> Applied {
+    Ok(vec![(key, value.into())])
+}
+
+/// Declines for a job that has nothing it is for.
+const fn not_for(reason: &'static str) -> Applied {
+    Err(Declined::NotApplicable(reason))
+}
+
+/// Declines for a job that does so already.
+const fn done(reason: &'static str) -> Applied {
+    Err(Declined::Done(reason))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::Key;
 
     #[test]
-    fn names_and_keys_are_known_and_costs_have_a_basis() {
+    fn names_are_unique_and_texts_are_fragments() {
         for (at, remedy) in REMEDIES.iter().enumerate() {
             assert!(REMEDIES[..at].iter().all(|other| other.name != remedy.name), "{}", remedy.name);
-            assert!(remedy.cost.slowdown >= 0.5 && !remedy.cost.basis.is_empty(), "{}", remedy.name);
-            assert!(Key::find("optimizer").is_some() && !remedy.text.ends_with('.'), "{}", remedy.name);
+            assert!(!remedy.text.is_empty() && !remedy.text.ends_with('.'), "{}", remedy.name);
+            assert!(!remedy.caution.ends_with('.'), "{}", remedy.name);
         }
     }
 }

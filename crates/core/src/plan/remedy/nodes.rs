@@ -1,12 +1,12 @@
 //! Processes that share a GPU.
 
-use super::{Change, Cost, Remedy, Results, one};
+use super::{Declined, Remedy, Results, done, not_for, one};
 use crate::spec::{JobSpec, SwarmSpec, Task};
 
-fn swarm(job: &JobSpec) -> Option<&SwarmSpec> {
+fn shared(job: &JobSpec) -> Result<&SwarmSpec, Declined> {
     match &job.task {
-        Task::Swarm(swarm) if swarm.nodes > swarm.gpus => Some(swarm),
-        _ => None,
+        Task::Swarm(swarm) if swarm.nodes > swarm.gpus => Ok(swarm),
+        _ => Err(Declined::NotApplicable("no processes share a GPU")),
     }
 }
 
@@ -14,9 +14,11 @@ pub(super) const LEASE: Remedy = Remedy {
     name: "lease",
     text: "let one node of a GPU train at a time while the others generate",
     results: Results::Same,
-    cost: Cost { slowdown: 1.5, basis: "nodes wait for their turn; processes on one GPU take turns anyway" },
-    apply: |job| {
-        swarm(job).filter(|swarm| swarm.lease != Some(1) && swarm.empty_cache).and_then(|_| one("swarm.lease", "1"))
+    caution: "waiting for the lease while a GPU has nothing else to run is not in the factor",
+    apply: |job| match shared(job)? {
+        swarm if swarm.lease == Some(1) => done("one node trains at a time already"),
+        swarm if !swarm.empty_cache => not_for("nodes that keep their cache give nothing back between turns"),
+        _ => one("swarm.lease", "1"),
     },
 };
 
@@ -24,10 +26,6 @@ pub(super) const FEWER: Remedy = Remedy {
     name: "fewer_nodes",
     text: "run half as many nodes",
     results: Results::Changed,
-    cost: Cost::none("each node as fast; the swarm has fewer"),
-    apply: fewer,
+    caution: "the factor is a round's: each node sees more of the GPU, the swarm has fewer",
+    apply: |job| one("swarm.nodes", (shared(job)?.nodes / 2).max(1).to_string()),
 };
-
-fn fewer(job: &JobSpec) -> Option<Vec<Change>> {
-    one("swarm.nodes", (swarm(job)?.nodes / 2).max(1).to_string())
-}

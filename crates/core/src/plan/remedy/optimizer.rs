@@ -1,16 +1,18 @@
 //! The optimizer's temporaries and its state.
 
-use super::{Cost, Remedy, Results, one};
+use super::{Remedy, Results, done, not_for, one};
 use crate::spec::{OptimizerKind, Strategy};
 
 pub(super) const FUSED: Remedy = Remedy {
     name: "fused_optimizer",
     text: "step with the fused kernel instead of foreach, which makes a copy of all parameters",
     results: Results::Rounding,
-    cost: Cost { slowdown: 1.0, basis: "one kernel instead of several: not slower" },
+    caution: "",
     apply: |job| match job.optimizer {
+        _ if !job.task.trains() => not_for("nothing is trained"),
         OptimizerKind::Adamw | OptimizerKind::Adam | OptimizerKind::AdamwForloop => one("optimizer", "adamw_fused"),
-        _ => None,
+        OptimizerKind::AdamwFused | OptimizerKind::AdamAtan2 => done("the optimizer is fused already"),
+        _ => not_for("the optimizer has no fused kernel"),
     },
 };
 
@@ -18,12 +20,15 @@ pub(super) const EIGHT_BIT: Remedy = Remedy {
     name: "eight_bit_optimizer",
     text: "keep the optimizer's moments in 8 bits (bitsandbytes)",
     results: Results::Changed,
-    cost: Cost { slowdown: 1.02, basis: "quantising the moments, a small part of a step" },
+    caution: "",
     apply: |job| match (job.optimizer, job.parallel.strategy) {
+        _ if !job.task.trains() => not_for("nothing is trained"),
+        (OptimizerKind::Adamw8bit, _) => done("the moments are in 8 bits already"),
         (
             OptimizerKind::Adamw | OptimizerKind::Adam | OptimizerKind::AdamwFused | OptimizerKind::AdamwForloop,
             Strategy::None | Strategy::Ddp(_),
         ) => one("optimizer", "adamw8bit"),
-        _ => None,
+        (_, Strategy::None | Strategy::Ddp(_)) => not_for("the optimizer is no Adam"),
+        _ => not_for("8-bit moments are not simulated on shards"),
     },
 };

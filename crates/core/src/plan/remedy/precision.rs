@@ -1,21 +1,25 @@
 //! Half precision.
 
-use super::{Cost, Remedy, Results, one};
+use super::{Declined, Remedy, Results, done, one};
 use crate::spec::{JobSpec, Precision, Task};
 
 /// bf16 where the GPU has units for it.
-fn has_bf16(job: &JobSpec) -> bool {
-    job.gpu.compute_capability >= (8, 0) && job.task != Task::Hrm
+fn has_bf16(job: &JobSpec) -> Result<(), Declined> {
+    match () {
+        () if job.task == Task::Hrm => Err(Declined::NotApplicable("HRM chooses its dtypes itself (`forward_dtype`)")),
+        () if job.gpu.compute_capability < (8, 0) => Err(Declined::NotApplicable("the GPU has no units for bf16")),
+        () => Ok(()),
+    }
 }
 
 pub(super) const AUTOCAST: Remedy = Remedy {
     name: "autocast",
     text: "compute in bf16 over fp32 weights",
     results: Results::Rounding,
-    cost: Cost { slowdown: 0.5, basis: "tensor cores: at least twice as fast as fp32" },
+    caution: "",
     apply: |job| match job.precision {
-        Precision::Fp32 if has_bf16(job) => one("precision", "amp-bf16"),
-        _ => None,
+        Precision::Fp32 => has_bf16(job).and_then(|()| one("precision", "amp-bf16")),
+        _ => done("it computes in half precision already"),
     },
 };
 
@@ -23,9 +27,11 @@ pub(super) const HALF_WEIGHTS: Remedy = Remedy {
     name: "half_weights",
     text: "hold weights, gradients and optimizer state in bf16",
     results: Results::Changed,
-    cost: Cost { slowdown: 1.0, basis: "not slower than autocast" },
+    caution: "",
     apply: |job| match job.precision {
-        Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 if has_bf16(job) => one("precision", "bf16"),
-        _ => None,
+        Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => {
+            has_bf16(job).and_then(|()| one("precision", "bf16"))
+        }
+        _ => done("weights are in half precision already"),
     },
 };

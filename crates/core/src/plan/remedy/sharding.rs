@@ -1,32 +1,69 @@
 //! State spread over ranks.
 
-use super::{Cost, Remedy, Results, one};
-use crate::spec::{Strategy, Task};
+use super::{Applied, Remedy, Results, done, not_for, one};
+use crate::spec::{JobSpec, Strategy, Task};
+
+pub(super) const ZERO1: Remedy = Remedy {
+    name: "zero1",
+    text: "divide the optimizer's state over the ranks (ZeroRedundancyOptimizer)",
+    results: Results::Same,
+    caution: "",
+    apply: |job| match job.parallel.strategy {
+        Strategy::Ddp(_) if job.parallel.world_size > 1 => one("parallel", "zero1"),
+        Strategy::Zero1 { .. } | Strategy::Fsdp2(_) | Strategy::DeepSpeed { .. } => done("state is divided already"),
+        _ => not_for("there are no ranks under DDP"),
+    },
+};
 
 pub(super) const FSDP2: Remedy = Remedy {
     name: "fsdp2",
     text: "shard parameters, gradients and optimizer state over the ranks",
     results: Results::Rounding,
-    cost: Cost { slowdown: 1.15, basis: "parameters are gathered twice a pass; hidden where links are fast" },
-    apply: |job| match (&job.task, job.parallel.strategy) {
-        (Task::CausalLm, Strategy::Ddp(_) | Strategy::Zero1 { .. })
-            if job.parallel.world_size > 1 && job.lora.is_none() =>
-        {
-            one("parallel", "fsdp2")
-        }
-        _ => None,
+    caution: "",
+    apply: |job| match job.parallel.strategy {
+        Strategy::Ddp(_) | Strategy::Zero1 { .. } if job.parallel.world_size > 1 => one("parallel", "fsdp2"),
+        Strategy::Fsdp2(_) => done("parameters are sharded already"),
+        _ => not_for("there are no ranks under DDP"),
     },
 };
+
+pub(super) const TWICE_THE_GPUS: Remedy = Remedy {
+    name: "twice_the_gpus",
+    text: "shard over twice as many GPUs, with half the passes of each: exactly the same effective batch",
+    results: Results::Rounding,
+    caution: "twice as many GPUs are paid for",
+    apply: doubled,
+};
+
+fn doubled(job: &JobSpec) -> Applied {
+    if !matches!(job.task, Task::CausalLm | Task::MaskedLm) {
+        return not_for("ranks are simulated for plain training");
+    }
+    if !matches!(job.parallel.strategy, Strategy::None | Strategy::Ddp(_) | Strategy::Zero1 { .. } | Strategy::Fsdp2(_))
+    {
+        return not_for("the model is divided another way");
+    }
+    let mut changes = vec![("world_size", (job.parallel.world_size * 2).to_string()), ("parallel", "fsdp2".to_owned())];
+    if job.gradient_accumulation_steps.is_multiple_of(2) {
+        changes.push(("gradient_accumulation_steps", (job.gradient_accumulation_steps / 2).to_string()));
+    } else if job.micro_batch_size.is_multiple_of(2) {
+        changes.push(("micro_batch_size", (job.micro_batch_size / 2).to_string()));
+    } else {
+        return not_for("neither passes nor rows halve");
+    }
+    Ok(changes)
+}
 
 pub(super) const BUCKET_VIEWS: Remedy = Remedy {
     name: "gradient_as_bucket_view",
     text: "make gradients views of DDP's buckets",
     results: Results::Same,
-    cost: Cost::none("one copy less"),
+    caution: "",
     apply: |job| match job.parallel.strategy {
         Strategy::Ddp(ddp) | Strategy::Zero1 { ddp: Some(ddp), .. } if !ddp.gradient_as_bucket_view => {
             one("ddp.gradient_as_bucket_view", "true")
         }
-        _ => None,
+        Strategy::Ddp(_) => done("gradients are views already"),
+        _ => not_for("there are no buckets"),
     },
 };

@@ -1,18 +1,20 @@
 //! Fewer weights that are trained or held.
 
-use super::{Cost, Remedy, Results, one};
+use super::{Remedy, Results, done, not_for, one};
 use crate::spec::{Strategy, Task};
 
 pub(super) const LORA: Remedy = Remedy {
     name: "lora",
     text: "train adapters of rank 16 on all linear layers instead of the weights",
     results: Results::Changed,
-    cost: Cost { slowdown: 0.8, basis: "no gradients of the frozen weights: about 2 units of work instead of 3" },
+    caution: "",
     apply: |job| match (&job.task, job.parallel.strategy) {
-        (Task::CausalLm | Task::Grpo(_) | Task::Dpo(_), Strategy::None) if job.lora.is_none() => {
-            Some(vec![("lora.r", "16".to_owned()), ("lora.targets", "all-linear".to_owned())])
+        _ if job.lora.is_some() => done("adapters are trained already"),
+        (Task::CausalLm | Task::Grpo(_) | Task::Dpo(_), Strategy::None) => {
+            Ok(vec![("lora.r", "16".to_owned()), ("lora.targets", "all-linear".to_owned())])
         }
-        _ => None,
+        (Task::CausalLm, _) => not_for("adapters are not simulated under this strategy"),
+        _ => not_for("the task trains all weights"),
     },
 };
 
@@ -20,9 +22,22 @@ pub(super) const NO_REFERENCE: Remedy = Remedy {
     name: "no_reference",
     text: "leave the KL term out, and the reference model with it",
     results: Results::Changed,
-    cost: Cost { slowdown: 0.9, basis: "one forward pass less" },
+    caution: "",
     apply: |job| match &job.task {
         Task::Grpo(grpo) if grpo.beta > 0.0 => one("grpo.beta", "0"),
-        _ => None,
+        Task::Grpo(_) => done("there is no reference model"),
+        _ => not_for("the task is no GRPO"),
+    },
+};
+
+pub(super) const PRECOMPUTED_REFERENCE: Remedy = Remedy {
+    name: "precomputed_reference",
+    text: "compute the reference's log-probabilities once, before training",
+    results: Results::Same,
+    caution: "one pass over the data set before training is not in the factor",
+    apply: |job| match &job.task {
+        Task::Dpo(dpo) if !dpo.precompute_ref_log_probs => one("dpo.precompute_ref_log_probs", "true"),
+        Task::Dpo(_) => done("they are computed before training already"),
+        _ => not_for("the task is no DPO"),
     },
 };

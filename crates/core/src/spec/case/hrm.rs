@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::plain_job;
-use crate::spec::{Fields, JobSpec, ModelSpec, OptimizerKind, Task};
+use crate::spec::{Fields, JobSpec, ModelSpec, OptimizerKind, Parallel, Strategy, Task};
 
 /// A case of kind `hrm`. What is not about the batch is a field of the model's config, under its own name there.
 #[derive(Deserialize)]
@@ -35,6 +35,7 @@ pub(super) struct Case {
     pos_encodings: String,
     forward_dtype: String,
     steps: u32,
+    world: u64,
     #[serde(rename = "note")]
     _note: String,
 }
@@ -62,6 +63,7 @@ impl Default for Case {
             pos_encodings: "rope".to_owned(),
             forward_dtype: "bfloat16".to_owned(),
             steps: 3,
+            world: 1,
             _note: String::new(),
         }
     }
@@ -92,11 +94,13 @@ impl Case {
 
 pub(super) fn job(case: Case) -> JobSpec {
     let model = ModelSpec { name: case.id.clone(), model_type: "hrm".to_owned(), config: case.config() };
+    let strategy = if case.world > 1 { Strategy::AllReduce } else { Strategy::None };
     JobSpec {
         micro_batch_size: case.batch,
         seq_len: case.seq_len,
         steps: case.steps,
         optimizer: OptimizerKind::AdamAtan2,
+        parallel: Parallel { world_size: case.world, strategy, ..Parallel::default() },
         ..plain_job(model, Task::Hrm)
     }
 }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::{
     Attention, CheckpointPolicy, ClipSpec, Fields, JobSpec, LogitsPath, LoraSpec, LossKernel, ModelSpec, OptimizerKind,
-    Parallel, Precision, SpecError, Task,
+    Parallel, Precision, RunSpec, SpecError, Task,
 };
 use crate::alloc::AllocatorConfig;
 use crate::gpu::Gpu;
@@ -133,6 +133,7 @@ fn plain_job(model: ModelSpec, task: Task) -> JobSpec {
         parallel: Parallel::default(),
         allocator: AllocatorConfig::default(),
         gpu: reference_gpu(),
+        run: RunSpec::default(),
     }
 }
 

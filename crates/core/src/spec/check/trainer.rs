@@ -134,8 +134,13 @@ fn fits_ranks(job: &JobSpec) -> Result<(), SpecError> {
     if let Strategy::Fsdp2(_) = job.parallel.strategy {
         fits_shards(job)?;
     }
-    if job.parallel.strategy == Strategy::None || matches!(job.task, Task::CausalLm | Task::MaskedLm) {
-        return Ok(());
+    match (&job.task, job.parallel.strategy) {
+        (_, Strategy::None) | (Task::CausalLm | Task::MaskedLm, _) | (Task::Hrm, Strategy::AllReduce) => return Ok(()),
+        (Task::Hrm, _) => {
+            let problem = "`parallel`: HRM's loop has no wrapper, it all-reduces its gradients itself";
+            return Err(SpecError::new(problem).hint("leave `parallel` out, or set parallel = \"all_reduce\""));
+        }
+        _ => {}
     }
     let task = serde_json::to_value(job.task.name()).unwrap_or_default();
     Err(SpecError::new(format!("`parallel`: ranks are simulated for plain training, not for task = {task}"))

@@ -6,6 +6,7 @@ mod judge;
 mod lora;
 mod ranks;
 mod rl;
+mod run;
 mod step;
 mod swarm;
 
@@ -108,12 +109,13 @@ const COUNT: usize = step::KEYS.len()
     + judge::KEYS.len()
     + swarm::KEYS.len()
     + ranks::KEYS.len()
+    + run::KEYS.len()
     + allocator::KEYS.len();
 
 /// All keys, in the order in which people are told of them.
 pub static KEYS: [Key; COUNT] = {
-    let tables: [&[Key]; 7] =
-        [&step::KEYS, &lora::KEYS, &rl::KEYS, &judge::KEYS, &swarm::KEYS, &ranks::KEYS, &allocator::KEYS];
+    let tables: [&[Key]; 8] =
+        [&step::KEYS, &lora::KEYS, &rl::KEYS, &judge::KEYS, &swarm::KEYS, &ranks::KEYS, &run::KEYS, &allocator::KEYS];
     let mut all = [step::KEYS[0]; COUNT];
     let (mut table, mut at) = (0, 0);
     while table < tables.len() {
@@ -133,8 +135,8 @@ mod tests {
 
     use super::*;
     use crate::spec::{
-        Attention, JudgePhase, JudgePlace, JudgeWeights, LogProbs, LossKernel, OptimizerKind, Precision, Schedule,
-        ShardInit, TaskName, TrlVersion,
+        Attention, Framework, JudgePhase, JudgePlace, JudgeWeights, LogProbs, LossKernel, OptimizerKind, Precision,
+        Schedule, ShardInit, TaskName, TrlVersion,
     };
 
     #[test]
@@ -179,6 +181,7 @@ mod tests {
         reads_all::<JudgePlace>(judge::PLACES);
         reads_all::<ShardInit>(ranks::INITS);
         reads_all::<Schedule>(ranks::SCHEDULES);
+        reads_all::<Framework>(run::FRAMEWORKS);
     }
 
     #[test]

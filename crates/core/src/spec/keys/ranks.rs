@@ -6,6 +6,7 @@ use super::{Default, Key};
 pub(super) const STRATEGIES: Kind = Kind::Choice(&[
     ("none", "no wrapper"),
     ("data_parallel", "torch.nn.DataParallel: one process, replicas on every GPU"),
+    ("all_reduce", "no wrapper: the loop all-reduces each gradient itself, as HRM's does"),
     ("ddp", "DistributedDataParallel"),
     ("zero1", "ZeroRedundancyOptimizer: optimizer state over the ranks"),
     ("fsdp2", "fully_shard: parameters, gradients and state over the ranks"),
@@ -35,7 +36,7 @@ pub(super) const KEYS: [Key; 15] = [
     Key {
         name: "parallel",
         kind: STRATEGIES,
-        default: Default::Rule("ddp when there is more than one rank, else none"),
+        default: Default::Rule("ddp when there is more than one rank (all_reduce for HRM), else none"),
         doc: "what is spread over the ranks",
         example: "\"fsdp2\"",
     },

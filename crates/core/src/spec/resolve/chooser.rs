@@ -7,7 +7,7 @@ use crate::alloc::AllocatorConfig;
 use crate::gpu::{DEFAULT_GPU, Gpu};
 use crate::spec::keys::{self, Key};
 use crate::spec::settings::{Origin, Provenance, Settings};
-use crate::spec::{LoraSpec, ModelSpec, SpecError, allocator, check};
+use crate::spec::{LoraSpec, ModelSpec, RunLength, RunSpec, SpecError, allocator, check};
 
 /// Hands out the value of each key and writes down where it came from. The settings were checked against the table
 /// when they were set, so a value always has its key's type.
@@ -132,6 +132,29 @@ impl<'a> Chooser<'a> {
         let targets = self.take("lora.targets", default.into(), "peft's target modules for the model type");
         let targets = targets.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
         Ok(Some(LoraSpec { r, dropout, targets }))
+    }
+
+    /// What was said about length, time and price; of several lengths only one can hold.
+    pub fn run(&mut self) -> Result<RunSpec, SpecError> {
+        let lengths: Vec<_> =
+            ["max_steps", "train_tokens", "train_rows"].into_iter().filter(|key| self.is_said(key)).collect();
+        if let [first, second, ..] = lengths[..] {
+            let error = SpecError::new(format!("`{second}`: the length of the training is said by `{first}` already"));
+            return Err(self.about(second, error.hint("give one of them")));
+        }
+        let length = lengths.first().map(|key| {
+            let size = self.size(key);
+            match *key {
+                "max_steps" => RunLength::Steps(size),
+                "train_tokens" => RunLength::Tokens(size),
+                _ => RunLength::Epochs { epochs: self.number("num_train_epochs"), rows: size },
+            }
+        });
+        let step_seconds = self.is_said("step_time").then(|| self.number("step_time"));
+        let dollars_per_gpu_hour = self.is_said("price").then(|| self.number("price"));
+        let allow_tf32 = self.is_said("allow_tf32") && self.switch("allow_tf32");
+        let framework = if self.is_said("framework") { Some(self.word("framework")?) } else { None };
+        Ok(RunSpec { length, step_seconds, dollars_per_gpu_hour, allow_tf32, framework })
     }
 
     pub fn allocator(&mut self) -> Result<AllocatorConfig, SpecError> {

@@ -12,7 +12,7 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, inputs: &Inputs<'_>) -
     let name: TaskName =
         choose.word_or("task", default_task, &format!("what a {} model is trained on", model.model_type))?;
     trainer::set_defaults(choose, name)?;
-    let micro_batch_size = if name == TaskName::Swarm { 0 } else { choose.size("micro_batch_size") };
+    let micro_batch_size = ranks::rows(choose, name)?;
     let positions = check::row_length(&model);
     let lengths = match name {
         TaskName::Grpo | TaskName::Dpo | TaskName::Swarm => Lengths::of_trainer(choose),
@@ -51,7 +51,8 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, inputs: &Inputs<'_>) -
         _ => micro_batch_size,
     };
     let liger_kernels = choose.is_said("use_liger_kernel") && choose.switch("use_liger_kernel");
-    let parallel = ranks::parallel(choose)?;
+    let parallel = ranks::parallel(choose, name)?;
+    let run = choose.run()?;
     let allocator = choose.allocator()?;
     Ok(JobSpec {
         model,
@@ -76,6 +77,7 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, inputs: &Inputs<'_>) -
         parallel,
         allocator,
         gpu,
+        run,
     })
 }
 

@@ -4,7 +4,24 @@ use serde_json::Value;
 
 use super::chooser::Chooser;
 use crate::dtype::DType;
-use crate::spec::{Ddp, Fsdp2, Parallel, SpecError, Strategy};
+use crate::spec::{Ddp, Fsdp2, Parallel, SpecError, Strategy, TaskName};
+
+/// Rows of a rank's pass: said, or for HRM, whose step is one pass, what `global_batch_size` leaves to each rank
+/// (`config.global_batch_size // world_size`, pretrain.py).
+pub(super) fn rows(choose: &mut Chooser<'_>, task: TaskName) -> Result<u64, SpecError> {
+    match (task, choose.said("global_batch_size")) {
+        (TaskName::Swarm, _) => Ok(0),
+        (TaskName::Hrm, Some(global)) if !choose.is_said("micro_batch_size") => {
+            let ranks = choose.said("world_size").unwrap_or(1).max(1);
+            if !global.is_multiple_of(ranks) {
+                let problem = format!("`global_batch_size` {global} does not divide by `world_size` {ranks}");
+                return Err(SpecError::new(problem).hint("every rank trains on as many rows"));
+            }
+            Ok(choose.size_or("micro_batch_size", global / ranks, "what `global_batch_size` leaves to each rank"))
+        }
+        _ => Ok(choose.size("micro_batch_size")),
+    }
+}
 
 /// Micro-batches per optimizer step: said, or what the global batch leaves.
 pub(super) fn accumulation(choose: &mut Chooser<'_>, micro_batch_size: u64) -> Result<u64, SpecError> {
@@ -35,17 +52,19 @@ pub(super) fn accumulation(choose: &mut Chooser<'_>, micro_batch_size: u64) -> R
 }
 
 /// What is spread over the ranks; nothing when no key says so.
-pub(super) fn parallel(choose: &mut Chooser<'_>) -> Result<Parallel, SpecError> {
+pub(super) fn parallel(choose: &mut Chooser<'_>, task: TaskName) -> Result<Parallel, SpecError> {
     let tables = ["ddp", "zero1", "fsdp2", "deepspeed", "pipeline"];
     let table = tables.into_iter().find(|table| choose.settings.has_table(table));
     if !choose.is_said("world_size") && !choose.is_said("parallel") && table.is_none() {
         return Ok(Parallel::default());
     }
     let world_size = choose.size("world_size");
-    let default = table.unwrap_or(if world_size > 1 { "ddp" } else { "none" });
+    let several = if task == TaskName::Hrm { "all_reduce" } else { "ddp" };
+    let default = table.unwrap_or(if world_size > 1 { several } else { "none" });
     let strategy: String = choose.word_or("parallel", default, "what its table or more than one rank asks for")?;
     let strategy = match strategy.as_str() {
         "data_parallel" => Strategy::DataParallel,
+        "all_reduce" => Strategy::AllReduce,
         "ddp" => Strategy::Ddp(ddp(choose)),
         "zero1" => zero1(choose),
         "fsdp2" => Strategy::Fsdp2(fsdp2(choose)?),

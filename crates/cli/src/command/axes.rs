@@ -1,0 +1,55 @@
+//! Lists in flags: `--seq-len 256,512` stands for a job of each value.
+
+use tonnage_core::spec::{Key, Kind, Override};
+
+use crate::failure::Failure;
+
+/// Takes the keys that were given a list out of `overrides`, each with its values.
+///
+/// # Errors
+/// When a list names no value.
+pub fn take(overrides: &mut Vec<Override>) -> Result<Vec<Vec<Override>>, Failure> {
+    let (lists, others): (Vec<_>, Vec<_>) = overrides.drain(..).partition(is_list);
+    *overrides = others;
+    lists.iter().map(values).collect()
+}
+
+/// Whether a comma separates values: not in texts, of which some have commas themselves.
+fn is_list(given: &Override) -> bool {
+    let kind = Key::find(&given.key).map(|key| key.kind);
+    let of_key = matches!(kind, Some(Kind::Size { .. } | Kind::Number { .. } | Kind::Choice(_) | Kind::Switch));
+    let of_gpus = given.key == "gpu" && !given.value.contains("sm") && !given.value.contains("multiprocessors");
+    let of_field = given.key.starts_with("model.") && !given.value.starts_with(['[', '{', '"']);
+    given.value.contains(',') && (of_key || of_gpus || of_field || given.key == "judge.model")
+}
+
+fn values(list: &Override) -> Result<Vec<Override>, Failure> {
+    let value = |text: &str| Override { value: text.trim().to_owned(), ..list.clone() };
+    let values: Vec<_> = list.value.split(',').filter(|text| !text.trim().is_empty()).map(value).collect();
+    if values.is_empty() {
+        return Err(Failure::input(format!("`{}` names no value", list.flag)).hint("write them as `a,b,c`"));
+    }
+    Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_told_from_texts_with_commas() {
+        let cases = [
+            ("seq_len=1,2", true),
+            ("precision=bf16,fp32", true),
+            ("model.H_cycles=1,2", true),
+            ("model.rope_scaling={\"a\": 1, \"b\": 2}", false),
+            ("gpu=h100,l4", true),
+            ("gpu=24GiB,sm_86", false),
+            ("lora.targets=q_proj,v_proj", false),
+            ("seq_len=1", false),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(is_list(&Override::assignment(text).unwrap()), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! `tonnage cost`: time, energy and price of a job, or of a whole suite of its configurations.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use tonnage_core::plan::suite::{Configuration, Suite, Yardstick};
+use tonnage_core::spec::{Override, SpecError};
+use tonnage_report::{SuiteAnswer, SuiteView, suite_csv, text};
+
+use super::{axes, json};
+use crate::exit::{self, Exit};
+use crate::failure::Failure;
+use crate::job_args::JobArgs;
+use crate::job_input::JobInput;
+use crate::sweep::sweep;
+use crate::terminal::Terminal;
+
+const EXAMPLES: &str = "Examples:
+  tonnage cost examples/hrm-arc.toml --set model.H_cycles=2,4 --max-steps 9000
+  tonnage cost --suite examples/suites/hrm-arc.toml
+  tonnage cost --suite examples/suites/hrm-arc.toml --price 2 --csv suite.csv
+  tonnage cost llama-3.2-1b --train-tokens 1_000_000_000 --gpu h100,a100-80";
+
+/// Tells what a job costs in hours, energy and dollars, or a whole suite of its configurations
+#[derive(Args)]
+#[command(after_help = format!("{EXAMPLES}\n\nA list (`--seq-len 256,512`) makes a configuration of each value.\n\n{}", exit::HELP))]
+pub struct CostArgs {
+    #[command(flatten)]
+    job: JobArgs,
+
+    /// A file of configurations: `job`, what all share in [set], and tables [[configuration]]
+    #[arg(long, value_name = "FILE", help_heading = "Suite")]
+    suite: Option<PathBuf>,
+
+    /// Writes a line for every configuration
+    #[arg(long, value_name = "FILE", help_heading = "Answer")]
+    csv: Option<PathBuf>,
+
+    /// Prints JSON (see docs/json.md)
+    #[arg(long, help_heading = "Answer")]
+    json: bool,
+}
+
+impl CostArgs {
+    /// Answers.
+    ///
+    /// # Errors
+    /// When the suite or the job cannot be read or simulated, or a file cannot be written.
+    pub fn run(mut self, terminal: &Terminal) -> Result<Exit, Failure> {
+        let lists = axes::take(&mut self.job.overrides)?;
+        let suite = self.read(&lists)?;
+        let input = JobInput::read(&self.job)?;
+        let first = [suite.set.as_slice(), suite.configurations[0].changes.as_slice()].concat();
+        // The command line wins over what the suite shares.
+        let resolve = |changes: &[Override]| input.try_resolve_under(changes);
+        let base = resolve(&first).map_err(Failure::from)?.job;
+        let yardstick = Yardstick::new(&base)?;
+        let price = |configuration: &Configuration| yardstick.price(configuration, &suite.set, &resolve);
+        let rows = sweep(&suite.configurations, terminal, price);
+        let answer = SuiteAnswer { job: base, rows };
+        if let Some(path) = &self.csv {
+            fs::write(path, suite_csv(&answer)).map_err(|error| Failure::file(&path.display().to_string(), &error))?;
+        }
+        if self.json {
+            terminal.print(&json(&SuiteView::new(&answer))?)?;
+        } else {
+            terminal.print(&text::suite(&answer, &terminal.look))?;
+        }
+        let fits =
+            |row: &tonnage_core::plan::suite::Priced| row.appraisal.as_ref().is_ok_and(|one| one.judgement.fits());
+        Ok(if answer.rows.iter().all(fits) { Exit::Done } else { Exit::No })
+    }
+
+    /// The configurations: of the file, times those of the lists. A job that the file names is the command line's model.
+    fn read(&mut self, lists: &[Vec<Override>]) -> Result<Suite, Failure> {
+        let of_lists = Suite::of_axes(lists)?;
+        let Some(path) = &self.suite else { return Ok(of_lists) };
+        let shown = path.display().to_string();
+        let text = fs::read_to_string(path).map_err(|error| Failure::file(&shown, &error))?;
+        let placed = |error: SpecError| {
+            Failure::input(format!("{shown}: {}", error.problem)).hint(error.hint.unwrap_or_default())
+        };
+        let mut suite = Suite::from_toml(&text).map_err(placed)?;
+        if self.job.model.is_none() {
+            self.job.model = suite.job.as_deref().map(|job| beside(path, job));
+        }
+        if !lists.is_empty() {
+            suite.configurations = times(&suite.configurations, &of_lists.configurations);
+        }
+        Ok(suite)
+    }
+}
+
+/// Every configuration of the file with every one of the lists.
+fn times(of_file: &[Configuration], of_lists: &[Configuration]) -> Vec<Configuration> {
+    let both = |a: &Configuration, b: &Configuration| Configuration {
+        name: format!("{} {}", a.name, b.name),
+        changes: [a.changes.as_slice(), b.changes.as_slice()].concat(),
+        count: a.count,
+    };
+    of_file.iter().flat_map(|a| of_lists.iter().map(|b| both(a, b)).collect::<Vec<_>>()).collect()
+}
+
+/// The job file that a suite names by a path from its own folder; a model's name stays what it is.
+fn beside(suite: &Path, job: &str) -> String {
+    let path = suite.parent().unwrap_or(Path::new("")).join(job);
+    if path.exists() { path.to_string_lossy().into_owned() } else { job.to_owned() }
+}

@@ -1,0 +1,111 @@
+//! `tonnage doctor`: what killed a job, read from its logs.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use tonnage_core::failure::{Diagnosis, FailureCause, Finding, GpuMemory, Scan, Source, diagnose};
+use tonnage_core::gpu::Gpu;
+use tonnage_core::plan::proposal::consider;
+use tonnage_core::spec::{JobSpec, Override};
+use tonnage_report::{DoctorAnswer, DoctorView, JobAnswer, text};
+
+use super::json;
+use super::plan::overrides;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::job_args::JobArgs;
+use crate::job_input::JobInput;
+use crate::logs::Logs;
+use crate::terminal::Terminal;
+
+const HELP: &str = "Examples:
+  tonnage doctor train.log
+  tonnage doctor logs/                      # a folder of per-rank logs
+  python train.py 2>&1 | tee run.log | tonnage doctor -
+  tonnage doctor train.log --job job.toml   # beside the estimate; what fits
+  tonnage doctor train.log --exit-status 137
+
+It reads PyTorch, JAX and TensorFlow, NCCL, torchrun, SLURM and the kernel's log; docs/failures.md lists every form.
+
+Exit codes:
+  0  the logs were read, whether or not a failure was found
+  2  wrong usage, or a log that cannot be read";
+
+/// Says what killed a job, from its logs: cause, evidence, first failing rank, what to do
+#[derive(Args)]
+#[command(after_help = HELP)]
+pub struct DoctorArgs {
+    /// Logs, folders of logs, or `-` for stdin
+    #[arg(value_name = "LOG", required_unless_present = "exit_status")]
+    logs: Vec<PathBuf>,
+
+    /// The job that ran: a job file (.toml), a model's name or a config.json
+    #[arg(long, value_name = "JOB")]
+    job: Option<String>,
+
+    /// The exit status of the job: a number of a shell (137) or of Python (-9)
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    exit_status: Option<i64>,
+
+    /// Prints JSON (see docs/json.md)
+    #[arg(long)]
+    json: bool,
+}
+
+impl DoctorArgs {
+    /// Reads and answers.
+    ///
+    /// # Errors
+    /// When a log or the job cannot be read.
+    pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
+        let mut logs = Logs::default();
+        self.logs.iter().try_for_each(|path| logs.read(path))?;
+        logs.sources.extend(self.exit_status.and_then(exit_status));
+        let diagnosis = diagnose(&logs.sources);
+        let job = self.job.as_deref().map(|job| beside_job(job, &diagnosis)).transpose()?.flatten();
+        let answer = DoctorAnswer { sources: &logs.sources, diagnosis, not_read: logs.not_read, job };
+        if self.json {
+            terminal.print(&json(&DoctorView::new(&answer))?)?;
+        } else {
+            terminal.print(&text::doctor(&answer, &terminal.look))?;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// What an exit status says, as if a log said it.
+fn exit_status(status: i64) -> Option<Source> {
+    let finding = Finding {
+        cause: FailureCause::of_exit_status(status)?,
+        signature: "exit_status",
+        line: 0,
+        rank: None,
+        text: format!("exit status {status}"),
+        count: 1,
+        last_line: 0,
+    };
+    let scan = Scan { findings: vec![finding], lines: 0 };
+    Some(Source { name: format!("exit status {status}"), scan, ..Source::default() })
+}
+
+/// The job's estimate on the GPU of the message, and what would make it fit; `None` where memory is not what failed.
+fn beside_job(job: &str, diagnosis: &Diagnosis<'_>) -> Result<Option<JobAnswer>, Failure> {
+    let args = JobArgs { model: Some(job.to_owned()), overrides: Vec::new(), small_gpt: None };
+    let input = JobInput::read(&args)?;
+    let mut job = input.resolve(&[])?.job;
+    let Some(FailureCause::GpuMemory(memory)) = diagnosis.root.as_ref().map(|root| &root.finding.cause) else {
+        return Ok(None);
+    };
+    job.gpu = as_it_was(&job, memory);
+    let proposals = consider(&job, &|changes: &[Override]| input.try_resolve(changes))?;
+    let changes = proposals.together.as_ref().map(|together| together.changes.as_slice()).unwrap_or_default();
+    let with = input.resolve(&overrides(changes))?.job;
+    Ok(Some(JobAnswer { job, proposals, with }))
+}
+
+/// The job's GPU with the bytes that the message states, less what other processes held.
+fn as_it_was(job: &JobSpec, memory: &GpuMemory) -> Gpu {
+    let others = memory.neighbours_bytes().saturating_add(memory.unexplained().unwrap_or(0));
+    let left = memory.total.map(|total| total.saturating_sub(others)).filter(|left| *left > 0);
+    Gpu { usable_bytes: left.unwrap_or(job.gpu.usable_bytes), ..job.gpu.clone() }
+}

@@ -1,0 +1,218 @@
+//! `tonnage rehearse`: the user's own script over a phantom GPU.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use clap::builder::RangedU64ValueParser;
+use tonnage_core::estimate::Fit;
+use tonnage_core::gpu::{DEFAULT_GPU, Gpu};
+use tonnage_core::rehearsal::{Against, Rehearsal, against, largest};
+use tonnage_report::{RehearsalView, text};
+use tonnage_run::rehearse::{Options, RehearseError, Rehearsed, rehearse};
+
+use super::json;
+use crate::exit::{self, Exit};
+use crate::failure::Failure;
+use crate::job_args::JobArgs;
+use crate::job_input::{JobInput, simulate};
+use crate::terminal::Terminal;
+
+const EXAMPLES: &str = "Examples:
+  tonnage rehearse --gpu h200 -- python train.py --batch-size 8
+  tonnage rehearse --gpu l4 --gpus 4 -- torchrun --nproc-per-node 4 train.py
+  tonnage rehearse --gpu t4,l4,a100-80 -- python train.py
+  tonnage rehearse --gpu l4 --save-trace step.jsonl --against job.toml -- python train.py";
+
+/// Steps without a new peak after which a script has shown enough.
+const STEADY: u32 = 3;
+
+/// Runs your own training command over a GPU that isn't there, and tells its peak
+#[derive(Args)]
+#[command(after_help = format!("{EXAMPLES}\n\n{}", exit::HELP))]
+pub struct RehearseArgs {
+    /// The GPU that the phantom stands for; of several, the largest, and the answer is given for all
+    #[arg(long, value_name = "GPU[,GPU..]", default_value = DEFAULT_GPU)]
+    gpu: String,
+
+    /// How many of them the machine has
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = RangedU64ValueParser::<u32>::new().range(1..=64))]
+    gpus: u32,
+
+    /// Stops after N optimizer steps; without it, when no peak has grown for 3 steps
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    steps: Option<u32>,
+
+    /// Stops after S seconds
+    #[arg(long, value_name = "S", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    seconds: Option<u32>,
+
+    /// Lets the script run to its own end
+    #[arg(long, conflicts_with = "steps")]
+    whole: bool,
+
+    /// Tokens that a `generate` of transformers makes; without it, as many as it may
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    generate_length: Option<u32>,
+
+    /// Seconds that a loop may do nothing but read device values before it is stopped
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    patience: u32,
+
+    /// Puts the estimate of a job (a job file or a model's name) beside the rehearsal
+    #[arg(long, value_name = "JOB")]
+    against: Option<String>,
+
+    /// Saves the trace for `tonnage trace replay`; with several devices, one file each
+    #[arg(long, value_name = "FILE")]
+    save_trace: Option<PathBuf>,
+
+    /// Prints JSON (see docs/json.md); what the command prints goes to stderr
+    #[arg(long)]
+    json: bool,
+
+    /// The command, after `--`
+    #[arg(value_name = "COMMAND", last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+impl RehearseArgs {
+    /// Rehearses.
+    ///
+    /// # Errors
+    /// When nothing could be rehearsed; not when the command fails.
+    pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
+        let asked = gpus(&self.gpu)?;
+        let options = self.options(&asked)?;
+        let rehearsed = rehearse(&options).map_err(failure)?;
+        let rehearsal = &rehearsed.rehearsal;
+        if rehearsal.seen.is_empty() {
+            return nothing_seen(rehearsal.exit_code);
+        }
+        let against = self.against.as_deref().map(|job| beside(job, rehearsal)).transpose()?;
+        if let Some(path) = &self.save_trace {
+            save(path, &rehearsed)?;
+        }
+        if self.json {
+            terminal.print(&json(&RehearsalView::new(rehearsal, against.as_ref()))?)?;
+        } else {
+            terminal.print(&text::rehearsal(rehearsal, &terminal.look))?;
+            if let Some(against) = &against {
+                terminal.print(&text::against(against, &terminal.look))?;
+            }
+        }
+        Ok(answer(rehearsal))
+    }
+
+    fn options(&self, asked: &[Gpu]) -> Result<Options, Failure> {
+        let gpu = largest(asked).ok_or_else(|| Failure::input("`--gpu`: no GPU is named"))?;
+        Ok(Options {
+            command: self.command.clone(),
+            gpu: gpu.clone(),
+            asked: asked.to_vec(),
+            gpus: self.gpus,
+            steps: self.steps,
+            seconds: self.seconds,
+            steady: (self.steps.is_none() && !self.whole).then_some(STEADY),
+            generate_length: self.generate_length,
+            patience: self.patience,
+            stdout_to_stderr: self.json,
+        })
+    }
+}
+
+/// The GPUs in a list; a custom GPU has commas of its own (`24GiB,sm_86,multiprocessors=82`).
+fn gpus(text: &str) -> Result<Vec<Gpu>, Failure> {
+    let mut names: Vec<String> = Vec::new();
+    for part in text.split(',') {
+        match names.last_mut() {
+            Some(last) if part.starts_with("sm_") || part.contains('=') => *last = format!("{last},{part}"),
+            _ => names.push(part.to_owned()),
+        }
+    }
+    let parse = |name: &String| {
+        Gpu::parse(name).map_err(|error| Failure::input(format!("`--gpu`: {error}")).hint(error.hint()))
+    };
+    names.iter().map(parse).collect()
+}
+
+fn failure(error: RehearseError) -> Failure {
+    let hint = match &error {
+        RehearseError::Start { .. } => Some("name the program after `--`, as you would start it".to_owned()),
+        RehearseError::NotLinux => {
+            Some("rehearse in a Linux container or on a CI machine; no GPU is needed".to_owned())
+        }
+        RehearseError::File { .. } | RehearseError::Record { .. } => None,
+    };
+    Failure { problem: error.to_string(), hint, exit: Exit::Usage }
+}
+
+/// No process of the command used the device: either it failed before, or there was nothing to rehearse.
+fn nothing_seen(code: Option<i32>) -> Result<Exit, Failure> {
+    match code {
+        Some(0) => Err(Failure::input("no process of the command used the GPU")
+            .hint("it must be Python with a CUDA build of PyTorch, started without -S, -E or -I")),
+        code => Ok(command_exit(code)),
+    }
+}
+
+fn command_exit(code: Option<i32>) -> Exit {
+    Exit::Command(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
+}
+
+/// The estimate of `job` beside the fullest device.
+fn beside(job: &str, rehearsal: &Rehearsal) -> Result<Against, Failure> {
+    let args = JobArgs { model: Some(job.to_owned()), overrides: Vec::new(), small_gpt: None };
+    let resolved = JobInput::read(&args)?.resolve(&[])?;
+    let seen = rehearsal.fullest().ok_or_else(|| Failure::input("nothing was seen"))?;
+    against(&simulate(&resolved)?, seen).map_err(Failure::from)
+}
+
+/// Copies the traces to where the user wants them.
+fn save(path: &Path, rehearsed: &Rehearsed) -> Result<(), Failure> {
+    let several = rehearsed.traces.iter().flatten().count() > 1;
+    for (seen, trace) in rehearsed.rehearsal.seen.iter().zip(&rehearsed.traces) {
+        let Some(trace) = trace else { continue };
+        let to = if several { numbered(path, seen.rank, seen.device.index) } else { path.to_owned() };
+        fs::copy(trace, &to).map_err(|error| Failure::file(&to.display().to_string(), &error))?;
+    }
+    Ok(())
+}
+
+/// `step.jsonl` as `step-rank1-gpu0.jsonl`.
+fn numbered(path: &Path, rank: u32, device: u32) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let extension = path.extension().map_or_else(String::new, |text| format!(".{}", text.to_string_lossy()));
+    path.with_file_name(format!("{stem}-rank{rank}-gpu{device}{extension}"))
+}
+
+/// What scripts are told: the verdict, or that the command failed for its own reasons.
+fn answer(rehearsal: &Rehearsal) -> Exit {
+    if rehearsal.processes.iter().any(|process| process.stop.reason == "waiting") {
+        return Exit::Waiting;
+    }
+    if !rehearsal.ran_out() && rehearsal.exit_code != Some(0) {
+        return command_exit(rehearsal.exit_code);
+    }
+    let fits = |gpu: &Gpu| rehearsal.judged(gpu).is_some_and(|judged| judged.fit != Fit::DoesNotFit);
+    if rehearsal.asked.iter().any(fits) { Exit::Done } else { Exit::No }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_gpus_may_hold_custom_ones() {
+        let ids = |text: &str| gpus(text).unwrap().into_iter().map(|gpu| gpu.compute_capability).collect::<Vec<_>>();
+        assert_eq!(ids("t4,24GiB,sm_86,multiprocessors=82,l4"), [(7, 5), (8, 6), (8, 9)]);
+        assert!(gpus("t4,,l4").is_err());
+    }
+
+    #[test]
+    fn traces_of_several_devices_have_names_of_their_own() {
+        assert_eq!(numbered(Path::new("a/step.jsonl"), 1, 0), Path::new("a/step-rank1-gpu0.jsonl"));
+        assert_eq!(numbered(Path::new("step"), 0, 3), Path::new("step-rank0-gpu3"));
+    }
+}

@@ -1,0 +1,203 @@
+//! `tonnage watch`: GPUs and their processes as they are, beside what was predicted.
+
+mod prediction;
+mod sinks;
+
+use std::fs;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use tonnage_watch::host::Kernel;
+use tonnage_watch::nvml::{Library, NvmlSampler};
+use tonnage_watch::record::Recording;
+use tonnage_watch::screen::{self, App, Palette, Theme};
+use tonnage_watch::watcher::{Source, Watcher, locked};
+use tonnage_watch::{Board, format};
+
+use crate::exit::{self, Exit};
+use crate::failure::Failure;
+use crate::job_args::JobArgs;
+use crate::terminal::Terminal;
+
+const EXAMPLES: &str = "Examples:
+  tonnage watch
+  tonnage watch job.toml --bell
+  tonnage watch --once
+  tonnage watch --csv --interval 5 > gpus.csv
+  tonnage watch --prometheus 127.0.0.1:9838 --metrics-processes
+  tonnage watch --web
+  tonnage watch --record session.jsonl
+  tonnage watch --replay session.jsonl --speed 10";
+
+/// The variable that names NVML when `--nvml` does not.
+const LIBRARY: &str = "TONNAGE_NVML_LIBRARY";
+
+/// Shows GPUs, their processes, and memory against what was predicted
+#[derive(Args)]
+#[command(after_help = format!("{EXAMPLES}\n\nKeys of the screen: h. What is absent is shown as `-`, never as zero.\n\n{}", exit::HELP))]
+pub struct WatchArgs {
+    #[command(flatten)]
+    job: JobArgs,
+
+    /// Compares with an estimate that was written with `tonnage estimate --json`
+    #[arg(long, value_name = "FILE", help_heading = "Watch", conflicts_with = "MODEL")]
+    estimate: Option<PathBuf>,
+
+    /// Seconds between two samples
+    #[arg(short = 'n', long, value_name = "SECONDS", default_value = "1", value_parser = seconds, help_heading = "Watch")]
+    interval: f64,
+
+    /// Looks once, prints text and ends; so does an output that is no terminal
+    #[arg(short = '1', long, help_heading = "Watch")]
+    once: bool,
+
+    /// The NVML library [default: TONNAGE_NVML_LIBRARY, or the driver's]
+    #[arg(long, value_name = "FILE", help_heading = "Watch")]
+    nvml: Option<PathBuf>,
+
+    /// Ends after so many samples
+    #[arg(long, value_name = "N", help_heading = "Watch")]
+    samples: Option<u64>,
+
+    /// No signals can be sent
+    #[arg(long, help_heading = "Screen")]
+    read_only: bool,
+
+    /// Colours of the screen
+    #[arg(long, value_enum, value_name = "NAME", help_heading = "Screen")]
+    theme: Option<ThemeName>,
+
+    /// Nothing but ASCII characters on the screen
+    #[arg(long, help_heading = "Screen")]
+    ascii: bool,
+
+    #[command(flatten)]
+    sinks: sinks::SinkArgs,
+
+    /// Shows a recording instead of this machine
+    #[arg(long, value_name = "FILE", conflicts_with = "nvml", help_heading = "Recordings")]
+    replay: Option<PathBuf>,
+
+    /// Replays so many times as fast; 0 is as fast as can be [default: 1 on a screen or page, else 0]
+    #[arg(long, value_name = "N", requires = "replay", value_parser = speed, help_heading = "Recordings")]
+    speed: Option<f64>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ThemeName {
+    /// For a dark terminal
+    Dark,
+    /// For a light terminal
+    Light,
+    /// Blue and orange instead of green and red
+    ColourBlind,
+    /// No colours
+    Mono,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.05..=86_400.0).contains(&seconds) { Ok(seconds) } else { Err("0.05 to 86400 seconds".to_owned()) }
+}
+
+fn speed(text: &str) -> Result<f64, String> {
+    let speed: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.0..=1e6).contains(&speed) { Ok(speed) } else { Err("0 to 1000000".to_owned()) }
+}
+
+impl WatchArgs {
+    /// Watches until somebody quits, or the samples end.
+    ///
+    /// # Errors
+    /// When NVML, the recording or the job cannot be read, or a file or an address cannot be used.
+    pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
+        let prediction = prediction::of(&self.job, self.estimate.as_deref())?;
+        let mut watcher = Watcher::new(self.source()?, Board::new(prediction));
+        self.sinks.attach(&mut watcher)?;
+        // What is replayed is no history of this machine.
+        if self.replay.is_none() {
+            self.sinks.keep_history(&mut watcher, terminal)?;
+        }
+        self.sinks.serve(&watcher, terminal)?;
+        if self.is_screen() {
+            let app = App {
+                theme: self.theme(terminal),
+                read_only: self.read_only || self.replay.is_some(),
+                ..App::default()
+            };
+            return screen::run(watcher, app).map(|()| Exit::Done).map_err(|error| Failure::file("screen", &error));
+        }
+        self.stream(watcher, terminal)
+    }
+
+    fn source(&self) -> Result<Source, Failure> {
+        if let Some(path) = &self.replay {
+            let speed = self.speed.unwrap_or(if self.is_screen() || self.sinks.serves() { 1.0 } else { 0.0 });
+            return Ok(Source::Replay(Box::new(recording(path)?), speed));
+        }
+        let path = self.nvml.clone().or_else(|| std::env::var_os(LIBRARY).map(PathBuf::from));
+        let library = Library::open(path.as_deref()).map_err(|error| {
+            Failure::input(error.to_string())
+                .hint("NVML comes with NVIDIA's driver; `--nvml FILE` names another, `--replay FILE` needs none")
+        })?;
+        let sampler = NvmlSampler::new(library, Kernel::of_this_machine());
+        Ok(Source::Live(Box::new(sampler), Duration::from_secs_f64(self.interval)))
+    }
+
+    fn is_screen(&self) -> bool {
+        let is_data = self.once || self.samples.is_some() || self.sinks.prints() || self.sinks.serves();
+        !is_data && io::stdout().is_terminal() && io::stdin().is_terminal()
+    }
+
+    fn theme(&self, terminal: &Terminal) -> Theme {
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let palette = match self.theme {
+            Some(ThemeName::Dark) => Palette::Dark,
+            Some(ThemeName::Light) => Palette::Light,
+            Some(ThemeName::ColourBlind) => Palette::ColourBlind,
+            Some(ThemeName::Mono) => Palette::Mono,
+            None if no_color => Palette::Mono,
+            None => Palette::Dark,
+        };
+        Theme { palette, ascii: self.ascii || !terminal.look.unicode }
+    }
+
+    /// Samples one after the other; each is printed as it was asked for.
+    fn stream(&self, mut watcher: Watcher, terminal: &Terminal) -> Result<Exit, Failure> {
+        let once = self.once
+            || !(self.sinks.prints() || self.sinks.serves() || self.samples.is_some() || self.sinks.records());
+        let most = self.samples.unwrap_or(if once && self.replay.is_none() { 1 } else { u64::MAX });
+        let board = watcher.board();
+        let mut printer = self.sinks.printer();
+        for _ in 0..most {
+            match watcher.wait() {
+                Some(wait) => std::thread::sleep(wait),
+                None => break,
+            }
+            if !watcher.step().map_err(|error| Failure::file("watch", &error))? {
+                break;
+            }
+            let text = printer.sample(&locked(&board));
+            if !text.map_or(Ok(true), |text| terminal.stream(&text))? {
+                return Ok(Exit::Done);
+            }
+        }
+        if once {
+            terminal.print(&format::plain(&locked(&board), terminal.look.width))?;
+        }
+        self.sinks.stay();
+        Ok(Exit::Done)
+    }
+}
+
+fn recording(path: &Path) -> Result<Recording, Failure> {
+    let name = path.display().to_string();
+    let text = fs::read_to_string(path).map_err(|error| Failure::file(&name, &error))?;
+    let recording = Recording::parse(&text).map_err(|error| Failure::input(format!("{name}: {error}")))?;
+    if recording.is_empty() {
+        return Err(Failure::input(format!("{name}: there is nothing in it")));
+    }
+    Ok(recording)
+}

@@ -1,0 +1,168 @@
+//! Where samples go beside the screen: files, addresses, stdout, those who are told of alerts.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use tonnage_watch::Board;
+use tonnage_watch::format::{Csv, MetricOptions, sample_json};
+use tonnage_watch::notify::Hook;
+use tonnage_watch::record::{Recorder, Store};
+use tonnage_watch::watcher::Watcher;
+use tonnage_watch::web::{self, Site};
+
+use crate::failure::Failure;
+use crate::terminal::Terminal;
+
+#[derive(Args)]
+pub struct SinkArgs {
+    /// Prints CSV: a row for each device and process of every sample
+    #[arg(long, conflicts_with = "json", help_heading = "Outputs")]
+    csv: bool,
+
+    /// Prints JSON: a line for each sample (see docs/watch.md)
+    #[arg(long, help_heading = "Outputs")]
+    json: bool,
+
+    /// Serves metrics for Prometheus on an address
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:9838", help_heading = "Outputs")]
+    prometheus: Option<SocketAddr>,
+
+    /// Serves a page with live plots on an address
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:9840", help_heading = "Outputs")]
+    web: Option<SocketAddr>,
+
+    /// Metrics of processes too
+    #[arg(long, help_heading = "Outputs")]
+    metrics_processes: bool,
+
+    /// Metrics under the names of NVIDIA's exporter (DCGM_FI_DEV_...) too
+    #[arg(long, help_heading = "Outputs")]
+    metrics_dcgm: bool,
+
+    /// Writes a recording, which `--replay` and the scripted NVML library read
+    #[arg(long, value_name = "FILE", help_heading = "Recordings")]
+    record: Option<PathBuf>,
+
+    /// Keeps a history of at most 4 MiB in a folder, and begins with what it holds [with --web: in the user's state folder]
+    #[arg(long, value_name = "DIR", help_heading = "Recordings")]
+    history: Option<PathBuf>,
+
+    /// Rings the terminal's bell at an alert
+    #[arg(long, help_heading = "Alerts")]
+    bell: bool,
+
+    /// Runs a shell command at an alert; TONNAGE_ALERT_TEXT, _KIND, _DEVICE and _ADVICE tell of it
+    #[arg(long, value_name = "COMMAND", help_heading = "Alerts")]
+    alert_command: Option<String>,
+
+    /// Posts an alert as JSON to an address of this machine
+    #[arg(long, value_name = "URL", value_parser = Hook::parse, help_heading = "Alerts")]
+    alert_hook: Option<Hook>,
+}
+
+/// Where programs keep what they remember between runs (XDG base directory specification).
+fn state_folder() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")))?;
+    Some(base.join("tonnage/watch"))
+}
+
+/// Makes text of samples.
+pub enum Printer {
+    Nothing,
+    Csv(Csv),
+    Json,
+}
+
+impl Printer {
+    pub fn sample(&mut self, board: &Board) -> Option<String> {
+        match self {
+            Self::Nothing => None,
+            Self::Csv(csv) => Some(csv.rows(board)),
+            Self::Json => Some(sample_json(board).to_string() + "\n"),
+        }
+    }
+}
+
+impl SinkArgs {
+    /// Opens what was asked for.
+    pub fn attach(&self, watcher: &mut Watcher) -> Result<(), Failure> {
+        watcher.notify.bell = self.bell;
+        watcher.notify.command.clone_from(&self.alert_command);
+        watcher.notify.hook.clone_from(&self.alert_hook);
+        if let Some(path) = &self.record {
+            let name = path.display().to_string();
+            let file = File::create(path).map_err(|error| Failure::file(&name, &error))?;
+            watcher.recorder = Some(Recorder::new(BufWriter::new(file)));
+        }
+        Ok(())
+    }
+
+    /// Keeps the history that was asked for, or that a page has without being asked.
+    pub fn keep_history(&self, watcher: &mut Watcher, terminal: &Terminal) -> Result<(), Failure> {
+        let Some(folder) = self.history.clone().or_else(|| self.web.and_then(|_| state_folder())) else {
+            return Ok(());
+        };
+        match Store::open(&folder) {
+            Ok((store, samples)) => watcher.begin_with(store, samples),
+            Err(error) if self.history.is_some() => {
+                return Err(Failure::input(format!("{}: {error}", folder.display())));
+            }
+            Err(error) => terminal.note(&format!("no history is kept: {}: {error}", folder.display())),
+        }
+        Ok(())
+    }
+
+    /// Serves what was asked for; says where.
+    pub fn serve(&self, watcher: &Watcher, terminal: &Terminal) -> Result<(), Failure> {
+        let listen = |address: SocketAddr, site, what: &str| {
+            let found = web::serve(address, site).map_err(|error| Failure::file(&address.to_string(), &error))?;
+            terminal.note(&format!("{what}: http://{found}/"));
+            if !found.ip().is_loopback() {
+                terminal.note("that is not a loopback address: whoever reaches this machine can read it");
+            }
+            Ok::<(), Failure>(())
+        };
+        if let Some(address) = self.prometheus {
+            let options = MetricOptions { processes: self.metrics_processes, dcgm: self.metrics_dcgm };
+            listen(address, Site::of_metrics(watcher.board(), options), "metrics")?;
+        }
+        if let Some(address) = self.web {
+            listen(address, Site::of_page(watcher.board()), "page")?;
+        }
+        Ok(())
+    }
+
+    /// Whether stdout gets data.
+    pub fn prints(&self) -> bool {
+        self.csv || self.json
+    }
+
+    /// Whether somebody may ask for more later.
+    pub fn serves(&self) -> bool {
+        self.prometheus.is_some() || self.web.is_some()
+    }
+
+    /// Whether a file gets every sample.
+    pub fn records(&self) -> bool {
+        self.record.is_some()
+    }
+
+    pub fn printer(&self) -> Printer {
+        match (self.csv, self.json) {
+            (true, _) => Printer::Csv(Csv::default()),
+            (_, true) => Printer::Json,
+            _ => Printer::Nothing,
+        }
+    }
+
+    /// A server goes on when a replay has ended, until somebody stops it.
+    pub fn stay(&self) {
+        while self.serves() {
+            std::thread::park();
+        }
+    }
+}

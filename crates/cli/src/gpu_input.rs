@@ -1,0 +1,91 @@
+//! GPUs as people name them: of the catalog, written out, in a file of one's own, or the one in this machine.
+
+use std::fs;
+use std::path::Path;
+
+use tonnage_core::gpu::{CatalogGpu, Gpu, PriceKind, catalog, prices_of};
+use tonnage_core::spec::SpecError;
+
+use crate::failure::Failure;
+
+/// The word for the GPU of this machine.
+const LIVE: &str = "live";
+/// Where the driver tells of its GPUs.
+const DRIVER: &str = "/proc/driver/nvidia/gpus";
+
+/// The GPU that `name` means where it is a file or the one of this machine; `None` where the catalog must say.
+pub fn special(name: &str) -> Option<Result<Gpu, Failure>> {
+    let name = name.trim();
+    match Path::new(name).extension().and_then(|extension| extension.to_str()) {
+        _ if name.eq_ignore_ascii_case(LIVE) => Some(live()),
+        Some("toml") => Some(from_file(name, Gpu::from_toml)),
+        Some("json") => Some(from_file(name, Gpu::from_json)),
+        _ => None,
+    }
+}
+
+/// The GPU that `name` means.
+pub fn named(name: &str) -> Result<Gpu, Failure> {
+    let parse = |name: &str| {
+        Gpu::parse(name).map_err(|error| Failure::from(SpecError::new(error.to_string()).hint(error.hint())))
+    };
+    special(name).unwrap_or_else(|| parse(name.trim()))
+}
+
+/// The GPUs of a list: names, `all` of the catalog, or those `priced` there.
+pub fn list(names: &str) -> Result<Vec<Gpu>, Failure> {
+    match names.trim().to_ascii_lowercase().as_str() {
+        "all" => Ok(all(|_| true)),
+        "priced" => Ok(all(|row| prices_of(&row.id, PriceKind::OnDemand).is_some())),
+        _ => names.split(',').filter(|name| !name.trim().is_empty()).map(named).collect(),
+    }
+}
+
+fn all(keep: impl Fn(&CatalogGpu) -> bool) -> Vec<Gpu> {
+    catalog().iter().filter(|row| keep(row)).map(CatalogGpu::gpu).collect()
+}
+
+fn from_file(path: &str, read: impl Fn(&str) -> Result<Gpu, tonnage_core::gpu::GpuError>) -> Result<Gpu, Failure> {
+    let text = fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
+    read(&text).map_err(|error| Failure::input(format!("{path}: {error}")).hint(error.hint()))
+}
+
+/// The first GPU that the driver of this machine names.
+fn live() -> Result<Gpu, Failure> {
+    let none = || Failure::input("no NVIDIA driver was found on this machine");
+    let folders =
+        fs::read_dir(DRIVER).map_err(|_| none().hint("name the GPU: `tonnage gpus` lists those that are known"))?;
+    let mut models: Vec<String> = folders
+        .filter_map(|folder| fs::read_to_string(folder.ok()?.path().join("information")).ok())
+        .filter_map(|text| model(&text).map(str::to_owned))
+        .collect();
+    models.sort();
+    models.first().map_or_else(|| Err(none()), |model| named(model))
+}
+
+/// What the driver's text says in its line `Model:`.
+fn model(text: &str) -> Option<&str> {
+    text.lines().find_map(|line| line.strip_prefix("Model:")).map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_drivers_text_names_a_model() {
+        let text = "Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 44\nGPU UUID: \t GPU-0\n";
+        assert_eq!(model(text), Some("NVIDIA H100 80GB HBM3"));
+        assert_eq!(named("NVIDIA H100 80GB HBM3").unwrap().id, "h100");
+        assert_eq!(model("IRQ: 44"), None);
+    }
+
+    #[test]
+    fn lists_are_names_or_words() {
+        let ids = |names: &str| list(names).unwrap().into_iter().map(|gpu| gpu.id).collect::<Vec<_>>();
+        assert_eq!(ids("h100, l4"), ["h100", "l4"]);
+        assert_eq!(ids("all").len(), catalog().len());
+        assert!(ids("priced").len() < catalog().len() && ids("priced").contains(&"h200".to_owned()));
+        assert!(list("h1000").unwrap_err().hint.unwrap().contains("h100"));
+    }
+}

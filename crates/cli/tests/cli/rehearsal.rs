@@ -1,0 +1,123 @@
+//! `tonnage rehearse` with a shell in place of Python: what it hands on, how it reads records, what it answers.
+
+use std::process::Output;
+
+use serde_json::Value;
+
+use super::{check, command, tonnage};
+
+/// Rehearses a shell command; it can copy a record to where the shim would write one.
+fn shell(options: &[&str], script: &str) -> Output {
+    let args = [&["rehearse"], options, &["--", "/bin/sh", "-c", script]].concat();
+    command(&args).env("PATH", "/usr/bin:/bin").output().unwrap()
+}
+
+/// A command that leaves the record `name`, and a trace where there is one.
+fn leaves(name: &str) -> String {
+    format!(
+        "cp rehearsal/{name}.json $TONNAGE_REHEARSE_DIR/record-1.json; \
+         cp rehearsal/grows.jsonl $TONNAGE_REHEARSE_DIR/trace-1-0.jsonl"
+    )
+}
+
+fn document(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+#[test]
+fn help() {
+    check("help_rehearse", &["rehearse", "--help"]);
+}
+
+#[test]
+fn a_command_that_fails_for_its_own_reasons_comes_through() {
+    let output = shell(&[], "echo out; echo err >&2; exit 7");
+    assert_eq!(output.status.code(), Some(7));
+    assert_eq!(output.stdout, b"out\n");
+    assert!(String::from_utf8_lossy(&output.stderr).ends_with("err\n"));
+    let failed = shell(&[], &format!("{}; exit 5", leaves("fits")));
+    assert_eq!(failed.status.code(), Some(5));
+    assert!(String::from_utf8_lossy(&failed.stdout).contains("the command failed with exit code 5"));
+}
+
+#[test]
+fn a_signal_is_told_as_a_shell_does() {
+    assert_eq!(shell(&[], "kill -9 $$").status.code(), Some(137));
+}
+
+#[test]
+fn nothing_to_see_is_an_error() {
+    let output = shell(&[], "true");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no process of the command used the GPU"));
+    let missing = tonnage(&["rehearse", "--", "/no/such/program"]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("`/no/such/program` cannot be started"));
+}
+
+#[test]
+fn the_answer_is_json_and_what_the_command_prints_goes_to_stderr() {
+    let output = shell(&["--gpu", "a100-80", "--json"], &format!("echo loss 1.0; {}", leaves("fits")));
+    assert_eq!(output.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("loss 1.0"));
+    let answer = document(&output);
+    assert_eq!((&answer["version"], &answer["gpus"][0]["verdict"]), (&1.into(), &"fits".into()));
+    let device = &answer["processes"][0]["devices"][0];
+    assert_eq!(device["peak_allocated_bytes"], 1_920_808_960_u64);
+    assert_eq!(device["peak_per_phase"].as_object().unwrap().keys().next().unwrap(), "0:load");
+}
+
+#[test]
+fn out_of_memory_is_a_verdict() {
+    let output = shell(&["--gpu", "a100-80", "--json"], &format!("{}; exit 1", leaves("out_of_memory")));
+    assert_eq!(output.status.code(), Some(1));
+    let judged = &document(&output)["gpus"][0];
+    assert_eq!(judged["verdict"], "does_not_fit");
+    assert_eq!(judged["out_of_memory"]["line"], "train.py:41 in main");
+}
+
+#[test]
+fn smaller_gpus_are_judged_by_replaying_the_trace() {
+    let output = shell(&["--gpu", "l4,a100-80,12GiB,7GiB", "--json"], &leaves("grows"));
+    assert_eq!(output.status.code(), Some(0));
+    let answer = document(&output);
+    assert_eq!(answer["gpu"]["id"], "a100-80");
+    let told: Vec<_> = answer["gpus"].as_array().unwrap().iter().map(|gpu| (&gpu["verdict"], &gpu["by"])).collect();
+    let text = |verdict: &str, by: &str| (Value::from(verdict), Value::from(by));
+    let expected =
+        [text("fits", "replay"), text("fits", "run"), text("tight", "replay"), text("does_not_fit", "replay")];
+    assert_eq!(told, expected.iter().map(|(verdict, by)| (verdict, by)).collect::<Vec<_>>());
+    let screen = shell(&["--gpu", "7GiB,a100-80"], &leaves("grows"));
+    let text = String::from_utf8(screen.stdout).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("out of memory in 1:backward"), "{text}");
+}
+
+#[test]
+fn a_loop_that_waits_has_an_exit_code_of_its_own() {
+    let output = shell(&[], &format!("{}; exit 3", leaves("waits")));
+    assert_eq!(output.status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("train.py:6 in main has read values"));
+}
+
+#[test]
+fn the_trace_can_be_saved_and_replayed() {
+    let path = std::env::temp_dir().join(format!("tonnage-saved-{}.jsonl", std::process::id()));
+    let path = path.to_str().unwrap();
+    let saved = shell(&["--gpu", "a100-80", "--save-trace", path], &leaves("grows"));
+    assert_eq!(saved.status.code(), Some(0));
+    let replayed = tonnage(&["trace", "replay", path, "--capacity", "7GiB", "--json"]);
+    std::fs::remove_file(path).unwrap();
+    assert_eq!(replayed.status.code(), Some(1));
+    let document: Value = serde_json::from_slice(&replayed.stdout).unwrap();
+    assert_eq!(document["out_of_memory"]["requested_bytes"], 8_u64 << 30);
+}
+
+#[test]
+fn an_estimate_stands_beside_it() {
+    let output = shell(&["--gpu", "a100-80", "--against", "gpt2", "--json"], &leaves("grows"));
+    let against = &document(&output)["against"];
+    assert_eq!(against["rehearsal"]["peak_allocated_bytes"], 8_u64 << 30);
+    assert!(against["estimate"]["peak_allocated_bytes"].as_u64().unwrap() > 0);
+    assert_eq!(against["equal_allocations"], 0);
+    assert!(against["first_difference"].as_str().unwrap().contains("predicted"));
+}

@@ -1,0 +1,108 @@
+//! [`appraise`]: whether a job fits a GPU and what it costs there, from one simulation.
+
+use super::fit::{Judgement, judged};
+use super::time::{Bill, Range, Scale, StepTime, bill, step_time};
+use crate::estimate::{EstimateError, SimulatedJob};
+use crate::gpu::{DEFAULT_GPU, Gpu, find};
+use crate::spec::{JobSpec, RunSpec};
+use crate::units::Seconds;
+
+/// A job on a GPU, in bytes, hours and dollars.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Appraisal {
+    /// Whether it fits.
+    pub judgement: Judgement,
+    /// What it costs; `None` where the GPU's rates are not known.
+    pub bill: Option<Bill>,
+    /// The step that others are compared with: on this GPU, or on the default one where its rates are not known.
+    pub pace: Option<StepTime>,
+}
+
+/// The job on another GPU, whose price is not the one that the user gave for its own.
+pub(super) fn moved(job: JobSpec, gpu: &Gpu) -> JobSpec {
+    let dollars_per_gpu_hour = job.run.dollars_per_gpu_hour.filter(|_| job.gpu.id == gpu.id);
+    JobSpec { gpu: gpu.clone(), run: RunSpec { dollars_per_gpu_hour, ..job.run }, ..job }
+}
+
+/// `job` on `gpu`.
+///
+/// # Errors
+/// When the job cannot be simulated.
+pub fn appraise(job: &JobSpec, gpu: &Gpu, scale: Scale) -> Result<Appraisal, EstimateError> {
+    let job = moved(job.clone(), gpu);
+    let simulated = SimulatedJob::new(&job)?;
+    let judgement = judged(&simulated, gpu)?;
+    let bill = bill(&simulated, gpu, scale)?;
+    let pace = match bill.as_ref().and_then(|bill| bill.estimated.clone()) {
+        Some(step) => Some(step),
+        None => stand_in().map(|rates| step_time(&simulated, &rates)).transpose()?.flatten(),
+    };
+    Ok(Appraisal { judgement, bill, pace })
+}
+
+/// Whose rates stand in for those that are not known: ratios of times depend little on them.
+fn stand_in() -> Option<Gpu> {
+    find(DEFAULT_GPU).ok().map(|row| row.gpu())
+}
+
+/// How much longer a step takes than before, and how that was found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Slowdown {
+    /// The factor on the time of a step; below 1 it is faster.
+    pub factor: Range,
+    /// How it was found.
+    pub basis: String,
+}
+
+impl Slowdown {
+    /// None.
+    pub fn none() -> Self {
+        Self { factor: Range::exactly(1.0), basis: "the same operations and bytes".to_owned() }
+    }
+
+    /// Of `after` against `before`, both on `gpu`.
+    pub fn between(before: &Appraisal, after: &Appraisal, gpu: &Gpu) -> Option<Self> {
+        let (from, to) = (before.pace.as_ref()?, after.pace.as_ref()?);
+        let ratio = |from: f64, to: f64| if from > 0.0 { to / from } else { 1.0 };
+        let (from_time, to_time) = (from.time.seconds, to.time.seconds);
+        let typical = ratio(from_time.typical, to_time.typical);
+        let ends = [ratio(from_time.low, to_time.low), ratio(from_time.high, to_time.high)];
+        let factor = Range {
+            low: ends.into_iter().fold(typical, f64::min),
+            typical,
+            high: ends.into_iter().fold(typical, f64::max),
+        };
+        Some(Self { factor, basis: basis(from, to, gpu) })
+    }
+}
+
+/// The parts of a step that change most, and the operations.
+fn basis(from: &StepTime, to: &StepTime, gpu: &Gpu) -> String {
+    let seconds = |step: &StepTime, name: &str| {
+        let named = step.parts.iter().filter(|part| part.name == name);
+        named.fold(0.0, |sum, part| sum + part.seconds.typical)
+    };
+    let mut names: Vec<&'static str> = from.parts.iter().chain(&to.parts).map(|part| part.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    let change = |name: &&'static str| (seconds(to, name) - seconds(from, name)).abs();
+    names.sort_by(|a, b| change(b).total_cmp(&change(a)));
+    let whole = from.time.seconds.typical.max(f64::MIN_POSITIVE);
+    let shown = names.iter().take(2).filter(|name| change(name) / whole >= 0.005);
+    let parts: Vec<String> = shown
+        .map(|name| match (seconds(from, name), seconds(to, name)) {
+            (0.0, new) => format!("{name} {} more", Seconds(new)),
+            (old, new) => format!("{name} {} -> {}", Seconds(old), Seconds(new)),
+        })
+        .collect();
+    let flops = to.flops as f64 / (from.flops.max(1)) as f64;
+    let operations = match (flops - 1.0).abs() < 0.005 {
+        true => "the same operations".to_owned(),
+        false => format!("{flops:.2} x the operations"),
+    };
+    let borrowed = if gpu.rates.is_none() { format!(", at the rates of {DEFAULT_GPU}") } else { String::new() };
+    match parts.is_empty() {
+        true => format!("{operations}; no phase changes{borrowed}"),
+        false => format!("{operations}; {}{borrowed}", parts.join(", ")),
+    }
+}

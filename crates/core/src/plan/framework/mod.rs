@@ -1,0 +1,243 @@
+//! [`Framework::patch`]: how the changes of a remedy are said to what the user trains with: arguments, a launcher's flags, an
+//! environment variable, a line of a config, or a line of code where there is no option. A file each framework.
+//!
+//! Options were read in trl 1.16, transformers 5.17, accelerate 1.15, torch 2.11, and in rl-swarm's config of rgym_exp.
+
+mod accelerate;
+mod deepspeed;
+mod pytorch;
+mod rl_swarm;
+mod transformers;
+
+use super::remedy::Change;
+use crate::spec::{Framework, JobSpec, Task};
+
+/// Its name in job files and for people.
+const NAMES: [(Framework, &str); 6] = [
+    (Framework::Trl, "trl"),
+    (Framework::Trainer, "trainer"),
+    (Framework::Accelerate, "accelerate"),
+    (Framework::DeepSpeed, "deepspeed"),
+    (Framework::Torchrun, "torchrun"),
+    (Framework::RlSwarm, "rl_swarm"),
+];
+
+/// One thing to say, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// `NAME=value` before the command.
+    Environment(String),
+    /// A flag of the launcher.
+    Launcher(String),
+    /// An argument of the script.
+    Argument(String),
+    /// A line of the framework's config file.
+    Config(String),
+    /// A line of the user's own code.
+    Code(String),
+    /// No option does it; what to know instead.
+    Remark(String),
+}
+
+/// The changes of a job in the words of a framework.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Patch {
+    /// The lines, in the order of the changes, each once.
+    pub lines: Vec<Line>,
+}
+
+impl Framework {
+    /// What the user trains the job with: as said, or as is usual for the task.
+    pub const fn of(job: &JobSpec) -> Self {
+        match (job.run.framework, &job.task) {
+            (Some(framework), _) => framework,
+            (None, Task::Grpo(_) | Task::Dpo(_)) => Self::Trl,
+            (None, Task::Swarm(_)) => Self::RlSwarm,
+            (None, Task::Hrm | Task::InferenceForward | Task::Generate) => Self::Torchrun,
+            (None, Task::CausalLm | Task::MaskedLm) => Self::Trainer,
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        NAMES.iter().find(|(framework, _)| *framework == self).map_or("", |(_, name)| name)
+    }
+
+    /// What `changes` are in its words; `job` is the job with them.
+    pub fn patch(self, job: &JobSpec, changes: &[Change]) -> Patch {
+        let mut patch = Patch::default();
+        for (key, value) in changes {
+            for line in self.lines(job, key, value) {
+                if !patch.lines.contains(&line) {
+                    patch.lines.push(line);
+                }
+            }
+        }
+        patch
+    }
+
+    fn lines(self, job: &JobSpec, key: &str, value: &str) -> Vec<Line> {
+        // Which GPU it is, is not the framework's business.
+        if key == "gpu" {
+            return Vec::new();
+        }
+        if key == "allocator.expandable_segments" {
+            return vec![Line::Environment("PYTORCH_ALLOC_CONF=expandable_segments:True".to_owned())];
+        }
+        let own = match self {
+            Self::Trl => transformers::trl(job, key, value),
+            Self::Trainer => transformers::trainer(job, key, value),
+            Self::Accelerate => accelerate::lines(key, value),
+            Self::DeepSpeed => deepspeed::lines(key, value),
+            Self::Torchrun => pytorch::launch(key, value),
+            Self::RlSwarm => rl_swarm::lines(key, value),
+        };
+        own.unwrap_or_else(|| pytorch::code(job, key, value))
+    }
+
+    /// How a training is started, `{}` standing for launcher flags and arguments.
+    const fn command(self, several: bool) -> (&'static str, &'static str) {
+        match self {
+            Self::Trl | Self::Trainer if !several => ("python", "train.py"),
+            Self::Trl | Self::Trainer | Self::Accelerate => ("accelerate launch", "train.py"),
+            Self::DeepSpeed => ("deepspeed", "train.py"),
+            Self::Torchrun => ("torchrun", "train.py"),
+            Self::RlSwarm => {
+                ("python -m rgym_exp.runner.swarm_launcher", "--config-path configs --config-name rg-swarm.yaml")
+            }
+        }
+    }
+}
+
+impl Patch {
+    /// The command that starts the training with what can be said in one; the script's own arguments stand where `...` does.
+    pub fn command(&self, framework: Framework) -> String {
+        let of = |pick: fn(&Line) -> Option<&String>| self.lines.iter().filter_map(pick).cloned().collect::<Vec<_>>();
+        let environment = of(|line| if let Line::Environment(text) = line { Some(text) } else { None });
+        let launcher = of(|line| if let Line::Launcher(text) = line { Some(text) } else { None });
+        let arguments = of(|line| if let Line::Argument(text) = line { Some(text) } else { None });
+        let (start, script) = framework.command(!launcher.is_empty());
+        let words =
+            [environment, vec![start.to_owned()], launcher, vec![script.to_owned(), "...".to_owned()], arguments];
+        words.concat().join(" ")
+    }
+
+    /// What a command cannot say: lines of configs and of code, and remarks.
+    pub fn rest(&self) -> impl Iterator<Item = &Line> {
+        self.lines.iter().filter(|line| matches!(line, Line::Config(_) | Line::Code(_) | Line::Remark(_)))
+    }
+}
+
+impl Line {
+    /// The text.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Environment(text)
+            | Self::Launcher(text)
+            | Self::Argument(text)
+            | Self::Config(text)
+            | Self::Code(text)
+            | Self::Remark(text) => text,
+        }
+    }
+
+    /// Where it belongs, for programs.
+    pub const fn place(&self) -> &'static str {
+        match self {
+            Self::Environment(_) => "environment",
+            Self::Launcher(_) => "launcher",
+            Self::Argument(_) => "argument",
+            Self::Config(_) => "config",
+            Self::Code(_) => "code",
+            Self::Remark(_) => "remark",
+        }
+    }
+}
+
+fn argument(text: impl Into<String>) -> Option<Vec<Line>> {
+    Some(vec![Line::Argument(text.into())])
+}
+
+fn launcher(text: impl Into<String>) -> Option<Vec<Line>> {
+    Some(vec![Line::Launcher(text.into())])
+}
+
+fn config(text: impl Into<String>) -> Option<Vec<Line>> {
+    Some(vec![Line::Config(text.into())])
+}
+
+fn code(text: impl Into<String>) -> Option<Vec<Line>> {
+    Some(vec![Line::Code(text.into())])
+}
+
+fn remark(text: impl Into<String>) -> Option<Vec<Line>> {
+    Some(vec![Line::Remark(text.into())])
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::spec::from_case;
+
+    fn said(framework: Framework, changes: &[(&'static str, &str)]) -> Vec<String> {
+        let job = from_case(&json!({"micro_batch": 4})).unwrap();
+        let changes: Vec<Change> = changes.iter().map(|(key, value)| (*key, (*value).to_owned())).collect();
+        framework.patch(&job, &changes).lines.iter().map(|line| format!("{}: {}", line.place(), line.text())).collect()
+    }
+
+    #[test]
+    fn names_are_those_of_the_key() {
+        for (framework, name) in NAMES {
+            assert_eq!((serde_json::to_value(framework).unwrap(), framework.name()), (json!(name), name));
+        }
+    }
+
+    #[test]
+    fn a_change_is_said_in_each_frameworks_words() {
+        let rows = [("micro_batch_size", "2"), ("gradient_accumulation_steps", "4")];
+        let cases = [
+            (
+                Framework::Trl,
+                ["argument: --per_device_train_batch_size 2", "argument: --gradient_accumulation_steps 4"],
+            ),
+            (
+                Framework::DeepSpeed,
+                ["config: \"train_micro_batch_size_per_gpu\": 2", "config: \"gradient_accumulation_steps\": 4"],
+            ),
+            (
+                Framework::Accelerate,
+                ["code: DataLoader(dataset, batch_size=2)", "launcher: --gradient_accumulation_steps 4"],
+            ),
+            (
+                Framework::Torchrun,
+                [
+                    "code: DataLoader(dataset, batch_size=2)",
+                    "code: optimizer.step() every 4 backward passes, each loss / 4",
+                ],
+            ),
+        ];
+        for (framework, lines) in cases {
+            assert_eq!(said(framework, &rows), lines, "{framework:?}");
+        }
+    }
+
+    #[test]
+    fn a_command_has_everything_that_a_command_can_say() {
+        let job = from_case(&json!({"micro_batch": 4})).unwrap();
+        let changes: [Change; 4] = [
+            ("allocator.expandable_segments", "true".to_owned()),
+            ("gradient_checkpointing", "true".to_owned()),
+            ("world_size", "2".to_owned()),
+            ("parallel", "fsdp2".to_owned()),
+        ];
+        let patch = Framework::Trainer.patch(&job, &changes);
+        assert_eq!(
+            patch.command(Framework::Trainer),
+            "PYTORCH_ALLOC_CONF=expandable_segments:True accelerate launch --num_processes 2 --use_fsdp --fsdp_version 2 \
+             --fsdp_auto_wrap_policy TRANSFORMER_BASED_WRAP train.py ... --gradient_checkpointing True"
+        );
+        assert_eq!(patch.rest().count(), 0);
+    }
+}

@@ -1,0 +1,31 @@
+//! The engine that generates beside the trainer.
+
+use super::{Declined, Remedy, Results, done, one};
+use crate::spec::{JobSpec, Rollout, Task};
+
+/// Its share of the GPU, and whether it sleeps.
+fn engine(job: &JobSpec) -> Result<(f64, bool), Declined> {
+    match &job.task {
+        Task::Grpo(grpo) => match grpo.rollout {
+            Rollout::Vllm { gpu_memory_utilization, sleep_mode } => Ok((gpu_memory_utilization, sleep_mode)),
+            Rollout::Generate => Err(Declined::NotApplicable("there is no vLLM engine")),
+        },
+        _ => Err(Declined::NotApplicable("there is no vLLM engine")),
+    }
+}
+
+pub(super) const SLEEP: Remedy = Remedy {
+    name: "vllm_sleep",
+    text: "let the engine give its memory back while the policy trains",
+    results: Results::Same,
+    caution: "",
+    apply: |job| if engine(job)?.1 { done("the engine sleeps already") } else { one("vllm.sleep_mode", "true") },
+};
+
+pub(super) const SMALLER_SHARE: Remedy = Remedy {
+    name: "vllm_smaller_share",
+    text: "give the engine two thirds of its share of the GPU",
+    results: Results::Same,
+    caution: "a smaller cache holds fewer completions at once, which is not in the factor",
+    apply: |job| one("vllm.gpu_memory_utilization", format!("{:.2}", engine(job)?.0 * 2.0 / 3.0)),
+};

@@ -1,0 +1,221 @@
+//! [`ways_on`] and [`choose`]: the ways to run a job over GPUs, their number and remedies, and the cheapest that fits within
+//! a budget and a deadline.
+
+use super::Resolve;
+use super::appraisal::{Appraisal, appraise, moved};
+use super::proposal::{Case, combine, each_alone};
+use super::remedy::{Change, Remedy, Results};
+use super::time::Scale;
+use crate::estimate::Fit;
+use crate::gpu::Gpu;
+use crate::spec::{JobSpec, Override, Strategy, Task, rows_per_step};
+
+/// GPUs on which host code gives the same answers, and how many of each are taken.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Site {
+    /// The GPUs.
+    pub gpus: Vec<Gpu>,
+    /// How many of one kind are taken; `None` leaves the number as the job has it.
+    pub count: Option<u64>,
+}
+
+/// A way to run the job.
+#[derive(Clone)]
+pub struct Way {
+    /// On which GPU.
+    pub gpu: Gpu,
+    /// What is changed to take another number of them.
+    pub spread: Vec<Change>,
+    /// The remedies that it needs.
+    pub remedies: Vec<&'static Remedy>,
+    /// What they change.
+    pub changes: Vec<Change>,
+    /// The job in this way.
+    pub appraisal: Appraisal,
+}
+
+/// What is asked of a way.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Wish {
+    /// The most that may be paid.
+    pub dollars: Option<f64>,
+    /// The longest that it may take.
+    pub seconds: Option<f64>,
+}
+
+impl Way {
+    /// What it costs, as far as that is known.
+    pub fn dollars(&self) -> Option<f64> {
+        Some(self.appraisal.bill.as_ref()?.costs.dollars?.typical)
+    }
+
+    /// How long it takes.
+    pub fn seconds(&self) -> Option<f64> {
+        Some(self.appraisal.bill.as_ref()?.costs.wall_seconds.typical)
+    }
+
+    /// Whether it runs, tightly or not.
+    pub fn fits(&self) -> bool {
+        self.appraisal.judgement.fits()
+    }
+
+    /// The remedies with the least that they do to the results.
+    pub fn results(&self) -> Results {
+        self.remedies.iter().map(|remedy| remedy.results).max().unwrap_or(Results::Same)
+    }
+}
+
+impl Wish {
+    /// By how much a way is beyond the worse of the two limits: 1 or less meets both. `None` where a limit is set and the
+    /// way's figure is not known.
+    pub fn excess(&self, way: &Way) -> Option<f64> {
+        let over = |limit: Option<f64>, figure: Option<f64>| match limit {
+            None => Some(0.0),
+            Some(limit) => Some(figure? / limit.max(f64::MIN_POSITIVE)),
+        };
+        Some(over(self.dollars, way.dollars())?.max(over(self.seconds, way.seconds())?))
+    }
+
+    fn is_met(&self, way: &Way) -> bool {
+        way.fits() && self.excess(way).is_some_and(|excess| excess <= 1.0)
+    }
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// This way, by its index, is the cheapest that fits and meets the wish.
+    Best(usize),
+    /// None meets it; this one fits and comes nearest.
+    Nearest(usize),
+    /// None fits; this one lacks the least memory.
+    NoneFits(usize),
+    /// There is no way at all.
+    Nothing,
+}
+
+/// Groups GPUs into sites, each taken so many times.
+pub fn sites(job: &JobSpec, gpus: &[Gpu], counts: &[u64]) -> Vec<Site> {
+    let mut groups: Vec<Vec<Gpu>> = Vec::new();
+    for gpu in gpus {
+        match groups.iter_mut().find(|group| group.iter().any(|other| other.device() == gpu.device())) {
+            Some(group) => group.push(gpu.clone()),
+            None => groups.push(vec![gpu.clone()]),
+        }
+    }
+    let counts: Vec<Option<u64>> = match spreads(job) {
+        true if !counts.is_empty() => counts.iter().copied().map(Some).collect(),
+        _ => vec![None],
+    };
+    let with = |group: &Vec<Gpu>| counts.iter().map(|count| Site { gpus: group.clone(), count: *count }).collect();
+    groups.iter().flat_map(|group| -> Vec<Site> { with(group) }).collect()
+}
+
+/// Whether the job can be put on another number of GPUs.
+pub fn spreads(job: &JobSpec) -> bool {
+    matches!(job.task, Task::CausalLm | Task::MaskedLm | Task::Swarm(_))
+}
+
+/// The job on `count` GPUs at the same rows per step; `None` where they do not divide.
+fn spread(job: &JobSpec, count: u64) -> Option<Vec<Change>> {
+    match &job.task {
+        Task::Swarm(swarm) if count == swarm.gpus => Some(Vec::new()),
+        Task::Swarm(swarm) if count <= swarm.nodes => Some(vec![("swarm.gpus", count.to_string())]),
+        Task::Swarm(_) => None,
+        _ if count == job.parallel.world_size => Some(Vec::new()),
+        _ if job.parallel.replicas() != job.parallel.world_size => None,
+        _ => {
+            let rows = rows_per_step(job);
+            let per_rank = rows.checked_div(count).filter(|rows_each| rows_each * count == rows)?;
+            let micro = greatest_common_divisor(per_rank, job.micro_batch_size);
+            let mut changes = vec![("world_size", count.to_string())];
+            if job.parallel.strategy == Strategy::None {
+                changes.push(("parallel", "ddp".to_owned()));
+            }
+            changes.push(("micro_batch_size", micro.to_string()));
+            changes.push(("gradient_accumulation_steps", (per_rank / micro).to_string()));
+            Some(changes)
+        }
+    }
+}
+
+fn greatest_common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a.max(1) } else { greatest_common_divisor(b, a % b) }
+}
+
+fn overrides(changes: &[Change], why: &str) -> Vec<Override> {
+    let set = |(key, value): &Change| Override { key: (*key).to_owned(), value: value.clone(), flag: why.to_owned() };
+    changes.iter().map(set).collect()
+}
+
+/// The ways to run `job` at `site`: as it is where that fits, else with the remedies that make it fit. Remedies that change
+/// the training are left out unless `changed`.
+pub fn ways_on(job: &JobSpec, site: &Site, resolve: &Resolve<'_>, scale: Scale, changed: bool) -> Vec<Way> {
+    let spread = match site.count {
+        Some(count) => spread(job, count),
+        None => Some(Vec::new()),
+    };
+    let Some(spread) = spread else { return Vec::new() };
+    let first = overrides(&spread, "number of GPUs");
+    let on_site = |changes: &[Override]| resolve(&[&first, changes].concat());
+    let Ok(resolved) = on_site(&[]) else { return Vec::new() };
+    let mut alone = None;
+    let mut ways = Vec::new();
+    for gpu in &site.gpus {
+        let job = moved(resolved.job.clone(), gpu);
+        let Ok(base) = appraise(&job, gpu, scale) else { continue };
+        let case = Case { job: &job, gpu, resolve: &on_site, scale };
+        let combination = if base.judgement.fit == Fit::Fits {
+            None
+        } else {
+            // What remedies save is the same on all GPUs of the site.
+            let alone = alone.get_or_insert_with(|| each_alone(&case, &base).0);
+            let allowed: Vec<_> = alone
+                .iter()
+                .filter(|proposal| changed || proposal.remedy.results != Results::Changed)
+                .cloned()
+                .collect();
+            combine(&case, &base, &allowed)
+        };
+        // A job that fits tightly is a way of its own; remedies may cost more than they are worth.
+        if base.judgement.fits() || combination.is_none() {
+            ways.push(Way {
+                gpu: gpu.clone(),
+                spread: spread.clone(),
+                remedies: Vec::new(),
+                changes: Vec::new(),
+                appraisal: base,
+            });
+        }
+        if let Some(combination) = combination {
+            ways.push(Way {
+                gpu: gpu.clone(),
+                spread: spread.clone(),
+                remedies: combination.remedies,
+                changes: combination.changes,
+                appraisal: combination.appraisal,
+            });
+        }
+    }
+    ways
+}
+
+/// Sorts `ways` (those that fit first, by price, then by time) and chooses.
+pub fn choose(ways: &mut [Way], wish: &Wish) -> Choice {
+    let known = |figure: Option<f64>| figure.unwrap_or(f64::INFINITY);
+    ways.sort_by(|a, b| {
+        let (fits, cost) = (b.fits().cmp(&a.fits()), known(a.dollars()).total_cmp(&known(b.dollars())));
+        fits.then(cost).then(known(a.seconds()).total_cmp(&known(b.seconds())))
+    });
+    if let Some(best) = ways.iter().position(|way| wish.is_met(way)) {
+        return Choice::Best(best);
+    }
+    let fitting = ways.iter().enumerate().filter(|(_, way)| way.fits());
+    let nearest = fitting.min_by(|(_, a), (_, b)| known(wish.excess(a)).total_cmp(&known(wish.excess(b))));
+    if let Some((at, _)) = nearest {
+        return Choice::Nearest(at);
+    }
+    let lacks = |way: &Way| way.appraisal.judgement.total_bytes.saturating_sub(way.appraisal.judgement.usable_bytes);
+    let least = ways.iter().enumerate().min_by_key(|(_, way)| lacks(way));
+    least.map_or(Choice::Nothing, |(at, _)| Choice::NoneFits(at))
+}

@@ -1,0 +1,263 @@
+//! [`Suite`]: configurations of one job that are to be run, with what each costs beside the first.
+
+use toml::Value;
+
+use super::Resolve;
+use super::appraisal::{Appraisal, appraise};
+use super::time::{Scale, cost_factor};
+use crate::estimate::SimulatedJob;
+use crate::spec::{JobSpec, Override, SpecError};
+use crate::work::Work;
+
+/// More configurations than this take too long to be meant.
+pub const MOST_CONFIGURATIONS: usize = 10_000;
+
+/// A list of configurations.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Suite {
+    /// The job file that all start from, as the suite's file names it.
+    pub job: Option<String>,
+    /// What they all change.
+    pub set: Vec<Override>,
+    /// The configurations.
+    pub configurations: Vec<Configuration>,
+}
+
+/// One of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Configuration {
+    /// What to call it.
+    pub name: String,
+    /// What it changes.
+    pub changes: Vec<Override>,
+    /// How often it is run (seeds, data sets).
+    pub count: u64,
+}
+
+/// A configuration with what it costs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Priced {
+    /// The configuration.
+    pub configuration: Configuration,
+    /// Its bytes, hours and dollars, once; or why there is no such job.
+    pub appraisal: Result<Appraisal, String>,
+    /// Its simulated operations beside those of the first configuration.
+    pub factor: Option<f64>,
+}
+
+impl Suite {
+    /// Reads `[[configuration]]` tables, what they share in `[set]`, and `job`. A list of values of a key makes a
+    /// configuration of each.
+    ///
+    /// # Errors
+    /// When the text is no TOML, or names what a suite does not have.
+    pub fn from_toml(text: &str) -> Result<Self, SpecError> {
+        let file: toml::Table = toml::from_str(text)
+            .map_err(|error| SpecError::new(format!("the suite is no TOML: {}", error.message())))?;
+        let mut suite = Self::default();
+        for (key, value) in file {
+            match (key.as_str(), value) {
+                ("job", Value::String(job)) => suite.job = Some(job),
+                ("set", Value::Table(table)) => {
+                    suite.set = flat(&table, "").into_iter().map(single).collect::<Result<_, _>>()?
+                }
+                ("configuration", Value::Array(tables)) => {
+                    for table in &tables {
+                        suite.configurations.extend(configurations(table)?);
+                    }
+                }
+                (other, _) => {
+                    let error = SpecError::new(format!("a suite has no `{other}`"));
+                    return Err(error.hint("it has `job`, a table [set], and tables [[configuration]]"));
+                }
+            }
+        }
+        if suite.configurations.is_empty() {
+            return Err(SpecError::new("the suite has no configuration").hint("add a table [[configuration]]"));
+        }
+        Ok(suite)
+    }
+
+    /// Every combination of the values of `axes`.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn of_axes(axes: &[Vec<Override>]) -> Result<Self, SpecError> {
+        let configurations =
+            product(axes)?.into_iter().map(|changes| Configuration { name: named(&changes), changes, count: 1 });
+        Ok(Self { configurations: configurations.collect(), ..Self::default() })
+    }
+}
+
+/// The configurations that one table writes out.
+fn configurations(table: &Value) -> Result<Vec<Configuration>, SpecError> {
+    let Value::Table(table) = table else {
+        return Err(SpecError::new("`configuration` must be tables: [[configuration]]"));
+    };
+    let mut table = table.clone();
+    let name = match table.remove("name") {
+        None => None,
+        Some(Value::String(name)) => Some(name),
+        Some(_) => return Err(SpecError::new("a configuration's `name` must be a text")),
+    };
+    let count = match table.remove("count") {
+        None => 1,
+        Some(Value::Integer(count)) if count > 0 => count.unsigned_abs(),
+        Some(_) => return Err(SpecError::new("a configuration's `count` must be a whole number from 1")),
+    };
+    let axes: Vec<Vec<Override>> = flat(&table, "").into_iter().map(|(key, value)| values(&key, &value)).collect();
+    let all = product(&axes)?;
+    let several = all.len() > 1;
+    Ok(all
+        .into_iter()
+        .map(|changes| Configuration {
+            name: match &name {
+                Some(name) if several => format!("{name} {}", named(&changes)),
+                Some(name) => name.clone(),
+                None => named(&changes),
+            },
+            changes,
+            count,
+        })
+        .collect())
+}
+
+/// The keys of nested tables, joined by dots.
+fn flat(table: &toml::Table, begin: &str) -> Vec<(String, Value)> {
+    let one = |(key, value): (&String, &Value)| match value {
+        Value::Table(inner) => flat(inner, &format!("{begin}{key}.")),
+        _ => vec![(format!("{begin}{key}"), value.clone())],
+    };
+    table.iter().flat_map(one).collect()
+}
+
+/// A value, or each of a list.
+fn values(key: &str, value: &Value) -> Vec<Override> {
+    match value {
+        Value::Array(list) => list.iter().map(|value| set(key, value)).collect(),
+        value => vec![set(key, value)],
+    }
+}
+
+fn single((key, value): (String, Value)) -> Result<Override, SpecError> {
+    match value {
+        Value::Array(_) => Err(SpecError::new(format!("`{key}`: what all configurations share has one value"))
+            .hint("put the list into a [[configuration]]")),
+        value => Ok(set(&key, &value)),
+    }
+}
+
+fn set(key: &str, value: &Value) -> Override {
+    let value = match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    Override { key: key.to_owned(), flag: format!("{key}={value}"), value }
+}
+
+fn product(axes: &[Vec<Override>]) -> Result<Vec<Vec<Override>>, SpecError> {
+    let mut all = vec![Vec::new()];
+    for axis in axes {
+        if all.len().saturating_mul(axis.len()) > MOST_CONFIGURATIONS {
+            return Err(
+                SpecError::new(format!("more than {MOST_CONFIGURATIONS} configurations")).hint("give fewer values")
+            );
+        }
+        let with =
+            |changes: &Vec<Override>, change: &Override| [changes.as_slice(), std::slice::from_ref(change)].concat();
+        all = all
+            .iter()
+            .flat_map(|changes| axis.iter().map(|change| with(changes, change)).collect::<Vec<_>>())
+            .collect();
+    }
+    Ok(all)
+}
+
+fn named(changes: &[Override]) -> String {
+    let short = |key: &str| key.strip_prefix("model.").unwrap_or(key).to_owned();
+    match changes {
+        [] => "as the job is".to_owned(),
+        _ => changes.iter().map(|set| format!("{}={}", short(&set.key), set.value)).collect::<Vec<_>>().join(" "),
+    }
+}
+
+/// The first configuration, which the others are compared with.
+#[derive(Clone, Debug)]
+pub struct Yardstick {
+    job: JobSpec,
+    work: Work,
+    scale: Scale,
+}
+
+impl Yardstick {
+    /// Simulates the first configuration.
+    ///
+    /// # Errors
+    /// When there is no such job.
+    pub fn new(job: &JobSpec) -> Result<Self, crate::estimate::EstimateError> {
+        let work = SimulatedJob::new(job)?.work().clone();
+        let base = appraise(job, &job.gpu, Scale::Estimated)?;
+        let scale = Scale::own(job).for_others(base.bill.as_ref().and_then(|bill| bill.estimated.as_ref()));
+        Ok(Self { job: job.clone(), work, scale })
+    }
+
+    /// What `configuration` costs.
+    pub fn price(&self, configuration: &Configuration, set: &[Override], resolve: &Resolve<'_>) -> Priced {
+        let configuration = configuration.clone();
+        let changes = [set, configuration.changes.as_slice()].concat();
+        let job = match resolve(&changes) {
+            Ok(resolved) => resolved.job,
+            Err(error) => return Priced { configuration, appraisal: Err(error.problem), factor: None },
+        };
+        let factor =
+            SimulatedJob::new(&job).ok().and_then(|simulated| cost_factor(simulated.work(), &self.work, self.steps()));
+        let appraisal = appraise(&job, &job.gpu, self.scale).map_err(|error| error.to_string());
+        Priced { configuration, appraisal, factor }
+    }
+
+    /// Steps over which operations are compared.
+    fn steps(&self) -> u64 {
+        self.job.run.length.map_or(super::time::STEPS_OF_A_SAMPLE, |length| length.steps(&self.job))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_make_a_configuration_of_each_value() {
+        let text = "job = \"job.toml\"\n[set]\ngpu = \"h100\"\n[[configuration]]\nname = \"cycles\"\ncount = 3\n\
+            model.H_cycles = [1, 2]\nmodel.L_cycles = [1, 2]\n[[configuration]]\nname = \"wide\"\nmodel.hidden_size = 768\n";
+        let suite = Suite::from_toml(text).unwrap();
+        assert_eq!((suite.job.as_deref(), suite.set[0].value.as_str()), (Some("job.toml"), "h100"));
+        let names: Vec<_> = suite.configurations.iter().map(|one| (one.name.as_str(), one.count)).collect();
+        let expected = [
+            ("cycles H_cycles=1 L_cycles=1", 3),
+            ("cycles H_cycles=1 L_cycles=2", 3),
+            ("cycles H_cycles=2 L_cycles=1", 3),
+            ("cycles H_cycles=2 L_cycles=2", 3),
+            ("wide", 1),
+        ];
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        let cases = [
+            ("", "the suite has no configuration"),
+            ("jobs = 1", "a suite has no `jobs`"),
+            ("[[configuration]]\ncount = 0", "`count` must be"),
+            ("[set]\nseq_len = [1, 2]\n[[configuration]]", "has one value"),
+            ("=", "the suite is no TOML"),
+        ];
+        for (text, expected) in cases {
+            let error = Suite::from_toml(text).unwrap_err();
+            assert!(error.problem.contains(expected), "{text}: {error}");
+        }
+        let many: Vec<String> = (1..=101).map(|n| n.to_string()).collect();
+        let list = many.join(", ");
+        let error = Suite::from_toml(&format!("[[configuration]]\nseq_len = [{list}]\nsteps = [{list}]")).unwrap_err();
+        assert!(error.problem.contains("10000 configurations"));
+    }
+}

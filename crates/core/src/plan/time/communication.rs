@@ -1,0 +1,116 @@
+//! What ranks send each other in a step, as a rough bound: bytes of the collectives over the rate of the link.
+
+use crate::dtype::DType;
+use crate::gpu::Rates;
+use crate::spec::{JobSpec, Strategy};
+
+use super::assumption::assumed;
+use super::{Range, seconds};
+
+/// Bytes that a rank sends in one optimizer step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Communication {
+    /// Bytes, in one direction.
+    pub bytes_per_step: u64,
+}
+
+/// Parameters of the model and those that are trained.
+#[derive(Clone, Copy)]
+struct Sizes {
+    parameters: u64,
+    trainable: u64,
+    weight: DType,
+}
+
+/// The communication of a job with so many parameters; `None` where it is not reckoned with (activations sent between the
+/// parts of a layer or of a model).
+pub fn communication(job: &JobSpec, parameter_count: u64, trainable_count: u64) -> Option<Communication> {
+    let world_size = job.parallel.world_size.max(1);
+    let passes = job.gradient_accumulation_steps.max(1);
+    let sizes = Sizes { parameters: parameter_count, trainable: trainable_count, weight: job.precision.weight_dtype() };
+    let whole = match job.parallel.strategy {
+        Strategy::None => 0,
+        Strategy::DataParallel => sizes.all().saturating_add(sizes.gradients()).saturating_mul(passes),
+        Strategy::Ddp(_) | Strategy::AllReduce => all_reduce(sizes.gradients()),
+        Strategy::Zero1 { .. } => all_reduce(sizes.gradients()).saturating_add(sizes.gradients()),
+        Strategy::Fsdp2(options) => {
+            let gathers = if options.reshard_after_forward { 2 } else { 1 };
+            let gathered = bytes(sizes.parameters, options.param_dtype.unwrap_or(sizes.weight));
+            let reduced = bytes(sizes.trainable, options.reduce_dtype.or(options.param_dtype).unwrap_or(sizes.weight));
+            gathered.saturating_mul(gathers).saturating_mul(passes).saturating_add(reduced)
+        }
+        Strategy::DeepSpeed { stage: 3 } => {
+            sizes.all().saturating_mul(2).saturating_mul(passes).saturating_add(sizes.gradients())
+        }
+        Strategy::DeepSpeed { .. } => all_reduce(sizes.gradients()),
+        Strategy::TensorParallel { .. } | Strategy::PipelineParallel { .. } => return None,
+    };
+    Some(Communication { bytes_per_step: share_of_others(whole, world_size) })
+}
+
+impl Sizes {
+    const fn all(self) -> u64 {
+        bytes(self.parameters, self.weight)
+    }
+
+    const fn gradients(self) -> u64 {
+        bytes(self.trainable, self.weight)
+    }
+}
+
+const fn bytes(count: u64, dtype: DType) -> u64 {
+    count.saturating_mul(dtype.size())
+}
+
+/// A reduce-scatter and an all-gather.
+const fn all_reduce(bytes: u64) -> u64 {
+    bytes.saturating_mul(2)
+}
+
+/// What a rank sends round a ring of `world_size`: its own share stays.
+fn share_of_others(bytes: u64, world_size: u64) -> u64 {
+    (u128::from(bytes) * u128::from(world_size - 1) / u128::from(world_size)) as u64
+}
+
+impl Communication {
+    /// Seconds that it adds to a step: from none, where computing hides it all, to all of it. `None` where the link's rate is
+    /// not known.
+    pub fn seconds_per_step(&self, rates: &Rates) -> Option<Range> {
+        if self.bytes_per_step == 0 {
+            return Some(Range::default());
+        }
+        Some(seconds(self.bytes_per_step, rates.link?, assumed("link")).times(assumed("exposed_communication")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::spec::{self, Ddp, Parallel};
+
+    #[test]
+    fn ranks_send_what_their_collectives_do() {
+        let case = json!({"model": {"family": "gpt2"}, "precision": "fp32", "micro_batch": 1, "seq_len": 8});
+        let mut job = spec::from_case(&case).unwrap();
+        let sent = |job: &JobSpec| communication(job, 100, 80).map(|communication| communication.bytes_per_step);
+        assert_eq!(sent(&job), Some(0));
+        job.parallel = Parallel { world_size: 4, rank: 0, strategy: Strategy::Ddp(Ddp::default()) };
+        assert_eq!(sent(&job), Some(2 * 80 * 4 * 3 / 4));
+        job.parallel.strategy = Strategy::DeepSpeed { stage: 3 };
+        job.gradient_accumulation_steps = 5;
+        assert_eq!(sent(&job), Some((5 * 2 * 400 + 320) * 3 / 4));
+        job.parallel.strategy = Strategy::TensorParallel { size: 4 };
+        assert_eq!(sent(&job), None);
+    }
+
+    #[test]
+    fn at_best_it_is_hidden() {
+        let rates = Rates { link: Some(1_000), ..Rates::default() };
+        let seconds = Communication { bytes_per_step: 700 }.seconds_per_step(&rates).unwrap();
+        assert_eq!((seconds.low, seconds.high), (0.0, 1.4));
+        assert!((seconds.typical - 0.5).abs() < 1e-9);
+        assert_eq!(Communication { bytes_per_step: 700 }.seconds_per_step(&Rates::default()), None);
+    }
+}

@@ -1,0 +1,167 @@
+//! [`step_time`]: the mean optimizer step of a job on all its GPUs: its process's phases, a second model elsewhere, what
+//! crosses links, and what a pipeline waits.
+
+use super::assumption::assumed;
+use super::{Bound, PhaseTime, Range, Speed, Time, communication};
+use crate::estimate::{EstimateError, SimulatedJob};
+use crate::gpu::Gpu;
+use crate::spec::{GrpoSpec, JobSpec, JudgePlace, Rollout, Strategy, Task};
+use crate::trace::PhaseKind;
+use crate::work::Work;
+
+/// The mean of so many steps, where the length of the training is not said.
+const STEPS: u64 = 1000;
+
+/// A part of a step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    /// What it is: a phase (`forward`), `judge on its own GPU`, `communication`.
+    pub name: &'static str,
+    /// Seconds.
+    pub seconds: Range,
+    /// What decides how long it takes, of phases.
+    pub bound: Option<Bound>,
+}
+
+/// The mean step of a job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepTime {
+    /// All of it.
+    pub time: Time,
+    /// Its parts, which add up.
+    pub parts: Vec<Part>,
+    /// Operations of one rank's step.
+    pub flops: u64,
+    /// What is not in it, in words.
+    pub notes: Vec<String>,
+}
+
+/// The mean step of `simulated` on `gpu`, whose host code must be the simulated one's; `None` where the GPU's rates are not
+/// known.
+///
+/// # Errors
+/// When a second model cannot be simulated.
+pub fn step_time(simulated: &SimulatedJob<'_>, gpu: &Gpu) -> Result<Option<StepTime>, EstimateError> {
+    let job = simulated.job();
+    let Some(speed) = Speed::new(gpu, job.run.allow_tf32) else { return Ok(None) };
+    let (processes, lease) = processes_per_gpu(job);
+    let speed = speed.shared(processes, lease);
+    let steps = job.run.length.map_or(STEPS, |length| length.steps(job));
+    let mut step = StepTime {
+        time: Time { seconds: Range::default(), basis: speed.basis() },
+        parts: phases(&speed, simulated.work(), steps),
+        flops: simulated.work().steps(steps).flops.total() / steps,
+        notes: Vec::new(),
+    };
+    if let Task::Grpo(grpo) = &job.task {
+        step.add_judge(job, grpo, &speed, steps)?;
+        step.add_engine(job, grpo, &speed, steps)?;
+    }
+    step.add_links(simulated, &speed);
+    step.add_pipeline(job);
+    step.time.seconds = step.parts.iter().fold(Range::default(), |sum, part| sum.plus(part.seconds));
+    Ok(Some(step))
+}
+
+/// Nodes of a swarm share GPUs; of GPUs that carry unlike numbers, the fullest sets the pace.
+fn processes_per_gpu(job: &JobSpec) -> (u64, Option<u64>) {
+    match &job.task {
+        Task::Swarm(swarm) => (swarm.nodes.div_ceil(swarm.gpus.max(1)), swarm.lease),
+        _ => (1, None),
+    }
+}
+
+/// The phases of the mean step; what takes no time is left out.
+fn phases(speed: &Speed, work: &Work, steps: u64) -> Vec<Part> {
+    let part = |phase: PhaseTime| Part {
+        name: phase.phase.name(),
+        seconds: phase.seconds.scaled(1.0 / steps as f64),
+        bound: Some(phase.bound),
+    };
+    speed.phases(work, steps).into_iter().map(part).filter(|part| part.seconds.high > 0.0).collect()
+}
+
+/// The judge of a job as if it were alone on a GPU.
+fn apart(job: &JobSpec, grpo: &GrpoSpec) -> JobSpec {
+    let judge = grpo.judge.clone().map(|judge| crate::spec::JudgeSpec { place: JudgePlace::OtherGpu, ..judge });
+    JobSpec {
+        task: Task::Grpo(Box::new(GrpoSpec { judge, rollout: Rollout::Generate, ..grpo.clone() })),
+        ..job.clone()
+    }
+}
+
+/// Generation batches of a mean step.
+fn batches_per_step(job: &JobSpec, grpo: &GrpoSpec) -> f64 {
+    job.gradient_accumulation_steps as f64 / grpo.steps_per_generation.saturating_mul(grpo.num_iterations).max(1) as f64
+}
+
+impl StepTime {
+    fn add(&mut self, name: &'static str, seconds: Range) {
+        if seconds.high > 0.0 {
+            self.parts.push(Part { name, seconds, bound: None });
+        }
+    }
+
+    /// A judge elsewhere keeps the trainer waiting; one that is offloaded crosses the host's link twice a batch.
+    fn add_judge(&mut self, job: &JobSpec, grpo: &GrpoSpec, speed: &Speed, steps: u64) -> Result<(), EstimateError> {
+        let Some(judge) = &grpo.judge else { return Ok(()) };
+        let batches = batches_per_step(job, grpo);
+        match judge.place {
+            JudgePlace::SameGpu => {}
+            JudgePlace::Cpu => self.notes.push("how long the judge takes on the host is not known".to_owned()),
+            JudgePlace::OtherGpu => {
+                if let Some(judge) = SimulatedJob::of_judge(&apart(job, grpo))? {
+                    let seconds = speed.step(judge.work(), steps).seconds.scaled(batches);
+                    self.add("judge on its own GPU", seconds);
+                }
+            }
+            JudgePlace::Offload => {
+                if let Some(judge) = SimulatedJob::of_judge(&apart(job, grpo))? {
+                    let bytes = judge.estimate()?.after_load_bytes as f64 * 2.0 * batches;
+                    self.add("judge to and from the host", over_host_link(bytes));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// vLLM runs CUDA graphs, so its generation is taken as the policy's own without the launches.
+    fn add_engine(&mut self, job: &JobSpec, grpo: &GrpoSpec, speed: &Speed, steps: u64) -> Result<(), EstimateError> {
+        let Rollout::Vllm { sleep_mode, .. } = grpo.rollout else { return Ok(()) };
+        let own = GrpoSpec { rollout: Rollout::Generate, judge: None, ..grpo.clone() };
+        let own = JobSpec { task: Task::Grpo(Box::new(own)), ..job.clone() };
+        let simulated = SimulatedJob::new(&own)?;
+        let mut work = simulated.work().clone();
+        work.phases.retain(|phase| phase.phase.kind == PhaseKind::Generate);
+        work.phases.iter_mut().for_each(|phase| phase.amount.launches = 0);
+        self.add("vLLM's generation", speed.step(&work, steps).seconds);
+        self.notes.push("vLLM's generation is taken as the policy's own generate without its launches".to_owned());
+        if sleep_mode {
+            let copy = simulated.parameter_count().saturating_mul(2) as f64 * batches_per_step(job, grpo);
+            self.add("weights to the woken engine", over_host_link(copy));
+        }
+        Ok(())
+    }
+
+    fn add_links(&mut self, simulated: &SimulatedJob<'_>, speed: &Speed) {
+        let job = simulated.job();
+        let sent = communication(job, simulated.parameter_count(), simulated.trainable_count());
+        match sent.and_then(|sent| sent.seconds_per_step(speed.rates())) {
+            Some(seconds) => self.add("communication", seconds),
+            None => self.notes.push("what ranks send each other is not reckoned in".to_owned()),
+        }
+    }
+
+    /// A pipeline of `p` stages and `m` passes runs `m + p - 1` passes' time (GPipe; 1F1B has the same bubble).
+    fn add_pipeline(&mut self, job: &JobSpec) {
+        let Strategy::PipelineParallel { stages, .. } = job.parallel.strategy else { return };
+        let passes = job.gradient_accumulation_steps.max(1) as f64;
+        let busy = self.parts.iter().fold(Range::default(), |sum, part| sum.plus(part.seconds));
+        self.add("pipeline bubble", busy.scaled(stages.saturating_sub(1) as f64 / passes));
+    }
+}
+
+fn over_host_link(bytes: f64) -> Range {
+    let Range { low, typical, high } = assumed("host_link");
+    Range { low: bytes / (high * 1e9), typical: bytes / (typical * 1e9), high: bytes / (low * 1e9) }
+}

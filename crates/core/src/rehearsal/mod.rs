@@ -1,0 +1,70 @@
+//! What a rehearsal saw: the user's own script over a phantom GPU, and what follows from it for this and other GPUs.
+//!
+//! Every process leaves a [`ProcessRecord`] and a [`crate::recording::Recording`] for each device it used. [`judge`]
+//! answers for a GPU, by what was seen or by replaying the recording within its memory; [`AtPeak`] tells what the peak
+//! consists of; [`against`] puts an estimate beside it.
+
+mod against;
+mod peak;
+mod record;
+mod verdict;
+
+pub use against::{Against, CategoryBytes, against};
+pub use peak::{AtPeak, LiveLine};
+pub use record::{Caveat, DeviceRecord, Failure, OomRecord, PhaseBytes, ProcessRecord, RecordError, Stop, read_record};
+pub use verdict::{Judged, JudgedBy, OutOfMemory, context_bytes, differences, judge, largest};
+
+use crate::gpu::Gpu;
+use crate::recording::Recording;
+
+/// One device as one process saw it.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// The process's global rank.
+    pub rank: u32,
+    /// Its figures.
+    pub device: DeviceRecord,
+    /// Out-of-memory errors on this device that ended the process.
+    pub out_of_memory: Option<OomRecord>,
+    /// What was allocated and freed; `None` where it was not recorded.
+    pub recording: Option<Recording>,
+    /// Whether the recording lasts to the end of the run.
+    pub complete: bool,
+}
+
+/// A whole rehearsal.
+#[derive(Clone, Debug)]
+pub struct Rehearsal {
+    /// The GPU that the phantom stood for.
+    pub gpu: Gpu,
+    /// GPUs to answer for, in the order they were named.
+    pub asked: Vec<Gpu>,
+    /// Phantom GPUs of the machine.
+    pub gpus: u32,
+    /// The processes that used one, by rank.
+    pub processes: Vec<ProcessRecord>,
+    /// Every device that a process used, by rank and index.
+    pub seen: Vec<Seen>,
+    /// Exit code of the command; `None` when a signal ended it.
+    pub exit_code: Option<i32>,
+    /// Seconds the command took.
+    pub wall_seconds: f64,
+}
+
+impl Rehearsal {
+    /// The answer for `gpu`: that of the device that has it worst.
+    pub fn judged(&self, gpu: &Gpu) -> Option<Judged> {
+        let judged = self.seen.iter().map(|seen| judge(seen, gpu, &self.gpu));
+        judged.max_by_key(|judged| (judged.fit, judged.total_bytes))
+    }
+
+    /// The device with the highest reserved peak, the first of several.
+    pub fn fullest(&self) -> Option<&Seen> {
+        self.seen.iter().rev().max_by_key(|seen| seen.device.peak_reserved_bytes)
+    }
+
+    /// Whether memory ran out and the script did not go on.
+    pub fn ran_out(&self) -> bool {
+        self.seen.iter().any(|seen| seen.out_of_memory.is_some())
+    }
+}

@@ -1,0 +1,145 @@
+//! What is alive when a recording's requests are highest, by what it holds and by the line that made it.
+
+use std::collections::HashMap;
+
+use crate::recording::{RecordedAlloc, RecordedEvent, Recording};
+use crate::units::round_up;
+
+/// PyTorch rounds every request up to this (`kMinBlockSize`, c10/cuda/CUDACachingAllocator.cpp).
+const BLOCK: u64 = 512;
+
+/// The highest moment of a recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AtPeak {
+    /// The phase (`2:backward`).
+    pub phase: String,
+    /// The line of the script whose request reaches it; empty where it is not known.
+    pub line: String,
+    /// The innermost function there.
+    pub op: String,
+    /// Bytes of the live requests, each rounded up to 512.
+    pub bytes: u64,
+    /// The same by category, largest first.
+    pub by_category: Vec<(String, u64)>,
+    /// The same by line, operator and phase of birth, largest first.
+    pub by_line: Vec<LiveLine>,
+}
+
+/// What a line has allocated that is alive at the peak.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveLine {
+    /// The line of the script; empty where it is not known.
+    pub line: String,
+    /// The innermost function, and its line in a library.
+    pub op: String,
+    /// The kind of phase in which it was allocated (`forward`).
+    pub phase: String,
+    /// What it holds.
+    pub category: String,
+    /// Bytes.
+    pub bytes: u64,
+    /// Number of allocations.
+    pub count: u64,
+}
+
+/// What is alive, and the phase it was born in.
+type Live<'a> = HashMap<u32, (&'a RecordedAlloc, &'a str)>;
+
+impl AtPeak {
+    /// Finds it.
+    pub fn of(recording: &Recording) -> Self {
+        let Some((highest, bytes)) = highest(recording) else { return Self::default() };
+        let mut live = Live::new();
+        let (mut phase, mut label) = ("", String::new());
+        for event in recording.events.iter().take(highest + 1) {
+            match event {
+                RecordedEvent::Phase(next) => (phase, label) = (next.name.as_str(), next.label()),
+                RecordedEvent::Alloc(alloc) => drop(live.insert(alloc.id, (alloc, phase))),
+                RecordedEvent::Free(id) => drop(live.remove(id)),
+                RecordedEvent::EmptyCache => {}
+            }
+        }
+        let (line, op) = match recording.events.get(highest) {
+            Some(RecordedEvent::Alloc(alloc)) => (alloc.module.clone(), alloc.op.clone()),
+            _ => (String::new(), String::new()),
+        };
+        let by_category = by(&live, |alloc, phase| holds(alloc, phase).to_owned());
+        let mut by_category: Vec<_> = by_category.into_iter().map(|(name, (bytes, _))| (name, bytes)).collect();
+        by_category.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        Self { phase: label, line, op, bytes, by_category, by_line: by_line(&live) }
+    }
+}
+
+/// The event at which most is alive, and how much that is.
+fn highest(recording: &Recording) -> Option<(usize, u64)> {
+    let mut sizes = HashMap::new();
+    let (mut now, mut best) = (0_u64, None);
+    for (index, event) in recording.events.iter().enumerate() {
+        match event {
+            RecordedEvent::Alloc(alloc) => {
+                let bytes = round_up(alloc.bytes, BLOCK);
+                sizes.insert(alloc.id, bytes);
+                now = now.saturating_add(bytes);
+                if best.is_none_or(|(_, most)| now > most) {
+                    best = Some((index, now));
+                }
+            }
+            RecordedEvent::Free(id) => now = now.saturating_sub(sizes.remove(id).unwrap_or(0)),
+            _ => {}
+        }
+    }
+    best
+}
+
+/// The category, by where it was born if nobody said: what forward made and is still there is saved for backward.
+fn holds<'a>(alloc: &'a RecordedAlloc, phase: &str) -> &'a str {
+    match (alloc.category.as_str(), phase) {
+        ("temporary", "forward") => "activation",
+        (category, _) => category,
+    }
+}
+
+fn by<K: std::hash::Hash + Eq>(live: &Live<'_>, key: impl Fn(&RecordedAlloc, &str) -> K) -> HashMap<K, (u64, u64)> {
+    let mut sums = HashMap::new();
+    for (alloc, phase) in live.values() {
+        let (bytes, count) = sums.entry(key(alloc, phase)).or_insert((0_u64, 0_u64));
+        *bytes = bytes.saturating_add(round_up(alloc.bytes, BLOCK));
+        *count += 1;
+    }
+    sums
+}
+
+fn by_line(live: &Live<'_>) -> Vec<LiveLine> {
+    let key = |alloc: &RecordedAlloc, phase: &str| {
+        (alloc.module.clone(), alloc.op.clone(), phase.to_owned(), holds(alloc, phase).to_owned())
+    };
+    let line = |((line, op, phase, category), (bytes, count))| LiveLine { line, op, phase, category, bytes, count };
+    let mut lines: Vec<_> = by(live, key).into_iter().map(line).collect();
+    let name = |live: &LiveLine| (live.line.clone(), live.op.clone(), live.phase.clone(), live.category.clone());
+    lines.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| name(a).cmp(&name(b))));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recording::read_timeline;
+
+    #[test]
+    fn tells_what_is_alive_and_who_made_it() {
+        let text = "{}\n[\"p\",\"load\",0]\n[\"a\",0,1024,\"to\",\"train.py:3 in f\",\"parameter\"]\n\
+                    [\"p\",\"forward\",1]\n[\"a\",1,100,\"mm\",\"train.py:7 in f\",\"temporary\"]\n\
+                    [\"a\",2,600,\"mm\",\"train.py:7 in f\",\"temporary\"]\n[\"f\",2]\n\
+                    [\"p\",\"backward\",1]\n[\"a\",3,512,\"mm\",\"train.py:8 in f\",\"temporary\"]\n";
+        let peak = AtPeak::of(&read_timeline(text).unwrap());
+        assert_eq!((peak.phase.as_str(), peak.line.as_str(), peak.bytes), ("1:forward", "train.py:7 in f", 2560));
+        let categories: Vec<_> = peak.by_category.iter().map(|(name, bytes)| (name.as_str(), *bytes)).collect();
+        assert_eq!(categories, [("activation", 1536), ("parameter", 1024)]);
+        assert_eq!((peak.by_line[0].line.as_str(), peak.by_line[0].count), ("train.py:7 in f", 2));
+    }
+
+    #[test]
+    fn an_empty_recording_has_no_peak() {
+        assert_eq!(AtPeak::of(&Recording::default()), AtPeak::default());
+    }
+}

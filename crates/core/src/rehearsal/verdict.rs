@@ -1,0 +1,271 @@
+//! The answer for a GPU: seen, where the phantom stood for it; replayed within its memory, where it is another.
+
+use crate::alloc::{AllocatorConfig, CachingAllocator, replay};
+use crate::estimate::{Fit, margin, outside};
+use crate::gpu::Gpu;
+use crate::recording::{RecordedEvent, Recording};
+
+use super::{OomRecord, Seen};
+
+/// How an answer came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JudgedBy {
+    /// The phantom stood for this GPU.
+    Run,
+    /// The recorded trace was replayed within this GPU's memory.
+    Replay,
+    /// There is no trace: the peaks alone say it.
+    Peaks,
+}
+
+impl JudgedBy {
+    /// The name in documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Run => "run",
+            Self::Replay => "replay",
+            Self::Peaks => "peaks",
+        }
+    }
+}
+
+/// The answer for one GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judged {
+    /// The GPU.
+    pub gpu: Gpu,
+    /// Whether it fits.
+    pub fit: Fit,
+    /// How that is known.
+    pub by: JudgedBy,
+    /// The rank that has it worst.
+    pub rank: u32,
+    /// What PyTorch reserves at most, on a GPU with room to spare.
+    pub peak_reserved_bytes: u64,
+    /// The same and the context.
+    pub total_bytes: u64,
+    /// The GPU's bytes.
+    pub usable_bytes: u64,
+    /// What the context takes at most.
+    pub context_bytes: u64,
+    /// How often the cache must be flushed.
+    pub num_alloc_retries: u64,
+    /// Where memory runs out.
+    pub out_of_memory: Option<OutOfMemory>,
+}
+
+/// Where memory runs out on a GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutOfMemory {
+    /// The phase (`2:backward`).
+    pub phase: String,
+    /// The line of the script; empty where it is not known.
+    pub line: String,
+    /// Bytes asked for.
+    pub requested_bytes: u64,
+    /// Bytes allocated at that moment.
+    pub allocated_bytes: u64,
+    /// Bytes reserved at that moment.
+    pub reserved_bytes: u64,
+}
+
+impl From<&OomRecord> for OutOfMemory {
+    fn from(oom: &OomRecord) -> Self {
+        Self {
+            phase: oom.phase.clone(),
+            line: oom.line.clone().unwrap_or_default(),
+            requested_bytes: oom.requested_bytes,
+            allocated_bytes: oom.allocated_bytes,
+            reserved_bytes: oom.reserved_bytes,
+        }
+    }
+}
+
+/// The GPU with the most memory, the first of several: the one to rehearse on when several are asked for.
+pub fn largest(gpus: &[Gpu]) -> Option<&Gpu> {
+    gpus.iter().rev().max_by_key(|gpu| gpu.usable_bytes)
+}
+
+/// What the CUDA context of a GPU takes at most.
+pub fn context_bytes(gpu: &Gpu) -> u64 {
+    outside(gpu).high
+}
+
+/// Judges a device that a process used on `on`, for `gpu`.
+pub fn judge(seen: &Seen, gpu: &Gpu, on: &Gpu) -> Judged {
+    let context = context_bytes(gpu);
+    let reserved = seen.device.peak_reserved_bytes;
+    let available = gpu.usable_bytes.saturating_sub(context);
+    let (by, retries, out_of_memory) = match (&seen.recording, &seen.out_of_memory) {
+        (_, oom) if gpu == on => (JudgedBy::Run, seen.device.num_alloc_retries, oom.as_ref().map(OutOfMemory::from)),
+        // What ran out on the largest runs out on a smaller one, at that place or before.
+        (_, Some(oom)) => (JudgedBy::Run, 0, Some(oom.into())),
+        (Some(recording), None) => {
+            let (retries, oom) = within(recording, available);
+            (JudgedBy::Replay, retries, oom)
+        }
+        (None, None) => (JudgedBy::Peaks, 0, None),
+    };
+    let over = by == JudgedBy::Peaks && reserved > available;
+    let roomy = reserved.saturating_add(margin(reserved)) <= available;
+    let fit = match (&out_of_memory, retries) {
+        (Some(_), _) => Fit::DoesNotFit,
+        (None, _) if over => Fit::DoesNotFit,
+        (None, 0) if roomy => Fit::Fits,
+        (None, _) => Fit::Tight,
+    };
+    Judged {
+        gpu: gpu.clone(),
+        fit,
+        by,
+        rank: seen.rank,
+        peak_reserved_bytes: reserved,
+        total_bytes: reserved.saturating_add(context),
+        usable_bytes: gpu.usable_bytes,
+        context_bytes: context,
+        num_alloc_retries: retries,
+        out_of_memory,
+    }
+}
+
+/// Replays `recording` on `available` bytes, under the settings that it ran with: flushes of the cache, and where memory
+/// runs out.
+fn within(recording: &Recording, available: u64) -> (u64, Option<OutOfMemory>) {
+    let mut allocator = CachingAllocator::new(settings(recording), Some(available));
+    let failed = replay(&mut allocator, recording.requests()).err();
+    let oom = failed.map(|failed| {
+        let (phase, line) = place(recording, failed.event);
+        OutOfMemory {
+            phase,
+            line,
+            requested_bytes: failed.oom.requested,
+            allocated_bytes: failed.oom.allocated,
+            reserved_bytes: failed.oom.reserved,
+        }
+    });
+    (allocator.stats().num_alloc_retries, oom)
+}
+
+/// The allocator's settings as the timeline's header tells them; PyTorch's defaults where it does not.
+pub(super) fn settings(recording: &Recording) -> AllocatorConfig {
+    let text = recording.header.get("settings").and_then(serde_json::Value::as_str).unwrap_or_default();
+    AllocatorConfig::parse(text).unwrap_or_default()
+}
+
+/// The phase and the line of an event.
+fn place(recording: &Recording, event: usize) -> (String, String) {
+    let before = recording.events.get(..=event).unwrap_or_default();
+    let phase = before.iter().rev().find_map(|event| match event {
+        RecordedEvent::Phase(phase) => Some(phase.label()),
+        _ => None,
+    });
+    let line = match recording.events.get(event) {
+        Some(RecordedEvent::Alloc(alloc)) => alloc.module.clone(),
+        _ => String::new(),
+    };
+    (phase.unwrap_or_default(), line)
+}
+
+/// What differs between a GPU and the one that the script ran on, besides the size, and changes what PyTorch allocates.
+pub fn differences(gpu: &Gpu, on: &Gpu) -> Vec<&'static str> {
+    let (here, there) = (gpu.compute_capability, on.compute_capability);
+    let mut differences = Vec::new();
+    let mut tell = |differs: bool, text| {
+        if differs {
+            differences.push(text);
+        }
+    };
+    // ATen's `sdp_utils.cpp`: flash attention from sm_80 on.
+    tell((here >= (8, 0)) != (there >= (8, 0)), "without flash attention and bf16 tensor cores (below sm_80)");
+    // ATen's `CUDABlas.cpp`, `parseChosenWorkspaceSize`: 32 MiB from Hopper on, 8.125 MiB below.
+    tell((here.0 >= 9) != (there.0 >= 9), "cuBLAS workspaces of another size (32 MiB from sm_90, 8 MiB below)");
+    // Reductions and fused kernels size their scratch space by multiprocessors.
+    tell(gpu.multiprocessors != on.multiprocessors, "scratch space of some reductions goes by multiprocessors");
+    differences
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recording::read_timeline;
+    use crate::rehearsal::{DeviceRecord, PhaseBytes};
+    use crate::units::{GIB, MIB};
+
+    fn gpu(text: &str) -> Gpu {
+        Gpu::parse(text).unwrap()
+    }
+
+    /// 6 GiB that are freed, then 8 GiB: the cache holds 6 when the 8 are asked for.
+    fn seen() -> Seen {
+        let (six, eight) = (6 * GIB, 8 * GIB);
+        let text = format!(
+            "{{}}\n[\"p\",\"forward\",1]\n[\"a\",0,{six},\"mm\",\"train.py:3 in f\",\"temporary\"]\n[\"f\",0]\n\
+             [\"p\",\"backward\",1]\n[\"a\",1,{eight},\"mm\",\"train.py:9 in g\",\"temporary\"]"
+        );
+        let device = DeviceRecord {
+            index: 0,
+            name: "phantom".to_owned(),
+            total_bytes: 80 * GIB,
+            compute_capability: (9, 0),
+            peak_allocated_bytes: eight,
+            peak_reserved_bytes: six + eight,
+            peak_phase: "1:backward".to_owned(),
+            peak_per_phase: PhaseBytes::default(),
+            peak_reserved_per_phase: PhaseBytes::default(),
+            num_alloc_retries: 0,
+            num_ooms: 0,
+            trace: None,
+        };
+        Seen { rank: 0, device, out_of_memory: None, recording: read_timeline(&text).ok(), complete: true }
+    }
+
+    #[test]
+    fn a_smaller_gpu_is_judged_by_replay() {
+        let on = gpu("h100");
+        let judged = judge(&seen(), &on, &on);
+        assert_eq!((judged.fit, judged.by, judged.num_alloc_retries), (Fit::Fits, JudgedBy::Run, 0));
+        let tight = judge(&seen(), &gpu("12GiB"), &on);
+        assert_eq!((tight.fit, tight.by, tight.num_alloc_retries), (Fit::Tight, JudgedBy::Replay, 1));
+        let small = judge(&seen(), &gpu("7GiB"), &on);
+        let oom = small.out_of_memory.unwrap();
+        assert_eq!(small.fit, Fit::DoesNotFit);
+        assert_eq!((oom.phase.as_str(), oom.line.as_str()), ("1:backward", "train.py:9 in g"));
+        assert_eq!(oom.requested_bytes, 8 * GIB);
+    }
+
+    #[test]
+    fn without_a_trace_the_peaks_say_it() {
+        let bare = Seen { recording: None, ..seen() };
+        let on = gpu("h100");
+        assert_eq!(judge(&bare, &gpu("12GiB"), &on).fit, Fit::DoesNotFit);
+        assert_eq!(judge(&bare, &gpu("24GiB"), &on).fit, Fit::Fits);
+    }
+
+    #[test]
+    fn what_ran_out_on_the_largest_fits_nowhere() {
+        let oom = OomRecord {
+            device: 0,
+            phase: "2:forward".to_owned(),
+            requested_bytes: MIB,
+            allocated_bytes: GIB,
+            reserved_bytes: GIB,
+            line: None,
+            op: String::new(),
+        };
+        let seen = Seen { out_of_memory: Some(oom), ..seen() };
+        assert_eq!(judge(&seen, &gpu("t4"), &gpu("h100")).fit, Fit::DoesNotFit);
+    }
+
+    #[test]
+    fn gpus_differ_in_more_than_size() {
+        assert!(differences(&gpu("h100"), &gpu("h100")).is_empty());
+        assert_eq!(differences(&gpu("t4"), &gpu("h100")).len(), 3);
+        assert_eq!(differences(&gpu("l4"), &gpu("a100-80")).len(), 1);
+    }
+
+    #[test]
+    fn the_largest_is_rehearsed_on() {
+        let gpus = ["t4", "a100-80", "l4"].map(gpu);
+        assert_eq!(largest(&gpus).map(|gpu| gpu.id.as_str()), Some("a100-80"));
+    }
+}

@@ -1,0 +1,73 @@
+//! Keys of what a training costs: how long it is, and what its user knows of its time and price. They change no byte.
+
+use super::super::kind::Kind;
+use super::{Default, Key};
+
+pub(super) const FRAMEWORKS: Kind = Kind::Choice(&[
+    ("trl", "TRL's trainers"),
+    ("trainer", "Hugging Face's Trainer"),
+    ("accelerate", "a loop of one's own under accelerate"),
+    ("deepspeed", "a loop of one's own under DeepSpeed"),
+    ("torchrun", "a loop of one's own in plain PyTorch"),
+    ("rl_swarm", "Gensyn's rl-swarm over GenRL"),
+]);
+
+/// The rows.
+pub(super) const KEYS: [Key; 8] = [
+    Key {
+        name: "max_steps",
+        kind: Kind::Size { min: 1, max: 1 << 40 },
+        default: Default::Unset,
+        doc: "optimizer steps of the whole training (a swarm's rounds), for time and price",
+        example: "10_000",
+    },
+    Key {
+        name: "num_train_epochs",
+        kind: Kind::Number { min: 0.0, max: 1e6 },
+        default: Default::Fixed("1.0", "once through the data set"),
+        doc: "how often the data set is gone through, with train_rows",
+        example: "3.0",
+    },
+    Key {
+        name: "train_rows",
+        kind: Kind::Size { min: 1, max: 1 << 40 },
+        default: Default::Unset,
+        doc: "rows of the data set (prompts for grpo, pairs for dpo), for time and price",
+        example: "52_000",
+    },
+    Key {
+        name: "train_tokens",
+        kind: Kind::Size { min: 1, max: 1 << 60 },
+        default: Default::Unset,
+        doc: "tokens of the whole training, padding included, for time and price",
+        example: "1_000_000_000",
+    },
+    Key {
+        name: "step_time",
+        kind: Kind::Number { min: 1e-6, max: 1e9 },
+        default: Default::Unset,
+        doc: "seconds of an optimizer step as you measured it; replaces our estimate",
+        example: "1.85",
+    },
+    Key {
+        name: "price",
+        kind: Kind::Number { min: 0.0, max: 1e6 },
+        default: Default::Unset,
+        doc: "dollars that you pay for an hour of one GPU; replaces our list",
+        example: "2.49",
+    },
+    Key {
+        name: "allow_tf32",
+        kind: Kind::Switch,
+        default: Default::Fixed("false", "PyTorch's default"),
+        doc: "fp32 products run in TF32 on tensor cores; changes time only",
+        example: "true",
+    },
+    Key {
+        name: "framework",
+        kind: FRAMEWORKS,
+        default: Default::Rule("trl for grpo and dpo, rl_swarm for swarm, torchrun for hrm, else trainer"),
+        doc: "what you train with, in whose words a plan says its changes",
+        example: "\"trl\"",
+    },
+];

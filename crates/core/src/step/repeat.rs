@@ -1,0 +1,324 @@
+//! Passes that do what an earlier one did: recorded once, copied from then on.
+//!
+//! A pass that finds the same parameters with gradients as an earlier one allocates and frees the same, for models keep
+//! nothing else from pass to pass. What the trace cannot vouch for runs: passes through a wrapper that remembers earlier
+//! ones, and those like a pass that freed what was there before it, or left more than its output, gradients and
+//! workspaces.
+
+use std::rc::Rc;
+
+use crate::family::ModelOutput;
+use crate::parallel::Wrapper;
+use crate::tensor::{Context, Copied, Part, Tensor};
+use crate::trace::AllocationId;
+
+/// The passes of a training loop.
+pub(super) struct Passes<'a> {
+    context: &'a Rc<Context>,
+    wrapper: &'a dyn Wrapper,
+    recorded: Vec<Rc<Recorded>>,
+}
+
+/// A pass that was run, and what it left.
+struct Recorded {
+    /// Which parameters had gradients when it began.
+    had_gradients: Vec<bool>,
+    parts: Vec<Part>,
+    output: Output,
+    /// The gradients that it made, each with the place of its parameter.
+    gradients: Vec<(usize, Look)>,
+}
+
+/// A model's output that has gone.
+struct Output {
+    /// Its tensors, without memory.
+    shell: ModelOutput,
+    looks: Vec<Look>,
+}
+
+/// A tensor without its memory, and the allocation that held it.
+struct Look {
+    shell: Tensor,
+    allocation: Option<AllocationId>,
+}
+
+impl Look {
+    fn of(tensor: &Tensor) -> Self {
+        Self { shell: tensor.without_memory(), allocation: tensor.allocation() }
+    }
+
+    /// The tensor in the memory that was copied; without memory where that is not its own.
+    fn copy(&self, copied: &Copied) -> Tensor {
+        match self.allocation {
+            Some(id) => Tensor::over(self.shell.context(), copied.id(id), &self.shell.look()),
+            None => self.shell.clone(),
+        }
+    }
+}
+
+/// One pass.
+pub(super) struct Pass<'a> {
+    context: &'a Rc<Context>,
+    progress: Progress,
+}
+
+enum Progress {
+    Unrecorded,
+    Recorded(Recording),
+    Copied(Copying),
+}
+
+/// A pass that is copied.
+struct Copying {
+    recorded: Rc<Recorded>,
+    /// How many of its parts are there.
+    parts: usize,
+    copied: Copied,
+}
+
+/// What is known of a pass that runs.
+#[derive(Default)]
+struct Recording {
+    had_gradients: Vec<bool>,
+    parts: Vec<Part>,
+    output: Option<Output>,
+}
+
+impl<'a> Passes<'a> {
+    /// No pass has run yet.
+    pub(super) fn new(context: &'a Rc<Context>, wrapper: &'a dyn Wrapper) -> Self {
+        Self { context, wrapper, recorded: Vec::new() }
+    }
+
+    /// Begins a pass.
+    pub(super) fn begin(&self) -> Pass<'a> {
+        if self.wrapper.remembers_passes() {
+            return Pass::unrecorded(self.context);
+        }
+        let had_gradients: Vec<bool> = self.wrapper.parameters().iter().map(Tensor::has_grad).collect();
+        let earlier = self.recorded.iter().find(|recorded| recorded.had_gradients == had_gradients);
+        let progress = match earlier {
+            Some(recorded) => Progress::Copied(Copying::new(recorded)),
+            None => Progress::Recorded(Recording { had_gradients, ..Recording::default() }),
+        };
+        Pass { context: self.context, progress }
+    }
+
+    /// Ends a pass: what was copied leaves its gradients, what ran is kept to be copied.
+    pub(super) fn end(&mut self, pass: Pass) {
+        let parameters = self.wrapper.parameters();
+        match pass.progress {
+            Progress::Unrecorded => {}
+            Progress::Recorded(recording) => {
+                self.recorded.extend(recording.finish(self.context, parameters).map(Rc::new));
+            }
+            Progress::Copied(Copying { recorded, copied, .. }) => {
+                for (at, gradient) in &recorded.gradients {
+                    parameters[*at].set_grad(Some(gradient.copy(&copied)));
+                }
+            }
+        }
+    }
+}
+
+impl<'a> Pass<'a> {
+    /// A pass that is not kept.
+    pub(super) fn unrecorded(context: &'a Rc<Context>) -> Self {
+        Self { context, progress: Progress::Unrecorded }
+    }
+
+    /// The process it runs in.
+    pub(super) fn context(&self) -> &'a Rc<Context> {
+        self.context
+    }
+
+    /// The next part of the pass. Where it is copied `run` does not run, and what it holds is dropped.
+    pub(super) fn part(&mut self, run: impl FnOnce()) {
+        match &mut self.progress {
+            Progress::Unrecorded => run(),
+            Progress::Recorded(recording) => recording.run(self.context, run),
+            Progress::Copied(copying) => {
+                drop(run);
+                copying.copy_next(self.context);
+            }
+        }
+    }
+
+    /// The part that is the model's forward call.
+    pub(super) fn forward(&mut self, forward: impl FnOnce() -> ModelOutput) -> ModelOutput {
+        match &mut self.progress {
+            Progress::Unrecorded => forward(),
+            Progress::Recorded(recording) => {
+                let output = recording.run(self.context, forward);
+                recording.output = Some(Output::of(&output));
+                output
+            }
+            Progress::Copied(copying) => {
+                copying.copy_next(self.context);
+                copying.recorded.output.copy(&copying.copied)
+            }
+        }
+    }
+}
+
+impl Copying {
+    fn new(recorded: &Rc<Recorded>) -> Self {
+        Self { recorded: Rc::clone(recorded), parts: 0, copied: Copied::new(&recorded.parts) }
+    }
+
+    fn copy_next(&mut self, context: &Context) {
+        if let Some(part) = self.recorded.parts.get(self.parts) {
+            context.copy_part(part, &mut self.copied);
+        }
+        self.parts += 1;
+    }
+}
+
+impl Output {
+    fn of(output: &ModelOutput) -> Self {
+        let mut looks = Vec::new();
+        let shell = output.map(&mut |tensor| {
+            let look = Look::of(tensor);
+            let shell = look.shell.clone();
+            looks.push(look);
+            shell
+        });
+        Self { shell, looks }
+    }
+
+    fn copy(&self, copied: &Copied) -> ModelOutput {
+        let mut looks = self.looks.iter();
+        self.shell.map(&mut |shell| looks.next().map_or_else(|| shell.clone(), |look| look.copy(copied)))
+    }
+}
+
+impl Recording {
+    fn run<T>(&mut self, context: &Context, run: impl FnOnce() -> T) -> T {
+        let beginning = context.moment();
+        let result = run();
+        self.parts.push(context.part_since(&beginning));
+        result
+    }
+
+    /// The pass as something to copy; `None` where it left anything else alive than its output and gradients.
+    fn finish(self, context: &Context, parameters: &[Tensor]) -> Option<Recorded> {
+        let Self { had_gradients, parts, output } = self;
+        let mut output = output?;
+        let made = parameters.iter().zip(&had_gradients).enumerate().filter(|(_, (_, had_gradient))| !**had_gradient);
+        let gradients: Vec<(usize, Look)> =
+            made.filter_map(|(at, (parameter, _))| Some((at, Look::of(&parameter.grad()?)))).collect();
+        let left = context.left_by(&parts)?;
+        // Backward freed what is not left: the output does not hold it that long.
+        for look in &mut output.looks {
+            look.allocation = look.allocation.filter(|id| left.binary_search(id).is_ok());
+        }
+        let looks = output.looks.iter().chain(gradients.iter().map(|(_, look)| look));
+        let mut held: Vec<AllocationId> = looks.filter_map(|look| look.allocation).collect();
+        held.sort_unstable();
+        let are_held = gradients.iter().all(|(_, look)| look.allocation.is_some());
+        (held == left && are_held).then_some(Recorded { had_gradients, parts, output, gradients })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::family::{self, ForwardCall, RunOptions};
+    use crate::nn::{Builder, KvCache, Mode};
+    use crate::parallel::{Loaded, wrap};
+    use crate::spec::{JobSpec, from_case};
+    use crate::step::train::train;
+    use crate::trace::Trace;
+    use crate::work::PhaseWork;
+
+    /// A wrapper whose passes are copied or not, as asked.
+    struct Counted {
+        wrapper: Box<dyn Wrapper>,
+        copies: bool,
+        calls: Cell<usize>,
+    }
+
+    impl Wrapper for Counted {
+        fn forward(&self, call: &ForwardCall) -> ModelOutput {
+            self.calls.set(self.calls.get() + 1);
+            self.wrapper.forward(call)
+        }
+
+        fn new_cache(&self) -> Rc<KvCache> {
+            self.wrapper.new_cache()
+        }
+
+        fn parameters(&self) -> &[Tensor] {
+            self.wrapper.parameters()
+        }
+
+        fn remembers_passes(&self) -> bool {
+            !self.copies
+        }
+    }
+
+    /// How often the model ran, the trace, and the work.
+    fn run(job: &JobSpec, copies: bool) -> (usize, (Trace, Vec<PhaseWork>)) {
+        let context = Context::new(job.gpu.device());
+        let mode = Mode::new(job.train_mode, job.gradient_checkpointing);
+        let builder = Builder::new(&context, job.precision.weight_dtype(), job.lora.clone(), mode);
+        let options = RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: job.lora.is_some() };
+        let family = family::find(&job.model.model_type).unwrap();
+        let model = (family.build)(&job.model, &builder, &options).unwrap();
+        let rebuild = Box::new(|_: &Builder| unreachable!("no wrapper builds the model again"));
+        let wrapper = wrap(job, &context, Loaded::new(model, &builder, rebuild));
+        let wrapper = Counted { wrapper, copies, calls: Cell::new(0) };
+        train(job, &context, &wrapper);
+        let work = context.take_work();
+        (wrapper.calls.get(), (context.take_trace(), work))
+    }
+
+    fn case(model: Value, options: &Value) -> JobSpec {
+        let mut case = json!({"model": model, "micro_batch": 2, "seq_len": 64, "steps": 3});
+        case.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
+        from_case(&case).unwrap()
+    }
+
+    #[test]
+    fn a_copied_pass_leaves_the_trace_and_the_work_of_one_that_runs() {
+        let gpt2 = json!({"family": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 2, "vocab_size": 512});
+        let gemma = json!({
+            "family": "gemma2", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "head_dim": 16,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512, "sliding_window": 32,
+        });
+        // With each, how often the model runs and is called in three steps.
+        for (options, ran, called) in [
+            (json!({"precision": "bf16"}), 1, 3),
+            (json!({"precision": "amp_fp16", "clip_grad_norm": 1.0}), 1, 3),
+            (json!({"precision": "amp_bf16", "grad_accum": 3}), 2, 9),
+            (json!({"precision": "bf16", "gradient_checkpointing": true}), 1, 3),
+            (json!({"precision": "amp_bf16", "gradient_checkpointing": true, "keep_outputs": false}), 1, 3),
+            (json!({"precision": "fp32", "zero_grad_set_to_none": false, "optimizer": "sgd"}), 2, 3),
+        ] {
+            for model in [&gpt2, &gemma] {
+                let job = case(model.clone(), &options);
+                let (copied, expected) = (run(&job, true), run(&job, false));
+                assert_eq!((copied.0, expected.0), (ran, called), "{options}, {model}");
+                assert!(copied.1 == expected.1, "{options}, {model}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_pass_that_leaves_more_than_gradients_is_not_copied() {
+        let longrope = json!({
+            "family": "phi3", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 512,
+            "rope_scaling": {"rope_type": "longrope"},
+        });
+        let job = case(longrope, &json!({"precision": "bf16"}));
+        let (copied, expected) = (run(&job, true), run(&job, false));
+        // The first pass frees what the model was loaded with.
+        assert_eq!((copied.0, expected.0), (2, 3));
+        assert!(copied.1 == expected.1);
+    }
+}

@@ -1,0 +1,190 @@
+//! Parts of the trace that happen again later in the job, phases and all: recorded once, copied from then on.
+
+use std::ops::Range;
+
+use super::context::Context;
+use super::counter::Tally;
+use crate::trace::{Allocation, AllocationId, Category, Event, Phase, Repeat, Trace};
+
+/// A moment of the trace.
+pub(crate) struct Moment {
+    pub(super) event: usize,
+    pub(super) allocation: AllocationId,
+    pub(super) phase: u32,
+    pub(super) tally: Tally,
+}
+
+/// What was recorded between two moments.
+pub(crate) struct Part {
+    events: Range<usize>,
+    allocations: Range<AllocationId>,
+    /// The phases it begins and ends in.
+    phases: Range<u32>,
+    /// What was counted in those before it began, and when it ended.
+    tallies: [Tally; 2],
+}
+
+/// Stands for an allocation that has no copy.
+const NOT_COPIED: AllocationId = AllocationId::MAX;
+
+/// What stands in a copy for the allocations of the parts that are copied.
+pub(crate) struct Copied {
+    first: AllocationId,
+    ids: Vec<AllocationId>,
+}
+
+impl Copied {
+    /// Of parts of one pass, in their order; nothing is copied yet.
+    pub(crate) fn new(parts: &[Part]) -> Self {
+        let (first, until) = span(parts);
+        Self { first, ids: vec![NOT_COPIED; until.saturating_sub(first) as usize] }
+    }
+
+    fn slot(&mut self, id: AllocationId) -> &mut AllocationId {
+        &mut self.ids[(id - self.first) as usize]
+    }
+
+    /// What stands for an allocation that was copied.
+    pub(crate) fn id(&self, id: AllocationId) -> AllocationId {
+        self.ids[(id - self.first) as usize]
+    }
+}
+
+/// The first allocation of the parts, and the one after their last.
+fn span(parts: &[Part]) -> (AllocationId, AllocationId) {
+    let first = parts.first().map_or(0, |part| part.allocations.start);
+    (first, parts.last().map_or(first, |part| part.allocations.end))
+}
+
+impl Context {
+    /// This moment.
+    pub(crate) fn moment(&self) -> Moment {
+        let trace = self.trace.borrow();
+        Moment {
+            event: trace.events.len(),
+            allocation: trace.allocations.len() as AllocationId,
+            phase: self.current_phase(),
+            tally: self.counter.tally(),
+        }
+    }
+
+    /// What was recorded since `moment`, as a part.
+    pub(crate) fn part_since(&self, moment: &Moment) -> Part {
+        let now = self.moment();
+        Part {
+            events: moment.event..now.event,
+            allocations: moment.allocation..now.allocation,
+            phases: moment.phase..now.phase,
+            tallies: [moment.tally, now.tally],
+        }
+    }
+
+    /// What the parts leave alive of what they allocate, workspaces aside. `None` where they free anything else, or do
+    /// more than allocate, free and begin phases.
+    pub(crate) fn left_by(&self, parts: &[Part]) -> Option<Vec<AllocationId>> {
+        let trace = self.trace.borrow();
+        let (first, until) = span(parts);
+        let mut is_left = vec![false; until.saturating_sub(first) as usize];
+        for event in parts.iter().flat_map(|part| &trace.events[part.events.clone()]) {
+            match *event {
+                Event::Alloc(id) => {
+                    is_left[(id - first) as usize] = !is_workspace(&trace.allocations[id as usize]);
+                }
+                Event::Free(id) => {
+                    let is_left = is_left.get_mut(id.wrapping_sub(first) as usize).filter(|is_left| **is_left)?;
+                    *is_left = false;
+                }
+                Event::Phase(_) => {}
+                Event::EmptyCache | Event::Repeat(_) => return None,
+            }
+        }
+        Some((first..until).zip(is_left).filter_map(|(id, is_left)| is_left.then_some(id)).collect())
+    }
+
+    /// The part happens again, now; what it frees of earlier parts is what was copied of them.
+    pub(crate) fn copy_part(&self, part: &Part, copied: &mut Copied) {
+        let mut trace = self.trace.borrow_mut();
+        let later = self.current_phase() - part.phases.start;
+        trace.copy_allocations(part, later, copied);
+        trace.copy_events(part, later, copied);
+        for at in part.phases.start + 1..=part.phases.end {
+            let Phase { kind, .. } = trace.phases[at as usize];
+            trace.phases.push(Phase { kind, step: self.current_step() });
+        }
+        self.set_phase(part.phases.end + later);
+        self.counter.copy_phases(&part.phases, &part.tallies);
+    }
+
+    /// What happened since `moment` happens `times` more times, now. What it left alive (workspaces, autocast's copies of
+    /// weights) is there by then. `false`, and nothing happens, where it freed what it had not allocated.
+    pub(crate) fn repeat_since(&self, moment: &Moment, times: u64) -> bool {
+        let mut trace = self.trace.borrow_mut();
+        let stretch = trace.events[moment.event..].to_vec();
+        let is_own = |event: &Event| match event {
+            Event::Alloc(_) => true,
+            Event::Free(id) => *id >= moment.allocation,
+            Event::Phase(_) | Event::EmptyCache | Event::Repeat(_) => false,
+        };
+        if !stretch.iter().all(is_own) {
+            return false;
+        }
+        let repeat = trace.repeats.len();
+        trace.events.push(Event::Repeat(repeat as u32));
+        trace.append_again(&stretch);
+        let until = trace.events.len();
+        trace.repeats.push(Repeat { until, times });
+        self.counter.repeat_since(&moment.tally, times);
+        true
+    }
+
+    /// A part of one phase that leaves nothing happens again, now.
+    pub(crate) fn copy_whole(&self, part: &Part) {
+        self.copy_part(part, &mut Copied::new(std::slice::from_ref(part)));
+    }
+
+    /// A part of one phase that leaves nothing happens `times` more times, now: it is copied once.
+    pub(crate) fn repeat_whole(&self, part: &Part, times: u64) {
+        let Some(not_copied) = times.checked_sub(1) else { return };
+        let repeat = self.trace.borrow().repeats.len();
+        self.trace.borrow_mut().events.push(Event::Repeat(repeat as u32));
+        self.copy_whole(part);
+        let mut trace = self.trace.borrow_mut();
+        let until = trace.events.len();
+        trace.repeats.push(Repeat { until, times });
+        self.counter.repeat_between(&part.tallies, not_copied);
+    }
+}
+
+impl Trace {
+    fn copy_allocations(&mut self, part: &Part, later: u32, copied: &mut Copied) {
+        for id in part.allocations.clone() {
+            let allocation = self.allocations[id as usize];
+            // Workspaces are there by now.
+            if !is_workspace(&allocation) {
+                *copied.slot(id) = self.allocations.len() as AllocationId;
+                self.allocations.push(Allocation { phase: allocation.phase + later, ..allocation });
+            }
+        }
+    }
+
+    fn copy_events(&mut self, part: &Part, later: u32, copied: &Copied) {
+        let begin = self.events.len();
+        self.events.extend_from_within(part.events.clone());
+        for event in &mut self.events[begin..] {
+            match event {
+                Event::Alloc(id) | Event::Free(id) => *id = copied.id(*id),
+                Event::Phase(phase) => *phase += later,
+                Event::EmptyCache | Event::Repeat(_) => {}
+            }
+        }
+        let is_copied = |event: &Event| *event != Event::Alloc(NOT_COPIED);
+        if !self.events[begin..].iter().all(is_copied) {
+            let events = self.events.split_off(begin);
+            self.events.extend(events.into_iter().filter(is_copied));
+        }
+    }
+}
+
+fn is_workspace(allocation: &Allocation) -> bool {
+    allocation.category == Category::Workspace
+}

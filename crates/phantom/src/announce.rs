@@ -1,0 +1,94 @@
+//! What happens when the library is loaded: it refuses where it could be mistaken for a GPU or cannot read its settings,
+//! and says once per process tree that it is there.
+
+use std::path::Path;
+
+#[cfg(not(test))]
+use crate::{config, state, sys};
+
+/// What a loaded NVIDIA driver leaves in the file system.
+const DRIVER_FILES: &[&str] = &["/proc/driver/nvidia/version", "/dev/nvidiactl"];
+
+/// The status of a process that must not run: that of a usage error on the command line.
+#[cfg(not(test))]
+const REFUSED: i32 = 2;
+
+/// PyTorch's own switch that puts cuDNN's attention last: what cuDNN allocates on a GPU nobody documents, so attention is
+/// to run on PyTorch's kernels, whose memory is known. A value that the user set stays.
+#[cfg(not(test))]
+const CUDNN_ATTENTION_LAST: &str = "TORCH_CUDNN_SDPA_DEPRIORITIZED";
+
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = at_load;
+
+#[cfg(not(test))]
+extern "C" fn at_load() {
+    if let Err(problem) = start() {
+        eprintln!("tonnage phantom: {problem}");
+        // SAFETY: `_exit` ends the process without running code of a half-started one.
+        unsafe { sys::_exit(REFUSED) }
+    }
+}
+
+#[cfg(not(test))]
+fn start() -> Result<(), String> {
+    let variable = |name: &str| std::env::var(name).ok();
+    if !config::switch("TONNAGE_PHANTOM_ALLOW_REAL_DRIVER", &variable)? {
+        refuse_beside(DRIVER_FILES)?;
+    }
+    let config = state::load()?;
+    let quiet = config::switch("TONNAGE_PHANTOM_QUIET", &variable)?;
+    if !quiet && variable("TONNAGE_PHANTOM_ANNOUNCED").is_none() {
+        eprintln!("{}", announcement(&config.machine));
+        // SAFETY: the loader runs this before `main`, when the process has a single thread.
+        unsafe { std::env::set_var("TONNAGE_PHANTOM_ANNOUNCED", "1") }
+    }
+    if variable(CUDNN_ATTENTION_LAST).is_none() {
+        // SAFETY: as above.
+        unsafe { std::env::set_var(CUDNN_ATTENTION_LAST, "1") }
+    }
+    Ok(())
+}
+
+#[cfg_attr(test, allow(dead_code))]
+fn announcement(devices: &[crate::device::Device]) -> String {
+    let names: Vec<String> =
+        devices.iter().map(|device| format!("{}, {} MiB", device.name(), device.total >> 20)).collect();
+    format!(
+        "tonnage phantom: no GPU computes here; kernels do nothing and results are meaningless; attention is \
+         PyTorch's own, not cuDNN's. Devices: {}",
+        if names.is_empty() { "none".to_owned() } else { names.join("; ") }
+    )
+}
+
+fn refuse_beside(files: &[&str]) -> Result<(), String> {
+    match files.iter().find(|file| Path::new(file).exists()) {
+        None => Ok(()),
+        Some(file) => Err(format!(
+            "refusing to load: this machine has an NVIDIA driver ({file}). Set TONNAGE_PHANTOM_ALLOW_REAL_DRIVER=1 to \
+             run on a phantom GPU all the same"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_real_driver_is_a_reason_to_refuse() {
+        let problem = refuse_beside(&["/nonexistent", "/proc/self/stat"]).unwrap_err();
+        assert!(problem.contains("/proc/self/stat"), "{problem}");
+        assert_eq!(refuse_beside(&["/nonexistent"]), Ok(()));
+        assert!(DRIVER_FILES.contains(&"/dev/nvidiactl"));
+    }
+
+    #[test]
+    fn the_announcement_says_phantom() {
+        let config = crate::config::Config::read(|_| None).unwrap();
+        assert!(announcement(&config.machine).contains("Phantom NVIDIA H200 (tonnage), 143771 MiB"));
+        assert!(announcement(&[]).ends_with("none"));
+    }
+}

@@ -1,0 +1,141 @@
+//! Graphs: `cudaGraph*` as far as captured graphs need them. A graph is the number of its nodes; launching it does nothing.
+#![allow(non_snake_case)]
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::fs;
+
+use super::runtime_version;
+use crate::boundary::{Slot, put_if_wanted, read, report};
+use crate::error::{Error, Result};
+use crate::state;
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaGraphCreate(graph: *mut usize, _flags: c_uint) -> c_int {
+    // SAFETY: a place for the handle by the API's contract.
+    report(unsafe { Slot::new(graph) }.map(|place| place.put(state::streams().create_graph())))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaGraphDestroy(graph: usize) -> c_int {
+    report(state::streams().destroy_graph(graph))
+}
+
+/// # Safety
+/// `executable` is null or a place for a handle.
+unsafe fn instantiate(executable: *mut usize, graph: usize) -> Result {
+    // SAFETY: the caller's promise.
+    let place = unsafe { Slot::new(executable) }?;
+    place.put(state::streams().instantiate(graph)?);
+    Ok(())
+}
+
+/// Three parameters since CUDA 12; the two that CUDA 11 had between them are not served.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaGraphInstantiate(executable: *mut usize, graph: usize, _flags: u64) -> c_int {
+    // SAFETY: a place for the handle by the API's contract.
+    report(unsafe { instantiate(executable, graph) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaGraphInstantiateWithFlags(executable: *mut usize, graph: usize, _flags: u64) -> c_int {
+    // SAFETY: as above.
+    report(unsafe { instantiate(executable, graph) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaGraphInstantiateWithParams(
+    executable: *mut usize,
+    graph: usize,
+    _parameters: *mut c_void,
+) -> c_int {
+    // SAFETY: as above.
+    report(unsafe { instantiate(executable, graph) })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaGraphUpload(executable: usize, _stream: usize) -> c_int {
+    report(state::streams().launch(executable, 0))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaGraphLaunch(executable: usize, stream: usize) -> c_int {
+    report(state::streams().launch(executable, stream))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaGraphExecDestroy(executable: usize) -> c_int {
+    report(state::streams().destroy_executable(executable))
+}
+
+/// Both results of an update are enumerations whose zero is success, in CUDA 12's and 13's structure alike.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaGraphExecUpdate(executable: usize, graph: usize, result: *mut c_int) -> c_int {
+    // SAFETY: a place for the result, or null, by the API's contract.
+    unsafe { put_if_wanted(result, 0) };
+    report(state::streams().update(executable, graph))
+}
+
+/// Handles of nodes are numbered from one: they are only counted and shown.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaGraphGetNodes(graph: usize, nodes: *mut usize, count: *mut usize) -> c_int {
+    let listed = (|| {
+        let present = state::streams().nodes_of(graph)?;
+        // SAFETY: the number of places behind `nodes` by the API's contract.
+        let wanted = if nodes.is_null() { 0 } else { unsafe { read(count) }?.min(present) };
+        for node in 0..wanted {
+            // SAFETY: `count` said that so many places follow.
+            unsafe { nodes.add(node).write(node + 1) };
+        }
+        // SAFETY: a place for the count by the API's contract.
+        unsafe { Slot::new(count) }?.put(if nodes.is_null() { present } else { wanted });
+        Ok(())
+    })();
+    report(listed)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaGraphGetRootNodes(graph: usize, nodes: *mut usize, count: *mut usize) -> c_int {
+    // SAFETY: the same contract; without edges every node is a root.
+    unsafe { cudaGraphGetNodes(graph, nodes, count) }
+}
+
+/// No node depends on another; CUDA 13 has one parameter more, for edges.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaGraphNodeGetDependencies(
+    _node: usize,
+    _dependencies: *mut usize,
+    edges_or_count: *mut usize,
+    count: *mut usize,
+) -> c_int {
+    let place = if runtime_version() >= 13_000 { count } else { edges_or_count };
+    // SAFETY: a place for the count by the API's contract.
+    report(unsafe { Slot::new(place) }.map(|place| place.put(0)))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaGraphDebugDotPrint(graph: usize, path: *const c_char, _flags: c_uint) -> c_int {
+    let printed = (|| {
+        let nodes = state::streams().nodes_of(graph)?;
+        if path.is_null() {
+            return Err(Error::INVALID_VALUE);
+        }
+        // SAFETY: a string that ends with zero, by the API's contract.
+        let path = unsafe { CStr::from_ptr(path) }.to_str().map_err(|_| Error::INVALID_VALUE)?;
+        let text: String = (1..=nodes).map(|node| format!("  node_{node};\n")).collect();
+        fs::write(path, format!("digraph phantom {{\n{text}}}\n")).map_err(|_| Error::INVALID_VALUE)
+    })();
+    report(printed)
+}
+
+/// User objects tie a destructor to a graph. Nothing runs later, so the destructor runs at the last release.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaUserObjectCreate(
+    object: *mut usize,
+    _data: *mut c_void,
+    _destroy: *const c_void,
+    _references: c_uint,
+    _flags: c_uint,
+) -> c_int {
+    // SAFETY: a place for the handle by the API's contract.
+    report(unsafe { Slot::new(object) }.and(Err(Error::NOT_SUPPORTED)))
+}

@@ -1,0 +1,68 @@
+//! Libraries that cannot work here and say so: cuSPARSELt, whose compressed sizes are not documented, and cuFile, which
+//! moves data between disks and devices.
+#![allow(non_snake_case)]
+
+use std::ffi::{c_int, c_void};
+
+use crate::accepted::refused;
+
+/// `CUSPARSE_STATUS_NOT_SUPPORTED`.
+const SPARSE_NOT_SUPPORTED: c_int = 10;
+
+refused! {
+    SPARSE_NOT_SUPPORTED;
+    cusparseLtInit cusparseLtDestroy cusparseLtDenseDescriptorInit cusparseLtStructuredDescriptorInit
+    cusparseLtMatDescriptorDestroy cusparseLtMatmulDescriptorInit cusparseLtMatmulDescSetAttribute
+    cusparseLtMatmulAlgSelectionInit cusparseLtMatmulAlgGetAttribute cusparseLtMatmulAlgSetAttribute
+    cusparseLtMatmulGetWorkspace cusparseLtMatmulPlanInit cusparseLtMatmulPlanDestroy cusparseLtMatmul
+    cusparseLtMatmulSearch cusparseLtSpMMACompress2 cusparseLtSpMMACompressedSize2 cusparseLtSpMMACompress
+    cusparseLtSpMMACompressedSize cusparseLtSpMMAPrune
+}
+
+/// `CUfileError_t`.
+#[repr(C)]
+struct FileError {
+    error: c_int,
+    driver: c_int,
+}
+
+/// `CU_FILE_DRIVER_NOT_INITIALIZED`.
+const NO_FILE_DRIVER: c_int = 5001;
+
+/// Functions of cuFile that return its own error.
+macro_rules! no_file_driver {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() -> FileError {
+            FileError { error: NO_FILE_DRIVER, driver: 0 }
+        }
+    )*};
+}
+
+no_file_driver! { cuFileDriverOpen cuFileDriverClose cuFileBufRegister cuFileBufDeregister cuFileHandleRegister }
+
+#[unsafe(no_mangle)]
+extern "C" fn cuFileHandleDeregister(_handle: *const c_void) {}
+
+/// What reading and writing return: bytes, or a negative error.
+#[unsafe(no_mangle)]
+extern "C" fn cuFileRead() -> isize {
+    -(NO_FILE_DRIVER as isize)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuFileWrite() -> isize {
+    -(NO_FILE_DRIVER as isize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_say_so() {
+        assert_eq!((cusparseLtInit(), cuFileRead()), (SPARSE_NOT_SUPPORTED, -5001));
+        let error = cuFileDriverOpen();
+        assert_eq!((error.error, error.driver), (NO_FILE_DRIVER, 0));
+    }
+}

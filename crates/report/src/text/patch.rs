@@ -1,0 +1,52 @@
+//! Changes to a job as they are written: keys of a job file, and the words of what the user trains with.
+
+use tonnage_core::plan::framework::{Line, Patch};
+use tonnage_core::plan::remedy::Change;
+use tonnage_core::spec::{Framework, JobSpec, Key, Kind};
+
+use super::paint::{DIM, paint, wrap};
+use crate::look::Look;
+
+/// The lines for `changes`; `job` is the job with them.
+pub(super) fn lines(job: &JobSpec, changes: &[Change], look: &Look) -> String {
+    if changes.is_empty() {
+        return String::new();
+    }
+    let framework = Framework::of(job);
+    let patch = framework.patch(job, changes);
+    let keys: Vec<String> = changes.iter().map(|(key, value)| assignment(key, value)).collect();
+    let mut text = format!("  {}\n", paint(DIM, "in the job file (--write FILE writes it):"));
+    keys.iter().for_each(|line| text.push_str(&format!("    {line}\n")));
+    if patch.lines.is_empty() {
+        return text;
+    }
+    text.push_str(&format!("  {}\n", paint(DIM, &format!("for {}:", framework.name()))));
+    text.push_str(&format!(
+        "    {}\n",
+        wrap(&patch.command(framework), look.width.saturating_sub(4), 0).replace('\n', " \\\n      ")
+    ));
+    text.push_str(&rest(&patch, look));
+    text
+}
+
+fn rest(patch: &Patch, look: &Look) -> String {
+    let label = |line: &Line| match line {
+        Line::Config(_) => "config",
+        Line::Code(_) => "code",
+        _ => "note",
+    };
+    let one = |line: &Line| {
+        let text = wrap(line.text(), look.width.saturating_sub(12), 0).replace('\n', "\n            ");
+        format!("    {:<8}{text}\n", label(line))
+    };
+    patch.rest().map(one).collect()
+}
+
+/// `optimizer = "adamw_fused"`: a line of a job file that holds wherever it stands before the first table.
+fn assignment(key: &str, value: &str) -> String {
+    let quoted = match Key::find(key).map(|key| key.kind) {
+        Some(Kind::Size { .. } | Kind::Number { .. } | Kind::Switch) => value.to_owned(),
+        _ => format!("\"{value}\""),
+    };
+    format!("{key} = {quoted}")
+}

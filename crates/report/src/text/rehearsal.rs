@@ -1,0 +1,285 @@
+//! The screen of a rehearsal: what ran, the verdict, the phases, the peak and the lines that make it, other GPUs, and what
+//! was not seen.
+
+use std::fmt::Write;
+
+use tonnage_core::estimate::Fit;
+use tonnage_core::gpu::Gpu;
+use tonnage_core::rehearsal::{Against, AtPeak, Judged, ProcessRecord, Rehearsal, Seen, differences};
+use tonnage_core::units::Bytes;
+
+use super::paint::{BOLD, DIM, WARN, fit, paint, wrap};
+use super::table::{Align, Table, cell};
+use crate::answer::fit_name;
+use crate::category;
+use crate::look::Look;
+
+/// Most lines of the script that are shown.
+const LINES: usize = 8;
+
+/// The screen for `rehearsal`.
+pub fn rehearsal(rehearsal: &Rehearsal, look: &Look) -> String {
+    let Some(seen) = rehearsal.fullest() else { return String::new() };
+    let mut text = head(rehearsal, look);
+    if let Some(judged) = rehearsal.judged(&rehearsal.gpu) {
+        text.push_str(&headline(&judged, seen, look));
+    }
+    text.push_str(&others(rehearsal, look));
+    text.push_str(&ranks(rehearsal, look));
+    text.push_str(&phases(seen, look));
+    text.push_str(&peak(seen, look));
+    text.push_str(&ending(rehearsal, look));
+    text
+}
+
+/// What ran, where, for how long.
+fn head(rehearsal: &Rehearsal, look: &Look) -> String {
+    let dot = look.pick(" · ", " | ");
+    let Some(process) = rehearsal.processes.first() else { return String::new() };
+    let count = if rehearsal.gpus > 1 { format!("{} x ", rehearsal.gpus) } else { String::new() };
+    let mut parts = vec![format!("phantom {count}{}", rehearsal.gpu.name)];
+    parts.push(format!("{} optimizer steps in {:.1} s", process.steps, rehearsal.wall_seconds));
+    let version = |name: &str| process.versions.get(name).map(|version| format!("{name} {version}"));
+    parts.extend(["torch", "transformers", "trl", "peft", "accelerate"].into_iter().filter_map(version));
+    let name = process.command.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
+    format!(
+        "{}\n{}\n\n",
+        paint(BOLD, &wrap(&format!("rehearsed: {name}"), look.width, 2)),
+        wrap(&parts.join(dot), look.width, 2)
+    )
+}
+
+/// The verdict for the GPU that the script ran on.
+fn headline(judged: &Judged, seen: &Seen, look: &Look) -> String {
+    let style = fit(judged.fit);
+    let (sign, word) = match judged.fit {
+        Fit::Fits => (look.pick("✔ ", ""), "fits"),
+        Fit::Tight => (look.pick("▲ ", ""), "tight"),
+        Fit::DoesNotFit => (look.pick("✘ ", ""), "does not fit"),
+    };
+    let (total, usable) = (Bytes(judged.total_bytes), Bytes(judged.usable_bytes));
+    let verdict = paint(style, &format!("{sign}{word}"));
+    let context = Bytes(judged.context_bytes);
+    if let Some(oom) = &judged.out_of_memory {
+        let at = if oom.line.is_empty() { String::new() } else { format!(" at {}", oom.line) };
+        let line = format!(
+            "out of memory in {}{at}: asks for {} with {} allocated and {} reserved, beside {context} of CUDA context",
+            oom.phase,
+            Bytes(oom.requested_bytes),
+            Bytes(oom.allocated_bytes),
+            Bytes(oom.reserved_bytes)
+        );
+        return format!("{verdict}   {usable} usable\n  {}\n\n", wrap(&line, look.width, 2));
+    }
+    let headroom = Bytes(judged.usable_bytes.saturating_sub(judged.total_bytes));
+    let share = judged.total_bytes as f64 / judged.usable_bytes.max(1) as f64;
+    let sum = format!(
+        "{} reserved by PyTorch ({} allocated) + {context} CUDA context, {:.0} %",
+        Bytes(judged.peak_reserved_bytes),
+        Bytes(seen.device.peak_allocated_bytes),
+        share * 100.0
+    );
+    let mut text = format!(
+        "{verdict}   {} of {usable} usable, {headroom} to spare\n  {}\n",
+        paint(BOLD, &total.to_string()),
+        paint(DIM, &wrap(&sum, look.width, 2))
+    );
+    if judged.num_alloc_retries > 0 {
+        let times = judged.num_alloc_retries;
+        let line =
+            format!("runs only because the allocator flushes its cache and tries again {times} times, which is slow");
+        let _ = writeln!(text, "  {}", wrap(&line, look.width, 2));
+    }
+    text.push('\n');
+    text
+}
+
+/// The verdicts for several GPUs.
+fn others(rehearsal: &Rehearsal, look: &Look) -> String {
+    if rehearsal.asked.len() < 2 {
+        return String::new();
+    }
+    let columns = [
+        ("gpu", Align::Left),
+        ("verdict", Align::Left),
+        ("usable", Align::Right),
+        ("retries", Align::Right),
+        ("", Align::Left),
+    ];
+    let mut table = Table::new(&columns).wrapped();
+    for gpu in &rehearsal.asked {
+        let Some(judged) = rehearsal.judged(gpu) else { continue };
+        let note = judged.out_of_memory.as_ref().map_or_else(
+            || differences(gpu, &rehearsal.gpu).join("; "),
+            |oom| format!("out of memory in {}, asking for {}", oom.phase, Bytes(oom.requested_bytes)),
+        );
+        table.row(vec![
+            name(gpu).into(),
+            cell(fit_name(judged.fit).replace('_', " "), fit(judged.fit)),
+            Bytes(gpu.usable_bytes).to_string().into(),
+            judged.num_alloc_retries.to_string().into(),
+            cell(note, DIM),
+        ]);
+    }
+    let how = format!("one run on the {}; the others by replaying its trace within their memory", name(&rehearsal.gpu));
+    format!("{}  {}\n\n", table.render(look), paint(DIM, &wrap(&how, look.width, 2)))
+}
+
+/// The id; a custom GPU goes by its size, which stands in a column of its own.
+fn name(gpu: &Gpu) -> &str {
+    if gpu.id == "custom" { &gpu.name } else { &gpu.id }
+}
+
+/// Peaks of every rank, where there are several.
+fn ranks(rehearsal: &Rehearsal, look: &Look) -> String {
+    if rehearsal.seen.len() < 2 {
+        return String::new();
+    }
+    let columns = [
+        ("rank", Align::Right),
+        ("device", Align::Right),
+        ("peak allocated", Align::Right),
+        ("reserved", Align::Right),
+        ("peak in", Align::Left),
+    ];
+    let mut table = Table::new(&columns);
+    for seen in &rehearsal.seen {
+        table.row(vec![
+            seen.rank.to_string().into(),
+            seen.device.index.to_string().into(),
+            Bytes(seen.device.peak_allocated_bytes).to_string().into(),
+            cell(Bytes(seen.device.peak_reserved_bytes).to_string(), DIM),
+            cell(seen.device.peak_phase.clone(), DIM),
+        ]);
+    }
+    format!("{}\n", table.render(look))
+}
+
+/// One row a kind of phase: the highest of all steps.
+fn phases(seen: &Seen, look: &Look) -> String {
+    let mut rows: Vec<(&str, u64, u64)> = Vec::new();
+    let reserved = &seen.device.peak_reserved_per_phase.0;
+    for (label, bytes) in &seen.device.peak_per_phase.0 {
+        let name = label.split_once(':').map_or(label.as_str(), |(_, name)| name);
+        let held = reserved.iter().find(|(other, _)| other == label).map_or(0, |(_, bytes)| *bytes);
+        match rows.iter_mut().find(|(known, ..)| *known == name) {
+            Some((_, most, most_held)) => (*most, *most_held) = ((*most).max(*bytes), (*most_held).max(held)),
+            None => rows.push((name, *bytes, held)),
+        }
+    }
+    let columns =
+        [("phase", Align::Left), ("peak allocated", Align::Right), ("reserved", Align::Right), ("", Align::Left)];
+    let mut table = Table::new(&columns);
+    let most = seen.device.peak_allocated_bytes.max(1) as f64;
+    let binding = seen.device.peak_phase.split_once(':').unwrap_or_default();
+    for (name, allocated, held) in rows {
+        let bar = look.bar(allocated as f64 / most, super::estimate::bar_width(look));
+        let arrow = look.pick(" ◀ peak", " < peak");
+        let (style, mark) = if name == binding.1 {
+            (BOLD, format!("{bar}{arrow}, step {}", binding.0))
+        } else {
+            (anstyle::Style::new(), bar)
+        };
+        table.row(vec![
+            cell(name.replace('_', " "), style),
+            cell(Bytes(allocated).to_string(), style),
+            cell(Bytes(held).to_string(), DIM),
+            cell(mark, style),
+        ]);
+    }
+    format!("{}\n", table.render(look))
+}
+
+/// What the peak consists of, and the lines that made it.
+fn peak(seen: &Seen, look: &Look) -> String {
+    let Some(peak) = seen.recording.as_ref().map(AtPeak::of).filter(|peak| peak.bytes > 0) else {
+        return String::new();
+    };
+    let at = if peak.line.is_empty() { String::new() } else { format!(", reached at {}", peak.line) };
+    let columns = [("", Align::Right), ("", Align::Left), ("", Align::Left), ("", Align::Left), ("", Align::Left)];
+    let mut table = Table::new(&columns).flexible(4).flexible(2);
+    for live in peak.by_line.iter().take(LINES) {
+        table.row(vec![
+            Bytes(live.bytes).to_string().into(),
+            title(&live.category).into(),
+            live.op.as_str().into(),
+            cell(format!("{} x, {}", live.count, live.phase), DIM),
+            cell(short(&live.line), DIM),
+        ]);
+    }
+    let left = peak.by_line.len().saturating_sub(LINES);
+    let more = if left > 0 { paint(DIM, &format!("  {left} more lines\n")) } else { String::new() };
+    let head = format!("alive at the peak, {}{at}", peak.phase);
+    format!("  {}\n{}{more}\n", paint(DIM, &wrap(&head, look.width, 2)), table.render(look))
+}
+
+/// `train.py:41` of `/home/me/train.py:41 in main`.
+fn short(line: &str) -> &str {
+    let place = line.split(" in ").next().unwrap_or_default();
+    place.rsplit('/').next().unwrap_or_default()
+}
+
+/// What people call a category.
+fn title(name: &str) -> String {
+    let known = tonnage_core::trace::Category::ALL.into_iter().find(|category| category.name() == name);
+    known.map_or_else(|| name.to_owned(), |category| category::shown(category).title.to_owned())
+}
+
+/// How it ended, what it took of the host, and what was not seen.
+fn ending(rehearsal: &Rehearsal, look: &Look) -> String {
+    let mut text = String::new();
+    let Some(process) = rehearsal.processes.first() else { return text };
+    let host = process.host_peak_bytes.map_or_else(String::new, |bytes| format!("; {} of host memory", Bytes(bytes)));
+    let place = process.stop.place.as_ref().map_or_else(String::new, |place| format!(" (at {place})"));
+    let _ = writeln!(text, "{}", wrap(&format!("{}{place}{host}", process.stop.message), look.width, 2));
+    for line in warnings(rehearsal, process) {
+        let _ = writeln!(text, "{} {}", paint(WARN, "!"), wrap(&line, look.width, 2));
+    }
+    text
+}
+
+fn warnings(rehearsal: &Rehearsal, process: &ProcessRecord) -> Vec<String> {
+    let mut lines = Vec::new();
+    if rehearsal.exit_code != Some(0) && !rehearsal.ran_out() {
+        let code = rehearsal.exit_code.map_or_else(String::new, |code| format!(" with exit code {code}"));
+        lines.push(format!("the command failed{code}: the figures are those up to there"));
+    } else if matches!(process.stop.reason.as_str(), "steady" | "steps" | "seconds") {
+        let unseen = "the script was stopped: what it does later (evaluation, saving, longer batches) was not seen";
+        lines.push(unseen.to_owned());
+    }
+    let caught = process.out_of_memory.len();
+    if caught > 0 && !rehearsal.ran_out() {
+        lines.push(format!("memory ran out {caught} times and the script went on; the figures include both"));
+    }
+    if process.steady_since.is_none() && process.steps > 0 && process.stop.reason != "end" {
+        lines.push("the peak still grew in the last step: ask for more --steps".to_owned());
+    }
+    lines.extend(process.trace_ends.iter().map(|why| format!("the trace ends before the run does: {why}")));
+    lines.extend(process.caveats.iter().map(|caveat| {
+        let line = caveat.line.as_ref().map_or_else(String::new, |line| format!(" (first at {line})"));
+        format!("{}{line}", caveat.text)
+    }));
+    lines
+}
+
+/// The estimate beside the rehearsal.
+pub fn against(against: &Against, look: &Look) -> String {
+    let columns =
+        [("", Align::Left), ("estimated", Align::Right), ("rehearsed", Align::Right), ("difference", Align::Right)];
+    let mut table = Table::new(&columns);
+    let estimate = &against.estimate;
+    let mut row = |name: &str, estimated: u64, rehearsed: u64| {
+        let sign = if estimated < rehearsed { "-" } else { "+" };
+        let difference = format!("{sign}{}", Bytes(estimated.abs_diff(rehearsed)));
+        let (estimated, rehearsed) = (Bytes(estimated).to_string(), Bytes(rehearsed).to_string());
+        table.row(vec![name.into(), estimated.into(), rehearsed.into(), cell(difference, DIM)]);
+    };
+    row("peak allocated", estimate.peak_allocated_bytes, against.rehearsed.0);
+    row("peak reserved", estimate.peak_reserved_bytes, against.rehearsed.1);
+    for category in &against.by_category {
+        let name = category.category.map_or("all else", |category| category::shown(category).title);
+        row(name, category.estimated, category.rehearsed);
+    }
+    let comparison = against.comparison.as_ref().map_or_else(String::new, |found| super::comparison(found, look));
+    format!("\n{}\n{}\n{comparison}", paint(BOLD, "estimate against rehearsal"), table.render(look))
+}

@@ -1,0 +1,115 @@
+//! What configurations of a job cost, each and all together.
+
+use tonnage_core::plan::suite::Priced;
+use tonnage_core::plan::time::Range;
+use tonnage_core::units::{Bytes, Seconds};
+
+use super::bill::{self, dollars, grouped, plain};
+use super::paint::{BOLD, DIM, WARN, fit, paint, wrap};
+use super::plan::head;
+use super::table::{Align, Cell, Table, cell};
+use crate::answer::fit_words;
+use crate::look::Look;
+use crate::suite::{self, SuiteAnswer};
+
+/// The screen for `answer`: a single configuration in full, several as a table.
+pub fn suite(answer: &SuiteAnswer, look: &Look) -> String {
+    if let [Priced { appraisal: Ok(appraisal), .. }] = answer.rows.as_slice() {
+        return head(&answer.job, appraisal, look);
+    }
+    let title = format!("{}: {} configurations", paint(BOLD, &answer.job.model.name), answer.rows.len());
+    format!(
+        "{}\n\n{}\n{}{}",
+        wrap(&title, look.width, 0),
+        table(answer, look),
+        refusals(answer, look),
+        basis(answer, look)
+    )
+}
+
+fn table(answer: &SuiteAnswer, look: &Look) -> String {
+    let columns = [
+        ("configuration", Align::Left),
+        ("factor", Align::Right),
+        ("total", Align::Right),
+        ("verdict", Align::Left),
+        ("a step", Align::Right),
+        ("GPU-hours", Align::Right),
+        ("price", Align::Right),
+    ];
+    let mut table = Table::new(&columns).flexible(0);
+    answer.rows.iter().for_each(|row| table.row(line(row)));
+    let totals = answer.totals();
+    let figure = |range: Option<Range>, show: fn(f64) -> String| {
+        range.map_or_else(|| "?".to_owned(), |range| show(range.typical))
+    };
+    table.row(vec![
+        cell(
+            if totals.runs > answer.rows.len() as u64 { format!("all {} runs", totals.runs) } else { "all".to_owned() },
+            BOLD,
+        ),
+        format!("{:.2}", totals.factor).into(),
+        "".into(),
+        "".into(),
+        "".into(),
+        cell(plain(totals.gpu_hours.typical), BOLD),
+        cell(figure(totals.dollars, dollars), BOLD),
+    ]);
+    let mut text = table.render(look);
+    let energy =
+        totals.kilowatt_hours.map_or_else(String::new, |energy| format!(", {}", bill::watt_hours(energy.typical)));
+    let range =
+        totals.dollars.map_or_else(String::new, |paid| format!(", {} to {}", dollars(paid.low), dollars(paid.high)));
+    let sums = format!("one after the other {}{energy}{range}", Seconds(totals.wall_seconds.typical));
+    text.push_str(&format!("  {}\n", paint(DIM, &wrap(&sums, look.width.saturating_sub(2), 0).replace('\n', "\n  "))));
+    text
+}
+
+fn line(row: &Priced) -> Vec<Cell> {
+    let count = row.configuration.count;
+    let name = if count > 1 { format!("{} x {count}", row.configuration.name) } else { row.configuration.name.clone() };
+    let name: Cell = name.into();
+    let Ok(appraisal) = &row.appraisal else {
+        return vec![name, "".into(), "".into(), cell("impossible", WARN)];
+    };
+    let unknown = || "?".to_owned();
+    let bill = suite::bill(row);
+    let paid = bill.and_then(|bill| bill.costs.dollars);
+    vec![
+        name,
+        row.factor.map_or_else(unknown, |factor| format!("{factor:.2}")).into(),
+        Bytes(appraisal.judgement.total_bytes).to_string().into(),
+        cell(fit_words(appraisal.judgement.fit), fit(appraisal.judgement.fit)),
+        bill.map_or_else(unknown, |bill| Seconds(bill.step.seconds.typical).to_string()).into(),
+        bill.map_or_else(unknown, |bill| plain(bill.costs.gpu_hours.typical * count as f64)).into(),
+        paid.map_or_else(unknown, |paid| dollars(paid.typical * count as f64)).into(),
+    ]
+}
+
+/// Why configurations are impossible, each reason once.
+fn refusals(answer: &SuiteAnswer, look: &Look) -> String {
+    let mut reasons: Vec<&String> = answer.rows.iter().filter_map(|row| row.appraisal.as_ref().err()).collect();
+    reasons.dedup();
+    reasons.into_iter().map(|reason| format!("{} {}\n", paint(WARN, "!"), wrap(reason, look.width, 2))).collect()
+}
+
+/// What the figures rest on.
+fn basis(answer: &SuiteAnswer, look: &Look) -> String {
+    let Some(bill) = answer.rows.iter().find_map(suite::bill) else { return String::new() };
+    let length = if bill.is_whole { "" } else { " (no length is given: --max-steps)" };
+    let plural = if bill.gpus == 1 { "GPU" } else { "GPUs" };
+    let price = bill.costs.price.as_ref().map_or_else(
+        || "no price of this GPU is known: give yours with --price".to_owned(),
+        |price| format!("${:.2} a GPU-hour: {}", price.dollars_per_gpu_hour, price.source),
+    );
+    let flops = bill
+        .estimated
+        .as_ref()
+        .map_or_else(String::new, |step| format!(", {} a step on a GPU", bill::flops(step.flops)));
+    let lines = [
+        format!("the first: {} steps{length} on {} {plural}{flops}; {price}", grouped(bill.steps), bill.gpus),
+        "factor: simulated operations beside the first configuration's".to_owned(),
+        format!("time: {}", bill.step.basis),
+    ];
+    lines.iter().map(|line| format!("{}\n", paint(DIM, &wrap(line, look.width, 2)))).collect()
+}

@@ -1,0 +1,18 @@
+"""Answers to questions that a script asks of device data, which always reads as zero here.
+
+A file a library. Each says what a run at full length and without padding would say, or what is known from the batch
+before it went to the device.
+"""
+
+from . import accelerate, distributed, torch as torch_answers, transformers, triton, trl
+
+
+def install():
+    """Arranges for the answers as libraries are imported."""
+    for library in (accelerate, distributed, transformers, triton, trl):
+        library.install()
+
+
+def torch_is_there(module):
+    """PyTorch's own questions."""
+    torch_answers.install(module)

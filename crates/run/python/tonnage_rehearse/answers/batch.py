@@ -1,0 +1,46 @@
+"""What is known of the batch on its way to the device: where labels count, and whether rows are padded."""
+
+_counts = {}
+_rows = {}
+padded = False
+"""Whether the latest batch with an attention mask has padding."""
+
+
+def note(batch):
+    """Looks at a batch that is still in the host's memory."""
+    global padded
+    if not hasattr(batch, "items"):
+        return
+    for name, value in batch.items():
+        if getattr(value, "ndim", 0) != 2 or value.device.type != "cpu":
+            continue
+        if name == "attention_mask":
+            padded = not bool(value.bool().all())
+        elif name == "labels":
+            _count(value != -100)
+        elif name == "completion_mask":
+            _count(value.bool())
+
+
+def _count(mask):
+    """For masks of this shape, and of this shape less the first column (next tokens)."""
+    _counts[tuple(mask.shape)] = int(mask.sum())
+    _counts[(mask.shape[0], mask.shape[1] - 1)] = int(mask[:, 1:].sum())
+
+
+def expect_per_row(length, count):
+    """Masks with rows of `length` have `count` true elements in each."""
+    _rows[length] = count
+
+
+def expected(shape):
+    """True elements of a mask of this shape: as told, or all of them."""
+    shape = tuple(shape)
+    if shape in _counts:
+        return _counts[shape]
+    if len(shape) == 2 and shape[1] in _rows:
+        return shape[0] * _rows[shape[1]]
+    count = 1
+    for size in shape:
+        count *= size
+    return count

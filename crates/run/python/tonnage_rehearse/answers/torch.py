@@ -1,0 +1,90 @@
+"""PyTorch's own questions: how many elements of a mask are true."""
+
+import functools
+
+from . import batch
+from .. import caveats
+
+
+def install(torch):
+    """Answers for masks as indices; tells of shapes that only data decides."""
+    tensor = torch.Tensor
+    get, put = tensor.__getitem__, tensor.__setitem__
+
+    def is_mask(index):
+        return isinstance(index, tensor) and index.dtype == torch.bool and index.is_cuda and index.dim() > 0
+
+    def getitem(self, index):
+        if is_mask(index) and self.is_cuda:
+            return get(self, _places(torch, index))
+        return get(self, index)
+
+    def setitem(self, index, value):
+        # Nothing is written on a device that computes nothing, whatever the sizes.
+        if is_mask(index) and isinstance(value, tensor) and value.dim():
+            return
+        put(self, index, value)
+
+    def masked_select(self, mask):
+        return getitem(*torch.broadcast_tensors(self, mask)) if is_mask(mask) else select(self, mask)
+
+    select = tensor.masked_select
+    tensor.__getitem__, tensor.__setitem__, tensor.masked_select = getitem, setitem, masked_select
+    _install_scatter(torch)
+    _install_truth(torch)
+    for owner, name in ((torch, "nonzero"), (tensor, "nonzero"), (torch, "unique"), (torch, "masked_select")):
+        setattr(owner, name, _told(getattr(owner, name), name))
+
+
+def _places(torch, mask):
+    """The index tensors of as many true elements as are expected."""
+    places = torch.nonzero_static(mask, size=batch.expected(mask.shape))
+    places.zero_()
+    return tuple(places[:, dimension] for dimension in range(mask.dim()))
+
+
+def _install_truth(torch):
+    """A truth value is computed on the device: no. Its memory may still hold what the host once wrote there."""
+    tensor = torch.Tensor
+
+    def answered(read):
+        @functools.wraps(read)
+        def truth(self, *args):
+            value = read(self, *args)
+            return False if self.is_cuda and self.dtype == torch.bool else value
+
+        return truth
+
+    tensor.__bool__, tensor.item = answered(tensor.__bool__), answered(tensor.item)
+
+
+def _install_scatter(torch):
+    class MaskedScatter(torch.autograd.Function):
+        """Its backward pass selects by the mask: as many elements as the source has."""
+
+        @staticmethod
+        def forward(ctx, target, mask, source):
+            ctx.count, ctx.shape = source.numel(), source.shape
+            return torch.ops.aten.masked_scatter(target, mask, source)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient, None, gradient.reshape(-1)[: ctx.count].clone().reshape(ctx.shape)
+
+    def masked_scatter(self, mask, source):
+        if not self.is_cuda:
+            return scatter(self, mask, source)
+        return MaskedScatter.apply(self, mask, source)
+
+    scatter = torch.Tensor.masked_scatter
+    torch.Tensor.masked_scatter = masked_scatter
+
+
+def _told(function, name):
+    def told(tensor, *args, **kwargs):
+        if getattr(tensor, "is_cuda", False):
+            caveats.tell(name, f"`{name}` of a device tensor has a size that only data decides; it was answered as empty")
+        return function(tensor, *args, **kwargs)
+
+    told.__name__, told.__doc__ = name, function.__doc__
+    return told

@@ -1,0 +1,160 @@
+"""The boundaries of phases, from PyTorch's own hooks: module calls, backward passes, optimizer steps, and the
+functions in `NAMED` that have a phase of their own.
+"""
+
+import functools
+
+import torch
+from torch.nn.modules import module as modules
+from torch.optim import Optimizer
+from torch.optim import optimizer as optimizers
+
+from . import imports, phases, places, roles, trace
+
+NAMED = [
+    ("torch.nn.utils.clip_grad", None, "clip_grad_norm_", "clip"),
+    ("torch.nn.parallel.distributed", "DistributedDataParallel", "__init__", "wrap"),
+    ("torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel", "__init__", "wrap"),
+    ("torch.distributed.fsdp._fully_shard._fully_shard", None, "fully_shard", "wrap"),
+    ("transformers.generation.utils", "GenerationMixin", "generate", "generate"),
+    ("transformers.trainer", "Trainer", "evaluate", "evaluate"),
+    ("trl.trainer.grpo_trainer", "GRPOTrainer", "_calculate_rewards", "reward"),
+    ("trl.trainer.grpo_trainer", "GRPOTrainer", "_generate_and_score_completions", "prepare"),
+    ("trl.trainer.rloo_trainer", "RLOOTrainer", "_calculate_rewards", "reward"),
+    ("trl.trainer.rloo_trainer", "RLOOTrainer", "_generate_and_score_completions", "prepare"),
+]
+"""Module, class (or none), function, phase."""
+
+_depth = 0
+backward_line = None
+"""The user's line that runs the backward pass."""
+
+
+def install():
+    """Sets every hook."""
+    for module, owner, function, phase in NAMED:
+        imports.after(module, functools.partial(_wrap_named, owner=owner, function=function, phase=phase))
+    _Root.install()
+    _wrap_backward()
+    optimizers.register_optimizer_step_pre_hook(_before_step)
+    optimizers.register_optimizer_step_post_hook(_after_step)
+    Optimizer.zero_grad = _phased(Optimizer.zero_grad, "zero_grad")
+    _wrap_empty_cache()
+
+
+def _wrap_named(module, owner, function, phase):
+    holder = getattr(module, owner, None) if owner else module
+    original = getattr(holder, function, None)
+    if original is not None:
+        setattr(holder, function, _phased(original, phase))
+
+
+def _phased(function, phase):
+    @functools.wraps(function)
+    def phased(*args, **kwargs):
+        with phases.within(phase):
+            return function(*args, **kwargs)
+
+    return phased
+
+
+class _Root:
+    """Sees the calls of outermost modules only: while one runs, the global hook is out of the way, so that the calls
+    inside it cost nothing."""
+
+    hook = None
+
+    @classmethod
+    def install(cls):
+        """Waits for the next outermost call."""
+        if cls.hook is None:
+            cls.hook = modules.register_module_forward_pre_hook(cls.entered)
+
+    @classmethod
+    def remove(cls):
+        """No call is outermost for now."""
+        if cls.hook is not None:
+            cls.hook.remove()
+            cls.hook = None
+
+    @classmethod
+    def entered(cls, module, _):
+        """An outermost call begins."""
+        running = phases.running()
+        if running is None:
+            return
+        cls.remove()
+        roles.note_module(module)
+        outer = running.current.name
+        if torch.is_grad_enabled():
+            running.begin("forward")
+            outer = None
+        elif outer not in ("generate", "evaluate", "reward"):
+            running.begin("logps" if outer == "prepare" else "inference")
+        else:
+            outer = None
+        after = module.register_forward_hook(functools.partial(cls.left, outer), always_call=True)
+        cls.after = after
+
+    @classmethod
+    def left(cls, outer, *_):
+        """It has ended."""
+        cls.after.remove()
+        cls.install()
+        if outer is not None:
+            phases.running().begin(outer)
+
+
+def _wrap_backward():
+    original = torch.autograd._engine_run_backward
+
+    @functools.wraps(original)
+    def run_backward(*args, **kwargs):
+        global _depth, backward_line
+        running = phases.running()
+        if running is None or _depth:
+            return original(*args, **kwargs)
+        _depth += 1
+        _Root.remove()
+        backward_line = places.here()
+        running.begin("backward")
+        try:
+            return original(*args, **kwargs)
+        finally:
+            _depth -= 1
+            _Root.install()
+            running.begin("between")
+
+    torch.autograd._engine_run_backward = run_backward
+
+
+def _before_step(optimizer, *_):
+    running = phases.running()
+    if running is not None:
+        roles.note_gradients(optimizer)
+        running.begin("optimizer")
+
+
+def _after_step(optimizer, *_):
+    running = phases.running()
+    if running is None:
+        return
+    roles.note_states(optimizer)
+    new = running.step_done(optimizer)
+    running.begin("between")
+    if new:
+        from . import stop
+
+        trace.drain()
+        stop.after_step(running)
+
+
+def _wrap_empty_cache():
+    original = torch._C._cuda_emptyCache
+
+    @functools.wraps(original)
+    def empty_cache(*args):
+        original(*args)
+        trace.emptied()
+
+    torch._C._cuda_emptyCache = empty_cache

@@ -1,0 +1,133 @@
+"""Which phase the process is in, and the peaks of each: `2:backward` is the backward pass of the second step.
+
+Boundaries come from `hooks`; at each, the counters of every device are read.
+"""
+
+import threading
+
+import torch
+
+from . import counters
+
+LABELLED_STEPS = 16
+"""Steps whose phases keep their own labels; later ones share the label of the last of these, marked `+`."""
+
+
+class Phase:
+    """A stretch of one phase, and where in the trace of each device it begins."""
+
+    __slots__ = ("name", "step", "begins")
+
+    def __init__(self, name, step, begins):
+        self.name, self.step, self.begins = name, step, begins
+
+    @property
+    def label(self):
+        """As in the records."""
+        return f"{self.step}:{self.name}" if self.step <= LABELLED_STEPS else f"{LABELLED_STEPS}+:{self.name}"
+
+
+class Device:
+    """What was seen of a device."""
+
+    def __init__(self):
+        self.peaks, self.reserved = {}, {}
+        self.peak_allocated = self.peak_reserved = 0
+        self.retries = self.ooms = 0
+
+    def note(self, label, reading):
+        """Takes what the counters reached in a phase."""
+        self.peaks[label] = max(self.peaks.get(label, 0), reading.peak_allocated)
+        self.reserved[label] = max(self.reserved.get(label, 0), reading.peak_reserved)
+        self.peak_allocated = max(self.peak_allocated, reading.peak_allocated)
+        self.peak_reserved = max(self.peak_reserved, reading.peak_reserved)
+        self.retries, self.ooms = reading.retries, reading.ooms
+
+
+class Phases:
+    """The phases of this process."""
+
+    def __init__(self):
+        self.devices = [Device() for _ in range(torch.cuda.device_count())]
+        self.steps_done = 0
+        self.per_optimizer = {}
+        self.seen_since_second = set()
+        self.kinds = set()
+        self.thread = threading.get_ident()
+        self.boundaries = 0
+        self.history = []
+        self.current = Phase("load", 0, [0] * len(self.devices))
+        self.history.append(self.current)
+
+    def begin(self, name):
+        """A phase begins; the one before has ended."""
+        if threading.get_ident() != self.thread:
+            return
+        self.boundaries += 1
+        if name == self.current.name and self.current.step == self._step(name):
+            return
+        begins = []
+        for index, device in enumerate(self.devices):
+            reading = counters.end_and_begin(index)
+            device.note(self.current.label, reading)
+            begins.append(reading.events)
+        self.current = Phase(name, self._step(name), begins)
+        self.kinds.add(name)
+        if self.steps_done >= 1 and name not in ("optimizer", "between", "clip", "zero_grad"):
+            self.seen_since_second.add(name)
+        self.history.append(self.current)
+
+    def _step(self, name):
+        if name in ("load", "wrap") and self.steps_done == 0:
+            return 0
+        if name in ("between", "zero_grad"):
+            return max(self.steps_done, self.current.step if self.current.step > self.steps_done else 0)
+        return self.steps_done + 1
+
+    def note_peaks(self):
+        """Takes the peaks reached so far without ending the phase."""
+        for index, device in enumerate(self.devices):
+            device.note(self.current.label, counters.read(index))
+
+    def step_done(self, optimizer):
+        """An optimizer has stepped; several optimizers that take turns make one step together."""
+        count = self.per_optimizer.get(id(optimizer), 0) + 1
+        self.per_optimizer[id(optimizer)] = count
+        new = count > self.steps_done
+        self.steps_done = max(self.steps_done, count)
+        return new
+
+    def growth(self):
+        """What must not grow for a peak to be steady."""
+        return tuple((device.peak_allocated, device.peak_reserved) for device in self.devices)
+
+
+_running = None
+
+
+def install():
+    """Begins with the loading phase, as soon as the device is there."""
+    global _running
+    _running = Phases()
+    return _running
+
+
+def running():
+    """The phases of this process."""
+    return _running
+
+
+class within:
+    """A phase inside another, which goes on afterwards."""
+
+    def __init__(self, name):
+        self.name, self.outer = name, None
+
+    def __enter__(self):
+        if _running is not None:
+            self.outer = _running.current.name
+            _running.begin(self.name)
+
+    def __exit__(self, *_):
+        if self.outer is not None:
+            _running.begin(self.outer)

@@ -1,0 +1,48 @@
+"""What the command asks of the shim: environment variables, read once."""
+
+import os
+from dataclasses import dataclass
+
+
+@dataclass
+class Settings:
+    """See `crates/run/src/rehearse/environment.rs`, which writes them."""
+
+    folder: str
+    """Where records and traces go."""
+    steps: int
+    """Optimizer steps after which to stop; 0: no bound."""
+    seconds: float
+    """Seconds of the process after which to stop; 0: no bound."""
+    steady: int
+    """Steps without a new peak after which to stop; 0: never."""
+    patience: float
+    """Seconds that a loop may read device values without anything else happening."""
+    generate_length: int
+    """Tokens that `generate` makes; 0: as many as it may."""
+    trace_events: int
+    """Allocations and frees to record at most."""
+
+
+_settings = None
+
+
+def read():
+    """The settings, or None in a process that is no rehearsal."""
+    global _settings
+    folder = os.environ.get("TONNAGE_REHEARSE_DIR")
+    if _settings is None and folder:
+        _settings = Settings(
+            folder=folder,
+            steps=int(_number("STEPS", 0)),
+            seconds=_number("SECONDS", 0),
+            steady=int(_number("STEADY", 3)),
+            patience=_number("PATIENCE", 60),
+            generate_length=int(_number("GENERATE_LENGTH", 0)),
+            trace_events=int(_number("TRACE_EVENTS", 4_000_000)),
+        )
+    return _settings
+
+
+def _number(name, default):
+    return float(os.environ.get("TONNAGE_REHEARSE_" + name) or default)

@@ -1,0 +1,187 @@
+//! The library and the Python shim that the program carries, written once to a private folder of the user's cache.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::RehearseError;
+
+const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libtonnage_phantom.so"));
+const LIBRARY_NAME: &str = "lib/libtonnage_phantom.so";
+/// What programs look for by name, beside PyTorch itself (Triton, NVML's users), and a symbol that the library must have:
+/// PyTorch takes a library without it for a broken one.
+#[cfg(unix)]
+const LINKS: [(&str, &[u8]); 2] = [("lib/libcuda.so.1", b"cuInit\0"), ("lib/libnvidia-ml.so.1", b"nvmlInit_v2\0")];
+const PYTHON: &str = "python";
+
+/// The shim's files by their place in the folder; a test compares them with what is on disk.
+const SHIM: &[(&str, &str)] = &[
+    ("sitecustomize.py", include_str!("../../python/sitecustomize.py")),
+    ("tonnage_rehearse/__init__.py", include_str!("../../python/tonnage_rehearse/__init__.py")),
+    ("tonnage_rehearse/answers/__init__.py", include_str!("../../python/tonnage_rehearse/answers/__init__.py")),
+    ("tonnage_rehearse/answers/accelerate.py", include_str!("../../python/tonnage_rehearse/answers/accelerate.py")),
+    ("tonnage_rehearse/answers/batch.py", include_str!("../../python/tonnage_rehearse/answers/batch.py")),
+    ("tonnage_rehearse/answers/distributed.py", include_str!("../../python/tonnage_rehearse/answers/distributed.py")),
+    ("tonnage_rehearse/answers/torch.py", include_str!("../../python/tonnage_rehearse/answers/torch.py")),
+    ("tonnage_rehearse/answers/transformers.py", include_str!("../../python/tonnage_rehearse/answers/transformers.py")),
+    ("tonnage_rehearse/answers/triton.py", include_str!("../../python/tonnage_rehearse/answers/triton.py")),
+    ("tonnage_rehearse/answers/trl.py", include_str!("../../python/tonnage_rehearse/answers/trl.py")),
+    ("tonnage_rehearse/caveats.py", include_str!("../../python/tonnage_rehearse/caveats.py")),
+    ("tonnage_rehearse/counters.py", include_str!("../../python/tonnage_rehearse/counters.py")),
+    ("tonnage_rehearse/hooks.py", include_str!("../../python/tonnage_rehearse/hooks.py")),
+    ("tonnage_rehearse/imports.py", include_str!("../../python/tonnage_rehearse/imports.py")),
+    ("tonnage_rehearse/phases.py", include_str!("../../python/tonnage_rehearse/phases.py")),
+    ("tonnage_rehearse/places.py", include_str!("../../python/tonnage_rehearse/places.py")),
+    ("tonnage_rehearse/record.py", include_str!("../../python/tonnage_rehearse/record.py")),
+    ("tonnage_rehearse/roles.py", include_str!("../../python/tonnage_rehearse/roles.py")),
+    ("tonnage_rehearse/settings.py", include_str!("../../python/tonnage_rehearse/settings.py")),
+    ("tonnage_rehearse/starts.py", include_str!("../../python/tonnage_rehearse/starts.py")),
+    ("tonnage_rehearse/stop.py", include_str!("../../python/tonnage_rehearse/stop.py")),
+    ("tonnage_rehearse/trace.py", include_str!("../../python/tonnage_rehearse/trace.py")),
+    ("tonnage_rehearse/watchdog.py", include_str!("../../python/tonnage_rehearse/watchdog.py")),
+];
+
+/// Where the files lie.
+#[derive(Debug)]
+pub(super) struct Installed {
+    folder: PathBuf,
+    library: PathBuf,
+}
+
+impl Installed {
+    /// The folder of this very content; made if it is not there or not as it should be.
+    pub fn find_or_make() -> Result<Self, RehearseError> {
+        if LIBRARY.is_empty() {
+            return Err(RehearseError::NotLinux);
+        }
+        let folder = cache_folder().join(format!("rehearse-{:016x}", content_hash()));
+        if !is_intact(&folder) {
+            make(&folder)?;
+        }
+        // For those who work on the phantom: another library than the one that the program carries.
+        let library = env::var_os("TONNAGE_PHANTOM_LIBRARY").map_or_else(|| folder.join(LIBRARY_NAME), PathBuf::from);
+        Ok(Self { folder, library })
+    }
+
+    /// The library to preload.
+    pub fn library(&self) -> &Path {
+        &self.library
+    }
+
+    /// The folder for LD_LIBRARY_PATH.
+    pub fn libraries(&self) -> &Path {
+        self.library.parent().unwrap_or(&self.folder)
+    }
+
+    /// The folder for PYTHONPATH.
+    pub fn python(&self) -> PathBuf {
+        self.folder.join(PYTHON)
+    }
+}
+
+/// `$XDG_CACHE_HOME/tonnage`, `~/.cache/tonnage`, or a folder among temporary files.
+fn cache_folder() -> PathBuf {
+    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
+    cache.unwrap_or_else(env::temp_dir).join("tonnage")
+}
+
+fn files() -> impl Iterator<Item = (PathBuf, &'static [u8])> {
+    let shim = SHIM.iter().map(|(name, text)| (Path::new(PYTHON).join(name), text.as_bytes()));
+    shim.chain([(PathBuf::from(LIBRARY_NAME), LIBRARY)])
+}
+
+/// FNV-1a over names and contents: a name for the folder; what is in it is compared byte by byte.
+fn content_hash() -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    for (name, content) in files() {
+        for byte in name.as_os_str().as_encoded_bytes().iter().chain(content) {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+    hash
+}
+
+fn is_intact(folder: &Path) -> bool {
+    files().all(|(name, content)| fs::read(folder.join(name)).is_ok_and(|found| found == content))
+}
+
+/// Writes everything beside its place and then moves it there, so that nobody sees half of it.
+fn make(folder: &Path) -> Result<(), RehearseError> {
+    let part = folder.with_extension(format!("part-{}", std::process::id()));
+    write_all(&part).map_err(|error| RehearseError::file(&part, error))?;
+    if folder.exists() {
+        fs::remove_dir_all(folder).map_err(|error| RehearseError::file(folder, error))?;
+    }
+    match fs::rename(&part, folder) {
+        Ok(()) => Ok(()),
+        // Another process was faster.
+        Err(_) if is_intact(folder) => fs::remove_dir_all(&part).map_err(|error| RehearseError::file(&part, error)),
+        Err(error) => Err(RehearseError::file(folder, error)),
+    }
+}
+
+fn write_all(folder: &Path) -> io::Result<()> {
+    private_folder(folder)?;
+    for (name, content) in files() {
+        let path = folder.join(name);
+        path.parent().map_or(Ok(()), fs::create_dir_all)?;
+        fs::write(path, content)?;
+    }
+    #[cfg(unix)]
+    for (link, symbol) in LINKS {
+        if !LIBRARY.windows(symbol.len()).any(|part| part == symbol) {
+            continue;
+        }
+        let file = Path::new(LIBRARY_NAME).file_name().unwrap_or_default();
+        std::os::unix::fs::symlink(file, folder.join(link))?;
+    }
+    Ok(())
+}
+
+/// A folder, with those above it, that no other user may enter.
+pub(super) fn private_folder(path: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_shim_is_carried() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(PYTHON);
+        let mut found = Vec::new();
+        let mut folders = vec![root.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() && path.file_name().is_some_and(|name| name != "__pycache__") {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "py") {
+                    found.push(path.strip_prefix(&root).unwrap().to_string_lossy().into_owned());
+                }
+            }
+        }
+        found.sort();
+        let carried: Vec<_> = SHIM.iter().map(|(name, _)| (*name).to_owned()).collect();
+        assert_eq!(carried, found);
+    }
+
+    #[test]
+    fn a_damaged_folder_is_made_anew() {
+        let folder = env::temp_dir().join(format!("tonnage-installed-{}", std::process::id()));
+        make(&folder).unwrap();
+        assert!(is_intact(&folder));
+        fs::write(folder.join(PYTHON).join("sitecustomize.py"), "half").unwrap();
+        assert!(!is_intact(&folder));
+        make(&folder).unwrap();
+        assert!(is_intact(&folder));
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

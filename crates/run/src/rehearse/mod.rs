@@ -1,0 +1,139 @@
+//! Runs a training command over a phantom GPU and collects what it left: a folder with the embedded library and shim, an
+//! environment that loads both, the command itself, and the records of its processes.
+
+mod environment;
+mod installed;
+mod records;
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Instant;
+
+use tonnage_core::gpu::Gpu;
+use tonnage_core::rehearsal::Rehearsal;
+
+use environment::Environment;
+use installed::Installed;
+use records::Folder;
+
+/// What to rehearse, and how far.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The command and its arguments.
+    pub command: Vec<OsString>,
+    /// The GPU that the phantom stands for.
+    pub gpu: Gpu,
+    /// GPUs to answer for.
+    pub asked: Vec<Gpu>,
+    /// Phantom GPUs of the machine.
+    pub gpus: u32,
+    /// Stop after so many optimizer steps.
+    pub steps: Option<u32>,
+    /// Stop after so many seconds.
+    pub seconds: Option<u32>,
+    /// Stop once no peak has grown for so many optimizer steps; `None`: the script runs to its end.
+    pub steady: Option<u32>,
+    /// Tokens that `generate` makes; `None`: as many as it may.
+    pub generate_length: Option<u32>,
+    /// Seconds that a loop may do nothing but read device values.
+    pub patience: u32,
+    /// Sends what the command prints to stderr, because stdout is for a document.
+    pub stdout_to_stderr: bool,
+}
+
+/// Why a command was not rehearsed.
+#[derive(Debug, thiserror::Error)]
+pub enum RehearseError {
+    /// This program carries no library for this system.
+    #[error("the phantom GPU is a Linux library; this is another system")]
+    NotLinux,
+    /// A folder or file could not be made or read.
+    #[error("{path}: {error}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The command could not be started.
+    #[error("`{command}` cannot be started: {error}")]
+    Start {
+        /// Its first word.
+        command: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// A record or trace is not readable.
+    #[error("{path}: {problem}")]
+    Record {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+impl RehearseError {
+    fn file(path: impl Into<PathBuf>, error: io::Error) -> Self {
+        Self::File { path: path.into(), error }
+    }
+}
+
+/// A rehearsal, and its files for as long as it lives.
+#[derive(Debug)]
+pub struct Rehearsed {
+    /// What was seen.
+    pub rehearsal: Rehearsal,
+    /// The file of each recording, beside `rehearsal.seen`.
+    pub traces: Vec<Option<PathBuf>>,
+    _folder: Folder,
+}
+
+/// Rehearses.
+///
+/// # Errors
+/// When it cannot be set up, started or read; not when the command fails.
+pub fn rehearse(options: &Options) -> Result<Rehearsed, RehearseError> {
+    let installed = Installed::find_or_make()?;
+    let folder = Folder::make()?;
+    let environment = Environment { options, installed: &installed, records: folder.path() };
+    let started = Instant::now();
+    let status = run(options, &environment)?;
+    let (processes, seen, traces) = folder.read()?;
+    let rehearsal = Rehearsal {
+        gpu: options.gpu.clone(),
+        asked: options.asked.clone(),
+        gpus: options.gpus,
+        processes,
+        seen,
+        exit_code: code(status),
+        wall_seconds: started.elapsed().as_secs_f64(),
+    };
+    Ok(Rehearsed { rehearsal, traces, _folder: folder })
+}
+
+fn run(options: &Options, environment: &Environment<'_>) -> Result<ExitStatus, RehearseError> {
+    let [program, arguments @ ..] = options.command.as_slice() else {
+        let error = io::Error::new(io::ErrorKind::InvalidInput, "no command");
+        return Err(RehearseError::Start { command: String::new(), error });
+    };
+    let mut command = Command::new(program);
+    command.args(arguments).envs(environment.variables(&|name| std::env::var_os(name)));
+    if options.stdout_to_stderr {
+        command.stdout(Stdio::from(io::stderr()));
+    }
+    command.status().map_err(|error| RehearseError::Start { command: program.to_string_lossy().into_owned(), error })
+}
+
+/// The exit code as a shell tells it: 128 and the number of a signal that ended the command.
+fn code(status: ExitStatus) -> Option<i32> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::process::ExitStatusExt;
+        status.code().or_else(|| status.signal().map(|signal| 128 + signal))
+    }
+    #[cfg(not(unix))]
+    status.code()
+}

@@ -1,0 +1,113 @@
+//! The folder in which the processes of a rehearsal leave their records and traces, and what is read from it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tonnage_core::recording::{Recording, read_timeline};
+use tonnage_core::rehearsal::{ProcessRecord, Seen, read_record};
+
+use super::RehearseError;
+use super::installed::private_folder;
+
+/// The folder; it goes when this goes.
+#[derive(Debug)]
+pub(super) struct Folder(PathBuf);
+
+/// Processes, the devices that they used, and the files of these devices' traces.
+type Read = (Vec<ProcessRecord>, Vec<Seen>, Vec<Option<PathBuf>>);
+
+impl Folder {
+    /// A new one among temporary files.
+    pub fn make() -> Result<Self, RehearseError> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let path = std::env::temp_dir().join(format!("tonnage-rehearse-{}-{now}", std::process::id()));
+        private_folder(&path).map_err(|error| RehearseError::file(&path, error))?;
+        Ok(Self(path))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Everything that was left, by rank.
+    pub fn read(&self) -> Result<Read, RehearseError> {
+        let mut processes = self.records()?;
+        processes.sort_by_key(|process| (process.rank, process.pid));
+        let (mut seen, mut traces) = (Vec::new(), Vec::new());
+        for process in &processes {
+            for device in &process.devices {
+                let path = device.trace.as_ref().map(|name| self.0.join(name));
+                let recording = path.as_deref().map(recording).transpose()?;
+                seen.push(Seen {
+                    rank: process.rank,
+                    device: device.clone(),
+                    out_of_memory: process.ended_by(device.index).cloned(),
+                    recording,
+                    complete: process.trace_ends.is_none(),
+                });
+                traces.push(path);
+            }
+        }
+        Ok((processes, seen, traces))
+    }
+
+    fn records(&self) -> Result<Vec<ProcessRecord>, RehearseError> {
+        let failed = |error| RehearseError::file(&self.0, error);
+        let mut records = Vec::new();
+        for entry in fs::read_dir(&self.0).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if name.starts_with("record-") && name.ends_with(".json") {
+                let text = fs::read_to_string(&path).map_err(|error| RehearseError::file(&path, error))?;
+                let read = read_record(&text);
+                records.push(read.map_err(|error| RehearseError::Record { path, problem: error.to_string() })?);
+            }
+        }
+        Ok(records)
+    }
+}
+
+fn recording(path: &Path) -> Result<Recording, RehearseError> {
+    let text = fs::read_to_string(path).map_err(|error| RehearseError::file(path, error))?;
+    read_timeline(&text).map_err(|error| RehearseError::Record { path: path.to_owned(), problem: error.to_string() })
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A temporary folder that stays behind is no reason to fail.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECORD: &str = include_str!("../../tests/data/record.json");
+
+    #[test]
+    fn records_and_traces_are_read_by_rank() {
+        let folder = Folder::make().unwrap();
+        fs::write(folder.path().join("record-2.json"), RECORD.replace("\"rank\": 0", "\"rank\": 1")).unwrap();
+        fs::write(folder.path().join("record-1.json"), RECORD).unwrap();
+        fs::write(folder.path().join("record-3.json.part"), "half").unwrap();
+        fs::write(folder.path().join("trace-1-0.jsonl"), "{}\n[\"a\",0,512,\"mm\",\"\",\"temporary\"]\n").unwrap();
+        let (processes, seen, traces) = folder.read().unwrap();
+        assert_eq!(processes.iter().map(|process| process.rank).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(seen[0].device.peak_reserved_bytes, 2_189_426_688);
+        assert_eq!(seen[0].recording.as_ref().unwrap().events.len(), 1);
+        assert_eq!(traces.len(), 2);
+        let path = folder.path().to_owned();
+        drop(folder);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_record_of_another_version_is_named() {
+        let folder = Folder::make().unwrap();
+        fs::write(folder.path().join("record-1.json"), "{\"version\": 9}").unwrap();
+        let error = folder.read().unwrap_err().to_string();
+        assert!(error.contains("record-1.json: a record of version 9"), "{error}");
+    }
+}

@@ -1,0 +1,310 @@
+//! [`Recording`]: samples of a recording, or of any script of the scripted library.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::keys::{MEMORY_CALL, MIG_CALL, NUMBERS, PROCESSES_CALL};
+use crate::absent::{Absent, Reading};
+use crate::host::{Command, Host};
+use crate::sample::{DeviceSample, Memory, ProcessKind, ProcessSample, Sample, Sampler};
+
+/// Devices beyond this are a slip of the pen.
+const MOST_DEVICES: u64 = 256;
+/// A script that was written by hand is looked at once a second, and goes on for so long after its last line.
+const AFTER_SECONDS: f64 = 10.0;
+/// More moments than a month has seconds are no timeline.
+const MOST_MOMENTS: f64 = 3e6;
+
+/// A recording that is being read.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    events: Vec<Event>,
+    next: usize,
+    moments: Vec<f64>,
+    at: usize,
+    started: f64,
+    system: Map<String, Value>,
+    devices: BTreeMap<u32, Device>,
+}
+
+#[derive(Clone, Debug)]
+struct Event {
+    time: f64,
+    device: Option<u32>,
+    values: Map<String, Value>,
+}
+
+/// What was said of a device so far: values with their time, errors by call, Xids since the last sample.
+#[derive(Clone, Debug, Default)]
+struct Device {
+    values: BTreeMap<String, (f64, Value)>,
+    errors: BTreeMap<String, Absent>,
+    xids: Vec<u64>,
+}
+
+/// A line that is none of a recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordingError {
+    /// Which, from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+impl std::fmt::Display for RecordingError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "line {}: {}", self.line, self.problem)
+    }
+}
+
+impl std::error::Error for RecordingError {}
+
+impl Recording {
+    /// Reads `text`. A last line that was cut off, as by a full disk, is left out.
+    ///
+    /// # Errors
+    /// When a line cannot be read.
+    pub fn parse(text: &str) -> Result<Self, RecordingError> {
+        let lines = text.split_inclusive('\n').enumerate();
+        let mut events = Vec::new();
+        for (number, line) in lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#')) {
+            match Event::parse(line) {
+                Ok(event) => events.push(event),
+                Err(_) if !line.ends_with('\n') => {}
+                Err(problem) => return Err(RecordingError { line: number + 1, problem }),
+            }
+        }
+        events.sort_by(|one, other| one.time.total_cmp(&other.time));
+        let header = |key: &str| events.iter().find_map(|event| event.values.get(key)?.as_f64());
+        let started = header("started").unwrap_or(0.0);
+        let moments = moments(&events, header("tonnage_recording").is_some());
+        Ok(Self { events, moments, started, ..Self::default() })
+    }
+
+    /// How many samples there are.
+    pub fn len(&self) -> usize {
+        self.moments.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.moments.is_empty()
+    }
+
+    /// The time of the next sample, if there is one.
+    pub fn next_time(&self) -> Option<f64> {
+        Some(self.started + self.moments.get(self.at)?)
+    }
+
+    fn apply(&mut self, event: &Event) {
+        let Some(index) = event.device else {
+            self.system.extend(event.values.clone());
+            return;
+        };
+        self.devices.entry(index).or_default().apply(event.time, &event.values);
+    }
+
+    fn system_error(&self) -> Device {
+        let mut device = Device::default();
+        device.apply(0.0, &self.system);
+        device
+    }
+}
+
+/// When samples are made: at the times of a recording; of a script every second as well.
+fn moments(events: &[Event], recorded: bool) -> Vec<f64> {
+    let mut moments: Vec<f64> = events.iter().map(|event| event.time).collect();
+    moments.dedup();
+    let end = moments.last().copied().unwrap_or(0.0) + AFTER_SECONDS;
+    if !recorded && (0.0..MOST_MOMENTS).contains(&end) {
+        moments.extend((0..end as u64).map(|second| second as f64));
+        moments.sort_by(f64::total_cmp);
+        moments.dedup();
+    }
+    if events.is_empty() { Vec::new() } else { moments }
+}
+
+impl Sampler for Recording {
+    fn sample(&mut self) -> Option<Sample> {
+        let now = *self.moments.get(self.at)?;
+        self.at += 1;
+        while let Some(event) = self.events.get(self.next).filter(|event| event.time <= now).cloned() {
+            self.apply(&event);
+            self.next += 1;
+        }
+        let system = self.system_error();
+        let devices =
+            self.devices.iter_mut().map(|(index, device)| device.sample(*index, now, &system.errors)).collect();
+        let text = self.system.get("driver").and_then(Value::as_str).map(str::to_owned);
+        let cuda = self.system.get("cuda").and_then(Value::as_i64).and_then(|cuda| i32::try_from(cuda).ok());
+        Some(Sample {
+            time: self.started + now,
+            driver: text.ok_or(Absent::NOT_SUPPORTED),
+            cuda: cuda.ok_or(Absent::NOT_SUPPORTED),
+            devices,
+            problem: None,
+        })
+    }
+}
+
+impl Event {
+    fn parse(line: &str) -> Result<Self, String> {
+        let value: Value = serde_json::from_str(line).map_err(|error| error.to_string())?;
+        let Value::Object(values) = value else { return Err("expected an object".to_owned()) };
+        let time = values.get("t").and_then(Value::as_f64).unwrap_or(0.0);
+        let device = match values.get("device") {
+            None => None,
+            Some(index) => {
+                let index = index.as_u64().filter(|index| *index < MOST_DEVICES);
+                Some(index.ok_or_else(|| format!("`device` is a number below {MOST_DEVICES}"))? as u32)
+            }
+        };
+        Ok(Self { time, device, values })
+    }
+}
+
+impl Device {
+    fn apply(&mut self, time: f64, values: &Map<String, Value>) {
+        for (key, value) in values {
+            match key.as_str() {
+                "t" | "device" => {}
+                "xid" => self.xids.extend(value.as_u64()),
+                "error" if value.is_null() => self.errors.clear(),
+                "error" => self.set_errors(value),
+                _ => {
+                    self.values.insert(key.clone(), (time, value.clone()));
+                }
+            }
+        }
+    }
+
+    fn set_errors(&mut self, errors: &Value) {
+        for (call, word) in errors.as_object().into_iter().flatten() {
+            match word.as_str() {
+                Some(word) => self.errors.insert(call.clone(), Absent::named(word)),
+                None => self.errors.remove(call),
+            };
+        }
+    }
+
+    fn sample(&mut self, index: u32, now: f64, system: &BTreeMap<String, Absent>) -> DeviceSample {
+        let xids = std::mem::take(&mut self.xids);
+        let error = |call: &str| {
+            let of = |errors: &BTreeMap<String, Absent>| errors.get(call).or_else(|| errors.get("*")).copied();
+            of(system).or_else(|| of(&self.errors)).map_or(Ok(()), Err)
+        };
+        let text = |key: &str| {
+            let text = self.values.get(key).and_then(|(_, value)| value.as_str()).map(str::to_owned);
+            text.ok_or(Absent::NOT_SUPPORTED)
+        };
+        let mut sample = DeviceSample {
+            name: text("name"),
+            uuid: text("uuid"),
+            pci: text("pci"),
+            memory: error(MEMORY_CALL).and_then(|()| self.memory(now)),
+            xids,
+            ..DeviceSample::absent(index, Absent::NOT_SUPPORTED)
+        };
+        for number in NUMBERS {
+            (number.set)(&mut sample, error(number.call).and_then(|()| self.number(number.key, now)));
+        }
+        sample.processes = error(PROCESSES_CALL).and_then(|()| self.processes(now));
+        sample.instance = self
+            .number("gpu_instance", now)
+            .ok()
+            .zip(self.number("compute_instance", now).ok())
+            .map(|(gpu, compute)| (gpu as u32, compute as u32));
+        sample.mig = error(MIG_CALL).and_then(|()| self.number("mig_mode", now)).map(|mode| mode != 0.0);
+        if let (Some((since, Value::Array(instances))), Ok(())) = (self.values.get("mig"), error(MIG_CALL)) {
+            sample.mig = Ok(true);
+            let instance = |(number, values): (usize, &Value)| {
+                let mut device = Self::default();
+                device.apply(*since, values.as_object()?);
+                let mut instance = device.sample(number as u32, now, system);
+                // A script names its profile, a recording the whole name.
+                let profile = device.values.get("profile").and_then(|(_, profile)| profile.as_str());
+                if let (Err(_), Ok(name), Some(profile)) = (&instance.name, &sample.name, profile) {
+                    instance.name = Ok(format!("{name} MIG {profile}"));
+                }
+                Some(instance)
+            };
+            sample.instances = instances.iter().enumerate().filter_map(instance).collect();
+        }
+        sample
+    }
+
+    fn memory(&self, now: f64) -> Reading<Memory> {
+        let total = self.number("total", now)? as u64;
+        let used = self.number("used", now).or_else(|why| {
+            let processes = self.processes(now).unwrap_or_default();
+            let of_processes = processes.iter().filter_map(|process| process.memory.ok()).sum::<u64>() as f64;
+            if self.values.contains_key("used") { Err(why) } else { Ok(of_processes) }
+        })? as u64;
+        let reserved = self.number("reserved", now).ok().map(|reserved| reserved as u64);
+        let used = used.min(total);
+        Ok(Memory { total, reserved, used, free: total.saturating_sub(used + reserved.unwrap_or(0)) })
+    }
+
+    fn number(&self, key: &str, now: f64) -> Reading<f64> {
+        let (since, value) = self.values.get(key).ok_or(Absent::NOT_SUPPORTED)?;
+        number(value, now - since).ok_or(Absent::NOT_SUPPORTED)
+    }
+
+    fn processes(&self, now: f64) -> Reading<Vec<ProcessSample>> {
+        let mut found = Vec::new();
+        for key in ["processes", "processes_late"] {
+            match self.values.get(key) {
+                None => {}
+                Some((since, Value::Array(rows))) => {
+                    found.extend(rows.iter().filter_map(|row| process(row, now - since)));
+                }
+                Some(_) => return Err(Absent::NOT_SUPPORTED),
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// A number that holds, or one that grows: `{"at": A, "per_second": R, "most": M}`.
+fn number(value: &Value, age: f64) -> Option<f64> {
+    let field = |key: &str| value.get(key).and_then(Value::as_f64);
+    let ramp = |at: f64| {
+        let grown = at + field("per_second").unwrap_or(0.0) * age.max(0.0);
+        grown.min(field("most").unwrap_or(f64::INFINITY)).max(0.0)
+    };
+    value.as_f64().or_else(|| field("at").map(ramp))
+}
+
+fn process(row: &Value, age: f64) -> Option<ProcessSample> {
+    let field = |key: &str| row.get(key).and_then(|value| number(value, age)).ok_or(Absent::NOT_SUPPORTED);
+    let text = |key: &str| row.get(key).and_then(Value::as_str).map(str::to_owned);
+    let kind = match row.get("kind").and_then(Value::as_str) {
+        Some("graphics") => ProcessKind::Graphics,
+        Some("mps") => ProcessKind::Mps,
+        _ => ProcessKind::Compute,
+    };
+    let command = match (text("command"), row.get("gone")) {
+        (Some(command), _) => Command::Known(command),
+        (None, Some(Value::Bool(true))) => Command::Gone,
+        _ => Command::OfTheHost,
+    };
+    let host = Host {
+        command,
+        user: text("user"),
+        container: text("container"),
+        job: text("job"),
+        rank: field("rank").ok().map(|rank| rank as u32),
+        parent: field("parent").ok().map(|parent| parent as u32),
+        host_memory: None,
+        started: row.get("started").and_then(Value::as_u64),
+    };
+    Some(ProcessSample {
+        pid: field("pid").ok()? as u32,
+        kind,
+        memory: field("used").map(|used| used as u64),
+        sm: field("sm").map(|percent| percent as u32),
+        name: text("name").ok_or(Absent::NOT_SUPPORTED),
+        host,
+    })
+}

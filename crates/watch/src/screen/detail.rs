@@ -1,0 +1,106 @@
+//! One process: all that is known of it, its memory over time, the phases that were predicted; and its environment.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Text};
+
+use super::app::App;
+use super::draw::split;
+use super::plot;
+use super::rows::{Row, rows};
+use crate::alert::{mib, minutes};
+use crate::board::Board;
+use crate::format::{kind_word, who};
+
+/// Words in the names of variables whose values nobody should see over a shoulder.
+const SECRETS: [&str; 7] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTH"];
+
+/// Draws the process that is selected.
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, board: &Board, app: &App) {
+    let rows = rows(board, app);
+    let Some(row) = app.place(&rows).map(|place| rows[place]) else {
+        frame.render_widget(Line::raw("the process has ended"), area);
+        return;
+    };
+    let lines = lines(board, &row, app);
+    let [top, rest] = split(area, lines.len() as u16);
+    frame.render_widget(Text::from(lines), top);
+    if rest.height >= 5 {
+        let series = board.series(row.device, Some(row.process.pid));
+        let points = series.map(|series| series.history.all()).unwrap_or_default();
+        let predicted = board.prediction.as_ref().filter(|_| board.is_of_job(row.process));
+        plot::draw_points(frame, rest, app, (&points, predicted.map(|each| each.peak_bytes)), " memory ");
+    }
+}
+
+fn lines(board: &Board, row: &Row<'_>, app: &App) -> Vec<Line<'static>> {
+    let process = row.process;
+    let title = format!("process {} on {}, {}", process.pid, board.label(row.device), kind_word(process.kind));
+    let mut lines = vec![Line::styled(title, app.theme.bold()), Line::raw(app.theme.text(&who(process)))];
+    let memory = process.memory.map_or_else(|why| why.reason().to_owned(), mib);
+    let series = board.series(row.device, Some(process.pid));
+    let peak = series.map_or_else(|| "-".to_owned(), |series| mib(series.history.peak()));
+    lines.push(Line::raw(format!("memory {memory}, peak {peak}")));
+    if let Some(host) = process.host.host_memory {
+        lines.push(Line::raw(format!("host memory {}", mib(host))));
+    }
+    if let Some(trend) = series.and_then(|series| series.trend) {
+        let (rate, span) = (mib((trend.bytes_per_second * 60.0) as u64), minutes(trend.seconds));
+        lines.push(Line::raw(format!("grows by {rate} a minute, over {span}")));
+    }
+    if let Some(prediction) = board.prediction.as_ref().filter(|_| board.is_of_job(process)) {
+        let (low, high) = prediction.range;
+        lines.push(Line::raw(format!("predicted {} ({} to {})", mib(prediction.peak_bytes), mib(low), mib(high))));
+        let now = process.memory.ok().and_then(|bytes| prediction.phase_of(bytes));
+        lines.extend(prediction.phases.iter().map(|phase| {
+            let sign = if now == Some(phase) { '>' } else { ' ' };
+            Line::raw(format!(
+                " {sign} {:<12} {:>9} to {}",
+                app.theme.text(&phase.name),
+                mib(phase.low),
+                mib(phase.high)
+            ))
+        }));
+    }
+    lines
+}
+
+/// Draws the environment of the process that is selected, as far as this user may read it.
+pub(super) fn draw_environment(frame: &mut Frame<'_>, area: Rect, board: &Board, app: &App) {
+    let rows = rows(board, app);
+    let process = app.place(&rows).map(|place| rows[place].process);
+    let Some(process) = process.filter(|process| process.host.started.is_some()) else {
+        frame.render_widget(Line::raw("the process cannot be seen from here"), area);
+        return;
+    };
+    let text = std::fs::read(format!("/proc/{}/environ", process.pid));
+    let lines = match text {
+        Ok(bytes) => environment(&String::from_utf8_lossy(&bytes), app),
+        Err(error) => vec![Line::raw(format!("its environment cannot be read: {error}"))],
+    };
+    frame.render_widget(Text::from(lines), area);
+}
+
+fn environment(text: &str, app: &App) -> Vec<Line<'static>> {
+    let mut pairs: Vec<&str> = text.split('\0').filter(|pair| !pair.is_empty()).collect();
+    pairs.sort_unstable();
+    pairs.into_iter().map(|pair| Line::raw(app.theme.text(&hidden(pair)))).collect()
+}
+
+fn hidden(pair: &str) -> String {
+    let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+    let upper = name.to_uppercase();
+    if SECRETS.iter().any(|word| upper.contains(word)) { format!("{name}=(hidden)") } else { format!("{name}={value}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_hidden() {
+        assert_eq!(hidden("WANDB_API_KEY=abc=d"), "WANDB_API_KEY=(hidden)");
+        assert_eq!(hidden("hf_token=x"), "hf_token=(hidden)");
+        assert_eq!(hidden("RANK=3"), "RANK=3");
+    }
+}

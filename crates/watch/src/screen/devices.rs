@@ -1,0 +1,78 @@
+//! The devices, a line each: as many columns as there is room for.
+
+use ratatui::text::{Line, Span};
+
+use super::app::App;
+use super::theme::{Level, Theme};
+use crate::absent::Reading;
+use crate::alert::{mib, minutes};
+use crate::board::Board;
+use crate::sample::{DeviceSample, Memory};
+
+/// Memory above these parts is worth a look, or near the end.
+const MEMORY_LEVELS: (f64, f64) = (0.80, 0.95);
+
+/// The lines of all devices and instances.
+pub(super) fn lines(board: &Board, app: &App, width: usize) -> Vec<Line<'static>> {
+    if board.sample.devices.is_empty() && board.sample.problem.is_none() {
+        return vec![Line::raw("no GPU")];
+    }
+    board.sample.all_devices().map(|device| line(board, device, app.theme, width)).collect()
+}
+
+fn line(board: &Board, device: &DeviceSample, theme: Theme, width: usize) -> Line<'static> {
+    let mut before = format!("{:<6} ", board.label(device));
+    if width >= 100 {
+        before = format!("{before}{:<20.20} ", short_name(&theme.text(device.name.as_deref().unwrap_or("-"))));
+    }
+    let after = figures(board, device, theme, width);
+    let level = device.memory.map_or(Level::High, |memory| level(memory.ratio()));
+    let room = width.saturating_sub(before.chars().count() + after.chars().count() + 3);
+    let middle = match device.memory {
+        Ok(memory) => format!("[{}]", theme.bar(memory.ratio(), room)),
+        Err(why) => format!("{:<1$}", why.reason(), room + 2),
+    };
+    Line::from(vec![Span::raw(before), Span::styled(middle, theme.level(level)), Span::raw(format!(" {after}"))])
+}
+
+/// `NVIDIA H100 80GB HBM3` without the maker.
+fn short_name(name: &str) -> &str {
+    name.strip_prefix("NVIDIA ").unwrap_or(name)
+}
+
+fn level(ratio: f64) -> Level {
+    match ratio {
+        ratio if ratio >= MEMORY_LEVELS.1 => Level::High,
+        ratio if ratio >= MEMORY_LEVELS.0 => Level::Middle,
+        _ => Level::Low,
+    }
+}
+
+fn figures(board: &Board, device: &DeviceSample, theme: Theme, width: usize) -> String {
+    let mut parts = vec![memory(device.memory), padded(&device.utilization, "%", 4)];
+    if width >= 60 {
+        parts.push(padded(&device.temperature, theme.degrees(), 4));
+    }
+    if width >= 72 {
+        let watts = |power: &Reading<f64>| power.map_or_else(|_| "-".to_owned(), |watts| format!("{watts:.0}"));
+        parts.push(format!("{:>9}", format!("{}/{}W", watts(&device.power), watts(&device.power_limit))));
+    }
+    if width >= 100 {
+        let full = board.seconds_to_full(device);
+        let text = full.map_or_else(String::new, |seconds| format!("full in {}", minutes(seconds)));
+        parts.push(format!("{text:<14}"));
+    }
+    parts.join(" ")
+}
+
+fn memory(memory: Reading<Memory>) -> String {
+    match memory {
+        Ok(memory) => format!("{:>9}/{:<9} {:>3.0}%", mib(memory.used), mib(memory.total), memory.ratio() * 100.0),
+        Err(_) => format!("{:>9}/{:<9} {:>4}", "-", "-", "-"),
+    }
+}
+
+fn padded<T: std::fmt::Display>(reading: &Reading<T>, unit: &str, width: usize) -> String {
+    let text = reading.as_ref().map_or_else(|_| "-".to_owned(), |value| format!("{value}{unit}"));
+    format!("{text:>width$}")
+}

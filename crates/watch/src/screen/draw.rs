@@ -1,0 +1,120 @@
+//! One picture of a board: which parts there is room for, and where.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+
+use super::app::{App, Asked, Layout, View};
+use super::theme::Level;
+use super::{detail, devices, help, plot, processes};
+use crate::alert::mib;
+use crate::board::Board;
+
+/// A plot needs so many rows, and a screen with one so many more.
+const PLOT_ROWS: u16 = 9;
+const ROWS_WITH_PLOT: u16 = 22;
+/// Alerts that are shown at once.
+const MOST_ALERTS: usize = 3;
+
+/// Draws everything.
+pub fn draw(frame: &mut Frame<'_>, board: &Board, app: &App) {
+    let area = frame.area();
+    let [body, footer] = split(area, area.height.saturating_sub(1));
+    match app.view {
+        View::Main => main(frame, body, board, app),
+        View::Help => help::draw(frame, body, app),
+        View::Detail => detail::draw(frame, body, board, app),
+        View::Environment => detail::draw_environment(frame, body, board, app),
+    }
+    frame.render_widget(bottom_line(app), footer);
+}
+
+/// The first `rows` of an area, and the rest.
+pub(super) fn split(area: Rect, rows: u16) -> [Rect; 2] {
+    let rows = rows.min(area.height);
+    [Rect { height: rows, ..area }, Rect { y: area.y + rows, height: area.height - rows, ..area }]
+}
+
+fn main(frame: &mut Frame<'_>, area: Rect, board: &Board, app: &App) {
+    let [top, area] = split(area, 1);
+    frame.render_widget(header(board, app), top);
+    let alerts = alert_lines(board, app);
+    let [area, bottom] = split(area, area.height.saturating_sub(alerts.len() as u16));
+    frame.render_widget(ratatui::text::Text::from(alerts), bottom);
+    let lines = devices::lines(board, app, usize::from(area.width));
+    let with_plot = match app.layout {
+        Layout::Auto => area.height >= ROWS_WITH_PLOT && area.width >= 60,
+        Layout::Full => area.height >= PLOT_ROWS + 4,
+        Layout::Compact => false,
+    };
+    let most = if with_plot { area.height.saturating_sub(PLOT_ROWS + 4) } else { area.height.saturating_sub(3) };
+    let hidden = lines.len().saturating_sub(usize::from(most.max(1)));
+    let [top, area] = split(area, (lines.len() - hidden) as u16);
+    frame.render_widget(ratatui::text::Text::from(lines), top);
+    let area = if with_plot {
+        let [middle, rest] = split(area, PLOT_ROWS.max(area.height / 3));
+        plot::draw(frame, middle, board, app);
+        rest
+    } else {
+        area
+    };
+    processes::draw(frame, area, board, app);
+}
+
+fn header(board: &Board, app: &App) -> Line<'static> {
+    let sample = &board.sample;
+    let dot = app.theme.dot();
+    let mut parts = vec![Span::styled("tonnage watch", app.theme.bold())];
+    let mut add = |text: String| parts.push(Span::styled(format!(" {dot} {text}"), app.theme.dim()));
+    if let Ok(driver) = &sample.driver {
+        add(format!("driver {}", app.theme.text(driver)));
+    }
+    if let Ok(cuda) = sample.cuda {
+        add(format!("CUDA {}.{}", cuda / 1000, cuda % 1000 / 10));
+    }
+    if let Some(prediction) = &board.prediction {
+        add(format!("{} predicted: {}", app.theme.text(&prediction.job), mib(prediction.peak_bytes)));
+    }
+    if let Some(why) = sample.problem {
+        let text = format!(" {dot} GPUs cannot be counted: {}", why.reason());
+        parts.push(Span::styled(text, app.theme.level(Level::High)));
+    }
+    Line::from(parts)
+}
+
+fn alert_lines(board: &Board, app: &App) -> Vec<Line<'static>> {
+    let alerts = board.alerts.active();
+    let mut lines: Vec<_> = alerts
+        .iter()
+        .take(MOST_ALERTS)
+        .map(|alert| {
+            let text = format!("! {}", app.theme.text(&alert.text));
+            let advice = format!("  {}", app.theme.text(&alert.advice));
+            Line::from(vec![Span::styled(text, app.theme.level(Level::High)), Span::styled(advice, app.theme.dim())])
+        })
+        .collect();
+    if alerts.len() > MOST_ALERTS {
+        let more = format!("! and {} more", alerts.len() - MOST_ALERTS);
+        lines.push(Line::styled(more, app.theme.level(Level::High)));
+    }
+    lines
+}
+
+fn bottom_line(app: &App) -> Line<'static> {
+    if let Some(asked) = &app.asked {
+        return Line::styled(question(asked), app.theme.level(Level::High));
+    }
+    if let Some(message) = &app.message {
+        return Line::styled(app.theme.text(message), app.theme.level(Level::Middle));
+    }
+    let signals = if app.read_only { "" } else { "  I/T/K signal" };
+    let order = if app.reverse { " reversed" } else { "" };
+    let keys =
+        format!("q quit  h help  j/k select  Enter detail  t tree  ,/. sort: {}{order}{signals}", app.sort.word());
+    Line::styled(keys, app.theme.dim())
+}
+
+fn question(asked: &Asked) -> String {
+    let pids: Vec<String> = asked.targets.iter().map(|(pid, _)| pid.to_string()).collect();
+    format!("send {} to {}? y / n", asked.signal.word(), pids.join(", "))
+}

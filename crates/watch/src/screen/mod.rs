@@ -1,0 +1,17 @@
+//! The terminal screen: one loop that owns the state, fed by a thread that samples and one that reads keys.
+
+mod app;
+mod detail;
+mod devices;
+mod draw;
+mod help;
+mod plot;
+mod processes;
+mod rows;
+mod run;
+mod theme;
+
+pub use app::{Action, App, Asked, Layout, Signal, Sort, View};
+pub use draw::draw;
+pub use run::run;
+pub use theme::{Palette, Theme};

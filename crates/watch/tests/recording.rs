@@ -1,0 +1,114 @@
+//! A recording is a script: what was recorded of the scripted library, played by it and read by us, is what was read.
+
+mod scripted;
+
+use std::path::Path;
+
+use proptest::prelude::*;
+use scripted::Scripted;
+use tonnage_watch::record::{Recorder, Recording};
+use tonnage_watch::{DeviceSample, Sample, Sampler};
+
+fn script(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/nvml");
+    std::fs::read_to_string(folder.join(name)).unwrap()
+}
+
+/// The sample without what a recording does not tell: what the kernel said of processes.
+fn comparable(mut sample: Sample) -> Vec<DeviceSample> {
+    for device in &mut sample.devices {
+        for each in
+            std::iter::once(&mut device.processes).chain(device.instances.iter_mut().map(|one| &mut one.processes))
+        {
+            for process in each.as_deref_mut().unwrap_or_default() {
+                process.host = Default::default();
+            }
+        }
+    }
+    sample.devices
+}
+
+#[test]
+fn a_recording_is_a_script_of_the_same() {
+    for name in ["node", "mig", "leak", "neighbour", "lost", "growing", "swarm"] {
+        let original = Scripted::new(&script(&format!("{name}.jsonl")));
+        let mut sampler = original.sampler();
+        let times = [0.0, 1.0, 39.0, 40.5, 41.0, 59.0, 61.0, 119.0, 121.0, 150.0];
+        let mut recorder = Recorder::new(Vec::new());
+        let mut samples = Vec::new();
+        for time in times {
+            original.at(time);
+            let sample = Sample { time: 1000.0 + time, ..sampler.sample().unwrap() };
+            recorder.write(&sample).unwrap();
+            samples.push(sample);
+        }
+        let text = String::from_utf8(recorder.into_inner()).unwrap();
+        let mut recording = Recording::parse(&text).unwrap();
+        let played = Scripted::new(&text);
+        let mut player = played.sampler();
+        for (time, sample) in times.into_iter().zip(samples) {
+            let expected = comparable(sample);
+            let replayed = recording.sample().unwrap();
+            assert_eq!(replayed.time, 1000.0 + time, "{name}");
+            assert_eq!(comparable(replayed), expected, "{name} at {time}");
+            played.at(time);
+            assert_eq!(comparable(player.sample().unwrap()), expected, "{name} played at {time}");
+        }
+        assert!(recording.sample().is_none());
+    }
+}
+
+#[test]
+fn a_script_is_read_as_the_library_reads_it() {
+    for name in ["node", "mig", "leak", "neighbour", "lost", "growing", "swarm"] {
+        let text = script(&format!("{name}.jsonl"));
+        let library = Scripted::new(&text);
+        let mut sampler = library.sampler();
+        let mut recording = Recording::parse(&text).unwrap();
+        while let Some(sample) = recording.sample() {
+            library.at(sample.time);
+            let mut read = comparable(sampler.sample().unwrap());
+            let mut expected = comparable(sample);
+            for device in read.iter_mut().chain(&mut expected) {
+                // What a script leaves out, the library makes up, or does not tell of a lost device.
+                device.pci = Ok(String::new());
+                device.uuid = Ok(String::new());
+                device.mig = Ok(false);
+                device.instances.iter_mut().for_each(|each| {
+                    (each.name, each.pci, each.mig) = (Ok(String::new()), Ok(String::new()), Ok(false))
+                });
+            }
+            assert_eq!(read, expected, "{name} at {}", library_time(&recording));
+        }
+    }
+}
+
+fn library_time(recording: &Recording) -> String {
+    recording.next_time().map_or_else(|| "the end".to_owned(), |time| format!("before {time}"))
+}
+
+#[test]
+fn a_line_that_was_cut_off_is_left_out_and_a_broken_one_named() {
+    let text = script("lost.jsonl");
+    assert!(Recording::parse(&text[..text.len() - 5]).is_ok());
+    let error = Recording::parse("{\"t\": 0}\n{\"t\": \n{}\n").unwrap_err();
+    assert_eq!(error.line, 2);
+    assert_eq!(Recording::parse("{\"device\": 4096}\n").unwrap_err().problem, "`device` is a number below 256");
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused(text in "\\PC*") {
+        let _ = Recording::parse(&text);
+    }
+
+    #[test]
+    fn any_values_are_read(key in "(used|total|processes|mig|error|xid|power|t)", value in "(null|-?[0-9]{1,30}|1e300|\\[[0-9,{}\":a-z]*\\]|\\{\"(at|per_second|\\*)\": ?(-?[0-9]{1,20}|\"[a-z]*\")\\})") {
+        let text = format!("{{\"device\": 0, \"total\": 5, \"{key}\": {value}}}\n{{\"t\": 3}}\n");
+        if let Ok(mut recording) = Recording::parse(&text) {
+            for _ in 0..20 {
+                recording.sample();
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Writes `docs/failures.md`: every class of failure, and every sample of `testdata/failures` with its source.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use tonnage_core::failure::{CLASSES, Scanner, printable};
+
+/// Arguments of `failures`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The samples.
+    #[arg(long, default_value = "testdata/failures")]
+    samples: PathBuf,
+    /// The document.
+    #[arg(long, default_value = "docs/failures.md")]
+    out: PathBuf,
+    /// Fails when the document is not what would be written, and writes nothing.
+    #[arg(long)]
+    check: bool,
+}
+
+const INTRODUCTION: &str = "# What `tonnage doctor` recognises
+
+Written by `cargo xtask failures` from the samples in `testdata/failures`; a test reads every sample by its own class
+alone, as it is, among other lines, behind launchers' prefixes, in colour and wrapped, and finds none of them in ordinary
+logs, in this document or in the doctor's own output. Quoted lines (`>`, tables, comments) are not read.
+
+A cause explains the rest; a death is a cause without a reason; an echo follows from another rank's death; a warning is
+often printed and not fatal. Of several, the root is the earliest cause of the log's last event, of the rank that a
+launcher names where one does.
+
+An out-of-memory message is told apart by its numbers: more free than was asked for is a limit or a private pool
+(`allocator_cap`); enough in other processes, a `neighbour`; enough in the allocator's own cache, `fragmentation`; enough
+in this process beside the allocator, `outside_allocator`; else the job needs more (`gpu_memory`).
+";
+
+struct Sample {
+    class: String,
+    form: String,
+    source: String,
+    text: String,
+    signature: &'static str,
+}
+
+/// Writes the document, or checks it.
+pub fn run(args: &Args) -> Result<()> {
+    let document = document(&args.samples)?;
+    let path = &args.out;
+    if !args.check {
+        return fs::write(path, document).with_context(|| path.display().to_string());
+    }
+    let written = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    ensure!(document == written, "{} is out of date: run `cargo xtask failures`", path.display());
+    Ok(())
+}
+
+fn document(folder: &Path) -> Result<String> {
+    let samples = samples(folder)?;
+    let mut text =
+        format!("{INTRODUCTION}\n## Classes\n\n| class | what happened | weight | samples |\n|---|---|---|---|\n");
+    for (class, name, title) in CLASSES {
+        let weight =
+            ["warning", "echo", "death", "cause"].get(usize::from(class.strength())).copied().unwrap_or_default();
+        let count = samples.iter().filter(|sample| sample.class == *name).count();
+        text.push_str(&format!("| [`{name}`](#{name}) | {title} | {weight} | {count} |\n"));
+    }
+    for (_, name, title) in CLASSES {
+        text.push_str(&format!(
+            "\n## {name}\nWhat happened: {title}.\n\n| text | source | signature | form |\n|---|---|---|---|\n"
+        ));
+        for sample in samples.iter().filter(|sample| sample.class == *name) {
+            let Sample { text: line, source, signature, form, .. } = sample;
+            text.push_str(&format!("| `{line}` | {source} | `{signature}` | {form} |\n"));
+        }
+    }
+    Ok(text)
+}
+
+fn samples(folder: &Path) -> Result<Vec<Sample>> {
+    let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<PathBuf>>>()?;
+    paths.sort();
+    paths.iter().map(|path| sample(path).with_context(|| path.display().to_string())).collect()
+}
+
+fn sample(path: &Path) -> Result<Sample> {
+    let file = fs::read_to_string(path)?;
+    let (header, text) = file.split_once("---\n").context("no header")?;
+    let value = |key: &str| {
+        let line = header.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
+        line.map(str::to_owned).with_context(|| format!("no `{key}`"))
+    };
+    let mut scanner = Scanner::new();
+    scanner.feed(text.as_bytes());
+    let scan = scanner.finish();
+    let found = scan.findings.first().context("is not recognised")?;
+    Ok(Sample {
+        class: value("class")?,
+        form: value("form")?,
+        source: value("source")?,
+        text: cell(&found.text),
+        signature: found.signature,
+    })
+}
+
+/// The line as a table's cell: short, and without what ends a cell or code.
+fn cell(text: &str) -> String {
+    let text = printable(text).replace('|', "\\|").replace('`', "'");
+    let short: String = text.chars().take(150).collect();
+    if short.len() < text.len() { format!("{short}...") } else { short }
+}
