@@ -9,6 +9,7 @@ mod files;
 mod plans;
 mod rehearsal;
 mod screens;
+mod torch;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
