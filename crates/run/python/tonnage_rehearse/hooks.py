@@ -1,6 +1,7 @@
 """The boundaries of phases, from PyTorch's own hooks: module calls, backward passes and optimizer steps."""
 
 import functools
+import warnings
 
 import torch
 from torch.nn.modules import module as modules
@@ -16,6 +17,8 @@ backward_line = None
 
 def install():
     """Sets every hook."""
+    # The hook is gone again when the module that was compiled calls what is inside it.
+    warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are global hooks")
     _Root.install()
     _wrap_backward()
     optimizers.register_optimizer_step_pre_hook(_before_step)
@@ -47,7 +50,7 @@ class _Root:
     def entered(cls, module, _):
         """An outermost call begins."""
         running = phases.running()
-        if running is None:
+        if running is None or torch.compiler.is_compiling():
             return
         cls.remove()
         roles.note_module(module)
