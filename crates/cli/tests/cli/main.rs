@@ -10,6 +10,7 @@ mod plans;
 mod rehearsal;
 mod screens;
 mod watch;
+mod torch;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

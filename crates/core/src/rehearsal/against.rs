@@ -1,8 +1,11 @@
 //! An estimate beside a rehearsal: totals, categories, and the first difference of the two traces.
 
+use std::collections::HashSet;
+
 use crate::estimate::{Estimate, EstimateError, SimulatedJob};
 use crate::recording::{Comparison, Names, RecordedEvent, Recording, compare_recordings};
 use crate::trace::Category;
+use crate::units::MIB;
 
 use super::{AtPeak, Seen};
 
@@ -15,7 +18,7 @@ pub struct Against {
     pub rehearsed: (u64, u64),
     /// What is alive at the two peaks.
     pub by_category: Vec<CategoryBytes>,
-    /// Where the traces part; `None` without a recording.
+    /// Where the traces part, among the allocations of PyTorch's large pool; `None` without a recording.
     pub comparison: Option<Comparison>,
 }
 
@@ -44,7 +47,8 @@ pub fn against(job: &SimulatedJob<'_>, seen: &Seen) -> Result<Against, EstimateE
     let comparison = seen.recording.as_ref().map(|recorded| {
         let predicted = as_seen(Recording::from(job.trace()));
         let length = steps(recorded).min(steps(&predicted));
-        compare_recordings(&until(predicted, length), &until(as_seen(recorded.clone()), length), Names::Ignore)
+        let shown = |recording| large(until(recording, length));
+        compare_recordings(&shown(predicted), &shown(as_seen(recorded.clone())), Names::Ignore)
     });
     let rehearsed = (seen.device.peak_allocated_bytes, seen.device.peak_reserved_bytes);
     Ok(Against { estimate, rehearsed, by_category, comparison })
@@ -92,6 +96,18 @@ fn as_seen(mut recording: Recording) -> Recording {
     recording
 }
 
+/// What PyTorch's large pool serves (requests of more than 1 MiB: `kSmallSize`, c10/cuda/CUDACachingAllocator.cpp), without
+/// the scalars that every loop has of its own.
+fn large(mut recording: Recording) -> Recording {
+    let mut kept = HashSet::new();
+    recording.events.retain(|event| match event {
+        RecordedEvent::Alloc(alloc) => alloc.bytes > MIB && kept.insert(alloc.id),
+        RecordedEvent::Free(id) => kept.contains(id),
+        RecordedEvent::Phase(_) | RecordedEvent::EmptyCache => true,
+    });
+    recording
+}
+
 /// The last step that a recording names.
 fn steps(recording: &Recording) -> u32 {
     recording.phases().map(|phase| phase.step).max().unwrap_or(0)
@@ -104,4 +120,27 @@ fn until(mut recording: Recording, step: u32) -> Recording {
         recording.events.truncate(end);
     }
     recording
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recording::read_timeline;
+
+    #[test]
+    fn phases_that_a_script_does_not_tell_apart_are_one() {
+        let text = "{}\n[\"p\",\"load\",0]\n[\"p\",\"input\",1]\n[\"p\",\"forward\",1]\n[\"p\",\"loss\",1]\n\
+                    [\"p\",\"backward\",1]\n[\"p\",\"optimizer\",1]\n[\"p\",\"zero_grad\",1]\n[\"p\",\"input\",2]\n";
+        let recording = as_seen(read_timeline(text).unwrap());
+        let labels: Vec<_> = recording.phases().map(|phase| phase.label()).collect();
+        assert_eq!(labels, ["0:load", "1:forward", "1:backward", "1:optimizer", "2:forward"]);
+        assert_eq!(steps(&recording), 2);
+        assert_eq!(until(recording, 1).phases().count(), 4);
+    }
+
+    #[test]
+    fn scalars_do_not_count() {
+        let text = "{}\n[\"a\",0,4,\"mm\",\"\",\"temporary\"]\n[\"a\",1,2097152,\"mm\",\"\",\"temporary\"]\n[\"f\",0]\n[\"f\",1]\n";
+        assert_eq!(large(read_timeline(text).unwrap()).events.len(), 2);
+    }
 }

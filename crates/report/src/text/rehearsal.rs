@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use tonnage_core::estimate::Fit;
 use tonnage_core::gpu::Gpu;
+use tonnage_core::recording::Comparison;
 use tonnage_core::rehearsal::{Against, AtPeak, Judged, ProcessRecord, Rehearsal, Seen, differences};
 use tonnage_core::units::Bytes;
 
@@ -280,6 +281,15 @@ pub fn against(against: &Against, look: &Look) -> String {
         let name = category.category.map_or("all else", |category| category::shown(category).title);
         row(name, category.estimated, category.rehearsed);
     }
-    let comparison = against.comparison.as_ref().map_or_else(String::new, |found| super::comparison(found, look));
+    let comparison = against.comparison.as_ref().map_or_else(String::new, |found| traces(found));
     format!("\n{}\n{}\n{comparison}", paint(BOLD, "estimate against rehearsal"), table.render(look))
+}
+
+/// Where the two traces part; operators have other names on the two sides, so that no table of them is shown.
+fn traces(comparison: &Comparison) -> String {
+    let count = comparison.equal_allocations;
+    match &comparison.first {
+        None => format!("traces: all {count} allocations above 1 MiB and their lifetimes are equal\n"),
+        Some(first) => format!("traces: first difference after {count} equal allocations above 1 MiB\n{first}"),
+    }
 }

@@ -1,29 +1,14 @@
-"""The boundaries of phases, from PyTorch's own hooks: module calls, backward passes, optimizer steps, and the
-functions in `NAMED` that have a phase of their own.
-"""
+"""The boundaries of phases, from PyTorch's own hooks: module calls, backward passes and optimizer steps."""
 
 import functools
+import warnings
 
 import torch
 from torch.nn.modules import module as modules
 from torch.optim import Optimizer
 from torch.optim import optimizer as optimizers
 
-from . import imports, phases, places, roles, trace
-
-NAMED = [
-    ("torch.nn.utils.clip_grad", None, "clip_grad_norm_", "clip"),
-    ("torch.nn.parallel.distributed", "DistributedDataParallel", "__init__", "wrap"),
-    ("torch.distributed.fsdp.fully_sharded_data_parallel", "FullyShardedDataParallel", "__init__", "wrap"),
-    ("torch.distributed.fsdp._fully_shard._fully_shard", None, "fully_shard", "wrap"),
-    ("transformers.generation.utils", "GenerationMixin", "generate", "generate"),
-    ("transformers.trainer", "Trainer", "evaluate", "evaluate"),
-    ("trl.trainer.grpo_trainer", "GRPOTrainer", "_calculate_rewards", "reward"),
-    ("trl.trainer.grpo_trainer", "GRPOTrainer", "_generate_and_score_completions", "prepare"),
-    ("trl.trainer.rloo_trainer", "RLOOTrainer", "_calculate_rewards", "reward"),
-    ("trl.trainer.rloo_trainer", "RLOOTrainer", "_generate_and_score_completions", "prepare"),
-]
-"""Module, class (or none), function, phase."""
+from . import named, phases, places, roles, trace
 
 _depth = 0
 backward_line = None
@@ -32,30 +17,14 @@ backward_line = None
 
 def install():
     """Sets every hook."""
-    for module, owner, function, phase in NAMED:
-        imports.after(module, functools.partial(_wrap_named, owner=owner, function=function, phase=phase))
+    # The hook is gone again when the module that was compiled calls what is inside it.
+    warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are global hooks")
     _Root.install()
     _wrap_backward()
     optimizers.register_optimizer_step_pre_hook(_before_step)
     optimizers.register_optimizer_step_post_hook(_after_step)
-    Optimizer.zero_grad = _phased(Optimizer.zero_grad, "zero_grad")
+    Optimizer.zero_grad = named.phased(Optimizer.zero_grad, "zero_grad")
     _wrap_empty_cache()
-
-
-def _wrap_named(module, owner, function, phase):
-    holder = getattr(module, owner, None) if owner else module
-    original = getattr(holder, function, None)
-    if original is not None:
-        setattr(holder, function, _phased(original, phase))
-
-
-def _phased(function, phase):
-    @functools.wraps(function)
-    def phased(*args, **kwargs):
-        with phases.within(phase):
-            return function(*args, **kwargs)
-
-    return phased
 
 
 class _Root:
@@ -81,7 +50,7 @@ class _Root:
     def entered(cls, module, _):
         """An outermost call begins."""
         running = phases.running()
-        if running is None:
+        if running is None or torch.compiler.is_compiling():
             return
         cls.remove()
         roles.note_module(module)

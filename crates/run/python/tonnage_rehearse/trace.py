@@ -13,6 +13,7 @@ _TORCH = os.path.join("site-packages", "torch") + os.sep
 ENTRIES = 2_000_000
 """Entries of PyTorch's buffer between two drains; a step that makes more is not recorded to its end."""
 
+_WRAPPERS = (os.path.join("nn", "parallel", "distributed.py"), os.path.join("fsdp", "_fully_shard"))
 _record = torch.cuda.memory._record_memory_history
 _writers = []
 _on = False
@@ -142,7 +143,7 @@ class Writer:
             return f'["f",{line[0]}]' if line is not None else '["f",0]'
         stream = self.streams.setdefault(entry["stream"], len(self.streams))
         op, origin = _origin(entry.get("frames") or (), phase)
-        line = [self.number, max(entry["size"], 1), op + "\0" + origin, "temporary", stream]
+        line = [self.number, max(entry["size"], 1), op + "\0" + origin, _category(entry), stream]
         self.number += 1
         self.live[address] = line
         return line
@@ -165,6 +166,12 @@ def _text(line):
     op, module = origin.split("\0", 1)
     tail = f",{stream}" if stream else ""
     return f'["a",{number},{size},{json.dumps(op)},{json.dumps(module)},"{category}"{tail}]'
+
+
+def _category(entry):
+    """What is allocated inside a wrapper moves between ranks, until a mark says otherwise."""
+    inner = (entry.get("frames") or ())[:6]
+    return "communication" if any(part in frame["filename"] for frame in inner for part in _WRAPPERS) else "temporary"
 
 
 def _origin(frames, phase):

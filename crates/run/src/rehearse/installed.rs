@@ -31,6 +31,7 @@ const SHIM: &[(&str, &str)] = &[
     ("tonnage_rehearse/counters.py", include_str!("../../python/tonnage_rehearse/counters.py")),
     ("tonnage_rehearse/hooks.py", include_str!("../../python/tonnage_rehearse/hooks.py")),
     ("tonnage_rehearse/imports.py", include_str!("../../python/tonnage_rehearse/imports.py")),
+    ("tonnage_rehearse/named.py", include_str!("../../python/tonnage_rehearse/named.py")),
     ("tonnage_rehearse/phases.py", include_str!("../../python/tonnage_rehearse/phases.py")),
     ("tonnage_rehearse/places.py", include_str!("../../python/tonnage_rehearse/places.py")),
     ("tonnage_rehearse/record.py", include_str!("../../python/tonnage_rehearse/record.py")),

@@ -1,0 +1,68 @@
+//! `tonnage rehearse` with real PyTorch, where there is one: `TONNAGE_TORCH_PYTHON` names its Python. No GPU is used.
+
+use std::path::PathBuf;
+use std::process::Output;
+
+use serde_json::Value;
+
+use super::{command, folder, tonnage};
+
+/// A script that must rehearse.
+fn script(name: &str) -> PathBuf {
+    folder("../../../testdata/rehearse/scripts").join(name)
+}
+
+/// Rehearses it; `None` where there is no PyTorch.
+fn rehearse(name: &str, options: &[&str]) -> Option<Output> {
+    let python = std::env::var("TONNAGE_TORCH_PYTHON").ok().filter(|python| !python.is_empty())?;
+    let script = script(name);
+    let command_line = ["--", &python, script.to_str()?];
+    let args = [&["rehearse", "--json"], options, &command_line].concat();
+    let output = command(&args).env("PATH", "/usr/bin:/bin").env("HOME", std::env::temp_dir()).output();
+    Some(output.expect("the binary runs"))
+}
+
+fn document(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+#[test]
+fn a_script_is_stopped_when_its_peak_is_steady_and_its_trace_replays_to_the_byte() {
+    let path = std::env::temp_dir().join(format!("tonnage-torch-{}.jsonl", std::process::id()));
+    let path = path.to_str().unwrap();
+    let Some(output) = rehearse("nanogpt.py", &["--gpu", "h200", "--save-trace", path]) else { return };
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let answer = document(&output);
+    let process = &answer["processes"][0];
+    assert_eq!((&process["stop"]["reason"], &process["steps"]), (&"steady".into(), &5.into()));
+    let device = &process["devices"][0];
+    let phases = device["peak_per_phase"].as_object().unwrap();
+    for phase in ["0:load", "1:forward", "2:backward", "1:clip", "5:optimizer"] {
+        assert!(phases.contains_key(phase), "{phase} is not among {phases:?}");
+    }
+    assert_eq!(phases.values().filter_map(Value::as_u64).max(), device["peak_allocated_bytes"].as_u64());
+    assert!(device["peak_line"].as_str().unwrap().contains("nanogpt.py:"), "{device}");
+    let replayed: Value = serde_json::from_slice(&tonnage(&["trace", "replay", path, "--json"]).stdout).unwrap();
+    std::fs::remove_file(path).unwrap();
+    for figure in ["peak_allocated_bytes", "peak_reserved_bytes"] {
+        assert_eq!(replayed[figure], device[figure], "{figure}");
+    }
+}
+
+#[test]
+fn memory_runs_out_as_pytorch_says_it() {
+    let Some(output) = rehearse("nanogpt.py", &["--gpu", "2GiB,sm_90,multiprocessors=132"]) else { return };
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("torch.OutOfMemoryError: CUDA out of memory"));
+    let judged = &document(&output)["gpus"][0];
+    assert_eq!(judged["verdict"], "does_not_fit");
+    assert!(judged["out_of_memory"]["line"].as_str().unwrap().contains("nanogpt.py:"), "{judged}");
+}
+
+#[test]
+fn a_loop_that_waits_for_the_device_is_named() {
+    let Some(output) = rehearse("waits.py", &["--patience", "2"]) else { return };
+    assert_eq!(output.status.code(), Some(3));
+    let answer = document(&output);
+    assert!(answer["processes"][0]["stop"]["place"].as_str().unwrap().contains("waits.py:6"), "{answer}");
+}
