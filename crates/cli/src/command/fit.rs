@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use tonnage_core::gpu::{Gpu, catalog};
+use tonnage_core::plan::judgements::Judgements;
 use tonnage_core::plan::largest::largest;
-use tonnage_core::plan::table::{Row, Variant, row};
+use tonnage_core::plan::table::{Row, Variant, answer, parts, rows};
 use tonnage_core::spec::{Key, Kind, Override, SpecError};
 use tonnage_report::{FitAnswer, FitView, csv, text};
 
@@ -68,11 +69,15 @@ impl FitArgs {
         let gpus = gpus(self.gpus.as_deref(), &base.job.gpu)?;
         let variants = variants(&axes, &self.rows)?;
         let resolve = |changes: &[Override]| input.try_resolve(changes);
-        let rows = sweep(&variants, terminal, |variant| row(&base.job, variant, &gpus, &resolve));
+        let known = Judgements::new(&base.job, &gpus, &resolve);
+        let parts = parts(&known, &variants);
+        let answers = sweep(&parts, terminal, |part| answer(&known, &variants, *part, &resolve));
+        let rows = rows(&known, &variants, answers);
         let largest = if self.no_largest || !axes.is_empty() {
             Vec::new()
         } else {
-            sweep(&gpus, terminal, |gpu| largest(&base.job, gpu, &resolve))
+            let places: Vec<usize> = (0..gpus.len()).collect();
+            sweep(&places, terminal, |at| largest(&known, *at))
         };
         // Of a job whose rows are not to choose, nothing is the largest.
         let largest = if largest.iter().all(Option::is_none) && self.rows.is_empty() { Vec::new() } else { largest };
