@@ -16,6 +16,7 @@ pub mod sample;
 pub mod screen;
 pub mod trend;
 pub mod watcher;
+pub mod web;
 
 pub use absent::{Absent, Reading};
 pub use alert::{Alert, AlertKind, Alerts};

@@ -26,7 +26,7 @@ pub struct Watcher {
     /// A file that gets every sample.
     pub recorder: Option<Recorder<BufWriter<File>>>,
     /// A folder that gets the history.
-    pub store: Option<Store>,
+    store: Option<Store>,
     /// Who is told of alerts.
     pub notify: Notify,
     next: Instant,
@@ -51,8 +51,9 @@ impl Watcher {
         Arc::clone(&self.board)
     }
 
-    /// Takes over the history of an earlier run.
-    pub fn begin_with(&mut self, samples: Vec<Sample>) {
+    /// Keeps a history in `store`, and takes over what it held.
+    pub fn begin_with(&mut self, store: Store, samples: Vec<Sample>) {
+        self.store = Some(store);
         let mut board = locked(&self.board);
         samples.into_iter().for_each(|sample| board.take_old(sample));
     }

@@ -17,10 +17,10 @@ use crate::sweep::sweep;
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "Examples:
-  tonnage cost examples/hrm-arc.toml --set model.H_cycles=2,1,4 --set model.L_cycles=2,1,4 --max-steps 100000
+  tonnage cost examples/hrm-arc.toml --set model.H_cycles=2,4 --max-steps 9000
   tonnage cost --suite examples/suites/hrm-arc.toml
-  tonnage cost --suite examples/suites/hrm-arc.toml --step-time 0.35 --price 2.00 --csv suite.csv
-  tonnage cost llama-3.2-1b --precision bf16 --train-tokens 1000000000 --gpu h100,a100-80,l40s";
+  tonnage cost --suite examples/suites/hrm-arc.toml --price 2 --csv suite.csv
+  tonnage cost llama-3.2-1b --train-tokens 1_000_000_000 --gpu h100,a100-80";
 
 /// Tells what a job costs in hours, energy and dollars, or a whole suite of its configurations
 #[derive(Args)]

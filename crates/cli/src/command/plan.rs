@@ -28,9 +28,9 @@ use crate::terminal::Terminal;
 const EXAMPLES: &str = "Examples:
   tonnage plan llama-3.1-8b --precision bf16 --gpu a100-80
   tonnage plan examples/sapo-gpt2-swarm.toml --write fits.toml
-  tonnage plan examples/llama-8b-ddp.toml --max-steps 5000 --budget 2000 --deadline 3d
-  tonnage plan examples/grpo-7b-judge-14b.toml --max-steps 500 --gpus h200,h100,b200 --budget 100
-  tonnage plan gpt2 --step-time 0.21 --price 0.40 --train-tokens 1000000000 --json";
+  tonnage plan examples/llama-8b-ddp.toml --max-steps 5000 --budget 200
+  tonnage plan llama-3.2-1b --max-steps 500 --gpus h100,l40s --deadline 2h
+  tonnage plan gpt2 --step-time 0.21 --price 0.40 --max-steps 1000 --json";
 
 /// Time and price of a job, remedies where it needs too much, and the cheapest way within a budget
 #[derive(Args)]

@@ -7,6 +7,7 @@ mod doctor;
 mod errors;
 mod files;
 mod rehearsal;
+mod plans;
 mod screens;
 
 use std::path::PathBuf;

@@ -80,7 +80,7 @@ impl Slowdown {
 fn basis(from: &StepTime, to: &StepTime, gpu: &Gpu) -> String {
     let seconds = |step: &StepTime, name: &str| {
         let named = step.parts.iter().filter(|part| part.name == name);
-        named.map(|part| part.seconds.typical).sum::<f64>()
+        named.fold(0.0, |sum, part| sum + part.seconds.typical)
     };
     let mut names: Vec<&'static str> = from.parts.iter().chain(&to.parts).map(|part| part.name).collect();
     names.sort_unstable();
@@ -90,10 +90,16 @@ fn basis(from: &StepTime, to: &StepTime, gpu: &Gpu) -> String {
     let whole = from.time.seconds.typical.max(f64::MIN_POSITIVE);
     let shown = names.iter().take(2).filter(|name| change(name) / whole >= 0.005);
     let parts: Vec<String> = shown
-        .map(|name| format!("{name} {} -> {}", Seconds(seconds(from, name)), Seconds(seconds(to, name))))
+        .map(|name| match (seconds(from, name), seconds(to, name)) {
+            (0.0, new) => format!("{name} {} more", Seconds(new)),
+            (old, new) => format!("{name} {} -> {}", Seconds(old), Seconds(new)),
+        })
         .collect();
     let flops = to.flops as f64 / (from.flops.max(1)) as f64;
-    let operations = format!("{flops:.2} x the operations");
+    let operations = match (flops - 1.0).abs() < 0.005 {
+        true => "the same operations".to_owned(),
+        false => format!("{flops:.2} x the operations"),
+    };
     let borrowed = if gpu.rates.is_none() { format!(", at the rates of {DEFAULT_GPU}") } else { String::new() };
     match parts.is_empty() {
         true => format!("{operations}; no phase changes{borrowed}"),

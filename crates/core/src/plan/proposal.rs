@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::Resolve;
 use super::appraisal::{Appraisal, Slowdown, appraise, moved};
 use super::remedy::{Change, Declined, REMEDIES, Remedy, Results, overrides};
-use super::time::Scale;
+use super::time::{Scale, gpus_taken};
 use crate::estimate::{EstimateError, Fit};
 use crate::gpu::Gpu;
 use crate::spec::{JobSpec, Override};
@@ -35,6 +35,8 @@ pub struct Proposal {
     pub slowdown: Slowdown,
     /// What it saves of the total.
     pub saves_bytes: u64,
+    /// The factor on the number of GPUs.
+    pub more_gpus: f64,
 }
 
 /// Several remedies, estimated together.
@@ -75,13 +77,14 @@ impl Case<'_> {
     /// The remedy alone.
     fn alone(&self, remedy: &'static Remedy, base: &Appraisal) -> Result<Proposal, Declined> {
         let changes = (remedy.apply)(self.job)?;
-        let (_, appraisal) = self.with(&overrides(remedy, &changes))?;
+        let (job, appraisal) = self.with(&overrides(remedy, &changes))?;
         let (before, after) = (base.judgement.total_bytes, appraisal.judgement.total_bytes);
         if after >= before {
             return Err(Declined::SavesNothing);
         }
         let slowdown = Slowdown::between(base, &appraisal, self.gpu).unwrap_or_else(Slowdown::none);
-        Ok(Proposal { remedy, changes, appraisal, slowdown, saves_bytes: before - after })
+        let more_gpus = gpus_taken(&job) as f64 / gpus_taken(self.job) as f64;
+        Ok(Proposal { remedy, changes, appraisal, slowdown, saves_bytes: before - after, more_gpus })
     }
 }
 
@@ -112,16 +115,29 @@ pub(super) fn each_alone(case: &Case<'_>, base: &Appraisal) -> (Vec<Proposal>, V
     (alone, declined)
 }
 
-/// Bytes saved per time lost; what costs nothing comes first.
+/// Bytes saved per GPU-time lost; what costs nothing comes first.
 fn by_worth(a: &Proposal, b: &Proposal) -> Ordering {
-    let worth = |proposal: &Proposal| proposal.saves_bytes as f64 / (proposal.slowdown.factor.typical - 1.0).max(0.01);
+    let worth = |proposal: &Proposal| proposal.saves_bytes as f64 / (proposal.gpu_time() - 1.0).max(0.01);
     worth(b).total_cmp(&worth(a))
 }
 
-/// Adds remedies, those that leave the results alone first, until the job fits; then leaves out what was not needed.
+impl Proposal {
+    /// The factor on the time of all GPUs together.
+    pub fn gpu_time(&self) -> f64 {
+        self.slowdown.factor.typical * self.more_gpus
+    }
+
+    /// Whether it takes more GPUs.
+    fn adds_gpus(&self) -> bool {
+        self.more_gpus > 1.0
+    }
+}
+
+/// Adds remedies until the job fits, those that leave the results alone first, and of these those that take no more GPUs;
+/// then leaves out what was not needed.
 pub(super) fn combine(case: &Case<'_>, base: &Appraisal, alone: &[Proposal]) -> Option<Combination> {
     let mut candidates: Vec<&Proposal> = alone.iter().collect();
-    candidates.sort_by_key(|proposal| proposal.remedy.results == Results::Changed);
+    candidates.sort_by_key(|proposal| (proposal.remedy.results == Results::Changed, proposal.adds_gpus()));
     let mut chosen: Vec<&Proposal> = Vec::new();
     let mut state = State { job: case.job.clone(), changes: Vec::new(), appraisal: base.clone() };
     for proposal in candidates {
@@ -152,7 +168,7 @@ fn lean<'a>(
     base: &Appraisal,
 ) -> (Vec<&'a Proposal>, State) {
     let mut dearest = chosen.clone();
-    dearest.sort_by(|a, b| b.slowdown.factor.typical.total_cmp(&a.slowdown.factor.typical));
+    dearest.sort_by(|a, b| b.gpu_time().total_cmp(&a.gpu_time()));
     for out in dearest {
         let rest: Vec<_> = chosen.iter().copied().filter(|kept| kept.remedy.name != out.remedy.name).collect();
         let start = State { job: case.job.clone(), changes: Vec::new(), appraisal: base.clone() };

@@ -8,7 +8,7 @@ use super::remedy::{Change, Remedy, Results};
 use super::time::Scale;
 use crate::estimate::Fit;
 use crate::gpu::Gpu;
-use crate::spec::{JobSpec, Override, Task, rows_per_step};
+use crate::spec::{JobSpec, Override, Strategy, Task, rows_per_step};
 
 /// GPUs on which host code gives the same answers, and how many of each are taken.
 #[derive(Clone, Debug, PartialEq)]
@@ -128,10 +128,9 @@ fn spread(job: &JobSpec, count: u64) -> Option<Vec<Change>> {
             let rows = rows_per_step(job);
             let per_rank = rows.checked_div(count).filter(|rows_each| rows_each * count == rows)?;
             let micro = greatest_common_divisor(per_rank, job.micro_batch_size);
-            let parallel = if count > 1 { "ddp" } else { "none" };
             let mut changes = vec![("world_size", count.to_string())];
-            if count == 1 || job.parallel.world_size == 1 {
-                changes.push(("parallel", parallel.to_owned()));
+            if job.parallel.strategy == Strategy::None {
+                changes.push(("parallel", "ddp".to_owned()));
             }
             changes.push(("micro_batch_size", micro.to_string()));
             changes.push(("gradient_accumulation_steps", (per_rank / micro).to_string()));

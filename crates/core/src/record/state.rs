@@ -126,7 +126,8 @@ impl RunState {
             Event::ProcessStarted { number, pid, .. } => node.at(*number, |attempt| attempt.pid = Some(*pid)),
             Event::Healthy { .. } => node.phase = Phase::Running,
             Event::Progress { step, total, .. } => {
-                node.progress = Some((*step, *total));
+                let before = node.progress.and_then(|(_, total)| total);
+                node.progress = Some((*step, total.or(before)));
                 node.phase = if node.phase == Phase::Stalled { Phase::Running } else { node.phase };
             }
             Event::Stalled { .. } => node.phase = Phase::Stalled,

@@ -87,6 +87,16 @@ impl Accounts {
         self.devices.get(device).map_or(0, |account| account.used)
     }
 
+    /// The processes that use a device, this one among them, each with its bytes.
+    pub fn users(&mut self, device: usize) -> Vec<(u32, u64)> {
+        let own = self.used(device);
+        match &mut self.ledger {
+            Some(ledger) => ledger.users(device),
+            None if own > 0 => vec![(std::process::id(), own)],
+            None => Vec::new(),
+        }
+    }
+
     /// Free and total bytes, as `cudaMemGetInfo` gives them.
     pub fn free_and_total(&mut self, device: usize) -> Result<(u64, u64)> {
         self.enter(device)?;

@@ -108,6 +108,11 @@ impl Ledger {
         self.locked(|file| survey(file, own, device)).map_or(0, |(_, others)| others)
     }
 
+    /// Living processes that use a device, each with its bytes.
+    pub fn users(&mut self, device: usize) -> Vec<(u32, u64)> {
+        self.locked(|file| users(file, device)).unwrap_or_default()
+    }
+
     /// Asked anew every time: a fork has a row of its own.
     fn own(&self) -> Process {
         Process::with_id(self.stands_for.unwrap_or_else(std::process::id))
@@ -138,30 +143,39 @@ fn offset_of(row: usize) -> u64 {
     8 + (row * WORDS * 8) as u64
 }
 
-/// The row for `own` (its present one, else a free one) and what living others use of the device.
-fn survey(file: &File, own: Process, device: usize) -> io::Result<(Option<usize>, u64)> {
+/// Every row that was ever used: its process, and what that used of the device.
+fn rows(file: &File, device: usize) -> io::Result<Vec<(Process, u64)>> {
     let mut bytes = vec![0; ROWS * WORDS * 8];
     file.read_exact_at(&mut bytes, offset_of(0))?;
     let word = |row: usize, column: usize| {
         let at = (row * WORDS + column) * 8;
         bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes)
     };
+    let row = |row| (Process { id: word(row, 0), start: word(row, 1) }, word(row, 2 + device));
+    // Rows fill from the front: behind the first that was never used, there are none.
+    Ok((0..ROWS).map(row).take_while(|(process, _)| process.id != 0).collect())
+}
+
+fn users(file: &File, device: usize) -> io::Result<Vec<(u32, u64)>> {
+    let living = rows(file, device)?.into_iter().filter(|(process, used)| *used > 0 && process.lives());
+    Ok(living.filter_map(|(process, used)| Some((u32::try_from(process.id).ok()?, used))).collect())
+}
+
+/// The row for `own` (its present one, else a free one) and what living others use of the device.
+fn survey(file: &File, own: Process, device: usize) -> io::Result<(Option<usize>, u64)> {
+    let rows = rows(file, device)?;
     let (mut mine, mut free, mut others) = (None, None, 0_u64);
-    for row in 0..ROWS {
-        let process = Process { id: word(row, 0), start: word(row, 1) };
-        if process.id == 0 {
-            // Rows fill from the front: behind the first that was never used, there are none.
-            free = free.or(Some(row));
-            break;
-        } else if process == own {
+    for (row, (process, used)) in rows.iter().enumerate() {
+        if *process == own {
             mine = Some(row);
         } else if process.lives() {
-            others = others.saturating_add(word(row, 2 + device));
+            others = others.saturating_add(*used);
         } else {
             free = free.or(Some(row));
         }
     }
-    Ok((mine.or(free), others))
+    let unused = (rows.len() < ROWS).then_some(rows.len());
+    Ok((mine.or(free).or(unused), others))
 }
 
 fn note(file: &File, row: usize, own: Process, device: usize, used: u64) -> io::Result<()> {
@@ -197,6 +211,7 @@ mod tests {
         let mut theirs = Ledger::open(&path).unwrap();
         theirs.stand_for(child.id());
         assert!(theirs.raise(3, 70, 100));
+        assert_eq!(theirs.users(3), [(child.id(), 70)]);
         let mut ours = Ledger::open(&path).unwrap();
         assert_eq!(ours.others(3), 70);
         assert!(!ours.raise(3, 31, 100));

@@ -11,6 +11,7 @@ mod device;
 mod events;
 mod identity;
 mod json;
+mod machine;
 mod memory;
 mod mig;
 mod processes;

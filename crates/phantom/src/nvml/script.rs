@@ -82,6 +82,11 @@ impl Event {
 }
 
 impl State {
+    /// What holds without a script.
+    pub fn of(devices: Vec<Device>, system: Device) -> Self {
+        Self { devices, system, ..Self::default() }
+    }
+
     fn apply(&mut self, event: &Event) {
         let Some(index) = event.device else {
             return self.system.apply(event.time, &event.values);

@@ -12,7 +12,8 @@ use super::script::{State, Timeline};
 
 /// What the calls answer from.
 pub(super) struct World {
-    timeline: Timeline,
+    /// The script; without one the phantom's own devices answer.
+    timeline: Option<Timeline>,
     pub(super) state: State,
     clock: Clock,
     pub(super) initialized: u32,
@@ -51,7 +52,7 @@ impl std::ops::DerefMut for Guard {
 }
 
 impl World {
-    fn new(timeline: Timeline, clock: Clock) -> Self {
+    fn new(timeline: Option<Timeline>, clock: Clock) -> Self {
         Self { timeline, state: State::default(), clock, initialized: 0 }
     }
 
@@ -66,7 +67,10 @@ impl World {
 
     fn bring_to_now(&mut self) {
         let now = self.clock.now();
-        self.timeline.advance(&mut self.state, now);
+        match &self.timeline {
+            Some(timeline) => timeline.advance(&mut self.state, now),
+            None => self.state = super::machine::state(),
+        }
     }
 
     /// Seconds of the script.
@@ -119,16 +123,14 @@ impl Clock {
     }
 }
 
-/// The script that the environment names; without one the phantom's devices. An unreadable one says so and has no devices.
-fn script_of_environment() -> Timeline {
-    let Some(path) = std::env::var_os("TONNAGE_NVML_SCRIPT") else {
-        return Timeline::default();
-    };
+/// The script that the environment names, if it does. An unreadable one says so and has no devices.
+fn script_of_environment() -> Option<Timeline> {
+    let path = std::env::var_os("TONNAGE_NVML_SCRIPT")?;
     let text = std::fs::read_to_string(&path).map_err(|error| error.to_string());
-    text.and_then(|text| Timeline::parse(&text)).unwrap_or_else(|problem| {
+    Some(text.and_then(|text| Timeline::parse(&text)).unwrap_or_else(|problem| {
         eprintln!("tonnage: {}: {problem}", path.display());
         Timeline::default()
-    })
+    }))
 }
 
 /// What a `nvmlDevice_t` of ours says: a device, and an instance of it. The pointer is never followed.
@@ -164,7 +166,7 @@ pub unsafe extern "C" fn tonnage_nvml_script(text: *const u8, length: usize) -> 
     let clock = Clock { begun: None, start: 0.0, speed: 0.0 };
     let mut guard = WORLD.lock().unwrap_or_else(PoisonError::into_inner);
     let initialized = guard.as_ref().map_or(0, |world| world.initialized);
-    let world = World { initialized, ..World::new(timeline.unwrap_or_default(), clock) };
+    let world = World { initialized, ..World::new(Some(timeline.unwrap_or_default()), clock) };
     *guard = Some(world);
     read
 }

@@ -85,7 +85,7 @@ fn costs(bill: &Bill) -> String {
         format!("{}{}", Seconds(costs.wall_seconds.typical), times(costs.wall_seconds)),
         format!("{} GPU-hours", plain(costs.gpu_hours.typical)),
     ];
-    figures.extend(costs.kilowatt_hours.map(|energy| format!("{} kWh", plain(energy.typical))));
+    figures.extend(costs.kilowatt_hours.map(|energy| watt_hours(energy.typical)));
     if let Some(paid) = costs.dollars {
         let range = match paid.low == paid.high {
             true => String::new(),
@@ -99,6 +99,11 @@ fn costs(bill: &Bill) -> String {
 /// `$12.30`, `$1,230`
 pub(super) fn dollars(amount: f64) -> String {
     if amount >= 1000.0 { format!("${}", grouped(amount.round() as u64)) } else { format!("${amount:.2}") }
+}
+
+/// `340 Wh`, `12.3 kWh`
+pub(super) fn watt_hours(kilo: f64) -> String {
+    if kilo < 1.0 { format!("{} Wh", plain(kilo * 1000.0)) } else { format!("{} kWh", plain(kilo)) }
 }
 
 /// `0.34`, `12.3`, `1,230`

@@ -34,7 +34,7 @@ pub(super) fn wrap(text: &str, width: usize, indent: usize) -> String {
     let mut wrapped = String::new();
     let mut column = 0;
     for word in text.split(' ') {
-        let length = word.chars().count();
+        let length = visible(word);
         if column > 0 && indent + column + 1 + length > width {
             wrapped.push('\n');
             wrapped.push_str(&" ".repeat(indent));
@@ -49,6 +49,17 @@ pub(super) fn wrap(text: &str, width: usize, indent: usize) -> String {
     wrapped
 }
 
+/// Columns that a word takes: escape sequences take none.
+fn visible(word: &str) -> usize {
+    let mut escaped = false;
+    let shows = |c: &char| {
+        let shown = !escaped && *c != '\u{1b}';
+        escaped = if escaped { *c != 'm' } else { *c == '\u{1b}' };
+        shown
+    };
+    word.chars().filter(shows).count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,5 +68,6 @@ mod tests {
     fn wraps_at_words_and_indents() {
         assert_eq!(wrap("one two three", 9, 2), "one two\n  three");
         assert_eq!(wrap("one", 2, 2), "one");
+        assert_eq!(wrap("\u{1b}[1mone\u{1b}[0m two", 7, 0), "\u{1b}[1mone\u{1b}[0m two");
     }
 }

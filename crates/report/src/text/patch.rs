@@ -17,6 +17,9 @@ pub(super) fn lines(job: &JobSpec, changes: &[Change], look: &Look) -> String {
     let keys: Vec<String> = changes.iter().map(|(key, value)| assignment(key, value)).collect();
     let mut text = format!("  {}\n", paint(DIM, "in the job file (--write FILE writes it):"));
     keys.iter().for_each(|line| text.push_str(&format!("    {line}\n")));
+    if patch.lines.is_empty() {
+        return text;
+    }
     text.push_str(&format!("  {}\n", paint(DIM, &format!("for {}:", framework.name()))));
     text.push_str(&format!(
         "    {}\n",

@@ -2,6 +2,7 @@
 
 use tonnage_core::plan::appraisal::Appraisal;
 use tonnage_core::plan::proposal::{Combination, Proposal, Proposals};
+use tonnage_core::plan::remedy::Results;
 use tonnage_core::spec::JobSpec;
 use tonnage_core::units::Bytes;
 
@@ -55,12 +56,10 @@ fn alone(proposals: &[Proposal], look: &Look) -> String {
         ("total", Align::Right),
         ("verdict", Align::Left),
         ("time", Align::Right),
-        ("", Align::Left),
+        ("results", Align::Left),
     ];
-    let mut table = Table::new(&columns).flexible(0).wrapped();
+    let mut table = Table::new(&columns);
     for Proposal { remedy, appraisal, slowdown, saves_bytes, .. } in proposals {
-        let caution = if remedy.caution.is_empty() { String::new() } else { format!("; {}", remedy.caution) };
-        let about = format!("{}; {}{caution}", remedy.results.words(), slowdown.basis);
         let judgement = &appraisal.judgement;
         table.row(vec![
             remedy.name.into(),
@@ -68,10 +67,32 @@ fn alone(proposals: &[Proposal], look: &Look) -> String {
             Bytes(judgement.total_bytes).to_string().into(),
             cell(fit_words(judgement.fit), fit(judgement.fit)),
             format!("x{:.2}", slowdown.factor.typical).into(),
-            cell(about, DIM),
+            results(remedy.results).into(),
         ]);
     }
-    format!("{}\n", table.render(look))
+    let rendered = table.render(look);
+    let mut lines = rendered.lines();
+    let mut text = lines.next().map_or_else(String::new, |head| format!("{head}\n"));
+    for (line, proposal) in lines.zip(proposals) {
+        text.push_str(&format!("{line}\n{}", about(proposal, look)));
+    }
+    text + "\n"
+}
+
+const fn results(results: Results) -> &'static str {
+    match results {
+        Results::Same => "same",
+        Results::Rounding => "rounding",
+        Results::Changed => "others",
+    }
+}
+
+/// What the factor on the time rests on, and what it leaves out.
+fn about(proposal: &Proposal, look: &Look) -> String {
+    let caution = proposal.remedy.caution;
+    let caution = if caution.is_empty() { String::new() } else { format!("; {caution}") };
+    let text = format!("{}{caution}", proposal.slowdown.basis);
+    format!("    {}\n", paint(DIM, &wrap(&text, look.width.saturating_sub(4), 0).replace('\n', "\n    ")))
 }
 
 /// The remedies together, as lines of a job file and in the words of the framework.

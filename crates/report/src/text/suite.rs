@@ -30,7 +30,6 @@ pub fn suite(answer: &SuiteAnswer, look: &Look) -> String {
 fn table(answer: &SuiteAnswer, look: &Look) -> String {
     let columns = [
         ("configuration", Align::Left),
-        ("runs", Align::Right),
         ("factor", Align::Right),
         ("total", Align::Right),
         ("verdict", Align::Left),
@@ -45,8 +44,10 @@ fn table(answer: &SuiteAnswer, look: &Look) -> String {
         range.map_or_else(|| "?".to_owned(), |range| show(range.typical))
     };
     table.row(vec![
-        cell("all", BOLD),
-        totals.runs.to_string().into(),
+        cell(
+            if totals.runs > answer.rows.len() as u64 { format!("all {} runs", totals.runs) } else { "all".to_owned() },
+            BOLD,
+        ),
         format!("{:.2}", totals.factor).into(),
         "".into(),
         "".into(),
@@ -55,7 +56,8 @@ fn table(answer: &SuiteAnswer, look: &Look) -> String {
         cell(figure(totals.dollars, dollars), BOLD),
     ]);
     let mut text = table.render(look);
-    let energy = totals.kilowatt_hours.map_or_else(String::new, |energy| format!(", {} kWh", plain(energy.typical)));
+    let energy =
+        totals.kilowatt_hours.map_or_else(String::new, |energy| format!(", {}", bill::watt_hours(energy.typical)));
     let range =
         totals.dollars.map_or_else(String::new, |paid| format!(", {} to {}", dollars(paid.low), dollars(paid.high)));
     let sums = format!("one after the other {}{energy}{range}", Seconds(totals.wall_seconds.typical));
@@ -64,26 +66,17 @@ fn table(answer: &SuiteAnswer, look: &Look) -> String {
 }
 
 fn line(row: &Priced) -> Vec<Cell> {
-    let name = row.configuration.name.as_str().into();
     let count = row.configuration.count;
+    let name = if count > 1 { format!("{} x {count}", row.configuration.name) } else { row.configuration.name.clone() };
+    let name: Cell = name.into();
     let Ok(appraisal) = &row.appraisal else {
-        return vec![
-            name,
-            count.to_string().into(),
-            "".into(),
-            "".into(),
-            cell("impossible", WARN),
-            "".into(),
-            "".into(),
-            "".into(),
-        ];
+        return vec![name, "".into(), "".into(), cell("impossible", WARN)];
     };
     let unknown = || "?".to_owned();
     let bill = suite::bill(row);
     let paid = bill.and_then(|bill| bill.costs.dollars);
     vec![
         name,
-        count.to_string().into(),
         row.factor.map_or_else(unknown, |factor| format!("{factor:.2}")).into(),
         Bytes(appraisal.judgement.total_bytes).to_string().into(),
         cell(fit_words(appraisal.judgement.fit), fit(appraisal.judgement.fit)),

@@ -62,12 +62,12 @@ fn listen(control: &UnixStream, leader: i32, grace: Duration) {
                 Some(("signal", number)) => forward(leader, number),
                 Some(("end", seconds)) => {
                     let grace = seconds.parse().map_or(grace, Duration::from_secs);
-                    tree::end_tree(own_pid(), Some(leader), grace);
+                    tree::end_tree(own_pid(), Some(leader), &[], grace);
                 }
                 _ => {}
             }
         }
-        tree::end_tree(own_pid(), Some(leader), grace);
+        tree::end_tree(own_pid(), Some(leader), &[], grace);
         // The main thread reaps and exits; if it cannot, because the command is unkillable, this one does.
         thread::sleep(Duration::from_secs(1));
         std::process::exit(1);
@@ -94,7 +94,7 @@ fn reap(control: &mut UnixStream, leader: i32, grace: Duration) {
             Err(_) => break,
         }
         // Descendants that are already being ended, or orphans that run on: nothing outlives its command.
-        thread::spawn(move || tree::end_tree(own_pid(), Some(leader), grace.min(AFTER_THE_COMMAND)));
+        thread::spawn(move || tree::end_tree(own_pid(), Some(leader), &[], grace.min(AFTER_THE_COMMAND)));
     }
     // Said last, so that whoever hears it finds no process of this command.
     say(control, &ended.unwrap_or_else(|| "exited 1".to_owned()));

@@ -40,7 +40,8 @@ fn stat(pid: i32) -> Option<Stat> {
     Some(Stat {
         state: fields.first()?.chars().next()?,
         parent: fields.get(1)?.parse().ok()?,
-        ticks: number(11)? + number(12)?,
+        // Its own, and of the children that it has waited for.
+        ticks: (11..=14).map_while(number).sum(),
         began: number(19)?,
         resident_pages: number(21)?,
     })
@@ -63,15 +64,16 @@ pub fn is_alive(pid: i32) -> bool {
     stat(pid).is_some_and(|stat| stat.state != 'Z')
 }
 
-/// All processes below `root` that are no zombies, `root` left out.
-pub fn descendants(root: i32) -> Vec<i32> {
+/// All processes below `root` that are no zombies, `root` left out, and `spared` with all below them.
+pub fn descendants(root: i32, spared: &[i32]) -> Vec<i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let parents: Vec<(i32, i32, char)> = pids.filter_map(|pid| stat(pid).map(|s| (pid, s.parent, s.state))).collect();
     let mut found = vec![root];
     let mut at = 0;
     while let Some(parent) = found.get(at).copied() {
-        found.extend(parents.iter().filter(|(_, of, _)| *of == parent).map(|(pid, ..)| *pid));
+        found
+            .extend(parents.iter().filter(|(pid, of, _)| *of == parent && !spared.contains(pid)).map(|(pid, ..)| *pid));
         at += 1;
     }
     let is_zombie = |pid: &i32| parents.iter().any(|(other, _, state)| other == pid && *state == 'Z');
@@ -101,38 +103,41 @@ fn children(root: i32) -> Vec<i32> {
     found
 }
 
-/// Ends the group of `leader` and all below `root`: asks, waits for `grace`, then kills. True when none is left.
-pub fn end_tree(root: i32, leader: Option<i32>, grace: Duration) -> bool {
-    signal_tree(root, leader, Signal::SIGTERM);
-    if wait_gone(root, grace) {
+/// Ends the group of `leader` and all below `root` but what is `spared`: asks, waits for `grace`, then kills. True when
+/// none is left.
+pub fn end_tree(root: i32, leader: Option<i32>, spared: &[i32], grace: Duration) -> bool {
+    signal_tree(root, leader, spared, Signal::SIGTERM);
+    if wait_gone(root, spared, grace) {
         return true;
     }
     // What is born between two looks is found by the next.
     for _ in 0..100 {
-        signal_tree(root, leader, Signal::SIGKILL);
-        if wait_gone(root, POLL) {
+        signal_tree(root, leader, spared, Signal::SIGKILL);
+        if wait_gone(root, spared, POLL) {
             return true;
         }
     }
     false
 }
 
-fn signal_tree(root: i32, leader: Option<i32>, signal: Signal) {
-    // A process that is already gone is what is wanted.
+fn signal_tree(root: i32, leader: Option<i32>, spared: &[i32], signal: Signal) {
+    // A process that is already gone is what is wanted. All are looked up before the first is asked: its end gives its
+    // children to others.
+    let pids = descendants(root, spared);
     if let Some(leader) = leader {
         let _ = killpg(Pid::from_raw(leader), signal);
     }
-    for pid in descendants(root) {
+    for pid in pids {
         let _ = kill(Pid::from_raw(pid), signal);
         // A stopped process takes no other signal.
         let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
     }
 }
 
-fn wait_gone(root: i32, limit: Duration) -> bool {
+fn wait_gone(root: i32, spared: &[i32], limit: Duration) -> bool {
     let until = Instant::now() + limit;
     loop {
-        if descendants(root).is_empty() {
+        if descendants(root, spared).is_empty() {
             return true;
         }
         if Instant::now() >= until {

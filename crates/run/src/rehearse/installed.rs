@@ -9,9 +9,10 @@ use super::RehearseError;
 
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libtonnage_phantom.so"));
 const LIBRARY_NAME: &str = "lib/libtonnage_phantom.so";
-/// What programs look for by name, beside PyTorch itself: Triton and NVML's users.
+/// What programs look for by name, beside PyTorch itself (Triton, NVML's users), and a symbol that the library must have:
+/// PyTorch takes a library without it for a broken one.
 #[cfg(unix)]
-const LINKS: [&str; 2] = ["lib/libcuda.so.1", "lib/libnvidia-ml.so.1"];
+const LINKS: [(&str, &[u8]); 2] = [("lib/libcuda.so.1", b"cuInit\0"), ("lib/libnvidia-ml.so.1", b"nvmlInit_v2\0")];
 const PYTHON: &str = "python";
 
 /// The shim's files by their place in the folder; a test compares them with what is on disk.
@@ -129,7 +130,10 @@ fn write_all(folder: &Path) -> io::Result<()> {
         fs::write(path, content)?;
     }
     #[cfg(unix)]
-    for link in LINKS {
+    for (link, symbol) in LINKS {
+        if !LIBRARY.windows(symbol.len()).any(|part| part == symbol) {
+            continue;
+        }
         let file = Path::new(LIBRARY_NAME).file_name().unwrap_or_default();
         std::os::unix::fs::symlink(file, folder.join(link))?;
     }

@@ -111,6 +111,16 @@ struct Node {
     reason: String,
 }
 
+impl Node {
+    /// Its keeper, while it runs.
+    fn keeper(&self) -> Option<i32> {
+        match &self.place {
+            Place::Running(running) => Some(running.process.keeper_pid()),
+            _ => None,
+        }
+    }
+}
+
 /// Where a node is.
 #[derive(Default)]
 enum Place {
@@ -339,12 +349,15 @@ impl<'a> Supervisor<'a> {
         self.decide(index)
     }
 
-    /// What a keeper that was killed itself left; a keeper that lived left nothing.
+    /// Ends what a keeper that was killed itself left: orphans come to the supervisor. A keeper that lived left nothing.
     fn end_orphans(&self, leader: Option<u32>) {
-        let Some(leader) = leader.map(u32::cast_signed).filter(|leader| crate::launch::is_alive(*leader)) else {
+        let own = std::process::id().cast_signed();
+        let keepers: Vec<i32> = self.nodes.iter().filter_map(Node::keeper).collect();
+        if crate::launch::descendants(own, &keepers).is_empty() {
             return;
-        };
-        crate::launch::end_tree(leader, Some(leader), Duration::from_secs(self.guard.policy.grace_seconds));
+        }
+        let grace = Duration::from_secs(self.guard.policy.grace_seconds);
+        crate::launch::end_tree(own, leader.map(u32::cast_signed), &keepers, grace);
     }
 
     fn decide(&mut self, index: usize) -> Result<(), RunError> {

@@ -107,30 +107,29 @@ impl Running {
 
     /// Neither a byte of output nor work for so long: it hangs, and is ended.
     fn stall(&mut self, policy: &Policy) -> Option<Event> {
-        let limit = policy.stall_seconds?;
-        let silent = now_ms().saturating_sub(self.process.output.last_ms()) / 1000;
-        if silent < limit.min(SAMPLE_SECONDS) || self.stalled {
+        let limit = Duration::from_secs(policy.stall_seconds?);
+        let silent = Duration::from_millis(now_ms().saturating_sub(self.process.output.last_ms()));
+        let look = (limit / 4).min(Duration::from_secs(SAMPLE_SECONDS));
+        if self.stalled || silent < look {
             self.busy = Instant::now();
             return None;
         }
-        self.look_at_work();
-        if silent < limit || self.busy.elapsed().as_secs() < limit.saturating_sub(SAMPLE_SECONDS.min(limit)) {
+        if self.work.1.elapsed() >= look {
+            self.look_at_work();
+        }
+        if self.busy.elapsed() < limit {
             return None;
         }
         self.stalled = true;
         self.ask_to_end(nix::libc::SIGTERM, Duration::from_secs(policy.grace_seconds));
-        Some(Event::Stalled { node: self.node, seconds: silent })
+        Some(Event::Stalled { node: self.node, seconds: silent.as_secs() })
     }
 
     /// CPU time of the processes since the last look; a GPU at work keeps the thread busy that feeds it.
     fn look_at_work(&mut self) {
         let (then, at) = self.work;
-        let seconds = at.elapsed().as_secs_f64();
-        if seconds < 1.0 {
-            return;
-        }
         let (now, _) = usage(self.process.keeper_pid());
-        if (now - then) / seconds > IDLE {
+        if (now - then) / at.elapsed().as_secs_f64() > IDLE {
             self.busy = Instant::now();
         }
         self.work = (now, Instant::now());

@@ -37,7 +37,7 @@ pub fn plain(board: &Board, width: usize) -> String {
         text.push_str(&device_lines(board, device));
     }
     for alert in board.alerts.active() {
-        let _ = writeln!(text, "! {} ({})", printable(&alert.text), printable(&alert.advice));
+        let _ = writeln!(text, "! {}\n  {}", printable(&alert.text), printable(&alert.advice));
     }
     text.lines().map(|line| cut(line, width) + "\n").collect()
 }

@@ -221,7 +221,13 @@ impl Device {
             let instance = |(number, values): (usize, &Value)| {
                 let mut device = Self::default();
                 device.apply(*since, values.as_object()?);
-                Some(device.sample(number as u32, now, system))
+                let mut instance = device.sample(number as u32, now, system);
+                // A script names its profile, a recording the whole name.
+                let profile = device.values.get("profile").and_then(|(_, profile)| profile.as_str());
+                if let (Err(_), Ok(name), Some(profile)) = (&instance.name, &sample.name, profile) {
+                    instance.name = Ok(format!("{name} MIG {profile}"));
+                }
+                Some(instance)
             };
             sample.instances = instances.iter().enumerate().filter_map(instance).collect();
         }

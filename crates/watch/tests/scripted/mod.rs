@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tonnage_watch::host::Kernel;
@@ -19,13 +20,24 @@ fn built() -> PathBuf {
     test.parent().unwrap().join("libtonnage_phantom.so")
 }
 
+/// The phantom says that it is there, and refuses to be beside a real driver: neither matters to a script.
+fn quiet() {
+    static ONCE: Once = Once::new();
+    // SAFETY: the tests read no variable of the environment themselves, and the library does so after this.
+    ONCE.call_once(|| unsafe {
+        std::env::set_var("TONNAGE_PHANTOM_QUIET", "1");
+        std::env::set_var("TONNAGE_PHANTOM_ALLOW_REAL_DRIVER", "1");
+    });
+}
+
 impl Scripted {
     pub fn new(script: &str) -> Self {
         static COPIES: AtomicU32 = AtomicU32::new(0);
         let number = COPIES.fetch_add(1, Ordering::Relaxed);
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("nvml-{}-{number}.so", std::process::id()));
         std::fs::copy(built(), &path).expect("the phantom's library is built with the tests");
-        // SAFETY: the library is ours and does nothing when loaded.
+        quiet();
+        // SAFETY: the library is ours; when loaded it reads its settings.
         let library = unsafe { libloading::Library::new(&path) }.unwrap();
         let scripted = Self { path, library };
         scripted.play(script);

@@ -27,6 +27,7 @@ const EXAMPLES: &str = "Examples:
   tonnage watch --once
   tonnage watch --csv --interval 5 > gpus.csv
   tonnage watch --prometheus 127.0.0.1:9838 --metrics-processes
+  tonnage watch --web
   tonnage watch --record session.jsonl
   tonnage watch --replay session.jsonl --speed 10";
 
@@ -115,8 +116,17 @@ impl WatchArgs {
         let prediction = prediction::of(&self.job, self.estimate.as_deref())?;
         let mut watcher = Watcher::new(self.source()?, Board::new(prediction));
         self.sinks.attach(&mut watcher)?;
+        // What is replayed is no history of this machine.
+        if self.replay.is_none() {
+            self.sinks.keep_history(&mut watcher, terminal)?;
+        }
+        self.sinks.serve(&watcher, terminal)?;
         if self.is_screen() {
-            let app = App { theme: self.theme(terminal), read_only: self.read_only, ..App::default() };
+            let app = App {
+                theme: self.theme(terminal),
+                read_only: self.read_only || self.replay.is_some(),
+                ..App::default()
+            };
             return screen::run(watcher, app).map(|()| Exit::Done).map_err(|error| Failure::file("screen", &error));
         }
         self.stream(watcher, terminal)

@@ -8,6 +8,7 @@ use std::thread;
 use serde_json::Value;
 use tonnage_core::estimate::{Deployment, Estimate};
 use tonnage_core::plan::proposal::consider;
+use tonnage_core::plan::remedy::Results;
 use tonnage_core::spec::{JobSpec, Override};
 use tonnage_watch::{PredictedPhase, Prediction};
 
@@ -71,8 +72,10 @@ fn find_advice(input: JobInput, job: JobSpec, prediction: &Prediction) {
     let advice = Arc::clone(&prediction.advice);
     thread::spawn(move || {
         let proposals = consider(&job, &|changes: &[Override]| input.try_resolve(changes));
-        let best = proposals.ok().and_then(|proposals| proposals.alone.into_iter().next());
-        if let Some(best) = best {
+        let alone = proposals.map(|proposals| proposals.alone).unwrap_or_default();
+        // One that leaves the training as it is comes before one that saves more.
+        let same = alone.iter().find(|proposal| proposal.remedy.results == Results::Same);
+        if let Some(best) = same.or(alone.first()) {
             let changes: Vec<_> = best.changes.iter().map(|(key, value)| format!("{key} = {value}")).collect();
             let saved = best.saves_bytes >> 20;
             // It was not set before: this is the only thread that does.

@@ -11,8 +11,10 @@ use tonnage_watch::format::{Csv, MetricOptions, sample_json};
 use tonnage_watch::notify::Hook;
 use tonnage_watch::record::{Recorder, Store};
 use tonnage_watch::watcher::Watcher;
+use tonnage_watch::web::{self, Site};
 
 use crate::failure::Failure;
+use crate::terminal::Terminal;
 
 #[derive(Args)]
 pub struct SinkArgs {
@@ -28,6 +30,10 @@ pub struct SinkArgs {
     #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:9838", help_heading = "Outputs")]
     prometheus: Option<SocketAddr>,
 
+    /// Serves a page with live plots on an address
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:9840", help_heading = "Outputs")]
+    web: Option<SocketAddr>,
+
     /// Metrics of processes too
     #[arg(long, help_heading = "Outputs")]
     metrics_processes: bool,
@@ -40,7 +46,7 @@ pub struct SinkArgs {
     #[arg(long, value_name = "FILE", help_heading = "Recordings")]
     record: Option<PathBuf>,
 
-    /// Keeps a history of at most 4 MiB in a folder, and begins with what it holds
+    /// Keeps a history of at most 4 MiB in a folder, and begins with what it holds [with --web: in the user's state folder]
     #[arg(long, value_name = "DIR", help_heading = "Recordings")]
     history: Option<PathBuf>,
 
@@ -55,6 +61,13 @@ pub struct SinkArgs {
     /// Posts an alert as JSON to an address of this machine
     #[arg(long, value_name = "URL", value_parser = Hook::parse, help_heading = "Alerts")]
     alert_hook: Option<Hook>,
+}
+
+/// Where programs keep what they remember between runs (XDG base directory specification).
+fn state_folder() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")))?;
+    Some(base.join("tonnage/watch"))
 }
 
 /// Makes text of samples.
@@ -85,17 +98,42 @@ impl SinkArgs {
             let file = File::create(path).map_err(|error| Failure::file(&name, &error))?;
             watcher.recorder = Some(Recorder::new(BufWriter::new(file)));
         }
-        if let Some(folder) = &self.history {
-            let opened = Store::open(folder);
-            let (store, samples) = opened.map_err(|error| Failure::input(format!("{}: {error}", folder.display())))?;
-            watcher.store = Some(store);
-            watcher.begin_with(samples);
+        Ok(())
+    }
+
+    /// Keeps the history that was asked for, or that a page has without being asked.
+    pub fn keep_history(&self, watcher: &mut Watcher, terminal: &Terminal) -> Result<(), Failure> {
+        let Some(folder) = self.history.clone().or_else(|| self.web.and_then(|_| state_folder())) else {
+            return Ok(());
+        };
+        match Store::open(&folder) {
+            Ok((store, samples)) => watcher.begin_with(store, samples),
+            Err(error) if self.history.is_some() => {
+                return Err(Failure::input(format!("{}: {error}", folder.display())));
+            }
+            Err(error) => terminal.note(&format!("no history is kept: {}: {error}", folder.display())),
         }
         Ok(())
     }
 
-    fn metric_options(&self) -> MetricOptions {
-        MetricOptions { processes: self.metrics_processes, dcgm: self.metrics_dcgm }
+    /// Serves what was asked for; says where.
+    pub fn serve(&self, watcher: &Watcher, terminal: &Terminal) -> Result<(), Failure> {
+        let listen = |address: SocketAddr, site, what: &str| {
+            let found = web::serve(address, site).map_err(|error| Failure::file(&address.to_string(), &error))?;
+            terminal.note(&format!("{what}: http://{found}/"));
+            if !found.ip().is_loopback() {
+                terminal.note("that is not a loopback address: whoever reaches this machine can read it");
+            }
+            Ok::<(), Failure>(())
+        };
+        if let Some(address) = self.prometheus {
+            let options = MetricOptions { processes: self.metrics_processes, dcgm: self.metrics_dcgm };
+            listen(address, Site::of_metrics(watcher.board(), options), "metrics")?;
+        }
+        if let Some(address) = self.web {
+            listen(address, Site::of_page(watcher.board()), "page")?;
+        }
+        Ok(())
     }
 
     /// Whether stdout gets data.
@@ -105,7 +143,7 @@ impl SinkArgs {
 
     /// Whether somebody may ask for more later.
     pub fn serves(&self) -> bool {
-        self.prometheus.is_some()
+        self.prometheus.is_some() || self.web.is_some()
     }
 
     /// Whether a file gets every sample.

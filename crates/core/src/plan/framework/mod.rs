@@ -77,6 +77,10 @@ impl Framework {
     }
 
     fn lines(self, job: &JobSpec, key: &str, value: &str) -> Vec<Line> {
+        // Which GPU it is, is not the framework's business.
+        if key == "gpu" {
+            return Vec::new();
+        }
         if key == "allocator.expandable_segments" {
             return vec![Line::Environment("PYTORCH_ALLOC_CONF=expandable_segments:True".to_owned())];
         }

@@ -31,7 +31,7 @@ pub fn communication(job: &JobSpec, parameter_count: u64, trainable_count: u64) 
     let whole = match job.parallel.strategy {
         Strategy::None => 0,
         Strategy::DataParallel => sizes.all().saturating_add(sizes.gradients()).saturating_mul(passes),
-        Strategy::Ddp(_) => all_reduce(sizes.gradients()),
+        Strategy::Ddp(_) | Strategy::AllReduce => all_reduce(sizes.gradients()),
         Strategy::Zero1 { .. } => all_reduce(sizes.gradients()).saturating_add(sizes.gradients()),
         Strategy::Fsdp2(options) => {
             let gathers = if options.reshard_after_forward { 2 } else { 1 };

@@ -1,0 +1,80 @@
+//! Several nodes on one GPU: admitted by arithmetic, seeded, restarted one by one.
+
+use super::Home;
+
+const SWARM: &str = r#"
+model = "gpt2"
+task = "swarm"
+gpu = "40GiB,sm_80"
+precision = "fp32"
+gradient_checkpointing = true
+prompt_len = 64
+completion_len = 64
+num_generations = 8
+
+[swarm]
+nodes = 8
+gpus = 1
+
+[run]
+command = ["sh", "-c", "echo role $1 seed $2 gpu $CUDA_VISIBLE_DEVICES; sleep 0.5", "sh", "{role}", "{seed}"]
+roles = ["coordinator"]
+seed = 40
+"#;
+
+#[test]
+fn more_nodes_than_fit_are_refused_with_the_arithmetic() {
+    let home = Home::new("swarm-refused");
+    let file = home.write("swarm.toml", SWARM);
+    assert_eq!(home.run(&["run", &file]).status.code(), Some(1));
+    let run = home.last();
+    assert_eq!(run["result"]["outcome"], "refused");
+    let reason = run["result"]["reason"].as_str().unwrap();
+    assert!(reason.starts_with("8 nodes on a GPU need") && reason.contains("would fit"), "{reason}");
+    assert_eq!(run["attempts"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn as_many_as_fit_run_each_with_its_seed() {
+    let home = Home::new("swarm-runs");
+    let file = home.write("swarm.toml", SWARM);
+    let output = home.run(&["run", &file, "--set", "swarm.nodes=2"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut lines: Vec<_> = String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect();
+    lines.sort();
+    assert_eq!(lines, ["[node-0] role coordinator seed 40 gpu 0", "[node-1] role node seed 41 gpu 0"]);
+}
+
+#[test]
+fn a_second_terminal_is_refused_by_the_ledger() {
+    let home = Home::new("swarm-ledger");
+    let file = home.write("swarm.toml", &SWARM.replace("sleep 0.5", "sleep 7106"));
+    let fits = ["run", "--detach", "--grace", "0", &file, "--set", "swarm.nodes=4"];
+    home.run(&fits);
+    home.wait("four nodes", |run| run["attempts"].as_array().is_some_and(|attempts| attempts.len() == 4));
+    let second = home.run(&["run", &file, "--set", "swarm.nodes=4"]);
+    assert_eq!(second.status.code(), Some(1));
+    let run = home.last();
+    let reason = run["result"]["reason"].as_str().unwrap();
+    assert!(reason.contains("promised to other runs"), "{reason}");
+    let first = home.run(&["list", "--json"]);
+    let runs: serde_json::Value = serde_json::from_slice(&first.stdout).unwrap();
+    home.run(&["stop", runs["runs"][0]["id"].as_str().unwrap(), "--now"]);
+    super::wait_gone("sleep\u{0}7106");
+}
+
+#[test]
+fn a_dead_node_is_restarted_and_the_others_are_left_alone() {
+    let home = Home::new("swarm-dead");
+    let command =
+        r#"echo start >> starts-$1; if [ $1 = 1 ] && [ ! -e died ]; then touch died; kill -9 $$; fi; sleep 2"#;
+    let table = format!("command = ['sh', '-c', '''{command}''', 'sh', '{{node}}']");
+    let (head, _) = SWARM.split_once("command =").unwrap();
+    let file = home.write("swarm.toml", &format!("{head}{table}\n"));
+    let output = home.run(&["run", &file, "--set", "swarm.nodes=3", "--set", "completion_len=16"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let starts = |node: u32| std::fs::read_to_string(home.path(&format!("starts-{node}"))).unwrap().lines().count();
+    assert_eq!([starts(0), starts(1), starts(2)], [1, 2, 1]);
+    let run = home.last();
+    assert!(run["result"]["cost"]["seconds"].as_f64().unwrap() < 6.0, "{}", run["result"]);
+}

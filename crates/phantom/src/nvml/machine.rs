@@ -1,0 +1,65 @@
+//! The phantom's own devices as NVML sees them, when no script says otherwise: what they are, and who uses how much.
+
+use super::device::Device;
+use super::json::Json;
+use super::script::State;
+use crate::device;
+use crate::state;
+
+/// The CUDA version that the phantom driver offers.
+const CUDA: f64 = 13000.0;
+
+/// What holds now.
+pub(super) fn state() -> State {
+    let mut system = Device::default();
+    system.apply(0.0, &object(vec![("driver", Json::Text("phantom".to_owned())), ("cuda", Json::Number(CUDA))]));
+    let devices = state::config().devices.iter().enumerate().map(|(index, device)| of(index, device)).collect();
+    State::of(devices, system)
+}
+
+fn of(index: usize, device: &device::Device) -> Device {
+    let users = state::memory().accounts.users(index);
+    let used: u64 = users.iter().map(|(_, used)| used).sum();
+    let process = |(pid, used): (u32, u64)| object(vec![("pid", Json::Number(f64::from(pid))), ("used", number(used))]);
+    let (major, minor) = device.compute_capability;
+    let mut known = Device::default();
+    known.apply(
+        0.0,
+        &object(vec![
+            ("name", Json::Text(device.name())),
+            ("uuid", Json::Text(uuid(&device.uuid))),
+            ("pci", Json::Text(format!("00000000:{:02X}:00.0", device::Device::pci_bus(index)))),
+            ("compute_capability", Json::Text(format!("{major}.{minor}"))),
+            ("total", number(device.total)),
+            ("reserved", number(device.total - device.usable)),
+            ("used", number(used)),
+            ("mig_mode", Json::Number(0.0)),
+            ("processes", Json::List(users.into_iter().map(process).collect())),
+        ]),
+    );
+    known
+}
+
+fn uuid(bytes: &[u8; 16]) -> String {
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
+    format!("GPU-{}", parts.join("-"))
+}
+
+fn object(pairs: Vec<(&str, Json)>) -> Json {
+    Json::Object(pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+}
+
+fn number(bytes: u64) -> Json {
+    Json::Number(bytes as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_is_written_as_the_driver_does() {
+        assert_eq!(uuid(b"phantom tonnage\0"), "GPU-7068616e-746f-6d20-746f-6e6e61676500");
+    }
+}
