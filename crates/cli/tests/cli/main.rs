@@ -6,8 +6,8 @@ mod answers;
 mod doctor;
 mod errors;
 mod files;
-mod rehearsal;
 mod plans;
+mod rehearsal;
 mod screens;
 
 use std::path::PathBuf;

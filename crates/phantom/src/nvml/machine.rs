@@ -28,7 +28,7 @@ fn of(index: usize, device: &device::Device) -> Device {
         &object(vec![
             ("name", Json::Text(device.name())),
             ("uuid", Json::Text(uuid(&device.uuid))),
-            ("pci", Json::Text(format!("00000000:{:02X}:00.0", device::Device::pci_bus(index)))),
+            ("pci", Json::Text(format!("00000000:{:02X}:00.0", device.pci_bus()))),
             ("compute_capability", Json::Text(format!("{major}.{minor}"))),
             ("total", number(device.total)),
             ("reserved", number(device.total - device.usable)),
