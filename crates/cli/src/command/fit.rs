@@ -25,12 +25,15 @@ const EXAMPLES: &str = "Examples:
   tonnage fit examples/sapo-gpt2-swarm.toml --gpus all
   tonnage fit gpt2 --seq-len 256,512,1024 --rows 8,16,32 --csv table.csv";
 
+/// A table of more rows is not shown beside the file it was written to.
+const MOST_SHOWN: usize = 100;
+
 /// More variants than this take too long to be meant.
 const MOST_VARIANTS: usize = 100_000;
 
 /// Tells which batch fits which GPU, and the largest that does
 #[derive(Args)]
-#[command(after_help = format!("{EXAMPLES}\n\nA list (`--seq-len 256,512`) makes a variant of each value.\n\n{}", exit::HELP))]
+#[command(after_help = format!("{EXAMPLES}\n\nA list (`--seq-len 256,512`, `--set precision=bf16,fp32`) makes a variant of each value.\n\n{}", exit::HELP))]
 pub struct FitArgs {
     #[command(flatten)]
     job: JobArgs,
@@ -93,7 +96,13 @@ impl FitArgs {
         if self.json {
             terminal.print(&json(&FitView::new(answer))?)?;
         } else {
-            terminal.print(&text::fit_table(answer, &terminal.look))?;
+            match &self.csv {
+                // Nobody reads so long a table twice.
+                Some(path) if answer.rows.len() > MOST_SHOWN => {
+                    terminal.print(&format!("{} variants in {}\n", answer.rows.len(), path.display()))?;
+                }
+                _ => terminal.print(&text::fit_table(answer, &terminal.look))?,
+            }
         }
         let fits = answer.rows.iter().flat_map(|row| &row.cells).flatten().any(|judgement| judgement.fits());
         Ok(if fits { Exit::Done } else { Exit::No })
@@ -113,7 +122,8 @@ fn all_impossible(rows: &[Row]) -> Result<(), Failure> {
 fn axes(overrides: &mut Vec<Override>) -> Result<Vec<Vec<Override>>, Failure> {
     let is_list = |given: &Override| {
         let kind = Key::find(&given.key).map(|key| key.kind);
-        given.value.contains(',') && matches!(kind, Some(Kind::Size { .. } | Kind::Number { .. } | Kind::Choice(_)))
+        given.value.contains(',')
+            && matches!(kind, Some(Kind::Size { .. } | Kind::Number { .. } | Kind::Choice(_) | Kind::Switch))
     };
     let (lists, others) = overrides.drain(..).partition(is_list);
     *overrides = others;
