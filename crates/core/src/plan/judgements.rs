@@ -60,7 +60,11 @@ impl<'a> Judgements<'a> {
     }
 
     fn estimate(&self, batch: Batch, device: Device) -> Answers {
-        let job = (self.resolve)(&batch.overrides(self.job, "rows of a pass"))?.job;
+        // The job's own batch is not set again: a swarm's node chooses its rows itself.
+        let job = match batch == Batch::of(self.job) {
+            true => self.job.clone(),
+            false => (self.resolve)(&batch.overrides(self.job, "rows of a pass"))?.job,
+        };
         let gpus: Vec<Gpu> = self.gpus.iter().filter(|gpu| gpu.device() == device).cloned().collect();
         Ok(judge_all(&job, &gpus).into_iter().map(|answer| answer.map_err(|error| error.to_string())).collect())
     }

@@ -138,8 +138,7 @@ fn nodes(room: &[Room], lease: Option<u64>) -> Cell {
 
 fn legend(look: &Look) -> String {
     let (fits, tight, not) = (look.pick("✔", "+"), look.pick("▲", "~"), look.pick("✘", "-"));
-    let signs =
-        format!("{fits} fits   {tight} tight: within the margin, or only by flushing the cache   {not} does not fit");
-    let figures = "The figures hold the context, what is not known, and a margin of 2 % (at least 64 MiB).";
+    let signs = format!("{fits} fits   {tight} tight: within the margin, or only by flushing   {not} does not fit");
+    let figures = "With the context, what is not known, and a margin (2 %, at least 64 MiB).";
     [signs.as_str(), figures].map(|line| format!("{}\n", paint(DIM, &wrap(line, look.width, 2)))).concat()
 }
