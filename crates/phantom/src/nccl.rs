@@ -369,8 +369,11 @@ extern "C" fn ncclBroadcast(
     handle: usize,
     _stream: usize,
 ) -> c_int {
-    let sent = communicator(handle).map(|it| usize::from(it.rank == root));
-    status(sent.and_then(|slots| spread(handle, to, from, count, data_type, slots)))
+    status(communicator(handle).and_then(|it| {
+        let spread = spread(handle, to, from, count, data_type, 1);
+        // On other ranks than the root nothing has to be at `from`; where PyTorch gathers by broadcasts, something is.
+        if it.rank == root { spread } else { width(data_type).map(drop) }
+    }))
 }
 
 #[unsafe(no_mangle)]

@@ -1,10 +1,11 @@
-//! Libraries that cannot work here and say so: cuSPARSELt, whose compressed sizes are not documented, and cuFile, which
-//! moves data between disks and devices.
+//! Libraries that cannot work here and say so: cuSPARSELt, whose compressed sizes are not documented; cuFile, which moves
+//! data between disks and devices; CUPTI, whose profiler looks into NVIDIA's driver.
 #![allow(non_snake_case)]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
 use crate::accepted::refused;
+use crate::boundary::Slot;
 
 /// `CUSPARSE_STATUS_NOT_SUPPORTED`.
 const SPARSE_NOT_SUPPORTED: c_int = 10;
@@ -17,6 +18,28 @@ refused! {
     cusparseLtMatmulGetWorkspace cusparseLtMatmulPlanInit cusparseLtMatmulPlanDestroy cusparseLtMatmul
     cusparseLtMatmulSearch cusparseLtSpMMACompress2 cusparseLtSpMMACompressedSize2 cusparseLtSpMMACompress
     cusparseLtSpMMACompressedSize cusparseLtSpMMAPrune
+}
+
+/// `CUPTI_ERROR_NOT_INITIALIZED`: PyTorch's profiler then goes on without the device's side.
+const NO_PROFILER: c_int = 15;
+
+refused! {
+    NO_PROFILER;
+    cuptiActivityDisable cuptiActivityEnable cuptiActivityEnableCudaEventDeviceTimestamps
+    cuptiActivityEnableDriverApi cuptiActivityEnableRuntimeApi cuptiActivityFlushAll cuptiActivityGetNextRecord
+    cuptiActivityGetNumDroppedRecords cuptiActivityPopExternalCorrelationId
+    cuptiActivityPushExternalCorrelationId cuptiActivityRegisterCallbacks cuptiActivityRegisterTimestampCallback
+    cuptiActivitySetAttribute cuptiEnableCallback cuptiEnableDomain cuptiFinalize cuptiSubscribe
+    cuptiUnsubscribe cuptiGetCallbackName
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuptiGetResultString(_result: c_int, text: *mut *const c_char) -> c_int {
+    // SAFETY: a place for the result by the API's contract.
+    unsafe { Slot::new(text) }.map_or(NO_PROFILER, |place| {
+        place.put(c"a phantom GPU cannot be profiled".as_ptr());
+        0
+    })
 }
 
 /// `CUfileError_t`.
@@ -62,6 +85,8 @@ mod tests {
     #[test]
     fn they_say_so() {
         assert_eq!((cusparseLtInit(), cuFileRead()), (SPARSE_NOT_SUPPORTED, -5001));
+        // SAFETY: null is what is tested.
+        assert_eq!((cuptiFinalize(), unsafe { cuptiGetResultString(0, std::ptr::null_mut()) }), (15, 15));
         let error = cuFileDriverOpen();
         assert_eq!((error.error, error.driver), (NO_FILE_DRIVER, 0));
     }

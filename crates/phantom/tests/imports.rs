@@ -16,7 +16,7 @@ const LEFT: &[&str] = &[
     "nvrtc",
     "nvJitLink",
     "nvtx",
-    "cupti",
+    "cuptiGetVersion",
     "nvshmem",
     "cudnnGetVersion",
     "cudnnGetCudartVersion",
