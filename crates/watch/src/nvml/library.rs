@@ -3,7 +3,7 @@
 //! This is the only file with unsafe code: a symbol is used as the function that `nvml.h` declares under its name.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, OsString, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::path::Path;
 
 use super::structs::{
@@ -52,6 +52,15 @@ pub enum OpenError {
     NotStarted(Absent),
 }
 
+impl OpenError {
+    /// The loader's words begin with the name, which is said already.
+    fn not_loaded(name: &OsStr, error: &libloading::Error) -> Self {
+        let (name, text) = (name.to_string_lossy().into_owned(), error.to_string());
+        let problem = text.strip_prefix(&format!("{name}: ")).unwrap_or(&text).to_owned();
+        Self::NotLoaded { name, problem }
+    }
+}
+
 impl std::fmt::Display for OpenError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -77,10 +86,8 @@ impl Library {
     pub fn open(path: Option<&Path>) -> Result<Self, OpenError> {
         let name = path.map_or_else(|| OsString::from(NAME), |path| path.as_os_str().to_owned());
         // SAFETY: loading runs the library's initializers; NVML's, which do nothing of note, are what the user asks for.
-        let library = unsafe { libloading::Library::new(&name) }.map_err(|error| OpenError::NotLoaded {
-            name: name.to_string_lossy().into_owned(),
-            problem: error.to_string(),
-        })?;
+        let library =
+            unsafe { libloading::Library::new(&name) }.map_err(|error| OpenError::not_loaded(&name, &error))?;
         let library = Self { library, events: None };
         type Init = unsafe extern "C" fn() -> c_int;
         // SAFETY: `nvmlInit_v2` takes nothing.
