@@ -9,6 +9,7 @@ use tonnage_run::corrections;
 use tonnage_run::guard::{Guard, Job, Room};
 use tonnage_run::store::{RunFolder, Store};
 use tonnage_run::supervise::supervise;
+use tonnage_watch::nvml::Library;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -55,10 +56,26 @@ pub fn supervise_here(folder: &RunFolder, on_screen: bool, terminal: &Terminal) 
         command: &run.command,
         policy: &run.policy,
         job: spec.map(|spec| Job { spec, resolve: &resolve }),
-        room: Room { usable_bytes, correction, ..Room::default() },
+        room: Room { usable_bytes, used_bytes: used_now(usable_bytes), correction, ..Room::default() },
         made_before: 0,
     };
     Ok(supervise(folder, store.root(), guard, on_screen, &|text| terminal.say(text))?)
+}
+
+/// Parts of a hundred by which the GPU of a job may differ from the machine's and be the same: what a driver keeps for
+/// itself differs more than between two GPUs of the catalog.
+const SAME_GPU_PERCENT: u64 = 10;
+
+/// Bytes in use on the machine's fullest visible GPU, where NVML tells them and it is the GPU that the job names.
+fn used_now(usable_bytes: u64) -> u64 {
+    let Ok(library) = Library::open(None) else { return 0 };
+    let visible = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
+    let indices: Vec<u32> = visible.split(',').filter_map(|index| index.trim().parse().ok()).collect();
+    let is_visible = |index: &u32| visible.is_empty() || indices.contains(index);
+    let devices = (0..library.count().unwrap_or(0)).filter(is_visible).filter_map(|index| library.device(index).ok());
+    let memories = devices.filter_map(|device| library.memory(device).ok());
+    let same = memories.filter(|memory| memory.total.abs_diff(usable_bytes) <= usable_bytes / 100 * SAME_GPU_PERCENT);
+    same.map(|memory| memory.used).max().unwrap_or(0)
 }
 
 /// What scripts are told of a result.

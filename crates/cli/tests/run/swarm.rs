@@ -78,3 +78,28 @@ fn a_dead_node_is_restarted_and_the_others_are_left_alone() {
     let run = home.last();
     assert!(run["result"]["cost"]["seconds"].as_f64().unwrap() < 6.0, "{}", run["result"]);
 }
+
+#[test]
+fn a_lease_lets_one_node_in_at_a_time() {
+    if std::process::Command::new("python3").arg("--version").output().is_err() {
+        return;
+    }
+    let home = Home::new("swarm-lease");
+    let script = r#"
+import os, time, tonnage_guard
+def say(text):
+    with open("said", "a") as file: file.write(text + "\n")
+for _ in range(5):
+    with tonnage_guard.lease():
+        say("in"); time.sleep(0.02); say("out")
+"#;
+    let script = home.write("node.py", script);
+    let (head, _) = SWARM.split_once("command =").unwrap();
+    let file = home.write("swarm.toml", &format!("{head}command = ['python3', '{script}']\n"));
+    let output = home.run(&["run", &file, "--set", "swarm.nodes=4", "--set", "swarm.lease=1"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = std::fs::read_to_string(home.path("said")).unwrap();
+    let said: Vec<_> = said.lines().collect();
+    assert_eq!(said.len(), 40);
+    assert!(said.chunks(2).all(|pair| pair == ["in", "out"]), "{said:?}");
+}

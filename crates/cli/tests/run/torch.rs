@@ -15,15 +15,24 @@ gpu = "8GiB,sm_90"
 "#;
 
 /// A home with the script, and the words that start it; `None` without PyTorch.
-fn trainer(name: &str) -> Option<(Home, Vec<String>)> {
+fn trainer(name: &str, launcher: Option<&str>) -> Option<(Home, Vec<String>)> {
     let python = std::env::var("TONNAGE_TORCH_PYTHON").ok()?;
     let preload = std::env::var("TONNAGE_TORCH_PRELOAD").unwrap_or_default();
     let home = Home::new(name);
     let script = home.write("trainer.py", TRAINER);
-    let words =
-        ["env", &format!("LD_PRELOAD={preload}"), "FAKECUDA_TOTAL_MIB=8192", "TORCH_CUDNN_SDPA_DEPRIORITIZED=1"];
-    let mut words: Vec<String> = words.map(str::to_owned).to_vec();
-    words.extend([python, script]);
+    let devices = ["name=Phantom,total=8589934592,cc=9.0,sms=132"; 2].join(";");
+    let mut words = vec![
+        "env".to_owned(),
+        format!("LD_PRELOAD={preload}"),
+        "FAKECUDA_TOTAL_MIB=8192".to_owned(),
+        format!("TONNAGE_PHANTOM_DEVICES={devices}"),
+        "TORCH_CUDNN_SDPA_DEPRIORITIZED=1".to_owned(),
+    ];
+    // A launcher stands beside its Python.
+    let program = launcher.map_or_else(|| python.clone(), |name| python.replace("bin/python", &format!("bin/{name}")));
+    words.push(program);
+    words.extend(launcher.iter().flat_map(|_| ["--standalone", "--nproc_per_node", "2"]).map(str::to_owned));
+    words.push(script);
     Some((home, words))
 }
 
@@ -39,7 +48,7 @@ fn run(home: &Home, options: &[&str], command: &[String], flags: &[&str]) -> (Op
 
 #[test]
 fn a_script_too_big_ends_trained() {
-    let Some((home, command)) = trainer("torch-too-big") else { return };
+    let Some((home, command)) = trainer("torch-too-big", None) else { return };
     let job = home.write("job.toml", JOB);
     let flags = ["--per_device_train_batch_size", "32", "--gradient_accumulation_steps", "1"];
     let (code, run) = run(&home, &[&job, "--force"], &command, &flags);
@@ -54,11 +63,27 @@ fn a_script_too_big_ends_trained() {
 
 #[test]
 fn a_leak_is_told_from_a_script_too_big() {
-    let Some((home, command)) = trainer("torch-leak") else { return };
+    let Some((home, command)) = trainer("torch-leak", None) else { return };
     let job = home.write("job.toml", &JOB.replace("= 32", "= 4"));
     let flags = ["--per_device_train_batch_size", "4", "--gradient_accumulation_steps", "1", "--leak", "300"];
     let (code, run) = run(&home, &[&job], &command, &flags);
     assert_eq!(code, Some(1));
     assert_eq!(run["attempts"].as_array().unwrap().len(), 1);
     assert!(run["result"]["reason"].as_str().unwrap().starts_with("memory grows:"), "{:#}", run["result"]);
+}
+
+#[test]
+fn two_ranks_end_trained_at_the_same_effective_batch() {
+    // Only the phantom has a NCCL.
+    if !std::env::var("TONNAGE_TORCH_PRELOAD").is_ok_and(|library| library.contains("phantom")) {
+        return;
+    }
+    let Some((home, command)) = trainer("torch-ranks", Some("torchrun")) else { return };
+    let job = home.write("job.toml", &format!("{}world_size = 2\nparallel = \"ddp\"\n", JOB.replace("= 32", "= 16")));
+    let flags = ["--per_device_train_batch_size", "16", "--gradient_accumulation_steps", "1", "--max_steps", "4"];
+    let (code, run) = run(&home, &[&job, "--force", "--grace", "5"], &command, &flags);
+    assert_eq!(code, Some(0), "{run:#}");
+    assert_eq!((run["attempts"].as_array().unwrap().len(), &run["effective_batch_size"]), (2, &32.into()), "{run:#}");
+    let ranks = home.path("home/runs").join(run["run"]["id"].as_str().unwrap()).join("attempt-2/ranks");
+    assert!(ranks.exists(), "each rank has logs of its own");
 }

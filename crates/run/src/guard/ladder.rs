@@ -364,7 +364,8 @@ fn path(checkpoint: Checkpoint) -> String {
 
 /// A failure in a few words.
 fn words(failure: &FailureRecord) -> String {
-    let evidence = failure.evidence.first().cloned().unwrap_or_default();
+    // A message's first sentence says what; its numbers are in the record.
+    let evidence = failure.evidence.first().and_then(|text| text.split(". ").next()).unwrap_or_default();
     let when = if failure.at_start { ", at start" } else { "" };
     format!("{}{when} ({evidence})", failure.class)
 }

@@ -34,6 +34,8 @@ pub struct Room {
     pub usable_bytes: u64,
     /// Of these, promised to other runs.
     pub taken_bytes: u64,
+    /// In use by processes now, as the driver says; whoever was promised memory may use it already.
+    pub used_bytes: u64,
     /// What observations add to estimates.
     pub correction: CorrectionRecord,
 }
@@ -46,7 +48,7 @@ impl Room {
 
     /// What is there, less the others'.
     pub fn available(&self) -> u64 {
-        self.usable().saturating_sub(self.taken_bytes)
+        self.usable().saturating_sub(self.taken_bytes.max(self.used_bytes))
     }
 
     /// What is there.

@@ -72,10 +72,12 @@ fn needs(job: &Job<'_>, asked: &Judgement, offset: u64) -> String {
 
 fn has(room: &Room) -> String {
     let usable = room.correction.usable_bytes.unwrap_or(room.usable_bytes);
-    if room.taken_bytes == 0 {
-        return Bytes(usable).to_string();
-    }
-    format!("{} ({} less {} promised to other runs)", Bytes(room.available()), Bytes(usable), Bytes(room.taken_bytes))
+    let less = match room.taken_bytes.max(room.used_bytes) {
+        0 => return Bytes(usable).to_string(),
+        taken if taken == room.taken_bytes => format!("{} promised to other runs", Bytes(taken)),
+        used => format!("{} in use now", Bytes(used)),
+    };
+    format!("{} ({} less {less})", Bytes(room.available()), Bytes(usable))
 }
 
 fn would_fit(job: &Job<'_>, asked: &Judgement, instead: Option<&Choice>) -> String {
