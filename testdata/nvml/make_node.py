@@ -32,4 +32,5 @@ def main():
         print(json.dumps(device(index)))
 
 
-main()
+if __name__ == "__main__":
+    main()

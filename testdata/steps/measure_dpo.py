@@ -7,7 +7,7 @@ grad_accum, gradient_checkpointing, optim, lora {r, alpha, dropout, targets}, pr
 max_grad_norm. Phases: load (with the precomputation of the reference's log-probabilities as `logps`), between, forward,
 logps (the reference's pass inside forward), backward, clip, optimizer.
 
-    measure_dpo.py --stub --lib libfakecuda.so --cases dpo_cases.json --out truth.json
+    measure_dpo.py --stub --lib libtonnage_phantom.so --cases dpo_cases.json --out truth.json
 """
 import copy
 import shutil

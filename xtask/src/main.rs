@@ -5,6 +5,7 @@ mod failures;
 mod guides;
 mod presets;
 mod reference;
+mod sweeps;
 mod tidy;
 mod timelines;
 mod verdict_tally;
@@ -29,6 +30,8 @@ enum Command {
     Guides(guides::Args),
     /// Write or check docs/failures.md: every failure that `tonnage doctor` recognises.
     Failures(failures::Args),
+    /// Time tables of many estimates (`cargo build --release` first).
+    Sweeps(sweeps::Args),
     /// Check the house rules that no lint knows.
     Tidy,
 }
@@ -41,6 +44,7 @@ fn main() -> Result<()> {
         Command::Presets(args) => presets::run(&args),
         Command::Guides(args) => guides::run(&args),
         Command::Failures(args) => failures::run(&args),
+        Command::Sweeps(args) => sweeps::run(&args),
         Command::Tidy => tidy::run(),
     }
 }

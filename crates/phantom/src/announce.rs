@@ -52,7 +52,6 @@ fn start() -> Result<(), String> {
     Ok(())
 }
 
-#[cfg_attr(test, allow(dead_code))]
 fn announcement(devices: &[crate::device::Device]) -> String {
     let names: Vec<String> =
         devices.iter().map(|device| format!("{}, {} MiB", device.name(), device.total >> 20)).collect();

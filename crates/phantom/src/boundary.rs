@@ -23,6 +23,13 @@ impl<T> Slot<T> {
         if place.is_aligned() { Ok(Self(place)) } else { Err(Error::INVALID_VALUE) }
     }
 
+    /// Writes what may still fail until here, and is done.
+    #[allow(clippy::unnecessary_wraps, reason = "it ends functions that fail otherwise")]
+    pub fn give(self, value: T) -> Result {
+        self.put(value);
+        Ok(())
+    }
+
     pub fn put(self, value: T) {
         // SAFETY: not null and aligned by construction, valid for writes by the promise made to `new`.
         unsafe { self.0.write(value) }

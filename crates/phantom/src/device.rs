@@ -74,3 +74,12 @@ pub const fn architecture(compute_capability: (i32, i32)) -> (i32, i32, i32) {
         _ => (228 * KIB, 2048, 126 * MIB),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_uuid_is_written_as_the_driver_does() {
+        let config = crate::config::Config::read(|_| None).unwrap();
+        assert_eq!(config.machine[0].uuid_text(), "7068616e-746f-6d20-746f-6e6e61676500");
+    }
+}

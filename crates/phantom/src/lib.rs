@@ -24,18 +24,21 @@
 //! | `TONNAGE_PHANTOM_ALLOW_REAL_DRIVER` | `1`: load even where an NVIDIA driver is present |
 //! | `TONNAGE_PHANTOM_ANNOUNCED` | set by the library itself, so that child processes stay silent |
 //!
-//! `CUDA_VISIBLE_DEVICES` works as with CUDA. `TONNAGE_PHANTOM_DEVICES` has an entry a device, separated by `;`, each of `key=value` pairs separated by `,`:
-//! `name` (without "Phantom"), `total` (bytes; what CUDA reports), `usable` (bytes that can be allocated, context
-//! included; default `total`), `context` (bytes that the first use takes; default 0, because few are measured), `cc`
-//! (`9.0`), `sms` (multiprocessors), `l2` (bytes), `smem` (shared memory of a multiprocessor, bytes), `threads` (of a
-//! multiprocessor), `uuid` (32 hexadecimal digits), `count` (so many alike). Only `total` is required. Whatever cannot be
-//! read is refused at start, with status 2.
+//! `CUDA_VISIBLE_DEVICES` works as with CUDA. `TONNAGE_PHANTOM_DEVICES` has an entry a device, separated by `;`, each of
+//! `key=value` pairs separated by `,`: `name` (without "Phantom"), `total` (bytes; what CUDA reports), `usable` (bytes that
+//! can be allocated, context included; default `total`), `context` (bytes that a process's first use takes; default 0,
+//! because few are measured), `cc` (`9.0`), `sms` (multiprocessors), `l2` (bytes), `smem` (shared memory of a
+//! multiprocessor, bytes), `threads` (of a multiprocessor), `uuid` (32 hexadecimal digits), `count` (so many alike). Only
+//! `total` is required. Whatever cannot be read is refused at start, with status 2.
 //!
 //! # What it does not know
 //! Workspaces of cuSOLVER, cuSPARSE, cuFFT and cuDNN are counted as nothing, as are NCCL's buffers and the memory of an
 //! instantiated graph: none of them is documented, and no hardware was measured. A `cudaMallocAsync` pool is modelled
 //! without fragmentation. Copies to and from the device of up to 4096 bytes are performed, so that scalars written by the
 //! host read back; larger reads give zeros, except at once after the copy that they read back.
+
+// What happens at load does not happen in tests, which link the library.
+#![cfg_attr(test, allow(dead_code))]
 
 mod accepted;
 mod announce;

@@ -1,7 +1,7 @@
 //! NCCL for the ranks of one machine: communicators know their size and rank, collectives return at once. Nothing travels
 //! between processes; a small buffer ends up as if every rank had contributed what this one did, so that counts and flags
 //! that all ranks agree on read back. The real library's own buffers are not counted: their sizes depend on topology and
-//! are not documented. Version and texts come from the real library, which needs no device for them.
+//! are not documented. Windows into other ranks' memory are refused, because that memory does not exist. Version and texts come from the real library, which needs no device for them.
 #![allow(non_snake_case)]
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::accepted::accepted;
+use crate::accepted::{accepted, refused};
 use crate::boundary::{Slot, put_if_wanted};
 use crate::memory::copy;
 use crate::state;
@@ -238,7 +238,7 @@ extern "C" fn ncclGetLastError(_handle: usize) -> *const c_char {
 
 accepted! {
     ncclGroupStart ncclGroupEnd ncclGroupSimulateEnd ncclSend ncclRecv ncclCommDeregister ncclCommWindowDeregister
-    ncclRedOpDestroy ncclCommSuspend ncclCommResume
+    ncclRedOpDestroy ncclCommSuspend ncclCommResume ncclCommRevoke
 }
 
 /// Buffers that are registered stay the caller's memory.
@@ -249,20 +249,28 @@ unsafe extern "C" fn ncclCommRegister(handle: usize, buffer: usize, _bytes: usiz
     status(communicator(handle).map(drop))
 }
 
-/// Windows give ranks access to each other's memory, which does not exist here.
+refused! {
+    INVALID_USAGE;
+    ncclCommWindowRegister ncclDevCommCreate ncclDevCommDestroy ncclCommGrow ncclWinGetUserPtr ncclGetPeerDevicePointer
+    ncclGetLsaMultimemDevicePointer ncclPutSignal ncclSignal ncclWaitSignal
+}
+
+/// What the library keeps on the device: nothing.
 #[unsafe(no_mangle)]
-extern "C" fn ncclCommWindowRegister() -> c_int {
-    INVALID_USAGE
+unsafe extern "C" fn ncclCommMemStats(handle: usize, _statistic: c_int, value: *mut u64) -> c_int {
+    status(communicator(handle).and_then(|_| {
+        // SAFETY: a place for the result by the API's contract.
+        unsafe { Slot::new(value) }.map(|place| place.put(0)).map_err(|_| INVALID_ARGUMENT)
+    }))
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn ncclDevCommCreate() -> c_int {
-    INVALID_USAGE
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn ncclDevCommDestroy() -> c_int {
-    INVALID_USAGE
+unsafe extern "C" fn ncclCommGetUniqueId(handle: usize, id: *mut UniqueId) -> c_int {
+    if communicator(handle).is_err() {
+        return INVALID_ARGUMENT;
+    }
+    // SAFETY: the same contract.
+    unsafe { ncclGetUniqueId(id) }
 }
 
 #[unsafe(no_mangle)]

@@ -53,6 +53,7 @@ struct CellView<'a> {
     gpu: &'a str,
     verdict: Option<&'static str>,
     total_bytes: Option<u64>,
+    safe_bytes: Option<u64>,
     usable_bytes: u64,
     peak_allocated_bytes: Option<u64>,
     peak_reserved_bytes: Option<u64>,
@@ -72,6 +73,7 @@ struct LargestView {
     micro_batch_size: u64,
     gradient_accumulation_steps: u64,
     total_bytes: u64,
+    safe_bytes: u64,
 }
 
 impl<'a> FitView<'a> {
@@ -83,6 +85,7 @@ impl<'a> FitView<'a> {
                 micro_batch_size: largest.batch.micro_batch_size,
                 gradient_accumulation_steps: largest.batch.gradient_accumulation_steps,
                 total_bytes: largest.judgement.total_bytes,
+                safe_bytes: largest.judgement.safe_bytes,
             })
         };
         Self {
@@ -115,6 +118,7 @@ impl<'a> CellView<'a> {
             gpu: &gpu.id,
             verdict: judgement.map(|judgement| fit_name(judgement.fit)),
             total_bytes: judgement.map(|judgement| judgement.total_bytes),
+            safe_bytes: judgement.map(|judgement| judgement.safe_bytes),
             usable_bytes: gpu.usable_bytes,
             peak_allocated_bytes: judgement.map(|judgement| judgement.peak_allocated_bytes),
             peak_reserved_bytes: judgement.map(|judgement| judgement.peak_reserved_bytes),
@@ -133,7 +137,7 @@ pub fn csv(answer: &FitAnswer) -> String {
             keys.push(key);
         }
     }
-    let fixed = "micro_batch_size,gradient_accumulation_steps,gpu,usable_bytes,verdict,total_bytes,peak_allocated_bytes,peak_reserved_bytes,peak_phase,error";
+    let fixed = "micro_batch_size,gradient_accumulation_steps,gpu,usable_bytes,verdict,total_bytes,safe_bytes,peak_allocated_bytes,peak_reserved_bytes,peak_phase,error";
     let mut text: String = keys.iter().map(|key| format!("{key},")).collect::<String>() + fixed + "\n";
     for row in &answer.rows {
         let value = |key: &str| row.changes.iter().find(|(changed, _)| changed == key).map_or("", |(_, value)| value);
@@ -141,14 +145,15 @@ pub fn csv(answer: &FitAnswer) -> String {
         for (gpu, cell) in answer.gpus.iter().zip(&row.cells) {
             let end = match cell {
                 Ok(judgement) => format!(
-                    "{},{},{},{},{},",
+                    "{},{},{},{},{},{},",
                     fit_name(judgement.fit),
                     judgement.total_bytes,
+                    judgement.safe_bytes,
                     judgement.peak_allocated_bytes,
                     judgement.peak_reserved_bytes,
                     judgement.peak_phase.label()
                 ),
-                Err(problem) => format!(",,,,,{}", quoted(problem)),
+                Err(problem) => format!(",,,,,,{}", quoted(problem)),
             };
             let batch = format!("{},{}", row.batch.micro_batch_size, row.batch.gradient_accumulation_steps);
             text.push_str(&format!("{changes}{batch},{},{},{end}\n", quoted(&gpu.id), gpu.usable_bytes));

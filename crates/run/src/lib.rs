@@ -4,6 +4,7 @@
 //! what follows a failure, [`adapter`] speaks the flags of trainers and launchers, [`ledger`] shares a GPU among runs.
 
 pub mod adapter;
+pub mod corrections;
 pub mod guard;
 pub mod launch;
 pub mod ledger;

@@ -51,6 +51,8 @@ pub struct RunTable {
     pub seed: Option<u64>,
     /// Roles of the first nodes; the others are nodes.
     pub roles: Vec<String>,
+    /// Whether Python tells the allocator's peaks.
+    pub observe: bool,
     /// GPUs the nodes are dealt to.
     pub gpus: Vec<String>,
 }
@@ -82,6 +84,7 @@ impl RunTable {
         policy.max_seconds = self.max_seconds.or(policy.max_seconds);
         policy.stall_seconds = self.stall_seconds.or(policy.stall_seconds);
         policy.checkpoints = self.checkpoints.clone().or(policy.checkpoints);
+        policy.observes |= self.observe;
         set(&mut policy.min_micro_batch, self.min_micro_batch);
         set(&mut policy.grace_seconds, self.grace_seconds);
         set(&mut policy.stagger_seconds, self.stagger_seconds);

@@ -1,7 +1,6 @@
 //! [`Alerts`]: what somebody should be told, once: raised when a condition begins, gone when it has been absent for a while.
 
 use crate::board::Board;
-use crate::host::Command;
 use crate::sample::DeviceSample;
 
 /// A condition must be absent for so long before it can be raised again.
@@ -214,7 +213,7 @@ fn of_processes(board: &Board, device: &DeviceSample, found: &mut Vec<Alert>) {
         }
         if board.arrived(device, process.pid) > board.began + SETTLE_SECONDS
             && device.running().iter().any(|other| other.pid != process.pid && other.host.job != process.host.job)
-            && !matches!(process.host.command, Command::OfTheHost)
+            && process.host.job.is_some()
         {
             let job = process.host.job.as_deref().unwrap_or("another job");
             let text = format!("process {} of {job} came and holds {}", process.pid, mib(bytes));

@@ -12,13 +12,19 @@ const HOST_NAMESPACE: &str = "pid:[4026531836]";
 /// Longer commands are cut.
 const MOST_COMMAND: usize = 400;
 /// Environment variables that name a job, the most telling first, each with the word before the value.
-const JOB_VARIABLES: [(&str, &str); 5] = [
-    ("TONNAGE_RUN", ""),
+const JOB_VARIABLES: [(&str, &str); 4] = [
     ("SLURM_JOB_ID", "slurm "),
     ("TORCHELASTIC_RUN_ID", "torchrun "),
     ("KUBERNETES_JOB_NAME", ""),
     ("WANDB_RUN_ID", "wandb "),
 ];
+
+/// The folder of an attempt, which `tonnage run` tells its processes: `RUN/attempt-1`, or `RUN/NODE/attempt-1`.
+const ATTEMPT: &str = "TONNAGE_ATTEMPT_DIR";
+/// The name of its node, where it has one.
+const NODE: &str = "TONNAGE_NODE_NAME";
+/// A process's number in its job: a rank, or a node of `tonnage run`.
+const RANK_VARIABLES: [&str; 2] = ["RANK", "TONNAGE_NODE"];
 
 /// What is known of a process beside NVML.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,7 +37,7 @@ pub struct Host {
     pub container: Option<String>,
     /// The job it belongs to.
     pub job: Option<String>,
-    /// Its rank in the job (`RANK`).
+    /// Its rank or node in the job.
     pub rank: Option<u32>,
     /// Its parent.
     pub parent: Option<u32>,
@@ -49,8 +55,10 @@ pub enum Command {
     /// The process is not there any more.
     Gone,
     /// The id is one of the host, and this is a container.
-    #[default]
     OfTheHost,
+    /// Nobody looked, as in a recording.
+    #[default]
+    Unknown,
 }
 
 /// The kernel's view of processes.
@@ -84,7 +92,7 @@ impl Kernel {
     /// What is known of `pid`, read once in the life of the process but for its memory.
     pub fn look_up(&mut self, pid: u32) -> Host {
         if self.in_container {
-            return Host::default();
+            return Host { command: Command::OfTheHost, ..Host::default() };
         }
         let folder = self.root.join(pid.to_string());
         let Some(stat) = fs::read_to_string(folder.join("stat")).ok().as_deref().and_then(Stat::parse) else {
@@ -112,14 +120,16 @@ impl Kernel {
             })
         };
         let named = |(name, word): &(&str, &str)| variable(name).map(|value| format!("{word}{value}"));
-        let job = JOB_VARIABLES.iter().find_map(named).unwrap_or_else(|| format!("session {}", stat.session));
+        let run = variable(ATTEMPT).and_then(|folder| run_of_attempt(&folder, variable(NODE).as_deref()));
+        let job = run.or_else(|| JOB_VARIABLES.iter().find_map(named));
+        let rank = RANK_VARIABLES.iter().find_map(|name| variable(name));
         let status = fs::read_to_string(folder.join("status")).unwrap_or_default();
         Host {
             command: Command::Known(command(folder, stat)),
             user: user_id(&status).map(|id| self.users.get(&id).cloned().unwrap_or_else(|| id.to_string())),
             container: fs::read_to_string(folder.join("cgroup")).ok().and_then(|text| container(&text)),
-            job: Some(job),
-            rank: variable("RANK").and_then(|rank| rank.parse().ok()),
+            job: Some(job.unwrap_or_else(|| format!("session {}", stat.session))),
+            rank: rank.and_then(|rank| rank.parse().ok()),
             parent: Some(stat.parent),
             host_memory: None,
             started: Some(stat.started),
@@ -132,6 +142,13 @@ fn command(folder: &Path, stat: &Stat) -> String {
     let words = String::from_utf8_lossy(&bytes).trim_end_matches('\0').replace('\0', " ");
     let text = if words.is_empty() { format!("[{}]", stat.name) } else { words };
     text.chars().take(MOST_COMMAND).collect()
+}
+
+/// The run that the folder of an attempt belongs to.
+fn run_of_attempt(folder: &str, node: Option<&str>) -> Option<String> {
+    let is_below = |part: &&str| part.starts_with("attempt-") || Some(*part) == node;
+    let run = folder.rsplit('/').find(|part| !is_below(part))?;
+    (!run.is_empty()).then(|| format!("run {run}"))
 }
 
 fn user_id(status: &str) -> Option<u32> {
@@ -185,6 +202,33 @@ mod tests {
     }
 
     #[test]
+    fn runs_are_named_by_their_folder() {
+        let run = |folder, node| run_of_attempt(folder, node);
+        assert_eq!(run("/home/a/runs/gpt2-17/attempt-2", None).as_deref(), Some("run gpt2-17"));
+        assert_eq!(run("/home/a/runs/swarm/ada/attempt-1", Some("ada")).as_deref(), Some("run swarm"));
+        assert_eq!(run("attempt-2", None), None);
+    }
+
+    #[test]
+    fn a_process_of_this_user_has_its_job() {
+        let mut command = std::process::Command::new("sleep");
+        let mut child = command.arg("60").env("SLURM_JOB_ID", "17").env("RANK", "3").spawn().unwrap();
+        let mut kernel = Kernel::of_this_machine();
+        kernel.in_container = false;
+        // Until it has become `sleep` it has the environment of this test.
+        let found = (0..200).find_map(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            kernel.known.clear();
+            Some(kernel.look_up(child.id())).filter(|host| host.job.as_deref() == Some("slurm 17"))
+        });
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let host = found.unwrap();
+        assert_eq!((host.rank, host.parent), (Some(3), Some(std::process::id())));
+        assert_eq!(kernel.look_up(child.id()).command, Command::Gone);
+    }
+
+    #[test]
     fn containers_of_docker_and_kubernetes() {
         let id = "0123456789abcdef".repeat(4);
         for text in [
@@ -205,6 +249,6 @@ mod tests {
         assert!(matches!(host.command, Command::Known(text) if text.contains("watch")));
         assert_eq!(kernel.look_up(u32::MAX).command, Command::Gone);
         kernel.in_container = true;
-        assert_eq!(kernel.look_up(std::process::id()), Host::default());
+        assert_eq!(kernel.look_up(std::process::id()).command, Command::OfTheHost);
     }
 }

@@ -72,7 +72,9 @@ fn a_fault_of_every_kind_at_every_call() {
     let calls: Vec<&str> = tonnage_phantom::nvml::scripted_calls().collect();
     let kinds: Vec<&str> = tonnage_phantom::nvml::error_names().collect();
     assert!(calls.len() > 50 && kinds.len() > 25);
-    for script in [NODE, MIG] {
+    // The header and one device: eight would only fail eight times alike.
+    let one = NODE.split_inclusive('\n').take(2).collect::<String>();
+    for script in [one.as_str(), MIG] {
         let scripted = Scripted::new(script);
         let healthy = read(&scripted);
         let mut sampler = scripted.sampler();

@@ -1,10 +1,9 @@
 //! GRPO with an evaluator: the batch tables, verdicts and breakdowns for 7B + 14B and for 0.5B + 0.5B.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use tonnage_core::estimate::{Estimate, Fit};
 use tonnage_core::gpu::Gpu;
 use tonnage_core::plan::fit::Judgement;
-use tonnage_core::spec::Preset;
 use tonnage_core::trace::Category;
 
 use super::markdown::{change, gb, see, size, table};
@@ -296,25 +295,6 @@ const SETTINGS: &str = "*All bf16* is what the guide adds up: weights, gradients
     project's commands leave as they are), groups of 8, gradient checkpointing on (TRL's default), fused AdamW, and an \
     evaluator in bf16 that answers with 256 tokens. A batch counts completions; below 8 it is accumulated to one group.\n\n";
 
-/// What quantization leaves of the evaluator, by arithmetic: bitsandbytes converts the linear layers of the decoder only.
-fn eight_bits() -> Result<String> {
-    let preset = Preset::find("Qwen/Qwen2.5-14B").context("no preset of the evaluator")?;
-    let config: serde_json::Value = serde_json::from_str(preset.config)?;
-    let field = |name: &str| config[name].as_u64().with_context(|| format!("no `{name}` in the evaluator's config"));
-    let kept = 2 * field("vocab_size")? * field("hidden_size")?;
-    let linear = preset.parameters - kept;
-    let [bf16, int8, nf4] = [2 * preset.parameters, linear + 2 * kept, linear / 2 + linear / 16 + 2 * kept];
-    Ok(format!(
-        "**The evaluator in 8 bits, \"28 -> 14 GB\".** Not simulated; by arithmetic {} -> {} ({} -> {}), and {} in 4 bits: \
-         embeddings and head stay in bf16, and so does what it computes.\n\n",
-        size(bf16),
-        size(int8),
-        gb(bf16),
-        gb(int8),
-        size(nf4),
-    ))
-}
-
 /// The section on 7B and 14B.
 pub fn section() -> Result<String> {
     let pair = Pair::large();
@@ -331,7 +311,7 @@ pub fn section() -> Result<String> {
     let jobs = both(&pair, pair.judged)?;
     let guide = ["~14 GB", "~42-50 GB", "~28 GB", "~10-15 GB", "~94-103 GB (its rows add up to 94-107)"];
     let breakdown = breakdown(&jobs, guide);
-    let options = options(&jobs, &LARGE_OPTIONS) + &eight_bits()?;
+    let options = options(&jobs, &LARGE_OPTIONS);
     let instead = "**What to do instead.** TRL 1.16's fused log-probabilities never hold the logits; bf16 weights, \
         `beta = 0` and an evaluator that is offloaded or on another GPU take most of the rest.\n\n";
     let best = Question::of("examples/grpo-7b-judge-14b.toml").with("judge.place", "offload").command();
@@ -345,7 +325,7 @@ pub fn section() -> Result<String> {
     ))
 }
 
-const LARGE_OPTIONS: [(&str, &str, Change, &str); 7] = [
+const LARGE_OPTIONS: [(&str, &str, Change, &str); 9] = [
     (
         "batch 4, accumulated to 8",
         "\"reduces activation memory by ~50%\"",
@@ -363,6 +343,18 @@ const LARGE_OPTIONS: [(&str, &str, Change, &str); 7] = [
         "\"same size as training model\"",
         |job| job.with("judge.model", "Qwen/Qwen2.5-7B"),
         "half as many weights, the same work",
+    ),
+    (
+        "evaluator in 8 bits",
+        "\"28 -> 14 GB\"",
+        |job| job.with("judge.weights", "int8"),
+        "LLM.int8() halves the linear layers of the decoder; embeddings and head stay in bf16, and activations pass through int32",
+    ),
+    (
+        "evaluator in 4 bits",
+        "-",
+        |job| job.with("judge.weights", "nf4"),
+        "NF4 in blocks of 64: 4.5 bits a weight, unpacked to bf16 one layer at a time",
     ),
     (
         "evaluator on another GPU",
@@ -410,13 +402,14 @@ pub fn small_section() -> Result<String> {
     ))
 }
 
-const SMALL_OPTIONS: [(&str, &str, Change, &str); 2] = [
+const SMALL_OPTIONS: [(&str, &str, Change, &str); 3] = [
     (
         "batch 128 as 8 x 16",
         "-",
         |job| job.with("micro_batch_size", 16).with("gradient_accumulation_steps", 8),
         "the logits of 16 rows at a time, the same update",
     ),
+    ("evaluator in 8 bits", "-", |job| job.with("judge.weights", "int8"), "a small model's weights are not the memory"),
     (
         "TRL 1.16's fused log-probabilities",
         "-",

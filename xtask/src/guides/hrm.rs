@@ -1,9 +1,11 @@
 //! HRM on several GPUs: memory by batch and width, hours and cost of the suites.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use tonnage_core::plan::time::cost_factor;
+use tonnage_core::work::Work;
 
 use super::markdown::{change, see, size, table};
-use super::question::{Question, word};
+use super::question::{Question, gpus, word};
 
 const ARC: Question = Question::of("examples/hrm-arc.toml");
 
@@ -13,6 +15,10 @@ const DOLLARS: f64 = 2.0;
 /// Hours of one configuration: the guide's baseline, and what HRM's authors publish for ARC on 8 GPUs.
 const GUIDE_HOURS: f64 = 4.0;
 const PUBLISHED_HOURS: f64 = 24.0;
+/// Steps over which operations are compared: what only the first step does must not count.
+const STEPS: u64 = 1000;
+/// GPUs whose price stands beside the guide's.
+const CARDS: [&str; 4] = ["a100-80", "h100", "h200", "b200"];
 /// The time limit of the guide's SLURM jobs, one for each suite.
 const SLURM_HOURS: f64 = 12.0;
 
@@ -42,9 +48,21 @@ impl Cycles {
         passes * forward + 2 * (self.l_layers + self.h_layers)
     }
 
-    /// What it costs, the published configuration being 1.
+    /// What it costs by its layers, the published configuration being 1.
     fn factor(self) -> f64 {
         f64::from(self.layer_forwards()) / f64::from(BASE.layer_forwards())
+    }
+
+    /// The job of this configuration.
+    fn question(self) -> Question {
+        let turns = ARC.with("model.H_cycles", self.h).with("model.L_cycles", self.l);
+        let job = turns.with("model.H_layers", self.h_layers).with("model.L_layers", self.l_layers);
+        if self.looks_ahead { job } else { job.with("model.halt_max_steps", 1) }
+    }
+
+    /// What it costs by the operations of its simulated steps, `base` being 1.
+    fn operations(self, base: &Work) -> Result<f64> {
+        cost_factor(&self.question().work()?, base, STEPS).context("the published configuration computes nothing")
     }
 }
 
@@ -63,7 +81,7 @@ pub fn section() -> Result<String> {
         The hierarchical reasoning model on ARC puzzles of 900 cells, on 8 GPUs. Each GPU holds the whole model and its own \
         rows, so the figures are those of one GPU; they are of eager mode, and `torch.compile`, which HRM uses by default, \
         needs less.\n\n";
-    Ok([intro.to_owned(), memory()?, embeddings()?, scaling()?, cycles()?, cost()].concat())
+    Ok([intro.to_owned(), memory()?, embeddings()?, scaling()?, cycles()?, cost()?, by_gpu()?].concat())
 }
 
 /// HRM of this width, with tokens of the same width for puzzles.
@@ -156,6 +174,7 @@ fn scaling() -> Result<String> {
 
 fn cycles() -> Result<String> {
     let mut rows = Vec::new();
+    let base = BASE.question().work()?;
     for (h, l) in [(1, 1), (1, 2), (2, 1), (2, 2), (4, 4), (2, 8)] {
         let job = ARC.with("model.H_cycles", h).with("model.L_cycles", l);
         let cycles = Cycles::turns(h, l);
@@ -164,11 +183,19 @@ fn cycles() -> Result<String> {
             size(job.answer()?.total()),
             cycles.layer_forwards().to_string(),
             format!("{:.2}", cycles.factor()),
+            format!("{:.2}", cycles.operations(&base)?),
         ]);
     }
     let why = "Cycles cost time, not memory: only the last turn of each level keeps what backward needs. The guide gives \
-        every configuration of its suite 3 hours.\n\n";
-    let head = ["H x L cycles", "memory per GPU, 96 rows", "layers run in a step", "cost, 2 x 2 = 1"];
+        every configuration of its suite 3 hours. Operations count the embedding, the head and their gradients too, which are the \
+        same for every number of cycles.\n\n";
+    let head = [
+        "H x L cycles",
+        "memory per GPU, 96 rows",
+        "layers run in a step",
+        "cost by layers, 2 x 2 = 1",
+        "cost by simulated operations",
+    ];
     let command = ARC.with("model.H_cycles", 4).with("model.L_cycles", 4).command();
     Ok(format!("### Cycles\n\n{}{why}{}", table(head, &rows), see(&command)))
 }
@@ -222,12 +249,13 @@ fn suites() -> Vec<Suite> {
     ]
 }
 
-fn cost() -> String {
+fn cost() -> Result<String> {
     let suites = suites();
+    let base = BASE.question().work()?;
     let mut rows = Vec::new();
     let (mut stated, mut factors) = (0.0, 0.0);
     for suite in &suites {
-        let factor: f64 = suite.configurations.iter().map(|cycles| cycles.factor()).sum();
+        let factor = suite.factor(&base)?;
         stated += suite.hours.unwrap_or(0.0);
         factors += factor;
         let over = suite.hours.is_some_and(|hours| hours >= SLURM_HOURS) || factor * GUIDE_HOURS >= SLURM_HOURS;
@@ -252,12 +280,46 @@ fn cost() -> String {
         "within SLURM's 12 h",
         "why",
     ];
-    let basis = "**Basis.** Cost factors are the layers that a step runs, by arithmetic, at the same number of steps: *hours at the guide's 4 h* \
-        takes the guide's own baseline for a configuration of cost 1, *hours at 24 h* the authors'. $2 a GPU-hour is the guide's; it \
-        times H100s and prices A100s. Its SLURM script gives each suite 12 hours.\n\n\
-        <!-- measured FLOPs: the place for FLOPs counted from the simulated step, and a price table by GPU -->\n\
-        *Not yet here: FLOPs counted from the simulated step in place of layers, and prices by GPU.*\n\n";
-    format!("### Hours and cost of the suites\n\n{}{basis}", table(head, &rows))
+    let basis = "**Basis.** Cost factors are the operations of the simulated steps, at the same number of steps: *hours at the guide's \
+        4 h* takes the guide's own baseline for a configuration of cost 1, *hours at 24 h* the authors'. $2 a GPU-hour is the \
+        guide's; it times H100s and prices A100s. Its SLURM script gives each suite 12 hours.\n\n";
+    let command = "tonnage cost --suite examples/suites/hrm-arc.toml --price 2";
+    Ok(format!("### Hours and cost of the suites\n\n{}{basis}{}", table(head, &rows), see(command)))
+}
+
+impl Suite {
+    /// What all its configurations cost together.
+    fn factor(&self, base: &Work) -> Result<f64> {
+        self.configurations.iter().map(|cycles| cycles.operations(base)).sum()
+    }
+}
+
+/// What all suites cost on other GPUs: the authors' 24 hours are on H100s, and a step's time sets the others'.
+fn by_gpu() -> Result<String> {
+    let base = BASE.question().work()?;
+    let factors = suites().iter().map(|suite| suite.factor(&base)).sum::<Result<f64>>()?;
+    let cards = gpus(&CARDS)?;
+    let h100 = cards.iter().find(|card| card.id == "h100").context("no H100")?;
+    let step = |gpu| -> Result<_> { Ok(BASE.question().bill(gpu)?.step.seconds) };
+    let published = step(h100)?.typical;
+    let mut rows = Vec::new();
+    for card in &cards {
+        let bill = BASE.question().bill(card)?;
+        let seconds = bill.step.seconds;
+        let gpu_hours = factors * PUBLISHED_HOURS * GPUS * seconds.typical / published;
+        let price = bill.costs.price.with_context(|| format!("no price of {}", card.id))?;
+        rows.push([
+            card.name.clone(),
+            format!("{:.2} s ({:.2} to {:.2})", seconds.typical, seconds.low, seconds.high),
+            format!("{gpu_hours:.0}"),
+            format!("${:.2} ({})", price.dollars_per_gpu_hour, price.source),
+            format!("${:.0}", gpu_hours * price.dollars_per_gpu_hour),
+        ]);
+    }
+    let head = ["8 GPUs of", "ours: a step of 96 rows", "GPU-hours of all suites", "price of an hour", "all suites"];
+    let why = "The guide says $784 at $2. A configuration of cost 1 is taken to run the authors' 24 hours on eight H100s; on other \
+        GPUs as much longer or shorter as a step is estimated to be, from simulated operations and bytes over datasheet rates.\n\n";
+    Ok(format!("### The same by GPU\n\n{}{why}{}", table(head, &rows), see(&BASE.question().command())))
 }
 
 fn cost_row(name: &str, written: [&str; 3], factor: f64, limit: &str, why: &str) -> [String; 10] {

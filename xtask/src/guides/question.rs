@@ -6,8 +6,11 @@ use anyhow::{Context, Result, anyhow};
 use tonnage_core::estimate::{Deployment, Estimate, Fit, SimulatedJob};
 use tonnage_core::family::known_model_types;
 use tonnage_core::gpu::Gpu;
+use tonnage_core::plan::appraisal::appraise;
 use tonnage_core::plan::fit::{Judgement, judge_all};
+use tonnage_core::plan::time::{Bill, Scale};
 use tonnage_core::spec::{Inputs, Override, Resolved, resolve};
+use tonnage_core::work::Work;
 
 /// A job file with some keys changed.
 #[derive(Clone)]
@@ -60,6 +63,18 @@ impl Question {
         let estimate = simulated.estimate()?;
         let deployment = Deployment::new(&simulated, estimate.clone())?;
         Ok(Answer { estimate, deployment })
+    }
+
+    /// What it computes.
+    pub fn work(&self) -> Result<Work> {
+        let resolved = self.resolve()?;
+        Ok(SimulatedJob::new(&resolved.job).with_context(|| self.command())?.work().clone())
+    }
+
+    /// What it costs on `gpu`, which must be one of known rates.
+    pub fn bill(&self, gpu: &Gpu) -> Result<Bill> {
+        let appraisal = appraise(&self.resolve()?.job, gpu, Scale::Estimated).with_context(|| self.command())?;
+        appraisal.bill.with_context(|| format!("no rates of {}", gpu.id))
     }
 
     /// Judges it on each of `gpus`.

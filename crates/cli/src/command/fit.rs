@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use tonnage_core::gpu::{Gpu, catalog};
+use tonnage_core::plan::judgements::Judgements;
 use tonnage_core::plan::largest::largest;
-use tonnage_core::plan::table::{Row, Variant, row};
+use tonnage_core::plan::table::{Row, Variant, answer, parts, rows};
 use tonnage_core::spec::{Key, Kind, Override, SpecError};
 use tonnage_report::{FitAnswer, FitView, csv, text};
 
@@ -24,12 +25,15 @@ const EXAMPLES: &str = "Examples:
   tonnage fit examples/sapo-gpt2-swarm.toml --gpus all
   tonnage fit gpt2 --seq-len 256,512,1024 --rows 8,16,32 --csv table.csv";
 
+/// A table of more rows is not shown beside the file it was written to.
+const MOST_SHOWN: usize = 100;
+
 /// More variants than this take too long to be meant.
 const MOST_VARIANTS: usize = 100_000;
 
 /// Tells which batch fits which GPU, and the largest that does
 #[derive(Args)]
-#[command(after_help = format!("{EXAMPLES}\n\nA list (`--seq-len 256,512`) makes a variant of each value.\n\n{}", exit::HELP))]
+#[command(after_help = format!("{EXAMPLES}\n\nA list (`--seq-len 256,512`, `--set precision=bf16,fp32`) makes a variant of each value.\n\n{}", exit::HELP))]
 pub struct FitArgs {
     #[command(flatten)]
     job: JobArgs,
@@ -68,11 +72,15 @@ impl FitArgs {
         let gpus = gpus(self.gpus.as_deref(), &base.job.gpu)?;
         let variants = variants(&axes, &self.rows)?;
         let resolve = |changes: &[Override]| input.try_resolve(changes);
-        let rows = sweep(&variants, terminal, |variant| row(&base.job, variant, &gpus, &resolve));
+        let known = Judgements::new(&base.job, &gpus, &resolve);
+        let parts = parts(&known, &variants);
+        let answers = sweep(&parts, terminal, |part| answer(&known, &variants, *part, &resolve));
+        let rows = rows(&known, &variants, answers);
         let largest = if self.no_largest || !axes.is_empty() {
             Vec::new()
         } else {
-            sweep(&gpus, terminal, |gpu| largest(&base.job, gpu, &resolve))
+            let places: Vec<usize> = (0..gpus.len()).collect();
+            sweep(&places, terminal, |at| largest(&known, *at))
         };
         // Of a job whose rows are not to choose, nothing is the largest.
         let largest = if largest.iter().all(Option::is_none) && self.rows.is_empty() { Vec::new() } else { largest };
@@ -88,7 +96,13 @@ impl FitArgs {
         if self.json {
             terminal.print(&json(&FitView::new(answer))?)?;
         } else {
-            terminal.print(&text::fit_table(answer, &terminal.look))?;
+            match &self.csv {
+                // Nobody reads so long a table twice.
+                Some(path) if answer.rows.len() > MOST_SHOWN => {
+                    terminal.print(&format!("{} variants in {}\n", answer.rows.len(), path.display()))?;
+                }
+                _ => terminal.print(&text::fit_table(answer, &terminal.look))?,
+            }
         }
         let fits = answer.rows.iter().flat_map(|row| &row.cells).flatten().any(|judgement| judgement.fits());
         Ok(if fits { Exit::Done } else { Exit::No })
@@ -108,7 +122,8 @@ fn all_impossible(rows: &[Row]) -> Result<(), Failure> {
 fn axes(overrides: &mut Vec<Override>) -> Result<Vec<Vec<Override>>, Failure> {
     let is_list = |given: &Override| {
         let kind = Key::find(&given.key).map(|key| key.kind);
-        given.value.contains(',') && matches!(kind, Some(Kind::Size { .. } | Kind::Number { .. } | Kind::Choice(_)))
+        given.value.contains(',')
+            && matches!(kind, Some(Kind::Size { .. } | Kind::Number { .. } | Kind::Choice(_) | Kind::Switch))
     };
     let (lists, others) = overrides.drain(..).partition(is_list);
     *overrides = others;

@@ -16,6 +16,7 @@ mod logs;
 mod man;
 mod models;
 mod plan;
+mod probe;
 mod rehearse;
 mod run;
 mod schema;
@@ -57,6 +58,7 @@ enum Command {
     Cost(Box<cost::CostArgs>),
     Watch(Box<watch::WatchArgs>),
     Run(Box<run::RunArgs>),
+    Probe(Box<probe::ProbeArgs>),
     Status(status::StatusArgs),
     Attach(attach::AttachArgs),
     Logs(logs::LogsArgs),
@@ -92,6 +94,7 @@ impl Cli {
             Command::Cost(args) => args.run(terminal),
             Command::Watch(args) => args.run(terminal),
             Command::Run(args) => args.run(terminal),
+            Command::Probe(args) => args.run(terminal),
             Command::Status(args) => args.run(terminal),
             Command::Attach(args) => args.run(terminal),
             Command::Logs(args) => args.run(terminal),

@@ -103,6 +103,10 @@ struct PolicyArgs {
     #[arg(long, help_heading = "Run")]
     force: bool,
 
+    /// Has Python tell the allocator's peaks at its end, without a change of the script
+    #[arg(long, help_heading = "Run")]
+    observe: bool,
+
     /// Lets others read the run's folder
     #[arg(long, help_heading = "Run")]
     shared: bool,
@@ -123,6 +127,7 @@ impl PolicyArgs {
             changes_training: self.allow_changes,
             forced: self.force,
             shared: self.shared,
+            observes: self.observe || policy.observes,
             ..policy
         }
     }
@@ -155,26 +160,32 @@ impl RunArgs {
         Ok(exit(&result))
     }
 
-    /// The record of what was typed.
     fn request(&self) -> Result<RunRecord, Failure> {
-        let has_job = self.job.model.is_some() || self.job.small_gpt.is_some();
-        let input = has_job.then(|| JobInput::read(&self.job)).transpose()?;
-        let resolved = input.as_ref().map(|input| input.resolve(&[])).transpose()?;
-        let table = match input.as_ref().and_then(JobInput::file) {
-            Some((name, text)) => RunTable::read(name, text)?,
-            None => RunTable::default(),
-        };
-        let command = if self.command.is_empty() { table.command.clone() } else { self.command.clone() };
-        if command.is_empty() {
-            return Err(Failure::input("there is no command")
-                .hint("write it after `--`, or as `command` in the job file's [run] table"));
-        }
-        let job =
-            input.as_ref().zip(resolved.as_ref()).map(|(input, resolved)| (input.record(resolved), &resolved.job));
-        let policy = self.policy.apply(table.apply(Policy::default()));
-        let here = std::env::current_dir().map_err(|error| Failure::file(".", &error))?;
-        Ok(record(command, here.display().to_string(), job, &table, policy))
+        request(&self.job, &self.command, |policy| self.policy.apply(policy))
     }
+}
+
+/// The record of what was typed: a job, a command, and what the flags make of the job file's policy.
+///
+/// # Errors
+/// When the job cannot be resolved, or there is no command.
+pub fn request(job: &JobArgs, command: &[String], policy: impl Fn(Policy) -> Policy) -> Result<RunRecord, Failure> {
+    let has_job = job.model.is_some() || job.small_gpt.is_some();
+    let input = has_job.then(|| JobInput::read(job)).transpose()?;
+    let resolved = input.as_ref().map(|input| input.resolve(&[])).transpose()?;
+    let table = match input.as_ref().and_then(JobInput::file) {
+        Some((name, text)) => RunTable::read(name, text)?,
+        None => RunTable::default(),
+    };
+    let command = if command.is_empty() { table.command.clone() } else { command.to_vec() };
+    if command.is_empty() {
+        return Err(Failure::input("there is no command")
+            .hint("write it after `--`, or as `command` in the job file's [run] table"));
+    }
+    let job = input.as_ref().zip(resolved.as_ref()).map(|(input, resolved)| (input.record(resolved), &resolved.job));
+    let policy = policy(table.apply(Policy::default()));
+    let here = std::env::current_dir().map_err(|error| Failure::file(".", &error))?;
+    Ok(record(command, here.display().to_string(), job, &table, policy))
 }
 
 /// Starts a supervisor that is no child of this terminal.

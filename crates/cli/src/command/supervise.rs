@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use tonnage_core::record::{Outcome, ResultRecord};
 use tonnage_core::spec::Override;
+use tonnage_run::corrections;
 use tonnage_run::guard::{Guard, Job, Room};
 use tonnage_run::store::{RunFolder, Store};
 use tonnage_run::supervise::supervise;
@@ -48,14 +49,16 @@ pub fn supervise_here(folder: &RunFolder, on_screen: bool, terminal: &Terminal) 
     };
     let spec = input.as_ref().map(|input| input.resolve(&[])).transpose()?.map(|resolved| resolved.job);
     let usable_bytes = run.policy.capacity_bytes.or(spec.as_ref().map(|spec| spec.gpu.usable_bytes)).unwrap_or(0);
+    let store = Store::new(Store::default_root());
+    let correction = run.job.as_ref().and_then(|job| corrections::kept(store.root(), job)).unwrap_or_default();
     let guard = Guard {
         command: &run.command,
         policy: &run.policy,
         job: spec.map(|spec| Job { spec, resolve: &resolve }),
-        room: Room { usable_bytes, ..Room::default() },
+        room: Room { usable_bytes, correction, ..Room::default() },
         made_before: 0,
     };
-    Ok(supervise(folder, Store::new(Store::default_root()).root(), guard, on_screen, &|text| terminal.say(text))?)
+    Ok(supervise(folder, store.root(), guard, on_screen, &|text| terminal.say(text))?)
 }
 
 /// What scripts are told of a result.

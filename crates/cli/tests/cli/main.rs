@@ -9,6 +9,7 @@ mod files;
 mod plans;
 mod rehearsal;
 mod screens;
+mod watch;
 mod torch;
 
 use std::path::PathBuf;

@@ -18,6 +18,7 @@ pub struct Home {
 }
 
 impl Home {
+    /// A folder called `name`, empty.
     pub fn new(name: &str) -> Self {
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("run-{name}"));
         // What an earlier run of the test left.
@@ -26,10 +27,12 @@ impl Home {
         Self { folder }
     }
 
+    /// A path in it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
+    /// Writes a file into it, and tells its path.
     pub fn write(&self, name: &str, text: &str) -> String {
         let path = self.path(name);
         std::fs::write(&path, text).unwrap();
@@ -45,6 +48,7 @@ impl Home {
         command
     }
 
+    /// Runs `tonnage` to its end.
     pub fn run(&self, args: &[&str]) -> Output {
         self.command(args).output().expect("the binary runs")
     }

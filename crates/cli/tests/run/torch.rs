@@ -23,7 +23,7 @@ fn trainer(name: &str) -> Option<(Home, Vec<String>)> {
     let words =
         ["env", &format!("LD_PRELOAD={preload}"), "FAKECUDA_TOTAL_MIB=8192", "TORCH_CUDNN_SDPA_DEPRIORITIZED=1"];
     let mut words: Vec<String> = words.map(str::to_owned).to_vec();
-    words.extend([python, script].into_iter());
+    words.extend([python, script]);
     Some((home, words))
 }
 

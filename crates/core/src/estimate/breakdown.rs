@@ -12,7 +12,7 @@ const BLOCK: u64 = 512;
 const LARGEST: usize = 200;
 
 /// The bytes at the moment of the highest allocation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AtPeak {
     /// Bytes of each category, in the order of [`Category::ALL`]; requests rounded up to 512 bytes.
     pub by_category: [u64; Category::ALL.len()],

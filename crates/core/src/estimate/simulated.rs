@@ -57,8 +57,8 @@ impl EstimateError {
 /// How much an estimate says.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Detail {
-    /// Also what takes a replay on the very GPU.
     Full,
+    /// Without what takes another pass over the events.
     Brief,
 }
 
@@ -72,7 +72,6 @@ pub struct SimulatedJob<'a> {
     work: Work,
     peaks: OnceCell<Option<Peaks>>,
     least: OnceCell<u64>,
-    at_peak: OnceCell<AtPeak>,
 }
 
 /// What `job` needs.
@@ -113,7 +112,6 @@ impl<'a> SimulatedJob<'a> {
             work: simulation.work,
             peaks: OnceCell::new(),
             least: OnceCell::new(),
-            at_peak: OnceCell::new(),
         }
     }
 
@@ -150,8 +148,8 @@ impl<'a> SimulatedJob<'a> {
         self.estimate_of(self.job, Detail::Full)
     }
 
-    /// What the job needs on another GPU, less where it fails and how often it retries: those take a replay each. Where
-    /// host code gives other answers there the job is simulated anew.
+    /// What the job needs on another GPU, without what is alive at its peak, where it fails and how often it retries: each
+    /// of these takes another pass over the events. Where host code gives other answers there the job is simulated anew.
     ///
     /// # Errors
     /// When no GPU could ever hold it.
@@ -195,7 +193,10 @@ impl<'a> SimulatedJob<'a> {
             least_bytes: None,
             usable_bytes: job.gpu.usable_bytes,
             verdict: Verdict::Fits,
-            at_peak: self.at_peak(peaks),
+            at_peak: match detail {
+                Detail::Full => breakdown::at_peak(&self.trace, peaks.event, peaks.allocated),
+                Detail::Brief => AtPeak::default(),
+            },
             peak_event: peaks.event,
             events: self.trace.events.len(),
             parameter_count: self.parameter_count,
@@ -264,10 +265,6 @@ impl<'a> SimulatedJob<'a> {
     /// When no GPU could ever hold the job.
     pub fn least_reserved(&self) -> Result<u64, EstimateError> {
         Ok(self.least_capacity(self.peaks()?))
-    }
-
-    fn at_peak(&self, peaks: &Peaks) -> AtPeak {
-        self.at_peak.get_or_init(|| breakdown::at_peak(&self.trace, peaks.event, peaks.allocated)).clone()
     }
 
     /// Peak allocated and peak reserved bytes alone, the cheapest question.

@@ -91,7 +91,7 @@ impl<'a> Block<'a> {
     }
 
     /// Goes to the next line that has a needle, and counts those passed over; false where there is none.
-    pub(super) fn to_candidate(&mut self, needles: &Needles, lines: &mut u64) -> bool {
+    pub(super) fn skip_to_candidate(&mut self, needles: &Needles, lines: &mut u64) -> bool {
         let seen = if self.clean.is_empty() { self.raw } else { self.clean.get(self.at..).unwrap_or_default() };
         let candidate = needles.first(seen);
         let passed = seen.get(..candidate.unwrap_or(seen.len())).unwrap_or_default();

@@ -157,7 +157,7 @@ impl Scanner {
     /// Reads lines that are complete, each with its end.
     fn whole_lines(&mut self, block: &[u8]) {
         let mut block = Block::new(block, LONGEST_LINE, self.needles);
-        while !self.waiting.is_empty() || block.to_candidate(self.needles, &mut self.lines) {
+        while !self.waiting.is_empty() || block.skip_to_candidate(self.needles, &mut self.lines) {
             let Some(line) = block.line() else { return };
             self.long_line(line);
             self.lines += 1;

@@ -7,6 +7,7 @@ pub mod appraisal;
 pub mod batch;
 pub mod fit;
 pub mod framework;
+pub mod judgements;
 pub mod largest;
 pub mod proposal;
 pub mod remedy;

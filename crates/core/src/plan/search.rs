@@ -113,7 +113,7 @@ pub fn sites(job: &JobSpec, gpus: &[Gpu], counts: &[u64]) -> Vec<Site> {
 
 /// Whether the job can be put on another number of GPUs.
 pub fn spreads(job: &JobSpec) -> bool {
-    matches!(job.task, Task::CausalLm | Task::MaskedLm | Task::Swarm(_))
+    matches!(job.task, Task::CausalLm | Task::MaskedLm | Task::Swarm(_) | Task::Hrm)
 }
 
 /// The job on `count` GPUs at the same rows per step; `None` where they do not divide.
@@ -123,6 +123,12 @@ fn spread(job: &JobSpec, count: u64) -> Option<Vec<Change>> {
         Task::Swarm(swarm) if count <= swarm.nodes => Some(vec![("swarm.gpus", count.to_string())]),
         Task::Swarm(_) => None,
         _ if count == job.parallel.world_size => Some(Vec::new()),
+        // HRM's loop reduces its gradients itself, in one pass a step.
+        Task::Hrm => {
+            let rows = rows_per_step(job);
+            let per_rank = rows.checked_div(count).filter(|rows_each| *rows_each > 0 && rows_each * count == rows)?;
+            Some(vec![("world_size", count.to_string()), ("micro_batch_size", per_rank.to_string())])
+        }
         _ if job.parallel.replicas() != job.parallel.world_size => None,
         _ => {
             let rows = rows_per_step(job);

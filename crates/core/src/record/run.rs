@@ -135,6 +135,10 @@ pub struct Policy {
     pub lease: Option<u64>,
     /// Whether others may read the run's folder.
     pub shared: bool,
+    /// Whether Python tells the allocator's peaks at its end without being asked by the script.
+    pub observes: bool,
+    /// The run ends when its log has said so many steps: a probe.
+    pub stop_after_steps: Option<u64>,
 }
 
 impl Default for Policy {
@@ -155,6 +159,8 @@ impl Default for Policy {
             capacity_bytes: None,
             lease: None,
             shared: false,
+            observes: false,
+            stop_after_steps: None,
         }
     }
 }

@@ -137,17 +137,12 @@ impl Context {
         true
     }
 
-    /// A part of one phase that leaves nothing happens again, now.
-    pub(crate) fn copy_whole(&self, part: &Part) {
-        self.copy_part(part, &mut Copied::new(std::slice::from_ref(part)));
-    }
-
     /// A part of one phase that leaves nothing happens `times` more times, now: it is copied once.
     pub(crate) fn repeat_whole(&self, part: &Part, times: u64) {
         let Some(not_copied) = times.checked_sub(1) else { return };
         let repeat = self.trace.borrow().repeats.len();
         self.trace.borrow_mut().events.push(Event::Repeat(repeat as u32));
-        self.copy_whole(part);
+        self.copy_part(part, &mut Copied::new(std::slice::from_ref(part)));
         let mut trace = self.trace.borrow_mut();
         let until = trace.events.len();
         trace.repeats.push(Repeat { until, times });

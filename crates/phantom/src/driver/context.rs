@@ -39,7 +39,7 @@ unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut usize, device: c_int
     code(place.and_then(|place| {
         let (index, _) = state::device(device)?;
         state::memory().accounts.enter(index)?;
-        Ok(place.put(context_of(index)))
+        place.give(context_of(index))
     }))
 }
 
@@ -67,7 +67,7 @@ unsafe extern "C" fn cuCtxGetCurrent(context: *mut usize) -> c_int {
     code(place.and_then(|place| {
         let device = state::current()?;
         let has_context = state::memory().accounts.has_context(device);
-        Ok(place.put(if has_context { context_of(device) } else { 0 }))
+        place.give(if has_context { context_of(device) } else { 0 })
     }))
 }
 
@@ -96,7 +96,7 @@ unsafe extern "C" fn cuCtxPopCurrent_v2(context: *mut usize) -> c_int {
 unsafe extern "C" fn cuCtxGetDevice(device: *mut c_int) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(device) };
-    code(place.and_then(|place| Ok(place.put(state::current()? as c_int))))
+    code(place.and_then(|place| place.give(state::current()? as c_int)))
 }
 
 #[unsafe(no_mangle)]
@@ -131,7 +131,7 @@ unsafe extern "C" fn cuDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer:
     let place = unsafe { Slot::new(can) };
     code(place.and_then(|place| {
         let (device, peer) = (state::device(device)?.0, state::device(peer)?.0);
-        Ok(place.put(c_int::from(device != peer)))
+        place.give(c_int::from(device != peer))
     }))
 }
 
@@ -140,7 +140,7 @@ unsafe extern "C" fn cuDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer:
 unsafe extern "C" fn cuCtxGetLimit(value: *mut usize, limit: c_int) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(value) };
-    code(place.and_then(|place| Ok(place.put(device_limit(limit)?))))
+    code(place.and_then(|place| place.give(device_limit(limit)?)))
 }
 
 #[unsafe(no_mangle)]

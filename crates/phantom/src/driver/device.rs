@@ -35,7 +35,7 @@ unsafe extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> c_int {
     let place = unsafe { Slot::new(device) };
     code(place.and_then(|place| {
         state::device(ordinal)?;
-        Ok(place.put(ordinal))
+        place.give(ordinal)
     }))
 }
 
@@ -43,7 +43,7 @@ unsafe extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> c_int {
 unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(value) };
-    code(place.and_then(|place| Ok(place.put(self::attribute(attribute, device)?))))
+    code(place.and_then(|place| place.give(self::attribute(attribute, device)?)))
 }
 
 #[unsafe(no_mangle)]
@@ -69,7 +69,7 @@ unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, length: c_int, device: c
 unsafe extern "C" fn cuDeviceGetUuid(uuid: *mut [u8; 16], device: c_int) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(uuid) };
-    code(place.and_then(|place| Ok(place.put(state::device(device)?.1.uuid))))
+    code(place.and_then(|place| place.give(state::device(device)?.1.uuid)))
 }
 
 #[unsafe(no_mangle)]
@@ -82,7 +82,7 @@ unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: c_int) -> c
 unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(bytes) };
-    code(place.and_then(|place| Ok(place.put(state::device(device)?.1.total as usize))))
+    code(place.and_then(|place| place.give(state::device(device)?.1.total as usize)))
 }
 
 #[unsafe(no_mangle)]

@@ -16,7 +16,7 @@ unsafe extern "C" fn cuMemAlloc_v2(address: *mut usize, bytes: usize) -> c_int {
         if bytes == 0 {
             return Err(Error::INVALID_VALUE);
         }
-        Ok(place.put(state::memory().allocate(state::current()?, bytes)?))
+        place.give(state::memory().allocate(state::current()?, bytes)?)
     }))
 }
 
@@ -24,7 +24,7 @@ unsafe extern "C" fn cuMemAlloc_v2(address: *mut usize, bytes: usize) -> c_int {
 unsafe extern "C" fn cuMemAllocManaged(address: *mut usize, bytes: usize, _flags: c_uint) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(address) };
-    code(place.and_then(|place| Ok(place.put(state::memory().allocate_managed(state::current()?, bytes)?))))
+    code(place.and_then(|place| place.give(state::memory().allocate_managed(state::current()?, bytes)?)))
 }
 
 #[unsafe(no_mangle)]
@@ -40,7 +40,7 @@ unsafe extern "C" fn cuMemAllocAsync(address: *mut usize, bytes: usize, _stream:
         let device = state::current()?;
         let mut memory = state::memory();
         let pool = memory.default_pool(device);
-        Ok(place.put(memory.allocate_from(pool, bytes)?))
+        place.give(memory.allocate_from(pool, bytes)?)
     }))
 }
 
@@ -53,7 +53,7 @@ extern "C" fn cuMemFreeAsync(address: usize, _stream: usize) -> c_int {
 unsafe extern "C" fn cuMemHostAlloc(address: *mut usize, bytes: usize, _flags: c_uint) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(address) };
-    code(place.and_then(|place| Ok(place.put(state::memory().host.allocate(bytes)?))))
+    code(place.and_then(|place| place.give(state::memory().host.allocate(bytes)?)))
 }
 
 #[unsafe(no_mangle)]
@@ -83,7 +83,7 @@ unsafe extern "C" fn cuMemHostGetDevicePointer_v2(device: *mut usize, host: usiz
     let place = unsafe { Slot::new(device) };
     code(place.and_then(
         |place| {
-            if state::memory().host.holds(host) { Ok(place.put(host)) } else { Err(Error::INVALID_VALUE) }
+            if state::memory().host.holds(host) { place.give(host) } else { Err(Error::INVALID_VALUE) }
         },
     ))
 }
@@ -95,7 +95,7 @@ unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> c_i
     code(places.and_then(|(free, total)| {
         let (left, all) = state::memory().accounts.free_and_total(state::current()?)?;
         free.put(left as usize);
-        Ok(total.put(all as usize))
+        total.give(all as usize)
     }))
 }
 

@@ -155,7 +155,7 @@ unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
 ) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(blocks) };
-    code(place.and_then(|place| Ok(place.put(occupancy(block)?))))
+    code(place.and_then(|place| place.give(occupancy(block)?)))
 }
 
 #[unsafe(no_mangle)]
@@ -168,6 +168,6 @@ unsafe extern "C" fn cuOccupancyMaxActiveClusters(
     let place = unsafe { Slot::new(clusters) };
     code(place.and_then(|place| {
         let (_, device) = state::device(state::current()? as c_int)?;
-        Ok(place.put(device.multiprocessors))
+        place.give(device.multiprocessors)
     }))
 }

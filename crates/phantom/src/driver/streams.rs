@@ -18,7 +18,7 @@ unsafe extern "C" fn cuStreamCreateWithPriority(stream: *mut usize, flags: c_uin
     let place = unsafe { Slot::new(stream) };
     code(place.and_then(|place| {
         let device = state::current()?;
-        Ok(place.put(state::streams().create_stream(device, flags, priority)))
+        place.give(state::streams().create_stream(device, flags, priority))
     }))
 }
 
@@ -46,14 +46,14 @@ extern "C" fn cuStreamWaitEvent(stream: usize, event: usize, _flags: c_uint) -> 
 unsafe extern "C" fn cuStreamIsCapturing(stream: usize, status: *mut c_int) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(status) };
-    code(place.and_then(|place| Ok(place.put(c_int::from(state::streams().capture_of(stream)?.is_some())))))
+    code(place.and_then(|place| place.give(c_int::from(state::streams().capture_of(stream)?.is_some()))))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuStreamGetCtx(stream: usize, context: *mut usize) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(context) };
-    code(place.and_then(|place| Ok(place.put(0x4000 + state::streams().stream(stream)?.device))))
+    code(place.and_then(|place| place.give(0x4000 + state::streams().stream(stream)?.device)))
 }
 
 #[unsafe(no_mangle)]
@@ -86,5 +86,5 @@ extern "C" fn cuEventSynchronize(event: usize) -> c_int {
 unsafe extern "C" fn cuEventElapsedTime(milliseconds: *mut f32, from: usize, to: usize) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(milliseconds) };
-    code(place.and_then(|place| Ok(place.put(state::streams().elapsed(from, to)?))))
+    code(place.and_then(|place| place.give(state::streams().elapsed(from, to)?)))
 }

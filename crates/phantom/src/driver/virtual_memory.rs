@@ -44,7 +44,7 @@ unsafe extern "C" fn cuMemGetAllocationGranularity(
     code(place.and_then(|place| {
         // SAFETY: as above.
         unsafe { device_of(properties) }?;
-        Ok(place.put(GRANULARITY))
+        place.give(GRANULARITY)
     }))
 }
 
@@ -58,7 +58,7 @@ unsafe extern "C" fn cuMemAddressReserve(
 ) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(address) };
-    code(place.and_then(|place| Ok(place.put(state::memory().reserve(bytes)?))))
+    code(place.and_then(|place| place.give(state::memory().reserve(bytes)?)))
 }
 
 #[unsafe(no_mangle)]
@@ -76,7 +76,7 @@ unsafe extern "C" fn cuMemCreate(handle: *mut u64, bytes: usize, properties: *co
         if flags != 0 {
             return Err(Error::INVALID_VALUE);
         }
-        Ok(place.put(state::memory().create(device, bytes)?))
+        place.give(state::memory().create(device, bytes)?)
     }))
 }
 
@@ -108,7 +108,7 @@ unsafe extern "C" fn cuMemGetAccess(flags: *mut u64, _location: *const c_void, a
     let place = unsafe { Slot::new(flags) };
     code(place.and_then(|place| {
         // `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`, or none.
-        Ok(place.put(if state::memory().block_at(address).is_some() { 3 } else { 0 }))
+        place.give(if state::memory().block_at(address).is_some() { 3 } else { 0 })
     }))
 }
 
@@ -116,7 +116,7 @@ unsafe extern "C" fn cuMemGetAccess(flags: *mut u64, _location: *const c_void, a
 unsafe extern "C" fn cuMemRetainAllocationHandle(handle: *mut u64, address: usize) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(handle) };
-    code(place.and_then(|place| Ok(place.put(state::memory().retain(address)?))))
+    code(place.and_then(|place| place.give(state::memory().retain(address)?)))
 }
 
 #[unsafe(no_mangle)]

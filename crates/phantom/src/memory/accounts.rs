@@ -87,13 +87,14 @@ impl Accounts {
         self.devices.get(device).map_or(0, |account| account.used)
     }
 
-    /// The processes that use a device, this one among them, each with its bytes.
-    pub fn users(&mut self, device: usize) -> Vec<(u32, u64)> {
-        let own = self.used(device);
+    /// The processes that use the device with this number on the machine, each with its bytes.
+    pub fn users(&mut self, ordinal: usize) -> Vec<(u32, u64)> {
         match &mut self.ledger {
-            Some(ledger) => ledger.users(device),
-            None if own > 0 => vec![(std::process::id(), own)],
-            None => Vec::new(),
+            Some(ledger) => ledger.users(ordinal),
+            None => {
+                let own = self.devices.iter().find(|account| account.ordinal == ordinal && account.used > 0);
+                own.map(|account| (std::process::id(), account.used)).into_iter().collect()
+            }
         }
     }
 

@@ -13,12 +13,13 @@ const CUDA: f64 = 13000.0;
 pub(super) fn state() -> State {
     let mut system = Device::default();
     system.apply(0.0, &object(vec![("driver", Json::Text("phantom".to_owned())), ("cuda", Json::Number(CUDA))]));
-    let devices = state::config().devices.iter().enumerate().map(|(index, device)| of(index, device)).collect();
+    // All of them: unlike CUDA, NVML does not look at `CUDA_VISIBLE_DEVICES`.
+    let devices = state::config().machine.iter().map(of).collect();
     State::of(devices, system)
 }
 
-fn of(index: usize, device: &device::Device) -> Device {
-    let users = state::memory().accounts.users(index);
+fn of(device: &device::Device) -> Device {
+    let users = state::memory().accounts.users(device.ordinal);
     let used: u64 = users.iter().map(|(_, used)| used).sum();
     let process = |(pid, used): (u32, u64)| object(vec![("pid", Json::Number(f64::from(pid))), ("used", number(used))]);
     let (major, minor) = device.compute_capability;
@@ -27,7 +28,7 @@ fn of(index: usize, device: &device::Device) -> Device {
         0.0,
         &object(vec![
             ("name", Json::Text(device.name())),
-            ("uuid", Json::Text(uuid(&device.uuid))),
+            ("uuid", Json::Text(format!("GPU-{}", device.uuid_text()))),
             ("pci", Json::Text(format!("00000000:{:02X}:00.0", device.pci_bus()))),
             ("compute_capability", Json::Text(format!("{major}.{minor}"))),
             ("total", number(device.total)),
@@ -40,26 +41,10 @@ fn of(index: usize, device: &device::Device) -> Device {
     known
 }
 
-fn uuid(bytes: &[u8; 16]) -> String {
-    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
-    format!("GPU-{}", parts.join("-"))
-}
-
 fn object(pairs: Vec<(&str, Json)>) -> Json {
     Json::Object(pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
 }
 
 fn number(bytes: u64) -> Json {
     Json::Number(bytes as f64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_uuid_is_written_as_the_driver_does() {
-        assert_eq!(uuid(b"phantom tonnage\0"), "GPU-7068616e-746f-6d20-746f-6e6e61676500");
-    }
 }

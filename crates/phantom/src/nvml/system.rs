@@ -209,10 +209,15 @@ unsafe fn handle_by(
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
     let injected = world.system_error(call);
     let mut handles = world.handles();
-    let found = handles.find(|handle| name_of(&world, *handle).is_some_and(|name| name.eq_ignore_ascii_case(&text)));
+    let found = handles.find(|handle| name_of(&world, *handle).is_some_and(|name| same_name(&name, &text)));
     let found = if injected == SUCCESS { found.ok_or(NOT_FOUND) } else { Err(injected) };
     // SAFETY: the caller's promise.
     unsafe { put(out, found.and_then(|handle| checked(&world, call, handle))) }
+}
+
+/// Letters may be of either case, and a PCI domain of four or eight digits.
+fn same_name(one: &str, other: &str) -> bool {
+    one.trim_start_matches('0').eq_ignore_ascii_case(other.trim_start_matches('0'))
 }
 
 /// `nvmlDeviceGetHandleByUUID`.

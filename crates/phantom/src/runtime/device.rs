@@ -27,7 +27,7 @@ unsafe extern "C" fn cudaGetDeviceCount(count: *mut c_int) -> c_int {
 unsafe extern "C" fn cudaGetDevice(device: *mut c_int) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(device) };
-    report(place.and_then(|place| Ok(place.put(state::current()? as c_int))))
+    report(place.and_then(|place| place.give(state::current()? as c_int)))
 }
 
 /// Since CUDA 12, choosing a device makes its context.
@@ -99,7 +99,7 @@ pub fn device_limit(limit: c_int) -> Result<usize> {
 unsafe extern "C" fn cudaDeviceGetLimit(value: *mut usize, limit: c_int) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(value) };
-    report(place.and_then(|place| Ok(place.put(device_limit(limit)?))))
+    report(place.and_then(|place| place.give(device_limit(limit)?)))
 }
 
 #[unsafe(no_mangle)]
@@ -118,7 +118,7 @@ unsafe extern "C" fn cudaDeviceCanAccessPeer(can: *mut c_int, device: c_int, pee
     let place = unsafe { Slot::new(can) };
     report(place.and_then(|place| {
         let (device, peer) = (state::device(device)?.0, state::device(peer)?.0);
-        Ok(place.put(c_int::from(device != peer)))
+        place.give(c_int::from(device != peer))
     }))
 }
 
@@ -159,8 +159,8 @@ unsafe extern "C" fn cudaDeviceGetP2PAttribute(value: *mut c_int, attribute: c_i
         let (from, to) = (state::device(from)?.0, state::device(to)?.0);
         match attribute {
             _ if from == to => Err(Error::INVALID_DEVICE),
-            1 => Ok(place.put(0)),
-            2..=5 => Ok(place.put(1)),
+            1 => place.give(0),
+            2..=5 => place.give(1),
             _ => Err(Error::INVALID_VALUE),
         }
     }))
@@ -192,7 +192,7 @@ unsafe extern "C" fn cudaDeviceGetByPCIBusId(device: *mut c_int, text: *const c_
         let devices = &state::config().devices;
         let named = |device: &Device| text.contains(&format!(":{:02X}:00", device.pci_bus()));
         let index = devices.iter().position(named).ok_or(Error::INVALID_DEVICE)?;
-        Ok(place.put(index as c_int))
+        place.give(index as c_int)
     }))
 }
 
@@ -200,7 +200,7 @@ unsafe extern "C" fn cudaDeviceGetByPCIBusId(device: *mut c_int, text: *const c_
 unsafe extern "C" fn cudaDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(value) };
-    report(place.and_then(|place| Ok(place.put(self::attribute(attribute, device)?))))
+    report(place.and_then(|place| place.give(self::attribute(attribute, device)?)))
 }
 
 /// A device attribute by the number that runtime and driver share. What no training program asks for is zero.

@@ -25,7 +25,7 @@ unsafe extern "C" fn cudaEventCreateWithFlags(event: *mut usize, flags: c_uint) 
     let place = unsafe { Slot::new(event) };
     report(place.and_then(|place| {
         state::current()?;
-        Ok(place.put(state::streams().create_event(flags)))
+        place.give(state::streams().create_event(flags))
     }))
 }
 
@@ -58,7 +58,7 @@ extern "C" fn cudaEventSynchronize(event: usize) -> c_int {
 unsafe extern "C" fn cudaEventElapsedTime(milliseconds: *mut f32, from: usize, to: usize) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(milliseconds) };
-    report(place.and_then(|place| Ok(place.put(state::streams().elapsed(from, to)?))))
+    report(place.and_then(|place| place.give(state::streams().elapsed(from, to)?)))
 }
 
 /// The name that CUDA 12.8 gave a variant with the same meaning.

@@ -127,15 +127,33 @@ unsafe extern "C" fn cudaGraphDebugDotPrint(graph: usize, path: *const c_char, _
     report(printed)
 }
 
-/// User objects tie a destructor to a graph. Nothing runs later, so the destructor runs at the last release.
+/// Memory of graphs' own allocation nodes: there are none.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cudaUserObjectCreate(
-    object: *mut usize,
-    _data: *mut c_void,
-    _destroy: *const c_void,
-    _references: c_uint,
-    _flags: c_uint,
-) -> c_int {
-    // SAFETY: a place for the handle by the API's contract.
-    report(unsafe { Slot::new(object) }.and(Err(Error::NOT_SUPPORTED)))
+unsafe extern "C" fn cudaDeviceGetGraphMemAttribute(device: c_int, _attribute: c_int, value: *mut c_void) -> c_int {
+    // SAFETY: a place for a 64-bit number by the API's contract.
+    let place = unsafe { Slot::new(value.cast::<u64>()) };
+    report(state::device(device).and_then(|_| place?.give(0)))
 }
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaDeviceSetGraphMemAttribute(device: c_int, _attribute: c_int, _value: *const c_void) -> c_int {
+    report(state::device(device).map(drop))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaDeviceGraphMemTrim(device: c_int) -> c_int {
+    report(state::device(device).map(drop))
+}
+
+/// Functions that exist to be refused: graphs that are built node by node, and conditional parts, whose condition only the
+/// device could tell.
+macro_rules! refused {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() -> c_int {
+            report(Err(Error::NOT_SUPPORTED))
+        }
+    )*};
+}
+
+refused! { cudaGraphAddNode cudaGraphAddNode_v2 cudaGraphConditionalHandleCreate cudaStreamBeginCaptureToGraph }

@@ -244,7 +244,7 @@ unsafe extern "C" fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(
 ) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(blocks) };
-    report(place.and_then(|place| Ok(place.put(occupancy(block)?))))
+    report(place.and_then(|place| place.give(occupancy(block)?)))
 }
 
 #[unsafe(no_mangle)]
@@ -269,7 +269,7 @@ unsafe extern "C" fn cudaOccupancyMaxActiveClusters(
     let place = unsafe { Slot::new(clusters) };
     report(place.and_then(|place| {
         let (_, device) = state::device(state::current()? as c_int)?;
-        Ok(place.put(device.multiprocessors))
+        place.give(device.multiprocessors)
     }))
 }
 

@@ -15,14 +15,14 @@ const SYMBOL_BYTES: usize = 1 << 20;
 unsafe extern "C" fn cudaMalloc(address: *mut usize, bytes: usize) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(address) };
-    report(place.and_then(|place| Ok(place.put(state::memory().allocate(state::current()?, bytes)?))))
+    report(place.and_then(|place| place.give(state::memory().allocate(state::current()?, bytes)?)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaMallocManaged(address: *mut usize, bytes: usize, _flags: c_uint) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(address) };
-    report(place.and_then(|place| Ok(place.put(state::memory().allocate_managed(state::current()?, bytes)?))))
+    report(place.and_then(|place| place.give(state::memory().allocate_managed(state::current()?, bytes)?)))
 }
 
 /// A pitch is a multiple of 512 bytes, as on every GPU.
@@ -34,7 +34,7 @@ unsafe extern "C" fn cudaMallocPitch(address: *mut usize, pitch: *mut usize, wid
         let row = width.checked_next_multiple_of(512).ok_or(Error::OUT_OF_MEMORY)?;
         let bytes = row.checked_mul(height).ok_or(Error::OUT_OF_MEMORY)?;
         address.put(state::memory().allocate(state::current()?, bytes)?);
-        Ok(pitch.put(row))
+        pitch.give(row)
     }))
 }
 
@@ -52,7 +52,7 @@ extern "C" fn cudaFree(address: usize) -> c_int {
 unsafe extern "C" fn cudaHostAlloc(address: *mut usize, bytes: usize, _flags: c_uint) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(address) };
-    report(place.and_then(|place| Ok(place.put(state::memory().host.allocate(bytes)?))))
+    report(place.and_then(|place| place.give(state::memory().host.allocate(bytes)?)))
 }
 
 #[unsafe(no_mangle)]
@@ -80,9 +80,11 @@ extern "C" fn cudaHostUnregister(address: usize) -> c_int {
 unsafe extern "C" fn cudaHostGetDevicePointer(device: *mut usize, host: usize, _flags: c_uint) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(device) };
-    report(place.and_then(|place| {
-        if state::memory().host.holds(host) { Ok(place.put(host)) } else { Err(Error::INVALID_VALUE) }
-    }))
+    report(place.and_then(
+        |place| {
+            if state::memory().host.holds(host) { place.give(host) } else { Err(Error::INVALID_VALUE) }
+        },
+    ))
 }
 
 #[unsafe(no_mangle)]
@@ -91,7 +93,7 @@ unsafe extern "C" fn cudaHostGetFlags(flags: *mut c_uint, host: usize) -> c_int 
     let place = unsafe { Slot::new(flags) };
     report(place.and_then(
         |place| {
-            if state::memory().host.holds(host) { Ok(place.put(0)) } else { Err(Error::INVALID_VALUE) }
+            if state::memory().host.holds(host) { place.give(0) } else { Err(Error::INVALID_VALUE) }
         },
     ))
 }
@@ -258,16 +260,14 @@ fn symbol_address() -> Result<usize> {
 unsafe extern "C" fn cudaGetSymbolAddress(address: *mut usize, symbol: usize) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(address) };
-    report(
-        place.and_then(|place| if symbol == 0 { Err(Error::INVALID_SYMBOL) } else { Ok(place.put(symbol_address()?)) }),
-    )
+    report(place.and_then(|place| if symbol == 0 { Err(Error::INVALID_SYMBOL) } else { place.give(symbol_address()?) }))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaGetSymbolSize(bytes: *mut usize, symbol: usize) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(bytes) };
-    report(place.and_then(|place| if symbol == 0 { Err(Error::INVALID_SYMBOL) } else { Ok(place.put(SYMBOL_BYTES)) }))
+    report(place.and_then(|place| if symbol == 0 { Err(Error::INVALID_SYMBOL) } else { place.give(SYMBOL_BYTES) }))
 }
 
 /// Symbols are not told apart, so nothing is written.
@@ -325,7 +325,7 @@ unsafe extern "C" fn cudaPointerGetAttributes(attributes: *mut c_void, address: 
                 host_pointer: address,
             },
         };
-        Ok(place.put(attributes))
+        place.give(attributes)
     }))
 }
 

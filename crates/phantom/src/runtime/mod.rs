@@ -9,10 +9,12 @@ mod events;
 mod graphs;
 mod ipc;
 mod kernels;
+mod libraries;
 mod memory;
 mod pools;
 mod properties;
 mod streams;
+mod user_objects;
 mod version;
 
 pub use capture::Streams;

@@ -17,7 +17,7 @@ unsafe extern "C" fn cudaMallocAsync(address: *mut usize, bytes: usize, stream: 
         let device = state::current()?;
         let mut memory = state::memory();
         let pool = memory.default_pool(device);
-        Ok(place.put(memory.allocate_from(pool, bytes)?))
+        place.give(memory.allocate_from(pool, bytes)?)
     }))
 }
 
@@ -27,7 +27,7 @@ unsafe extern "C" fn cudaMallocFromPoolAsync(address: *mut usize, bytes: usize, 
     let place = unsafe { Slot::new(address) };
     report(place.and_then(|place| {
         state::streams().add_nodes(stream, 1)?;
-        Ok(place.put(state::memory().allocate_from(pool, bytes)?))
+        place.give(state::memory().allocate_from(pool, bytes)?)
     }))
 }
 
@@ -44,13 +44,13 @@ fn default_pool(device: c_int) -> Result<usize> {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaDeviceGetDefaultMemPool(pool: *mut usize, device: c_int) -> c_int {
     // SAFETY: a place for the handle by the API's contract.
-    report(unsafe { Slot::new(pool) }.and_then(|place| Ok(place.put(default_pool(device)?))))
+    report(unsafe { Slot::new(pool) }.and_then(|place| place.give(default_pool(device)?)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaDeviceGetMemPool(pool: *mut usize, device: c_int) -> c_int {
     // SAFETY: as above.
-    report(unsafe { Slot::new(pool) }.and_then(|place| Ok(place.put(default_pool(device)?))))
+    report(unsafe { Slot::new(pool) }.and_then(|place| place.give(default_pool(device)?)))
 }
 
 /// `cudaMemAllocNodeParams` and its kin are not read: a pool belongs to the current device.
@@ -63,7 +63,7 @@ unsafe extern "C" fn cudaMemPoolCreate(pool: *mut usize, properties: *const c_vo
             return Err(Error::INVALID_VALUE);
         }
         let device = state::current()?;
-        Ok(place.put(state::memory().create_pool(device)))
+        place.give(state::memory().create_pool(device))
     }))
 }
 

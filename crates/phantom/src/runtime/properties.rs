@@ -267,7 +267,7 @@ unsafe extern "C" fn cudaGetDeviceProperties(properties: *mut c_char, ordinal: c
     let place = unsafe { Slot::new(properties.cast()) };
     report(place.and_then(|place| {
         let (_, device) = state::device(ordinal)?;
-        Ok(place.put(fill!(Properties13::zeroed(), device)))
+        place.give(fill!(Properties13::zeroed(), device))
     }))
 }
 
@@ -281,7 +281,7 @@ unsafe extern "C" fn cudaGetDeviceProperties_v2(properties: *mut c_char, ordinal
         it.clockRate = 1_980_000;
         it.memoryClockRate = 2_619_000;
         it.deviceOverlap = 1;
-        Ok(place.put(it))
+        place.give(it)
     }))
 }
 

@@ -60,21 +60,21 @@ extern "C" fn cudaStreamDestroy(stream: usize) -> c_int {
 unsafe extern "C" fn cudaStreamGetPriority(stream: usize, priority: *mut c_int) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(priority) };
-    report(place.and_then(|place| Ok(place.put(state::streams().stream(stream)?.priority))))
+    report(place.and_then(|place| place.give(state::streams().stream(stream)?.priority)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaStreamGetFlags(stream: usize, flags: *mut c_uint) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(flags) };
-    report(place.and_then(|place| Ok(place.put(state::streams().stream(stream)?.flags))))
+    report(place.and_then(|place| place.give(state::streams().stream(stream)?.flags)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaStreamGetDevice(stream: usize, device: *mut c_int) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(device) };
-    report(place.and_then(|place| Ok(place.put(state::streams().stream(stream)?.device as c_int))))
+    report(place.and_then(|place| place.give(state::streams().stream(stream)?.device as c_int)))
 }
 
 #[unsafe(no_mangle)]
@@ -83,7 +83,7 @@ unsafe extern "C" fn cudaStreamGetId(stream: usize, id: *mut u64) -> c_int {
     let place = unsafe { Slot::new(id) };
     report(place.and_then(|place| {
         state::streams().stream(stream)?;
-        Ok(place.put(stream as u64))
+        place.give(stream as u64)
     }))
 }
 
@@ -156,14 +156,14 @@ extern "C" fn cudaStreamBeginCapture(stream: usize, mode: c_int) -> c_int {
 unsafe extern "C" fn cudaStreamEndCapture(stream: usize, graph: *mut usize) -> c_int {
     // SAFETY: a place for the handle by the API's contract.
     let place = unsafe { Slot::new(graph) };
-    report(place.and_then(|place| Ok(place.put(state::streams().end_capture(stream)?))))
+    report(place.and_then(|place| place.give(state::streams().end_capture(stream)?)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaStreamIsCapturing(stream: usize, status: *mut c_int) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(status) };
-    report(place.and_then(|place| Ok(place.put(c_int::from(state::streams().capture_of(stream)?.is_some())))))
+    report(place.and_then(|place| place.give(c_int::from(state::streams().capture_of(stream)?.is_some()))))
 }
 
 /// The status, and where wanted, the capture's identity.

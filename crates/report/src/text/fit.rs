@@ -1,7 +1,8 @@
 //! A job by rows and GPUs: what each combination needs, and the largest that fits.
 
-use tonnage_core::estimate::Fit;
+use tonnage_core::estimate::{Fit, Room};
 use tonnage_core::plan::fit::Judgement;
+use tonnage_core::plan::largest::Largest;
 use tonnage_core::plan::table::Row;
 use tonnage_core::units::GIB;
 
@@ -13,22 +14,27 @@ use crate::look::Look;
 /// The screen for `answer`.
 pub fn fit_table(answer: &FitAnswer, look: &Look) -> String {
     let mut text = head(answer, look);
-    // As many GPUs beside each other as the terminal has room for.
+    // As many GPUs beside each other as the terminal has room for; more of them, for a single job, below each other.
     let beside = (look.width.saturating_sub(26) / 12).max(1);
+    let is_shared = answer.rows.iter().flat_map(|row| &row.cells).flatten().any(|cell| !cell.room.is_empty());
+    if answer.rows.len() == 1 && (answer.gpus.len() > beside || is_shared) {
+        text.push_str(&below_each_other(answer, look));
+        text.push_str(&format!("\n{}{}", refusals(answer, look), legend(look)));
+        return text;
+    }
     for first in (0..answer.gpus.len()).step_by(beside) {
         let shown = first..(first + beside).min(answer.gpus.len());
         text.push_str(&table(answer, shown, look));
         text.push('\n');
     }
     text.push_str(&refusals(answer, look));
-    text.push_str(&rooms(answer, look));
     text.push_str(&legend(look));
     text
 }
 
 fn head(answer: &FitAnswer, look: &Look) -> String {
     let job = &answer.job;
-    let what = format!("{}: GiB that the fullest GPU must carry", paint(BOLD, &job.model.name));
+    let what = format!("{}: GiB that are surely enough for the fullest GPU", paint(BOLD, &job.model.name));
     format!("{}\n\n", wrap(&what, look.width, 0))
 }
 
@@ -45,10 +51,7 @@ fn table(answer: &FitAnswer, shown: std::ops::Range<usize>, look: &Look) -> Stri
         table.row(names.into_iter().chain(cells).collect());
     }
     if !answer.largest.is_empty() {
-        let largest = answer.largest[shown].iter().map(|largest| match largest {
-            Some(largest) => cell(largest.batch.micro_batch_size.to_string(), BOLD),
-            None => cell("none", DIM),
-        });
+        let largest = answer.largest[shown].iter().map(|largest| most(largest.as_ref()));
         table.row([vec!["".into(), "largest".into()], largest.collect()].concat());
     }
     table.render(look)
@@ -71,7 +74,7 @@ fn judged(answer: &Result<Judgement, String>, look: &Look) -> Cell {
                 Fit::Tight => look.pick("▲", "~"),
                 Fit::DoesNotFit => look.pick("✘", "-"),
             };
-            cell(format!("{} {mark}", gib(judgement.total_bytes)), fit(judgement.fit))
+            cell(format!("{} {mark}", gib(judgement.safe_bytes)), fit(judgement.fit))
         }
         Err(_) => cell("impossible", WARN),
     }
@@ -92,41 +95,51 @@ fn refusals(answer: &FitAnswer, look: &Look) -> String {
     reasons.into_iter().map(|reason| format!("{} {}\n", paint(WARN, "!"), wrap(reason, look.width, 2))).collect()
 }
 
-/// How many processes each GPU could hold, for jobs whose processes share it.
-fn rooms(answer: &FitAnswer, look: &Look) -> String {
+/// A line for each GPU: what one job needs there, the largest micro-batch, and how many processes could share it.
+fn below_each_other(answer: &FitAnswer, look: &Look) -> String {
     let Some(row) = answer.rows.first() else { return String::new() };
-    let rooms: Vec<_> =
-        answer.gpus.iter().zip(&row.cells).filter_map(|(gpu, cell)| Some((gpu, cell.as_ref().ok()?))).collect();
-    if rooms.iter().all(|(_, judgement)| judgement.room.is_empty()) {
-        return String::new();
+    let shares = row.cells.iter().flatten().any(|judgement| !judgement.room.is_empty());
+    let mut columns = vec![("gpu", Align::Left), ("usable", Align::Right), ("enough", Align::Right)];
+    if !answer.largest.is_empty() {
+        columns.push(("largest", Align::Right));
     }
-    let columns = [
-        ("nodes that fit", Align::Left),
-        ("usable", Align::Right),
-        ("all at once", Align::Right),
-        ("1 trains", Align::Right),
-        ("2 train", Align::Right),
-        ("4 train", Align::Right),
-    ];
+    if shares {
+        let rooms = ["nodes that fit", "1 trains", "2 train", "4 train"];
+        columns.extend(rooms.map(|title| (title, Align::Right)));
+    }
     let mut table = Table::new(&columns);
-    for (gpu, judgement) in rooms {
-        let under = |lease: Option<u64>| {
-            let room = judgement.room.iter().find(|room| room.lease == lease);
-            room.map_or_else(
-                || cell("", DIM),
-                |room| cell(room.processes.to_string(), if lease.is_none() { BOLD } else { DIM }),
-            )
-        };
-        let gpu_cells = [gpu.id.as_str().into(), cell(gib(gpu.usable_bytes), DIM)];
-        table.row(gpu_cells.into_iter().chain([None, Some(1), Some(2), Some(4)].map(under)).collect());
+    for (at, (gpu, judgement)) in answer.gpus.iter().zip(&row.cells).enumerate() {
+        let mut cells = vec![gpu.id.as_str().into(), cell(gib(gpu.usable_bytes), DIM), judged(judgement, look)];
+        cells.extend(answer.largest.get(at).map(|largest| most(largest.as_ref())));
+        if shares {
+            let room = judgement.as_ref().map_or(&[][..], |judgement| &judgement.room);
+            cells.extend([None, Some(1), Some(2), Some(4)].map(|lease| nodes(room, lease)));
+        }
+        table.row(cells);
     }
-    format!("{}\n", table.render(look))
+    let what = [row_name(row), format!("{} rows x passes", batch(row))].join(" ");
+    format!("  {}\n{}", paint(DIM, what.trim()), table.render(look))
+}
+
+fn most(largest: Option<&Largest>) -> Cell {
+    match largest {
+        Some(largest) => cell(largest.batch.micro_batch_size.to_string(), BOLD),
+        None => cell("none", DIM),
+    }
+}
+
+/// How many processes fit under a lease; all may train at once where there is none.
+fn nodes(room: &[Room], lease: Option<u64>) -> Cell {
+    match room.iter().find(|room| room.lease == lease) {
+        Some(room) => cell(room.processes.to_string(), if lease.is_none() { BOLD } else { DIM }),
+        None => cell("", DIM),
+    }
 }
 
 fn legend(look: &Look) -> String {
     let (fits, tight, not) = (look.pick("✔", "+"), look.pick("▲", "~"), look.pick("✘", "-"));
-    let text = format!(
-        "{fits} fits   {tight} tight: less room than 2 % or 512 MiB, or only by flushing the cache   {not} does not fit"
-    );
-    format!("{}\n", paint(DIM, &wrap(&text, look.width, 2)))
+    let signs =
+        format!("{fits} fits   {tight} tight: within the margin, or only by flushing the cache   {not} does not fit");
+    let figures = "The figures hold the context, what is not known, and a margin of 2 % (at least 64 MiB).";
+    [signs.as_str(), figures].map(|line| format!("{}\n", paint(DIM, &wrap(line, look.width, 2)))).concat()
 }

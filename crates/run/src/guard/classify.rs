@@ -23,6 +23,8 @@ pub struct Circumstances {
     pub stalled: bool,
     /// How often the kernel's memory killer struck in its cgroup while it ran.
     pub oom_kills: u64,
+    /// Whether it was ended because it had made the steps of a probe.
+    pub is_probed: bool,
 }
 
 /// Classifies a failure.

@@ -333,7 +333,9 @@ impl Guard<'_> {
 
     /// What a correction of an earlier supervisor of this run said.
     pub fn restore(&mut self, correction: &CorrectionRecord) {
-        self.room.correction = correction.clone();
+        if *correction != CorrectionRecord::default() {
+            self.room.correction = correction.clone();
+        }
     }
 }
 

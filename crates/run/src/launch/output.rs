@@ -170,10 +170,11 @@ impl Log {
 
     /// A disk that is full stops the log, never the job.
     fn write(&mut self, bytes: &[u8]) {
-        if self.bytes > MAX_LOG_BYTES && fs::rename(&self.path, self.path.with_extension("log.1")).is_ok() {
-            if let Ok(file) = Self::open(&self.path) {
-                (self.file, self.bytes) = (file, 0);
-            }
+        if self.bytes > MAX_LOG_BYTES
+            && fs::rename(&self.path, self.path.with_extension("log.1")).is_ok()
+            && let Ok(file) = Self::open(&self.path)
+        {
+            (self.file, self.bytes) = (file, 0);
         }
         if self.file.write_all(bytes).is_ok() {
             self.bytes += bytes.len() as u64;

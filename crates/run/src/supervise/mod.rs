@@ -5,6 +5,7 @@ mod cgroup;
 pub mod progress;
 mod reclaim;
 mod running;
+mod script;
 mod signals;
 
 use std::path::Path;
@@ -18,7 +19,7 @@ use tonnage_core::record::{
 
 use crate::RunError;
 use crate::adapter::{Telling, allocator_environment, find_torch, tell};
-use crate::guard::{Guard, Next, Plan, classify};
+use crate::guard::{Circumstances, Guard, Next, Plan, classify};
 use crate::launch::{Notice, Process, Screen, Start};
 use crate::store::{Lock, RunFolder, now_ms};
 
@@ -57,6 +58,7 @@ pub fn supervise(
     let admission = Admission::open(root, folder.run(), ranks)?;
     let mut supervisor = Supervisor {
         folder,
+        root,
         guard,
         admission,
         nodes: Vec::new(),
@@ -88,6 +90,7 @@ fn lock(folder: &RunFolder) -> Result<Lock, RunError> {
 
 struct Supervisor<'a> {
     folder: &'a RunFolder,
+    root: &'a Path,
     guard: Guard<'a>,
     admission: Admission,
     nodes: Vec<Node>,
@@ -267,6 +270,7 @@ impl<'a> Supervisor<'a> {
             resume_from: plan.resume_from,
             reason: plan.reason,
         };
+        let more = script::prepare(self.root, &folder, self.run(), &attempt)?;
         self.folder.append(Event::AttemptStarted { attempt: attempt.clone() })?;
         let name = record.map(|record| record.name.clone()).filter(|name| !name.is_empty());
         let screen = match name {
@@ -276,7 +280,7 @@ impl<'a> Supervisor<'a> {
         };
         let started = Process::start(Start {
             argv: &attempt.argv,
-            environment: &attempt.environment,
+            environment: &[attempt.environment.as_slice(), &more].concat(),
             folder: Path::new(&self.run().folder),
             logs: folder,
             grace: Duration::from_secs(self.guard.policy.grace_seconds),
@@ -332,14 +336,12 @@ impl<'a> Supervisor<'a> {
         let (tail, circumstances) = running.finish(exit, self.guard.policy);
         let seconds = circumstances.seconds;
         self.nodes[index].exit = exit;
-        if let Some(step) = circumstances.step {
-            self.folder.append(Event::Progress { node: index, step, total: None })?;
-        }
+        self.note_what_it_left(index, number, &circumstances)?;
         self.folder.append(Event::AttemptEnded { node: index, number, exit, seconds })?;
         if self.stopping.is_some() {
             return self.end(index, Outcome::Stopped, "asked to stop".to_owned());
         }
-        if exit.is_success() && !circumstances.stalled {
+        if circumstances.is_probed || (exit.is_success() && !circumstances.stalled) {
             return self.end(index, Outcome::Succeeded, "done".to_owned());
         }
         let failure = classify(&tail, &circumstances);
@@ -347,6 +349,18 @@ impl<'a> Supervisor<'a> {
         self.nodes[index].lost_seconds += seconds;
         self.nodes[index].failures.push(failure);
         self.decide(index)
+    }
+
+    fn note_what_it_left(&self, node: usize, number: u32, circumstances: &Circumstances) -> Result<(), RunError> {
+        if let Some(step) = circumstances.step {
+            self.folder.append(Event::Progress { node, step, total: None })?;
+        }
+        let Some((peak_allocated_bytes, peak_reserved_bytes)) =
+            script::measured(&self.folder.attempt_path(node, number))
+        else {
+            return Ok(());
+        };
+        self.folder.append(Event::Measured { node, number, peak_allocated_bytes, peak_reserved_bytes })
     }
 
     /// Ends what a keeper that was killed itself left: orphans come to the supervisor. A keeper that lived left nothing.

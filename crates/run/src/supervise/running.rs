@@ -27,6 +27,7 @@ pub(super) struct Running {
     healthy: bool,
     ending: Option<Ending>,
     stalled: bool,
+    is_probed: bool,
     oom_kills: u64,
     work: (f64, Instant),
     busy: Instant,
@@ -51,6 +52,7 @@ impl Running {
             healthy: false,
             ending: None,
             stalled: false,
+            is_probed: false,
             oom_kills: cgroup::oom_kills(),
             work: (0.0, now),
             busy: now,
@@ -80,7 +82,17 @@ impl Running {
         events.extend(self.health(policy));
         events.extend(self.progress());
         events.extend(self.stall(policy));
+        self.probe(policy);
         events
+    }
+
+    /// Ends a probe that has made its steps; as by Ctrl-C, so that Python ends in order.
+    fn probe(&mut self, policy: &Policy) {
+        let step = self.process.output.progress().map_or(0, |progress| progress.step);
+        if !self.is_probed && policy.stop_after_steps.is_some_and(|steps| step >= steps) {
+            self.is_probed = true;
+            self.ask_to_end(nix::libc::SIGINT, Duration::from_secs(policy.grace_seconds));
+        }
     }
 
     /// Past its start-up, or with a step behind it, it runs.
@@ -149,10 +161,10 @@ impl Running {
     pub fn finish(self, exit: ExitRecord, policy: &Policy) -> (LogTail, Circumstances) {
         let seconds = self.started.elapsed().as_secs_f64();
         let oom_kills = cgroup::oom_kills().saturating_sub(self.oom_kills);
-        let stalled = self.stalled;
+        let (stalled, is_probed) = (self.stalled, self.is_probed);
         let output = self.process.finish();
         let step = output.progress().map(|progress| progress.step);
         let startup_seconds = policy.startup_seconds;
-        (output.tail(), Circumstances { exit, seconds, startup_seconds, step, stalled, oom_kills })
+        (output.tail(), Circumstances { exit, seconds, startup_seconds, step, stalled, oom_kills, is_probed })
     }
 }

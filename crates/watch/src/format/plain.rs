@@ -83,6 +83,7 @@ pub(crate) fn who(process: &ProcessSample) -> String {
     let name = process.name.as_deref().unwrap_or("a process");
     let command = match &host.command {
         Command::Known(text) => text.clone(),
+        Command::Unknown => name.to_owned(),
         Command::Gone => format!("{name} (ended, or not to be seen from here)"),
         Command::OfTheHost => format!("{name} (the id is the host's, not this container's)"),
     };

@@ -155,8 +155,10 @@ fn of_devices(page: &mut Page, board: &Board) {
     page.gauge("tonnage_gpu_last_collect_success", "Whether the device's memory could be read.", &successes);
     for (kind, rows) in [("gauge", GAUGES), ("counter", COUNTERS)] {
         for (name, help, read) in rows {
+            let is_memory = name.starts_with("gpu_memory_");
+            let told = board.sample.all_devices().filter(|device| !is_memory || has_own_memory(board, device));
             let sample = |device: &DeviceSample| Some((uuid(device), read(board, device).ok()?));
-            let samples: Vec<_> = board.sample.all_devices().filter_map(sample).collect();
+            let samples: Vec<_> = told.filter_map(sample).collect();
             page.family(&format!("tonnage_{name}"), kind, help, &samples);
         }
     }
@@ -181,6 +183,15 @@ fn of_devices(page: &mut Page, board: &Board) {
         })
         .collect();
     page.gauge("tonnage_alert", "Alerts that hold.", &alerts);
+}
+
+/// Compute instances of one GPU instance share its memory: the first tells it.
+fn has_own_memory(board: &Board, device: &DeviceSample) -> bool {
+    let Some((gpu, _)) = device.instance else { return true };
+    let siblings =
+        board.sample.devices.iter().find(|parent| parent.instances.iter().any(|each| each.id() == device.id()));
+    let mut siblings = siblings.into_iter().flat_map(|parent| &parent.instances);
+    siblings.find(|each| each.instance.is_some_and(|ids| ids.0 == gpu)).is_none_or(|first| first.id() == device.id())
 }
 
 fn uuid(device: &DeviceSample) -> Vec<(&'static str, String)> {

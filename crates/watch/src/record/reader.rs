@@ -284,10 +284,12 @@ fn process(row: &Value, age: f64) -> Option<ProcessSample> {
         Some("mps") => ProcessKind::Mps,
         _ => ProcessKind::Compute,
     };
-    let command = match (text("command"), row.get("gone")) {
-        (Some(command), _) => Command::Known(command),
-        (None, Some(Value::Bool(true))) => Command::Gone,
-        _ => Command::OfTheHost,
+    let is = |key: &str| row.get(key) == Some(&Value::Bool(true));
+    let command = match text("command") {
+        Some(command) => Command::Known(command),
+        None if is("gone") => Command::Gone,
+        None if is("of_the_host") => Command::OfTheHost,
+        None => Command::Unknown,
     };
     let host = Host {
         command,

@@ -175,6 +175,7 @@ fn process_values(process: &ProcessSample) -> Value {
     let more = [
         ("command", json!(known(&host.command))),
         ("gone", json!((host.command == Command::Gone).then_some(true))),
+        ("of_the_host", json!((host.command == Command::OfTheHost).then_some(true))),
         ("user", json!(host.user)),
         ("container", json!(host.container)),
         ("job", json!(host.job)),

@@ -17,11 +17,17 @@ pub(super) fn lines(board: &Board, app: &App, width: usize) -> Vec<Line<'static>
     if board.sample.devices.is_empty() && board.sample.problem.is_none() {
         return vec![Line::raw("no GPU")];
     }
-    board.sample.all_devices().map(|device| line(board, device, app.theme, width)).collect()
+    let widest = label_width(board);
+    board.sample.all_devices().map(|device| line(board, device, app.theme, (width, widest))).collect()
 }
 
-fn line(board: &Board, device: &DeviceSample, theme: Theme, width: usize) -> Line<'static> {
-    let mut before = format!("{:<6} ", board.label(device));
+/// The columns that names of devices take.
+pub(super) fn label_width(board: &Board) -> usize {
+    board.sample.all_devices().map(|device| board.label(device).len()).max().unwrap_or(0)
+}
+
+fn line(board: &Board, device: &DeviceSample, theme: Theme, (width, widest): (usize, usize)) -> Line<'static> {
+    let mut before = format!("{:<widest$} ", board.label(device));
     if width >= 100 {
         before = format!("{before}{:<20.20} ", short_name(&theme.text(device.name.as_deref().unwrap_or("-"))));
     }
@@ -49,7 +55,7 @@ fn level(ratio: f64) -> Level {
 }
 
 fn figures(board: &Board, device: &DeviceSample, theme: Theme, width: usize) -> String {
-    let mut parts = vec![memory(device.memory), padded(&device.utilization, "%", 4)];
+    let mut parts = vec![memory(device.memory, width), padded(&device.utilization, "%", 4)];
     if width >= 60 {
         parts.push(padded(&device.temperature, theme.degrees(), 4));
     }
@@ -65,8 +71,10 @@ fn figures(board: &Board, device: &DeviceSample, theme: Theme, width: usize) -> 
     parts.join(" ")
 }
 
-fn memory(memory: Reading<Memory>) -> String {
+fn memory(memory: Reading<Memory>, width: usize) -> String {
     match memory {
+        Ok(memory) if width < 60 => format!("{:>8} {:>3.0}%", mib(memory.used), memory.ratio() * 100.0),
+        Err(_) if width < 60 => format!("{:>8} {:>4}", "-", "-"),
         Ok(memory) => format!("{:>9}/{:<9} {:>3.0}%", mib(memory.used), mib(memory.total), memory.ratio() * 100.0),
         Err(_) => format!("{:>9}/{:<9} {:>4}", "-", "-", "-"),
     }

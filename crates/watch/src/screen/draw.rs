@@ -1,6 +1,7 @@
 //! One picture of a board: which parts there is room for, and where.
 
 use ratatui::Frame;
+use ratatui::buffer::Cell;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
@@ -12,7 +13,7 @@ use crate::board::Board;
 
 /// A plot needs so many rows, and a screen with one so many more.
 const PLOT_ROWS: u16 = 9;
-const ROWS_WITH_PLOT: u16 = 22;
+const ROWS_WITH_PLOT: u16 = 18;
 /// Alerts that are shown at once.
 const MOST_ALERTS: usize = 3;
 
@@ -27,6 +28,21 @@ pub fn draw(frame: &mut Frame<'_>, board: &Board, app: &App) {
         View::Environment => detail::draw_environment(frame, body, board, app),
     }
     frame.render_widget(bottom_line(app), footer);
+    if app.theme.ascii {
+        frame.buffer_mut().content.iter_mut().for_each(plain);
+    }
+}
+
+/// Lines that widgets draw, in ASCII.
+fn plain(cell: &mut Cell) {
+    let sign = match cell.symbol() {
+        symbol if symbol.is_ascii() => return,
+        "│" => '|',
+        "─" => '-',
+        "└" | "┌" | "┐" | "┘" | "┼" => '+',
+        _ => '?',
+    };
+    cell.set_char(sign);
 }
 
 /// The first `rows` of an area, and the rest.

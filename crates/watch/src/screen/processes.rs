@@ -5,6 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Text};
 
 use super::app::App;
+use super::devices::label_width;
 use super::rows::{Row, rows};
 use crate::absent::Reading;
 use crate::alert::mib;
@@ -21,29 +22,30 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, board: &Board, app: &App) 
     let width = usize::from(area.width);
     let room = usize::from(area.height) - 1;
     let first = app.place(&rows).map_or(0, |place| (place + 1).saturating_sub(room));
-    let mut lines = vec![Line::styled(heading(board, width), app.theme.bold())];
+    let widest = label_width(board);
+    let mut lines = vec![Line::styled(heading(board, (width, widest)), app.theme.bold())];
     if rows.is_empty() {
         lines.push(Line::styled("no process", app.theme.dim()));
     }
     for row in rows.iter().skip(first).take(room) {
         let style = if app.selected == Some(row.key()) { app.theme.selected() } else { Default::default() };
-        lines.push(Line::styled(line(board, row, app, width), style));
+        lines.push(Line::styled(line(board, row, app, (width, widest)), style));
     }
     frame.render_widget(Text::from(lines), area);
 }
 
-fn heading(board: &Board, width: usize) -> String {
+fn heading(board: &Board, (width, widest): (usize, usize)) -> String {
     let predicted =
         if board.prediction.is_some() && width >= 72 { format!("{:>9} ", "PREDICTED") } else { String::new() };
     let trend = if width >= 90 { format!("{:>13} ", "TREND") } else { String::new() };
-    format!(" {:<6} {:>8} {:>9} {predicted}{trend}{:>4} {}", "GPU", "PID", "MEMORY", "SM", "JOB AND COMMAND")
+    format!(" {:<widest$} {:>8} {:>9} {predicted}{trend}{:>4} {}", "GPU", "PID", "MEMORY", "SM", "JOB AND COMMAND")
 }
 
-fn line(board: &Board, row: &Row<'_>, app: &App, width: usize) -> String {
+fn line(board: &Board, row: &Row<'_>, app: &App, (width, widest): (usize, usize)) -> String {
     let process = row.process;
     let tag = if app.tagged.contains(&process.pid) { '*' } else { kind_sign(process.kind) };
     let mut text = format!(
-        "{tag}{:<6} {:>8} {:>9} ",
+        "{tag}{:<widest$} {:>8} {:>9} ",
         board.label(row.device),
         process.pid,
         or_dash(&process.memory, |bytes| mib(*bytes))

@@ -118,7 +118,11 @@ impl Theme {
     /// Text of others as this theme can show it.
     pub fn text(self, text: &str) -> String {
         let text = crate::format::printable(text);
-        if self.ascii { text.chars().map(|each| if each.is_ascii() { each } else { '?' }).collect() } else { text }
+        if self.ascii {
+            text.replace('·', "|").chars().map(|each| if each.is_ascii() { each } else { '?' }).collect()
+        } else {
+            text
+        }
     }
 
     /// A bar of `width` columns, `ratio` of it full.

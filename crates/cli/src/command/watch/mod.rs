@@ -171,8 +171,8 @@ impl WatchArgs {
         let most = self.samples.unwrap_or(if once && self.replay.is_none() { 1 } else { u64::MAX });
         let board = watcher.board();
         let mut printer = self.sinks.printer();
-        for _ in 0..most {
-            match watcher.wait() {
+        for sample in 0..most {
+            match if sample == 0 { Some(Duration::ZERO) } else { watcher.wait() } {
                 Some(wait) => std::thread::sleep(wait),
                 None => break,
             }

@@ -15,7 +15,8 @@ pub(super) fn launch(key: &str, value: &str) -> Option<Vec<Line>> {
 pub(super) fn code(job: &JobSpec, key: &str, value: &str) -> Vec<Line> {
     let text = match (key, value) {
         ("micro_batch_size", rows) if job.task == Task::Hrm => {
-            return vec![Line::Argument(format!("global_batch_size={rows}"))];
+            let global = rows.parse::<u64>().unwrap_or(job.micro_batch_size).saturating_mul(job.parallel.world_size);
+            return vec![Line::Argument(format!("global_batch_size={global}"))];
         }
         ("micro_batch_size", rows) => format!("DataLoader(dataset, batch_size={rows})"),
         ("gradient_accumulation_steps", passes) => {

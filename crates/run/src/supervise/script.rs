@@ -1,0 +1,75 @@
+//! What a script finds beside its batch: the Python module, its prediction, its job, the leases; and what it leaves: the
+//! allocator's peaks.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tonnage_core::record::{AttemptRecord, JobRecord, RunRecord};
+
+use crate::RunError;
+use crate::store::{create_private_folder, write_atomically};
+
+const MODULE: &str = include_str!("../../python/tonnage_guard.py");
+const OBSERVE: &str = include_str!("../../python/observe.py");
+
+/// Writes what an attempt's script may read into `folder`, and tells the variables that lead to it. These are not
+/// recorded: they hold the user's own `PYTHONPATH`.
+pub(super) fn prepare(
+    root: &Path,
+    folder: &Path,
+    run: &RunRecord,
+    attempt: &AttemptRecord,
+) -> Result<Vec<(String, String)>, RunError> {
+    if let Some(predicted) = &attempt.predicted {
+        write_atomically(&folder.join("predicted.json"), json!(predicted).to_string().as_bytes())?;
+    }
+    if let Some(job) = &run.job {
+        write_job(folder, job)?;
+    }
+    let mut paths = vec![written(&root.join("python"), "tonnage_guard.py", MODULE)?];
+    if run.policy.observes {
+        paths.push(written(&root.join("observe"), "sitecustomize.py", OBSERVE)?);
+    }
+    paths.extend(std::env::var("PYTHONPATH").ok().filter(|path| !path.is_empty()));
+    let mut environment = vec![("PYTHONPATH".to_owned(), paths.join(":"))];
+    let program = std::env::current_exe().map(|path| path.display().to_string()).unwrap_or_default();
+    environment.push(("TONNAGE_PROGRAM".to_owned(), program));
+    if let Some(lease) = run.policy.lease {
+        let gpu = run.nodes.get(attempt.node).and_then(|node| node.gpu.clone()).unwrap_or_default();
+        let leases = folder.parent().and_then(Path::parent).unwrap_or(folder).join(format!("leases-{gpu}"));
+        create_private_folder(&leases)?;
+        environment.push(("TONNAGE_LEASES".to_owned(), leases.display().to_string()));
+        environment.push(("TONNAGE_LEASE".to_owned(), lease.to_string()));
+    }
+    Ok(environment)
+}
+
+/// The job for `tonnage fit`: its file, and what was typed as arguments.
+fn write_job(folder: &Path, job: &JobRecord) -> Result<(), RunError> {
+    write_atomically(&folder.join("job.toml"), job.text.clone().unwrap_or_default().as_bytes())?;
+    let set = |(key, value, _): &(String, String, String)| ["--set".to_owned(), format!("{key}={value}")];
+    let arguments: Vec<String> = job.overrides.iter().flat_map(set).collect();
+    write_atomically(&folder.join("job.args.json"), json!(arguments).to_string().as_bytes())
+}
+
+/// The folder with the file in it, written where it is not the same already.
+fn written(folder: &Path, name: &str, text: &str) -> Result<String, RunError> {
+    let path = folder.join(name);
+    if fs::read_to_string(&path).ok().as_deref() != Some(text) {
+        create_private_folder(folder)?;
+        write_atomically(&path, text.as_bytes())?;
+    }
+    Ok(folder.display().to_string())
+}
+
+/// Peaks of allocated and reserved bytes of the process that reserved most, of those that told theirs.
+pub(super) fn measured(folder: &Path) -> Option<(u64, u64)> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_peaks = |name: &str| name.starts_with("allocator-") && name.ends_with(".json");
+    let peaks = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_peaks)).filter_map(|entry| {
+        let value: Value = serde_json::from_slice(&fs::read(entry.path()).ok()?).ok()?;
+        Some((value.get("peak_allocated_bytes")?.as_u64()?, value.get("peak_reserved_bytes")?.as_u64()?))
+    });
+    peaks.max_by_key(|(_, reserved)| *reserved)
+}

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Measure the GPU memory of rank 0 in data-parallel and sharded training, in one process and without a GPU.
+
+PyTorch's in-process "fake" process group (torch.testing._internal.distributed.fake_pg) plays the other ranks: collectives
+return at once and move no data; everything else (DDP's reducer and buckets, FSDP2's hooks, streams and buffers, the sharded
+optimizer, the CUDACachingAllocator) is the real code over the phantom library, as in measure_torch.py.  --real does the same on one
+GPU (the fake group needs no second one), so every case can be checked on silicon; NCCL's own buffers appear in neither.
+
+Case fields (defaults below):
+  id, model (HF config fields; family = model_type), micro_batch, seq_len, steps, grad_accum (with DDP: no_sync on all but the last)
+  world       size of the group; rank 0 is measured
+  strategy    ddp | fsdp2 | zero1 (DDP + ZeroRedundancyOptimizer) | zero1_plain (the same without DDP's buckets) | single (no wrapper)
+  precision   fp32 | bf16 (weights in bf16) | amp_bf16 (autocast over fp32 weights) |
+              mp_bf16 (fsdp2 only: fp32 shards, MixedPrecisionPolicy(param_dtype=bfloat16, reduce_dtype=reduce_dtype))
+  reduce_dtype float32 | bfloat16 (fsdp2 with mp_bf16)
+  gradient_checkpointing   HF layer checkpointing, use_reentrant=False
+  optimizer   adamw (foreach) | adamw_fused | sgd
+  clip_grad_norm  null or max norm
+  ddp: bucket_cap_mb (25 = default), gradient_as_bucket_view, static_graph
+  zero1: parameters_as_bucket_view
+  fsdp2: reshard_after_forward (true/false, for the layers; the root group is false, PyTorch's choice for a root),
+         shard_root_only (true: one group for the whole model), init: "meta" (sharded before it is materialised) | "full" (sharded after)
+
+Result fields as in measure_rl.py (bytes; peak_per_phase "step:phase"); param_count is the whole model's, local_param_bytes what
+rank 0 holds, reserved_by_stream / streams: segments of the caching allocator per CUDA stream when the run ends (FSDP2's
+side streams have pools of their own).  bytes_at_peak names ddp_bucket (the gradients too where they are views of it) and
+fsdp_unsharded_and_comm (all-gathered parameters, all-gather and reduce-scatter buffers, accumulated unsharded gradients).  Phases: load, wrap, input, forward, loss, forward_tail, backward, clip, optimizer, zero_grad.
+
+  measure_parallel.py --stub --lib libtonnage_phantom.so --cases parallel_cases.json --out truth.json
+"""
+import contextlib, copy, gc, os, sys
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import measure_rl as R
+
+DEFAULTS = dict(id="case", kind="parallel", model={"family": "gpt2"}, micro_batch=4, seq_len=1024, steps=3, grad_accum=1, world=4, strategy="ddp",
+                precision="fp32", reduce_dtype="float32", gradient_checkpointing=False, optimizer="adamw", clip_grad_norm=None,
+                bucket_cap_mb=25, gradient_as_bucket_view=False, static_graph=False, parameters_as_bucket_view=False,
+                reshard_after_forward=True, shard_root_only=False, init="meta")
+
+
+def full_case(c):
+    d = copy.deepcopy(DEFAULTS)
+    bad = set(c) - set(d) - {"note"}
+    if bad: raise SystemExit(f"unknown case fields: {sorted(bad)}")
+    d.update(c); return d
+
+
+def layers_of(model):
+    import torch
+    best = max((m for m in model.modules() if isinstance(m, torch.nn.ModuleList)), key=len)
+    return list(best)
+
+
+def init_values(model):
+    import torch
+    for mod in model.modules():
+        if hasattr(mod, "inv_freq") and hasattr(mod, "rope_init_fn"):
+            inv, _ = mod.rope_init_fn(mod.config, torch.device("cuda")); mod.inv_freq.copy_(inv)
+    with torch.no_grad():
+        for n, p in model.named_parameters():
+            p = getattr(p, "_local_tensor", p)
+            if p.dim() >= 2: p.normal_(0.0, 0.02)
+            elif "bias" in n: p.zero_()
+            else: p.fill_(1.0)
+
+
+def run_parallel(c, ph, stub):
+    import torch, torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.initialization import no_init_weights
+    torch.cuda.set_device(0)
+    if c["strategy"] != "single": dist.init_process_group("fake", rank=0, world_size=c["world"], store=FakeStore())
+    dtype = "bfloat16" if c["precision"] == "bf16" else "float32"
+    ac = (lambda: torch.autocast("cuda", dtype=torch.bfloat16)) if c["precision"] == "amp_bf16" else contextlib.nullcontext
+    ph.set("load", 0)
+    fs = c["strategy"] == "fsdp2"
+    if fs and c["init"] == "meta":
+        spec = dict(c["model"]); fam = spec.pop("family")
+        cfg = AutoConfig.for_model(fam, **spec)
+        with no_init_weights(), torch.device("meta"):
+            base = AutoModelForCausalLM.from_config(cfg, dtype=getattr(torch, dtype), attn_implementation="sdpa")
+        base.tie_weights()
+    else:
+        base, cfg = R.build(c["model"], dtype, real=not stub)
+    info = dict(param_count=R.count(base)[0])
+    if c["gradient_checkpointing"]: base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    base.train()
+    info["after_load_bytes"] = torch.cuda.memory_allocated()
+    ph.set("wrap", 0)
+    model = base
+    if c["strategy"] in ("ddp", "zero1"):
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        if stub:
+            import torch.nn.parallel.distributed as td      # it compares what the other ranks sent: nothing here
+            td._verify_param_shape_across_processes = lambda *a, **k: None
+        model = DDP(base, device_ids=[0], bucket_cap_mb=c["bucket_cap_mb"], gradient_as_bucket_view=c["gradient_as_bucket_view"], static_graph=c["static_graph"])
+        # The fake group's future holds no tensor, which DDP's built-in all-reduce hook refuses: hand the bucket back instead.
+        # The reducer's buckets, views and copies are the same with and without a hook.
+        def hook(state, bucket):
+            dist.all_reduce(bucket.buffer(), async_op=True)
+            f = torch.futures.Future(); f.set_result(bucket.buffer()); return f
+        model.register_comm_hook(None, hook)
+    elif fs:
+        from torch.distributed.fsdp import fully_shard, MixedPrecisionPolicy
+        from torch.distributed.device_mesh import init_device_mesh
+        mesh = init_device_mesh("cuda", (c["world"],))
+        kw = dict(mesh=mesh)
+        if c["precision"] == "mp_bf16": kw["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, c["reduce_dtype"]))
+        if not c["shard_root_only"]:
+            for l in layers_of(base): fully_shard(l, reshard_after_forward=c["reshard_after_forward"], **kw)
+        fully_shard(base, reshard_after_forward=False, **kw)
+        if c["init"] == "meta":
+            base.to_empty(device="cuda")
+            base.tie_weights()
+            if not stub: init_values(base)
+    gc.collect()
+    loc = {id(p): getattr(p, "_local_tensor", p) for p in base.parameters()}
+    info["local_param_bytes"] = sum(p.numel() * p.element_size() for p in loc.values())
+    info["after_wrap_bytes"] = torch.cuda.memory_allocated()
+    ph.mark(list(base.parameters()), "parameter")
+    ps = [p for p in model.parameters() if p.requires_grad]
+    okw = {"adamw": {}, "adamw_fused": {"fused": True}, "sgd": {}}[c["optimizer"]]
+    ocls = torch.optim.SGD if c["optimizer"] == "sgd" else torch.optim.AdamW
+    if c["strategy"] in ("zero1", "zero1_plain"):
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+        opt = ZeroRedundancyOptimizer(ps, optimizer_class=ocls, parameters_as_bucket_view=c["parameters_as_bucket_view"], lr=1e-5, **okw)
+        info["zero_local_params"] = sum(p.numel() for g in opt.optim.param_groups for p in g["params"])
+    else:
+        opt = ocls(ps, lr=1e-5, **okw)
+    orig = base.loss_function
+    cur = [0]
+    def lf(*a, **k):
+        ph.set("loss", cur[0]); r = orig(*a, **k); ph.set("forward_tail", cur[0]); return r
+    base.loss_function = lf
+    cpu = torch.randint(10, cfg.vocab_size - 1, (c["micro_batch"], c["seq_len"]))
+    for step in range(1, c["steps"] + 1):
+        cur[0] = step
+        for micro in range(c["grad_accum"]):
+            lastm = micro == c["grad_accum"] - 1
+            sync = model.no_sync() if c["strategy"] in ("ddp", "zero1") and not lastm else contextlib.nullcontext()
+            if fs and c["grad_accum"] > 1: model.set_requires_gradient_sync(lastm)
+            with sync:
+                ph.set("input", step)
+                ids = cpu.to("cuda")
+                ph.set("forward", step)
+                with ac():
+                    loss = model(input_ids=ids, labels=ids, use_cache=False).loss
+                    if c["grad_accum"] > 1: loss = loss / c["grad_accum"]
+                ph.set("backward", step)
+                loss.backward()
+        ph.mark([p.grad for p in base.parameters() if p.grad is not None], "gradient")
+        if c["clip_grad_norm"] is not None:
+            ph.set("clip", step)
+            torch.nn.utils.clip_grad_norm_(ps, c["clip_grad_norm"])
+        ph.set("optimizer", step)
+        opt.step()
+        st = (opt.optim if hasattr(opt, "optim") else opt).state
+        ph.mark([v for s in st.values() for v in s.values() if isinstance(v, torch.Tensor)], "optimizer_state")
+        ph.set("zero_grad", step)
+        opt.zero_grad()
+    ph.set("end", c["steps"]); ph.close()
+    info["end_bytes"] = torch.cuda.memory_allocated()
+    by = {}
+    for s in torch.cuda.memory_snapshot(): by.setdefault(s["stream"], 0); by[s["stream"]] += s["total_size"]
+    order = sorted(by, key=lambda k: (k != 0, k))
+    info["reserved_by_stream"] = [by[k] for k in order]
+    info["streams"] = len(order)
+    return info
+
+
+def warm(cases):
+    import torch.distributed.fsdp, torch.distributed.optim, torch.testing._internal.distributed.fake_pg, torch.nn.parallel.distributed  # noqa
+
+
+if __name__ == "__main__":
+    R.__doc__ = __doc__
+    R.main(full=full_case, run_of=lambda c: run_parallel, warm=warm, extra_versions=("accelerate",))

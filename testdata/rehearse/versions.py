@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Tries PyTorch versions on the phantom and writes docs/phantom-versions.md.
+
+    versions.py --library libtonnage_phantom.so --results results.json --versions 2.6.0 2.8.0      # installs, probes, removes
+    versions.py --library libtonnage_phantom.so --results results.json --python ENV/bin/python     # an environment that is there
+    versions.py --results results.json --write docs/phantom-versions.md --names imports.txt        # of all results
+
+An environment takes some gigabytes of disk and minutes of download; one exists at a time.
+"""
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import probe
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+VERSIONS = """
+import importlib.metadata, json, torch
+def version(name):
+    try: return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError: return None
+major = torch.version.cuda.split(".")[0]
+print(json.dumps(dict(torch=torch.__version__, cuda=torch.version.cuda, folder=torch.__path__[0], triton=version("triton"),
+                      cudnn=version(f"nvidia-cudnn-cu{major}"), nccl=version(f"nvidia-nccl-cu{major}"))))
+"""
+
+
+def run(command, **options):
+    return subprocess.run(command, capture_output=True, text=True, **options)
+
+
+def tried(python, library):
+    found = json.loads(run([python, "-c", VERSIONS], check=True).stdout)
+    imports = [sys.executable, os.path.join(HERE, "imports.py"), found.pop("folder")]
+    imported = run([*imports, "--library", library])
+    areas = run([python, os.path.join(HERE, "probe.py"), "--library", library], check=True)
+    return dict(found, python=run([python, "-V"]).stdout.split()[1], imports=imported.stdout.strip(),
+                names=run(imports, check=True).stdout.split(), areas=json.loads(areas.stdout))
+
+
+def install(version, folder):
+    run([sys.executable, "-m", "venv", folder], check=True)
+    python = os.path.join(folder, "bin", "python")
+    done = run([python, "-m", "pip", "install", "-q", f"torch=={version}", "numpy"])
+    if done.returncode:
+        raise SystemExit(f"torch {version} cannot be installed: {done.stderr[-400:]}")
+    return python
+
+
+def table(results):
+    rows = sorted(results.values(), key=lambda row: [int(part) for part in row["torch"].split("+")[0].split(".")])
+    lines = [
+        "# PyTorch versions on the phantom",
+        "",
+        "What of each version's wheel from PyPI ran on the phantom GPU, by `testdata/rehearse/versions.py`. An area is a small",
+        "program in a process of its own (`testdata/rehearse/probe.py`); \"ok\" is an exit without an error. *Imports* are the",
+        "functions of NVIDIA's libraries that PyTorch's libraries name: those that the phantom answers itself, and those that",
+        "nobody answers safely (the rest goes to the wheel's own libraries, as `testdata/rehearse/imports.py` lists).",
+        "",
+        "| | " + " | ".join(f"{row['torch']}" for row in rows) + " |",
+        "|---|" + "---|" * len(rows),
+    ]
+    for key in ("cuda", "cudnn", "nccl", "triton", "python"):
+        lines.append(f"| {key} | " + " | ".join(str(row[key]) for row in rows) + " |")
+    lines.append("| imports | " + " | ".join(row["imports"] for row in rows) + " |")
+    for area in probe.AREAS:
+        lines.append(f"| {area.replace('_', ' ')} | " + " | ".join(row["areas"].get(area, "not tried").replace("|", "/") for row in rows) + " |")
+    lines += [
+        "",
+        "In every version the same does not work, and says so: recurrent networks through cuDNN",
+        "(`CUDNN_STATUS_NOT_SUPPORTED`; `torch.backends.cudnn.enabled = False` runs them on PyTorch's own kernels), attention",
+        "through cuDNN when it is demanded (PyTorch's own is chosen otherwise), tensors sent to another process (`operation not",
+        "supported`), semi-structured sparsity, GPUDirect Storage, symmetric memory, green contexts, and the profiler's device",
+        "side. `broadcast_object_list` over NCCL finds nothing on ranks other than the source.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library")
+    parser.add_argument("--results", required=True, help="JSON by version; new ones are added")
+    parser.add_argument("--versions", nargs="*", default=[])
+    parser.add_argument("--python", nargs="*", default=[])
+    parser.add_argument("--write", help="the document")
+    parser.add_argument("--names", help="the list of all versions' imports, which a test of the library reads")
+    arguments = parser.parse_args()
+    results = json.load(open(arguments.results)) if os.path.exists(arguments.results) else {}
+
+    def note(row):
+        results[row["torch"]] = row
+        with open(arguments.results, "w") as file:
+            json.dump(results, file, indent=1)
+        print(json.dumps(row, indent=1), flush=True)
+    for python in arguments.python:
+        note(tried(python, arguments.library))
+    for version in arguments.versions:
+        folder = tempfile.mkdtemp(prefix="phantom-versions-", dir=os.environ.get("TMPDIR"))
+        try:
+            note(tried(install(version, folder), arguments.library))
+        finally:
+            shutil.rmtree(folder)
+    if arguments.write:
+        with open(arguments.write, "w") as file:
+            file.write(table(results))
+    if arguments.names:
+        names = {name for row in results.values() for name in row["names"]}
+        with open(arguments.names, "w") as file:
+            file.write("\n".join(sorted(names)) + "\n")
+
+
+if __name__ == "__main__":
+    main()
