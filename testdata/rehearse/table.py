@@ -31,11 +31,11 @@ SCRIPTS = {
     "generate": "Hugging Face `generate`",
     "compiled": "nanoGPT-style under `torch.compile`",
     "bnb": "bitsandbytes, 8-bit AdamW",
-    "zero2": "DeepSpeed, ZeRO-2",
+    "zero2": "DeepSpeed, ZeRO-2 under torchrun, 2 ranks",
     "ddp": "DDP under torchrun, 2 ranks",
     "fsdp2": "FSDP2 under torchrun, 2 ranks",
 }
-RANKS = {"ddp", "fsdp2"}
+RANKS = {"ddp", "fsdp2", "zero2"}
 
 
 def rehearse(tonnage, name):

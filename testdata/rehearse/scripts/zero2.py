@@ -1,4 +1,4 @@
-"""DeepSpeed's ZeRO-2 with bf16, on one rank."""
+"""DeepSpeed's ZeRO-2 with bf16, under torchrun."""
 
 import deepspeed
 import torch

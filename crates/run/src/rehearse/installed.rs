@@ -22,6 +22,7 @@ const SHIM: &[(&str, &str)] = &[
     ("tonnage_rehearse/answers/__init__.py", include_str!("../../python/tonnage_rehearse/answers/__init__.py")),
     ("tonnage_rehearse/answers/accelerate.py", include_str!("../../python/tonnage_rehearse/answers/accelerate.py")),
     ("tonnage_rehearse/answers/batch.py", include_str!("../../python/tonnage_rehearse/answers/batch.py")),
+    ("tonnage_rehearse/answers/bitsandbytes.py", include_str!("../../python/tonnage_rehearse/answers/bitsandbytes.py")),
     ("tonnage_rehearse/answers/distributed.py", include_str!("../../python/tonnage_rehearse/answers/distributed.py")),
     ("tonnage_rehearse/answers/torch.py", include_str!("../../python/tonnage_rehearse/answers/torch.py")),
     ("tonnage_rehearse/answers/transformers.py", include_str!("../../python/tonnage_rehearse/answers/transformers.py")),

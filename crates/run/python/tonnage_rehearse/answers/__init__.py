@@ -4,12 +4,12 @@ A file a library. Each says what a run at full length and without padding would 
 before it went to the device.
 """
 
-from . import accelerate, distributed, torch as torch_answers, transformers, triton, trl
+from . import accelerate, bitsandbytes, distributed, torch as torch_answers, transformers, triton, trl
 
 
 def install():
     """Arranges for the answers as libraries are imported."""
-    for library in (accelerate, distributed, transformers, triton, trl):
+    for library in (accelerate, bitsandbytes, distributed, transformers, triton, trl):
         library.install()
 
 
