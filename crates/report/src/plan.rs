@@ -20,7 +20,17 @@ pub struct PlanView<'a> {
     base: AppraisalView<'a>,
     remedies: Vec<RemedyView<'a>>,
     together: Option<TogetherView<'a>>,
+    other_gpu: Option<OtherGpuView<'a>>,
     declined: Vec<DeclinedView<'a>>,
+}
+
+#[derive(Serialize)]
+struct OtherGpuView<'a> {
+    gpu: &'a str,
+    slowdown: f64,
+    slowdown_range: Range,
+    #[serde(flatten)]
+    appraisal: AppraisalView<'a>,
 }
 
 /// The document for ways within a budget and a deadline.
@@ -111,6 +121,12 @@ impl<'a> PlanView<'a> {
             base: AppraisalView::new(&proposals.base),
             remedies: proposals.alone.iter().map(RemedyView::new).collect(),
             together: proposals.together.as_ref().map(|together| TogetherView::new(together, with)),
+            other_gpu: proposals.other_gpu.as_ref().map(|other| OtherGpuView {
+                gpu: &other.gpu.id,
+                slowdown: other.slowdown.factor.typical,
+                slowdown_range: other.slowdown.factor,
+                appraisal: AppraisalView::new(&other.appraisal),
+            }),
             declined: proposals.declined.iter().map(declined).collect(),
         }
     }

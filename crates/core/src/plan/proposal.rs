@@ -7,7 +7,7 @@ use super::appraisal::{Appraisal, Slowdown, appraise, moved};
 use super::remedy::{Change, Declined, REMEDIES, Remedy, Results, overrides};
 use super::time::{Scale, gpus_taken};
 use crate::estimate::{EstimateError, Fit};
-use crate::gpu::Gpu;
+use crate::gpu::{CatalogGpu, Gpu, PriceKind, catalog, prices_of};
 use crate::spec::{JobSpec, Override};
 
 /// What can be done about a job.
@@ -20,6 +20,18 @@ pub struct Proposals {
     pub declined: Vec<(&'static Remedy, Declined)>,
     /// Remedies that together make the job fit, or come nearest to it; `None` where it fits as it is.
     pub together: Option<Combination>,
+    /// The cheapest GPU on which the job fits as it is; `None` where it fits already, or nowhere.
+    pub other_gpu: Option<OtherGpu>,
+}
+
+/// A GPU in place of the job's.
+pub struct OtherGpu {
+    /// Which.
+    pub gpu: Gpu,
+    /// The job on it.
+    pub appraisal: Appraisal,
+    /// What that does to the time of a step.
+    pub slowdown: Slowdown,
 }
 
 /// A remedy, estimated.
@@ -97,8 +109,27 @@ pub fn consider(job: &JobSpec, resolve: &Resolve<'_>) -> Result<Proposals, Estim
     let scale = Scale::own(job).for_others(base.bill.as_ref().and_then(|bill| bill.estimated.as_ref()));
     let case = Case { job, gpu: &job.gpu, resolve, scale };
     let (alone, declined) = each_alone(&case, &base);
-    let together = if base.judgement.fit == Fit::Fits { None } else { combine(&case, &base, &alone) };
-    Ok(Proposals { base, alone, declined, together })
+    let fits = base.judgement.fit == Fit::Fits;
+    let together = if fits { None } else { combine(&case, &base, &alone) };
+    let other_gpu = if fits { None } else { other_gpu(&case, &base) };
+    Ok(Proposals { base, alone, declined, together, other_gpu })
+}
+
+/// Of the catalog's GPUs with more memory the one with the lowest price on which the job fits; those of unknown price come
+/// last, the smallest first.
+fn other_gpu(case: &Case<'_>, base: &Appraisal) -> Option<OtherGpu> {
+    let needed = base.judgement.total_bytes.max(case.gpu.usable_bytes);
+    let price = |gpu: &Gpu| {
+        let lowest = prices_of(&gpu.id, PriceKind::OnDemand).and_then(|prices| prices.lowest());
+        lowest.map_or(f64::INFINITY, |price| price.dollars_per_gpu_hour)
+    };
+    let mut larger: Vec<Gpu> = catalog().iter().map(CatalogGpu::gpu).filter(|gpu| gpu.usable_bytes > needed).collect();
+    larger.sort_by(|a, b| price(a).total_cmp(&price(b)).then(a.usable_bytes.cmp(&b.usable_bytes)));
+    larger.into_iter().find_map(|gpu| {
+        let appraisal = appraise(case.job, &gpu, case.scale).ok()?;
+        let slowdown = Slowdown::between(base, &appraisal, case.gpu).unwrap_or_else(Slowdown::none);
+        (appraisal.judgement.fit == Fit::Fits).then_some(OtherGpu { gpu, appraisal, slowdown })
+    })
 }
 
 /// Every remedy alone, the worthiest first, and those that decline.

@@ -1,7 +1,7 @@
 //! What can be done about a job: each remedy with what it saves and costs, and the combination that fits.
 
 use tonnage_core::plan::appraisal::Appraisal;
-use tonnage_core::plan::proposal::{Combination, Proposal, Proposals};
+use tonnage_core::plan::proposal::{Combination, OtherGpu, Proposal, Proposals};
 use tonnage_core::plan::remedy::Results;
 use tonnage_core::spec::JobSpec;
 use tonnage_core::units::Bytes;
@@ -20,8 +20,27 @@ pub fn plan(job: &JobSpec, proposals: &Proposals, with: &JobSpec, look: &Look) -
     if let Some(together) = &proposals.together {
         text.push_str(&combination(together, with, look));
     }
+    if let Some(other) = &proposals.other_gpu {
+        text.push_str(&another(other, look));
+    }
     text.push_str(&declined(proposals, look));
     text
+}
+
+/// The GPU on which nothing need be changed.
+fn another(other: &OtherGpu, look: &Look) -> String {
+    let judgement = &other.appraisal.judgement;
+    let paid = other.appraisal.bill.as_ref().and_then(|bill| bill.costs.dollars);
+    let paid = paid.map_or_else(String::new, |paid| format!(", {}", bill::dollars(paid.typical)));
+    let line = format!(
+        "or another GPU, the cheapest on which it fits as it is: --gpu {}: {} of {} usable, {}, time x{:.2}{paid}",
+        other.gpu.id,
+        Bytes(judgement.total_bytes),
+        Bytes(judgement.usable_bytes),
+        paint(fit(judgement.fit), fit_words(judgement.fit)),
+        other.slowdown.factor.typical,
+    );
+    format!("{}\n\n", wrap(&line, look.width, 2))
 }
 
 /// The job as it is, in bytes, hours and dollars.
