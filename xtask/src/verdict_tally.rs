@@ -30,6 +30,9 @@ struct Count {
     wrong: usize,
 }
 
+/// One of the parts of a width.
+type Part = fn(&Width) -> u64;
+
 /// What lies between the least and the safe bound of a case, in bytes.
 pub struct Width {
     /// The smallest capacity that goes through.
@@ -91,7 +94,7 @@ impl Tally {
     }
 
     fn widths_of(&self, text: &mut String, title: &str, from: u64) {
-        let parts: [(&str, fn(&Width) -> u64); 4] = [
+        let parts: [(&str, Part); 4] = [
             ("runs by flushing the cache", |width| width.retries),
             ("context not measured", |width| width.context),
             ("margin", |width| width.margin),

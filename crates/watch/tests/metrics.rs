@@ -96,7 +96,7 @@ fn every_script_makes_a_page_that_can_be_read() {
             Prediction { job: "a \"job\"\\\n".to_owned(), peak_bytes: 5, range: (4, 5), ..Default::default() };
         let series = parse(&metrics(&board(script, 500.0, Some(prediction)), ALL));
         assert!(series.len() > 5);
-        for ((name, labels), _) in &series {
+        for (name, labels) in series.keys() {
             assert!(!name.ends_with("_mib") && !name.contains("percent"), "{name}");
             assert!(
                 !name.starts_with("tonnage_gpu_") || name.ends_with("_info") || labels.len() == 1,

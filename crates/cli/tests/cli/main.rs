@@ -9,8 +9,8 @@ mod files;
 mod plans;
 mod rehearsal;
 mod screens;
-mod watch;
 mod torch;
+mod watch;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

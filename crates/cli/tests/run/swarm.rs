@@ -26,11 +26,11 @@ seed = 40
 fn more_nodes_than_fit_are_refused_with_the_arithmetic() {
     let home = Home::new("swarm-refused");
     let file = home.write("swarm.toml", SWARM);
-    assert_eq!(home.run(&["run", &file]).status.code(), Some(1));
+    assert_eq!(home.run(&["run", &file, "--set", "swarm.nodes=12"]).status.code(), Some(1));
     let run = home.last();
     assert_eq!(run["result"]["outcome"], "refused");
     let reason = run["result"]["reason"].as_str().unwrap();
-    assert!(reason.starts_with("8 nodes on a GPU need") && reason.contains("would fit"), "{reason}");
+    assert!(reason.starts_with("12 nodes on a GPU need") && reason.contains("would fit"), "{reason}");
     assert_eq!(run["attempts"].as_array().unwrap().len(), 0);
 }
 

@@ -281,7 +281,7 @@ pub fn against(against: &Against, look: &Look) -> String {
         let name = category.category.map_or("all else", |category| category::shown(category).title);
         row(name, category.estimated, category.rehearsed);
     }
-    let comparison = against.comparison.as_ref().map_or_else(String::new, |found| traces(found));
+    let comparison = against.comparison.as_ref().map_or_else(String::new, traces);
     format!("\n{}\n{}\n{comparison}", paint(BOLD, "estimate against rehearsal"), table.render(look))
 }
 

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use tonnage_core::plan::fit::Judgement;
 use tonnage_core::record::RunRecord;
 
 use crate::RunError;
@@ -36,11 +35,10 @@ impl Admission {
         Ok(most)
     }
 
-    /// Claims what `judgement` says of each GPU, divided among the nodes on it; gives all back where one GPU is full.
-    pub fn claim(&self, judgement: &Judgement, offset: u64, usable: u64) -> Result<Result<(), Full>, RunError> {
+    /// Claims `total` of each GPU's `usable` bytes, divided among the nodes on it; gives all back where one GPU is full.
+    pub fn claim(&self, total: u64, usable: u64) -> Result<Result<(), Full>, RunError> {
         let own = Identity::of(std::process::id().cast_signed());
         let own = own.ok_or_else(|| RunError::Missing("/proc cannot be read".to_owned()))?;
-        let total = judgement.total_bytes.saturating_add(offset);
         let most = self.ledgers.iter().map(|(_, nodes)| nodes.len() as u64).max().unwrap_or(1).max(1);
         for (ledger, nodes) in &self.ledgers {
             let claim = |node: &usize| Claim {

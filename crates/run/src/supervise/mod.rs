@@ -188,7 +188,9 @@ impl<'a> Supervisor<'a> {
             let claimed = match (judgement.or(preflight.asked.as_ref()), &next) {
                 (Some(judgement), Next::Start(..)) => {
                     let usable = if self.guard.policy.forced { u64::MAX } else { self.guard.room.usable() };
-                    self.admission.claim(judgement, self.guard.room.correction.offset_bytes, usable)?
+                    // What fits tightly may be more than there is: its caches give back what they must.
+                    let needed = judgement.total_bytes.saturating_add(self.guard.room.correction.offset_bytes);
+                    self.admission.claim(needed.min(self.guard.room.available()), usable)?
                 }
                 _ => Ok(()),
             };
@@ -403,7 +405,10 @@ impl<'a> Supervisor<'a> {
                 Ok(())
             }
             Next::End(outcome, reason) => {
-                (self.talk)(&reason);
+                // What is true of all nodes is said once.
+                if index == 0 || self.nodes[index - 1].reason != reason {
+                    (self.talk)(&reason);
+                }
                 self.end(index, outcome, reason)
             }
         }
