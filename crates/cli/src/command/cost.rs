@@ -29,7 +29,7 @@ pub struct CostArgs {
     #[command(flatten)]
     job: JobArgs,
 
-    /// A file of configurations: `job`, what all share in [set], and tables [[configuration]]
+    /// A file of configurations: `job`, what all share in `[set]`, and tables `[[configuration]]`
     #[arg(long, value_name = "FILE", help_heading = "Suite")]
     suite: Option<PathBuf>,
 

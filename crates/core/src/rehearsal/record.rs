@@ -1,4 +1,4 @@
-//! The record that the shim writes in every process (`crates/run/python/tonnage_rehearse/record.py`).
+//! The record that the shim writes in every process (`crates/run/python/rehearse/tonnage_rehearse/record.py`).
 
 use std::collections::BTreeMap;
 

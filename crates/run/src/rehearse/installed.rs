@@ -4,6 +4,7 @@ use std::env;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::RehearseError;
 
@@ -17,38 +18,53 @@ const PYTHON: &str = "python";
 
 /// The shim's files by their place in the folder; a test compares them with what is on disk.
 const SHIM: &[(&str, &str)] = &[
-    ("sitecustomize.py", include_str!("../../python/sitecustomize.py")),
-    ("tonnage_rehearse/__init__.py", include_str!("../../python/tonnage_rehearse/__init__.py")),
-    ("tonnage_rehearse/answers/__init__.py", include_str!("../../python/tonnage_rehearse/answers/__init__.py")),
-    ("tonnage_rehearse/answers/accelerate.py", include_str!("../../python/tonnage_rehearse/answers/accelerate.py")),
-    ("tonnage_rehearse/answers/batch.py", include_str!("../../python/tonnage_rehearse/answers/batch.py")),
-    ("tonnage_rehearse/answers/bitsandbytes.py", include_str!("../../python/tonnage_rehearse/answers/bitsandbytes.py")),
-    ("tonnage_rehearse/answers/distributed.py", include_str!("../../python/tonnage_rehearse/answers/distributed.py")),
-    ("tonnage_rehearse/answers/torch.py", include_str!("../../python/tonnage_rehearse/answers/torch.py")),
-    ("tonnage_rehearse/answers/transformers.py", include_str!("../../python/tonnage_rehearse/answers/transformers.py")),
-    ("tonnage_rehearse/answers/triton.py", include_str!("../../python/tonnage_rehearse/answers/triton.py")),
-    ("tonnage_rehearse/answers/trl.py", include_str!("../../python/tonnage_rehearse/answers/trl.py")),
-    ("tonnage_rehearse/caveats.py", include_str!("../../python/tonnage_rehearse/caveats.py")),
-    ("tonnage_rehearse/counters.py", include_str!("../../python/tonnage_rehearse/counters.py")),
-    ("tonnage_rehearse/hooks.py", include_str!("../../python/tonnage_rehearse/hooks.py")),
-    ("tonnage_rehearse/imports.py", include_str!("../../python/tonnage_rehearse/imports.py")),
-    ("tonnage_rehearse/named.py", include_str!("../../python/tonnage_rehearse/named.py")),
-    ("tonnage_rehearse/phases.py", include_str!("../../python/tonnage_rehearse/phases.py")),
-    ("tonnage_rehearse/places.py", include_str!("../../python/tonnage_rehearse/places.py")),
-    ("tonnage_rehearse/record.py", include_str!("../../python/tonnage_rehearse/record.py")),
-    ("tonnage_rehearse/roles.py", include_str!("../../python/tonnage_rehearse/roles.py")),
-    ("tonnage_rehearse/settings.py", include_str!("../../python/tonnage_rehearse/settings.py")),
-    ("tonnage_rehearse/starts.py", include_str!("../../python/tonnage_rehearse/starts.py")),
-    ("tonnage_rehearse/stop.py", include_str!("../../python/tonnage_rehearse/stop.py")),
-    ("tonnage_rehearse/trace.py", include_str!("../../python/tonnage_rehearse/trace.py")),
-    ("tonnage_rehearse/watchdog.py", include_str!("../../python/tonnage_rehearse/watchdog.py")),
+    ("sitecustomize.py", include_str!("../../python/rehearse/sitecustomize.py")),
+    ("tonnage_rehearse/__init__.py", include_str!("../../python/rehearse/tonnage_rehearse/__init__.py")),
+    (
+        "tonnage_rehearse/answers/__init__.py",
+        include_str!("../../python/rehearse/tonnage_rehearse/answers/__init__.py"),
+    ),
+    (
+        "tonnage_rehearse/answers/accelerate.py",
+        include_str!("../../python/rehearse/tonnage_rehearse/answers/accelerate.py"),
+    ),
+    ("tonnage_rehearse/answers/batch.py", include_str!("../../python/rehearse/tonnage_rehearse/answers/batch.py")),
+    (
+        "tonnage_rehearse/answers/bitsandbytes.py",
+        include_str!("../../python/rehearse/tonnage_rehearse/answers/bitsandbytes.py"),
+    ),
+    (
+        "tonnage_rehearse/answers/distributed.py",
+        include_str!("../../python/rehearse/tonnage_rehearse/answers/distributed.py"),
+    ),
+    ("tonnage_rehearse/answers/torch.py", include_str!("../../python/rehearse/tonnage_rehearse/answers/torch.py")),
+    (
+        "tonnage_rehearse/answers/transformers.py",
+        include_str!("../../python/rehearse/tonnage_rehearse/answers/transformers.py"),
+    ),
+    ("tonnage_rehearse/answers/triton.py", include_str!("../../python/rehearse/tonnage_rehearse/answers/triton.py")),
+    ("tonnage_rehearse/answers/trl.py", include_str!("../../python/rehearse/tonnage_rehearse/answers/trl.py")),
+    ("tonnage_rehearse/caveats.py", include_str!("../../python/rehearse/tonnage_rehearse/caveats.py")),
+    ("tonnage_rehearse/counters.py", include_str!("../../python/rehearse/tonnage_rehearse/counters.py")),
+    ("tonnage_rehearse/hooks.py", include_str!("../../python/rehearse/tonnage_rehearse/hooks.py")),
+    ("tonnage_rehearse/imports.py", include_str!("../../python/rehearse/tonnage_rehearse/imports.py")),
+    ("tonnage_rehearse/named.py", include_str!("../../python/rehearse/tonnage_rehearse/named.py")),
+    ("tonnage_rehearse/phases.py", include_str!("../../python/rehearse/tonnage_rehearse/phases.py")),
+    ("tonnage_rehearse/places.py", include_str!("../../python/rehearse/tonnage_rehearse/places.py")),
+    ("tonnage_rehearse/record.py", include_str!("../../python/rehearse/tonnage_rehearse/record.py")),
+    ("tonnage_rehearse/roles.py", include_str!("../../python/rehearse/tonnage_rehearse/roles.py")),
+    ("tonnage_rehearse/settings.py", include_str!("../../python/rehearse/tonnage_rehearse/settings.py")),
+    ("tonnage_rehearse/starts.py", include_str!("../../python/rehearse/tonnage_rehearse/starts.py")),
+    ("tonnage_rehearse/stop.py", include_str!("../../python/rehearse/tonnage_rehearse/stop.py")),
+    ("tonnage_rehearse/trace.py", include_str!("../../python/rehearse/tonnage_rehearse/trace.py")),
+    ("tonnage_rehearse/watchdog.py", include_str!("../../python/rehearse/tonnage_rehearse/watchdog.py")),
 ];
 
 /// Where the files lie.
 #[derive(Debug)]
 pub(super) struct Installed {
-    folder: PathBuf,
-    library: PathBuf,
+    pub(super) folder: PathBuf,
+    pub(super) library: PathBuf,
 }
 
 impl Installed {
@@ -111,17 +127,22 @@ fn is_intact(folder: &Path) -> bool {
 
 /// Writes everything beside its place and then moves it there, so that nobody sees half of it.
 fn make(folder: &Path) -> Result<(), RehearseError> {
-    let part = folder.with_extension(format!("part-{}", std::process::id()));
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let unique = format!("{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+    let part = folder.with_extension(format!("part-{unique}"));
     write_all(&part).map_err(|error| RehearseError::file(&part, error))?;
-    if folder.exists() {
-        fs::remove_dir_all(folder).map_err(|error| RehearseError::file(folder, error))?;
+    if fs::rename(&part, folder).is_ok() {
+        return Ok(());
     }
-    match fs::rename(&part, folder) {
-        Ok(()) => Ok(()),
-        // Another process was faster.
-        Err(_) if is_intact(folder) => fs::remove_dir_all(&part).map_err(|error| RehearseError::file(&part, error)),
-        Err(error) => Err(RehearseError::file(folder, error)),
+    // Another process or thread was faster.
+    if is_intact(folder) {
+        return fs::remove_dir_all(&part).map_err(|error| RehearseError::file(&part, error));
     }
+    let damaged = folder.with_extension(format!("damaged-{unique}"));
+    fs::rename(folder, &damaged)
+        .and_then(|()| fs::rename(&part, folder))
+        .and_then(|()| fs::remove_dir_all(&damaged))
+        .map_err(|error| RehearseError::file(folder, error))
 }
 
 fn write_all(folder: &Path) -> io::Result<()> {
@@ -157,7 +178,7 @@ mod tests {
 
     #[test]
     fn every_file_of_the_shim_is_carried() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(PYTHON);
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/rehearse");
         let mut found = Vec::new();
         let mut folders = vec![root.clone()];
         while let Some(folder) = folders.pop() {

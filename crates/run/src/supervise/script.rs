@@ -10,8 +10,8 @@ use tonnage_core::record::{AttemptRecord, JobRecord, RunRecord};
 use crate::RunError;
 use crate::store::{create_private_folder, write_atomically};
 
-const MODULE: &str = include_str!("../../python/tonnage_guard.py");
-const OBSERVE: &str = include_str!("../../python/observe.py");
+const MODULE: &str = include_str!("../../python/guard/tonnage_guard.py");
+const OBSERVE: &str = include_str!("../../python/guard/observe.py");
 
 /// Writes what an attempt's script may read into `folder`, and tells the variables that lead to it. These are not
 /// recorded: they hold the user's own `PYTHONPATH`.
