@@ -77,13 +77,14 @@ def _judge(main, before, seconds):
 
     code, line = busiest
     place = f"{places.short(code.co_filename)}:{line} in {code.co_name}"
-    own = _line_of(main)
+    # Meanwhile the loop is at another of its lines.
+    own = None if places.is_own(code.co_filename) else _line_of(main)
     stop.end(
         "waiting",
         f"{place} has read values of the device {count} times in {seconds:.0f} s and nothing else has happened: the loop "
         "waits for a value that only a real GPU computes (here all read as zero); give the loop a bound that the host knows",
         code=stop.STUCK_EXIT,
-        place=own if own and own != place else place,
+        place=own or place,
     )
 
 
