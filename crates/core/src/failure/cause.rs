@@ -16,7 +16,9 @@ pub enum FailureCause {
     },
     /// An inference engine refused to start for want of free GPU memory.
     EngineStart {
-        /// Free on the device.
+        /// Which.
+        engine: &'static str,
+        /// Free on the device, or left for the cache.
         free: Option<u64>,
         /// All the device has.
         total: Option<u64>,
@@ -243,7 +245,8 @@ impl FailureCause {
                 figures.text("library", library);
                 figures.bytes("requested", *requested);
             }
-            Self::EngineStart { free, total, wanted } => {
+            Self::EngineStart { engine, free, total, wanted } => {
+                figures.text("engine", engine);
                 figures.bytes("free", *free);
                 figures.bytes("total", *total);
                 figures.bytes("wanted", *wanted);

@@ -7,7 +7,9 @@ use crate::failure::text::{after, compact, has, integer, integer_after, size_aft
 
 pub(super) const MEMORY: Signature = Signature {
     name: "torch_memory",
-    needles: &["out of memory", "Tried to allocate"],
+    needles: &["ut of memory", "Tried to allocate"],
+    // A terminal may break the line right after the first words.
+    also: &["memory. T", "memory.\n", "memory. \n", "memory.\r", "Tried to allocate"],
     // Wrapped at 80 columns a message is eight lines long.
     follow: 8,
     read: memory,
@@ -16,6 +18,11 @@ pub(super) const MEMORY: Signature = Signature {
 /// The message without blanks, as blanks are where terminals break lines.
 fn memory(text: &str) -> Option<Reading> {
     if !has(text, "Tried") && !ends_early(text) {
+        return None;
+    }
+    // Code that asks for the message has no number.
+    if after(text, "out of memory. Tried to allocate").is_some_and(|rest| rest.starts_with(['"', '\'', '`', '<', '{']))
+    {
         return None;
     }
     let text = compact(text);
@@ -50,7 +57,7 @@ fn without_its_head(text: &str) -> Option<Reading> {
 
 /// The word before `out of memory`, where it names PyTorch's device; not in code or backticks.
 fn backend(head: &str) -> Option<&'static str> {
-    let backend = ["CUDA", "HIP", "XPU"].into_iter().find(|name| head.ends_with(name))?;
+    let backend = ["CUDA", "HIP", "XPU", "NPU", "MUSA"].into_iter().find(|name| head.ends_with(name))?;
     let before = head.strip_suffix(backend)?;
     let quoted = before.ends_with(['`', '(', '=', '<', '*']) || before.ends_with("(\"") || before.ends_with("('");
     (!quoted).then_some(backend)
@@ -119,6 +126,7 @@ fn processes(message: &str) -> Vec<(u64, u64)> {
 pub(super) const EXABYTE: Signature = Signature {
     name: "torch_exabyte",
     needles: &["more than 1EB memory"],
+    also: &[],
     follow: 0,
     read: |text| {
         let asked = has(text, "out of memory. Tried to allocate more than 1EB memory");
@@ -131,6 +139,7 @@ pub(super) const EXABYTE: Signature = Signature {
 pub(super) const NVML_ASSERT: Signature = Signature {
     name: "torch_nvml_assert",
     needles: &["NVML_SUCCESS == "],
+    also: &[],
     follow: 0,
     read: |text| assert_in_allocator(text, "NVML_SUCCESS == "),
 };
@@ -139,6 +148,7 @@ pub(super) const NVML_ASSERT: Signature = Signature {
 pub(super) const EXPANDABLE_ASSERT: Signature = Signature {
     name: "torch_expandable_assert",
     needles: &["handles_.at("],
+    also: &[],
     follow: 0,
     read: |text| assert_in_allocator(text, "!handles_.at("),
 };
@@ -155,6 +165,7 @@ fn assert_in_allocator(text: &str, condition: &str) -> Option<Reading> {
 pub(super) const EXPANDABLE_SHARING: Signature = Signature {
     name: "torch_expandable_sharing",
     needles: &["expandable_segments:True cannot be shared between processes"],
+    also: &[],
     follow: 0,
     read: |text| {
         let said = super::is_said(text, "Tensors allocated with expandable_segments:True cannot be shared");
