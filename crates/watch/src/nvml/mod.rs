@@ -1,6 +1,7 @@
-//! NVML: `library` makes each call (the only unsafe code of this crate), `reader` makes a sample of them.
+//! NVML: `library` and `processes` make each call (the only unsafe code of this crate), `reader` makes a sample of them.
 
 mod library;
+mod processes;
 mod reader;
 mod structs;
 

@@ -132,7 +132,7 @@ function processLine(process, i) {
 }
 
 function card(device, parent) {
-  const id = device.uuid ?? `gpu-${device.index}`;
+  const id = device.uuid ?? (parent ? `gpu-${parent.index}-mig-${device.index}` : `gpu-${device.index}`);
   const title = element("h2", {}, `${device.label} ${device.name ?? ""}`);
   const made = element("section", parent ? { class: "instance" } : {}, title, figures(device), bar(device),
     plot(device, id, predictedOn(device)));
