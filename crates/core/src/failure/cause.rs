@@ -24,6 +24,8 @@ pub enum FailureCause {
         total: Option<u64>,
         /// What the engine wanted.
         wanted: Option<u64>,
+        /// Tokens for which there would be room.
+        length: Option<u64>,
     },
     /// The host ran out of memory, and says so.
     HostMemory {
@@ -245,11 +247,12 @@ impl FailureCause {
                 figures.text("library", library);
                 figures.bytes("requested", *requested);
             }
-            Self::EngineStart { engine, free, total, wanted } => {
+            Self::EngineStart { engine, free, total, wanted, length } => {
                 figures.text("engine", engine);
                 figures.bytes("free", *free);
                 figures.bytes("total", *total);
                 figures.bytes("wanted", *wanted);
+                figures.number("length", *length);
             }
             Self::HostMemory { requested, resident, pid } => {
                 figures.bytes("requested", *requested);

@@ -198,7 +198,9 @@ impl WatchArgs {
             }
         }
         if once {
-            terminal.print(&format::plain(&locked(&board), terminal.look.width))?;
+            // What goes into a file or another program is not cut.
+            let width = if io::stdout().is_terminal() { terminal.look.width } else { usize::MAX };
+            terminal.print(&format::plain(&locked(&board), width))?;
         }
         self.sinks.stay();
         Ok(Exit::Done)

@@ -3,10 +3,10 @@
 use super::{Reading, Signature, is_said, says};
 use crate::failure::cause::FailureCause;
 use crate::failure::memory::GpuMemory;
-use crate::failure::text::{after, compact, has, size, size_after, size_before};
+use crate::failure::text::{after, compact, has, integer_after, size, size_after, size_before};
 
 fn too_little(engine: &'static str) -> Option<Reading> {
-    Reading::whole(FailureCause::EngineStart { engine, free: None, total: None, wanted: None })
+    Reading::whole(FailureCause::EngineStart { engine, free: None, total: None, wanted: None, length: None })
 }
 
 pub(super) const START: Signature = Signature {
@@ -25,7 +25,7 @@ pub(super) const START: Signature = Signature {
             after(message, "/")?.chars().skip_while(|c| c.is_ascii_digit() || *c == '.').take(3).collect();
         let wanted = after(message, "utilization(").and_then(|wanted| size(wanted.split_once(',')?.1));
         let free = size(&format!("{free}{unit}"));
-        let cause = FailureCause::EngineStart { engine: "vLLM", free, total: Some(total), wanted };
+        let cause = FailureCause::EngineStart { engine: "vLLM", free, total: Some(total), wanted, length: None };
         Some(Reading { cause: Some(cause), complete: wanted.is_some() })
     },
 };
@@ -45,7 +45,9 @@ pub(super) const CACHE: Signature = Signature {
             return too_little("vLLM");
         }
         if is_said(text, "The model's max seq len (") && has(text, "stored in KV cache (") {
-            return too_little("vLLM");
+            let length = integer_after(text, "stored in KV cache (");
+            let cause = FailureCause::EngineStart { engine: "vLLM", free: None, total: None, wanted: None, length };
+            return Reading::whole(cause);
         }
         if !is_said(text, "To serve at least one request with the model") {
             return None;
@@ -53,8 +55,9 @@ pub(super) const CACHE: Signature = Signature {
         let text = compact(text);
         let wanted = size_before(&text, "KVcacheisneeded");
         let free = size_after(&text, "availableKVcachememory(");
-        let cause = FailureCause::EngineStart { engine: "vLLM", free, total: None, wanted };
-        Some(Reading { cause: Some(cause), complete: free.is_some() })
+        let length = integer_after(&text, "estimatedmaximummodellengthis");
+        let cause = FailureCause::EngineStart { engine: "vLLM", free, total: None, wanted, length };
+        Some(Reading { cause: Some(cause), complete: length.is_some() })
     },
 };
 
