@@ -65,6 +65,7 @@ impl Reading {
 /// All signatures. The first that reads a line has it, so the precise ones stand before the general.
 pub const SIGNATURES: &[Signature] = &[
     torch::MEMORY,
+    torch::REST,
     torch::EXABYTE,
     torch::EXPANDABLE_ASSERT,
     torch::NVML_ASSERT,

@@ -7,10 +7,42 @@ use crate::failure::text::{after, compact, has, integer, integer_after, size_aft
 
 pub(super) const MEMORY: Signature = Signature {
     name: "torch_memory",
-    needles: &["ut of memory", "Tried to allocate"],
-    // A terminal may break the line right after the first words.
-    also: &["memory. T", "memory.\n", "memory. \n", "memory.\r", "Tried to allocate"],
+    needles: &["ut of memory"],
+    also: BEGINNINGS,
     // Wrapped at 80 columns a message is eight lines long.
+    follow: 8,
+    read: memory,
+};
+
+/// The first words, which a terminal may break anywhere; code that looks for them has a quote instead of the blank.
+const BEGINNINGS: &[&str] = &[
+    "memory. Tried to allocate ",
+    "memory.\n",
+    "memory. \n",
+    "memory. T\n",
+    "memory. Tr\n",
+    "memory. Tri\n",
+    "memory. Trie\n",
+    "memory. Tried\n",
+    "memory. Tried \n",
+    "memory. Tried t\n",
+    "memory. Tried to\n",
+    "memory. Tried to \n",
+    "memory. Tried to a\n",
+    "memory. Tried to al\n",
+    "memory. Tried to all\n",
+    "memory. Tried to allo\n",
+    "memory. Tried to alloc\n",
+    "memory. Tried to alloca\n",
+    "memory. Tried to allocat\n",
+    "memory. Tried to allocate\n",
+];
+
+/// The same where the terminal broke the line before.
+pub(super) const REST: Signature = Signature {
+    name: "torch_memory",
+    needles: &["Tried to allocate"],
+    also: &["GPU ", "GPU\n", "total capac"],
     follow: 8,
     read: memory,
 };
@@ -18,11 +50,6 @@ pub(super) const MEMORY: Signature = Signature {
 /// The message without blanks, as blanks are where terminals break lines.
 fn memory(text: &str) -> Option<Reading> {
     if !has(text, "Tried") && !ends_early(text) {
-        return None;
-    }
-    // Code that asks for the message has no number.
-    if after(text, "out of memory. Tried to allocate").is_some_and(|rest| rest.starts_with(['"', '\'', '`', '<', '{']))
-    {
         return None;
     }
     let text = compact(text);
