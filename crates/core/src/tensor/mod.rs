@@ -13,6 +13,7 @@ mod engine;
 mod forward_hooks;
 mod handle;
 mod layout;
+mod origins;
 mod part;
 mod shape;
 
