@@ -94,6 +94,8 @@ pub struct Allocation {
     pub category: Category,
     /// The CUDA stream whose pool it comes from; 0 is the one that kernels run on.
     pub stream: u8,
+    /// Names its size on other devices that were asked about; 0 where that is the same.
+    pub sizes: u32,
 }
 
 /// One entry of the trace.

@@ -180,6 +180,7 @@ mod tests {
             phase: 0,
             category: Category::Temporary,
             stream: 0,
+            sizes: 0,
         };
         Trace {
             events,

@@ -165,6 +165,7 @@ mod tests {
             phase: 0,
             category: Category::Temporary,
             stream: 0,
+            sizes: 0,
         };
         Trace {
             events: vec![Event::Phase(0), Event::Alloc(0), Event::Free(0), Event::Alloc(1)],

@@ -27,49 +27,70 @@ pub struct Variant {
     pub rows: Option<u64>,
 }
 
-/// The share of a row that one simulation answers: a variant on all GPUs of a device.
-#[derive(Clone, Copy, Debug)]
+/// The share of a row that is answered at once: a variant on all GPUs of some devices, which share what they can.
+#[derive(Clone, Debug)]
 pub struct Part {
     variant: usize,
-    device: Device,
+    devices: Vec<Device>,
 }
 
-/// The parts of a table, to be answered in any order and by several threads.
-pub fn parts(known: &Judgements<'_>, variants: &[Variant]) -> Vec<Part> {
-    let of_variant = |variant| known.devices().iter().map(move |device| Part { variant, device: *device });
+/// The parts of a table, to be answered in any order and by so many threads: a row is one part unless rows are too few to
+/// keep the threads busy.
+pub fn parts(known: &Judgements<'_>, variants: &[Variant], threads: usize) -> Vec<Part> {
+    let parts_of_row = (2 * threads).div_ceil(variants.len().max(1)).max(1);
+    let size = known.devices().len().div_ceil(parts_of_row).max(1);
+    let of_variant =
+        |variant| known.devices().chunks(size).map(move |devices| Part { variant, devices: devices.to_vec() });
     (0..variants.len()).flat_map(of_variant).collect()
 }
 
-/// Answers a part: the batch, and a cell for each GPU of its device.
-pub fn answer(known: &Judgements<'_>, variants: &[Variant], part: Part, resolve: &Resolve<'_>) -> Answer {
+/// Answers a part: the batch, and a cell for each GPU of its devices.
+pub fn answer(known: &Judgements<'_>, variants: &[Variant], part: &Part, resolve: &Resolve<'_>) -> Answer {
+    let places: Vec<usize> = known.places(&part.devices);
+    let all = |batch, problem: String| Answer { row: part.variant, batch, cells: refused(&places, &problem) };
     let Some(variant) = variants.get(part.variant) else {
-        return Answer { batch: Batch::of(known.job()), cells: Err("no such variant".to_owned()) };
+        return all(Batch::of(known.job()), "no such variant".to_owned());
     };
     match job(known, variant, resolve) {
         Ok(Varied::Batch(batch)) => {
-            let cells = known.learn(batch, part.device).as_ref().clone().map_err(|error| error.problem);
-            Answer { batch, cells }
+            known.learn_all(batch, &part.devices);
+            let cells = places.into_iter().map(|at| (at, known.on(batch, at)));
+            Answer { row: part.variant, batch, cells: cells.collect() }
         }
         Ok(Varied::Job(job)) => {
-            let gpus: Vec<Gpu> = known.gpus().iter().filter(|gpu| gpu.device() == part.device).cloned().collect();
+            let gpus: Vec<Gpu> = places.iter().map(|at| known.gpus()[*at].clone()).collect();
             let cells = judge_all(&job, &gpus).into_iter().map(|cell| cell.map_err(|error| error.to_string()));
-            Answer { batch: Batch::of(&job), cells: Ok(cells.collect()) }
+            Answer { row: part.variant, batch: Batch::of(&job), cells: places.into_iter().zip(cells).collect() }
         }
-        Err((batch, problem)) => Answer { batch, cells: Err(problem) },
+        Err((batch, problem)) => all(batch, problem),
     }
 }
 
-/// The rows of a table from the answers to its [`parts`], in their order.
+fn refused(places: &[usize], problem: &str) -> Vec<(usize, Result<Judgement, String>)> {
+    places.iter().map(|at| (*at, Err(problem.to_owned()))).collect()
+}
+
+/// The rows of a table from the answers to its [`parts`].
 pub fn rows(known: &Judgements<'_>, variants: &[Variant], answers: Vec<Answer>) -> Vec<Row> {
-    let mut answers = answers.into_iter();
-    let row = |variant: &Variant| row(known, variant, answers.by_ref().take(known.devices().len()).collect());
-    variants.iter().map(row).collect()
+    let empty = |variant: &Variant| Row {
+        changes: variant.changes.iter().map(|set| (set.key.clone(), set.value.clone())).collect(),
+        batch: Batch::of(known.job()),
+        cells: known.gpus().iter().map(|_| Err("not estimated".to_owned())).collect(),
+    };
+    let mut rows: Vec<Row> = variants.iter().map(empty).collect();
+    for Answer { row, batch, cells } in answers {
+        rows[row].batch = batch;
+        cells.into_iter().for_each(|(at, cell)| rows[row].cells[at] = cell);
+    }
+    rows
 }
 
 /// What [`answer`] found.
 pub struct Answer {
+    row: usize,
     batch: Batch,
-    cells: Result<Vec<Result<Judgement, String>>, String>,
+    /// By the GPU's place.
+    cells: Vec<(usize, Result<Judgement, String>)>,
 }
 
 /// What a variant is.
@@ -102,19 +123,4 @@ fn job(known: &Judgements<'_>, variant: &Variant, resolve: &Resolve<'_>) -> Resu
             with(&changes).map(Varied::Job).map_err(|(_, problem)| (batch, problem))
         }
     }
-}
-
-fn row(known: &Judgements<'_>, variant: &Variant, answers: Vec<Answer>) -> Row {
-    let changes = variant.changes.iter().map(|set| (set.key.clone(), set.value.clone())).collect();
-    let batch = answers.first().map_or_else(|| Batch::of(known.job()), |answer| answer.batch);
-    let mut cells: Vec<Result<Judgement, String>> =
-        known.gpus().iter().map(|_| Err("not estimated".to_owned())).collect();
-    for (device, answer) in known.devices().iter().zip(answers) {
-        let places = known.gpus().iter().enumerate().filter(|(_, gpu)| gpu.device() == *device).map(|(at, _)| at);
-        match answer.cells {
-            Ok(found) => places.zip(found).for_each(|(at, cell)| cells[at] = cell),
-            Err(problem) => places.for_each(|at| cells[at] = Err(problem.clone())),
-        }
-    }
-    Row { changes, batch, cells }
 }
