@@ -12,10 +12,19 @@ use crate::spec::{JobSpec, Override, SpecError};
 pub struct Row {
     /// What the variant changes: keys and values.
     pub changes: Vec<(String, String)>,
-    /// Its batch.
+    /// Its batch, on each rank.
     pub batch: Batch,
+    /// Ranks with rows of their own.
+    pub ranks: u64,
     /// A judgement for each GPU, or why there is no such job.
     pub cells: Vec<Result<Judgement, String>>,
+}
+
+impl Row {
+    /// Rows of an optimizer step over all ranks.
+    pub const fn rows_per_step(&self) -> u64 {
+        self.batch.effective().saturating_mul(self.ranks)
+    }
 }
 
 /// A variant: what it changes, and how many rows a pass has if that is given.
@@ -47,7 +56,8 @@ pub fn parts(known: &Judgements<'_>, variants: &[Variant], threads: usize) -> Ve
 /// Answers a part: the batch, and a cell for each GPU of its devices.
 pub fn answer(known: &Judgements<'_>, variants: &[Variant], part: &Part, resolve: &Resolve<'_>) -> Answer {
     let places: Vec<usize> = known.places(&part.devices);
-    let all = |batch, problem: String| Answer { row: part.variant, batch, cells: refused(&places, &problem) };
+    let ranks = known.job().parallel.replicas();
+    let all = |batch, problem: String| Answer { row: part.variant, batch, ranks, cells: refused(&places, &problem) };
     let Some(variant) = variants.get(part.variant) else {
         return all(Batch::of(known.job()), "no such variant".to_owned());
     };
@@ -55,12 +65,17 @@ pub fn answer(known: &Judgements<'_>, variants: &[Variant], part: &Part, resolve
         Ok(Varied::Batch(batch)) => {
             known.learn_all(batch, &part.devices);
             let cells = places.into_iter().map(|at| (at, known.on(batch, at)));
-            Answer { row: part.variant, batch, cells: cells.collect() }
+            Answer { row: part.variant, batch, ranks, cells: cells.collect() }
         }
         Ok(Varied::Job(job)) => {
             let gpus: Vec<Gpu> = places.iter().map(|at| known.gpus()[*at].clone()).collect();
             let cells = judge_all(&job, &gpus).into_iter().map(|cell| cell.map_err(|error| error.to_string()));
-            Answer { row: part.variant, batch: Batch::of(&job), cells: places.into_iter().zip(cells).collect() }
+            Answer {
+                row: part.variant,
+                batch: Batch::of(&job),
+                ranks: job.parallel.replicas(),
+                cells: places.into_iter().zip(cells).collect(),
+            }
         }
         Err((batch, problem)) => all(batch, problem),
     }
@@ -75,11 +90,12 @@ pub fn rows(known: &Judgements<'_>, variants: &[Variant], answers: Vec<Answer>) 
     let empty = |variant: &Variant| Row {
         changes: variant.changes.iter().map(|set| (set.key.clone(), set.value.clone())).collect(),
         batch: Batch::of(known.job()),
+        ranks: known.job().parallel.replicas(),
         cells: known.gpus().iter().map(|_| Err("not estimated".to_owned())).collect(),
     };
     let mut rows: Vec<Row> = variants.iter().map(empty).collect();
-    for Answer { row, batch, cells } in answers {
-        rows[row].batch = batch;
+    for Answer { row, batch, ranks, cells } in answers {
+        (rows[row].batch, rows[row].ranks) = (batch, ranks);
         cells.into_iter().for_each(|(at, cell)| rows[row].cells[at] = cell);
     }
     rows
@@ -89,6 +105,7 @@ pub fn rows(known: &Judgements<'_>, variants: &[Variant], answers: Vec<Answer>) 
 pub struct Answer {
     row: usize,
     batch: Batch,
+    ranks: u64,
     /// By the GPU's place.
     cells: Vec<(usize, Result<Judgement, String>)>,
 }
