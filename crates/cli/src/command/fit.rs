@@ -7,7 +7,7 @@ use clap::Args;
 use tonnage_core::gpu::Gpu;
 use tonnage_core::plan::judgements::Judgements;
 use tonnage_core::plan::largest::largest;
-use tonnage_core::plan::table::{Row, Variant, answer, parts, rows};
+use tonnage_core::plan::table::{Row, Variant, answer, parts, pruned_parts, rows};
 use tonnage_core::spec::Override;
 use tonnage_report::{FitAnswer, FitView, csv, text};
 
@@ -24,7 +24,8 @@ const EXAMPLES: &str = "Examples:
   tonnage fit llama-3.1-8b --precision bf16 --gpus h200,h100,a100-80,l40s
   tonnage fit examples/grpo-7b-judge-14b.toml --gpus h200,h100,a100-80 --rows 1,4,8,16,32
   tonnage fit examples/sapo-gpt2-swarm.toml --gpus all
-  tonnage fit gpt2 --seq-len 256,512,1024 --rows 8,16,32 --csv table.csv";
+  tonnage fit gpt2 --seq-len 256,512,1024 --rows 8,16,32 --csv table.csv
+  tonnage fit gpt2 --gpus l4,24GiB,mine.toml --rows 4,8,16,32,64 --prune --json";
 
 /// A table of more rows is not shown beside the file it was written to.
 const MOST_SHOWN: usize = 100;
@@ -50,6 +51,10 @@ pub struct FitArgs {
     /// Leaves out the search for the largest micro-batch
     #[arg(long, help_heading = "Answer")]
     no_largest: bool,
+
+    /// Leaves out more rows of what fits on none of the GPUs already, in as many passes: more rows never need less
+    #[arg(long, help_heading = "Answer")]
+    prune: bool,
 
     /// Writes a line for every variant and GPU
     #[arg(long, value_name = "FILE", help_heading = "Answer")]
@@ -80,9 +85,9 @@ impl FitArgs {
         let variants = variants(&axes, &self.rows)?;
         let resolve = |changes: &[Override]| input.try_resolve(changes);
         let known = Judgements::new(&base.job, &gpus, &resolve);
-        let parts = parts(&known, &variants, threads());
+        let parts = if self.prune { pruned_parts(&known, &variants) } else { parts(&known, &variants, threads()) };
         let answers = sweep(&parts, terminal, |part| answer(&known, &variants, part, &resolve));
-        let rows = rows(&known, &variants, answers);
+        let rows = rows(&known, &variants, answers.into_iter().flatten().collect());
         let largest = if self.no_largest || !axes.is_empty() {
             Vec::new()
         } else {

@@ -39,7 +39,10 @@ fn nodes_of_a_swarm_are_counted_on_every_gpu() {
     for cell in cells {
         let rooms = cell["room"].as_array().unwrap();
         let of = |lease: Option<u64>| {
-            rooms.iter().find(|room| room["lease"].as_u64() == lease).and_then(|room| room["processes_per_gpu"].as_u64())
+            rooms
+                .iter()
+                .find(|room| room["lease"].as_u64() == lease)
+                .and_then(|room| room["processes_per_gpu"].as_u64())
         };
         assert!(of(None) <= of(Some(1)), "{}: a lease never makes room for fewer", cell["gpu"]);
     }
@@ -83,19 +86,21 @@ fn a_sweep_says_the_same_as_csv_and_as_json() {
     assert_eq!((count, lines.len()), (8, 9));
 }
 
-/// Every size that is called the largest fits, and was estimated with the row after it in mind.
+/// What is called the largest fits, and the next that makes the same effective batch, or the next that needs no
+/// accumulation, does not.
 #[test]
 fn the_largest_fits_and_the_next_does_not() {
     let table = json(&["fit", "job.toml", "--gpus=8GiB,l4", "--json"]);
-    for (at, gpu) in ["8GiB", "l4"].into_iter().enumerate() {
-        let rows = table["largest"][at]["micro_batch_size"].as_u64().unwrap();
-        let verdict = |rows: u64| {
-            let judged = json(&["fit", "job.toml", &format!("--gpus={gpu}"), &format!("--rows={rows}"), "--no-largest", "--json"]);
-            judged["rows"][0]["gpus"][0]["verdict"].as_str().unwrap().to_owned()
-        };
-        assert_eq!(verdict(rows), "fits", "{gpu}: {rows}");
-        assert_ne!(verdict(rows + 1), "fits", "{gpu}: {}", rows + 1);
-    }
+    let largest = |at: usize| table["largest"][at]["micro_batch_size"].as_u64().unwrap();
+    let verdict = |gpu: &str, rows: u64| {
+        let (gpu, rows) = (format!("--gpus={gpu}"), format!("--rows={rows}"));
+        let judged = json(&["fit", "job.toml", &gpu, &rows, "--no-largest", "--json"]);
+        judged["rows"][0]["gpus"][0]["verdict"].as_str().unwrap().to_owned()
+    };
+    assert_eq!((largest(0), verdict("8GiB", 12).as_str()), (12, "fits"));
+    assert_ne!(verdict("8GiB", 24), "fits");
+    assert_eq!(verdict("l4", largest(1)), "fits");
+    assert_ne!(verdict("l4", largest(1) + 1), "fits");
 }
 
 #[test]
@@ -113,7 +118,44 @@ fn a_gpu_of_ones_own_is_judged_by_its_own_figures() {
     std::fs::write(&path, "like = \"h100\"\nname = \"mine\"\nusable_gib = 40\n").unwrap();
     let table = json(&["fit", "job.toml", &format!("--gpus=h100,{}", path.display()), "--no-largest", "--json"]);
     std::fs::remove_file(&path).unwrap();
-    assert_eq!((table["gpus"][1]["name"].as_str(), table["gpus"][1]["usable_bytes"].as_u64()), (Some("mine"), Some(40 << 30)));
+    assert_eq!(
+        (table["gpus"][1]["name"].as_str(), table["gpus"][1]["usable_bytes"].as_u64()),
+        (Some("mine"), Some(40 << 30))
+    );
     let cells = &table["rows"][0]["gpus"];
     assert_eq!(cells[0]["total_bytes"], cells[1]["total_bytes"]);
+}
+
+/// What is left out of a sweep does not fit, and the rest is what it is without leaving out.
+#[test]
+fn a_pruned_sweep_leaves_out_only_what_does_not_fit() {
+    let rows = (1..=24).map(|rows| rows.to_string()).collect::<Vec<_>>().join(",");
+    let sweep = |more: &[&str]| {
+        let rows = format!("--rows={rows}");
+        let job = [
+            "fit",
+            "job.toml",
+            "--micro-batch-size=1",
+            "--seq-len=256,512",
+            "--gpus=4GiB,3GiB",
+            "--no-largest",
+            "--json",
+        ];
+        json(&[&job[..], &[&rows], more].concat())
+    };
+    let cells = |table: &serde_json::Value| -> Vec<serde_json::Value> {
+        let rows = table["rows"].as_array().unwrap().iter();
+        rows.flat_map(|row| row["gpus"].as_array().unwrap().clone()).collect()
+    };
+    let (all, pruned) = (cells(&sweep(&[])), cells(&sweep(&["--prune"])));
+    let mut left_out = 0;
+    for (full, pruned) in all.iter().zip(&pruned) {
+        if pruned["error"].is_null() {
+            assert_eq!(full, pruned);
+        } else {
+            assert_eq!((full["verdict"].as_str(), pruned["verdict"].as_str()), (Some("does_not_fit"), None));
+            left_out += 1;
+        }
+    }
+    assert!(all.len() == 96 && (4..60).contains(&left_out), "{left_out} of {}", all.len());
 }

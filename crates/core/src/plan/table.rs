@@ -36,10 +36,13 @@ pub struct Variant {
     pub rows: Option<u64>,
 }
 
-/// The share of a row that is answered at once: a variant on all GPUs of some devices, which share what they can.
+/// What stands in the place of a judgement that [`answer`] left out because fewer rows fit on none of the GPUs.
+pub const PRUNED: &str = "not estimated: fewer rows fit nowhere";
+
+/// What is answered at once: variants, one after another, on all GPUs of some devices, which share what they can.
 #[derive(Clone, Debug)]
 pub struct Part {
-    variant: usize,
+    variants: Vec<usize>,
     devices: Vec<Device>,
 }
 
@@ -48,30 +51,75 @@ pub struct Part {
 pub fn parts(known: &Judgements<'_>, variants: &[Variant], threads: usize) -> Vec<Part> {
     let parts_of_row = (2 * threads).div_ceil(variants.len().max(1)).max(1);
     let size = known.devices().len().div_ceil(parts_of_row).max(1);
-    let of_variant =
-        |variant| known.devices().chunks(size).map(move |devices| Part { variant, devices: devices.to_vec() });
+    let of_variant = |variant| {
+        let part = move |devices: &[Device]| Part { variants: vec![variant], devices: devices.to_vec() };
+        known.devices().chunks(size).map(part)
+    };
     (0..variants.len()).flat_map(of_variant).collect()
 }
 
-/// Answers a part: the batch, and a cell for each GPU of its devices.
-pub fn answer(known: &Judgements<'_>, variants: &[Variant], part: &Part, resolve: &Resolve<'_>) -> Answer {
-    let places: Vec<usize> = known.places(&part.devices);
+/// The same for a sweep that leaves out what surely does not fit: a part has all numbers of rows of one variant.
+pub fn pruned_parts(known: &Judgements<'_>, variants: &[Variant]) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    let mut before: Option<&Variant> = None;
+    for (at, variant) in variants.iter().enumerate() {
+        match parts.last_mut().filter(|_| before.is_some_and(|before| before.changes == variant.changes)) {
+            Some(part) => part.variants.push(at),
+            None => parts.push(Part { variants: vec![at], devices: known.devices().to_vec() }),
+        }
+        before = Some(variant);
+    }
+    parts.iter_mut().for_each(|part| part.variants.sort_by_key(|at| variants[*at].rows));
+    parts
+}
+
+/// Answers a part, a variant after the other. Where fewer rows in as many passes fit on none of the GPUs the others are
+/// left out: more rows never need less.
+pub fn answer(known: &Judgements<'_>, variants: &[Variant], part: &Part, resolve: &Resolve<'_>) -> Vec<Answer> {
+    let mut too_large: Option<Batch> = None;
+    let mut answers = Vec::with_capacity(part.variants.len());
+    for at in part.variants.iter().copied() {
+        let answered = answer_one(known, variants, (at, &part.devices), too_large, resolve);
+        let fits = |(_, cell): &(usize, Result<Judgement, String>)| cell.as_ref().map_or(true, Judgement::fits);
+        if !answered.cells.iter().any(fits) {
+            too_large = Some(answered.batch);
+        }
+        answers.push(answered);
+    }
+    answers
+}
+
+fn answer_one(
+    known: &Judgements<'_>,
+    variants: &[Variant],
+    (row, devices): (usize, &[Device]),
+    too_large: Option<Batch>,
+    resolve: &Resolve<'_>,
+) -> Answer {
+    let places: Vec<usize> = known.places(devices);
     let ranks = known.job().parallel.replicas();
-    let all = |batch, problem: String| Answer { row: part.variant, batch, ranks, cells: refused(&places, &problem) };
-    let Some(variant) = variants.get(part.variant) else {
+    let all = |batch, problem: String| Answer { row, batch, ranks, cells: refused(&places, &problem) };
+    let Some(variant) = variants.get(row) else {
         return all(Batch::of(known.job()), "no such variant".to_owned());
     };
+    let is_larger = |batch: &Batch, than: &Batch| {
+        let of = |batch: &Batch| (batch.gradient_accumulation_steps, batch.steps_per_generation);
+        of(batch) == of(than) && batch.micro_batch_size >= than.micro_batch_size
+    };
     match job(known, variant, resolve) {
+        Ok(varied) if too_large.is_some_and(|than| is_larger(&varied.batch(), &than)) => {
+            all(varied.batch(), PRUNED.to_owned())
+        }
         Ok(Varied::Batch(batch)) => {
-            known.learn_all(batch, &part.devices);
+            known.learn_all(batch, devices);
             let cells = places.into_iter().map(|at| (at, known.on(batch, at)));
-            Answer { row: part.variant, batch, ranks, cells: cells.collect() }
+            Answer { row, batch, ranks, cells: cells.collect() }
         }
         Ok(Varied::Job(job)) => {
             let gpus: Vec<Gpu> = places.iter().map(|at| known.gpus()[*at].clone()).collect();
             let cells = judge_all(&job, &gpus).into_iter().map(|cell| cell.map_err(|error| error.to_string()));
             Answer {
-                row: part.variant,
+                row,
                 batch: Batch::of(&job),
                 ranks: job.parallel.replicas(),
                 cells: places.into_iter().zip(cells).collect(),
@@ -116,6 +164,15 @@ enum Varied {
     Batch(Batch),
     /// Another job.
     Job(Box<JobSpec>),
+}
+
+impl Varied {
+    fn batch(&self) -> Batch {
+        match self {
+            Self::Batch(batch) => *batch,
+            Self::Job(job) => Batch::of(job),
+        }
+    }
 }
 
 /// The job of a variant, or the nearest batch and why there is none.
