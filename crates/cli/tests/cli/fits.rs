@@ -159,3 +159,19 @@ fn a_pruned_sweep_leaves_out_only_what_does_not_fit() {
     }
     assert!(all.len() == 96 && (4..60).contains(&left_out), "{left_out} of {}", all.len());
 }
+
+/// The driver says which GPU this machine has and how much memory: here a scripted one.
+#[test]
+fn the_gpu_of_this_machine_is_asked_of_its_driver() {
+    let test = std::env::current_exe().unwrap();
+    let mut command = command(&["fit", "job.toml", "--gpus=live,l4", "--no-largest", "--json"]);
+    command.env("TONNAGE_NVML_LIBRARY", test.parent().unwrap().join("libtonnage_phantom.so"));
+    command.env("TONNAGE_NVML_SCRIPT", super::folder("../../../testdata/nvml").join("node.jsonl"));
+    command
+        .env("TONNAGE_NVML_SPEED", "0")
+        .env("TONNAGE_PHANTOM_QUIET", "1")
+        .env("TONNAGE_PHANTOM_ALLOW_REAL_DRIVER", "1");
+    let output = command.output().unwrap();
+    let table: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((table["gpus"][0]["id"].as_str(), table["gpus"][1]["id"].as_str()), (Some("h100"), Some("l4")));
+}
