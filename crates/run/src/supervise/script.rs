@@ -35,6 +35,9 @@ pub(super) fn prepare(
     let mut environment = vec![("PYTHONPATH".to_owned(), paths.join(":"))];
     let program = std::env::current_exe().map(|path| path.display().to_string()).unwrap_or_default();
     environment.push(("TONNAGE_PROGRAM".to_owned(), program));
+    if run.policy.stop_after_steps.is_some() {
+        environment.push(("TONNAGE_PROBE".to_owned(), "1".to_owned()));
+    }
     if let Some(lease) = run.policy.lease {
         let gpu = run.nodes.get(attempt.node).and_then(|node| node.gpu.clone()).unwrap_or_default();
         let leases = folder.parent().and_then(Path::parent).unwrap_or(folder).join(format!("leases-{gpu}"));
@@ -61,6 +64,13 @@ fn written(folder: &Path, name: &str, text: &str) -> Result<String, RunError> {
         write_atomically(&path, text.as_bytes())?;
     }
     Ok(folder.display().to_string())
+}
+
+/// The batches that the script went on with by itself: rows of a pass, and passes. Every rank tells the same.
+pub(super) fn rebatched(folder: &Path) -> Vec<(u64, u64)> {
+    let text = fs::read_to_string(folder.join("batches.json")).unwrap_or_default();
+    let batches: Vec<(u64, u64)> = serde_json::from_str(&text).unwrap_or_default();
+    batches
 }
 
 /// Peaks of allocated and reserved bytes of the process that reserved most, of those that told theirs.
