@@ -3,6 +3,8 @@
 mod ends;
 mod guarded;
 mod kills;
+mod probes;
+mod records;
 mod swarm;
 mod torch;
 
