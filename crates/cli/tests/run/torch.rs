@@ -20,11 +20,11 @@ fn trainer(name: &str, launcher: Option<&str>) -> Option<(Home, Vec<String>)> {
     let preload = std::env::var("TONNAGE_TORCH_PRELOAD").unwrap_or_default();
     let home = Home::new(name);
     let script = home.write("trainer.py", TRAINER);
-    let devices = ["name=Phantom,total=8589934592,cc=9.0,sms=132"; 2].join(";");
+    // With two GPUs and no launcher, the Trainer would wrap its model in DataParallel and double the batch.
+    let devices = vec!["name=Phantom,total=8589934592,cc=9.0,sms=132"; 1 + usize::from(launcher.is_some())].join(";");
     let mut words = vec![
         "env".to_owned(),
         format!("LD_PRELOAD={preload}"),
-        "FAKECUDA_TOTAL_MIB=8192".to_owned(),
         format!("TONNAGE_PHANTOM_DEVICES={devices}"),
         "TORCH_CUDNN_SDPA_DEPRIORITIZED=1".to_owned(),
     ];
@@ -133,8 +133,8 @@ fn a_neighbour_is_waited_for() {
         assert!(std::time::Instant::now() < until, "the neighbour does not start");
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    let job = home.write("job.toml", &JOB.replace("= 32", "= 8"));
-    let flags = ["--per_device_train_batch_size", "8", "--gradient_accumulation_steps", "1", "--max_steps", "3"];
+    let job = home.write("job.toml", &JOB.replace("= 32", "= 4"));
+    let flags = ["--per_device_train_batch_size", "4", "--gradient_accumulation_steps", "1", "--max_steps", "3"];
     let mut words = vec!["run", &job, "--detach", "--wait", "4", "--"];
     words.extend(command.iter().map(String::as_str));
     words.extend(flags);

@@ -174,7 +174,10 @@ impl<'a> Supervisor<'a> {
                 _ => Ok(()),
             };
             if claimed.is_ok() {
-                self.talk(&preflight.text);
+                // A refusal is said where it is recorded.
+                if matches!(next, Next::Start(..)) {
+                    self.talk(&preflight.text);
+                }
                 self.folder.append(Event::Preflight { text: preflight.text.clone(), fits: preflight.fits() })?;
                 return Ok(next);
             }
