@@ -98,7 +98,7 @@ impl EstimateArgs {
         } else if !self.quiet {
             terminal.print(&self.screen(&answer, terminal))?;
             if let Some(seen) = seen {
-                terminal.print(&format!("→ {}: `tonnage run` counts on it\n", seen.correction.evidence))?;
+                terminal.print(&format!("seen before: {}; `tonnage run` counts on it\n", seen.correction.evidence))?;
             }
         }
         Ok(exit_code([&answer]))

@@ -1,7 +1,7 @@
 //! `tonnage probe`: a few steps of the real command, predicted beside seen; the difference is kept for later estimates.
 //! Measured where there is a GPU, rehearsed over a phantom of it where there is none.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use clap::Args;
 use serde_json::json;
@@ -12,9 +12,10 @@ use tonnage_core::spec::JobSpec;
 use tonnage_core::units::Bytes;
 use tonnage_run::adapter::{Telling, tell};
 use tonnage_run::corrections::{self, Kept};
-use tonnage_run::rehearse::{Options, rehearse};
+use tonnage_run::rehearse::{Options, rehearse_with};
 use tonnage_run::secrets::Secrets;
 use tonnage_run::store::Store;
+use tonnage_run::supervise::python_module;
 
 use super::rehearse::{failure, nothing_seen};
 use super::run::request;
@@ -148,7 +149,13 @@ impl ProbeArgs {
             patience: 60,
             stdout_to_stderr: self.json,
         };
-        let rehearsed = rehearse(&options).map_err(failure)?;
+        let module = python_module(Store::new(Store::default_root()).root())?;
+        let inherited = |name: &str| match (name, std::env::var_os(name)) {
+            ("PYTHONPATH", Some(own)) => Some([OsString::from(&module), own].join(OsStr::new(":"))),
+            ("PYTHONPATH", None) => Some(OsString::from(&module)),
+            (_, own) => own,
+        };
+        let rehearsed = rehearse_with(&options, &inherited).map_err(failure)?;
         let Some(fullest) = rehearsed.rehearsal.fullest() else {
             return nothing_seen(rehearsed.rehearsal.exit_code).map(Err);
         };

@@ -139,10 +139,10 @@ fn a_neighbour_is_waited_for() {
     words.extend(command.iter().map(String::as_str));
     words.extend(flags);
     assert!(home.run(&words).status.success());
-    home.wait("a failure", |run| run["attempts"][0]["failure"].is_object());
+    home.wait_for(240, "a failure", |run| run["attempts"][0]["failure"].is_object());
     std::fs::write(home.path("leave"), "").unwrap();
     neighbour.wait().unwrap();
-    let run = home.wait("an end", |run| run["result"].is_object());
+    let run = home.wait_for(240, "an end", |run| run["result"].is_object());
     let attempts = run["attempts"].as_array().unwrap();
     assert_eq!(attempts[0]["failure"]["class"], "neighbour", "{run:#}");
     assert_eq!((attempts.len(), &run["result"]["outcome"]), (2, &"succeeded".into()), "{run:#}");

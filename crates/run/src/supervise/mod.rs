@@ -26,6 +26,8 @@ use crate::store::{Lock, RunFolder, now_ms};
 use admission::Admission;
 use node::{Node, Place};
 
+pub use script::python_module;
+
 /// How often nodes are looked at when nothing is heard of them.
 const TICK: Duration = Duration::from_secs(1);
 /// How long a look at the lock by another command may keep a supervisor from it.

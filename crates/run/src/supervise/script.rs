@@ -27,7 +27,7 @@ pub(super) fn prepare(
     if let Some(job) = &run.job {
         write_job(folder, job)?;
     }
-    let mut paths = vec![written(&root.join("python"), "tonnage_guard.py", MODULE)?];
+    let mut paths = vec![python_module(root)?];
     if run.policy.observes {
         paths.push(written(&root.join("observe"), "sitecustomize.py", OBSERVE)?);
     }
@@ -46,6 +46,14 @@ pub(super) fn prepare(
         environment.push(("TONNAGE_LEASE".to_owned(), lease.to_string()));
     }
     Ok(environment)
+}
+
+/// The folder of the Python module, for `PYTHONPATH`; the module is written where it is not.
+///
+/// # Errors
+/// When it cannot be.
+pub fn python_module(root: &Path) -> Result<String, RunError> {
+    written(&root.join("python"), "tonnage_guard.py", MODULE)
 }
 
 /// The job for `tonnage fit`: its file, and what was typed as arguments.
