@@ -43,6 +43,9 @@ pub fn run(run: &RunRecord, state: &RunState, line: &RunLine, full: bool, look: 
     if let Some(Err(sizes)) = state.effective_batch() {
         say("effective batch", &paint(WARN, &format!("differs between attempts: {sizes:?}")));
     }
+    if !line.progress.is_empty() {
+        say("progress", &line.progress);
+    }
     if state.attempts() > 0 || line.lives {
         for (index, node) in state.nodes.iter().enumerate() {
             text.push_str(&node_text(run, index, node, line.lives, full, look));
@@ -74,7 +77,7 @@ fn node_text(run: &RunRecord, index: usize, node: &NodeState, lives: bool, full:
     let mut text = String::new();
     let name = run.nodes.get(index).map_or("", |node| node.name.as_str());
     if !name.is_empty() {
-        text.push_str(&labelled(name, &phase_words(node, lives), look));
+        text.push_str(&labelled(name, &node_words(node, lives), look));
     }
     let shown = if full { 0 } else { node.attempts.len().saturating_sub(3) };
     for attempt in &node.attempts[shown..] {
@@ -84,6 +87,16 @@ fn node_text(run: &RunRecord, index: usize, node: &NodeState, lives: bool, full:
         text.push_str(&labelled("", &printable(said), look));
     }
     text
+}
+
+/// Where a node of several is, and how far.
+fn node_words(node: &NodeState, lives: bool) -> String {
+    let phase = phase_words(node, lives);
+    match node.progress {
+        Some((step, Some(total))) => format!("{phase}, {step}/{total}"),
+        Some((step, None)) => format!("{phase}, step {step}"),
+        None => phase,
+    }
 }
 
 fn attempt_text(attempt: &AttemptState, full: bool, look: &Look) -> String {
@@ -96,13 +109,18 @@ fn attempt_text(attempt: &AttemptState, full: bool, look: &Look) -> String {
     parts.extend(attempt.measured.map(|(_, reserved)| format!("measured {} reserved", Bytes(reserved))));
     parts.extend(attempt.rebatched.iter().map(|(rows, passes)| format!("in the script {rows} rows x {passes} passes")));
     parts.extend(attempt.exit.map(|(exit, seconds)| format!("{} after {seconds:.1} s", exit.words())));
+    if let (None, Some(pid)) = (attempt.exit, attempt.pid) {
+        parts.push(format!("process {pid}"));
+    }
     if let Some(failure) = &attempt.failure {
         let evidence = failure.evidence.first().map(|line| printable(line)).unwrap_or_default();
         parts.push(format!("{}: {evidence}", failure.class));
     }
     let mut text = labelled(&format!("attempt {}", record.number), &parts.join("; "), look);
     if full {
-        text.push_str(&labelled("  why", &printable(&record.reason), look));
+        if !record.reason.is_empty() {
+            text.push_str(&labelled("  why", &printable(&record.reason), look));
+        }
         text.push_str(&labelled("  started", &printable(&record.argv.join(" ")), look));
         let changes: Vec<_> = record.changes.iter().map(change_words).collect();
         if !changes.is_empty() {

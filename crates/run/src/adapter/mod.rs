@@ -185,7 +185,7 @@ mod tests {
             ("t --from {resume_from_checkpoint} -x", Some("c"), "t --from c -x"),
             ("t --from={resume_from_checkpoint}", None, "t"),
             ("t {unknown} {\"json\":1} ${x}", None, "t {unknown} {\"json\":1} ${x}"),
-            ("t {{attempt}} {{}} a{{x}} {attempt}", None, "t {attempt} {{}} a{{x}} 2"),
+            ("t {{attempt}} {{}} a{{x}} {attempt} {{atempt}}", None, "t {attempt} {{}} a{{x}} 2 {atempt}"),
         ];
         for (command, resume_from, wanted) in cases {
             assert_eq!(told(command, resume_from).argv, words(wanted), "{command}");

@@ -62,12 +62,16 @@ pub fn check(command: &[String], keys: Option<&[String]>) -> Result<(), RunError
                 "`{{{name}}}` needs a job: `tonnage run JOB -- COMMAND`; {literal}"
             )));
         }
-        let known = OWN.iter().chain(&BATCH).copied();
-        match known.clone().find(|known| is_misspelt(name, known)) {
+        match meant(name) {
             Some(known) => Err(RunError::Missing(format!("`{{{name}}}`: is it `{{{known}}}`? ({literal})"))),
             None => Ok(()),
         }
     })
+}
+
+/// The name that `name` is, or is a misspelling of.
+fn meant(name: &str) -> Option<&'static str> {
+    OWN.iter().chain(&BATCH).copied().find(|known| is_misspelt(name, known))
 }
 
 /// The names in braces, those of a shell's `${name}` and doubled ones left out.
@@ -114,7 +118,7 @@ fn fill_word(word: &str, words: &Words<'_>) -> String {
         filled.push_str(&rest[..at]);
         rest = &rest[at..];
         if let Some((doubled, after)) = rest.strip_prefix("{{").and_then(|rest| rest.split_once("}}"))
-            && words.meaning(doubled).is_some()
+            && (words.meaning(doubled).is_some() || meant(doubled).is_some())
         {
             filled.push_str(&format!("{{{doubled}}}"));
             rest = after;
