@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use tonnage_core::record::{Outcome, ResultRecord};
-use tonnage_core::spec::Override;
+use tonnage_core::spec::{JobSpec, Override, Task};
 use tonnage_run::corrections;
 use tonnage_run::guard::{GpuNow, Guard, Job, Room};
 use tonnage_run::secrets::Secrets;
@@ -66,6 +66,9 @@ pub fn supervise_here(
     let (correction, less_bytes) =
         spec.as_ref().map(|spec| (kept.on_a_gpu(spec), kept.less_bytes(spec))).unwrap_or_default();
     let library = library();
+    if let Some(note) = spec.as_ref().zip(library.as_ref()).and_then(|(spec, library)| several_gpus(spec, library)) {
+        terminal.say(&note);
+    }
     let look = || library.as_ref().and_then(|library| look(library, usable_bytes));
     let guard = Guard {
         command: &run.command,
@@ -88,6 +91,18 @@ const SAME_GPU_PERCENT: u64 = 10;
 pub fn library() -> Option<Library> {
     let path = std::env::var_os(super::watch::LIBRARY).map(PathBuf::from);
     Library::open(path.as_deref()).ok()
+}
+
+/// What one process does that sees several GPUs, where the job speaks of one.
+fn several_gpus(spec: &JobSpec, library: &Library) -> Option<String> {
+    let count = library.count().ok().filter(|count| *count > 1)?;
+    let is_one = spec.parallel.world_size <= 1 && !matches!(spec.task, Task::Swarm(_));
+    (is_one && std::env::var_os("CUDA_VISIBLE_DEVICES").is_none()).then(|| {
+        format!(
+            "the job is of one rank and {count} GPUs are visible: Hugging Face's Trainer would take all of them and \
+             multiply the batch; CUDA_VISIBLE_DEVICES=0 keeps it to one"
+        )
+    })
 }
 
 /// The machine's fullest visible GPU, where NVML tells of it and it is the GPU that the job names.
