@@ -23,8 +23,11 @@ _left_out = None
 
 def begin():
     """Starts PyTorch's recording; it must be the first thing after the device is there."""
-    global _on, _budget
+    global _on, _budget, _left_out
     _budget = settings.read().trace_events
+    if torch.cuda.get_allocator_backend() != "native":
+        _left_out = f"the allocator {torch.cuda.get_allocator_backend()} keeps no history"
+        return
     _start_history()
     _on = True
 
