@@ -75,7 +75,7 @@ fn headline(judged: &Judged, seen: &Seen, look: &Look) -> String {
     let headroom = Bytes(judged.usable_bytes.saturating_sub(judged.total_bytes));
     let share = judged.total_bytes as f64 / judged.usable_bytes.max(1) as f64;
     let sum = format!(
-        "{} reserved by PyTorch ({} allocated) + {context} CUDA context, {:.0} %",
+        "{} reserved by PyTorch ({} allocated) + {context} CUDA context, {:.0}\u{a0}%",
         Bytes(judged.peak_reserved_bytes),
         Bytes(seen.device.peak_allocated_bytes),
         share * 100.0
@@ -122,7 +122,10 @@ fn others(rehearsal: &Rehearsal, look: &Look) -> String {
             cell(note, DIM),
         ]);
     }
-    let how = format!("one run on the {}; the others by replaying its trace within their memory", name(&rehearsal.gpu));
+    let replayed = rehearsal.seen.iter().all(|seen| seen.recording.is_some());
+    let means =
+        if replayed { "replaying its trace within their memory" } else { "its peaks alone, for want of a trace" };
+    let how = format!("one run on the {}; the others by {means}", name(&rehearsal.gpu));
     format!("{}  {}\n\n", table.render(look), paint(DIM, &wrap(&how, look.width, 2)))
 }
 
@@ -255,7 +258,9 @@ fn warnings(rehearsal: &Rehearsal, process: &ProcessRecord) -> Vec<String> {
     if process.steady_since.is_none() && process.steps > 0 && process.stop.reason != "end" {
         lines.push("the peak still grew in the last step: ask for more --steps".to_owned());
     }
-    lines.extend(process.trace_ends.iter().map(|why| format!("the trace ends before the run does: {why}")));
+    let traced = process.devices.iter().any(|device| device.trace.is_some());
+    let lacking = if traced { "the trace ends before the run does" } else { "there is no trace" };
+    lines.extend(process.trace_ends.iter().map(|why| format!("{lacking}: {why}")));
     lines.extend(process.caveats.iter().map(|caveat| {
         let line = caveat.line.as_ref().map_or_else(String::new, |line| format!(" (first at {line})"));
         format!("{}{line}", caveat.text)

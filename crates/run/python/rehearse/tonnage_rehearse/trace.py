@@ -155,13 +155,19 @@ class Writer:
         """The file begins with a header."""
         self.path = os.path.join(settings.read().folder, f"trace-{os.getpid()}-{self.device}.jsonl")
         self.file = open(self.path, "w", encoding="utf-8")
-        header = {"source": "tonnage rehearse", "torch": torch.__version__, "device": self.device}
+        header = {"source": "tonnage rehearse", "torch": torch.__version__, "device": self.device, "settings": _settings()}
         self.file.write(json.dumps(header) + "\n")
 
     def close(self):
         """Ends the file; its path."""
         self.file.close()
         return self.path
+
+
+def _settings():
+    """The text of PYTORCH_ALLOC_CONF, under its new or its old name, as PyTorch took it."""
+    known = torch.cuda.memory._snapshot().get("allocator_settings", {})
+    return known.get("PYTORCH_ALLOC_CONF") or known.get("PYTORCH_CUDA_ALLOC_CONF") or ""
 
 
 def _text(line):
