@@ -22,13 +22,12 @@ fn device_of(context: usize) -> Result<usize> {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuDevicePrimaryCtxGetState(device: c_int, flags: *mut c_uint, active: *mut c_int) -> c_int {
-    code(state::device(device).map(|(index, _)| {
-        let has_context = state::memory().accounts.has_context(index);
-        // SAFETY: places for results, or null, by the API's contract.
-        unsafe {
-            put_if_wanted(flags, 0);
-            put_if_wanted(active, c_int::from(has_context));
-        }
+    // SAFETY: places for results by the API's contract.
+    let places = unsafe { Slot::new(flags).and_then(|flags| Ok((flags, Slot::new(active)?))) };
+    code(places.and_then(|(flags, active)| {
+        let (index, _) = state::device(device)?;
+        flags.put(0);
+        active.give(c_int::from(state::memory().accounts.has_context(index)))
     }))
 }
 
