@@ -16,28 +16,11 @@ unsafe extern "C" {
 }
 
 const RTLD_NOW: c_int = 2;
-/// More parameters than any function of CUDA's libraries has in registers and on the stack together.
+/// As many parameters as any function of CUDA's libraries has (`cusolverDnXgesvdr_bufferSize`).
+#[rustfmt::skip]
 type Function = extern "C" fn(
-    usize,
-    usize,
-    usize,
-    usize,
-    usize,
-    usize,
-    usize,
-    usize,
-    usize,
-    usize,
-    usize,
-    usize,
-    usize,
-    usize,
-    usize,
-    usize,
-    usize,
-    usize,
-    usize,
-    usize,
+    usize, usize, usize, usize, usize, usize, usize, usize, usize, usize, usize,
+    usize, usize, usize, usize, usize, usize, usize, usize, usize, usize, usize,
 ) -> c_int;
 
 /// Beginnings of the names of functions for which zeros are right: nothing is asked for, nothing is to be copied or freed, or

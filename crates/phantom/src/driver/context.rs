@@ -181,7 +181,11 @@ mod tests {
             assert_eq!(cuDevicePrimaryCtxRetain(null_mut(), 0), 1);
             assert_eq!(cuDevicePrimaryCtxRetain(&raw mut context, 4), 101);
             assert_eq!(cuDevicePrimaryCtxRetain(&raw mut context, 0), 0);
-            assert_eq!(cuDevicePrimaryCtxGetState(9, null_mut(), null_mut()), 101);
+            let (mut flags, mut active) = (7, 7);
+            assert_eq!(cuDevicePrimaryCtxGetState(0, null_mut(), &raw mut active), 1);
+            assert_eq!(cuDevicePrimaryCtxGetState(9, &raw mut flags, &raw mut active), 101);
+            assert_eq!(cuDevicePrimaryCtxGetState(0, &raw mut flags, &raw mut active), 0);
+            assert_eq!((flags, active), (0, 1));
             assert_eq!(cuCtxGetCurrent(null_mut()), 1);
         }
         assert_eq!((cuCtxSetCurrent(context), cuCtxSetCurrent(context + 1), cuCtxSetCurrent(3)), (0, 201, 201));
