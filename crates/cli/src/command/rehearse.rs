@@ -194,7 +194,7 @@ fn numbered(path: &Path, rank: u32, device: u32) -> PathBuf {
 
 /// What scripts are told: the verdict, or that the command failed for its own reasons.
 fn answer(rehearsal: &Rehearsal) -> Exit {
-    if rehearsal.processes.iter().any(|process| process.stop.reason == "waiting") {
+    if rehearsal.is_waiting() {
         return Exit::Waiting;
     }
     if !rehearsal.ran_out() && rehearsal.exit_code != Some(0) {

@@ -22,6 +22,7 @@ const LINES: usize = 8;
 pub fn rehearsal(rehearsal: &Rehearsal, look: &Look) -> String {
     let Some(seen) = rehearsal.fullest() else { return String::new() };
     let mut text = head(rehearsal, look);
+    text.push_str(&failure(rehearsal, look));
     if let Some(judged) = rehearsal.judged(&rehearsal.gpu) {
         text.push_str(&headline(&judged, seen, look));
     }
@@ -48,6 +49,16 @@ fn head(rehearsal: &Rehearsal, look: &Look) -> String {
         paint(BOLD, &wrap(&format!("rehearsed: {name}"), look.width, 2)),
         wrap(&parts.join(dot), look.width, 2)
     )
+}
+
+/// That the command failed for reasons of its own, before any verdict: that is one on less than the whole.
+fn failure(rehearsal: &Rehearsal, look: &Look) -> String {
+    if rehearsal.exit_code == Some(0) || rehearsal.ran_out() || rehearsal.is_waiting() {
+        return String::new();
+    }
+    let code = rehearsal.exit_code.map_or_else(String::new, |code| format!(" with exit code {code}"));
+    let line = format!("the command failed{code}: the figures are those up to there");
+    format!("{} {}\n\n", paint(WARN, "!"), wrap(&line, look.width, 2))
 }
 
 /// The verdict for the GPU that the script ran on.
@@ -244,10 +255,7 @@ fn ending(rehearsal: &Rehearsal, look: &Look) -> String {
 
 fn warnings(rehearsal: &Rehearsal, process: &ProcessRecord) -> Vec<String> {
     let mut lines = Vec::new();
-    if rehearsal.exit_code != Some(0) && !rehearsal.ran_out() {
-        let code = rehearsal.exit_code.map_or_else(String::new, |code| format!(" with exit code {code}"));
-        lines.push(format!("the command failed{code}: the figures are those up to there"));
-    } else if matches!(process.stop.reason.as_str(), "steady" | "steps" | "seconds") {
+    if matches!(process.stop.reason.as_str(), "steady" | "steps" | "seconds") {
         let unseen = "the script was stopped: what it does later (evaluation, saving, longer batches) was not seen";
         lines.push(unseen.to_owned());
     }
