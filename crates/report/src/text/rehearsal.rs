@@ -244,7 +244,12 @@ fn title(name: &str) -> String {
 fn ending(rehearsal: &Rehearsal, look: &Look) -> String {
     let mut text = String::new();
     let Some(process) = rehearsal.processes.first() else { return text };
-    let host = process.host_peak_bytes.map_or_else(String::new, |bytes| format!("; {} of host memory", Bytes(bytes)));
+    let host: u64 = rehearsal.processes.iter().filter_map(|process| process.host_peak_bytes).sum();
+    let together = match rehearsal.processes.len() {
+        0 | 1 => String::new(),
+        count => format!(" in {count} processes"),
+    };
+    let host = if host > 0 { format!("; {} of host memory{together}", Bytes(host)) } else { String::new() };
     let place = process.stop.place.as_ref().map_or_else(String::new, |place| format!(" (at {place})"));
     let _ = writeln!(text, "{}", wrap(&format!("{}{place}{host}", process.stop.message), look.width, 2));
     for line in warnings(rehearsal, process) {
