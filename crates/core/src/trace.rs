@@ -83,7 +83,7 @@ pub struct Allocation {
     /// Requested bytes, before any rounding; never 0.
     pub bytes: u64,
     /// Index into [`Trace::origins`].
-    pub origin: u32,
+    pub origin: u16,
     /// Index into [`Trace::modules`].
     pub module: u32,
     /// Index into [`Trace::phases`].
@@ -92,6 +92,8 @@ pub struct Allocation {
     pub category: Category,
     /// The CUDA stream whose pool it comes from; 0 is the one that kernels run on.
     pub stream: u8,
+    /// Names its size on other devices that were asked about; 0 where that is the same.
+    pub sizes: u32,
 }
 
 /// What asked for memory. Allocations are many and origins few, so that they refer to them.

@@ -179,6 +179,7 @@ mod tests {
             phase: 0,
             category: Category::Temporary,
             stream: 0,
+            sizes: 0,
         };
         Trace {
             events,

@@ -158,8 +158,15 @@ mod tests {
 
     /// 30 MiB that are freed, then 40 MiB: the cache holds 30 when the 40 are asked for.
     fn trace() -> Trace {
-        let allocation =
-            |bytes| Allocation { bytes, origin: 0, module: 0, phase: 0, category: Category::Temporary, stream: 0 };
+        let allocation = |bytes| Allocation {
+            bytes,
+            origin: 0,
+            module: 0,
+            phase: 0,
+            category: Category::Temporary,
+            stream: 0,
+            sizes: 0,
+        };
         Trace {
             events: vec![Event::Phase(0), Event::Alloc(0), Event::Free(0), Event::Alloc(1)],
             allocations: vec![allocation(30 * MIB), allocation(40 * MIB)],

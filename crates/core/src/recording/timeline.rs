@@ -181,8 +181,15 @@ mod tests {
 
     #[test]
     fn writes_what_it_reads() {
-        let allocation =
-            Allocation { bytes: 1024, origin: 0, module: 1, phase: 0, category: Category::OptimizerState, stream: 0 };
+        let allocation = Allocation {
+            bytes: 1024,
+            origin: 0,
+            module: 1,
+            phase: 0,
+            category: Category::OptimizerState,
+            stream: 0,
+            sizes: 0,
+        };
         let trace = Trace {
             events: vec![Event::Phase(0), Event::Alloc(0), Event::Free(0)],
             allocations: vec![allocation],

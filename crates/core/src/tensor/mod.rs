@@ -12,6 +12,7 @@ mod echo;
 mod engine;
 mod forward_hooks;
 mod handle;
+mod kin;
 mod layout;
 mod origins;
 mod part;

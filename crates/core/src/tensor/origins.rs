@@ -9,21 +9,21 @@ use crate::trace::Origin;
 const SLOTS: usize = 128;
 
 /// The answers to the last questions, each in a slot that the addresses of its names choose.
-pub(super) struct Origins([Cell<(Origin, u32)>; SLOTS]);
+pub(super) struct Origins([Cell<(Origin, u16)>; SLOTS]);
 
 impl Default for Origins {
     fn default() -> Self {
-        Self([const { Cell::new((Origin { op: "", node: None }, u32::MAX)) }; SLOTS])
+        Self([const { Cell::new((Origin { op: "", node: None }, u16::MAX)) }; SLOTS])
     }
 }
 
 impl Origins {
     /// The place of `origin` in the list, where it is put if it is not there.
     #[inline]
-    pub fn index(&self, list: &mut Vec<Origin>, origin: Origin) -> u32 {
+    pub fn index(&self, list: &mut Vec<Origin>, origin: Origin) -> u16 {
         let slot = &self.0[slot(origin)];
         let (known, index) = slot.get();
-        if index != u32::MAX && is_same(known, origin) {
+        if index != u16::MAX && is_same(known, origin) {
             return index;
         }
         let index = place(list, origin);
@@ -35,7 +35,7 @@ impl Origins {
 /// Names lie side by side in the program, mostly 8 bytes and more apart.
 fn slot(origin: Origin) -> usize {
     let address = |name: &str| name.as_ptr().addr();
-    (address(origin.op) >> 3 ^ origin.node.map_or(0, address) >> 4) % SLOTS
+    ((address(origin.op) >> 3) ^ (origin.node.map_or(0, address) >> 4)) % SLOTS
 }
 
 /// Whether the names are the same ones in memory; equal names elsewhere are found in the list.
@@ -48,10 +48,11 @@ fn is_same(a: Origin, b: Origin) -> bool {
     ptr::eq(a.op, b.op) && is_same_node
 }
 
-fn place(list: &mut Vec<Origin>, origin: Origin) -> u32 {
+fn place(list: &mut Vec<Origin>, origin: Origin) -> u16 {
     let index = list.iter().position(|other| *other == origin).unwrap_or_else(|| {
         list.push(origin);
         list.len() - 1
     });
-    index as u32
+    // Names are written in the source: there are hundreds of pairs, not thousands.
+    index as u16
 }

@@ -32,7 +32,7 @@ const EXAMPLES: &str = "Examples:
   tonnage watch --replay session.jsonl --speed 10";
 
 /// The variable that names NVML when `--nvml` does not.
-const LIBRARY: &str = "TONNAGE_NVML_LIBRARY";
+pub const LIBRARY: &str = "TONNAGE_NVML_LIBRARY";
 
 /// Shows GPUs, their processes, and memory against what was predicted
 #[derive(Args)]
