@@ -83,14 +83,18 @@ fn variable(name: &str) -> String {
 
 /// The words within a word: a script of a shell is one argument.
 fn pieces(word: &str) -> impl Iterator<Item = &str> {
-    word.split(|c: char| c.is_whitespace() || matches!(c, ';' | '\'' | '"')).filter(|piece| !piece.is_empty())
+    word.split(|c: char| c.is_whitespace() || c == ';').map(unquoted).filter(|piece| !piece.is_empty())
+}
+
+fn unquoted(text: &str) -> &str {
+    text.trim_matches(['\'', '"'])
 }
 
 /// The secrets that a piece holds, or makes of the next.
 fn found<'a>(piece: &'a str, next: Option<&'a str>) -> Vec<(String, &'a str)> {
     let mut found = Vec::new();
     match piece.split_once('=') {
-        Some((name, value)) if is_secret(name) => found.push((name.to_owned(), value)),
+        Some((name, value)) if is_secret(name) => found.push((name.to_owned(), unquoted(value))),
         None if piece.starts_with("--") && is_secret(piece) => {
             found.extend(next.filter(|next| !next.starts_with('-')).map(|next| (piece.to_owned(), next)));
         }
@@ -99,7 +103,7 @@ fn found<'a>(piece: &'a str, next: Option<&'a str>) -> Vec<(String, &'a str)> {
     if let Some(password) = password(piece) {
         found.push(("url_password".to_owned(), password));
     }
-    let value = piece.split_once('=').map_or(piece, |(_, value)| value);
+    let value = piece.split_once('=').map_or(piece, |(_, value)| unquoted(value));
     if value.len() > TOKEN_LENGTH && PREFIXES.iter().any(|prefix| value.starts_with(prefix)) {
         found.push(("token".to_owned(), value));
     }

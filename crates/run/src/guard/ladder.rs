@@ -229,3 +229,33 @@ pub(super) fn plan_of(attempt: &AttemptRecord) -> Plan {
 pub(super) fn path(checkpoint: Checkpoint) -> String {
     checkpoint.path.display().to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::GpuNow;
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn what_the_driver_sees_after_the_end_is_a_neighbours() {
+        let policy = Policy { wait_seconds: 100, ..Policy::default() };
+        let now = |used: u64| Some(GpuNow { total_bytes: 8 * GIB, used_bytes: used * GIB });
+        let predicted = PredictionRecord { corrected_bytes: 5 * GIB, ..PredictionRecord::default() };
+        let last = AttemptRecord { number: 1, predicted: Some(predicted), ..AttemptRecord::default() };
+        let failure = FailureRecord { class: "gpu_memory".to_owned(), ..FailureRecord::default() };
+        for (used, class, seconds) in [(4, "neighbour", Some(100)), (3, "gpu_memory", None)] {
+            let look = || now(used);
+            let room = Room::default();
+            let mut guard = Guard { command: &[], policy: &policy, job: None, room, look: &look, made_before: 0 };
+            let named = guard.with_neighbour(failure.clone(), &last);
+            assert_eq!(named.class, class);
+            // It begins when the memory is free, after the longest wait at the latest.
+            let waits = match guard.after(std::slice::from_ref(&last), &[named]) {
+                Next::Start(plan, seconds) if plan.awaits_bytes == Some(5 * GIB) => Some(seconds),
+                _ => None,
+            };
+            assert_eq!(waits, seconds);
+        }
+    }
+}
