@@ -21,7 +21,6 @@ LEFT = {
     r"nvrtc": "the run-time compiler works on the host and needs no device",
     r"nvJitLink": "the linker works on the host and needs no device",
     r"nvtx": "marks for profilers, without effect",
-    r"cuptiGetVersion": "a constant",
     r"nvshmem": "symmetric memory: initializing fails without a device; nothing else is called before",
     r"cudnnGet(Version|CudartVersion|Property|ErrorString|LastErrorString|MaxDeviceVersion)": "constants and texts",
     r"cublasLtGet(Version|CudartVersion)|cublasGetStatus(Name|String)|cublasGetVersion|cublasGetProperty": "constants and texts",

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""What of PyTorch runs on the phantom GPU: one small program an area, each in a process of its own, so that a crash costs
-its own area only.
+"""What of PyTorch runs under `tonnage rehearse`: one small program an area, each in a process of its own, so that a crash
+costs its own area only.
 
-    probe.py --library libtonnage_phantom.so                 # all areas, a JSON object on stdout
-    probe.py --area convolution                              # one area, inside a process that has the library preloaded
+    probe.py --tonnage target/release/tonnage                       # all areas, a JSON object on stdout
+    probe.py --tonnage target/release/tonnage --only convolution    # this one
+    tonnage rehearse -- python probe.py --area convolution          # one area, with all that it prints
 
 An area's answer is "ok", or the error's first line. Needs PyTorch with CUDA 12 or 13 and no GPU.
 """
@@ -12,7 +13,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 
 AREAS = {}
 
@@ -106,6 +106,13 @@ def malloc_async():
 
 
 @area
+def recurrent():
+    import torch
+    net = torch.nn.LSTM(16, 32, 2).cuda()
+    net(torch.randn(5, 3, 16, device="cuda"))[0].sum().backward()
+
+
+@area
 def two_devices():
     import torch
     assert torch.cuda.device_count() == 2
@@ -152,50 +159,43 @@ def two_ranks():
     dist.destroy_process_group()
 
 
+#: Areas with variables of their own.
 SETTINGS = {
     "expandable_segments": {"PYTORCH_ALLOC_CONF": "expandable_segments:True", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
     "malloc_async": {"PYTORCH_ALLOC_CONF": "backend:cudaMallocAsync", "PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"},
-    "two_devices": {"TONNAGE_PHANTOM_DEVICES": "name=NVIDIA H200,total=150754820096,count=2"},
-    "two_ranks": {"TONNAGE_PHANTOM_DEVICES": "name=NVIDIA H200,total=150754820096,count=2"},
 }
+TWO_DEVICES = {"two_devices", "two_ranks"}
 
 
-def stage(library, folder):
-    """A folder in which the library has the names that programs look for."""
-    for name in ("libcuda.so", "libcuda.so.1", "libnvidia-ml.so.1"):
-        os.symlink(os.path.abspath(library), os.path.join(folder, name))
-    return dict(LD_PRELOAD=os.path.join(folder, "libcuda.so.1"), LD_LIBRARY_PATH=folder, TONNAGE_PHANTOM_QUIET="1", PYTHONWARNINGS="ignore")
-
-
-def answer(name, environment, timeout):
-    start = [sys.executable]
-    if name == "two_ranks":
-        start += ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
+def answer(name, tonnage, timeout):
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2"] if name == "two_ranks" else []
+    gpus = "2" if name in TWO_DEVICES else "1"
+    command = [tonnage, "rehearse", "--gpu", "h200", "--gpus", gpus, "--whole", "--", sys.executable, *launcher, os.path.abspath(__file__), "--area", name]
     try:
-        done = subprocess.run([*start, os.path.abspath(__file__), "--area", name], env={**os.environ, **environment, **SETTINGS.get(name, {})},
-                              capture_output=True, text=True, timeout=timeout)
+        done = subprocess.run(command, env={**os.environ, "PYTHONWARNINGS": "ignore", **SETTINGS.get(name, {})}, capture_output=True,
+                              text=True, timeout=timeout)
     except subprocess.TimeoutExpired:
         return "no end"
     if done.returncode == 0:
         return "ok"
-    if done.returncode < 0:
-        return f"signal {-done.returncode}"
+    if done.returncode > 128:
+        return f"signal {done.returncode - 128}"
     said = [line for line in done.stderr.splitlines() if "Error" in line and "torchrun" not in line and "ChildFailed" not in line]
     return (said or done.stderr.splitlines() or ["?"])[-1 if said else 0].strip()[:160]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", help="the phantom library; all areas are run over it")
+    parser.add_argument("--tonnage", help="the program that rehearses the areas")
+    parser.add_argument("--only", nargs="+", choices=AREAS, default=list(AREAS), help="areas to rehearse")
     parser.add_argument("--area", choices=AREAS, help="run this one, here")
     parser.add_argument("--timeout", type=int, default=300, help="seconds an area may take")
     arguments = parser.parse_args()
     if arguments.area:
         AREAS[arguments.area]()
         return
-    with tempfile.TemporaryDirectory() as folder:
-        environment = stage(arguments.library, folder)
-        print(json.dumps({name: answer(name, environment, arguments.timeout) for name in AREAS}, indent=1))
+    tonnage = os.path.abspath(arguments.tonnage)
+    print(json.dumps({name: answer(name, tonnage, arguments.timeout) for name in arguments.only}, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Tries PyTorch versions on the phantom and writes docs/phantom-versions.md.
 
-    versions.py --library libtonnage_phantom.so --results results.json --versions 2.6.0 2.8.0      # installs, probes, removes
-    versions.py --library libtonnage_phantom.so --results results.json --python ENV/bin/python     # an environment that is there
-    versions.py --results results.json --write docs/phantom-versions.md --names imports.txt        # of all results
+    versions.py --release target/release --results results.json --versions 2.6.0 2.8.0         # installs, probes, removes
+    versions.py --release target/release --results results.json --python ENV/bin/python        # an environment that is there
+    versions.py --results results.json --write docs/phantom-versions.md --names imports.txt    # of all results
 
-An environment takes some gigabytes of disk and minutes of download; one exists at a time.
+`--release` is the folder with `tonnage` and `libtonnage_phantom.so`. An environment takes some gigabytes of disk and minutes
+of download; one exists at a time.
 """
 import argparse
 import json
@@ -24,7 +25,7 @@ def version(name):
     try: return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError: return None
 major = torch.version.cuda.split(".")[0]
-print(json.dumps(dict(torch=torch.__version__, cuda=torch.version.cuda, folder=torch.__path__[0], triton=version("triton"),
+print(json.dumps(dict(torch=torch.__version__, cuda=torch.version.cuda, folder=torch.__path__[0], triton=version("triton"), transformers=version("transformers"),
                       cudnn=version(f"nvidia-cudnn-cu{major}"), nccl=version(f"nvidia-nccl-cu{major}"))))
 """
 
@@ -33,19 +34,37 @@ def run(command, **options):
     return subprocess.run(command, capture_output=True, text=True, **options)
 
 
-def tried(python, library):
+#: Scripts of which the peak is told, beside the areas of probe.py.
+SCRIPTS = {"nanogpt.py": "a nanoGPT-style script", "hf_trainer.py": "a Hugging Face Trainer"}
+
+
+def peak(python, tonnage, script):
+    """Peak of allocated memory of a whole script on an L4, or what it said."""
+    command = [tonnage, "rehearse", "--gpu", "l4", "--json", "--", python, os.path.join(HERE, "scripts", script)]
+    with tempfile.TemporaryDirectory() as folder:
+        done = run(command, cwd=folder, env={**os.environ, "PYTHONWARNINGS": "ignore"})
+    if done.returncode == 0:
+        return f"{json.loads(done.stdout)['processes'][0]['devices'][0]['peak_allocated_bytes']:,}"
+    said = [line for line in done.stderr.splitlines() if "Error" in line]
+    return (said or [f"exit code {done.returncode}"])[-1].strip()[:160]
+
+
+def tried(python, release):
+    library, tonnage = (os.path.abspath(os.path.join(release, name)) for name in ("libtonnage_phantom.so", "tonnage"))
     found = json.loads(run([python, "-c", VERSIONS], check=True).stdout)
     imports = [sys.executable, os.path.join(HERE, "imports.py"), found.pop("folder")]
     imported = run([*imports, "--library", library])
-    areas = run([python, os.path.join(HERE, "probe.py"), "--library", library], check=True)
+    areas = run([python, os.path.join(HERE, "probe.py"), "--tonnage", tonnage], check=True)
+    found["transformers"] = found["transformers"] or "not there"
     return dict(found, python=run([python, "-V"]).stdout.split()[1], imports=imported.stdout.strip(),
-                names=run(imports, check=True).stdout.split(), areas=json.loads(areas.stdout))
+                names=run(imports, check=True).stdout.split(), areas=json.loads(areas.stdout),
+                peaks={script: peak(python, tonnage, script) for script in SCRIPTS})
 
 
 def install(version, folder):
     run([sys.executable, "-m", "venv", folder], check=True)
     python = os.path.join(folder, "bin", "python")
-    done = run([python, "-m", "pip", "install", "-q", f"torch=={version}", "numpy"])
+    done = run([python, "-m", "pip", "install", "-q", f"torch=={version}", "numpy", "transformers", "accelerate"])
     if done.returncode:
         raise SystemExit(f"torch {version} cannot be installed: {done.stderr[-400:]}")
     return python
@@ -56,33 +75,36 @@ def table(results):
     lines = [
         "# PyTorch versions on the phantom",
         "",
-        "What of each version's wheel from PyPI ran on the phantom GPU, by `testdata/rehearse/versions.py`. An area is a small",
-        "program in a process of its own (`testdata/rehearse/probe.py`); \"ok\" is an exit without an error. *Imports* are the",
+        "What of each version's wheel from PyPI ran under `tonnage rehearse`, by `testdata/rehearse/versions.py`. An area is a small",
+        "program in a process of its own (`testdata/rehearse/probe.py`); \"ok\" is an exit without an error. For two whole scripts of",
+        "`testdata/rehearse/scripts` the peak of allocated bytes on a phantom L4 is given. *Imports* are the",
         "functions of NVIDIA's libraries that PyTorch's libraries name: those that the phantom answers itself, and those that",
         "nobody answers safely (the rest goes to the wheel's own libraries, as `testdata/rehearse/imports.py` lists).",
         "",
         "| | " + " | ".join(f"{row['torch']}" for row in rows) + " |",
         "|---|" + "---|" * len(rows),
     ]
-    for key in ("cuda", "cudnn", "nccl", "triton", "python"):
+    for key in ("cuda", "cudnn", "nccl", "triton", "transformers", "python"):
         lines.append(f"| {key} | " + " | ".join(str(row[key]) for row in rows) + " |")
     lines.append("| imports | " + " | ".join(row["imports"] for row in rows) + " |")
     for area in probe.AREAS:
         lines.append(f"| {area.replace('_', ' ')} | " + " | ".join(row["areas"].get(area, "not tried").replace("|", "/") for row in rows) + " |")
+    for script, words in SCRIPTS.items():
+        lines.append(f"| {words}, `{script}` | " + " | ".join(row["peaks"][script].replace("|", "/") for row in rows) + " |")
     lines += [
         "",
-        "In every version the same does not work, and says so: recurrent networks through cuDNN",
-        "(`CUDNN_STATUS_NOT_SUPPORTED`; `torch.backends.cudnn.enabled = False` runs them on PyTorch's own kernels), attention",
-        "through cuDNN when it is demanded (PyTorch's own is chosen otherwise), tensors sent to another process (`operation not",
-        "supported`), semi-structured sparsity, GPUDirect Storage, symmetric memory, green contexts, and the profiler's device",
-        "side. `broadcast_object_list` over NCCL finds nothing on ranks other than the source.",
+        "Builds without CUDA, for ROCm and for CUDA 11 are turned away when PyTorch is imported (status 2); versions outside of this",
+        "table run with a note in the record. In every version the same does not work: recurrent networks through cuDNN (they run on",
+        "PyTorch's own kernels, and the record says so), attention through cuDNN when it is demanded (PyTorch's own is chosen",
+        "otherwise), tensors of the device sent to another process (`operation not supported`), semi-structured sparsity, GPUDirect",
+        "Storage, symmetric memory, green contexts, and the profiler's device side.",
     ]
     return "\n".join(lines) + "\n"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library")
+    parser.add_argument("--release")
     parser.add_argument("--results", required=True, help="JSON by version; new ones are added")
     parser.add_argument("--versions", nargs="*", default=[])
     parser.add_argument("--python", nargs="*", default=[])
@@ -97,11 +119,11 @@ def main():
             json.dump(results, file, indent=1)
         print(json.dumps(row, indent=1), flush=True)
     for python in arguments.python:
-        note(tried(python, arguments.library))
+        note(tried(python, arguments.release))
     for version in arguments.versions:
         folder = tempfile.mkdtemp(prefix="phantom-versions-", dir=os.environ.get("TMPDIR"))
         try:
-            note(tried(install(version, folder), arguments.library))
+            note(tried(install(version, folder), arguments.release))
         finally:
             shutil.rmtree(folder)
     if arguments.write:

@@ -60,7 +60,8 @@ fn a_moved_simulation_is_the_one_that_is_made_there() {
                 }
                 simulated = simulated.moved(at, job);
                 let requests = |simulated: &SimulatedJob<'_>| {
-                    simulated.trace().allocations.iter().map(|one| (one.bytes, one.op, one.stream)).collect::<Vec<_>>()
+                    let trace = simulated.trace();
+                    trace.allocations.iter().map(|one| (one.bytes, trace.origin(one), one.stream)).collect::<Vec<_>>()
                 };
                 assert_eq!(simulated.trace().events, alone.trace().events, "{case} on {}", job.gpu.id);
                 assert_eq!(requests(&simulated), requests(&alone), "{case} on {}", job.gpu.id);

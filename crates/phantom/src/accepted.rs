@@ -11,6 +11,17 @@ macro_rules! accepted {
     )*};
 }
 
+/// Exports functions that succeed unless their first argument, a handle or an object, is null: then they fail with the
+/// library's status for that.
+macro_rules! handled {
+    ($null:expr; $($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        extern "C" fn $name(object: usize) -> std::ffi::c_int {
+            if object == 0 { $null } else { 0 }
+        }
+    )*};
+}
+
 /// Exports functions that make an opaque object: its handle goes where the first parameter points.
 macro_rules! creates {
     ($null:expr; $($name:ident)*) => {$(
@@ -57,4 +68,4 @@ macro_rules! needs_nothing {
     )*};
 }
 
-pub(crate) use {accepted, creates, needs_nothing, refused};
+pub(crate) use {accepted, creates, handled, needs_nothing, refused};

@@ -6,8 +6,8 @@ use std::path::Path;
 #[cfg(not(test))]
 use crate::{config, state, sys};
 
-/// What a loaded NVIDIA driver leaves in the file system.
-const DRIVER_FILES: &[&str] = &["/proc/driver/nvidia/version", "/dev/nvidiactl"];
+/// What a loaded NVIDIA driver leaves in the file system, and the driver of Windows under WSL.
+const DRIVER_FILES: &[&str] = &["/proc/driver/nvidia/version", "/dev/nvidiactl", "/usr/lib/wsl/lib/libcuda.so.1"];
 
 /// The status of a process that must not run: that of a usage error on the command line.
 #[cfg(not(test))]

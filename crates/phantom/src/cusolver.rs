@@ -4,18 +4,21 @@
 
 use std::ffi::c_int;
 
-use crate::accepted::{accepted, creates, needs_nothing};
+use crate::accepted::{creates, handled, needs_nothing};
 use crate::boundary::Slot;
 
 /// `CUSOLVER_STATUS_INVALID_VALUE`.
 const INVALID_VALUE: c_int = 3;
+/// `CUSOLVER_STATUS_NOT_INITIALIZED`.
+const NOT_INITIALIZED: c_int = 1;
 
 creates! {
     INVALID_VALUE;
     cusolverDnCreate cusolverDnCreateSyevjInfo cusolverDnCreateGesvdjInfo cusolverDnCreateParams
 }
 
-accepted! {
+handled! {
+    NOT_INITIALIZED;
     cusolverDnDestroy cusolverDnSetStream cusolverDnSetDeterministicMode cusolverDnSetMathMode
     cusolverDnSetEmulationStrategy cusolverDnIRSParamsCreate cusolverDnIRSParamsDestroy
     cusolverDnIRSParamsSetRefinementSolver cusolverDnIRSParamsSetSolverMainPrecision

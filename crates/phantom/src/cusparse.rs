@@ -6,12 +6,14 @@ use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int};
 use std::sync::{Mutex, PoisonError};
 
-use crate::accepted::{accepted, creates, needs_nothing};
+use crate::accepted::{creates, handled, needs_nothing};
 use crate::boundary::Slot;
 use crate::state;
 
 /// `CUSPARSE_STATUS_INVALID_VALUE`.
 const INVALID_VALUE: c_int = 3;
+/// `CUSPARSE_STATUS_NOT_INITIALIZED`.
+const NOT_INITIALIZED: c_int = 1;
 
 /// Rows, columns and entries of matrices in compressed rows.
 static SHAPES: Mutex<BTreeMap<usize, (i64, i64, i64)>> = Mutex::new(BTreeMap::new());
@@ -28,7 +30,8 @@ creates! {
     cusparseSpGEMM_createDescr
 }
 
-accepted! {
+handled! {
+    NOT_INITIALIZED;
     cusparseDestroy cusparseSetStream cusparseSetPointerMode cusparseDestroyMatDescr cusparseSetMatType
     cusparseSetMatFillMode cusparseSetMatDiagType cusparseSetMatIndexBase cusparseDestroyCsric02Info
     cusparseDestroyBsric02Info cusparseDestroyCsrilu02Info cusparseDestroyBsrilu02Info cusparseDestroyBsrsv2Info
@@ -234,7 +237,7 @@ unsafe extern "C" fn cusparseCreateCsr(matrix: *mut usize, rows: i64, columns: i
 #[unsafe(no_mangle)]
 extern "C" fn cusparseDestroySpMat(matrix: usize) -> c_int {
     SHAPES.lock().unwrap_or_else(PoisonError::into_inner).remove(&matrix);
-    0
+    if matrix == 0 { INVALID_VALUE } else { 0 }
 }
 
 #[unsafe(no_mangle)]

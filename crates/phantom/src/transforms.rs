@@ -4,10 +4,11 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use crate::accepted::{accepted, needs_nothing};
+use crate::accepted::{handled, needs_nothing};
 use crate::boundary::Slot;
 
-/// `CUFFT_INVALID_VALUE`.
+/// `CUFFT_INVALID_PLAN` and `CUFFT_INVALID_VALUE`.
+const INVALID_PLAN: c_int = 1;
 const INVALID_VALUE: c_int = 4;
 
 #[unsafe(no_mangle)]
@@ -31,7 +32,8 @@ needs_nothing! {
     cufftGetSize(_a)
 }
 
-accepted! {
+handled! {
+    INVALID_PLAN;
     cufftDestroy cufftSetAutoAllocation cufftSetStream cufftSetWorkArea cufftXtExec cufftExecC2C cufftExecR2C cufftExecC2R
     cufftExecZ2Z cufftExecD2Z cufftExecZ2D
 }

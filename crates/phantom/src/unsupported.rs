@@ -20,7 +20,8 @@ refused! {
     cusparseLtSpMMACompressedSize cusparseLtSpMMAPrune
 }
 
-/// `CUPTI_ERROR_NOT_INITIALIZED`: PyTorch's profiler then goes on without the device's side.
+/// `CUPTI_ERROR_NOT_INITIALIZED`: PyTorch's profiler then goes on without the device's side. It asks for the version first;
+/// newer real libraries look for the driver's own part meanwhile, which is not here, and never return.
 const NO_PROFILER: c_int = 15;
 
 refused! {
@@ -30,7 +31,11 @@ refused! {
     cuptiActivityGetNumDroppedRecords cuptiActivityPopExternalCorrelationId
     cuptiActivityPushExternalCorrelationId cuptiActivityRegisterCallbacks cuptiActivityRegisterTimestampCallback
     cuptiActivitySetAttribute cuptiEnableCallback cuptiEnableDomain cuptiFinalize cuptiSubscribe
-    cuptiUnsubscribe cuptiGetCallbackName
+    cuptiUnsubscribe cuptiGetCallbackName cuptiGetVersion
+    cuptiEventGetAttribute cuptiEventGetIdFromName cuptiEventGroupGetAttribute cuptiEventGroupReadEvent
+    cuptiEventGroupSetAttribute cuptiEventGroupSetDisable cuptiEventGroupSetEnable cuptiEventGroupSetsCreate
+    cuptiEventGroupSetsDestroy cuptiGetDeviceId cuptiMetricEnumEvents cuptiMetricGetAttribute
+    cuptiMetricGetIdFromName cuptiMetricGetNumEvents cuptiMetricGetValue cuptiSetEventCollectionMode
 }
 
 #[unsafe(no_mangle)]

@@ -16,7 +16,6 @@ const LEFT: &[&str] = &[
     "nvrtc",
     "nvJitLink",
     "nvtx",
-    "cuptiGetVersion",
     "nvshmem",
     "cudnnGetVersion",
     "cudnnGetCudartVersion",

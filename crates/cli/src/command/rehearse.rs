@@ -9,6 +9,7 @@ use clap::builder::RangedU64ValueParser;
 use tonnage_core::estimate::Fit;
 use tonnage_core::gpu::{DEFAULT_GPU, Gpu};
 use tonnage_core::rehearsal::{Against, Rehearsal, against, largest};
+use tonnage_core::spec::Resolved;
 use tonnage_report::{RehearsalView, text};
 use tonnage_run::rehearse::{Options, RehearseError, Rehearsed, rehearse};
 
@@ -85,12 +86,13 @@ impl RehearseArgs {
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let asked = gpus(&self.gpu)?;
         let options = self.options(&asked)?;
+        let job = self.against.as_deref().map(job).transpose()?;
         let rehearsed = rehearse(&options).map_err(failure)?;
         let rehearsal = &rehearsed.rehearsal;
         if rehearsal.seen.is_empty() {
             return nothing_seen(rehearsal.exit_code);
         }
-        let against = self.against.as_deref().map(|job| beside(job, rehearsal)).transpose()?;
+        let against = job.as_ref().map(|job| beside(job, rehearsal)).transpose()?;
         if let Some(path) = &self.save_trace {
             save(path, &rehearsed)?;
         }
@@ -137,7 +139,7 @@ fn gpus(text: &str) -> Result<Vec<Gpu>, Failure> {
     names.iter().map(parse).collect()
 }
 
-fn failure(error: RehearseError) -> Failure {
+pub(super) fn failure(error: RehearseError) -> Failure {
     let hint = match &error {
         RehearseError::Start { .. } => Some("name the program after `--`, as you would start it".to_owned()),
         RehearseError::NotLinux => {
@@ -149,7 +151,7 @@ fn failure(error: RehearseError) -> Failure {
 }
 
 /// No process of the command used the device: either it failed before, or there was nothing to rehearse.
-fn nothing_seen(code: Option<i32>) -> Result<Exit, Failure> {
+pub(super) fn nothing_seen(code: Option<i32>) -> Result<Exit, Failure> {
     match code {
         Some(0) => Err(Failure::input("no process of the command used the GPU")
             .hint("it must be Python with a CUDA build of PyTorch, started without -S, -E or -I")),
@@ -161,12 +163,15 @@ fn command_exit(code: Option<i32>) -> Exit {
     Exit::Command(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
 }
 
+/// The job to put beside the rehearsal; read before the command runs, because that may take long.
+fn job(name: &str) -> Result<Resolved, Failure> {
+    JobInput::read(&JobArgs { model: Some(name.to_owned()), overrides: Vec::new(), small_gpt: None })?.resolve(&[])
+}
+
 /// The estimate of `job` beside the fullest device.
-fn beside(job: &str, rehearsal: &Rehearsal) -> Result<Against, Failure> {
-    let args = JobArgs { model: Some(job.to_owned()), overrides: Vec::new(), small_gpt: None };
-    let resolved = JobInput::read(&args)?.resolve(&[])?;
+fn beside(job: &Resolved, rehearsal: &Rehearsal) -> Result<Against, Failure> {
     let seen = rehearsal.fullest().ok_or_else(|| Failure::input("nothing was seen"))?;
-    against(&simulate(&resolved)?, seen).map_err(Failure::from)
+    against(&simulate(job)?, seen).map_err(Failure::from)
 }
 
 /// Copies the traces to where the user wants them.
@@ -189,7 +194,7 @@ fn numbered(path: &Path, rank: u32, device: u32) -> PathBuf {
 
 /// What scripts are told: the verdict, or that the command failed for its own reasons.
 fn answer(rehearsal: &Rehearsal) -> Exit {
-    if rehearsal.processes.iter().any(|process| process.stop.reason == "waiting") {
+    if rehearsal.is_waiting() {
         return Exit::Waiting;
     }
     if !rehearsal.ran_out() && rehearsal.exit_code != Some(0) {

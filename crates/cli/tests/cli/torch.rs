@@ -14,12 +14,17 @@ fn script(name: &str) -> PathBuf {
 
 /// Rehearses it; `None` where there is no PyTorch.
 fn rehearse(name: &str, options: &[&str]) -> Option<Output> {
+    rehearse_with(name, options, &[])
+}
+
+fn rehearse_with(name: &str, options: &[&str], variables: &[(&str, &str)]) -> Option<Output> {
     let python = std::env::var("TONNAGE_TORCH_PYTHON").ok().filter(|python| !python.is_empty())?;
     let script = script(name);
     let command_line = ["--", &python, script.to_str()?];
     let args = [&["rehearse", "--json"], options, &command_line].concat();
-    let output = command(&args).env("PATH", "/usr/bin:/bin").env("HOME", std::env::temp_dir()).output();
-    Some(output.expect("the binary runs"))
+    let mut command = command(&args);
+    command.env("PATH", "/usr/bin:/bin").env("HOME", std::env::temp_dir()).envs(variables.iter().copied());
+    Some(command.output().expect("the binary runs"))
 }
 
 fn document(output: &Output) -> Value {
@@ -61,8 +66,36 @@ fn memory_runs_out_as_pytorch_says_it() {
 
 #[test]
 fn a_loop_that_waits_for_the_device_is_named() {
-    let Some(output) = rehearse("waits.py", &["--patience", "2"]) else { return };
-    assert_eq!(output.status.code(), Some(3));
-    let answer = document(&output);
-    assert!(answer["processes"][0]["stop"]["place"].as_str().unwrap().contains("waits.py:6"), "{answer}");
+    for (script, place) in [("waits.py", "waits.py:6"), ("samples.py", "samples.py:9")] {
+        let Some(output) = rehearse(script, &["--patience", "2"]) else { return };
+        assert_eq!(output.status.code(), Some(3));
+        let answer = document(&output);
+        assert!(answer["processes"][0]["stop"]["place"].as_str().unwrap().contains(place), "{answer}");
+    }
+}
+
+#[test]
+fn a_trace_replays_under_the_settings_of_its_run() {
+    let path = std::env::temp_dir().join(format!("tonnage-torch-settings-{}.jsonl", std::process::id()));
+    let path = path.to_str().unwrap();
+    let settings = [("PYTORCH_ALLOC_CONF", "expandable_segments:True")];
+    let Some(output) = rehearse_with("nanogpt.py", &["--gpu", "h200", "--steps", "1", "--save-trace", path], &settings)
+    else {
+        return;
+    };
+    let device = &document(&output)["processes"][0]["devices"][0];
+    let replayed = |options: &[&str]| -> Value {
+        let args = [&["trace", "replay", path, "--json"], options].concat();
+        serde_json::from_slice(&tonnage(&args).stdout).unwrap()
+    };
+    assert_eq!(replayed(&[])["peak_reserved_bytes"], device["peak_reserved_bytes"]);
+    assert_ne!(replayed(&["--allocator", ""])["peak_reserved_bytes"], device["peak_reserved_bytes"]);
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn a_job_that_cannot_be_read_is_told_before_the_command_runs() {
+    let output = tonnage(&["rehearse", "--against", "nosuch", "--", "/nonexistent/python"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("model `nosuch`"));
 }

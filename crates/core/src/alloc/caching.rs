@@ -38,6 +38,8 @@ pub struct OutOfMemory {
 pub struct CachingAllocator {
     pub(super) config: AllocatorConfig,
     pub(super) capacity: u64,
+    /// Bytes of the device that PyTorch's allocator does not hold and cannot have.
+    pub(super) taken: u64,
     pub(super) allowed: Option<u64>,
     pub(super) collects_garbage: bool,
     max_split_size: u64,
@@ -57,6 +59,7 @@ impl CachingAllocator {
         let allowed = config.allowed_maximum(capacity);
         Self {
             capacity,
+            taken: 0,
             allowed,
             collects_garbage: allowed.is_some() && config.garbage_collection_threshold > 0.0,
             max_split_size: config.max_split_size(),
@@ -67,6 +70,13 @@ impl CachingAllocator {
             stats: Stats::default(),
             next_address: 0,
         }
+    }
+
+    /// The same on a device of which `bytes` are taken by others (the CUDA context): limits that PyTorch derives from the
+    /// whole device, a fraction of it or the addresses of an expandable segment, stay.
+    #[must_use]
+    pub fn beside(self, bytes: u64) -> Self {
+        Self { taken: bytes, ..self }
     }
 
     /// Allocates a block for `bytes`; zero bytes give [`BlockId::NONE`].

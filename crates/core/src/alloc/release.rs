@@ -41,7 +41,7 @@ impl CachingAllocator {
             allocated: self.stats.allocated,
             reserved: self.stats.reserved,
             capacity: self.capacity,
-            free: self.capacity.saturating_sub(self.stats.reserved),
+            free: self.capacity.saturating_sub(self.stats.reserved).saturating_sub(self.taken),
             allowed: self.allowed,
         }
     }
@@ -67,7 +67,7 @@ impl CachingAllocator {
     }
 
     pub(super) fn device_has(&self, bytes: u64) -> bool {
-        self.stats.reserved.saturating_add(bytes) <= self.capacity
+        self.stats.reserved.saturating_add(self.taken).saturating_add(bytes) <= self.capacity
     }
 
     /// Gives back unsplit large blocks that have not been used for long (`garbage_collect_cached_blocks`).

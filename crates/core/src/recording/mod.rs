@@ -72,6 +72,11 @@ pub struct RecordedAlloc {
 }
 
 impl Recording {
+    /// The text of `PYTORCH_ALLOC_CONF` that the job ran with, as the header tells it; empty where it does not.
+    pub fn settings(&self) -> &str {
+        self.header.get("settings").and_then(serde_json::Value::as_str).unwrap_or_default()
+    }
+
     /// The events as the allocator takes them; phases are numbered by their place among the phase events.
     pub fn requests(&self) -> impl Iterator<Item = Request> {
         let mut phases = 0..;

@@ -201,10 +201,11 @@ impl<'a> Importer<'a> {
     }
 }
 
-/// The text of `PYTORCH_ALLOC_CONF` the job ran with.
+/// The text of `PYTORCH_ALLOC_CONF` the job ran with, under its new or its old name.
 fn settings(pickle: &Pickle) -> Option<&str> {
     let settings = pickle.get(pickle.root(), "allocator_settings")?;
-    pickle.text(pickle.get(settings, "PYTORCH_CUDA_ALLOC_CONF")?)
+    let text = |name| pickle.text(pickle.get(settings, name)?).filter(|text| !text.is_empty());
+    text("PYTORCH_ALLOC_CONF").or_else(|| text("PYTORCH_CUDA_ALLOC_CONF"))
 }
 
 fn phase(step: u32, name: &str) -> RecordedEvent {

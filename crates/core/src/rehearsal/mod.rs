@@ -63,6 +63,11 @@ impl Rehearsal {
         self.seen.iter().rev().max_by_key(|seen| seen.device.peak_reserved_bytes)
     }
 
+    /// Whether a process was stopped because it waits for a value of the device.
+    pub fn is_waiting(&self) -> bool {
+        self.processes.iter().any(|process| process.stop.reason == "waiting")
+    }
+
     /// Whether memory ran out and the script did not go on.
     pub fn ran_out(&self) -> bool {
         self.seen.iter().any(|seen| seen.out_of_memory.is_some())

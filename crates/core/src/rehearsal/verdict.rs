@@ -61,7 +61,7 @@ pub struct OutOfMemory {
     pub phase: String,
     /// The line of the script; empty where it is not known.
     pub line: String,
-    /// Bytes asked for.
+    /// Bytes that were asked of the driver ("Tried to allocate" in PyTorch's message).
     pub requested_bytes: u64,
     /// Bytes allocated at that moment.
     pub allocated_bytes: u64,
@@ -101,7 +101,7 @@ pub fn judge(seen: &Seen, gpu: &Gpu, on: &Gpu) -> Judged {
         // What ran out on the largest runs out on a smaller one, at that place or before.
         (_, Some(oom)) => (JudgedBy::Run, 0, Some(oom.into())),
         (Some(recording), None) => {
-            let (retries, oom) = within(recording, available);
+            let (retries, oom) = within(recording, gpu.usable_bytes, context);
             (JudgedBy::Replay, retries, oom)
         }
         (None, None) => (JudgedBy::Peaks, 0, None),
@@ -128,17 +128,17 @@ pub fn judge(seen: &Seen, gpu: &Gpu, on: &Gpu) -> Judged {
     }
 }
 
-/// Replays `recording` on `available` bytes, under the settings that it ran with: flushes of the cache, and where memory
-/// runs out.
-fn within(recording: &Recording, available: u64) -> (u64, Option<OutOfMemory>) {
-    let mut allocator = CachingAllocator::new(settings(recording), Some(available));
+/// Replays `recording` on a device of `usable` bytes beside its context, under the settings that it ran with: flushes of
+/// the cache, and where memory runs out.
+fn within(recording: &Recording, usable: u64, context: u64) -> (u64, Option<OutOfMemory>) {
+    let mut allocator = CachingAllocator::new(settings(recording), Some(usable)).beside(context);
     let failed = replay(&mut allocator, recording.requests()).err();
     let oom = failed.map(|failed| {
         let (phase, line) = place(recording, failed.event);
         OutOfMemory {
             phase,
             line,
-            requested_bytes: failed.oom.requested,
+            requested_bytes: failed.oom.attempted,
             allocated_bytes: failed.oom.allocated,
             reserved_bytes: failed.oom.reserved,
         }
@@ -146,10 +146,9 @@ fn within(recording: &Recording, available: u64) -> (u64, Option<OutOfMemory>) {
     (allocator.stats().num_alloc_retries, oom)
 }
 
-/// The allocator's settings as the timeline's header tells them; PyTorch's defaults where it does not.
+/// The allocator's settings that the job ran with; PyTorch's defaults where they are not known.
 pub(super) fn settings(recording: &Recording) -> AllocatorConfig {
-    let text = recording.header.get("settings").and_then(serde_json::Value::as_str).unwrap_or_default();
-    AllocatorConfig::parse(text).unwrap_or_default()
+    AllocatorConfig::parse(recording.settings()).unwrap_or_default()
 }
 
 /// The phase and the line of an event.

@@ -12,9 +12,10 @@ use super::counter::{Counter, Product};
 use super::forward_hooks::ForwardHooks;
 use super::handle::Tensor;
 use super::kin::Kin;
+use super::origins::Origins;
 use crate::dtype::DType;
 use crate::gpu::Device;
-use crate::trace::{Allocation, AllocationId, Category, Event, Phase, PhaseKind, Trace};
+use crate::trace::{Allocation, AllocationId, Category, Event, Origin, Phase, PhaseKind, Trace};
 use crate::work::PhaseWork;
 
 /// Which thread runs; cuBLAS handles and their workspaces belong to a thread.
@@ -59,6 +60,7 @@ pub struct Context {
     workspaces: Cell<[[bool; 2]; 2]>,
     padded_rows: Cell<bool>,
     failure: RefCell<Option<String>>,
+    origins: Origins,
     /// Answers by question, of whatever types the ops have.
     answers: RefCell<Vec<Rc<dyn Any>>>,
     pub(super) counter: Counter,
@@ -93,6 +95,7 @@ impl Context {
         let mut trace = Trace {
             modules: vec![String::new()],
             phases: vec![Phase { kind: PhaseKind::Load, step: 0 }],
+            origins: Vec::new(),
             repeats: Vec::new(),
             events: Vec::with_capacity(2 * EXPECTED_ALLOCATIONS),
             allocations: Vec::with_capacity(EXPECTED_ALLOCATIONS),
@@ -120,6 +123,7 @@ impl Context {
             workspaces: Cell::default(),
             padded_rows: Cell::new(false),
             failure: RefCell::default(),
+            origins: Origins::default(),
             answers: RefCell::default(),
             counter: Counter::default(),
             device,
@@ -382,11 +386,11 @@ impl Context {
         }
         let category = category.or(self.category.get()).unwrap_or(Category::Temporary);
         let mut trace = self.trace.borrow_mut();
+        let origin = self.origins.index(&mut trace.origins, Origin { op, node: self.node.get() });
         let id = trace.allocations.len() as AllocationId;
         trace.allocations.push(Allocation {
             bytes,
-            op,
-            node: self.node.get(),
+            origin,
             module: self.module.get(),
             phase: self.phase.get(),
             category,

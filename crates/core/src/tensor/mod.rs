@@ -14,6 +14,7 @@ mod forward_hooks;
 mod handle;
 mod kin;
 mod layout;
+mod origins;
 mod part;
 mod shape;
 

@@ -5,8 +5,8 @@
 use std::ffi::{c_int, c_void};
 
 use super::INVALID_VALUE;
-use crate::accepted::{accepted, creates};
-use crate::boundary::{Slot, put_if_wanted};
+use crate::accepted::{accepted, creates, handled};
+use crate::boundary::Slot;
 
 creates! {
     INVALID_VALUE;
@@ -14,15 +14,18 @@ creates! {
     cublasLtMatrixTransformDescCreate cublasLtEmulationDescCreate
 }
 
-accepted! {
+handled! {
+    INVALID_VALUE;
     cublasLtDestroy cublasLtMatmul cublasLtMatrixTransform
     cublasLtMatmulDescInit_internal cublasLtMatmulDescDestroy cublasLtMatmulDescSetAttribute
     cublasLtMatrixLayoutInit_internal cublasLtMatrixLayoutDestroy cublasLtMatrixLayoutSetAttribute
     cublasLtMatmulPreferenceInit_internal cublasLtMatmulPreferenceDestroy cublasLtMatmulPreferenceSetAttribute
     cublasLtMatrixTransformDescInit_internal cublasLtMatrixTransformDescDestroy cublasLtMatrixTransformDescSetAttribute
     cublasLtEmulationDescInit_internal cublasLtEmulationDescDestroy cublasLtEmulationDescSetAttribute
-    cublasLtMatmulAlgoInit cublasLtMatmulAlgoConfigSetAttribute cublasLtHeuristicsCacheSetCapacity
+    cublasLtMatmulAlgoInit cublasLtMatmulAlgoConfigSetAttribute
 }
+
+accepted! { cublasLtHeuristicsCacheSetCapacity }
 
 /// Attributes cannot be read back: no program that we know does.
 macro_rules! unreadable {
@@ -75,7 +78,7 @@ unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cublasLtMatmulAlgoCheck(
-    _handle: usize,
+    handle: usize,
     _operation: usize,
     _a: usize,
     _b: usize,
@@ -84,9 +87,15 @@ unsafe extern "C" fn cublasLtMatmulAlgoCheck(
     _algorithm: usize,
     result: *mut c_void,
 ) -> c_int {
-    // SAFETY: a place for the result, or null, by the API's contract.
-    unsafe { put_if_wanted(result.cast::<HeuristicResult>(), ALGORITHM) };
-    0
+    // SAFETY: a place for the result by the API's contract.
+    let place = unsafe { Slot::new(result.cast::<HeuristicResult>()) };
+    match place {
+        Ok(place) if handle != 0 => {
+            place.put(ALGORITHM);
+            0
+        }
+        _ => INVALID_VALUE,
+    }
 }
 
 #[cfg(test)]

@@ -4,10 +4,11 @@
 use std::ffi::{c_int, c_void};
 
 use super::NULL_POINTER;
-use crate::accepted::{accepted, needs_nothing};
+use crate::accepted::{handled, needs_nothing};
 use crate::boundary::Slot;
 
-accepted! {
+handled! {
+    NULL_POINTER;
     cudnnConvolutionForward cudnnConvolutionBackwardData cudnnConvolutionBackwardFilter cudnnConvolutionBackwardBias
     cudnnConvolutionBiasActivationForward
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::accepted::{accepted, creates, needs_nothing, refused};
+use crate::accepted::{creates, handled, needs_nothing, refused};
 use crate::boundary::{Slot, put_if_wanted};
 use crate::state;
 
@@ -73,7 +73,8 @@ creates! {
     cudnnCreateOpTensorDescriptor cudnnCreateReduceTensorDescriptor cudnnCreateLRNDescriptor
 }
 
-accepted! {
+handled! {
+    NULL_POINTER;
     cudnnDestroyActivationDescriptor cudnnDestroyCTCLossDescriptor cudnnDestroyConvolutionDescriptor
     cudnnDestroyDropoutDescriptor cudnnDestroyFilterDescriptor cudnnDestroyPoolingDescriptor
     cudnnDestroyRNNDataDescriptor cudnnDestroyRNNDescriptor cudnnDestroySpatialTransformerDescriptor
@@ -113,11 +114,14 @@ refused! {
 /// A descriptor's shape is not kept; PyTorch asks for it only to print it.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudnnGetTensorNdDescriptor(
-    _descriptor: usize,
+    descriptor: usize,
     _requested: c_int,
     data_type: *mut c_int,
     dimensions: *mut c_int,
 ) -> c_int {
+    if descriptor == 0 {
+        return NULL_POINTER;
+    }
     // SAFETY: places for results, or null, by the API's contract.
     unsafe {
         put_if_wanted(data_type, 0);
@@ -128,12 +132,15 @@ unsafe extern "C" fn cudnnGetTensorNdDescriptor(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudnnGetFilterNdDescriptor(
-    _descriptor: usize,
+    descriptor: usize,
     _requested: c_int,
     data_type: *mut c_int,
     format: *mut c_int,
     dimensions: *mut c_int,
 ) -> c_int {
+    if descriptor == 0 {
+        return NULL_POINTER;
+    }
     // SAFETY: as above.
     unsafe {
         put_if_wanted(data_type, 0);

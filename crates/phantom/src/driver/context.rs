@@ -22,13 +22,12 @@ fn device_of(context: usize) -> Result<usize> {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuDevicePrimaryCtxGetState(device: c_int, flags: *mut c_uint, active: *mut c_int) -> c_int {
-    code(state::device(device).map(|(index, _)| {
-        let has_context = state::memory().accounts.has_context(index);
-        // SAFETY: places for results, or null, by the API's contract.
-        unsafe {
-            put_if_wanted(flags, 0);
-            put_if_wanted(active, c_int::from(has_context));
-        }
+    // SAFETY: places for results by the API's contract.
+    let places = unsafe { Slot::new(flags).and_then(|flags| Ok((flags, Slot::new(active)?))) };
+    code(places.and_then(|(flags, active)| {
+        let (index, _) = state::device(device)?;
+        flags.put(0);
+        active.give(c_int::from(state::memory().accounts.has_context(index)))
     }))
 }
 
@@ -182,7 +181,11 @@ mod tests {
             assert_eq!(cuDevicePrimaryCtxRetain(null_mut(), 0), 1);
             assert_eq!(cuDevicePrimaryCtxRetain(&raw mut context, 4), 101);
             assert_eq!(cuDevicePrimaryCtxRetain(&raw mut context, 0), 0);
-            assert_eq!(cuDevicePrimaryCtxGetState(9, null_mut(), null_mut()), 101);
+            let (mut flags, mut active) = (7, 7);
+            assert_eq!(cuDevicePrimaryCtxGetState(0, null_mut(), &raw mut active), 1);
+            assert_eq!(cuDevicePrimaryCtxGetState(9, &raw mut flags, &raw mut active), 101);
+            assert_eq!(cuDevicePrimaryCtxGetState(0, &raw mut flags, &raw mut active), 0);
+            assert_eq!((flags, active), (0, 1));
             assert_eq!(cuCtxGetCurrent(null_mut()), 1);
         }
         assert_eq!((cuCtxSetCurrent(context), cuCtxSetCurrent(context + 1), cuCtxSetCurrent(3)), (0, 201, 201));

@@ -87,12 +87,12 @@ unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) -> c_
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuDeviceComputeCapability(major: *mut c_int, minor: *mut c_int, device: c_int) -> c_int {
-    code(state::device(device).map(|(_, device)| {
-        // SAFETY: places for results, or null, by the API's contract.
-        unsafe {
-            put_if_wanted(major, device.compute_capability.0);
-            put_if_wanted(minor, device.compute_capability.1);
-        }
+    // SAFETY: places for results by the API's contract.
+    let places = unsafe { Slot::new(major).and_then(|major| Ok((major, Slot::new(minor)?))) };
+    code(places.and_then(|(major, minor)| {
+        let (_, device) = state::device(device)?;
+        major.put(device.compute_capability.0);
+        minor.give(device.compute_capability.1)
     }))
 }
 

@@ -3,6 +3,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
+use crate::accepted::{accepted, handled};
 use crate::boundary::{code, read};
 use crate::error::{Error, Result};
 use crate::memory::must_forget;
@@ -64,21 +65,16 @@ unsafe extern "C" fn cuLaunchKernelEx(config: *const c_void, function: usize) ->
     code(config.and_then(|config| launch(function, config.stream)))
 }
 
-/// Functions that are accepted whatever they are given: they describe memory to kernels that do not run, or write and
-/// wait for values that nobody else changes.
-macro_rules! accepted {
-    ($($name:ident)*) => {$(
-        #[unsafe(no_mangle)]
-        extern "C" fn $name() -> c_int {
-            0
-        }
-    )*};
+// Streams write and wait for values that nobody else changes.
+accepted! {
+    cuStreamWriteValue32 cuStreamWriteValue32_v2 cuStreamWriteValue64_v2 cuStreamWaitValue32_v2 cuStreamWaitValue64_v2
+    cuStreamBatchMemOp_v2 cuProfilerStart cuProfilerStop
 }
 
-accepted! {
+// Descriptions of memory for kernels that do not run.
+handled! {
+    Error::INVALID_VALUE.0;
     cuTensorMapEncodeTiled cuTensorMapEncodeIm2col cuTensorMapEncodeIm2colWide cuTensorMapReplaceAddress
-    cuStreamWriteValue32 cuStreamWriteValue32_v2 cuStreamWriteValue64_v2 cuStreamWaitValue32_v2 cuStreamWaitValue64_v2 cuStreamBatchMemOp_v2
-    cuProfilerStart cuProfilerStop
 }
 
 #[cfg(test)]

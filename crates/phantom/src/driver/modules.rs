@@ -114,7 +114,10 @@ unsafe extern "C" fn cuLinkCreate_v2(
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuLinkComplete(_linker: usize, image: *mut *const u8, bytes: *mut usize) -> c_int {
+unsafe extern "C" fn cuLinkComplete(linker: usize, image: *mut *const u8, bytes: *mut usize) -> c_int {
+    if linker == 0 {
+        return Error::INVALID_HANDLE.0;
+    }
     // SAFETY: places for results, or null, by the API's contract.
     unsafe {
         put_if_wanted(image, IMAGE.as_ptr());

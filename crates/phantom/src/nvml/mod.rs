@@ -9,6 +9,7 @@ mod abi;
 mod answer;
 mod device;
 mod events;
+mod fabric;
 mod identity;
 mod json;
 mod machine;
@@ -23,10 +24,19 @@ mod world;
 
 /// The calls that answer from the script; all others say `NVML_ERROR_NOT_SUPPORTED`.
 pub fn scripted_calls() -> impl Iterator<Item = &'static str> {
-    [system::CALLS, identity::CALLS, memory::CALLS, readings::CALLS, processes::CALLS, mig::CALLS, events::CALLS]
-        .into_iter()
-        .flatten()
-        .copied()
+    [
+        system::CALLS,
+        identity::CALLS,
+        memory::CALLS,
+        readings::CALLS,
+        processes::CALLS,
+        mig::CALLS,
+        events::CALLS,
+        fabric::CALLS,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
 }
 
 /// The errors that a script can inject.

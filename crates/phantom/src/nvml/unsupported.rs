@@ -83,7 +83,6 @@ unsupported! {
     nvmlDeviceGetGpcClkMinMaxVfOffset;
     nvmlDeviceGetGpcClkVfOffset;
     nvmlDeviceGetGpuFabricInfo;
-    nvmlDeviceGetGpuFabricInfoV;
     nvmlDeviceGetGpuFabricInfo_v4;
     nvmlDeviceGetGpuInstanceById;
     nvmlDeviceGetGpuInstancePossiblePlacements_v2;

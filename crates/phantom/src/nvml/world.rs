@@ -156,9 +156,12 @@ impl Handle {
 /// Plays the script of `length` bytes at `text` from now on; returns whether it could be read. Tests call this.
 ///
 /// # Safety
-/// `text` points to `length` readable bytes.
+/// `text` is null or points to `length` readable bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tonnage_nvml_script(text: *const u8, length: usize) -> bool {
+    if text.is_null() {
+        return false;
+    }
     // SAFETY: the caller promises that the bytes are there.
     let text = unsafe { std::slice::from_raw_parts(text, length) };
     let timeline = std::str::from_utf8(text).ok().and_then(|text| Timeline::parse(text).ok());

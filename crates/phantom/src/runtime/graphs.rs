@@ -99,6 +99,14 @@ unsafe extern "C" fn cudaGraphGetRootNodes(graph: usize, nodes: *mut usize, coun
     unsafe { cudaGraphGetNodes(graph, nodes, count) }
 }
 
+/// Every node is a kernel's (`cudaGraphNodeTypeKernel`).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cudaGraphNodeGetType(node: usize, kind: *mut c_int) -> c_int {
+    // SAFETY: a place for the result by the API's contract.
+    let place = unsafe { Slot::new(kind) };
+    report(if node == 0 { Err(Error::INVALID_VALUE) } else { place.and_then(|place| place.give(0)) })
+}
+
 /// No node depends on another; CUDA 13 has one parameter more, for edges.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaGraphNodeGetDependencies(
@@ -156,4 +164,4 @@ macro_rules! refused {
     )*};
 }
 
-refused! { cudaGraphAddNode cudaGraphAddNode_v2 cudaGraphConditionalHandleCreate cudaStreamBeginCaptureToGraph }
+refused! { cudaGraphAddNode cudaGraphAddNode_v2 cudaGraphAddEmptyNode cudaGraphConditionalHandleCreate cudaStreamBeginCaptureToGraph }

@@ -22,6 +22,7 @@ const LINES: usize = 8;
 pub fn rehearsal(rehearsal: &Rehearsal, look: &Look) -> String {
     let Some(seen) = rehearsal.fullest() else { return String::new() };
     let mut text = head(rehearsal, look);
+    text.push_str(&failure(rehearsal, look));
     if let Some(judged) = rehearsal.judged(&rehearsal.gpu) {
         text.push_str(&headline(&judged, seen, look));
     }
@@ -50,6 +51,16 @@ fn head(rehearsal: &Rehearsal, look: &Look) -> String {
     )
 }
 
+/// That the command failed for reasons of its own, before any verdict: that is one on less than the whole.
+fn failure(rehearsal: &Rehearsal, look: &Look) -> String {
+    if rehearsal.exit_code == Some(0) || rehearsal.ran_out() || rehearsal.is_waiting() {
+        return String::new();
+    }
+    let code = rehearsal.exit_code.map_or_else(String::new, |code| format!(" with exit code {code}"));
+    let line = format!("the command failed{code}: the figures are those up to there");
+    format!("{} {}\n\n", paint(WARN, "!"), wrap(&line, look.width, 2))
+}
+
 /// The verdict for the GPU that the script ran on.
 fn headline(judged: &Judged, seen: &Seen, look: &Look) -> String {
     let style = fit(judged.fit);
@@ -75,7 +86,7 @@ fn headline(judged: &Judged, seen: &Seen, look: &Look) -> String {
     let headroom = Bytes(judged.usable_bytes.saturating_sub(judged.total_bytes));
     let share = judged.total_bytes as f64 / judged.usable_bytes.max(1) as f64;
     let sum = format!(
-        "{} reserved by PyTorch ({} allocated) + {context} CUDA context, {:.0} %",
+        "{} reserved by PyTorch ({} allocated) + {context} CUDA context, {:.0}\u{a0}%",
         Bytes(judged.peak_reserved_bytes),
         Bytes(seen.device.peak_allocated_bytes),
         share * 100.0
@@ -122,7 +133,10 @@ fn others(rehearsal: &Rehearsal, look: &Look) -> String {
             cell(note, DIM),
         ]);
     }
-    let how = format!("one run on the {}; the others by replaying its trace within their memory", name(&rehearsal.gpu));
+    let replayed = rehearsal.seen.iter().all(|seen| seen.recording.is_some());
+    let means =
+        if replayed { "replaying its trace within their memory" } else { "its peaks alone, for want of a trace" };
+    let how = format!("one run on the {}; the others by {means}", name(&rehearsal.gpu));
     format!("{}  {}\n\n", table.render(look), paint(DIM, &wrap(&how, look.width, 2)))
 }
 
@@ -230,7 +244,12 @@ fn title(name: &str) -> String {
 fn ending(rehearsal: &Rehearsal, look: &Look) -> String {
     let mut text = String::new();
     let Some(process) = rehearsal.processes.first() else { return text };
-    let host = process.host_peak_bytes.map_or_else(String::new, |bytes| format!("; {} of host memory", Bytes(bytes)));
+    let host: u64 = rehearsal.processes.iter().filter_map(|process| process.host_peak_bytes).sum();
+    let together = match rehearsal.processes.len() {
+        0 | 1 => String::new(),
+        count => format!(" in {count} processes"),
+    };
+    let host = if host > 0 { format!("; {} of host memory{together}", Bytes(host)) } else { String::new() };
     let place = process.stop.place.as_ref().map_or_else(String::new, |place| format!(" (at {place})"));
     let _ = writeln!(text, "{}", wrap(&format!("{}{place}{host}", process.stop.message), look.width, 2));
     for line in warnings(rehearsal, process) {
@@ -241,10 +260,7 @@ fn ending(rehearsal: &Rehearsal, look: &Look) -> String {
 
 fn warnings(rehearsal: &Rehearsal, process: &ProcessRecord) -> Vec<String> {
     let mut lines = Vec::new();
-    if rehearsal.exit_code != Some(0) && !rehearsal.ran_out() {
-        let code = rehearsal.exit_code.map_or_else(String::new, |code| format!(" with exit code {code}"));
-        lines.push(format!("the command failed{code}: the figures are those up to there"));
-    } else if matches!(process.stop.reason.as_str(), "steady" | "steps" | "seconds") {
+    if matches!(process.stop.reason.as_str(), "steady" | "steps" | "seconds") {
         let unseen = "the script was stopped: what it does later (evaluation, saving, longer batches) was not seen";
         lines.push(unseen.to_owned());
     }
@@ -255,7 +271,9 @@ fn warnings(rehearsal: &Rehearsal, process: &ProcessRecord) -> Vec<String> {
     if process.steady_since.is_none() && process.steps > 0 && process.stop.reason != "end" {
         lines.push("the peak still grew in the last step: ask for more --steps".to_owned());
     }
-    lines.extend(process.trace_ends.iter().map(|why| format!("the trace ends before the run does: {why}")));
+    let traced = process.devices.iter().any(|device| device.trace.is_some());
+    let lacking = if traced { "the trace ends before the run does" } else { "there is no trace" };
+    lines.extend(process.trace_ends.iter().map(|why| format!("{lacking}: {why}")));
     lines.extend(process.caveats.iter().map(|caveat| {
         let line = caveat.line.as_ref().map_or_else(String::new, |line| format!(" (first at {line})"));
         format!("{}{line}", caveat.text)

@@ -10,10 +10,11 @@ use super::RehearseError;
 
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libtonnage_phantom.so"));
 const LIBRARY_NAME: &str = "lib/libtonnage_phantom.so";
-/// What programs look for by name, beside PyTorch itself (Triton, NVML's users), and a symbol that the library must have:
-/// PyTorch takes a library without it for a broken one.
+/// What programs look for by name, beside PyTorch itself (Triton, also when it links; NVML's users), and a symbol that the
+/// library must have: PyTorch takes a library without it for a broken one.
 #[cfg(unix)]
-const LINKS: [(&str, &[u8]); 2] = [("lib/libcuda.so.1", b"cuInit\0"), ("lib/libnvidia-ml.so.1", b"nvmlInit_v2\0")];
+const LINKS: [(&str, &[u8]); 3] =
+    [("lib/libcuda.so.1", b"cuInit\0"), ("lib/libcuda.so", b"cuInit\0"), ("lib/libnvidia-ml.so.1", b"nvmlInit_v2\0")];
 const PYTHON: &str = "python";
 
 /// The shim's files by their place in the folder; a test compares them with what is on disk.

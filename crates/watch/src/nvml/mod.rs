@@ -1,8 +1,9 @@
-//! NVML: `library` makes each call (the only unsafe code of this crate), `reader` makes a sample of them.
+//! NVML: `library` and `processes` make each call (the only unsafe code of this crate), `reader` makes a sample of them.
 
 use std::path::Path;
 
 mod library;
+mod processes;
 mod reader;
 mod structs;
 

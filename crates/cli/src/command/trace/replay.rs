@@ -24,9 +24,9 @@ pub struct ReplayArgs {
     /// A timeline (.jsonl) or a snapshot of torch.cuda.memory._dump_snapshot(), also compressed (.gz)
     recording: String,
 
-    /// Allocator settings, as in PYTORCH_ALLOC_CONF
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    allocator: String,
+    /// Allocator settings, as in PYTORCH_ALLOC_CONF ("" are PyTorch's defaults); without it, those of the recorded job
+    #[arg(long, value_name = "TEXT")]
+    allocator: Option<String>,
 
     /// What the allocator may reserve: a size (16GiB) or a GPU's name; without it, all it asks for
     #[arg(long, value_name = "SIZE")]
@@ -48,7 +48,7 @@ impl ReplayArgs {
     /// When the recording or a setting cannot be read.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let recording = recorded::read(&self.recording, self.device)?;
-        let config = AllocatorConfig::parse(&self.allocator)
+        let config = AllocatorConfig::parse(self.allocator.as_deref().unwrap_or(recording.settings()))
             .map_err(|error| Failure::input(format!("`--allocator`: {error}")))?;
         let capacity = self.capacity.as_deref().map(capacity).transpose()?;
         let mut allocator = CachingAllocator::new(config, capacity);

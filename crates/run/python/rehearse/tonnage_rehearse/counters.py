@@ -64,7 +64,8 @@ def _pools(stats):
             yield name, None, value
         else:
             for pool, counter in value.items():
-                yield name, pool, counter
+                if isinstance(counter, dict) and "peak" in counter:
+                    yield name, pool, counter
 
 
 def _keep_peaks(device, stats):

@@ -6,6 +6,8 @@ import sysconfig
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _STDLIB = tuple({sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib")})
+_GENERATED = (os.sep + "torchinductor_", os.environ.get("TORCHINDUCTOR_CACHE_DIR") or os.sep + "torchinductor_")
+"""What torch.compile writes and runs."""
 _own = {}
 
 
@@ -20,7 +22,7 @@ def is_own(filename):
 def _judge(filename):
     if not filename or filename.startswith("<") or filename == "??":
         return False
-    if "site-packages" in filename or "dist-packages" in filename:
+    if any(part in filename for part in ("site-packages", "dist-packages", *_GENERATED)):
         return False
     path = os.path.abspath(filename)
     return not path.startswith((_HERE, *_STDLIB))

@@ -23,8 +23,11 @@ _left_out = None
 
 def begin():
     """Starts PyTorch's recording; it must be the first thing after the device is there."""
-    global _on, _budget
+    global _on, _budget, _left_out
     _budget = settings.read().trace_events
+    if torch.cuda.get_allocator_backend() != "native":
+        _left_out = f"the allocator {torch.cuda.get_allocator_backend()} keeps no history"
+        return
     _start_history()
     _on = True
 
@@ -152,13 +155,19 @@ class Writer:
         """The file begins with a header."""
         self.path = os.path.join(settings.read().folder, f"trace-{os.getpid()}-{self.device}.jsonl")
         self.file = open(self.path, "w", encoding="utf-8")
-        header = {"source": "tonnage rehearse", "torch": torch.__version__, "device": self.device}
+        header = {"source": "tonnage rehearse", "torch": torch.__version__, "device": self.device, "settings": _settings()}
         self.file.write(json.dumps(header) + "\n")
 
     def close(self):
         """Ends the file; its path."""
         self.file.close()
         return self.path
+
+
+def _settings():
+    """The text of PYTORCH_ALLOC_CONF, under its new or its old name, as PyTorch took it."""
+    known = torch.cuda.memory._snapshot().get("allocator_settings", {})
+    return known.get("PYTORCH_ALLOC_CONF") or known.get("PYTORCH_CUDA_ALLOC_CONF") or ""
 
 
 def _text(line):

@@ -32,6 +32,8 @@ def install(torch):
     tensor.__getitem__, tensor.__setitem__, tensor.masked_select = getitem, setitem, masked_select
     _install_scatter(torch)
     _install_truth(torch)
+    _install_recurrent(torch)
+    _install_counts(torch)
     for owner, name in ((torch, "nonzero"), (tensor, "nonzero"), (torch, "unique"), (torch, "masked_select")):
         setattr(owner, name, _told(getattr(owner, name), name))
 
@@ -78,6 +80,44 @@ def _install_scatter(torch):
 
     scatter = torch.Tensor.masked_scatter
     torch.Tensor.masked_scatter = masked_scatter
+
+
+def _install_recurrent(torch):
+    """cuDNN's recurrent networks take workspaces that nobody has measured; PyTorch has kernels of its own."""
+
+    def own_kernels(function):
+        @functools.wraps(function)
+        def run(data, *args, **kwargs):
+            if not data.is_cuda or not torch.backends.cudnn.enabled:
+                return function(data, *args, **kwargs)
+            text = "recurrent networks ran on PyTorch's own kernels instead of cuDNN's, which keep other things in memory"
+            caveats.tell("recurrent", text)
+            with torch.backends.cudnn.flags(enabled=False):
+                return function(data, *args, **kwargs)
+
+        return run
+
+    def flatten_parameters(self):
+        # Only cuDNN wants the weights in one piece.
+        if not self._flat_weights[0].is_cuda:
+            flatten(self)
+
+    flatten = torch.nn.RNNBase.flatten_parameters
+    torch.nn.RNNBase.flatten_parameters = flatten_parameters
+    for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
+        setattr(torch._VF, name, own_kernels(getattr(torch._VF, name)))
+
+
+def _install_counts(torch):
+    """`bincount` has as many elements as the largest value says: as many as were asked for at least."""
+    count = torch.bincount
+
+    @functools.wraps(count)
+    def bincount(input, weights=None, minlength=0):
+        counted = count(input, weights, minlength)
+        return counted[: max(minlength, 1)] if input.is_cuda else counted
+
+    torch.bincount = torch.Tensor.bincount = bincount
 
 
 def _told(function, name):
