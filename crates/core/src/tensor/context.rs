@@ -64,8 +64,8 @@ pub struct Context {
     /// Answers by question, of whatever types the ops have.
     answers: RefCell<Vec<Rc<dyn Any>>>,
     pub(super) counter: Counter,
-    device: Device,
-    kin: Kin,
+    pub(super) device: Device,
+    pub(super) kin: Kin,
 }
 
 /// Restores a piece of the context's state when dropped.
@@ -129,42 +129,6 @@ impl Context {
             device,
             kin: Kin::new(kin),
         })
-    }
-
-    /// What the device answers; kin that answers otherwise runs another program.
-    pub(crate) fn ask<T: PartialEq>(&self, answer: impl Fn(Device) -> T) -> T {
-        let own = answer(self.device);
-        for (at, device) in self.kin.close() {
-            if answer(device) != own {
-                self.kin.estrange(at);
-            }
-        }
-        own
-    }
-
-    /// What the device answers, and what each of its kin does, with their places.
-    pub(crate) fn ask_each<T>(&self, answer: impl Fn(Device) -> T) -> (T, Vec<(usize, T)>) {
-        let others = if self.kin.is_empty() {
-            Vec::new()
-        } else {
-            self.kin.close().map(|(at, kin)| (at, answer(kin))).collect()
-        };
-        (answer(self.device), others)
-    }
-
-    /// The device at this place among the kin runs another program.
-    pub(crate) fn estrange(&self, at: usize) {
-        self.kin.estrange(at);
-    }
-
-    /// A name for a size that is another on some of the kin: see [`Allocation::sizes`].
-    pub(crate) fn name_sizes(&self, own: u64, on_kin: &[(usize, u64)]) -> u32 {
-        self.kin.name_sizes(own, on_kin)
-    }
-
-    /// Hands over the sizes on each of the kin, by their names less one; `None` of those that run another program.
-    pub(crate) fn take_sizes(&self) -> Vec<Option<Vec<u64>>> {
-        self.kin.take_sizes()
     }
 
     /// Begins optimizer step `step`; the next phase belongs to it.

@@ -112,7 +112,7 @@ fn steps(answer: &FitAnswer, look: &Look) -> String {
         [rows] if ranks => format!("Rows are those of a rank: {rows} in an optimizer step of all ranks."),
         [fewest, .., most] if ranks => format!(
             "Rows are those of a rank. An optimizer step of all ranks has {fewest} to {most}, by line: these are different \
-             trainings. --micro-batch-size or --gradient-accumulation-steps make up for it."
+             trainings. --micro-batch-size, or --gradient-accumulation-steps where the task accumulates, makes up for it."
         ),
         [fewest, .., most] => format!(
             "An optimizer step has {fewest} to {most} rows, by line: these are different trainings, for no number of passes \
