@@ -1,4 +1,5 @@
-"""Compares what `tonnage watch` says with nvitop and gpustat, all three on the scripted NVML library.
+"""Compares what `tonnage watch` says with nvitop and gpustat, all three on the scripted NVML library; and has `promtool
+check metrics` look at its metrics, where Prometheus' tool is on the path.
 
     python testdata/nvml/judge.py target/debug/tonnage target/debug/libtonnage_phantom.so
 
@@ -8,9 +9,12 @@ judges leave out processes that do not exist. Ends with 1 at the first differenc
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
+import urllib.request
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -77,6 +81,29 @@ def gpustat(environment):
     ]
 
 
+def promtool(binary, library, environment):
+    if not shutil.which("promtool"):
+        print("promtool: not on the path, left out")
+        return
+    command = [binary, "watch", "--nvml", library, "--prometheus", "127.0.0.1:0", "--metrics-processes", "--metrics-dcgm"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            address = server.stderr.readline().split("http://")[1].strip()
+            page = b""
+            for _ in range(100):
+                page = urllib.request.urlopen(f"http://{address.split('/')[0]}/metrics").read()
+                if b"tonnage_process_memory_used_bytes" in page:
+                    break
+                time.sleep(0.05)
+        finally:
+            server.kill()
+    checked = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True)
+    complaints = [line for line in (checked.stdout + checked.stderr).decode().splitlines() if not line.startswith("DCGM_")]
+    # What it says of NVIDIA's own names is NVIDIA's.
+    assert not complaints, complaints
+    print(f"promtool: no complaint about {page.count(b'# TYPE')} families")
+
+
 def in_mib(d):
     whole = {**d, "total": d["total"] // MIB, "used": d["used"] // MIB, "power": int(d["power"]), "limit": int(d["limit"])}
     return {**whole, "processes": [[pid, used // MIB] for pid, used in d["processes"]]}
@@ -110,6 +137,7 @@ def main():
             ours = tonnage(binary, library, environment)
             compare("nvitop", ours, nvitop(environment))
             compare("gpustat", [in_mib(d) for d in ours], gpustat(environment))
+            promtool(binary, library, environment)
     finally:
         for child in children:
             child.kill()

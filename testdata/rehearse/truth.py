@@ -30,6 +30,9 @@ SETS = {
     "torch": TORCH, "mixed": TORCH, "rl": RL, "grpo_mixed": RL, "swarm_mixed": RL, "parallel": PARALLEL, "ddp_mixed": PARALLEL,
     "fsdp_mixed": PARALLEL, "dpo": DPO, "hrm": HRM, "hrm_mixed": HRM,
 }
+#: transformers 5.17 makes Gemma 3's two rotary tables in the order of a Python set of strings, which varies from run to run
+#: and with it the place of 2 MiB; under this seed it is the order that the reference happened to have.
+HASH_SEED = "1"
 FIGURES = ("peak_allocated_bytes", "peak_reserved_bytes", "peak_phase", "peak_per_phase")
 
 
@@ -42,7 +45,9 @@ def measured(name, arguments, folder):
         command += ["--only", ",".join(arguments.only)]
     if script == HRM[0]:
         command += ["--hrm", arguments.hrm]
-    environment = dict(os.environ, TONNAGE_PHANTOM_QUIET="1", PYTHONPATH=REFERENCE, PYTHONWARNINGS="ignore")
+    environment = dict(
+        os.environ, TONNAGE_PHANTOM_QUIET="1", PYTHONPATH=REFERENCE, PYTHONWARNINGS="ignore", PYTHONHASHSEED=HASH_SEED
+    )
     done = subprocess.run(command, env=environment, stdout=subprocess.DEVNULL if not arguments.verbose else None)
     if done.returncode or not os.path.exists(out):
         raise SystemExit(f"truth.py: {os.path.basename(script)} ended with {done.returncode}")

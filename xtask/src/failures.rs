@@ -33,6 +33,10 @@ launcher names where one does.
 An out-of-memory message is told apart by its numbers: more free than was asked for is a limit or a private pool
 (`allocator_cap`); enough in other processes, a `neighbour`; enough in the allocator's own cache, `fragmentation`; enough
 in this process beside the allocator, `outside_allocator`; else the job needs more (`gpu_memory`).
+
+`python testdata/ordinary/speed.py target/release/tonnage` reads a gigabyte of each kind of log: on one core of a shared
+machine ordinary training at 1.6 GB/s, tracebacks in colour at 0.8, broken and interleaved lines with bytes that are no
+text at 0.7, and lines that are nearly failures, every one of them, at 0.3; always in 21 MiB.
 ";
 
 struct Sample {

@@ -5,6 +5,7 @@ mod failures;
 mod guides;
 mod presets;
 mod reference;
+mod supervisor;
 mod sweeps;
 mod tidy;
 mod timelines;
@@ -32,6 +33,8 @@ enum Command {
     Failures(failures::Args),
     /// Time tables of many estimates (`cargo build --release` first).
     Sweeps(sweeps::Args),
+    /// Measure what a supervisor costs beside its job, and hold it against its bars (`cargo build --release` first).
+    Supervisor(supervisor::Args),
     /// Check the house rules that no lint knows.
     Tidy,
 }
@@ -45,6 +48,7 @@ fn main() -> Result<()> {
         Command::Guides(args) => guides::run(&args),
         Command::Failures(args) => failures::run(&args),
         Command::Sweeps(args) => sweeps::run(&args),
+        Command::Supervisor(args) => supervisor::run(&args),
         Command::Tidy => tidy::run(),
     }
 }

@@ -26,7 +26,7 @@ struct Sweep {
 
 /// Prints the best of some runs of each, beside its bar.
 pub fn run(args: &Args) -> Result<()> {
-    for sweep in [table(), ten_thousand()] {
+    for sweep in [table(), ten_thousand(), large_model(false), large_model(true)] {
         let times: Vec<Duration> = (0..args.runs.max(1)).map(|_| time(args, &sweep)).collect::<Result<_>>()?;
         let best = times.into_iter().min().unwrap_or_default();
         let share = best.as_secs_f64() / sweep.bar.as_secs_f64();
@@ -55,6 +55,22 @@ fn ten_thousand() -> Sweep {
     let mut arguments: Vec<String> = arguments.map(str::to_owned).to_vec();
     arguments.push("precision=fp32,bf16,amp-bf16,amp-fp16".to_owned());
     Sweep { name: "10,000 configurations of GPT-2", bar: Duration::from_secs(20), arguments }
+}
+
+/// The same number of a model of 8 billion parameters, where most do not fit.
+fn large_model(prune: bool) -> Sweep {
+    let list = |values: Vec<u64>| values.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+    let lengths = list((1..=100).map(|n| n * 64).collect());
+    let rows = list((1..=25).collect());
+    let fixed =
+        ["fit", "llama-3.1-8b", "--gpus", "h100", "--seq-len", &lengths, "--rows", &rows, "--no-largest", "--json"];
+    let sets = ["--set", "precision=bf16,amp-bf16", "--set", "gradient_checkpointing=true,false"];
+    let arguments = fixed.into_iter().chain(sets).chain(prune.then_some("--prune"));
+    Sweep {
+        name: if prune { "10,000 of Llama 8B, pruned" } else { "10,000 of Llama 8B" },
+        bar: Duration::from_secs(20),
+        arguments: arguments.map(str::to_owned).collect(),
+    }
 }
 
 fn time(args: &Args, sweep: &Sweep) -> Result<Duration> {

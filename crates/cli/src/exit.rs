@@ -5,9 +5,10 @@ use std::process::ExitCode;
 /// What scripts are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Done; the job fits (also when tight); the traces are equal.
+    /// Done; the job fits (also when tight); the traces are equal; the run succeeded.
     Done,
-    /// The job does not fit, of several not one does; the traces differ; the replay ran out of memory.
+    /// The job does not fit, of several not one does; the traces differ; the replay ran out of memory; the run failed, was
+    /// stopped or refused.
     No,
     /// Wrong usage, or input that cannot be read.
     Usage,
@@ -19,8 +20,8 @@ pub enum Exit {
 
 /// The codes for `--help`.
 pub const HELP: &str = "Exit codes:
-  0  done: it fits (also when tight), or traces are equal
-  1  it does not fit, or traces differ
+  0  done: it fits (also when tight), traces are equal, or the run succeeded
+  1  it does not fit, traces differ, or the run failed, was stopped or refused
   2  wrong usage, or input that cannot be read
   3  a rehearsed script waits for a value that only a real GPU computes
 Where a command that was started fails for reasons of its own, its exit code comes through.";

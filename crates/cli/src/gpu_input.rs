@@ -1,15 +1,18 @@
 //! GPUs as people name them: of the catalog, written out, in a file of one's own, or the one in this machine.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use tonnage_core::gpu::{CatalogGpu, Gpu, PriceKind, catalog, prices_of};
+use tonnage_core::gpu::{CatalogGpu, Gpu, GpuError, PriceKind, catalog, prices_of};
 use tonnage_core::spec::SpecError;
+use tonnage_watch::nvml::live_gpus;
 
 use crate::failure::Failure;
 
 /// The word for the GPU of this machine.
 const LIVE: &str = "live";
+/// The variable that names another NVML than the driver's.
+const NVML: &str = "TONNAGE_NVML_LIBRARY";
 /// Where the driver tells of its GPUs.
 const DRIVER: &str = "/proc/driver/nvidia/gpus";
 
@@ -26,10 +29,7 @@ pub fn special(name: &str) -> Option<Result<Gpu, Failure>> {
 
 /// The GPU that `name` means.
 pub fn named(name: &str) -> Result<Gpu, Failure> {
-    let parse = |name: &str| {
-        Gpu::parse(name).map_err(|error| Failure::from(SpecError::new(error.to_string()).hint(error.hint())))
-    };
-    special(name).unwrap_or_else(|| parse(name.trim()))
+    special(name).unwrap_or_else(|| Gpu::parse(name.trim()).map_err(unknown))
 }
 
 /// The GPUs of a list: names, `all` of the catalog, or those `priced` there.
@@ -45,22 +45,35 @@ fn all(keep: impl Fn(&CatalogGpu) -> bool) -> Vec<Gpu> {
     catalog().iter().filter(|row| keep(row)).map(CatalogGpu::gpu).collect()
 }
 
-fn from_file(path: &str, read: impl Fn(&str) -> Result<Gpu, tonnage_core::gpu::GpuError>) -> Result<Gpu, Failure> {
+fn from_file(path: &str, read: impl Fn(&str) -> Result<Gpu, GpuError>) -> Result<Gpu, Failure> {
     let text = fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
     read(&text).map_err(|error| Failure::input(format!("{path}: {error}")).hint(error.hint()))
 }
 
-/// The first GPU that the driver of this machine names.
+/// The first GPU that the driver of this machine names: through NVML, which knows its memory as well, else in its files.
 fn live() -> Result<Gpu, Failure> {
-    let none = || Failure::input("no NVIDIA driver was found on this machine");
-    let folders =
-        fs::read_dir(DRIVER).map_err(|_| none().hint("name the GPU: `tonnage gpus` lists those that are known"))?;
-    let mut models: Vec<String> = folders
-        .filter_map(|folder| fs::read_to_string(folder.ok()?.path().join("information")).ok())
-        .filter_map(|text| model(&text).map(str::to_owned))
-        .collect();
+    let library = std::env::var_os(NVML).map(PathBuf::from);
+    match live_gpus(library.as_deref()).ok().and_then(|gpus| gpus.into_iter().next()) {
+        Some((name, total)) => Gpu::of_driver(&name, total).map_err(unknown),
+        None => match models().first() {
+            Some(model) => named(model),
+            None => Err(Failure::input("no NVIDIA driver was found on this machine")
+                .hint("name the GPU: `tonnage gpus` lists those that are known")),
+        },
+    }
+}
+
+/// The models that the driver's files name.
+fn models() -> Vec<String> {
+    let folders = fs::read_dir(DRIVER).into_iter().flatten();
+    let text = |folder: std::io::Result<fs::DirEntry>| fs::read_to_string(folder.ok()?.path().join("information")).ok();
+    let mut models: Vec<String> = folders.filter_map(text).filter_map(|text| model(&text).map(str::to_owned)).collect();
     models.sort();
-    models.first().map_or_else(|| Err(none()), |model| named(model))
+    models
+}
+
+fn unknown(error: GpuError) -> Failure {
+    Failure::from(SpecError::new(error.to_string()).hint(error.hint()))
 }
 
 /// What the driver's text says in its line `Model:`.

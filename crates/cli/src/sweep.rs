@@ -13,9 +13,14 @@ const TICK: Duration = Duration::from_millis(100);
 /// Columns of the bar.
 const BAR: usize = 30;
 
+/// How many of them run at once.
+pub fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// `answer` of each item, in the order of the items.
 pub fn sweep<T: Sync, R: Send>(items: &[T], terminal: &Terminal, answer: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(items.len().max(1));
+    let threads = threads().min(items.len().max(1));
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let worker = || {
         let mut answers = Vec::new();

@@ -82,10 +82,8 @@ pub type AllocationId = u32;
 pub struct Allocation {
     /// Requested bytes, before any rounding; never 0.
     pub bytes: u64,
-    /// The operator, under its aten name (`addmm.default`).
-    pub op: &'static str,
-    /// The autograd node that ran it in backward (`AddmmBackward0`).
-    pub node: Option<&'static str>,
+    /// Index into [`Trace::origins`].
+    pub origin: u16,
     /// Index into [`Trace::modules`].
     pub module: u32,
     /// Index into [`Trace::phases`].
@@ -94,6 +92,17 @@ pub struct Allocation {
     pub category: Category,
     /// The CUDA stream whose pool it comes from; 0 is the one that kernels run on.
     pub stream: u8,
+    /// Names its size on other devices that were asked about; 0 where that is the same.
+    pub sizes: u32,
+}
+
+/// What asked for memory. Allocations are many and origins few, so that they refer to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The operator, under its aten name (`addmm.default`).
+    pub op: &'static str,
+    /// The autograd node that ran it in backward (`AddmmBackward0`).
+    pub node: Option<&'static str>,
 }
 
 /// One entry of the trace.
@@ -211,6 +220,8 @@ pub struct Trace {
     pub events: Vec<Event>,
     /// Allocations by id.
     pub allocations: Vec<Allocation>,
+    /// What asked for memory, in the order in which each first did.
+    pub origins: Vec<Origin>,
     /// Module paths (`transformer.h.0.attn`); index 0 is the empty path.
     pub modules: Vec<String>,
     /// Phases in order of their first event; a label may occur again (gradient accumulation).
@@ -267,6 +278,11 @@ impl Trace {
                 other => self.events.push(other),
             }
         }
+    }
+
+    /// What asked for an allocation.
+    pub fn origin(&self, allocation: &Allocation) -> Origin {
+        self.origins.get(allocation.origin as usize).copied().unwrap_or(Origin { op: "", node: None })
     }
 
     /// The module path of an allocation, empty outside any module.

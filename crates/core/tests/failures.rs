@@ -79,7 +79,7 @@ fn in_a_log(text: &str) -> String {
 #[test]
 fn every_sample_is_read_by_its_own_class_alone() {
     let samples = samples();
-    assert!(samples.len() >= 90, "{}", samples.len());
+    assert!(samples.len() >= 180, "{}", samples.len());
     for sample in &samples {
         for text in [sample.text.clone(), in_a_log(&sample.text)] {
             let scan = scan(text.as_bytes());
@@ -110,8 +110,7 @@ fn every_class_and_every_signature_has_a_sample() {
         samples.iter().flat_map(|sample| scan(sample.text.as_bytes()).findings).map(|found| found.signature).collect();
     for signature in tonnage_core::failure::SIGNATURES {
         let name = signature.name;
-        // This one is only ever printed where the watchdog itself hangs; its text is in PyTorch's source.
-        assert!(read.contains(&name) || name == "nccl_heartbeat", "{name}");
+        assert!(read.contains(&name), "{name}");
     }
 }
 
@@ -180,7 +179,7 @@ fn interleaved_ranks_are_kept_apart() {
 #[test]
 fn ordinary_logs_and_our_documents_raise_no_alarm() {
     let mut quiet = files(&root("testdata/ordinary"), "txt");
-    assert!(quiet.len() >= 5);
+    assert!(quiet.len() >= 15);
     quiet.extend(files(&root("docs"), "md"));
     quiet.extend(files(&root(""), "md"));
     quiet.extend(files(&root("crates/cli/tests/expected"), "txt"));

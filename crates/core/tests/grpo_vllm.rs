@@ -86,7 +86,7 @@ fn merged_adapters_make_each_layer_s_update_twice() {
     let is_generating = |phase: u32| trace.phases[phase as usize].kind == PhaseKind::Generate;
     let is_update = |allocation: &&Allocation| {
         let is_workspace = allocation.category == Category::Workspace;
-        is_generating(allocation.phase) && allocation.op == "mm.default" && !is_workspace
+        is_generating(allocation.phase) && trace.origin(allocation).op == "mm.default" && !is_workspace
     };
     let updates = trace.allocations.iter().filter(is_update);
     // Two layers, merged and unmerged, in two steps.

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use tonnage_core::gpu::Gpu;
+use tonnage_core::plan::batch::Batch;
 use tonnage_core::plan::fit::Judgement;
 use tonnage_core::plan::largest::Largest;
 use tonnage_core::plan::table::Row;
@@ -45,6 +46,7 @@ struct RowView<'a> {
     micro_batch_size: u64,
     gradient_accumulation_steps: u64,
     steps_per_generation: Option<u64>,
+    rows_per_step: u64,
     gpus: Vec<CellView<'a>>,
 }
 
@@ -105,6 +107,7 @@ impl<'a> RowView<'a> {
             micro_batch_size: row.batch.micro_batch_size,
             gradient_accumulation_steps: row.batch.gradient_accumulation_steps,
             steps_per_generation: row.batch.steps_per_generation,
+            rows_per_step: row.rows_per_step(),
             gpus: gpus.iter().zip(&row.cells).map(|(gpu, cell)| CellView::new(gpu, cell)).collect(),
         }
     }
@@ -137,7 +140,7 @@ pub fn csv(answer: &FitAnswer) -> String {
             keys.push(key);
         }
     }
-    let fixed = "micro_batch_size,gradient_accumulation_steps,gpu,usable_bytes,verdict,total_bytes,safe_bytes,peak_allocated_bytes,peak_reserved_bytes,peak_phase,error";
+    let fixed = "micro_batch_size,gradient_accumulation_steps,rows_per_step,gpu,usable_bytes,verdict,total_bytes,safe_bytes,peak_allocated_bytes,peak_reserved_bytes,peak_phase,error";
     let mut text: String = keys.iter().map(|key| format!("{key},")).collect::<String>() + fixed + "\n";
     for row in &answer.rows {
         let value = |key: &str| row.changes.iter().find(|(changed, _)| changed == key).map_or("", |(_, value)| value);
@@ -155,7 +158,8 @@ pub fn csv(answer: &FitAnswer) -> String {
                 ),
                 Err(problem) => format!(",,,,,,{}", quoted(problem)),
             };
-            let batch = format!("{},{}", row.batch.micro_batch_size, row.batch.gradient_accumulation_steps);
+            let Batch { micro_batch_size, gradient_accumulation_steps, .. } = row.batch;
+            let batch = format!("{micro_batch_size},{gradient_accumulation_steps},{}", row.rows_per_step());
             text.push_str(&format!("{changes}{batch},{},{},{end}\n", quoted(&gpu.id), gpu.usable_bytes));
         }
     }

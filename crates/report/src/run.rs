@@ -113,6 +113,7 @@ pub fn run_json(run: &RunRecord, state: &RunState, line: &RunLine) -> Value {
             "pid": attempt.pid,
             "exit": attempt.exit.map(|(exit, seconds)| json!({"code": exit.code, "signal": exit.signal, "seconds": seconds})),
             "failure": attempt.failure,
+            "rebatched": attempt.rebatched,
             "measured": attempt.measured.map(|(allocated, reserved)| {
                 json!({"peak_allocated_bytes": allocated, "peak_reserved_bytes": reserved})
             }),

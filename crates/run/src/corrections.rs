@@ -1,31 +1,92 @@
-//! Corrections that outlive their run: what a probe measured more than was calculated, kept for later runs of the job.
+//! What probes saw: the difference between seen and calculated memory outlives its run, for later estimates of the job.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use tonnage_core::record::{CorrectionRecord, JobRecord};
+use tonnage_core::spec::{JobSpec, Task};
+use tonnage_core::units::Bytes;
 
 use crate::RunError;
-use crate::store::{create_private_folder, write_atomically};
+use crate::store::{create_private_folder, now_ms, write_atomically};
 
 /// Keys by which the same job differs from run to run.
 const FREE: [&str; 5] =
     ["micro_batch_size", "gradient_accumulation_steps", "grpo.steps_per_generation", "gpu", "swarm.nodes"];
 
-/// The correction of `job` that was kept below `root`.
-pub fn kept(root: &Path, job: &JobRecord) -> Option<CorrectionRecord> {
+/// What a probe saw of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Kept {
+    /// What it adds to estimates of a process, at any batch.
+    pub correction: CorrectionRecord,
+    /// `measured` on a GPU, or `rehearsed` over a phantom of one.
+    pub by: String,
+    /// The batch it was seen at.
+    pub micro_batch_size: u64,
+    /// Peak of reserved bytes of a process, calculated.
+    pub calculated_bytes: u64,
+    /// The same, seen.
+    pub seen_bytes: u64,
+    /// When, in milliseconds since 1970 (UTC).
+    pub at_ms: u64,
+}
+
+impl Kept {
+    /// What was seen of `spec`, `by` what.
+    pub fn new(by: &str, spec: &JobSpec, calculated_bytes: u64, seen_bytes: u64) -> Self {
+        let evidence =
+            format!("a probe {by} {} reserved where {} was calculated", Bytes(seen_bytes), Bytes(calculated_bytes));
+        let offset_bytes = seen_bytes.saturating_sub(calculated_bytes);
+        Self {
+            correction: CorrectionRecord { offset_bytes, usable_bytes: None, evidence },
+            by: by.to_owned(),
+            micro_batch_size: spec.micro_batch_size,
+            calculated_bytes,
+            seen_bytes,
+            at_ms: now_ms(),
+        }
+    }
+
+    /// What it adds on a GPU, for all the processes of `spec` there.
+    pub fn on_a_gpu(&self, spec: &JobSpec) -> CorrectionRecord {
+        let offset_bytes = self.correction.offset_bytes.saturating_mul(processes(spec));
+        CorrectionRecord { offset_bytes, ..self.correction.clone() }
+    }
+
+    /// By how much less `spec` was seen to need on a GPU; nothing is known of other batches.
+    pub fn less_bytes(&self, spec: &JobSpec) -> u64 {
+        let less = self.calculated_bytes.saturating_sub(self.seen_bytes).saturating_mul(processes(spec));
+        if spec.micro_batch_size == self.micro_batch_size { less } else { 0 }
+    }
+}
+
+/// Processes of a job on a GPU that are at their peak at once.
+fn processes(spec: &JobSpec) -> u64 {
+    match &spec.task {
+        Task::Swarm(swarm) => {
+            let nodes = swarm.nodes.div_ceil(swarm.gpus.max(1));
+            swarm.lease.map_or(nodes, |lease| lease.min(nodes))
+        }
+        _ => 1,
+    }
+}
+
+/// What was kept of `job` below `root`.
+pub fn kept(root: &Path, job: &JobRecord) -> Option<Kept> {
     read(&path(root)).remove(&name(job))
 }
 
-/// Keeps a correction for `job`.
+/// Keeps what was seen of `job`.
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn keep(root: &Path, job: &JobRecord, correction: &CorrectionRecord) -> Result<(), RunError> {
+pub fn keep(root: &Path, job: &JobRecord, seen: Kept) -> Result<(), RunError> {
     create_private_folder(root)?;
     let path = path(root);
     let mut all = read(&path);
-    all.insert(name(job), correction.clone());
+    all.insert(name(job), seen);
     let text = serde_json::to_string_pretty(&all).map_err(|error| RunError::Missing(error.to_string()))?;
     write_atomically(&path, text.as_bytes())
 }
@@ -34,7 +95,7 @@ fn path(root: &Path) -> PathBuf {
     root.join("corrections.json")
 }
 
-fn read(path: &Path) -> BTreeMap<String, CorrectionRecord> {
+fn read(path: &Path) -> BTreeMap<String, Kept> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or_default()
 }
@@ -61,11 +122,21 @@ mod tests {
     }
 
     #[test]
+    fn more_counts_at_any_batch_and_less_at_its_own() {
+        let case = |rows: u64| tonnage_core::spec::from_case(&serde_json::json!({"micro_batch": rows})).unwrap();
+        let more = Kept::new("measured", &case(8), 100, 130);
+        assert_eq!((more.on_a_gpu(&case(4)).offset_bytes, more.less_bytes(&case(8))), (30, 0));
+        let less = Kept::new("rehearsed", &case(8), 100, 80);
+        assert_eq!((less.less_bytes(&case(8)), less.less_bytes(&case(4))), (20, 0));
+        assert_eq!(less.on_a_gpu(&case(8)).offset_bytes, 0);
+    }
+
+    #[test]
     fn a_correction_is_the_jobs_at_any_batch() {
         let root = std::env::temp_dir().join(format!("tonnage-corrections-{}", std::process::id()));
-        let correction = CorrectionRecord { offset_bytes: 7, ..CorrectionRecord::default() };
-        keep(&root, &job(&[("model", "gpt2"), ("micro_batch_size", "8")]), &correction).unwrap();
-        assert_eq!(kept(&root, &job(&[("model", "gpt2"), ("micro_batch_size", "4")])), Some(correction));
+        let seen = Kept { seen_bytes: 7, ..Kept::default() };
+        keep(&root, &job(&[("model", "gpt2"), ("micro_batch_size", "8")]), seen.clone()).unwrap();
+        assert_eq!(kept(&root, &job(&[("model", "gpt2"), ("micro_batch_size", "4")])), Some(seen));
         assert_eq!(kept(&root, &job(&[("model", "bert")])), None);
         std::fs::remove_dir_all(root).unwrap();
     }

@@ -10,6 +10,7 @@ pub mod launch;
 pub mod ledger;
 pub mod rehearse;
 pub mod request;
+pub mod secrets;
 pub mod store;
 pub mod supervise;
 

@@ -7,6 +7,8 @@ use tonnage_core::record::{FORMAT, JobRecord, NodeRecord, Policy, RunRecord};
 use tonnage_core::spec::{JobSpec, Task};
 
 use crate::RunError;
+use crate::adapter::check;
+use crate::secrets::Secrets;
 use crate::store::now_ms;
 
 /// Variables of the environment that say how a job ran and hold no secret. No other is recorded.
@@ -93,19 +95,31 @@ impl RunTable {
     }
 }
 
-/// The record of a run of `command`, in the folder `folder`, of a job where there is one.
+/// The record of a run of `command`, in the folder `folder`, of a job where there is one; and the secrets that it does not
+/// hold.
+///
+/// # Errors
+/// When the command has a template that nothing will fill in.
 pub fn record(
     command: Vec<String>,
     folder: String,
     job: Option<(JobRecord, &JobSpec)>,
     table: &RunTable,
     policy: Policy,
-) -> RunRecord {
+) -> Result<(RunRecord, Secrets), RunError> {
+    let keys = job.as_ref().map(|(job, _)| job.values.iter().map(|value| value.key.clone()).collect::<Vec<_>>());
+    check(&command, keys.as_deref())?;
+    let secrets = Secrets::of(
+        &command,
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
+    );
+    let command: Vec<String> = command.iter().map(|word| secrets.hide(word)).collect();
+    let job = job.map(|(record, spec)| (without(record, &secrets), spec));
     let nodes = job.as_ref().map_or_else(Vec::new, |(_, spec)| nodes(spec, table));
     let policy = Policy { lease: job.as_ref().and_then(|(_, spec)| lease(spec)), ..policy };
     let checkpoints = policy.checkpoints.clone().or_else(|| output_dir(&command));
     let policy = Policy { checkpoints, ..policy };
-    RunRecord {
+    let run = RunRecord {
         format: FORMAT,
         written_by: env!("CARGO_PKG_VERSION").to_owned(),
         id: String::new(),
@@ -116,7 +130,13 @@ pub fn record(
         job: job.map(|(record, _)| record),
         nodes: if nodes.is_empty() { vec![NodeRecord::default()] } else { nodes },
         policy,
-    }
+    };
+    Ok((run, secrets))
+}
+
+/// A job file may name the command, and with it the command's secrets.
+fn without(job: JobRecord, secrets: &Secrets) -> JobRecord {
+    JobRecord { text: job.text.map(|text| secrets.hide(&text)), ..job }
 }
 
 /// The Trainer writes its checkpoints there.

@@ -63,6 +63,8 @@ pub struct DeviceSample {
     pub remap_pending: Reading<bool>,
     /// Whether it is split into instances.
     pub mig: Reading<bool>,
+    /// The index of the GPU that an instance is of.
+    pub parent: Option<u32>,
     /// GPU instance and compute instance, of an instance.
     pub instance: Option<(u32, u32)>,
     /// Who uses it.
@@ -136,6 +138,7 @@ impl DeviceSample {
             ecc_uncorrected: Err(why),
             remap_pending: Err(why),
             mig: Err(why),
+            parent: None,
             instance: None,
             processes: Err(why),
             instances: Vec::new(),
@@ -145,7 +148,11 @@ impl DeviceSample {
 
     /// The name under which its series are kept: the UUID, or the index where there is none.
     pub fn id(&self) -> String {
-        self.uuid.clone().unwrap_or_else(|_| format!("gpu-{}", self.index))
+        let by_index = || match self.parent {
+            Some(parent) => format!("gpu-{parent}-mig-{}", self.index),
+            None => format!("gpu-{}", self.index),
+        };
+        self.uuid.clone().unwrap_or_else(|_| by_index())
     }
 
     /// Its processes; none where the list is absent.

@@ -8,6 +8,8 @@ use tonnage_core::estimate::{Caveat, Deployment, Estimate, Fit, LegacyEstimate};
 use tonnage_core::recording::write_timeline;
 use tonnage_core::spec::Resolved;
 use tonnage_report::{Answer, CompareView, EstimateView, Variant, plot, svg, text};
+use tonnage_run::corrections;
+use tonnage_run::store::Store;
 
 use super::{compare, json};
 use crate::exit::{self, Exit};
@@ -84,15 +86,20 @@ impl EstimateArgs {
     /// When the job cannot be resolved or simulated, or a file cannot be written.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let input = JobInput::read(&self.job)?;
-        if self.compare.is_empty() { self.one(input.resolve(&[])?, terminal) } else { self.several(&input, terminal) }
+        if self.compare.is_empty() { self.one(&input, terminal) } else { self.several(&input, terminal) }
     }
 
-    fn one(&self, resolved: Resolved, terminal: &Terminal) -> Result<Exit, Failure> {
+    fn one(&self, input: &JobInput, terminal: &Terminal) -> Result<Exit, Failure> {
+        let resolved = input.resolve(&[])?;
+        let seen = corrections::kept(Store::new(Store::default_root()).root(), &input.record(&resolved));
         let answer = self.answer(resolved)?;
         if self.json {
             terminal.print(&json(&EstimateView::new(&answer, self.top.unwrap_or(TOP)))?)?;
         } else if !self.quiet {
             terminal.print(&self.screen(&answer, terminal))?;
+            if let Some(seen) = seen {
+                terminal.print(&format!("seen before: {}; `tonnage run` counts on it\n", seen.correction.evidence))?;
+            }
         }
         Ok(exit_code([&answer]))
     }

@@ -4,26 +4,28 @@ use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
-use tonnage_core::gpu::{Gpu, catalog};
+use tonnage_core::gpu::Gpu;
 use tonnage_core::plan::judgements::Judgements;
 use tonnage_core::plan::largest::largest;
-use tonnage_core::plan::table::{Row, Variant, answer, parts, rows};
-use tonnage_core::spec::{Key, Kind, Override, SpecError};
+use tonnage_core::plan::table::{Row, Variant, answer, parts, pruned_parts, rows};
+use tonnage_core::spec::Override;
 use tonnage_report::{FitAnswer, FitView, csv, text};
 
-use super::json;
+use super::{axes, json};
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
+use crate::gpu_input;
 use crate::job_args::JobArgs;
 use crate::job_input::JobInput;
-use crate::sweep::sweep;
+use crate::sweep::{sweep, threads};
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "Examples:
   tonnage fit llama-3.1-8b --precision bf16 --gpus h200,h100,a100-80,l40s
   tonnage fit examples/grpo-7b-judge-14b.toml --gpus h200,h100,a100-80 --rows 1,4,8,16,32
   tonnage fit examples/sapo-gpt2-swarm.toml --gpus all
-  tonnage fit gpt2 --seq-len 256,512,1024 --rows 8,16,32 --csv table.csv";
+  tonnage fit gpt2 --seq-len 256,512,1024 --rows 8,16,32 --csv table.csv
+  tonnage fit gpt2 --gpus l4,24GiB,mine.toml --rows 4,8,16,32,64 --prune --json";
 
 /// A table of more rows is not shown beside the file it was written to.
 const MOST_SHOWN: usize = 100;
@@ -50,6 +52,10 @@ pub struct FitArgs {
     #[arg(long, help_heading = "Answer")]
     no_largest: bool,
 
+    /// Leaves out more rows of what fits on none of the GPUs already, in as many passes: more rows never need less
+    #[arg(long, help_heading = "Answer")]
+    prune: bool,
+
     /// Writes a line for every variant and GPU
     #[arg(long, value_name = "FILE", help_heading = "Answer")]
     csv: Option<PathBuf>,
@@ -65,7 +71,13 @@ impl FitArgs {
     /// # Errors
     /// When the job cannot be resolved or simulated, or a file cannot be written.
     pub fn run(mut self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let axes = axes(&mut self.job.overrides)?;
+        let mut axes = axes::take(&mut self.job.overrides)?;
+        // Several GPUs are columns, however they are named.
+        let listed = axes.iter().position(|axis| axis.iter().any(|value| value.key == "gpu")).map(|at| axes.remove(at));
+        if let (None, Some(listed)) = (&self.gpus, listed) {
+            let names: Vec<&str> = listed.iter().map(|value| value.value.as_str()).collect();
+            self.gpus = Some(names.join(","));
+        }
         let input = JobInput::read(&self.job)?;
         let first: Vec<Override> = axes.iter().filter_map(|axis| axis.first().cloned()).collect();
         let base = input.resolve(&first)?;
@@ -73,9 +85,9 @@ impl FitArgs {
         let variants = variants(&axes, &self.rows)?;
         let resolve = |changes: &[Override]| input.try_resolve(changes);
         let known = Judgements::new(&base.job, &gpus, &resolve);
-        let parts = parts(&known, &variants);
-        let answers = sweep(&parts, terminal, |part| answer(&known, &variants, *part, &resolve));
-        let rows = rows(&known, &variants, answers);
+        let parts = if self.prune { pruned_parts(&known, &variants) } else { parts(&known, &variants, threads()) };
+        let answers = sweep(&parts, terminal, |part| answer(&known, &variants, part, &resolve));
+        let rows = rows(&known, &variants, answers.into_iter().flatten().collect());
         let largest = if self.no_largest || !axes.is_empty() {
             Vec::new()
         } else {
@@ -118,28 +130,6 @@ fn all_impossible(rows: &[Row]) -> Result<(), Failure> {
     }
 }
 
-/// The keys that were given a list of numbers, each with its values; the overrides keep the others.
-fn axes(overrides: &mut Vec<Override>) -> Result<Vec<Vec<Override>>, Failure> {
-    let is_list = |given: &Override| {
-        let kind = Key::find(&given.key).map(|key| key.kind);
-        given.value.contains(',')
-            && matches!(kind, Some(Kind::Size { .. } | Kind::Number { .. } | Kind::Choice(_) | Kind::Switch))
-    };
-    let (lists, others) = overrides.drain(..).partition(is_list);
-    *overrides = others;
-    let lists: Vec<Override> = lists;
-    lists.iter().map(values).collect()
-}
-
-fn values(list: &Override) -> Result<Vec<Override>, Failure> {
-    let value = |text: &str| Override { value: text.trim().to_owned(), ..list.clone() };
-    let values: Vec<_> = list.value.split(',').filter(|text| !text.trim().is_empty()).map(value).collect();
-    if values.is_empty() {
-        return Err(Failure::input(format!("`{}` names no value", list.flag)).hint("write them as `a,b,c`"));
-    }
-    Ok(values)
-}
-
 /// Every combination of the axes and the rows.
 fn variants(axes: &[Vec<Override>], rows: &[u64]) -> Result<Vec<Variant>, Failure> {
     let mut variants = vec![Variant::default()];
@@ -163,16 +153,12 @@ fn variants(axes: &[Vec<Override>], rows: &[u64]) -> Result<Vec<Variant>, Failur
     Ok(variants.iter().flat_map(|variant| rows.iter().map(|rows| with(variant, *rows)).collect::<Vec<_>>()).collect())
 }
 
+/// Those of `--gpus`; of the whole catalog the largest first.
 fn gpus(names: Option<&str>, own: &Gpu) -> Result<Vec<Gpu>, Failure> {
     let Some(names) = names else { return Ok(vec![own.clone()]) };
-    if names.trim().eq_ignore_ascii_case("all") {
-        let mut all: Vec<Gpu> = catalog().iter().map(tonnage_core::gpu::CatalogGpu::gpu).collect();
-        all.sort_by_key(|gpu| std::cmp::Reverse(gpu.usable_bytes));
-        return Ok(all);
+    let mut gpus = gpu_input::list(names)?;
+    if ["all", "priced"].iter().any(|word| names.trim().eq_ignore_ascii_case(word)) {
+        gpus.sort_by_key(|gpu| std::cmp::Reverse(gpu.usable_bytes));
     }
-    let parse = |name: &str| {
-        Gpu::parse(name.trim())
-            .map_err(|error| Failure::from(SpecError::new(format!("`--gpus`: {error}")).hint(error.hint())))
-    };
-    names.split(',').filter(|name| !name.trim().is_empty()).map(parse).collect()
+    Ok(gpus)
 }

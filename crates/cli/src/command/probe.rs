@@ -1,40 +1,68 @@
-//! `tonnage probe`: a few steps of the real command, predicted beside measured; the difference is kept for later runs.
+//! `tonnage probe`: a few steps of the real command, predicted beside seen; the difference is kept for later estimates.
+//! Measured where there is a GPU, rehearsed over a phantom of it where there is none.
+
+use std::ffi::{OsStr, OsString};
 
 use clap::Args;
 use serde_json::json;
-use tonnage_core::record::{CorrectionRecord, Outcome, Policy};
+use tonnage_core::gpu::Gpu;
+use tonnage_core::plan::fit::judge;
+use tonnage_core::record::{Outcome, Policy, RunRecord};
+use tonnage_core::spec::JobSpec;
 use tonnage_core::units::Bytes;
-use tonnage_run::corrections;
+use tonnage_run::adapter::{Telling, tell};
+use tonnage_run::corrections::{self, Kept};
+use tonnage_run::rehearse::{Options, rehearse_with};
+use tonnage_run::secrets::Secrets;
 use tonnage_run::store::Store;
+use tonnage_run::supervise::python_module;
 
+use super::rehearse::{failure, nothing_seen};
 use super::run::request;
-use super::supervise::supervise_here;
+use super::supervise::{library, supervise_here};
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
 use crate::job_args::JobArgs;
+use crate::job_input::JobInput;
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "Examples:
   tonnage probe job.toml -- python train.py --per_device_train_batch_size 8
-  tonnage probe job.toml --stop-after 5 -- torchrun --nproc-per-node 2 train.py";
+  tonnage probe job.toml --stop-after 5 -- torchrun --nproc-per-node 2 train.py
+  tonnage probe job.toml --rehearse -- python train.py     # although there is a GPU";
+
+const NOTES: &str = "The script should see its longest rows first: `tonnage_guard.longest_first(dataset)` puts them there \
+                     in a probe, and only then. To be measured, it should log its steps.";
 
 /// Two steps reach a step's peak with its optimizer state; the third shows that it stays.
-const STEPS: u64 = 3;
+const STEPS: u32 = 3;
+/// A probe takes less than two minutes.
+const SECONDS: u32 = 110;
+/// So many times the GPU's memory has the phantom of a rehearsal, so that a job that does not fit shows its need.
+const ROOMIER: u64 = 8;
 
 /// Runs a few steps of a command and puts what its allocator took beside what was calculated
 #[derive(Args)]
-#[command(after_help = format!("{EXAMPLES}\n\nThe script should log its steps, and see its longest rows first.\n\n{}", exit::HELP))]
+#[command(after_help = format!("{EXAMPLES}\n\n{NOTES}\n\n{}", exit::HELP))]
 pub struct ProbeArgs {
     #[command(flatten)]
     job: JobArgs,
 
-    /// Steps after which the command is ended, as its log counts them
-    #[arg(long, value_name = "N", default_value_t = STEPS, help_heading = "Probe")]
-    stop_after: u64,
+    /// Steps after which the command is ended
+    #[arg(long, value_name = "N", default_value_t = STEPS, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Probe")]
+    stop_after: u32,
 
     /// Seconds between asking the command to end and ending it
     #[arg(long, value_name = "SECONDS", default_value_t = 20, help_heading = "Probe")]
     grace: u64,
+
+    /// Rehearses, GPU or not [default: where NVML shows no GPU]
+    #[arg(long, conflicts_with = "measure", help_heading = "Probe")]
+    rehearse: bool,
+
+    /// Measures, where NVML shows no GPU too
+    #[arg(long, help_heading = "Probe")]
+    measure: bool,
 
     /// Prints JSON, and nothing of what the command writes
     #[arg(long, help_heading = "Probe")]
@@ -43,6 +71,14 @@ pub struct ProbeArgs {
     /// The command, as of `tonnage run`
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
+}
+
+/// Peaks of a process: calculated and seen.
+struct Seen {
+    by: &'static str,
+    calculated: (u64, u64),
+    seen: (u64, u64),
+    run: Option<String>,
 }
 
 impl ProbeArgs {
@@ -55,61 +91,123 @@ impl ProbeArgs {
             max_attempts: 1,
             forced: true,
             observes: true,
-            stop_after_steps: Some(self.stop_after),
+            stop_after_steps: Some(u64::from(self.stop_after)),
+            max_run_seconds: Some(u64::from(SECONDS) - self.grace.min(60)),
             grace_seconds: self.grace,
             ..policy
         };
-        let run = request(&self.job, &self.command, policy)?;
+        let (run, secrets) = request(&self.job, &self.command, policy)?;
         let Some(job) = run.job.clone() else {
             return Err(Failure::input("there is no job to compare with").hint("`tonnage probe JOB -- COMMAND`"));
         };
-        let store = Store::new(Store::default_root());
-        let folder = store.create(run)?;
-        let result = supervise_here(&folder, !self.json, terminal)?;
+        let spec = JobInput::read(&self.job)?.resolve(&[])?.job;
+        let has_gpu = || library().is_some_and(|library| library.count().is_ok_and(|count| count > 0));
+        let rehearses = self.rehearse || !(self.measure || has_gpu());
+        let seen = if rehearses {
+            match self.rehearsed(&run, &secrets, &spec)? {
+                Ok(seen) => seen,
+                Err(exit) => return Ok(exit),
+            }
+        } else {
+            self.measured(run, secrets, terminal)?
+        };
+        let kept = Kept::new(seen.by, &spec, seen.calculated.1, seen.seen.1);
+        corrections::keep(Store::new(Store::default_root()).root(), &job, kept.clone())?;
+        self.tell(&seen, &kept, terminal)
+    }
+
+    fn measured(&self, run: RunRecord, secrets: Secrets, terminal: &Terminal) -> Result<Seen, Failure> {
+        let folder = Store::new(Store::default_root()).create(run)?;
+        let result = supervise_here(&folder, secrets, !self.json, terminal)?;
         if result.outcome != Outcome::Succeeded {
-            return Err(Failure {
-                problem: result.reason,
-                hint: Some("`tonnage show` tells more".to_owned()),
-                exit: Exit::No,
-            });
+            let hint = Some("`tonnage show` tells more".to_owned());
+            return Err(Failure { problem: result.reason, hint, exit: Exit::No });
         }
         let state = folder.state();
         let attempt = state.nodes.iter().flat_map(|node| node.attempts.last()).next();
         let found = attempt.and_then(|attempt| Some((attempt.record.predicted?, attempt.measured?)));
-        let Some((predicted, (allocated, reserved))) = found else {
+        let Some((predicted, seen)) = found else {
             let failure = Failure::input("the command told no peaks: is it Python with PyTorch on a GPU?");
             return Err(failure.hint("a process that is killed tells nothing; a longer --grace may help"));
         };
-        let correction = CorrectionRecord {
-            offset_bytes: reserved.saturating_sub(predicted.peak_reserved_bytes),
-            usable_bytes: None,
-            evidence: format!(
-                "a probe reserved {} where {} was calculated",
-                Bytes(reserved),
-                Bytes(predicted.peak_reserved_bytes)
-            ),
+        let calculated = (predicted.peak_allocated_bytes, predicted.peak_reserved_bytes);
+        Ok(Seen { by: "measured", calculated, seen, run: Some(folder.id().to_owned()) })
+    }
+
+    /// Over a phantom of the job's GPU; an exit where the command used none.
+    fn rehearsed(&self, run: &RunRecord, secrets: &Secrets, spec: &JobSpec) -> Result<Result<Seen, Exit>, Failure> {
+        let judgement = judge(spec, &spec.gpu)?;
+        let options = Options {
+            command: command(run, secrets, spec)?,
+            gpu: Gpu { usable_bytes: spec.gpu.usable_bytes.saturating_mul(ROOMIER), ..spec.gpu.clone() },
+            asked: vec![spec.gpu.clone()],
+            gpus: u32::try_from(spec.parallel.world_size.max(1)).unwrap_or(1),
+            steps: Some(self.stop_after),
+            seconds: Some(SECONDS),
+            steady: None,
+            generate_length: None,
+            patience: 60,
+            stdout_to_stderr: self.json,
         };
-        corrections::keep(store.root(), &job, &correction)?;
+        let module = python_module(Store::new(Store::default_root()).root())?;
+        let inherited = |name: &str| match (name, std::env::var_os(name)) {
+            ("PYTHONPATH", Some(own)) => Some([OsString::from(&module), own].join(OsStr::new(":"))),
+            ("PYTHONPATH", None) => Some(OsString::from(&module)),
+            (_, own) => own,
+        };
+        let rehearsed = rehearse_with(&options, &inherited).map_err(failure)?;
+        let Some(fullest) = rehearsed.rehearsal.fullest() else {
+            return nothing_seen(rehearsed.rehearsal.exit_code).map(Err);
+        };
+        let calculated = (judgement.peak_allocated_bytes, judgement.peak_reserved_bytes);
+        let seen = (fullest.device.peak_allocated_bytes, fullest.device.peak_reserved_bytes);
+        Ok(Ok(Seen { by: "rehearsed", calculated, seen, run: None }))
+    }
+
+    fn tell(&self, seen: &Seen, kept: &Kept, terminal: &Terminal) -> Result<Exit, Failure> {
+        let peaks = |(allocated, reserved): (u64, u64)| json!({"peak_allocated_bytes": allocated, "peak_reserved_bytes": reserved});
         if self.json {
             let answer = json!({
                 "version": tonnage_report::VERSION,
-                "run": folder.id(),
-                "predicted": {"peak_allocated_bytes": predicted.peak_allocated_bytes,
-                              "peak_reserved_bytes": predicted.peak_reserved_bytes},
-                "measured": {"peak_allocated_bytes": allocated, "peak_reserved_bytes": reserved},
-                "correction_bytes": correction.offset_bytes,
+                "run": seen.run,
+                "by": seen.by,
+                "predicted": peaks(seen.calculated),
+                seen.by: peaks(seen.seen),
+                "correction_bytes": kept.correction.offset_bytes,
             });
             terminal.print(&format!("{answer:#}\n"))?;
-        } else {
-            let row = |name: &str, predicted: u64, measured: u64| {
-                let difference = (measured as f64 / predicted.max(1) as f64 - 1.0) * 100.0;
-                format!("  {name:<12}{:>12}{:>12}{difference:>+9.2} %\n", Bytes(predicted), Bytes(measured))
-            };
-            let head = format!("  {:<12}{:>12}{:>12}\n", "peak", "predicted", "measured");
-            let rows = row("allocated", predicted.peak_allocated_bytes, allocated)
-                + &row("reserved", predicted.peak_reserved_bytes, reserved);
-            terminal.print(&(head + &rows))?;
+            return Ok(Exit::Done);
         }
+        let row = |name: &str, predicted: u64, seen: u64| {
+            let difference = (seen as f64 / predicted.max(1) as f64 - 1.0) * 100.0;
+            format!("  {name:<12}{:>12}{:>12}{difference:>+9.2} %\n", Bytes(predicted), Bytes(seen))
+        };
+        let head = format!("  {:<12}{:>12}{:>12}\n", "peak", "predicted", seen.by);
+        let rows = row("allocated", seen.calculated.0, seen.seen.0) + &row("reserved", seen.calculated.1, seen.seen.1);
+        terminal.print(&(head + &rows))?;
         Ok(Exit::Done)
     }
+}
+
+/// The command as its first attempt would be told, with its variables in front.
+fn command(run: &RunRecord, secrets: &Secrets, spec: &JobSpec) -> Result<Vec<OsString>, Failure> {
+    let folder = std::env::temp_dir().join(format!("tonnage-probe-{}", std::process::id()));
+    tonnage_run::store::create_private_folder(&folder)?;
+    let telling = Telling {
+        batch: Some(tonnage_core::record::BatchRecord::new(&tonnage_core::plan::batch::Batch::of(spec), spec)),
+        node: run.nodes.first(),
+        job: run.job.as_ref(),
+        attempt: 1,
+        folder,
+        ..Telling::default()
+    };
+    let told = tell(&run.command, &telling)?;
+    let set = told.environment.iter().map(|(name, value)| format!("{name}={value}"));
+    let mut words = vec!["env".to_owned(), "TONNAGE_PROBE=1".to_owned()];
+    words.extend(set.filter(|set| !set.starts_with("CUDA_VISIBLE_DEVICES=")));
+    for word in &told.argv {
+        let word = secrets.reveal(word).map_err(|name| Failure::input(format!("the secret {name} is not known")))?;
+        words.push(word);
+    }
+    Ok(words.into_iter().map(OsString::from).collect())
 }

@@ -139,7 +139,7 @@ fn gpus(text: &str) -> Result<Vec<Gpu>, Failure> {
     names.iter().map(parse).collect()
 }
 
-fn failure(error: RehearseError) -> Failure {
+pub(super) fn failure(error: RehearseError) -> Failure {
     let hint = match &error {
         RehearseError::Start { .. } => Some("name the program after `--`, as you would start it".to_owned()),
         RehearseError::NotLinux => {
@@ -151,7 +151,7 @@ fn failure(error: RehearseError) -> Failure {
 }
 
 /// No process of the command used the device: either it failed before, or there was nothing to rehearse.
-fn nothing_seen(code: Option<i32>) -> Result<Exit, Failure> {
+pub(super) fn nothing_seen(code: Option<i32>) -> Result<Exit, Failure> {
     match code {
         Some(0) => Err(Failure::input("no process of the command used the GPU")
             .hint("it must be Python with a CUDA build of PyTorch, started without -S, -E or -I")),

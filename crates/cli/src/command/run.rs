@@ -1,6 +1,7 @@
 //! `tonnage run`: launches a command, keeps it alive, keeps its effective batch.
 
 use std::fs::OpenOptions;
+use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
 
@@ -9,6 +10,7 @@ use tonnage_core::record::{Policy, RunRecord};
 use tonnage_report::{RunLine, run_json, text};
 use tonnage_run::RunError;
 use tonnage_run::request::{RunTable, record};
+use tonnage_run::secrets::Secrets;
 use tonnage_run::store::{RunFolder, Store, now_ms};
 
 use super::json;
@@ -140,16 +142,19 @@ impl RunArgs {
     /// When the job cannot be resolved, there is no command, or the run cannot be recorded.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let store = Store::new(Store::default_root());
-        let folder = match &self.resume {
-            Some(name) => store.find(name)?,
-            None => store.create(self.request()?)?,
+        let (folder, secrets) = match &self.resume {
+            Some(name) => (store.find(name)?, Secrets::default()),
+            None => {
+                let (run, secrets) = self.request()?;
+                (store.create(run)?, secrets)
+            }
         };
         if self.detach {
-            detach(&folder)?;
+            detach(&folder, &secrets)?;
             return terminal.print(&format!("{}\n", folder.id())).map(|()| Exit::Done);
         }
         terminal.say(&format!("run {}", folder.id()));
-        let result = supervise_here(&folder, !self.json, terminal)?;
+        let result = supervise_here(&folder, secrets, !self.json, terminal)?;
         let (run, state) = (folder.run(), folder.state());
         let line = RunLine::new(run, &state, false, now_ms());
         if self.json {
@@ -160,7 +165,7 @@ impl RunArgs {
         Ok(exit(&result))
     }
 
-    fn request(&self) -> Result<RunRecord, Failure> {
+    fn request(&self) -> Result<(RunRecord, Secrets), Failure> {
         request(&self.job, &self.command, |policy| self.policy.apply(policy))
     }
 }
@@ -169,7 +174,11 @@ impl RunArgs {
 ///
 /// # Errors
 /// When the job cannot be resolved, or there is no command.
-pub fn request(job: &JobArgs, command: &[String], policy: impl Fn(Policy) -> Policy) -> Result<RunRecord, Failure> {
+pub fn request(
+    job: &JobArgs,
+    command: &[String],
+    policy: impl Fn(Policy) -> Policy,
+) -> Result<(RunRecord, Secrets), Failure> {
     let has_job = job.model.is_some() || job.small_gpt.is_some();
     let input = has_job.then(|| JobInput::read(job)).transpose()?;
     let resolved = input.as_ref().map(|input| input.resolve(&[])).transpose()?;
@@ -185,17 +194,19 @@ pub fn request(job: &JobArgs, command: &[String], policy: impl Fn(Policy) -> Pol
     let job = input.as_ref().zip(resolved.as_ref()).map(|(input, resolved)| (input.record(resolved), &resolved.job));
     let policy = policy(table.apply(Policy::default()));
     let here = std::env::current_dir().map_err(|error| Failure::file(".", &error))?;
-    Ok(record(command, here.display().to_string(), job, &table, policy))
+    Ok(record(command, here.display().to_string(), job, &table, policy)?)
 }
 
 /// Starts a supervisor that is no child of this terminal.
-fn detach(folder: &RunFolder) -> Result<(), Failure> {
+fn detach(folder: &RunFolder, secrets: &Secrets) -> Result<(), Failure> {
     let path = folder.path().join("supervisor.log");
     let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
     let log = opened.map_err(|error| RunError::file(&path, &error))?;
     let program = std::env::current_exe().map_err(|error| Failure::file("tonnage", &error))?;
     let mut command = Command::new(program);
-    command.arg("supervise").arg(folder.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-    command.spawn().map_err(|error| Failure::file("tonnage", &error))?;
-    Ok(())
+    command.arg("supervise").arg(folder.path()).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
+    let mut child = command.spawn().map_err(|error| Failure::file("tonnage", &error))?;
+    // Through a pipe: what stands in a file or on a command line is read by others.
+    let told = child.stdin.take().map(|mut pipe| pipe.write_all(serde_json::json!(secrets.0).to_string().as_bytes()));
+    told.transpose().map(drop).map_err(|error| Failure::file("tonnage", &error))
 }

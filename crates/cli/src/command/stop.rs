@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tonnage_run::store::Store;
+use tonnage_run::store::{RunFolder, Store};
 
+use super::status::show;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::Terminal;
@@ -22,6 +23,10 @@ pub struct StopArgs {
     /// Ends its processes without waiting for them to save anything
     #[arg(long)]
     now: bool,
+
+    /// Prints the run as JSON once it has ended
+    #[arg(long)]
+    json: bool,
 }
 
 impl StopArgs {
@@ -34,7 +39,7 @@ impl StopArgs {
         let supervisor = folder.state().supervisor.filter(|_| folder.is_supervised());
         let Some(supervisor) = supervisor else {
             terminal.say(&format!("run {} is not running", folder.id()));
-            return Ok(Exit::Done);
+            return self.tell(&folder, terminal);
         };
         let pid = Pid::from_raw(supervisor.cast_signed());
         for _ in 0..=usize::from(self.now) {
@@ -50,6 +55,10 @@ impl StopArgs {
             return Err(Failure::input(format!("run {} has not ended yet", folder.id())).hint("`tonnage stop --now`"));
         }
         terminal.say(&format!("run {} has ended", folder.id()));
-        Ok(Exit::Done)
+        self.tell(&folder, terminal)
+    }
+
+    fn tell(&self, folder: &RunFolder, terminal: &Terminal) -> Result<Exit, Failure> {
+        if self.json { show(folder.id(), false, true, terminal) } else { Ok(Exit::Done) }
     }
 }

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use tonnage_core::record::{Outcome, ResultRecord};
-use tonnage_core::spec::Override;
+use tonnage_core::spec::{JobSpec, Override, Task};
 use tonnage_run::corrections;
-use tonnage_run::guard::{Guard, Job, Room};
+use tonnage_run::guard::{GpuNow, Guard, Job, Room};
+use tonnage_run::secrets::Secrets;
 use tonnage_run::store::{RunFolder, Store};
-use tonnage_run::supervise::supervise;
+use tonnage_run::supervise::{Surroundings, supervise};
 use tonnage_watch::nvml::Library;
 
 use crate::exit::Exit;
@@ -32,7 +33,10 @@ impl SuperviseArgs {
         // A session of its own outlives the terminal; a process that leads one already needs none.
         let _ = nix::unistd::setsid();
         let folder = RunFolder::open(self.folder)?;
-        let result = supervise_here(&folder, false, terminal)?;
+        // Who started it tells the secrets that the record does not hold; a person who did has none to tell.
+        let told = std::io::read_to_string(std::io::stdin()).unwrap_or_default();
+        let secrets = Secrets(serde_json::from_str(&told).unwrap_or_default());
+        let result = supervise_here(&folder, secrets, false, terminal)?;
         Ok(exit(&result))
     }
 }
@@ -41,8 +45,15 @@ impl SuperviseArgs {
 ///
 /// # Errors
 /// When its job can no longer be resolved, or it cannot be supervised.
-pub fn supervise_here(folder: &RunFolder, on_screen: bool, terminal: &Terminal) -> Result<ResultRecord, Failure> {
+pub fn supervise_here(
+    folder: &RunFolder,
+    secrets: Secrets,
+    on_screen: bool,
+    terminal: &Terminal,
+) -> Result<ResultRecord, Failure> {
     let run = folder.run();
+    // Checkpoints, configs and the command are where the run was made, wherever it is taken up.
+    std::env::set_current_dir(&run.folder).map_err(|error| Failure::file(&run.folder, &error))?;
     let input = run.job.as_ref().map(JobInput::of_record);
     let resolve = |changes: &[Override]| match &input {
         Some(input) => input.try_resolve(changes),
@@ -51,31 +62,59 @@ pub fn supervise_here(folder: &RunFolder, on_screen: bool, terminal: &Terminal) 
     let spec = input.as_ref().map(|input| input.resolve(&[])).transpose()?.map(|resolved| resolved.job);
     let usable_bytes = run.policy.capacity_bytes.or(spec.as_ref().map(|spec| spec.gpu.usable_bytes)).unwrap_or(0);
     let store = Store::new(Store::default_root());
-    let correction = run.job.as_ref().and_then(|job| corrections::kept(store.root(), job)).unwrap_or_default();
+    let kept = run.job.as_ref().and_then(|job| corrections::kept(store.root(), job)).unwrap_or_default();
+    let (correction, less_bytes) =
+        spec.as_ref().map(|spec| (kept.on_a_gpu(spec), kept.less_bytes(spec))).unwrap_or_default();
+    let library = library();
+    if let Some(note) = spec.as_ref().zip(library.as_ref()).and_then(|(spec, library)| several_gpus(spec, library)) {
+        terminal.say(&note);
+    }
+    let look = || library.as_ref().and_then(|library| look(library, usable_bytes));
     let guard = Guard {
         command: &run.command,
         policy: &run.policy,
         job: spec.map(|spec| Job { spec, resolve: &resolve }),
-        room: Room { usable_bytes, used_bytes: used_now(usable_bytes), correction, ..Room::default() },
+        room: Room { usable_bytes, correction, less_bytes, ..Room::default() },
+        look: &look,
         made_before: 0,
     };
-    Ok(supervise(folder, store.root(), guard, on_screen, &|text| terminal.say(text))?)
+    let talk = |text: &str| terminal.say(text);
+    let surroundings = Surroundings { root: store.root(), secrets, on_screen, talk: &talk };
+    Ok(supervise(folder, guard, surroundings)?)
 }
 
 /// Parts of a hundred by which the GPU of a job may differ from the machine's and be the same: what a driver keeps for
 /// itself differs more than between two GPUs of the catalog.
 const SAME_GPU_PERCENT: u64 = 10;
 
-/// Bytes in use on the machine's fullest visible GPU, where NVML tells them and it is the GPU that the job names.
-fn used_now(usable_bytes: u64) -> u64 {
-    let Ok(library) = Library::open(None) else { return 0 };
+/// NVML, where there is one.
+pub fn library() -> Option<Library> {
+    let path = std::env::var_os(super::watch::LIBRARY).map(PathBuf::from);
+    Library::open(path.as_deref()).ok()
+}
+
+/// What one process does that sees several GPUs, where the job speaks of one.
+fn several_gpus(spec: &JobSpec, library: &Library) -> Option<String> {
+    let count = library.count().ok().filter(|count| *count > 1)?;
+    let is_one = spec.parallel.world_size <= 1 && !matches!(spec.task, Task::Swarm(_));
+    (is_one && std::env::var_os("CUDA_VISIBLE_DEVICES").is_none()).then(|| {
+        format!(
+            "the job is of one rank and {count} GPUs are visible: Hugging Face's Trainer would take all of them and \
+             multiply the batch; CUDA_VISIBLE_DEVICES=0 keeps it to one"
+        )
+    })
+}
+
+/// The machine's fullest visible GPU, where NVML tells of it and it is the GPU that the job names.
+fn look(library: &Library, usable_bytes: u64) -> Option<GpuNow> {
     let visible = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
     let indices: Vec<u32> = visible.split(',').filter_map(|index| index.trim().parse().ok()).collect();
     let is_visible = |index: &u32| visible.is_empty() || indices.contains(index);
     let devices = (0..library.count().unwrap_or(0)).filter(is_visible).filter_map(|index| library.device(index).ok());
     let memories = devices.filter_map(|device| library.memory(device).ok());
     let same = memories.filter(|memory| memory.total.abs_diff(usable_bytes) <= usable_bytes / 100 * SAME_GPU_PERCENT);
-    same.map(|memory| memory.used).max().unwrap_or(0)
+    let fullest = same.max_by_key(|memory| memory.used)?;
+    Some(GpuNow { total_bytes: fullest.total, used_bytes: fullest.used })
 }
 
 /// What scripts are told of a result.

@@ -6,6 +6,7 @@ mod answers;
 mod doctor;
 mod errors;
 mod files;
+mod fits;
 mod plans;
 mod rehearsal;
 mod screens;

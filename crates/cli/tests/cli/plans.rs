@@ -63,6 +63,59 @@ fn a_written_job_is_the_job_that_was_planned() {
     assert_eq!(written["gpu"]["usable_bytes"], 8u64 << 30);
 }
 
+/// The same of a search: its job file names GPU, ranks and remedies of the way that was chosen.
+#[test]
+fn a_written_search_is_the_way_that_was_chosen() {
+    let path = std::env::temp_dir().join(format!("tonnage-way-{}.toml", std::process::id()));
+    let path = path.to_str().unwrap();
+    let search = ["--gpus=l4,t4", "--counts=2", "--budget=100", "--json", "--write", path];
+    let found = json(&[&["plan", "job.toml", "--max-steps=1000"][..], &search].concat());
+    let way = &found["ways"][found["chosen"].as_u64().unwrap() as usize];
+    let written = json(&["estimate", path, "--json"]);
+    std::fs::remove_file(path).unwrap();
+    assert_eq!(written["gpu"]["id"], way["gpu"]);
+    assert_eq!(written["gpus"][0]["total_bytes"], way["total_bytes"]);
+}
+
+/// Each remedy alone, applied by hand, needs what the plan says of it.
+#[test]
+fn a_remedy_saves_what_the_plan_says() {
+    let plan = json(&["plan", "job.toml", "--gpu=8GiB,sm_90", "--json"]);
+    let remedies = plan["remedies"].as_array().unwrap();
+    assert!(remedies.len() > 4);
+    for remedy in remedies {
+        let changes = remedy["changes"].as_object().unwrap();
+        let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let sets = changes.iter().map(|(key, value)| format!("{key}={}", text(value)));
+        let mut args = vec!["estimate".to_owned(), "job.toml".to_owned(), "--gpu=8GiB,sm_90".to_owned()];
+        args.extend(sets.flat_map(|set| ["--set".to_owned(), set]));
+        args.push("--json".to_owned());
+        let changed = json(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(changed["gpus"][0]["total_bytes"], remedy["total_bytes"], "{}", remedy["name"]);
+    }
+}
+
+/// A line of the CSV for each configuration of the JSON, with the same figures.
+#[test]
+fn a_suite_says_the_same_as_csv_and_as_json() {
+    let path = std::env::temp_dir().join(format!("tonnage-suite-{}.csv", std::process::id()));
+    let suite = json(&["cost", "--suite", SUITE, "--price=2", "--json", "--csv", path.to_str().unwrap()]);
+    let csv = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let rows = suite["configurations"].as_array().unwrap();
+    assert_eq!(csv.lines().count(), rows.len() + 1);
+    let head: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
+    let column =
+        |name: &str| head.iter().position(|column| *column == name).unwrap_or_else(|| panic!("{name}: {head:?}"));
+    for (line, row) in csv.lines().skip(1).zip(rows) {
+        assert!(line.starts_with(row["name"].as_str().unwrap()) || line.starts_with('"'), "{line}");
+        let fields: Vec<&str> = line.rsplit(',').collect();
+        let of = |name: &str| fields[head.len() - 1 - column(name)];
+        assert_eq!(of("total_bytes"), row["total_bytes"].to_string(), "{line}");
+        assert_eq!(of("verdict"), row["verdict"].as_str().unwrap(), "{line}");
+    }
+}
+
 #[test]
 fn a_search_says_with_its_exit_code_whether_there_is_a_way() {
     let code = |more: &[&str]| {

@@ -6,6 +6,9 @@ use super::{check, command, tonnage};
 fn help() {
     check("help", &["--help"]);
     check("help_estimate", &["estimate", "-h"]);
+    check("help_run", &["run", "-h"]);
+    check("help_probe", &["probe", "-h"]);
+    check("help_stop", &["stop", "-h"]);
     check("help_trace_replay", &["trace", "replay", "--help"]);
 }
 

@@ -74,7 +74,11 @@ fn who_hangs_is_ended_and_said_to_hang() {
     let home = Home::new("hangs");
     let output = home.run(&["run", "--stall", "2", "--grace", "1", "--max-attempts", "1", "--", "sleep", "7103"]);
     assert_eq!(output.status.code(), Some(1));
-    assert_eq!(home.last()["attempts"][0]["failure"]["class"], "stalled");
+    let failure = &home.last()["attempts"][0]["failure"];
+    assert_eq!(failure["class"], "stalled");
+    // What the process did is told: a name, its number, its state.
+    assert!(failure["evidence"][0].as_str().unwrap().contains("sleep "), "{failure}");
+    assert!(failure["evidence"][0].as_str().unwrap().contains(" sleeps"), "{failure}");
     wait_gone("sleep\u{0}7103");
 }
 
@@ -96,12 +100,9 @@ fn much_output_and_partial_lines_are_kept_whole() {
     assert_eq!(home.run(&["logs"]).stdout, output.stdout);
 }
 
-#[test]
-fn secrets_are_in_no_file() {
-    let home = Home::new("secrets");
-    let mut command = home.command(&["run", "--", "true"]);
-    command.env("HF_TOKEN", "hf_very_secret").env("WANDB_API_KEY", "hf_very_secret");
-    assert!(command.output().unwrap().status.success());
+/// Every file below the home, as text.
+fn files(home: &Home) -> Vec<(std::path::PathBuf, String)> {
+    let mut files = Vec::new();
     let mut folders = vec![home.path("home")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap().flatten() {
@@ -109,16 +110,102 @@ fn secrets_are_in_no_file() {
                 folders.push(entry.path());
             } else {
                 let bytes = std::fs::read(entry.path()).unwrap();
-                assert!(!String::from_utf8_lossy(&bytes).contains("very_secret"), "{}", entry.path().display());
+                files.push((entry.path(), String::from_utf8_lossy(&bytes).into_owned()));
             }
         }
     }
+    files
+}
+
+#[test]
+fn secrets_are_in_no_file() {
+    let home = Home::new("secrets");
+    let script = "echo \"$HF_TOKEN $1\" | wc -c; echo \"refused: $1\" >&2; exit 1";
+    let words =
+        ["env", "WANDB_API_KEY=very_secret_1", "sh", "-c", script, "sh", "very_secret_2", "--api-key", "very_secret_3"];
+    for how in [&["run", "--"][..], &["run", "--detach", "--"]] {
+        let mut command = home.command(&[how, &words].concat());
+        command.env("HF_TOKEN", "hf_very_secret").env("MY_PASSWORD", "very_secret_2");
+        command.output().unwrap();
+        home.wait("an end", |run| run["result"].is_object());
+        // The command had them all the same: 14 letters, a space, 13 letters, a line's end.
+        assert_eq!(home.run(&["logs", "--attempt", "1"]).stdout, b"29\nrefused: very_secret_2\n");
+        let run = home.last();
+        assert!(
+            run["attempts"][0]["failure"]["evidence"][0].as_str().unwrap().contains("{secret:MY_PASSWORD}"),
+            "{run:#}"
+        );
+    }
+    // What the command writes is its own.
+    for (path, text) in files(&home).iter().filter(|(path, _)| !path.ends_with("stderr.log")) {
+        assert!(!text.contains("very_secret"), "{}: {text}", path.display());
+    }
+    let output = home.run(&["run", "--resume", "last"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("is not recorded: set it as a variable"), "{said}");
+}
+
+#[test]
+fn names_that_nothing_fills_in_are_refused_before_the_start() {
+    let home = Home::new("names");
+    let refused = |words: &[&str]| {
+        let output = home.run(&[&["run", "--", "echo"], words].concat());
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(refused(&["{micro_batch_size}"]).contains("needs a job"));
+    assert!(refused(&["--from={resume_from_checkpiont}"]).contains("is it `{resume_from_checkpoint}`?"));
+    assert_eq!(home.run(&["list"]).stdout, b"no runs yet\n");
+    let output = home.run(&["run", "--", "echo", "${attempt}", "{{attempt}}", "{attempt}", "{\"a\": {}}", "{x}"]);
+    assert_eq!(output.stdout, b"$1 {attempt} 1 {\"a\": {}} {x}\n");
+}
+
+#[test]
+fn a_schedulers_warning_reaches_who_takes_it() {
+    let home = Home::new("warned");
+    let script = "trap 'echo saved > saved; exit 0' USR1; echo ready; while :; do sleep 0.05; done";
+    for (script, exit) in [(script, (Some(0), None)), ("echo ready; sleep 7107", (None, Some(15)))] {
+        let mut supervisor = home.command(&["run", "--grace", "2", "--", "sh", "-c", script]).spawn().unwrap();
+        home.wait("ready", |run| run["attempts"][0]["pid"].is_u64() && run["result"].is_null());
+        std::thread::sleep(Duration::from_millis(300));
+        let pid = nix::unistd::Pid::from_raw(supervisor.id().cast_signed());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGUSR1).unwrap();
+        assert_eq!(supervisor.wait().unwrap().code(), Some(1));
+        let run = home.last();
+        assert_eq!((run["attempts"].as_array().unwrap().len(), &run["result"]["outcome"]), (1, &"stopped".into()));
+        let ended = &run["attempts"][0]["exit"];
+        assert_eq!((ended["code"].as_i64(), ended["signal"].as_i64()), exit, "{run:#}");
+    }
+    assert_eq!(std::fs::read_to_string(home.path("saved")).unwrap(), "saved\n");
+    wait_gone("sleep\u{0}7107");
 }
 
 #[test]
 fn words_of_the_command_reach_no_shell() {
     let home = Home::new("shell");
-    let output = home.run(&["run", "--", "printf", "%s|", "$(touch pwned)", "; touch pwned", "{micro_batch_size}"]);
-    assert_eq!(output.stdout, b"$(touch pwned)|; touch pwned|{micro_batch_size}|");
+    let output = home.run(&["run", "--", "printf", "%s|", "$(touch pwned)", "; touch pwned", "{attempt}"]);
+    assert_eq!(output.stdout, b"$(touch pwned)|; touch pwned|1|");
     assert!(!home.path("pwned").exists());
+}
+
+/// Gigabytes, and the disk does not fill: `TONNAGE_OUTPUT_GIB=4 cargo test -p tonnage --test run gigabytes`. CI writes one.
+#[test]
+fn gigabytes_of_output_are_bounded_and_their_end_is_kept() {
+    let home = Home::new("gigabytes");
+    let gib: u64 = std::env::var("TONNAGE_OUTPUT_GIB").ok().and_then(|gib| gib.parse().ok()).unwrap_or(1);
+    let script = format!(
+        "yes 'a line of output that says nothing' | head -c {}; echo; echo ValueError: last >&2; exit 1",
+        gib << 30
+    );
+    let output = home.command(&["run", "--json", "--", "sh", "-c", &script]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let kept: u64 = files_of_attempt(&home).iter().map(|path| path.metadata().unwrap().len()).sum();
+    assert!(kept < 600 << 20, "{kept} bytes kept of {gib} GiB");
+    assert_eq!(home.last()["attempts"][0]["failure"]["evidence"][0], "ValueError: last");
+}
+
+fn files_of_attempt(home: &Home) -> Vec<std::path::PathBuf> {
+    let id = home.last()["run"]["id"].as_str().unwrap().to_owned();
+    let folder = home.path("home/runs").join(id).join("attempt-1");
+    std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path()).collect()
 }

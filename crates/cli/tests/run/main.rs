@@ -3,6 +3,8 @@
 mod ends;
 mod guarded;
 mod kills;
+mod probes;
+mod records;
 mod swarm;
 mod torch;
 
@@ -60,7 +62,12 @@ impl Home {
 
     /// Waits until the last run is as `wanted`.
     pub fn wait(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let until = Instant::now() + Duration::from_secs(30);
+        self.wait_for(30, what, wanted)
+    }
+
+    /// The same, for so many seconds: real PyTorch takes its time to be imported.
+    pub fn wait_for(&self, seconds: u64, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let until = Instant::now() + Duration::from_secs(seconds);
         loop {
             let output = self.run(&["show", "last", "--json"]);
             if let Some(run) = serde_json::from_slice(&output.stdout).ok().filter(|run| wanted(run)) {

@@ -64,6 +64,35 @@ fn a_second_terminal_is_refused_by_the_ledger() {
 }
 
 #[test]
+fn several_terminals_at_once_never_admit_more_than_fits() {
+    let home = Home::new("swarm-race");
+    let file = home.write("swarm.toml", &SWARM.replace("sleep 0.5", "sleep 7108"));
+    // Three nodes need 19 of 40 GiB: of five terminals, two are let in.
+    let words = ["run", "--grace", "0", "--json", &file, "--set", "swarm.nodes=3"];
+    let mut terminals: Vec<_> =
+        (0..5).map(|_| home.command(&words).stdout(std::process::Stdio::null()).spawn().unwrap()).collect();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let mut refused = 0;
+    while refused < 3 && std::time::Instant::now() < until {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        terminals.retain_mut(|terminal| {
+            terminal.try_wait().unwrap().is_none_or(|status| {
+                assert_eq!(status.code(), Some(1));
+                refused += 1;
+                false
+            })
+        });
+    }
+    for terminal in &mut terminals {
+        let pid = nix::unistd::Pid::from_raw(terminal.id().cast_signed());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+        terminal.wait().unwrap();
+    }
+    super::wait_gone("sleep\u{0}7108");
+    assert_eq!((refused, terminals.len()), (3, 2));
+}
+
+#[test]
 fn a_dead_node_is_restarted_and_the_others_are_left_alone() {
     let home = Home::new("swarm-dead");
     let command =

@@ -53,7 +53,7 @@ mod tests {
     use crate::trace::{Allocation, Phase};
 
     fn allocation(phase: u32, category: Category) -> Allocation {
-        Allocation { bytes: 8, op: "add.Tensor", node: None, module: 0, phase, category, stream: 0 }
+        Allocation { bytes: 8, origin: 0, module: 0, phase, category, stream: 0, sizes: 0 }
     }
 
     #[test]
@@ -75,6 +75,7 @@ mod tests {
                 allocation(0, Category::WeightCast),
                 allocation(1, Category::Temporary),
             ],
+            origins: Vec::new(),
             modules: vec![String::new()],
             phases: vec![phase(PhaseKind::Forward), phase(PhaseKind::Backward)],
             repeats: Vec::new(),

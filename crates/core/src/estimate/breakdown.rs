@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use crate::trace::{AllocationId, Category, Event, Phase, Trace};
+use crate::trace::{AllocationId, Category, Event, Origin, Phase, Trace};
 use crate::units::round_up;
 
 /// Every tensor the allocator counts is a multiple of this.
@@ -100,10 +100,11 @@ fn largest(trace: &Trace, live: &mut Vec<AllocationId>) -> Vec<LiveTensor> {
 
 fn live_tensor(trace: &Trace, id: AllocationId) -> LiveTensor {
     let allocation = &trace.allocations[id as usize];
+    let Origin { op, node } = trace.origin(allocation);
     LiveTensor {
         bytes: round_up(allocation.bytes, BLOCK),
-        op: allocation.op,
-        node: allocation.node,
+        op,
+        node,
         module: trace.module(allocation).to_owned(),
         category: allocation.category,
         born: trace.phases[allocation.phase as usize],

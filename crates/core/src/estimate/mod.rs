@@ -9,6 +9,7 @@ mod caveat;
 mod deployment;
 mod engine;
 mod figures;
+mod kin;
 mod legacy;
 mod outside;
 mod peaks;

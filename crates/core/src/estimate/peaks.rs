@@ -174,16 +174,17 @@ mod tests {
     fn trace(events: Vec<Event>, sizes: &[u64], phases: &[(PhaseKind, u32)]) -> Trace {
         let allocation = |bytes: &u64| Allocation {
             bytes: *bytes,
-            op: "x",
-            node: None,
+            origin: 0,
             module: 0,
             phase: 0,
             category: Category::Temporary,
             stream: 0,
+            sizes: 0,
         };
         Trace {
             events,
             allocations: sizes.iter().map(allocation).collect(),
+            origins: Vec::new(),
             modules: vec![String::new()],
             phases: phases.iter().map(|(kind, step)| Phase { kind: *kind, step: *step }).collect(),
             repeats: Vec::new(),

@@ -4,13 +4,14 @@ use std::cell::OnceCell;
 
 use thiserror::Error;
 
+use super::kin::Kin;
 use super::peaks::Peaks;
 use super::timeline::{self, Timeline};
 use super::verdict::{
     Capacity, OomMoment, Verdict, failure, least_capacity, margin, no_room_to_wake, retries, run_within,
 };
 use super::{AtPeak, Engine, Estimate, activations, breakdown, caveat, outside, peaks};
-use crate::gpu::Gpu;
+use crate::gpu::{Device, Gpu};
 use crate::spec::{FieldError, JobSpec, SpecError};
 use crate::step::{self, Repetition, SimulateError, Simulation};
 use crate::trace::{Phase, PhaseKind, Trace};
@@ -66,6 +67,7 @@ enum Detail {
 pub struct SimulatedJob<'a> {
     job: &'a JobSpec,
     trace: Trace,
+    kin: Kin,
     parameter_count: u64,
     trainable_count: u64,
     repetition: Option<Repetition>,
@@ -91,6 +93,27 @@ impl<'a> SimulatedJob<'a> {
         Ok(Self::of(job, step::simulate(job)?))
     }
 
+    /// The same, noting what `kin` would allocate instead: see [`moved`](Self::moved).
+    ///
+    /// # Errors
+    /// When the model cannot be built.
+    pub fn with_kin(job: &'a JobSpec, kin: &[Device]) -> Result<Self, EstimateError> {
+        Ok(Self::of(job, step::simulate_with_kin(job, kin)?))
+    }
+
+    /// Whether the other device at this place runs the same program.
+    pub fn runs_on(&self, at: usize) -> bool {
+        self.kin.runs_on(at)
+    }
+
+    /// The simulation as if `job`, which is this one on the other device at this place, had been simulated.
+    #[must_use]
+    pub fn moved<'b>(mut self, at: usize, job: &'b JobSpec) -> SimulatedJob<'b> {
+        let is_same = self.kin.resize(&mut self.trace, at);
+        let (peaks, least) = if is_same { (self.peaks, self.least) } else { (OnceCell::new(), OnceCell::new()) };
+        SimulatedJob { job, peaks, least, ..self }
+    }
+
     /// Simulates the judge of `job` on a GPU of its own; `None` where it has none there.
     ///
     /// # Errors
@@ -102,10 +125,12 @@ impl<'a> SimulatedJob<'a> {
     fn of(job: &'a JobSpec, simulation: Simulation) -> Self {
         let mut trace = simulation.trace;
         activations::mark(&mut trace);
+        let kin = Kin::new(&trace, simulation.sizes);
         let (parameter_count, trainable_count) = (simulation.parameter_count, simulation.trainable_count);
         Self {
             job,
             trace,
+            kin,
             parameter_count,
             trainable_count,
             repetition: simulation.repetition,

@@ -137,12 +137,13 @@ fn moment(trace: &Trace, failed: &ReplayOom) -> OomMoment {
         Some(Event::Alloc(id)) => trace.allocations.get(*id as usize),
         _ => None,
     };
+    let origin = allocation.map(|allocation| trace.origin(allocation));
     OomMoment {
         event: failed.event,
         phase: allocation.and_then(|allocation| trace.phases.get(allocation.phase as usize)).copied(),
-        op: allocation.map_or("", |allocation| allocation.op),
+        op: origin.map_or("", |origin| origin.op),
         module: allocation.map_or_else(String::new, |allocation| trace.module(allocation).to_owned()),
-        node: allocation.and_then(|allocation| allocation.node),
+        node: origin.and_then(|origin| origin.node),
         requested: failed.oom.requested,
         allocated: failed.oom.allocated,
         reserved: failed.oom.reserved,
@@ -152,23 +153,24 @@ fn moment(trace: &Trace, failed: &ReplayOom) -> OomMoment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{Allocation, Category, PhaseKind};
+    use crate::trace::{Allocation, Category, Origin, PhaseKind};
     use crate::units::MIB;
 
     /// 30 MiB that are freed, then 40 MiB: the cache holds 30 when the 40 are asked for.
     fn trace() -> Trace {
         let allocation = |bytes| Allocation {
             bytes,
-            op: "mm.default",
-            node: None,
+            origin: 0,
             module: 0,
             phase: 0,
             category: Category::Temporary,
             stream: 0,
+            sizes: 0,
         };
         Trace {
             events: vec![Event::Phase(0), Event::Alloc(0), Event::Free(0), Event::Alloc(1)],
             allocations: vec![allocation(30 * MIB), allocation(40 * MIB)],
+            origins: vec![Origin { op: "mm.default", node: None }],
             modules: vec!["lm_head".to_owned()],
             phases: vec![Phase { kind: PhaseKind::Forward, step: 1 }],
             repeats: Vec::new(),

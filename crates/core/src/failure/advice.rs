@@ -31,7 +31,7 @@ fn allocator(setting: &str) -> String {
 pub fn advice(cause: &FailureCause) -> Vec<Advice> {
     match cause {
         FailureCause::GpuMemory(memory) => gpu_memory(memory),
-        FailureCause::EngineStart { free, total, .. } => engine_start(*free, *total),
+        FailureCause::EngineStart { engine, free, total, length, .. } => engine_start(engine, (*free, *total), *length),
         FailureCause::PortInUse { port } => port_in_use(*port),
         FailureCause::Xid { hardware, .. } => xid(*hardware),
         FailureCause::WorkerFailed(worker) if cause.class() == Class::WorkerFailed => worker_failed(worker.exit_code),
@@ -93,7 +93,16 @@ fn neighbour(memory: &GpuMemory) -> Vec<Advice> {
     vec![owner, move_away]
 }
 
-fn engine_start(free: Option<u64>, total: Option<u64>) -> Vec<Advice> {
+fn engine_start(engine: &str, (free, total): (Option<u64>, Option<u64>), length: Option<u64>) -> Vec<Advice> {
+    // Without the device's total it is the cache that is too small: more of the GPU helps, not less.
+    match engine {
+        "SGLang" => return cache("--mem-fraction-static 0.92", "--context-length 8192"),
+        "TGI" => return cache("--cuda-memory-fraction 0.95", "--max-batch-prefill-tokens 2048"),
+        _ if total.is_none() => {
+            return cache("--gpu-memory-utilization 0.95", &format!("--max-model-len {}", length.unwrap_or(8192)));
+        }
+        _ => {}
+    }
     let orphan =
         with("end an engine that a crash left behind", "nvidia-smi --query-compute-apps=pid,used_memory --format=csv");
     let share = free.zip(total).filter(|(_, total)| *total > 0).map(|(free, total)| free as f64 / total as f64 - 0.02);
@@ -102,6 +111,15 @@ fn engine_start(free: Option<u64>, total: Option<u64>) -> Vec<Advice> {
         |share| format!("--gpu-memory-utilization {:.2}", (share * 100.0).floor() / 100.0),
     );
     vec![orphan, with("ask for less than is free", &flag)]
+}
+
+/// A cache that has no room beside the weights.
+fn cache(share: &str, length: &str) -> Vec<Advice> {
+    vec![
+        with("let sequences be shorter", length),
+        with("or give the engine more of the GPU", share),
+        say("or spread the weights over more GPUs, or quantize them"),
+    ]
 }
 
 fn port_in_use(port: Option<u64>) -> Vec<Advice> {
@@ -249,7 +267,7 @@ mod tests {
         }
         let special = [
             FailureCause::GpuMemory(GpuMemory::default()),
-            FailureCause::EngineStart { free: Some(19), total: Some(20), wanted: None },
+            FailureCause::EngineStart { engine: "vLLM", free: Some(19), total: Some(20), wanted: None, length: None },
             FailureCause::PortInUse { port: Some(80) },
             FailureCause::Xid { code: Some(31), hardware: false },
             FailureCause::WorkerFailed(Worker { exit_code: -6, ..Worker::default() }),
@@ -259,7 +277,8 @@ mod tests {
 
     #[test]
     fn an_engine_is_told_a_share_that_is_free() {
-        let flag = |free, total| engine_start(Some(free), Some(total)).pop().and_then(|advice| advice.flag);
+        let flag =
+            |free, total| engine_start("vLLM", (Some(free), Some(total)), None).pop().and_then(|advice| advice.flag);
         assert_eq!(flag(1977, 2205).as_deref(), Some("--gpu-memory-utilization 0.87"));
         assert_eq!(flag(1, 0).as_deref(), Some("--gpu-memory-utilization 0.8"));
     }

@@ -16,12 +16,16 @@ pub enum FailureCause {
     },
     /// An inference engine refused to start for want of free GPU memory.
     EngineStart {
-        /// Free on the device.
+        /// Which.
+        engine: &'static str,
+        /// Free on the device, or left for the cache.
         free: Option<u64>,
         /// All the device has.
         total: Option<u64>,
         /// What the engine wanted.
         wanted: Option<u64>,
+        /// Tokens for which there would be room.
+        length: Option<u64>,
     },
     /// The host ran out of memory, and says so.
     HostMemory {
@@ -243,10 +247,12 @@ impl FailureCause {
                 figures.text("library", library);
                 figures.bytes("requested", *requested);
             }
-            Self::EngineStart { free, total, wanted } => {
+            Self::EngineStart { engine, free, total, wanted, length } => {
+                figures.text("engine", engine);
                 figures.bytes("free", *free);
                 figures.bytes("total", *total);
                 figures.bytes("wanted", *wanted);
+                figures.number("length", *length);
             }
             Self::HostMemory { requested, resident, pid } => {
                 figures.bytes("requested", *requested);

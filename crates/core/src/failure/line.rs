@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use memchr::memchr;
 
-const ESCAPE: u8 = 0x1b;
+pub(super) const ESCAPE: u8 = 0x1b;
 const BELL: u8 = 0x07;
 
 /// A line as signatures read it.
@@ -17,9 +17,9 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Reads raw bytes without their line end.
-    pub(super) fn new(raw: &[u8]) -> Self {
-        let text = String::from_utf8_lossy(&without_codes(raw)).into_owned();
+    /// Reads bytes without terminal codes and line end.
+    pub(super) fn new(clean: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(clean);
         let (prefixed, rest) = strip_prefixes(&text);
         let rank = prefixed.or_else(|| named_rank(rest));
         Self { text: rest.to_owned(), rank }
@@ -46,7 +46,7 @@ pub(super) fn without_codes(raw: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// How many bytes after the escape belong to its sequence (ECMA-48).
-fn sequence_length(after: &[u8]) -> usize {
+pub(super) fn sequence_length(after: &[u8]) -> usize {
     match after.first() {
         Some(b'[') => {
             let end = after.iter().skip(1).position(|byte| !(0x20..=0x3f).contains(byte));
@@ -107,6 +107,7 @@ fn process(text: &str) -> Option<(Option<u32>, &str)> {
 
 /// A rank in the middle of a line: after a progress bar, or in the message itself (`[Rank 4] Watchdog`).
 fn named_rank(text: &str) -> Option<u32> {
+    let text = text.get(super::text::find(text, "ank")?.saturating_sub(2)..).unwrap_or(text);
     let number = |phrase| super::text::integer_after(text, phrase);
     let rank = number("[rank").or_else(|| number("[Rank ")).or_else(|| number(" Rank "))?;
     u32::try_from(rank).ok()
@@ -144,7 +145,7 @@ mod tests {
             (b"\xff\xfe ok", "\u{fffd}\u{fffd} ok"),
         ];
         for (raw, text) in cases {
-            assert_eq!(Line::new(raw).text, *text);
+            assert_eq!(Line::new(&without_codes(raw)).text, *text);
         }
     }
 

@@ -5,6 +5,7 @@
 //! pipe or a folder feeds it.
 
 mod advice;
+mod block;
 mod cause;
 mod diagnosis;
 mod line;

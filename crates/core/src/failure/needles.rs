@@ -1,30 +1,60 @@
-//! The prefilter: one search for every needle of every signature, and which signatures a line is worth showing to.
+//! The prefilter: one search for every needle of every signature, a second for what must stand beside a needle that is
+//! common, and which signatures a line is worth showing to.
 
 use std::sync::OnceLock;
 
-use aho_corasick::{AhoCorasick, MatchKind, packed};
-use memchr::{memchr, memchr_iter, memrchr};
+use aho_corasick::{AhoCorasick, Input, MatchKind, packed};
+use memchr::{memchr, memrchr};
 
 use super::signature::SIGNATURES;
 
+/// Stands in a cleaned block where a line must be read whatever it says; no cleaned line has it by itself.
+pub(super) const MARK: &[u8; 4] = b"\x1b\x1b\x1b\x1b";
+
+/// Needles of one search: with more, its vectors find too much that is none.
+const MOST_TOGETHER: usize = 50;
+
 /// All needles. A line without any is never looked at.
 pub(super) struct Needles {
-    search: Search,
-    /// Bit `i`: signature `i` has this needle.
-    signatures: Vec<u64>,
-    /// One of them.
-    any: &'static str,
+    searches: Vec<Search>,
+    needles: Vec<Needle>,
 }
 
-/// Vector instructions where there are any and the needles are few enough for them.
-enum Search {
+/// A text that a message has.
+struct Needle {
+    length: usize,
+    /// Bit `i`: signature `i` has this needle.
+    signatures: u128,
+    /// What else its lines have; `None` where a signature asks for nothing else.
+    also: Option<Search>,
+}
+
+/// Where the next needle of each search stands: each search passes over a text once.
+#[derive(Default)]
+pub(super) struct Ahead(Vec<Option<Hit>>);
+
+/// Which needle, and where it begins; at the end of everything where there is none.
+#[derive(Clone, Copy)]
+struct Hit {
+    needle: usize,
+    at: usize,
+}
+
+const NO_HIT: Hit = Hit { needle: usize::MAX, at: usize::MAX };
+
+/// A search for several texts; `first` is the number of the first of them.
+struct Search {
+    first: usize,
+    with: Machine,
+}
+
+/// Vector instructions where there are any.
+enum Machine {
     Packed(packed::Searcher),
     Automaton(AhoCorasick),
-    /// Needles that no search can be made of: every line is looked at.
+    /// Texts that no search can be made of: they are everywhere.
     Everything,
 }
-
-const ESCAPE: u8 = 0x1b;
 
 impl Needles {
     /// The needles of [`SIGNATURES`], made once.
@@ -34,148 +64,94 @@ impl Needles {
     }
 
     fn new() -> Self {
-        let mut texts: Vec<&'static str> = Vec::new();
-        let mut signatures: Vec<u64> = Vec::new();
-        for (at, signature) in SIGNATURES.iter().enumerate() {
-            for needle in signature.needles {
-                let index = texts.iter().position(|text| text == needle).unwrap_or_else(|| {
-                    texts.push(needle);
-                    signatures.push(0);
-                    texts.len() - 1
-                });
-                if let Some(mask) = signatures.get_mut(index) {
-                    *mask |= 1 << at;
-                }
-            }
-        }
-        Self { search: Search::new(&texts), signatures, any: texts.first().copied().unwrap_or_default() }
+        let mut texts: Vec<&str> = SIGNATURES.iter().flat_map(|signature| signature.needles).copied().collect();
+        // Those that begin alike belong together: the search looks at beginnings first.
+        texts.sort_unstable();
+        texts.dedup();
+        let mark = Needle { length: MARK.len(), signatures: 0, also: None };
+        let needles = texts.iter().map(|text| Needle::new(text)).chain([mark]).collect();
+        let all: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).chain([MARK.as_slice()]).collect();
+        let together = |(number, texts): (usize, &[&[u8]])| Search::new(number * MOST_TOGETHER, texts);
+        Self { searches: all.chunks(MOST_TOGETHER).enumerate().map(together).collect(), needles }
     }
 
-    /// Where the first needle stands.
-    pub(super) fn first(&self, bytes: &[u8]) -> Option<usize> {
-        self.search.first(bytes)
+    /// A needle of the first line from `from` on that has one with what else its signatures ask for.
+    pub(super) fn candidate(&self, lines: &[u8], mut from: usize, ahead: &mut Ahead) -> Option<usize> {
+        loop {
+            let Hit { needle, at } = ahead.next(&self.searches, lines, from);
+            let here = lines.get(at..)?;
+            let Some(Needle { length, also: Some(also), .. }) = self.needles.get(needle) else { return Some(at) };
+            let start = memrchr(b'\n', lines.get(..at)?).map_or(0, |end| end + 1);
+            let end = memchr(b'\n', here).map_or(lines.len(), |end| at + end + 1);
+            if also.find(lines.get(start..end)?, 0).is_some() {
+                return Some(at);
+            }
+            from = at + length;
+        }
     }
 
     /// The signatures whose needles stand in the line, as bits.
-    pub(super) fn signatures(&self, line: &[u8]) -> u64 {
-        let mask = |pattern: usize| self.signatures.get(pattern).copied().unwrap_or(0);
-        match &self.search {
-            Search::Packed(search) => {
-                search.find_iter(line).fold(0, |all, found| all | mask(found.pattern().as_usize()))
+    pub(super) fn signatures(&self, line: &[u8]) -> u128 {
+        let (mut all, mut from, mut ahead) = (0, 0, Ahead::default());
+        loop {
+            let hit = ahead.next(&self.searches, line, from);
+            if hit.at >= line.len() {
+                return all;
             }
-            Search::Automaton(search) => {
-                search.find_iter(line).fold(0, |all, found| all | mask(found.pattern().as_usize()))
+            let Some(needle) = self.needles.get(hit.needle) else { return u128::MAX };
+            all |= needle.signatures;
+            from = hit.at + needle.length;
+        }
+    }
+}
+
+impl Ahead {
+    /// The first needle from `from` on.
+    fn next(&mut self, searches: &[Search], bytes: &[u8], from: usize) -> Hit {
+        self.0.resize(searches.len(), None);
+        let mut first = NO_HIT;
+        for (known, search) in self.0.iter_mut().zip(searches) {
+            let hit = known.filter(|hit| hit.at >= from).unwrap_or_else(|| search.find(bytes, from).unwrap_or(NO_HIT));
+            *known = Some(hit);
+            if hit.at < first.at {
+                first = hit;
             }
-            Search::Everything => u64::MAX,
         }
+        first
     }
 }
 
-/// What is left to read of a block of whole lines, with and without the colours in which a needle could hide.
-pub(super) struct Block<'a> {
-    raw: &'a [u8],
-    /// The same lines without colours; empty where they have none.
-    clean: Vec<u8>,
-    /// How far `clean` is read.
-    at: usize,
-}
-
-/// Colour codes are shorter.
-const LONGEST_COLOUR: usize = 32;
-
-impl<'a> Block<'a> {
-    /// Of `raw`, in which no line is longer than `longest`; where one is, every line is a candidate.
-    pub(super) fn new(raw: &'a [u8], longest: usize, needles: &Needles) -> Self {
-        let clean = if memchr(ESCAPE, raw).is_some() { without_colours(raw, longest, needles) } else { Vec::new() };
-        Self { raw, clean, at: 0 }
+impl Needle {
+    fn new(text: &str) -> Self {
+        let having = SIGNATURES.iter().enumerate().filter(|(_, signature)| signature.needles.contains(&text));
+        let signatures = having.clone().fold(0, |mask, (at, _)| mask | 1 << at);
+        let also: Vec<&[u8]> = having.clone().flat_map(|(_, each)| each.also).map(|also| also.as_bytes()).collect();
+        let always = having.into_iter().any(|(_, signature)| signature.also.is_empty());
+        Self { length: text.len(), signatures, also: (!always).then(|| Search::new(0, &also)) }
     }
-
-    /// Goes to the next line that has a needle, and counts those passed over; false where there is none.
-    pub(super) fn skip_to_candidate(&mut self, needles: &Needles, lines: &mut u64) -> bool {
-        let seen = if self.clean.is_empty() { self.raw } else { self.clean.get(self.at..).unwrap_or_default() };
-        let candidate = needles.first(seen);
-        let passed = seen.get(..candidate.unwrap_or(seen.len())).unwrap_or_default();
-        let start = memrchr(b'\n', passed).map_or(0, |end| end + 1);
-        let count = memchr_iter(b'\n', passed).count();
-        *lines += count as u64;
-        if self.clean.is_empty() {
-            self.raw = self.raw.get(start..).unwrap_or_default();
-        } else if candidate.is_some() {
-            self.at += start;
-            let end = count.checked_sub(1).and_then(|last| memchr_iter(b'\n', self.raw).nth(last));
-            self.raw = end.and_then(|end| self.raw.get(end + 1..)).unwrap_or(self.raw);
-        }
-        candidate.is_some()
-    }
-
-    /// The next line, without its end.
-    pub(super) fn line(&mut self) -> Option<&'a [u8]> {
-        let (line, rest) = next_line(self.raw)?;
-        self.raw = rest;
-        if !self.clean.is_empty() {
-            let left = self.clean.get(self.at..).unwrap_or_default();
-            self.at += memchr(b'\n', left).map_or(left.len(), |end| end + 1);
-        }
-        Some(line)
-    }
-}
-
-fn next_line(block: &[u8]) -> Option<(&[u8], &[u8])> {
-    let end = memchr(b'\n', block).unwrap_or(block.len());
-    let rest = block.get(end + 1..).unwrap_or_default();
-    block.get(..end).filter(|_| !block.is_empty()).map(|line| (line, rest))
-}
-
-/// The block without colour codes, line for line. A line with another terminal code is made a candidate.
-fn without_colours(raw: &[u8], longest: usize, needles: &Needles) -> Vec<u8> {
-    let mut clean = Vec::with_capacity(raw.len());
-    let mut last = 0;
-    let too_long = memchr_iter(b'\n', raw).any(|end| end - std::mem::replace(&mut last, end) > longest);
-    let mut rest = raw;
-    while let Some(at) = memchr(ESCAPE, rest) {
-        clean.extend_from_slice(rest.get(..at).unwrap_or_default());
-        let code = rest.get(at..).unwrap_or_default();
-        let end = colour_length(code).unwrap_or_else(|| {
-            clean.extend_from_slice(needles.any.as_bytes());
-            1
-        });
-        rest = code.get(end..).unwrap_or_default();
-    }
-    clean.extend_from_slice(rest);
-    if too_long { every_line_marked(raw, needles) } else { clean }
-}
-
-/// A candidate for every line.
-fn every_line_marked(raw: &[u8], needles: &Needles) -> Vec<u8> {
-    let lines = memchr_iter(b'\n', raw).count() + 1;
-    format!("{}\n", needles.any).repeat(lines).into_bytes()
-}
-
-/// How long a code is that begins with `ESC [` and ends as ECMA-48 says, on the same line.
-fn colour_length(code: &[u8]) -> Option<usize> {
-    let parameters = code.strip_prefix(b"\x1b[")?;
-    let end = parameters.iter().take(LONGEST_COLOUR).position(|byte| !(0x20..=0x3f).contains(byte))?;
-    parameters.get(end).filter(|last| (0x40..=0x7e).contains(*last)).map(|_| end + 3)
 }
 
 impl Search {
-    fn new(texts: &[&str]) -> Self {
-        // More needles than the crate thinks good; on logs it is still several times as fast as an automaton.
+    fn new(first: usize, texts: &[&[u8]]) -> Self {
         let mut config = packed::Config::new();
         config.match_kind(packed::MatchKind::LeftmostFirst).heuristic_pattern_limits(false);
-        if let Some(searcher) = config.builder().extend(texts).build() {
-            return Self::Packed(searcher);
-        }
-        let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).build(texts);
-        automaton.map_or(Self::Everything, Self::Automaton)
+        let packed = config.builder().extend(texts).build().map(Machine::Packed);
+        let automaton = || AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).build(texts);
+        let with = packed.unwrap_or_else(|| automaton().map_or(Machine::Everything, Machine::Automaton));
+        Self { first, with }
     }
 
-    fn first(&self, bytes: &[u8]) -> Option<usize> {
-        match self {
-            Self::Packed(search) => search.find(bytes).map(|found| found.start()),
-            Self::Automaton(search) => search.find(bytes).map(|found| found.start()),
-            Self::Everything => (!bytes.is_empty()).then_some(0),
+    /// The first of the texts from a place on.
+    fn find(&self, bytes: &[u8], from: usize) -> Option<Hit> {
+        if from >= bytes.len() {
+            return None;
         }
+        let found = match &self.with {
+            Machine::Packed(search) => search.find_in(bytes, (from..bytes.len()).into()),
+            Machine::Automaton(search) => search.find(Input::new(bytes).range(from..)),
+            Machine::Everything => return Some(Hit { needle: usize::MAX, at: from }),
+        };
+        found.map(|found| Hit { needle: self.first + found.pattern().as_usize(), at: found.start() })
     }
 }
 
@@ -185,7 +161,7 @@ mod tests {
 
     #[test]
     fn signatures_fit_into_a_word_and_no_needle_hides_another() {
-        assert!(SIGNATURES.len() <= 64);
+        assert!(SIGNATURES.len() <= 128);
         let all: Vec<&str> = SIGNATURES.iter().flat_map(|signature| signature.needles).copied().collect();
         for needle in &all {
             assert!(needle.len() >= 4, "{needle}");
@@ -197,7 +173,14 @@ mod tests {
     #[test]
     fn packed_search_is_available_here() {
         if cfg!(target_arch = "x86_64") {
-            assert!(matches!(Needles::all().search, Search::Packed(_)));
+            assert!(Needles::all().searches.iter().all(|search| matches!(search.with, Machine::Packed(_))));
         }
+    }
+
+    #[test]
+    fn a_common_needle_alone_is_no_candidate() {
+        let candidate = |lines: &str| Needles::all().candidate(lines.as_bytes(), 0, &mut Ahead::default());
+        assert_eq!(candidate("if you run out of memory, lower it\nno CUDA error: all is well\n"), None);
+        assert_eq!(candidate("out of memory\nCUDA error: out of memory\n"), Some(27));
     }
 }

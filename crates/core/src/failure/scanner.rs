@@ -5,9 +5,10 @@
 
 use memchr::{memchr, memrchr};
 
+use super::block::Block;
 use super::cause::FailureCause;
 use super::line::{Line, without_codes};
-use super::needles::{Block, Needles};
+use super::needles::Needles;
 use super::signature::{Reading, SIGNATURES};
 
 /// A longer line is read in pieces of this many bytes.
@@ -156,7 +157,7 @@ impl Scanner {
 
     /// Reads lines that are complete, each with its end.
     fn whole_lines(&mut self, block: &[u8]) {
-        let mut block = Block::new(block, LONGEST_LINE, self.needles);
+        let mut block = Block::new(block, LONGEST_LINE);
         while !self.waiting.is_empty() || block.skip_to_candidate(self.needles, &mut self.lines) {
             let Some(line) = block.line() else { return };
             self.long_line(line);
@@ -176,19 +177,21 @@ impl Scanner {
     /// A line, in which a progress bar may have gone back to the start several times.
     fn line(&mut self, raw: &[u8]) {
         for part in raw.split(|byte| *byte == b'\r').filter(|part| !part.is_empty()) {
-            if !self.waiting.is_empty() || self.needles.first(&without_codes(part)).is_some() {
-                self.part(part);
+            let clean = without_codes(part);
+            let candidates = self.needles.signatures(&clean);
+            if candidates != 0 || !self.waiting.is_empty() {
+                self.part(&clean, candidates);
             }
         }
     }
 
-    fn part(&mut self, raw: &[u8]) {
-        let line = Line::new(raw);
+    /// Shows what a line says to the messages that wait, and to the signatures that are `candidates`.
+    fn part(&mut self, clean: &[u8], mut candidates: u128) {
+        let line = Line::new(clean);
         self.go_on(&line);
         if line.is_quote() {
             return;
         }
-        let mut candidates = self.needles.signatures(line.text.as_bytes());
         while candidates != 0 {
             let at = candidates.trailing_zeros() as usize;
             candidates &= candidates - 1;

@@ -26,9 +26,16 @@ pub(super) fn has(text: &str, phrase: &str) -> bool {
     find(text, phrase).is_some()
 }
 
-/// Where the first `phrase` stands: as `str::find`, which is several times slower on lines.
+/// Where the first `phrase` stands; nothing stands at the beginning.
 pub(super) fn find(text: &str, phrase: &str) -> Option<usize> {
-    memchr::memmem::find(text.as_bytes(), phrase.as_bytes())
+    if phrase.is_empty() { Some(0) } else { places(text, phrase).next() }
+}
+
+/// Every place where `phrase` stands. On lines this is several times as fast as searches that prepare themselves first.
+pub(super) fn places(text: &str, phrase: &str) -> impl Iterator<Item = usize> {
+    let first = phrase.bytes().next().unwrap_or_default();
+    let stands = move |at: &usize| text.as_bytes().get(*at..).is_some_and(|rest| rest.starts_with(phrase.as_bytes()));
+    memchr::memchr_iter(first, text.as_bytes()).filter(stands)
 }
 
 /// What follows the first `phrase`.

@@ -9,6 +9,8 @@ mod price;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::units::MIB;
+
 pub use catalog::{CatalogGpu, DEFAULT_GPU, Tflops, catalog, find};
 pub use mig::{MigProfile, mig_profiles};
 pub use price::{Price, PriceKind, PriceRow, Prices, prices, prices_of};
@@ -69,6 +71,30 @@ impl Gpu {
             Some(gpu) => gpu,
             None => mig::parse(text).unwrap_or_else(|| find(text).map(CatalogGpu::gpu)),
         }
+    }
+
+    /// The GPU that a driver names, which says how much memory it has: more or less than usual where error correction is
+    /// off or on.
+    ///
+    /// # Errors
+    /// When the catalog does not have it.
+    pub fn of_driver(name: &str, total_bytes: u64) -> Result<Self, GpuError> {
+        let usual = |row: &CatalogGpu| row.smi_mib * MIB;
+        let nearest = |ids: &[String]| {
+            let rows = catalog().iter().filter(|row| ids.contains(&row.id));
+            rows.min_by_key(|row| usual(row).abs_diff(total_bytes)).map(CatalogGpu::gpu)
+        };
+        let gpu = match Self::parse(name) {
+            Err(GpuError::Ambiguous { candidates, name }) => {
+                nearest(&candidates).ok_or(GpuError::Ambiguous { name, candidates })?
+            }
+            other => other?,
+        };
+        // What the driver keeps for itself is the same; a slice's total is not in the catalog.
+        let Some(row) = catalog().iter().find(|row| row.id == gpu.id) else { return Ok(gpu) };
+        let differs = usual(row).abs_diff(total_bytes) > usual(row) / 100;
+        let usable_bytes = total_bytes.saturating_sub(usual(row) - row.usable_bytes);
+        Ok(if differs { Self { usable_bytes, ..gpu } } else { gpu })
     }
 
     /// The GPU that a TOML text writes out: `usable_gib` or `usable_bytes`, `compute_capability`, `multiprocessors`, and
@@ -188,5 +214,28 @@ impl Device {
             (8, 6..=9) | (12, _) => 1536,
             _ => 2048,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::GIB;
+
+    #[test]
+    fn a_driver_says_which_gpu_and_how_much_memory() {
+        let of = |name: &str, mib: u64| Gpu::of_driver(name, mib * MIB).map(|gpu| (gpu.id, gpu.usable_bytes));
+        for row in catalog() {
+            for name in &row.nvml {
+                assert_eq!(of(name, row.smi_mib), Ok((row.id.clone(), row.usable_bytes)), "{name}");
+            }
+        }
+        // Error correction of these takes a sixteenth of the memory where it is on.
+        let (id, usable) = of("NVIDIA RTX A6000", 46068).unwrap();
+        assert!(id == "rtx-a6000" && (44 * GIB..45 * GIB).contains(&usable), "{usable}");
+        let (id, usable) = of("NVIDIA A10", 24564).unwrap();
+        assert!(id == "a10" && (23 * GIB..24 * GIB).contains(&usable), "{usable}");
+        assert_eq!(of("A100", 81920).unwrap().0.trim_end_matches("-pcie"), "a100-80");
+        assert!(of("NVIDIA GeForce GTX 970", 4096).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! Embedding (Embedding.cu): saves the ids only; its backward sorts them.
 
 use super::scratch::embedding::{EmbeddingBackward, dense_backward};
-use super::scratch::{contiguous, run_steps};
+use super::scratch::{DeviceSteps, contiguous};
 use crate::tensor::{NodeBuilder, Shape, Tensor, gradients};
 
 impl Tensor {
@@ -47,7 +47,7 @@ fn embedding_dense_backward(grad: &Tensor, ids: &Tensor, weight_sizes: Shape) ->
         grad_contiguous: grad.is_contiguous(),
         indices_contiguous: ids.is_contiguous(),
     };
-    let steps = dense_backward(&call, grad.context().device());
+    let steps = DeviceSteps::new(grad.context(), |device| dense_backward(&call, device));
     let op = "embedding_dense_backward.default";
-    run_steps(grad.context(), op, &steps, |_| contiguous(weight_sizes, grad.dtype())).take(0)
+    steps.run(grad.context(), op, |_| contiguous(weight_sizes, grad.dtype())).take(0)
 }

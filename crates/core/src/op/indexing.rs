@@ -3,7 +3,7 @@
 
 use super::create::full;
 use super::scratch::indexing::{index_put_accumulate, masked_scatter, nonzero_static};
-use super::scratch::{contiguous, run_steps};
+use super::scratch::{DeviceSteps, contiguous, run_steps};
 use crate::dtype::DType;
 use crate::tensor::{NodeBuilder, Saved, Shape, Tensor, gradients};
 
@@ -23,8 +23,9 @@ impl Tensor {
             let indices = saved_indices.unpack();
             let rows = from[..dims].iter().product();
             let into = full(grad.context(), "new_zeros.default", &from, grad.dtype());
-            let steps = index_put_accumulate(indices.size(0), dims as u64, rows, grad.context().device());
-            run_steps(grad.context(), "_index_put_impl_.default", &steps, |_| contiguous(from, grad.dtype()));
+            let on = |device| index_put_accumulate(indices.size(0), dims as u64, rows, device);
+            let steps = DeviceSteps::new(grad.context(), on);
+            steps.run(grad.context(), "_index_put_impl_.default", |_| contiguous(from, grad.dtype()));
             gradients![into]
         })
     }
@@ -59,7 +60,7 @@ impl Tensor {
 
 fn positions_of(mask: &Tensor, count: u64) -> Tensor {
     let dims = mask.sizes().len() as u64;
-    let steps = nonzero_static(mask.numel(), dims, count, mask.context().device());
+    let steps = DeviceSteps::new(mask.context(), |device| nonzero_static(mask.numel(), dims, count, device));
     let sizes = Shape::new(&[count, dims]);
-    run_steps(mask.context(), "nonzero_static.default", &steps, |_| contiguous(sizes, DType::Int64)).take(0)
+    steps.run(mask.context(), "nonzero_static.default", |_| contiguous(sizes, DType::Int64)).take(0)
 }

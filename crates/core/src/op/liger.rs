@@ -116,7 +116,7 @@ impl Head<'_> {
 /// `weight_grad += logits.t() @ hidden`: inside one matrix product on devices that accumulate halves so, else through
 /// a product as large as the weight.
 fn add_to_weight_gradient(weight_grad: &Tensor, logits: &Tensor, hidden: &Tensor) {
-    let modern = hidden.context().device().compute_capability >= (8, 0);
+    let modern = hidden.context().ask(|device| device.compute_capability >= (8, 0));
     let accumulates = weight_grad.dtype() == DType::Float32 || weight_grad.dtype() == logits.dtype();
     if modern && logits.dtype().is_half() && accumulates {
         let hidden = hidden.to(logits.dtype());

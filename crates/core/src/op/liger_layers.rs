@@ -43,7 +43,7 @@ impl Tensor {
 /// A row of sums for each multiprocessor, and their sum.
 fn partial_weight_gradient(weight: &Tensor) -> Tensor {
     let context = weight.context();
-    let partial_sizes = Shape::new(&[context.device().multiprocessors, weight.numel()]);
+    let partial_sizes = Shape::new(&[context.ask(|device| device.multiprocessors), weight.numel()]);
     let partial = Tensor::empty(context, "LigerRMSNormFunctionBackward", partial_sizes, DType::Float32);
     let mut first = [false; MAX_DIMS];
     first[0] = true;

@@ -1,7 +1,7 @@
 //! Layer normalization (layer_norm_kernel.cu): saves input, mean and reciprocal deviation.
 
 use super::scratch::norm::{Norm, Wanted, backward, forward};
-use super::scratch::{contiguous, run_steps};
+use super::scratch::{DeviceSteps, contiguous, run_steps};
 use crate::dtype::DType;
 use crate::tensor::{Gradients, NodeBuilder, Tensor};
 
@@ -40,9 +40,9 @@ impl Tensor {
 fn layer_norm_backward(grad: &Tensor, input: &Tensor, weight: &Tensor, norm: &Norm, needs: [bool; 3]) -> Gradients {
     let op = "native_layer_norm_backward.default";
     let wanted = Wanted { grads: needs, grad_contiguous: grad.is_contiguous() };
-    let steps = backward(norm, wanted, grad.context().device());
+    let steps = DeviceSteps::new(grad.context(), |device| backward(norm, wanted, device));
     grad.context().count_bytes(grad.bytes());
-    let mut outputs = run_steps(grad.context(), op, &steps, |index| match index {
+    let mut outputs = steps.run(grad.context(), op, |index| match index {
         0 => contiguous(*input.sizes(), input.dtype()),
         _ => contiguous(*weight.sizes(), weight.dtype()),
     });

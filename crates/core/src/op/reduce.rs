@@ -1,7 +1,7 @@
 //! Reductions (Reduce.cuh): results, and the scratch memory of those that span several blocks.
 
 use super::scratch::reduce::{ReduceKind, Reduction};
-use super::scratch::{self, Device, Step, Steps, contiguous, run_steps};
+use super::scratch::{self, Device, DeviceSteps, Steps, contiguous, run_steps};
 use crate::dtype::DType;
 use crate::tensor::{MAX_DIMS, NodeBuilder, Shape, Tensor, gradients, is_autocast};
 
@@ -127,9 +127,9 @@ impl Tensor {
 
     /// The same into a tensor that is there already: only what the kernel allocates for itself.
     pub(crate) fn reduce_last_into(&self, op: &'static str, kind: ReduceKind, dtype: DType) {
-        let mut steps = self.reduction_steps(kind, &only(self.sizes().len() - 1), dtype);
-        steps.retain(|step| !matches!(step, Step::Output { .. }));
-        run_steps(self.context(), op, &steps, |_| contiguous(*self.sizes(), dtype));
+        let question = self.question(kind, &only(self.sizes().len() - 1), dtype);
+        let steps = DeviceSteps::new(self.context(), |device| question.steps(device)).without_outputs();
+        steps.run(self.context(), op, |_| contiguous(*self.sizes(), dtype));
     }
 
     /// `linalg.vector_norm(self)` of all elements, outside autograd.
@@ -156,14 +156,11 @@ impl Tensor {
         dtype: DType,
     ) -> Tensor {
         self.context().count_bytes(self.bytes());
-        let known = self
-            .context()
-            .remember(self.question(kind, reduced, dtype), |question| question.steps(self.context().device()));
-        run_steps(self.context(), op, &known.1, |_| contiguous(out_sizes, dtype)).take(0)
-    }
-
-    fn reduction_steps(&self, kind: ReduceKind, reduced: &[bool; MAX_DIMS], dtype: DType) -> Steps {
-        self.question(kind, reduced, dtype).steps(self.context().device())
+        let context = self.context();
+        let known = context.remember(self.question(kind, reduced, dtype), |question| {
+            DeviceSteps::new(context, |device| question.steps(device))
+        });
+        known.1.run(context, op, |_| contiguous(out_sizes, dtype)).take(0)
     }
 
     fn question(&self, kind: ReduceKind, reduced: &[bool; MAX_DIMS], dtype: DType) -> Question {

@@ -1,7 +1,7 @@
 //! Softmax (SoftMax.cu): the result is saved; its backward holds grad * output while it runs.
 
 use super::scratch::softmax::{self, Softmax};
-use super::scratch::{contiguous, run_steps};
+use super::scratch::{DeviceSteps, contiguous, run_steps};
 use crate::dtype::DType;
 use crate::tensor::{NodeBuilder, Tensor, gradients, is_autocast};
 
@@ -35,9 +35,10 @@ impl Tensor {
     /// `_safe_softmax(self, dim=-1)` in its own dtype: rows that see nothing become zeros.
     pub(crate) fn safe_softmax(&self) -> Tensor {
         let node = NodeBuilder::new("SafeSoftmaxBackward0", [self]);
-        let steps = softmax::safe_softmax(&describe(self, self.dtype()), self.context().device());
+        let described = describe(self, self.dtype());
+        let steps = DeviceSteps::new(self.context(), |device| softmax::safe_softmax(&described, device));
         let describe_output = |_| contiguous(*self.sizes(), self.dtype());
-        let out = run_steps(self.context(), "_safe_softmax.default", &steps, describe_output).take(0);
+        let out = steps.run(self.context(), "_safe_softmax.default", describe_output).take(0);
         finish(node, out, self.dtype())
     }
 }

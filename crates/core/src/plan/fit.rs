@@ -2,7 +2,7 @@
 //! same answers.
 
 use crate::estimate::{Deployment, Estimate, EstimateError, Fit, Room, SimulatedJob};
-use crate::gpu::Gpu;
+use crate::gpu::{Device, Gpu};
 use crate::spec::JobSpec;
 use crate::trace::Phase;
 
@@ -34,21 +34,50 @@ impl Judgement {
     }
 }
 
-/// `job` on each of `gpus`, in their order.
-pub fn judge_all(job: &JobSpec, gpus: &[Gpu]) -> Vec<Result<Judgement, EstimateError>> {
-    let mut answers: Vec<Option<Result<Judgement, EstimateError>>> = gpus.iter().map(|_| None).collect();
-    for (at, gpu) in gpus.iter().enumerate() {
-        if answers[at].is_some() {
-            continue;
-        }
-        let job = on(job, gpu);
-        let same: Vec<usize> = (at..gpus.len()).filter(|other| gpus[*other].device() == gpu.device()).collect();
-        match SimulatedJob::new(&job) {
-            Ok(simulated) => same.iter().for_each(|&other| answers[other] = Some(judged(&simulated, &gpus[other]))),
-            Err(error) => same.iter().for_each(|&other| answers[other] = Some(Err(error.clone()))),
+/// What is known of a job on a GPU.
+type Answer = Result<Judgement, EstimateError>;
+
+/// `job` on each of `gpus`, in their order. Devices on which the program is the same share a simulation: what is of another
+/// size there is noted while it runs.
+pub fn judge_all(job: &JobSpec, gpus: &[Gpu]) -> Vec<Answer> {
+    let mut answers: Vec<Option<Answer>> = gpus.iter().map(|_| None).collect();
+    let mut jobs: Vec<JobSpec> = Vec::new();
+    for gpu in gpus {
+        if jobs.iter().all(|other| other.gpu.device() != gpu.device()) {
+            jobs.push(on(job, gpu));
         }
     }
+    while !jobs.is_empty() {
+        jobs = judge_kin(jobs, gpus, &mut answers);
+    }
     answers.into_iter().flatten().collect()
+}
+
+/// Answers for the first of `jobs`, a job on devices of several kinds, and for all others that run the same program; returns
+/// the rest.
+fn judge_kin(jobs: Vec<JobSpec>, gpus: &[Gpu], answers: &mut [Option<Answer>]) -> Vec<JobSpec> {
+    let Some((first, others)) = jobs.split_first() else { return Vec::new() };
+    let kin: Vec<Device> = others.iter().map(|job| job.gpu.device()).collect();
+    let mut simulated = match SimulatedJob::with_kin(first, &kin) {
+        Ok(simulated) => simulated,
+        Err(error) => {
+            answer(gpus, first, answers, |_| Err(error.clone()));
+            return others.to_vec();
+        }
+    };
+    answer(gpus, first, answers, |gpu| judged(&simulated, gpu));
+    let (close, estranged): (Vec<_>, Vec<_>) = others.iter().enumerate().partition(|(at, _)| simulated.runs_on(*at));
+    for (at, job) in close {
+        simulated = simulated.moved(at, job);
+        answer(gpus, job, answers, |gpu| judged(&simulated, gpu));
+    }
+    estranged.into_iter().map(|(_, job)| job.clone()).collect()
+}
+
+/// Puts what `judge` says at the places of the GPUs of the job's device.
+fn answer(gpus: &[Gpu], job: &JobSpec, answers: &mut [Option<Answer>], judge: impl Fn(&Gpu) -> Answer) {
+    let same = gpus.iter().zip(answers).filter(|(gpu, _)| gpu.device() == job.gpu.device());
+    same.for_each(|(gpu, answer)| *answer = Some(judge(gpu)));
 }
 
 /// `job` on `gpu`.

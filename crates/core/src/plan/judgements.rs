@@ -9,8 +9,8 @@ use super::fit::{Judgement, judge_all};
 use crate::gpu::{Device, Gpu};
 use crate::spec::{JobSpec, SpecError};
 
-/// What is known of a job by batch. GPUs whose host code gives the same answers share a simulation, and nothing else does:
-/// workspaces and kernels' scratch go by compute capability and multiprocessors.
+/// What is known of a job by batch, and by device: workspaces and kernels' scratch go by compute capability and
+/// multiprocessors.
 pub struct Judgements<'a> {
     job: &'a JobSpec,
     gpus: &'a [Gpu],
@@ -44,29 +44,53 @@ impl<'a> Judgements<'a> {
         self.gpus
     }
 
-    /// Kinds of GPUs that take a simulation each.
+    /// The places of the GPUs of these devices.
+    pub(super) fn places(&self, devices: &[Device]) -> Vec<usize> {
+        let of = |at: &usize| devices.contains(&self.gpus[*at].device());
+        (0..self.gpus.len()).filter(of).collect()
+    }
+
+    /// Kinds of GPUs: those of a kind share all but their memory.
     pub fn devices(&self) -> &[Device] {
         &self.devices
     }
 
     /// Estimates `batch` on all GPUs of `device`, if that was not done before.
     pub fn learn(&self, batch: Batch, device: Device) -> Arc<Answers> {
-        if let Some(known) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&(batch, device)) {
-            return Arc::clone(known);
-        }
-        let answers = Arc::new(self.estimate(batch, device));
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(known.entry((batch, device)).or_insert(answers))
+        self.learn_all(batch, &[device]);
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(&(batch, device)).map_or_else(|| Arc::new(Ok(Vec::new())), Arc::clone)
     }
 
-    fn estimate(&self, batch: Batch, device: Device) -> Answers {
+    /// Estimates `batch` on all GPUs of `devices`, of which those that run the same program share a simulation.
+    pub fn learn_all(&self, batch: Batch, devices: &[Device]) {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let unknown: Vec<Device> =
+            devices.iter().filter(|device| !known.contains_key(&(batch, **device))).copied().collect();
+        drop(known);
+        if unknown.is_empty() {
+            return;
+        }
+        let of = |gpu: &&Gpu| unknown.contains(&gpu.device());
+        let gpus: Vec<Gpu> = self.gpus.iter().filter(of).cloned().collect();
+        let answers = self.estimate(batch, &gpus);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        for device in unknown {
+            let own = |found: &Vec<_>| -> Vec<_> {
+                let placed = gpus.iter().zip(found).filter(|(gpu, _)| gpu.device() == device);
+                placed.map(|(_, answer): (_, &Result<Judgement, String>)| answer.clone()).collect()
+            };
+            known.entry((batch, device)).or_insert_with(|| Arc::new(answers.as_ref().map(own).map_err(Clone::clone)));
+        }
+    }
+
+    fn estimate(&self, batch: Batch, gpus: &[Gpu]) -> Answers {
         // The job's own batch is not set again: a swarm's node chooses its rows itself.
         let job = match batch == Batch::of(self.job) {
             true => self.job.clone(),
             false => (self.resolve)(&batch.overrides(self.job, "rows of a pass"))?.job,
         };
-        let gpus: Vec<Gpu> = self.gpus.iter().filter(|gpu| gpu.device() == device).cloned().collect();
-        Ok(judge_all(&job, &gpus).into_iter().map(|answer| answer.map_err(|error| error.to_string())).collect())
+        Ok(judge_all(&job, gpus).into_iter().map(|answer| answer.map_err(|error| error.to_string())).collect())
     }
 
     /// `batch` on the GPU at `index`.

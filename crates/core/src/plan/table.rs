@@ -12,10 +12,19 @@ use crate::spec::{JobSpec, Override, SpecError};
 pub struct Row {
     /// What the variant changes: keys and values.
     pub changes: Vec<(String, String)>,
-    /// Its batch.
+    /// Its batch, on each rank.
     pub batch: Batch,
+    /// Ranks with rows of their own.
+    pub ranks: u64,
     /// A judgement for each GPU, or why there is no such job.
     pub cells: Vec<Result<Judgement, String>>,
+}
+
+impl Row {
+    /// Rows of an optimizer step over all ranks.
+    pub const fn rows_per_step(&self) -> u64 {
+        self.batch.effective().saturating_mul(self.ranks)
+    }
 }
 
 /// A variant: what it changes, and how many rows a pass has if that is given.
@@ -27,49 +36,126 @@ pub struct Variant {
     pub rows: Option<u64>,
 }
 
-/// The share of a row that one simulation answers: a variant on all GPUs of a device.
-#[derive(Clone, Copy, Debug)]
+/// What stands in the place of a judgement that [`answer`] left out because fewer rows fit on none of the GPUs.
+pub const PRUNED: &str = "not estimated: fewer rows fit nowhere";
+
+/// What is answered at once: variants, one after another, on all GPUs of some devices, which share what they can.
+#[derive(Clone, Debug)]
 pub struct Part {
-    variant: usize,
-    device: Device,
+    variants: Vec<usize>,
+    devices: Vec<Device>,
 }
 
-/// The parts of a table, to be answered in any order and by several threads.
-pub fn parts(known: &Judgements<'_>, variants: &[Variant]) -> Vec<Part> {
-    let of_variant = |variant| known.devices().iter().map(move |device| Part { variant, device: *device });
+/// The parts of a table, to be answered in any order and by so many threads: a row is one part unless rows are too few to
+/// keep the threads busy.
+pub fn parts(known: &Judgements<'_>, variants: &[Variant], threads: usize) -> Vec<Part> {
+    let parts_of_row = (2 * threads).div_ceil(variants.len().max(1)).max(1);
+    let size = known.devices().len().div_ceil(parts_of_row).max(1);
+    let of_variant = |variant| {
+        let part = move |devices: &[Device]| Part { variants: vec![variant], devices: devices.to_vec() };
+        known.devices().chunks(size).map(part)
+    };
     (0..variants.len()).flat_map(of_variant).collect()
 }
 
-/// Answers a part: the batch, and a cell for each GPU of its device.
-pub fn answer(known: &Judgements<'_>, variants: &[Variant], part: Part, resolve: &Resolve<'_>) -> Answer {
-    let Some(variant) = variants.get(part.variant) else {
-        return Answer { batch: Batch::of(known.job()), cells: Err("no such variant".to_owned()) };
+/// The same for a sweep that leaves out what surely does not fit: a part has all numbers of rows of one variant.
+pub fn pruned_parts(known: &Judgements<'_>, variants: &[Variant]) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    let mut before: Option<&Variant> = None;
+    for (at, variant) in variants.iter().enumerate() {
+        match parts.last_mut().filter(|_| before.is_some_and(|before| before.changes == variant.changes)) {
+            Some(part) => part.variants.push(at),
+            None => parts.push(Part { variants: vec![at], devices: known.devices().to_vec() }),
+        }
+        before = Some(variant);
+    }
+    parts.iter_mut().for_each(|part| part.variants.sort_by_key(|at| variants[*at].rows));
+    parts
+}
+
+/// Answers a part, a variant after the other. Where fewer rows in as many passes fit on none of the GPUs the others are
+/// left out: more rows never need less.
+pub fn answer(known: &Judgements<'_>, variants: &[Variant], part: &Part, resolve: &Resolve<'_>) -> Vec<Answer> {
+    let mut too_large: Option<Batch> = None;
+    let mut answers = Vec::with_capacity(part.variants.len());
+    for at in part.variants.iter().copied() {
+        let answered = answer_one(known, variants, (at, &part.devices), too_large, resolve);
+        let fits = |(_, cell): &(usize, Result<Judgement, String>)| cell.as_ref().map_or(true, Judgement::fits);
+        if !answered.cells.iter().any(fits) {
+            too_large = Some(answered.batch);
+        }
+        answers.push(answered);
+    }
+    answers
+}
+
+fn answer_one(
+    known: &Judgements<'_>,
+    variants: &[Variant],
+    (row, devices): (usize, &[Device]),
+    too_large: Option<Batch>,
+    resolve: &Resolve<'_>,
+) -> Answer {
+    let places: Vec<usize> = known.places(devices);
+    let ranks = known.job().parallel.replicas();
+    let all = |batch, problem: String| Answer { row, batch, ranks, cells: refused(&places, &problem) };
+    let Some(variant) = variants.get(row) else {
+        return all(Batch::of(known.job()), "no such variant".to_owned());
+    };
+    let is_larger = |batch: &Batch, than: &Batch| {
+        let of = |batch: &Batch| (batch.gradient_accumulation_steps, batch.steps_per_generation);
+        of(batch) == of(than) && batch.micro_batch_size >= than.micro_batch_size
     };
     match job(known, variant, resolve) {
+        Ok(varied) if too_large.is_some_and(|than| is_larger(&varied.batch(), &than)) => {
+            all(varied.batch(), PRUNED.to_owned())
+        }
         Ok(Varied::Batch(batch)) => {
-            let cells = known.learn(batch, part.device).as_ref().clone().map_err(|error| error.problem);
-            Answer { batch, cells }
+            known.learn_all(batch, devices);
+            let cells = places.into_iter().map(|at| (at, known.on(batch, at)));
+            Answer { row, batch, ranks, cells: cells.collect() }
         }
         Ok(Varied::Job(job)) => {
-            let gpus: Vec<Gpu> = known.gpus().iter().filter(|gpu| gpu.device() == part.device).cloned().collect();
+            let gpus: Vec<Gpu> = places.iter().map(|at| known.gpus()[*at].clone()).collect();
             let cells = judge_all(&job, &gpus).into_iter().map(|cell| cell.map_err(|error| error.to_string()));
-            Answer { batch: Batch::of(&job), cells: Ok(cells.collect()) }
+            Answer {
+                row,
+                batch: Batch::of(&job),
+                ranks: job.parallel.replicas(),
+                cells: places.into_iter().zip(cells).collect(),
+            }
         }
-        Err((batch, problem)) => Answer { batch, cells: Err(problem) },
+        Err((batch, problem)) => all(batch, problem),
     }
 }
 
-/// The rows of a table from the answers to its [`parts`], in their order.
+fn refused(places: &[usize], problem: &str) -> Vec<(usize, Result<Judgement, String>)> {
+    places.iter().map(|at| (*at, Err(problem.to_owned()))).collect()
+}
+
+/// The rows of a table from the answers to its [`parts`].
 pub fn rows(known: &Judgements<'_>, variants: &[Variant], answers: Vec<Answer>) -> Vec<Row> {
-    let mut answers = answers.into_iter();
-    let row = |variant: &Variant| row(known, variant, answers.by_ref().take(known.devices().len()).collect());
-    variants.iter().map(row).collect()
+    let empty = |variant: &Variant| Row {
+        changes: variant.changes.iter().map(|set| (set.key.clone(), set.value.clone())).collect(),
+        batch: Batch::of(known.job()),
+        ranks: known.job().parallel.replicas(),
+        cells: known.gpus().iter().map(|_| Err("not estimated".to_owned())).collect(),
+    };
+    let mut rows: Vec<Row> = variants.iter().map(empty).collect();
+    for Answer { row, batch, ranks, cells } in answers {
+        (rows[row].batch, rows[row].ranks) = (batch, ranks);
+        cells.into_iter().for_each(|(at, cell)| rows[row].cells[at] = cell);
+    }
+    rows
 }
 
 /// What [`answer`] found.
 pub struct Answer {
+    row: usize,
     batch: Batch,
-    cells: Result<Vec<Result<Judgement, String>>, String>,
+    ranks: u64,
+    /// By the GPU's place.
+    cells: Vec<(usize, Result<Judgement, String>)>,
 }
 
 /// What a variant is.
@@ -78,6 +164,15 @@ enum Varied {
     Batch(Batch),
     /// Another job.
     Job(Box<JobSpec>),
+}
+
+impl Varied {
+    fn batch(&self) -> Batch {
+        match self {
+            Self::Batch(batch) => *batch,
+            Self::Job(job) => Batch::of(job),
+        }
+    }
 }
 
 /// The job of a variant, or the nearest batch and why there is none.
@@ -102,19 +197,4 @@ fn job(known: &Judgements<'_>, variant: &Variant, resolve: &Resolve<'_>) -> Resu
             with(&changes).map(Varied::Job).map_err(|(_, problem)| (batch, problem))
         }
     }
-}
-
-fn row(known: &Judgements<'_>, variant: &Variant, answers: Vec<Answer>) -> Row {
-    let changes = variant.changes.iter().map(|set| (set.key.clone(), set.value.clone())).collect();
-    let batch = answers.first().map_or_else(|| Batch::of(known.job()), |answer| answer.batch);
-    let mut cells: Vec<Result<Judgement, String>> =
-        known.gpus().iter().map(|_| Err("not estimated".to_owned())).collect();
-    for (device, answer) in known.devices().iter().zip(answers) {
-        let places = known.gpus().iter().enumerate().filter(|(_, gpu)| gpu.device() == *device).map(|(at, _)| at);
-        match answer.cells {
-            Ok(found) => places.zip(found).for_each(|(at, cell)| cells[at] = cell),
-            Err(problem) => places.for_each(|at| cells[at] = Err(problem.clone())),
-        }
-    }
-    Row { changes, batch, cells }
 }

@@ -32,7 +32,12 @@ pub enum Event {
     /// It got this far.
     Progress { node: usize, step: u64, total: Option<u64> },
     /// It neither writes nor works.
-    Stalled { node: usize, seconds: u64 },
+    Stalled {
+        node: usize,
+        seconds: u64,
+        #[serde(default)]
+        state: String,
+    },
     /// A signal was sent to it.
     Signalled { node: usize, signal: String },
     /// The command ended.
@@ -43,6 +48,8 @@ pub enum Event {
     Corrected { correction: CorrectionRecord },
     /// What a finished attempt took, in its allocator's own words.
     Measured { node: usize, number: u32, peak_allocated_bytes: u64, peak_reserved_bytes: u64 },
+    /// The script changed its batch itself: rows of a pass, and passes.
+    Rebatched { node: usize, number: u32, micro_batch_size: u64, gradient_accumulation_steps: u64 },
     /// What is done next about a node, and why.
     Decided { node: usize, text: String },
     /// Processes that a killed supervisor left behind were ended.

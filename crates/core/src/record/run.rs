@@ -139,6 +139,8 @@ pub struct Policy {
     pub observes: bool,
     /// The run ends when its log has said so many steps: a probe.
     pub stop_after_steps: Option<u64>,
+    /// The run ends after so many seconds, steps or not: a probe.
+    pub max_run_seconds: Option<u64>,
 }
 
 impl Default for Policy {
@@ -161,6 +163,7 @@ impl Default for Policy {
             shared: false,
             observes: false,
             stop_after_steps: None,
+            max_run_seconds: None,
         }
     }
 }

@@ -67,6 +67,8 @@ pub struct AttemptState {
     pub failure: Option<FailureRecord>,
     /// Peaks of allocated and reserved bytes that its allocator reported.
     pub measured: Option<(u64, u64)>,
+    /// Rows of a pass, and passes, that the script went on with by itself.
+    pub rebatched: Vec<(u64, u64)>,
 }
 
 impl RunState {
@@ -88,8 +90,7 @@ impl RunState {
     /// Whether the same rows made up every optimizer step of every attempt; `None` where no attempt had a batch.
     pub fn effective_batch(&self) -> Option<Result<u64, Vec<u64>>> {
         let attempts = self.nodes.iter().flat_map(|node| &node.attempts);
-        let mut sizes: Vec<u64> =
-            attempts.filter_map(|attempt| Some(attempt.record.batch?.effective_batch_size)).collect();
+        let mut sizes: Vec<u64> = attempts.flat_map(AttemptState::effective_batches).collect();
         sizes.dedup();
         match sizes.as_slice() {
             [] => None,
@@ -141,6 +142,9 @@ impl RunState {
             Event::Measured { number, peak_allocated_bytes: allocated, peak_reserved_bytes: reserved, .. } => {
                 node.at(*number, |attempt| attempt.measured = Some((*allocated, *reserved)));
             }
+            Event::Rebatched { number, micro_batch_size: rows, gradient_accumulation_steps: passes, .. } => {
+                node.at(*number, |attempt| attempt.rebatched.push((*rows, *passes)));
+            }
             Event::Decided { text, .. } => node.said = Some(text.clone()),
             Event::NodeEnded { outcome, reason, .. } => {
                 node.phase = Phase::Ended(*outcome);
@@ -148,6 +152,16 @@ impl RunState {
             }
             _ => {}
         }
+    }
+}
+
+impl AttemptState {
+    /// Rows of an optimizer step over all ranks, as it was told and as the script changed it.
+    fn effective_batches(&self) -> Vec<u64> {
+        let ranks = self.record.batch.map_or(1, |batch| batch.world_size);
+        let told = self.record.batch.map(|batch| batch.effective_batch_size);
+        let changed = self.rebatched.iter().map(|(rows, passes)| rows.saturating_mul(*passes).saturating_mul(ranks));
+        told.into_iter().chain(changed).collect()
     }
 }
 
@@ -168,6 +182,7 @@ const fn node_of(event: &Event) -> Option<usize> {
         | Event::AttemptEnded { node, .. }
         | Event::Failed { node, .. }
         | Event::Measured { node, .. }
+        | Event::Rebatched { node, .. }
         | Event::Decided { node, .. }
         | Event::NodeEnded { node, .. } => Some(*node),
         _ => None,
@@ -208,6 +223,21 @@ mod tests {
     #[test]
     fn another_effective_batch_is_seen() {
         assert_eq!(state(vec![started(1, 32), started(2, 16)]).effective_batch(), Some(Err(vec![32, 16])));
+    }
+
+    #[test]
+    fn a_script_that_changes_its_batch_is_held_to_it() {
+        let rebatched = |rows, passes| Event::Rebatched {
+            node: 0,
+            number: 1,
+            micro_batch_size: rows,
+            gradient_accumulation_steps: passes,
+        };
+        assert_eq!(state(vec![started(1, 32), rebatched(0, 0)]).effective_batch(), Some(Err(vec![32, 0])));
+        let batch = BatchRecord { effective_batch_size: 32, world_size: 2, ..BatchRecord::default() };
+        let attempt = AttemptRecord { number: 1, batch: Some(batch), ..AttemptRecord::default() };
+        let equal = state(vec![Event::AttemptStarted { attempt }, rebatched(4, 4), rebatched(2, 8)]);
+        assert_eq!(equal.effective_batch(), Some(Ok(32)));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use super::{RecordedAlloc, RecordedEvent, RecordedPhase, Recording};
-use crate::trace::{Event, Trace};
+use crate::trace::{Event, Origin, Trace};
 
 /// Whether the names of operators, modules and nodes must agree besides bytes and phases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,12 +106,13 @@ impl From<&Trace> for Recording {
                 Event::Alloc(id) => events.extend(trace.allocations.get(id as usize).map(|allocation| {
                     let number = numbers.len() as u32;
                     numbers.insert(id, number);
+                    let Origin { op, node } = trace.origin(allocation);
                     RecordedEvent::Alloc(RecordedAlloc {
                         id: number,
                         bytes: allocation.bytes,
-                        op: allocation.op.to_owned(),
+                        op: op.to_owned(),
                         module: trace.module(allocation).to_owned(),
-                        node: allocation.node.map(str::to_owned),
+                        node: node.map(str::to_owned),
                         category: allocation.category.name().to_owned(),
                         stream: allocation.stream,
                     })

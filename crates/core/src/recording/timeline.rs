@@ -9,7 +9,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 
 use super::{RecordedAlloc, RecordedEvent, RecordedPhase, Recording};
-use crate::trace::{Allocation, Event, Trace};
+use crate::trace::{Allocation, Event, Origin, Trace};
 
 /// What the lines mean, for the header of a timeline.
 const FORMAT: &str = "one JSON array per event: ['a', id, bytes, op, fqn, category] or ['f', id]; ['p', phase, step] \
@@ -128,8 +128,9 @@ pub fn write_timeline(trace: &Trace) -> String {
 
 fn alloc_line(trace: &Trace, id: u32, allocation: &Allocation) -> Value {
     let module = trace.module(allocation);
-    let origin = allocation.node.map_or_else(|| module.to_owned(), |node| format!("{module}|{node}"));
-    let line = json!(["a", id, allocation.bytes, allocation.op, origin, allocation.category]);
+    let Origin { op, node } = trace.origin(allocation);
+    let place = node.map_or_else(|| module.to_owned(), |node| format!("{module}|{node}"));
+    let line = json!(["a", id, allocation.bytes, op, place, allocation.category]);
     match (line, allocation.stream) {
         (Value::Array(mut fields), 1..) => {
             fields.push(allocation.stream.into());
@@ -182,16 +183,17 @@ mod tests {
     fn writes_what_it_reads() {
         let allocation = Allocation {
             bytes: 1024,
-            op: "mm.default",
-            node: Some("MmBackward0"),
+            origin: 0,
             module: 1,
             phase: 0,
             category: Category::OptimizerState,
             stream: 0,
+            sizes: 0,
         };
         let trace = Trace {
             events: vec![Event::Phase(0), Event::Alloc(0), Event::Free(0)],
             allocations: vec![allocation],
+            origins: vec![Origin { op: "mm.default", node: Some("MmBackward0") }],
             modules: vec![String::new(), "h.0".to_owned()],
             phases: vec![Phase { kind: PhaseKind::Backward, step: 2 }],
             repeats: Vec::new(),

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::family::{self, Family, RunOptions};
+use crate::gpu::Device;
 use crate::nn::{BuildError, Builder, Mode};
 use crate::parallel::{self, Loaded, Rebuild};
 use crate::spec::{CheckpointPolicy, JobSpec, ModelSpec, SpecError, Task, check};
@@ -30,6 +31,9 @@ pub struct Simulation {
     pub repetition: Option<Repetition>,
     /// What is computed and moved, phase by phase.
     pub work: Work,
+    /// For each of the other devices that were asked about, sizes by [`Allocation::sizes`](crate::trace::Allocation::sizes)
+    /// less one; `None` where it runs another program.
+    pub sizes: Vec<Option<Vec<u64>>>,
 }
 
 /// Runs `job` on abstract tensors.
@@ -37,9 +41,17 @@ pub struct Simulation {
 /// # Errors
 /// When the model's config is not one its family can build, or the job is one that PyTorch refuses.
 pub fn simulate(job: &JobSpec) -> Result<Simulation, SimulateError> {
+    simulate_with_kin(job, &[])
+}
+
+/// The same, noting what other devices would allocate instead, as far as they run the same program.
+///
+/// # Errors
+/// As above, on the job's own device.
+pub fn simulate_with_kin(job: &JobSpec, kin: &[Device]) -> Result<Simulation, SimulateError> {
     check::possible(job)?;
     let job = &parallel::as_run(job);
-    let context = Context::new(job.gpu.device());
+    let context = Context::with_kin(job.gpu.device(), kin);
     let _device = context.enter_device(parallel::holds_model(job.parallel));
     if job.task == Task::Hrm {
         return reason(job, &context);
@@ -98,6 +110,7 @@ pub fn simulate(job: &JobSpec) -> Result<Simulation, SimulateError> {
         parameter_count: builder.parameter_count(),
         trainable_count,
         repetition,
+        sizes: context.take_sizes(),
     })
 }
 
@@ -115,6 +128,7 @@ fn reason(job: &JobSpec, context: &Rc<Context>) -> Result<Simulation, SimulateEr
         parameter_count: builder.parameter_count(),
         trainable_count: parameters.iter().map(Tensor::numel).sum(),
         repetition: Some(repetition),
+        sizes: context.take_sizes(),
     })
 }
 

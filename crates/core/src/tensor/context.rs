@@ -11,9 +11,11 @@ use super::checkpoint::SavedTensorHooks;
 use super::counter::{Counter, Product};
 use super::forward_hooks::ForwardHooks;
 use super::handle::Tensor;
+use super::kin::Kin;
+use super::origins::Origins;
 use crate::dtype::DType;
 use crate::gpu::Device;
-use crate::trace::{Allocation, AllocationId, Category, Event, Phase, PhaseKind, Trace};
+use crate::trace::{Allocation, AllocationId, Category, Event, Origin, Phase, PhaseKind, Trace};
 use crate::work::PhaseWork;
 
 /// Which thread runs; cuBLAS handles and their workspaces belong to a thread.
@@ -58,10 +60,12 @@ pub struct Context {
     workspaces: Cell<[[bool; 2]; 2]>,
     padded_rows: Cell<bool>,
     failure: RefCell<Option<String>>,
+    origins: Origins,
     /// Answers by question, of whatever types the ops have.
     answers: RefCell<Vec<Rc<dyn Any>>>,
     pub(super) counter: Counter,
     device: Device,
+    kin: Kin,
 }
 
 /// Restores a piece of the context's state when dropped.
@@ -83,9 +87,15 @@ fn enter<T: Copy>(cell: &Cell<T>, value: T) -> Scope<'_, T> {
 impl Context {
     /// A fresh process on a device; nothing is allocated yet.
     pub fn new(device: Device) -> Rc<Self> {
+        Self::with_kin(device, &[])
+    }
+
+    /// The same, asking other devices what the device is asked.
+    pub(crate) fn with_kin(device: Device, kin: &[Device]) -> Rc<Self> {
         let mut trace = Trace {
             modules: vec![String::new()],
             phases: vec![Phase { kind: PhaseKind::Load, step: 0 }],
+            origins: Vec::new(),
             repeats: Vec::new(),
             events: Vec::with_capacity(2 * EXPECTED_ALLOCATIONS),
             allocations: Vec::with_capacity(EXPECTED_ALLOCATIONS),
@@ -113,15 +123,48 @@ impl Context {
             workspaces: Cell::default(),
             padded_rows: Cell::new(false),
             failure: RefCell::default(),
+            origins: Origins::default(),
             answers: RefCell::default(),
             counter: Counter::default(),
             device,
+            kin: Kin::new(kin),
         })
     }
 
-    /// The device's properties.
-    pub fn device(&self) -> Device {
-        self.device
+    /// What the device answers; kin that answers otherwise runs another program.
+    pub(crate) fn ask<T: PartialEq>(&self, answer: impl Fn(Device) -> T) -> T {
+        let own = answer(self.device);
+        for (at, device) in self.kin.close() {
+            if answer(device) != own {
+                self.kin.estrange(at);
+            }
+        }
+        own
+    }
+
+    /// What the device answers, and what each of its kin does, with their places.
+    pub(crate) fn ask_each<T>(&self, answer: impl Fn(Device) -> T) -> (T, Vec<(usize, T)>) {
+        let others = if self.kin.is_empty() {
+            Vec::new()
+        } else {
+            self.kin.close().map(|(at, kin)| (at, answer(kin))).collect()
+        };
+        (answer(self.device), others)
+    }
+
+    /// The device at this place among the kin runs another program.
+    pub(crate) fn estrange(&self, at: usize) {
+        self.kin.estrange(at);
+    }
+
+    /// A name for a size that is another on some of the kin: see [`Allocation::sizes`].
+    pub(crate) fn name_sizes(&self, own: u64, on_kin: &[(usize, u64)]) -> u32 {
+        self.kin.name_sizes(own, on_kin)
+    }
+
+    /// Hands over the sizes on each of the kin, by their names less one; `None` of those that run another program.
+    pub(crate) fn take_sizes(&self) -> Vec<Option<Vec<u64>>> {
+        self.kin.take_sizes()
     }
 
     /// Begins optimizer step `step`; the next phase belongs to it.
@@ -360,6 +403,17 @@ impl Context {
     /// Records an allocation; `None` when nothing is (no bytes, or a recomputation has stopped).
     #[inline]
     pub(super) fn allocate(&self, op: &'static str, bytes: u64, category: Option<Category>) -> Option<AllocationId> {
+        self.allocate_sized(op, (bytes, 0), category)
+    }
+
+    /// The same of a size that has a name on other devices.
+    #[inline]
+    pub(super) fn allocate_sized(
+        &self,
+        op: &'static str,
+        (bytes, sizes): (u64, u32),
+        category: Option<Category>,
+    ) -> Option<AllocationId> {
         if bytes == 0 || self.stopped.get() || !self.recording.get() || !self.is_here.get() {
             return None;
         }
@@ -368,15 +422,16 @@ impl Context {
         }
         let category = category.or(self.category.get()).unwrap_or(Category::Temporary);
         let mut trace = self.trace.borrow_mut();
+        let origin = self.origins.index(&mut trace.origins, Origin { op, node: self.node.get() });
         let id = trace.allocations.len() as AllocationId;
         trace.allocations.push(Allocation {
             bytes,
-            op,
-            node: self.node.get(),
+            origin,
             module: self.module.get(),
             phase: self.phase.get(),
             category,
             stream: self.stream.get(),
+            sizes,
         });
         trace.events.push(Event::Alloc(id));
         Some(id)
@@ -397,22 +452,28 @@ impl Context {
     /// The cuBLAS workspace of this thread's handle, allocated at its first matmul and kept for ever
     /// (CUDABlas.cpp, `getChosenWorkspaceSize`: 32 MiB on compute capability 9, else `:4096:2:16:8`).
     pub(crate) fn need_cublas_workspace(&self, op: &'static str) {
-        let bytes = if self.device.compute_capability.0 == 9 { 4096 * 8 * 1024 } else { (4096 * 2 + 16 * 8) * 1024 };
-        self.need_workspace(0, op, bytes);
+        let chosen = |device: Device| match device.compute_capability.0 {
+            9 => 4096 * 8 * 1024,
+            _ => (4096 * 2 + 16 * 8) * 1024,
+        };
+        self.need_workspace(0, op, || {
+            let (bytes, others) = self.ask_each(chosen);
+            (bytes, self.name_sizes(bytes, &others))
+        });
     }
 
     /// The cuBLASLt workspace of this thread (CUDABlas.cpp, `_getWorkspaceSize`: 1 MiB by default).
     pub(crate) fn need_cublaslt_workspace(&self, op: &'static str) {
-        self.need_workspace(1, op, 1 << 20);
+        self.need_workspace(1, op, || (1 << 20, 0));
     }
 
-    fn need_workspace(&self, kind: usize, op: &'static str, bytes: u64) {
+    fn need_workspace(&self, kind: usize, op: &'static str, bytes: impl FnOnce() -> (u64, u32)) {
         let mut workspaces = self.workspaces.get();
         let slot = &mut workspaces[self.thread.get() as usize][kind];
         if !*slot && !self.stopped.get() && self.is_here.get() {
             *slot = true;
             self.workspaces.set(workspaces);
-            self.allocate(op, bytes, Some(Category::Workspace));
+            self.allocate_sized(op, bytes(), Some(Category::Workspace));
         }
     }
 }

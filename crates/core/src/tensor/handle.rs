@@ -232,7 +232,12 @@ impl Tensor {
 
     /// Memory that `op` needs while it runs and that is not its result.
     pub(crate) fn scratch(context: &Rc<Context>, op: &'static str, bytes: u64) -> Scratch {
-        let id = context.allocate(op, bytes, Some(Category::OpInternal));
+        Self::scratch_sized(context, op, (bytes, 0))
+    }
+
+    /// The same of a size that has a name on other devices.
+    pub(crate) fn scratch_sized(context: &Rc<Context>, op: &'static str, bytes: (u64, u32)) -> Scratch {
+        let id = context.allocate_sized(op, bytes, Some(Category::OpInternal));
         Scratch { _storage: Storage::new(context, id) }
     }
 

@@ -12,7 +12,9 @@ mod echo;
 mod engine;
 mod forward_hooks;
 mod handle;
+mod kin;
 mod layout;
+mod origins;
 mod part;
 mod shape;
 

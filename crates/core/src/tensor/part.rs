@@ -140,8 +140,7 @@ impl Context {
     /// A part of one phase that leaves nothing happens `times` more times, now: it is copied once.
     pub(crate) fn repeat_whole(&self, part: &Part, times: u64) {
         let Some(not_copied) = times.checked_sub(1) else { return };
-        let repeat = self.trace.borrow().repeats.len();
-        self.trace.borrow_mut().events.push(Event::Repeat(repeat as u32));
+        self.trace.borrow_mut().begin_repeat(part);
         self.copy_part(part, &mut Copied::new(std::slice::from_ref(part)));
         let mut trace = self.trace.borrow_mut();
         let until = trace.events.len();
@@ -151,6 +150,13 @@ impl Context {
 }
 
 impl Trace {
+    /// Announces the next repeat. There is room for the part twice then, as what happens in one step mostly does in the next.
+    fn begin_repeat(&mut self, part: &Part) {
+        self.events.reserve(2 * part.events.len());
+        self.allocations.reserve(2 * part.allocations.len());
+        self.events.push(Event::Repeat(self.repeats.len() as u32));
+    }
+
     fn copy_allocations(&mut self, part: &Part, later: u32, copied: &mut Copied) {
         for id in part.allocations.clone() {
             let allocation = self.allocations[id as usize];

@@ -3,7 +3,7 @@
 use tonnage_core::estimate::{Fit, Room};
 use tonnage_core::plan::fit::Judgement;
 use tonnage_core::plan::largest::Largest;
-use tonnage_core::plan::table::Row;
+use tonnage_core::plan::table::{PRUNED, Row};
 use tonnage_core::units::GIB;
 
 use super::paint::{BOLD, DIM, WARN, fit, paint, wrap};
@@ -15,11 +15,11 @@ use crate::look::Look;
 pub fn fit_table(answer: &FitAnswer, look: &Look) -> String {
     let mut text = head(answer, look);
     // As many GPUs beside each other as the terminal has room for; more of them, for a single job, below each other.
-    let beside = (look.width.saturating_sub(26) / 12).max(1);
+    let beside = (look.width.saturating_sub(if by_step(answer) { 34 } else { 26 }) / 12).max(1);
     let is_shared = answer.rows.iter().flat_map(|row| &row.cells).flatten().any(|cell| !cell.room.is_empty());
     if answer.rows.len() == 1 && (answer.gpus.len() > beside || is_shared) {
         text.push_str(&below_each_other(answer, look));
-        text.push_str(&format!("\n{}{}", refusals(answer, look), legend(look)));
+        text.push_str(&format!("\n{}{}", remarks(answer, look), legend(look)));
         return text;
     }
     for first in (0..answer.gpus.len()).step_by(beside) {
@@ -27,7 +27,7 @@ pub fn fit_table(answer: &FitAnswer, look: &Look) -> String {
         text.push_str(&table(answer, shown, look));
         text.push('\n');
     }
-    text.push_str(&refusals(answer, look));
+    text.push_str(&remarks(answer, look));
     text.push_str(&legend(look));
     text
 }
@@ -41,18 +41,24 @@ fn head(answer: &FitAnswer, look: &Look) -> String {
 fn table(answer: &FitAnswer, shown: std::ops::Range<usize>, look: &Look) -> String {
     let gpus = &answer.gpus[shown.clone()];
     let mut columns: Vec<(&str, Align)> = vec![("", Align::Left), ("rows x passes", Align::Right)];
+    let by_step = by_step(answer);
+    if by_step {
+        columns.push(("a step", Align::Right));
+    }
     columns.extend(gpus.iter().map(|gpu| (gpu.id.as_str(), Align::Right)));
     let mut table = Table::new(&columns);
     let usable: Vec<Cell> = gpus.iter().map(|gpu| cell(gib(gpu.usable_bytes), DIM)).collect();
-    table.row([vec!["".into(), cell("usable", DIM)], usable].concat());
+    let blank = || if by_step { vec!["".into()] } else { Vec::new() };
+    table.row([vec!["".into(), cell("usable", DIM)], blank(), usable].concat());
     for row in &answer.rows {
-        let names = [row_name(row).into(), batch(row).into()];
+        let step = by_step.then(|| cell(row.rows_per_step().to_string(), DIM));
+        let names = [row_name(row).into(), batch(row).into()].into_iter().chain(step);
         let cells = row.cells[shown.clone()].iter().map(|answer| judged(answer, look));
-        table.row(names.into_iter().chain(cells).collect());
+        table.row(names.chain(cells).collect());
     }
     if !answer.largest.is_empty() {
         let largest = answer.largest[shown].iter().map(|largest| most(largest.as_ref()));
-        table.row([vec!["".into(), "largest".into()], largest.collect()].concat());
+        table.row([vec!["".into(), "largest".into()], blank(), largest.collect()].concat());
     }
     table.render(look)
 }
@@ -76,6 +82,7 @@ fn judged(answer: &Result<Judgement, String>, look: &Look) -> Cell {
             };
             cell(format!("{} {mark}", gib(judgement.safe_bytes)), fit(judgement.fit))
         }
+        Err(problem) if problem == PRUNED => cell(look.pick("✘", "-"), fit(Fit::DoesNotFit)),
         Err(_) => cell("impossible", WARN),
     }
 }
@@ -84,11 +91,43 @@ fn gib(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / GIB as f64)
 }
 
+/// What to know of the lines: why some are impossible, and whether they are of one training.
+fn remarks(answer: &FitAnswer, look: &Look) -> String {
+    format!("{}{}", refusals(answer, look), steps(answer, look))
+}
+
+/// Whether the lines' steps have other numbers of rows.
+fn by_step(answer: &FitAnswer) -> bool {
+    answer.rows.windows(2).any(|pair| pair[0].rows_per_step() != pair[1].rows_per_step())
+}
+
+/// Lines whose steps have other numbers of rows are other trainings, which is easily overlooked where rows are those of a
+/// rank.
+fn steps(answer: &FitAnswer, look: &Look) -> String {
+    let mut steps: Vec<u64> = answer.rows.iter().map(Row::rows_per_step).collect();
+    steps.sort_unstable();
+    steps.dedup();
+    let ranks = answer.rows.iter().any(|row| row.ranks > 1);
+    let text = match steps.as_slice() {
+        [rows] if ranks => format!("Rows are those of a rank: {rows} in an optimizer step of all ranks."),
+        [fewest, .., most] if ranks => format!(
+            "Rows are those of a rank. An optimizer step of all ranks has {fewest} to {most}, by line: these are different \
+             trainings. --micro-batch-size or --gradient-accumulation-steps make up for it."
+        ),
+        [fewest, .., most] => format!(
+            "An optimizer step has {fewest} to {most} rows, by line: these are different trainings, for no number of passes \
+             makes the same of all."
+        ),
+        _ => return String::new(),
+    };
+    format!("{}\n", wrap(&text, look.width, 2))
+}
+
 /// Why rows are impossible, each reason once.
 fn refusals(answer: &FitAnswer, look: &Look) -> String {
     let mut reasons: Vec<&String> = Vec::new();
     for reason in answer.rows.iter().flat_map(|row| &row.cells).filter_map(|cell| cell.as_ref().err()) {
-        if !reasons.contains(&reason) {
+        if reason != PRUNED && !reasons.contains(&reason) {
             reasons.push(reason);
         }
     }

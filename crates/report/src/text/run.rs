@@ -1,7 +1,7 @@
 //! Runs: the list of all, and one with its attempts, what was predicted beside what was seen.
 
 use tonnage_core::failure::printable;
-use tonnage_core::record::{AttemptState, NodeState, Phase, RunRecord, RunState};
+use tonnage_core::record::{AttemptState, NodeState, Phase, ResultRecord, RunRecord, RunState};
 use tonnage_core::units::Bytes;
 
 use super::paint::{BOLD, DIM, WARN, paint, wrap};
@@ -43,15 +43,30 @@ pub fn run(run: &RunRecord, state: &RunState, line: &RunLine, full: bool, look: 
     if let Some(Err(sizes)) = state.effective_batch() {
         say("effective batch", &paint(WARN, &format!("differs between attempts: {sizes:?}")));
     }
-    for (index, node) in state.nodes.iter().enumerate() {
-        text.push_str(&node_text(run, index, node, line.lives, full, look));
+    if !line.progress.is_empty() {
+        say("progress", &line.progress);
+    }
+    if state.attempts() > 0 || line.lives {
+        for (index, node) in state.nodes.iter().enumerate() {
+            text.push_str(&node_text(run, index, node, line.lives, full, look));
+        }
     }
     if let Some(result) = &state.result {
-        let cost = &result.cost;
-        let spent = format!("{:.1} s, of which {:.1} s in attempts that failed", cost.seconds, cost.lost_seconds);
-        text.push_str(&labelled("result", &format!("{}; {spent}", printable(&result.reason)), look));
+        text.push_str(&labelled("result", &result_words(state, result), look));
     }
     text
+}
+
+/// Why it ended, and what it took; what the preflight has said is not said again.
+fn result_words(state: &RunState, result: &ResultRecord) -> String {
+    let said = state.preflight.as_deref() == Some(result.reason.as_str());
+    let reason = if said { "refused before the start".to_owned() } else { printable(&result.reason) };
+    let cost = &result.cost;
+    let lost = match cost.lost_seconds {
+        0.0 => String::new(),
+        lost => format!(", of which {lost:.1} s in attempts that failed"),
+    };
+    format!("{reason}; {:.1} s{lost}", cost.seconds)
 }
 
 fn labelled(label: &str, what: &str, look: &Look) -> String {
@@ -62,7 +77,7 @@ fn node_text(run: &RunRecord, index: usize, node: &NodeState, lives: bool, full:
     let mut text = String::new();
     let name = run.nodes.get(index).map_or("", |node| node.name.as_str());
     if !name.is_empty() {
-        text.push_str(&labelled(name, &phase_words(node, lives), look));
+        text.push_str(&labelled(name, &node_words(node, lives), look));
     }
     let shown = if full { 0 } else { node.attempts.len().saturating_sub(3) };
     for attempt in &node.attempts[shown..] {
@@ -74,6 +89,16 @@ fn node_text(run: &RunRecord, index: usize, node: &NodeState, lives: bool, full:
     text
 }
 
+/// Where a node of several is, and how far.
+fn node_words(node: &NodeState, lives: bool) -> String {
+    let phase = phase_words(node, lives);
+    match node.progress {
+        Some((step, Some(total))) => format!("{phase}, {step}/{total}"),
+        Some((step, None)) => format!("{phase}, step {step}"),
+        None => phase,
+    }
+}
+
 fn attempt_text(attempt: &AttemptState, full: bool, look: &Look) -> String {
     let record = &attempt.record;
     let mut parts = Vec::new();
@@ -82,14 +107,20 @@ fn attempt_text(attempt: &AttemptState, full: bool, look: &Look) -> String {
         record.predicted.map(|p| format!("predicted {} of {}", Bytes(p.corrected_bytes), Bytes(p.usable_bytes))),
     );
     parts.extend(attempt.measured.map(|(_, reserved)| format!("measured {} reserved", Bytes(reserved))));
+    parts.extend(attempt.rebatched.iter().map(|(rows, passes)| format!("in the script {rows} rows x {passes} passes")));
     parts.extend(attempt.exit.map(|(exit, seconds)| format!("{} after {seconds:.1} s", exit.words())));
+    if let (None, Some(pid)) = (attempt.exit, attempt.pid) {
+        parts.push(format!("process {pid}"));
+    }
     if let Some(failure) = &attempt.failure {
         let evidence = failure.evidence.first().map(|line| printable(line)).unwrap_or_default();
         parts.push(format!("{}: {evidence}", failure.class));
     }
     let mut text = labelled(&format!("attempt {}", record.number), &parts.join("; "), look);
     if full {
-        text.push_str(&labelled("  why", &printable(&record.reason), look));
+        if !record.reason.is_empty() {
+            text.push_str(&labelled("  why", &printable(&record.reason), look));
+        }
         text.push_str(&labelled("  started", &printable(&record.argv.join(" ")), look));
         let changes: Vec<_> = record.changes.iter().map(change_words).collect();
         if !changes.is_empty() {

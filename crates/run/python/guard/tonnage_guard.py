@@ -6,6 +6,8 @@
     @tonnage_guard.guard                                 # retries in this process, at a batch that is predicted to fit
     def train(micro_batch_size, gradient_accumulation_steps): ...
 
+    data = tonnage_guard.longest_first(data)             # in a probe, the longest rows come first; else nothing changes
+
     with tonnage_guard.lease():                          # of a swarm's nodes, only so many are in here at once
         loss.backward()
 """
@@ -32,6 +34,23 @@ def told(name, default=None):
     """A number that this attempt was told: `told("micro_batch_size")`."""
     value = os.environ.get("TONNAGE_" + name.upper())
     return default if value is None else int(value)
+
+
+def longest_first(dataset, length=None):
+    """In a probe (`tonnage probe`), the dataset with its longest rows first: a list. Else the dataset itself.
+
+    `length(row)` tells a row's length; without it, that of its `input_ids`, or of the row."""
+    if "TONNAGE_PROBE" not in os.environ:
+        return dataset
+    rows = [dataset[index] for index in range(len(dataset))]
+    return sorted(rows, key=length or _row_length, reverse=True)
+
+
+def _row_length(row):
+    try:
+        return len(row["input_ids"])
+    except (KeyError, TypeError, IndexError):
+        return len(row)
 
 
 def _torch():
@@ -163,13 +182,15 @@ def guard(function):
         passes = told("gradient_accumulation_steps", gradient_accumulation_steps)
         if rows is None or passes is None:
             raise TypeError("guard: no micro_batch_size and gradient_accumulation_steps: pass them, or use tonnage run")
+        batches = []
         while True:
             try:
                 return function(
                     *args, micro_batch_size=rows, gradient_accumulation_steps=passes, **kwargs
                 )
             except RuntimeError as error:
-                if "out of memory" not in str(error):
+                # Ranks must agree on a batch: only the supervisor, which starts all of them again, can see to that.
+                if "out of memory" not in str(error) or int(os.environ.get("WORLD_SIZE", 1)) > 1:
                     raise
                 needed = _needed()
                 smaller = next_batch(rows, passes, needed)
@@ -179,7 +200,8 @@ def guard(function):
             # Outside `except`, so that the traceback no longer holds the tensors of its frames.
             print("tonnage: %s; again with %d x %d" % (text, smaller[0], smaller[1]), file=sys.stderr, flush=True)
             rows, passes = smaller
-            _write("batch.json", {"micro_batch_size": rows, "gradient_accumulation_steps": passes})
+            batches.append([rows, passes])
+            _write("batches.json", batches)
             _clear()
 
     return guarded

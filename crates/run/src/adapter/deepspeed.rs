@@ -36,9 +36,12 @@ fn set(argv: &mut Vec<String>, key: &str, value: &str, folder: &Path) -> Result<
     let text = fs::read_to_string(path).map_err(|error| RunError::file(Path::new(path), &error))?;
     let mut fields: Map<String, Value> =
         serde_json::from_str(&text).map_err(|error| RunError::Missing(format!("{path}: {error}")))?;
-    // "auto" is filled in by the Trainer from its own flags.
-    if fields.get(field).is_none_or(|now| now == "auto") || folder.as_os_str().is_empty() {
-        return Ok(fields.contains_key(field));
+    // "auto" is filled in by the Trainer, which is told by its own flags.
+    if fields.get(field).is_none_or(|now| now == "auto") {
+        return Ok(false);
+    }
+    if folder.as_os_str().is_empty() {
+        return Ok(true);
     }
     fields.insert(field.to_owned(), serde_json::from_str(value).unwrap_or_else(|_| value.into()));
     let copy = folder.join("deepspeed.json");

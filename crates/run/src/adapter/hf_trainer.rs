@@ -8,8 +8,18 @@ use crate::RunError;
 /// The adapter.
 pub(super) static HF_TRAINER: Adapter = Adapter { name: "Hugging Face Trainer", speaks, set, finish: |_, _| {} };
 
+/// Flags by which `TrainingArguments` are known: `--output_dir` alone is many a script's own.
+const KNOWN_BY: [&str; 6] = [
+    "--per_device_train_batch_size",
+    "--per_device_eval_batch_size",
+    "--save_strategy",
+    "--eval_strategy",
+    "--logging_strategy",
+    "--lr_scheduler_type",
+];
+
 fn speaks(argv: &[String]) -> bool {
-    flags::has(argv, &["--per_device_train_batch_size", "--output_dir"])
+    flags::has(argv, &KNOWN_BY)
 }
 
 pub(super) fn set(argv: &mut Vec<String>, key: &str, value: &str, _folder: &Path) -> Result<bool, RunError> {

@@ -10,10 +10,14 @@ mod hf_trainer;
 mod template;
 mod torchrun;
 mod trl;
+#[cfg(test)]
+mod walk;
 
 use std::path::{Path, PathBuf};
 
-use tonnage_core::record::{BatchRecord, ChangeRecord, NodeRecord};
+use tonnage_core::record::{BatchRecord, ChangeRecord, JobRecord, NodeRecord};
+
+pub use template::check;
 
 pub use allocator::{TorchVersion, allocator_environment, find_torch};
 
@@ -31,6 +35,8 @@ pub struct Telling<'a> {
     pub resume_from: Option<&'a str>,
     /// The process of a swarm.
     pub node: Option<&'a NodeRecord>,
+    /// The job, whose other values templates may name.
+    pub job: Option<&'a JobRecord>,
     /// From 1.
     pub attempt: u32,
     /// Where the attempt's files go.
@@ -178,7 +184,8 @@ mod tests {
             ("t --from {resume_from_checkpoint} -x", None, "t -x"),
             ("t --from {resume_from_checkpoint} -x", Some("c"), "t --from c -x"),
             ("t --from={resume_from_checkpoint}", None, "t"),
-            ("t {unknown} {\"json\":1}", None, "t {unknown} {\"json\":1}"),
+            ("t {unknown} {\"json\":1} ${x}", None, "t {unknown} {\"json\":1} ${x}"),
+            ("t {{attempt}} {{}} a{{x}} {attempt} {{atempt}}", None, "t {attempt} {{}} a{{x}} 2 {atempt}"),
         ];
         for (command, resume_from, wanted) in cases {
             assert_eq!(told(command, resume_from).argv, words(wanted), "{command}");

@@ -1,8 +1,10 @@
-//! `{names}` in the words of a command. Only known names are replaced; what else stands in braces stays as it is.
+//! `{names}` in the words of a command. Only known names are replaced; what else stands in braces stays as it is, and
+//! `{{name}}` of a known name is `{name}`.
 
 use std::path::Path;
 
 use super::{RESUME, Telling};
+use crate::RunError;
 
 /// What names stand for.
 pub(super) struct Words<'a> {
@@ -38,12 +40,90 @@ pub(super) fn fill(command: &[String], words: &Words<'_>) -> Vec<String> {
     argv
 }
 
+/// Names that need no job, and what else they need.
+const OWN: [&str; 9] = ["attempt", "attempt_dir", "overrides", "node", "node_name", "role", "seed", "gpu", RESUME];
+/// Names of the batch, of a job alone.
+const BATCH: [&str; 4] =
+    ["micro_batch_size", "gradient_accumulation_steps", "grpo.steps_per_generation", "steps_per_generation"];
+
+/// Whether every name in `command` will be filled in, `keys` being those of the job.
+///
+/// # Errors
+/// With the first that needs a job, or looks like a name misspelt.
+pub fn check(command: &[String], keys: Option<&[String]>) -> Result<(), RunError> {
+    command.iter().flat_map(|word| written(word)).try_for_each(|name| {
+        let is_key = keys.is_some_and(|keys| keys.iter().any(|key| key == name || short(key) == name));
+        if OWN.contains(&name) || is_key || (keys.is_some() && BATCH.contains(&name)) {
+            return Ok(());
+        }
+        let literal = format!("write {{{{{name}}}}} for the braces themselves");
+        if BATCH.contains(&name) {
+            return Err(RunError::Missing(format!(
+                "`{{{name}}}` needs a job: `tonnage run JOB -- COMMAND`; {literal}"
+            )));
+        }
+        match meant(name) {
+            Some(known) => Err(RunError::Missing(format!("`{{{name}}}`: is it `{{{known}}}`? ({literal})"))),
+            None => Ok(()),
+        }
+    })
+}
+
+/// The name that `name` is, or is a misspelling of.
+fn meant(name: &str) -> Option<&'static str> {
+    OWN.iter().chain(&BATCH).copied().find(|known| is_misspelt(name, known))
+}
+
+/// The names in braces, those of a shell's `${name}` and doubled ones left out.
+fn written(word: &str) -> Vec<&str> {
+    let is_name = |text: &&str| {
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
+    };
+    let name = |(at, _): (usize, &str)| {
+        let before = word[..at].chars().next_back();
+        let inner = word[at + 1..].split_once('}')?.0;
+        (!matches!(before, Some('$' | '{'))).then_some(inner).filter(is_name)
+    };
+    word.match_indices('{').filter_map(name).collect()
+}
+
+/// Whether `name` is one or two letters off `known`, or the same words in another spelling.
+fn is_misspelt(name: &str, known: &str) -> bool {
+    let plain = |text: &str| text.replace(['-', '_', '.'], "").to_ascii_lowercase();
+    let (name, known) = (plain(name), plain(known));
+    let allowed = if known.len() < 8 { 1 } else { 2 };
+    name == known || (name.len() >= 4 && distance(&name, &known) <= allowed)
+}
+
+/// Letters to insert, leave out or replace.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut before = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let replaced = before + usize::from(ca != *cb);
+            before = row[j + 1];
+            row[j + 1] = replaced.min(before + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
 fn fill_word(word: &str, words: &Words<'_>) -> String {
     let mut filled = String::with_capacity(word.len());
     let mut rest = word;
     while let Some(at) = rest.find('{') {
         filled.push_str(&rest[..at]);
         rest = &rest[at..];
+        if let Some((doubled, after)) = rest.strip_prefix("{{").and_then(|rest| rest.split_once("}}"))
+            && (words.meaning(doubled).is_some() || meant(doubled).is_some())
+        {
+            filled.push_str(&format!("{{{doubled}}}"));
+            rest = after;
+            continue;
+        }
         let known = rest.find('}').and_then(|end| Some((end, words.meaning(&rest[1..end])?)));
         match known {
             Some((end, meaning)) => {
@@ -60,6 +140,14 @@ fn fill_word(word: &str, words: &Words<'_>) -> String {
 }
 
 impl Words<'_> {
+    /// A value of the job that no attempt changes.
+    fn of_job(&self, name: &str) -> Option<String> {
+        let values = &self.telling.job?.values;
+        let exact = values.iter().find(|value| value.key == name);
+        let value = exact.or_else(|| values.iter().find(|value| short(&value.key) == name))?;
+        Some(value.value.trim_matches('"').to_owned())
+    }
+
     fn meaning(&self, name: &str) -> Option<String> {
         let value = self.values.iter().rev().find(|(key, _)| key == name || short(key) == name);
         if let Some((_, value)) = value {
@@ -74,8 +162,8 @@ impl Words<'_> {
             "node_name" => node.map(|node| node.name.clone()),
             "role" => node.map(|node| node.role.clone()),
             "seed" => node.map(|node| node.seed.to_string()),
-            "gpu" => node.and_then(|node| node.gpu.clone()),
-            _ => None,
+            "gpu" => node.and_then(|node| node.gpu.clone()).or_else(|| self.of_job(name)),
+            _ => self.of_job(name),
         }
     }
 }

@@ -19,8 +19,8 @@ pub struct Circumstances {
     pub startup_seconds: u64,
     /// The last step its log said.
     pub step: Option<u64>,
-    /// Whether it was ended because it hung.
-    pub stalled: bool,
+    /// Where it was ended because it hung: what its processes did.
+    pub stalled: Option<String>,
     /// How often the kernel's memory killer struck in its cgroup while it ran.
     pub oom_kills: u64,
     /// Whether it was ended because it had made the steps of a probe.
@@ -34,7 +34,7 @@ pub fn classify(tail: &LogTail, circumstances: &Circumstances) -> FailureRecord 
     let root = diagnosis.root.map(|root| root.finding);
     let (class, mut evidence) = match root {
         // Whoever was ended for hanging, or by the kernel, died of that and not of what it said before.
-        _ if circumstances.stalled => ("stalled", vec!["no output and no work".to_owned()]),
+        _ if circumstances.stalled.is_some() => ("stalled", vec![hung(circumstances)]),
         _ if circumstances.oom_kills > 0 && circumstances.exit.signal == Some(KILL) => {
             (Class::HostMemory.name(), vec![format!("memory.events: oom_kill rose by {}", circumstances.oom_kills)])
         }
@@ -56,6 +56,11 @@ pub fn classify(tail: &LogTail, circumstances: &Circumstances) -> FailureRecord 
 /// SIGKILL, and the signals by which schedulers take a job off a machine.
 const KILL: i32 = 9;
 const POLITE: [i32; 4] = [1, 2, 12, 15];
+
+fn hung(circumstances: &Circumstances) -> String {
+    let state = circumstances.stalled.as_deref().filter(|state| !state.is_empty());
+    format!("no output and no work{}", state.map_or_else(String::new, |state| format!("; {state}")))
+}
 
 fn source(name: &str, text: &str) -> Source {
     let mut scanner = Scanner::new();
@@ -121,7 +126,7 @@ mod tests {
             (exit(None, Some(11)), "crashed"),
             (exit(Some(1), None), "program_error"),
             (Circumstances { oom_kills: 1, ..exit(None, Some(9)) }, "host_memory"),
-            (Circumstances { stalled: true, ..exit(None, Some(15)) }, "stalled"),
+            (Circumstances { stalled: Some(String::new()), ..exit(None, Some(15)) }, "stalled"),
         ];
         for (circumstances, class) in cases {
             assert_eq!(classified("ValueError: no\n", &circumstances).class, class, "{circumstances:?}");

@@ -3,14 +3,18 @@
 //! batch, then remedies; or a wait, or the end with its reason.
 
 mod batches;
+mod causes;
 pub mod checkpoint;
 mod classify;
+mod gpu;
+mod gpu_memory;
 mod ladder;
 mod preflight;
 mod refit;
 
 pub use batches::{Batches, Choice};
 pub use classify::{Circumstances, classify};
+pub use gpu::{GpuNow, LookAtGpu};
 pub use ladder::{Guard, Next, Plan};
 pub use preflight::Preflight;
 pub use refit::refit;
@@ -38,12 +42,14 @@ pub struct Room {
     pub used_bytes: u64,
     /// What observations add to estimates.
     pub correction: CorrectionRecord,
+    /// By how much less than calculated the job, as it was asked for, was seen to need.
+    pub less_bytes: u64,
 }
 
 impl Room {
     /// What estimates may come to: what is there, less the others' and the correction.
     pub fn for_estimates(&self) -> u64 {
-        self.available().saturating_sub(self.correction.offset_bytes)
+        self.available().saturating_add(self.less_bytes).saturating_sub(self.correction.offset_bytes)
     }
 
     /// What is there, less the others'.

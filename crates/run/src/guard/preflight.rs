@@ -22,12 +22,17 @@ pub struct Preflight {
 impl Preflight {
     /// Holds `job` against `room`; batches are tried from its own down to `least`.
     pub fn of(job: &Job<'_>, room: &Room, least: u64) -> Self {
-        let Some(asked) = choose(job, None, &[], room) else {
+        let Some(mut asked) = choose(job, None, &[], room) else {
             let text = "the job cannot be estimated; it starts unchecked".to_owned();
             return Self { asked: None, instead: None, text };
         };
+        asked.judgement.total_bytes = asked.judgement.total_bytes.saturating_sub(room.less_bytes);
+        // What was seen to need less was seen at this batch, at no other.
+        let others = Room { less_bytes: 0, ..room.clone() };
         let instead = match asked.judgement.fit {
-            Fit::DoesNotFit => Batches::of(&job.spec, least).largest(job, &[], room, Some(job.spec.micro_batch_size)),
+            Fit::DoesNotFit => {
+                Batches::of(&job.spec, least).largest(job, &[], &others, Some(job.spec.micro_batch_size))
+            }
             _ => None,
         };
         let text = text(job, room, &asked.judgement, instead.as_ref());
@@ -46,7 +51,7 @@ fn text(job: &Job<'_>, room: &Room, asked: &Judgement, instead: Option<&Choice>)
         Fit::Tight => "fits tightly",
         Fit::DoesNotFit => "does not fit",
     };
-    let need = needs(job, asked, room.correction.offset_bytes);
+    let need = needs(job, asked, room);
     let mut text = format!("{need}, {} has {}: {verdict}", job.spec.gpu.name, has(room));
     if asked.fit == Fit::DoesNotFit {
         text.push_str(&format!("; {}", would_fit(job, asked, instead)));
@@ -54,9 +59,13 @@ fn text(job: &Job<'_>, room: &Room, asked: &Judgement, instead: Option<&Choice>)
     text
 }
 
-fn needs(job: &Job<'_>, asked: &Judgement, offset: u64) -> String {
-    let total = asked.total_bytes.saturating_add(offset);
-    let corrected = if offset > 0 { format!(" (corrected by {})", Bytes(offset)) } else { String::new() };
+fn needs(job: &Job<'_>, asked: &Judgement, room: &Room) -> String {
+    let total = asked.total_bytes.saturating_add(room.correction.offset_bytes);
+    let corrected = match (room.correction.offset_bytes, room.less_bytes) {
+        (0, 0) => String::new(),
+        (0, less) => format!(" (seen before: {} less than calculated)", Bytes(less)),
+        (more, _) => format!(" (seen before: {} more than calculated)", Bytes(more)),
+    };
     match &job.spec.task {
         Task::Swarm(swarm) => {
             let each = swarm.nodes.div_ceil(swarm.gpus.max(1));

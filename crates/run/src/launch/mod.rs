@@ -7,7 +7,9 @@ pub mod keeper;
 mod output;
 mod process;
 mod tree;
+mod wait;
 
 pub use output::{Follower, LogTail, Output, Screen};
 pub use process::{Notice, Process, Start};
 pub use tree::{Identity, descendants, end_tree, is_alive, usage};
+pub use wait::{catches, doing};

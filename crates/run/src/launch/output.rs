@@ -105,7 +105,14 @@ impl LogTail {
 
     /// Reads the logs in `folder`.
     pub fn read(folder: &Path) -> Self {
-        let tail = |name: &str| tail(&folder.join(name), Self::BYTES).unwrap_or_default();
+        let tail = |name: &str| {
+            let (older, newer) = (folder.join(older(name)), folder.join(name));
+            let end = tail(&newer, Self::BYTES).unwrap_or_default();
+            let before = Self::BYTES.saturating_sub(end.len() as u64);
+            // A log that has just begun anew has its last words in the older part.
+            let text = [tail_of(before, &older), end].concat();
+            String::from_utf8_lossy(&text).into_owned()
+        };
         Self { stdout: tail("stdout.log"), stderr: tail("stderr.log") }
     }
 
@@ -115,13 +122,22 @@ impl LogTail {
     }
 }
 
-fn tail(path: &Path, bytes: u64) -> std::io::Result<String> {
+/// The name of a log's older part.
+fn older(name: &str) -> String {
+    format!("{name}.1")
+}
+
+fn tail_of(bytes: u64, path: &Path) -> Vec<u8> {
+    if bytes == 0 { Vec::new() } else { tail(path, bytes).unwrap_or_default() }
+}
+
+fn tail(path: &Path, bytes: u64) -> std::io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();
     file.seek(SeekFrom::Start(size.saturating_sub(bytes)))?;
     let mut text = Vec::new();
     file.take(bytes).read_to_end(&mut text)?;
-    Ok(String::from_utf8_lossy(&text).into_owned())
+    Ok(text)
 }
 
 /// Reads a log as it grows, from where it was left.
@@ -142,7 +158,9 @@ impl Follower {
         let Ok(mut file) = File::open(&self.path) else { return Vec::new() };
         let size = file.metadata().map_or(0, |metadata| metadata.len());
         if size < self.at {
+            let rest = self.rest_of_the_older_part();
             self.at = 0;
+            return rest;
         }
         let mut bytes = Vec::new();
         let read = file.seek(SeekFrom::Start(self.at)).and_then(|_| file.take(1 << 20).read_to_end(&mut bytes));
@@ -151,17 +169,31 @@ impl Follower {
     }
 }
 
+impl Follower {
+    fn rest_of_the_older_part(&self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        let older = self.path.with_extension("log.1");
+        // Gone, or shorter than what was read: there is no rest.
+        let read = File::open(older).and_then(|mut file| {
+            file.seek(SeekFrom::Start(self.at))?;
+            file.read_to_end(&mut rest)
+        });
+        if read.is_err() { Vec::new() } else { rest }
+    }
+}
+
 struct Log {
     path: PathBuf,
     file: File,
     bytes: u64,
+    most: u64,
 }
 
 impl Log {
     fn create(folder: &Path, name: &str) -> Result<Self, RunError> {
         let path = folder.join(name);
         let file = Self::open(&path).map_err(|error| RunError::file(&path, &error))?;
-        Ok(Self { path, file, bytes: 0 })
+        Ok(Self { path, file, bytes: 0, most: MAX_LOG_BYTES })
     }
 
     fn open(path: &Path) -> std::io::Result<File> {
@@ -170,7 +202,7 @@ impl Log {
 
     /// A disk that is full stops the log, never the job.
     fn write(&mut self, bytes: &[u8]) {
-        if self.bytes > MAX_LOG_BYTES
+        if self.bytes > self.most
             && fs::rename(&self.path, self.path.with_extension("log.1")).is_ok()
             && let Ok(file) = Self::open(&self.path)
         {
@@ -268,6 +300,30 @@ impl<W: Write> Shown<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_log_begins_anew_and_nothing_of_its_end_is_lost() {
+        let folder = std::env::temp_dir().join(format!("tonnage-log-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let mut log = Log { most: 100, ..Log::create(&folder, "stderr.log").unwrap() };
+        let mut follower = Follower::new(folder.join("stderr.log"), false);
+        let mut followed = Vec::new();
+        for number in 0..50 {
+            log.write(format!("line {number}\n").as_bytes());
+            if number % 3 == 0 {
+                followed.extend(follower.more());
+            }
+        }
+        followed.extend(follower.more());
+        followed.extend(follower.more());
+        let lines: Vec<String> = String::from_utf8(followed).unwrap().lines().map(str::to_owned).collect();
+        assert_eq!(lines, (0..50).map(|number| format!("line {number}")).collect::<Vec<_>>());
+        let kept: u64 = fs::read_dir(&folder).unwrap().flatten().map(|entry| entry.metadata().unwrap().len()).sum();
+        assert!(kept <= 220, "{kept}");
+        let tail = LogTail::read(&folder).stderr;
+        assert!(tail.ends_with("line 48\nline 49\n") && tail.contains("line 37\n"), "{tail}");
+        fs::remove_dir_all(folder).unwrap();
+    }
 
     #[test]
     fn lines_are_labelled_whole() {

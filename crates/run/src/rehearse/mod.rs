@@ -96,11 +96,22 @@ pub struct Rehearsed {
 /// # Errors
 /// When it cannot be set up, started or read; not when the command fails.
 pub fn rehearse(options: &Options) -> Result<Rehearsed, RehearseError> {
+    rehearse_with(options, &|name| std::env::var_os(name))
+}
+
+/// Rehearses, `inherited` being the environment's variables that the command's are made from.
+///
+/// # Errors
+/// As of [`rehearse`].
+pub fn rehearse_with(
+    options: &Options,
+    inherited: &dyn Fn(&str) -> Option<OsString>,
+) -> Result<Rehearsed, RehearseError> {
     let installed = Installed::find_or_make()?;
     let folder = Folder::make()?;
     let environment = Environment { options, installed: &installed, records: folder.path() };
     let started = Instant::now();
-    let status = run(options, &environment)?;
+    let status = run(options, &environment, inherited)?;
     let (processes, seen, traces) = folder.read()?;
     let rehearsal = Rehearsal {
         gpu: options.gpu.clone(),
@@ -114,13 +125,17 @@ pub fn rehearse(options: &Options) -> Result<Rehearsed, RehearseError> {
     Ok(Rehearsed { rehearsal, traces, _folder: folder })
 }
 
-fn run(options: &Options, environment: &Environment<'_>) -> Result<ExitStatus, RehearseError> {
+fn run(
+    options: &Options,
+    environment: &Environment<'_>,
+    inherited: &dyn Fn(&str) -> Option<OsString>,
+) -> Result<ExitStatus, RehearseError> {
     let [program, arguments @ ..] = options.command.as_slice() else {
         let error = io::Error::new(io::ErrorKind::InvalidInput, "no command");
         return Err(RehearseError::Start { command: String::new(), error });
     };
     let mut command = Command::new(program);
-    command.args(arguments).envs(environment.variables(&|name| std::env::var_os(name)));
+    command.args(arguments).envs(environment.variables(inherited));
     if options.stdout_to_stderr {
         command.stdout(Stdio::from(io::stderr()));
     }

@@ -21,8 +21,9 @@ pub struct Store {
 
 impl Store {
     /// The runs below `root`.
-    pub const fn new(root: PathBuf) -> Self {
-        Self { root }
+    pub fn new(root: PathBuf) -> Self {
+        // A supervisor goes to the folder of its run.
+        Self { root: std::path::absolute(&root).unwrap_or(root) }
     }
 
     /// Where runs are kept if nobody says: `$TONNAGE_HOME`, or the user's folder for state.

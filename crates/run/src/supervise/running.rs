@@ -7,7 +7,7 @@ use tonnage_core::record::{Event, ExitRecord, Policy, Sample};
 use super::cgroup;
 use super::progress::Progress;
 use crate::guard::Circumstances;
-use crate::launch::{LogTail, Process, usage};
+use crate::launch::{LogTail, Process, doing, usage};
 use crate::store::now_ms;
 
 /// Seconds between samples.
@@ -26,7 +26,7 @@ pub(super) struct Running {
     started: Instant,
     healthy: bool,
     ending: Option<Ending>,
-    stalled: bool,
+    stalled: Option<String>,
     is_probed: bool,
     oom_kills: u64,
     work: (f64, Instant),
@@ -51,7 +51,7 @@ impl Running {
             started: now,
             healthy: false,
             ending: None,
-            stalled: false,
+            stalled: None,
             is_probed: false,
             oom_kills: cgroup::oom_kills(),
             work: (0.0, now),
@@ -89,7 +89,8 @@ impl Running {
     /// Ends a probe that has made its steps; as by Ctrl-C, so that Python ends in order.
     fn probe(&mut self, policy: &Policy) {
         let step = self.process.output.progress().map_or(0, |progress| progress.step);
-        if !self.is_probed && policy.stop_after_steps.is_some_and(|steps| step >= steps) {
+        let is_over = policy.max_run_seconds.is_some_and(|limit| self.started.elapsed().as_secs() >= limit);
+        if !self.is_probed && (is_over || policy.stop_after_steps.is_some_and(|steps| step >= steps)) {
             self.is_probed = true;
             self.ask_to_end(nix::libc::SIGINT, Duration::from_secs(policy.grace_seconds));
         }
@@ -122,7 +123,7 @@ impl Running {
         let limit = Duration::from_secs(policy.stall_seconds?);
         let silent = Duration::from_millis(now_ms().saturating_sub(self.process.output.last_ms()));
         let look = (limit / 4).min(Duration::from_secs(SAMPLE_SECONDS));
-        if self.stalled || silent < look {
+        if self.stalled.is_some() || silent < look {
             self.busy = Instant::now();
             return None;
         }
@@ -132,9 +133,10 @@ impl Running {
         if self.busy.elapsed() < limit {
             return None;
         }
-        self.stalled = true;
+        let state = doing(self.process.keeper_pid());
+        self.stalled = Some(state.clone());
         self.ask_to_end(nix::libc::SIGTERM, Duration::from_secs(policy.grace_seconds));
-        Some(Event::Stalled { node: self.node, seconds: silent.as_secs() })
+        Some(Event::Stalled { node: self.node, seconds: silent.as_secs(), state })
     }
 
     /// CPU time of the processes since the last look; a GPU at work keeps the thread busy that feeds it.
@@ -161,7 +163,7 @@ impl Running {
     pub fn finish(self, exit: ExitRecord, policy: &Policy) -> (LogTail, Circumstances) {
         let seconds = self.started.elapsed().as_secs_f64();
         let oom_kills = cgroup::oom_kills().saturating_sub(self.oom_kills);
-        let (stalled, is_probed) = (self.stalled, self.is_probed);
+        let (stalled, is_probed) = (self.stalled.clone(), self.is_probed);
         let output = self.process.finish();
         let step = output.progress().map(|progress| progress.step);
         let startup_seconds = policy.startup_seconds;

@@ -27,7 +27,7 @@ pub(super) fn prepare(
     if let Some(job) = &run.job {
         write_job(folder, job)?;
     }
-    let mut paths = vec![written(&root.join("python"), "tonnage_guard.py", MODULE)?];
+    let mut paths = vec![python_module(root)?];
     if run.policy.observes {
         paths.push(written(&root.join("observe"), "sitecustomize.py", OBSERVE)?);
     }
@@ -35,6 +35,9 @@ pub(super) fn prepare(
     let mut environment = vec![("PYTHONPATH".to_owned(), paths.join(":"))];
     let program = std::env::current_exe().map(|path| path.display().to_string()).unwrap_or_default();
     environment.push(("TONNAGE_PROGRAM".to_owned(), program));
+    if run.policy.stop_after_steps.is_some() {
+        environment.push(("TONNAGE_PROBE".to_owned(), "1".to_owned()));
+    }
     if let Some(lease) = run.policy.lease {
         let gpu = run.nodes.get(attempt.node).and_then(|node| node.gpu.clone()).unwrap_or_default();
         let leases = folder.parent().and_then(Path::parent).unwrap_or(folder).join(format!("leases-{gpu}"));
@@ -43,6 +46,14 @@ pub(super) fn prepare(
         environment.push(("TONNAGE_LEASE".to_owned(), lease.to_string()));
     }
     Ok(environment)
+}
+
+/// The folder of the Python module, for `PYTHONPATH`; the module is written where it is not.
+///
+/// # Errors
+/// When it cannot be.
+pub fn python_module(root: &Path) -> Result<String, RunError> {
+    written(&root.join("python"), "tonnage_guard.py", MODULE)
 }
 
 /// The job for `tonnage fit`: its file, and what was typed as arguments.
@@ -61,6 +72,13 @@ fn written(folder: &Path, name: &str, text: &str) -> Result<String, RunError> {
         write_atomically(&path, text.as_bytes())?;
     }
     Ok(folder.display().to_string())
+}
+
+/// The batches that the script went on with by itself: rows of a pass, and passes. Every rank tells the same.
+pub(super) fn rebatched(folder: &Path) -> Vec<(u64, u64)> {
+    let text = fs::read_to_string(folder.join("batches.json")).unwrap_or_default();
+    let batches: Vec<(u64, u64)> = serde_json::from_str(&text).unwrap_or_default();
+    batches
 }
 
 /// Peaks of allocated and reserved bytes of the process that reserved most, of those that told theirs.

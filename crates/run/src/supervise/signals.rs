@@ -7,8 +7,8 @@ use nix::sys::signal::{SigSet, Signal};
 
 use crate::launch::Notice;
 
-/// What is taken: Ctrl-C, a polite end, the terminal's end, and SLURM's warning.
-const TAKEN: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGUSR2];
+/// What is taken: Ctrl-C, a polite end, the terminal's end, and a scheduler's warning (SLURM's `--signal`).
+const TAKEN: [Signal; 5] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2];
 
 /// Blocks the signals in this thread and all that it starts, and passes them on as notices. To be called first.
 pub(super) fn take(notices: Sender<Notice>) {

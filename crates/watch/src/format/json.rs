@@ -23,6 +23,11 @@ pub fn sample_json(board: &Board) -> Value {
     })
 }
 
+/// The same as a line.
+pub fn sample_line(board: &Board) -> String {
+    super::escaped_json(&sample_json(board).to_string()) + "\n"
+}
+
 /// An alert.
 pub(crate) fn alert_json(alert: &crate::Alert) -> Value {
     json!({

@@ -1,15 +1,13 @@
 //! [`Library`]: NVML's calls, one method each, looked up by name when called so that each can fail alone.
 //!
-//! This is the only file with unsafe code: a symbol is used as the function that `nvml.h` declares under its name.
+//! This file and `processes` have the crate's unsafe code: a symbol is used as the function that `nvml.h` declares under
+//! its name.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::path::Path;
 
-use super::structs::{
-    Device, EventData, MEMORY_V2, MemoryV1, MemoryV2, PciInfo, ProcessInfo, ProcessInfoV1, ProcessUtilization,
-    Utilization, VALUE_NOT_AVAILABLE,
-};
+use super::structs::{Device, EventData, MEMORY_V2, MemoryV1, MemoryV2, PciInfo, Utilization};
 use crate::absent::{Absent, Reading};
 use crate::sample::Memory;
 
@@ -19,14 +17,9 @@ const NAME: &str = "libnvidia-ml.so.1";
 const EVENT_XID: c_ulonglong = 8;
 /// `NVML_DEVICE_NAME_V2_BUFFER_SIZE` and all other texts.
 const TEXT_SIZE: usize = 96;
-/// A process's name with its path.
-const NAME_SIZE: usize = 1024;
-/// How often a list may have grown between two calls before it is given up.
-const TRIES: usize = 5;
 
 type DeviceCall<T> = unsafe extern "C" fn(Device, *mut T) -> c_int;
 type DeviceChoice<T> = unsafe extern "C" fn(Device, c_uint, *mut T) -> c_int;
-type ListCall<T> = unsafe extern "C" fn(Device, *mut c_uint, *mut T) -> c_int;
 
 /// The library, loaded and started.
 pub struct Library {
@@ -72,12 +65,6 @@ impl std::fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// A process on a list.
-pub(super) struct Listed {
-    pub pid: u32,
-    pub memory: Reading<u64>,
-}
-
 impl Library {
     /// Loads and starts the library at `path`, or the driver's.
     ///
@@ -100,7 +87,7 @@ impl Library {
     ///
     /// # Safety
     /// `F` is its type in `nvml.h`.
-    unsafe fn symbol<F: Copy>(&self, name: &CStr) -> Reading<F> {
+    pub(super) unsafe fn symbol<F: Copy>(&self, name: &CStr) -> Reading<F> {
         // SAFETY: the caller's promise.
         let symbol = unsafe { self.library.get::<F>(name.to_bytes_with_nul()) };
         symbol.map(|symbol| *symbol).map_err(|_| Absent::NO_SYMBOL)
@@ -334,53 +321,6 @@ impl Library {
         Ok((id(c"nvmlDeviceGetGpuInstanceId")?, id(c"nvmlDeviceGetComputeInstanceId")?))
     }
 
-    /// Those who compute, draw, or are clients of the multi-process service; `stem` is the call without its version.
-    pub(super) fn processes(&self, stem: &str, device: Device) -> Reading<Vec<Listed>> {
-        let listed = |pid, used| Listed { pid, memory: available(used) };
-        for version in ["_v3\0", "_v2\0"] {
-            let name = format!("{stem}{version}");
-            let name = CStr::from_bytes_with_nul(name.as_bytes()).map_err(|_| Absent::UNKNOWN)?;
-            // SAFETY: versions 2 and 3 of the three calls have this type.
-            match unsafe { self.symbol::<ListCall<ProcessInfo>>(name) } {
-                Ok(call) => {
-                    let rows = list(
-                        // SAFETY: pointer and count are of the same rows.
-                        |count, rows| unsafe { call(device, count, rows) },
-                    )?;
-                    return Ok(rows.iter().map(|row: &ProcessInfo| listed(row.pid, row.used)).collect());
-                }
-                Err(_) => continue,
-            }
-        }
-        let name = format!("{stem}\0");
-        let name = CStr::from_bytes_with_nul(name.as_bytes()).map_err(|_| Absent::UNKNOWN)?;
-        // SAFETY: version 1 of the three calls has this type.
-        let call = unsafe { self.symbol::<ListCall<ProcessInfoV1>>(name)? };
-        // SAFETY: pointer and count are of the same rows.
-        let rows = list(|count, rows| unsafe { call(device, count, rows) })?;
-        Ok(rows.iter().map(|row: &ProcessInfoV1| listed(row.pid, row.used)).collect())
-    }
-
-    /// Per cent of the multiprocessors by process, of samples after `since` (microseconds).
-    pub(super) fn process_utilization(&self, device: Device, since: u64) -> Reading<Vec<(u32, u32)>> {
-        type Call = unsafe extern "C" fn(Device, *mut ProcessUtilization, *mut c_uint, c_ulonglong) -> c_int;
-        // SAFETY: `nvmlDeviceGetProcessUtilization` has this type.
-        let call = unsafe { self.symbol::<Call>(c"nvmlDeviceGetProcessUtilization")? };
-        // SAFETY: pointer and count are of the same rows.
-        let mut rows: Vec<ProcessUtilization> = list(|count, rows| unsafe { call(device, rows, count, since) })?;
-        rows.sort_by_key(|row| row.time_stamp);
-        Ok(rows.iter().map(|row| (row.pid, row.sm)).collect())
-    }
-
-    /// What the driver calls a process.
-    pub fn process_name(&self, pid: u32) -> Reading<String> {
-        type Call = unsafe extern "C" fn(c_uint, *mut c_char, c_uint) -> c_int;
-        // SAFETY: `nvmlSystemGetProcessName` has this type.
-        let call = unsafe { self.symbol::<Call>(c"nvmlSystemGetProcessName")? };
-        // SAFETY: the buffer has the length that is told.
-        text::<NAME_SIZE>(|buffer, length| unsafe { call(pid, buffer, length) })
-    }
-
     /// Asks to be told of Xids of these devices from now on; a device that does not offer it is left out.
     pub fn register_xids(&mut self, devices: &[Device]) -> Reading<()> {
         type Create = unsafe extern "C" fn(*mut *mut c_void) -> c_int;
@@ -433,41 +373,14 @@ impl Drop for Library {
     }
 }
 
-fn check(code: c_int) -> Reading<()> {
+pub(super) fn check(code: c_int) -> Reading<()> {
     if code == 0 { Ok(()) } else { Err(Absent(code)) }
 }
 
-fn available(used: u64) -> Reading<u64> {
-    if used == VALUE_NOT_AVAILABLE { Err(Absent::NOT_SUPPORTED) } else { Ok(used) }
-}
-
 /// The text that a call writes into a buffer of `N` bytes; what is no text of printable characters is made one.
-fn text<const N: usize>(call: impl FnOnce(*mut c_char, c_uint) -> c_int) -> Reading<String> {
+pub(super) fn text<const N: usize>(call: impl FnOnce(*mut c_char, c_uint) -> c_int) -> Reading<String> {
     let mut buffer = [0 as c_char; N];
     check(call(buffer.as_mut_ptr(), N as c_uint))?;
     let bytes: Vec<u8> = buffer.iter().take_while(|byte| **byte != 0).map(|byte| *byte as u8).collect();
     if bytes.is_empty() { Err(Absent::UNKNOWN) } else { Ok(String::from_utf8_lossy(&bytes).into_owned()) }
-}
-
-/// The rows of a list that may grow between being asked for its size and being filled.
-fn list<T: Default + Copy>(call: impl Fn(*mut c_uint, *mut T) -> c_int) -> Reading<Vec<T>> {
-    let mut count = 0;
-    let mut code = call(&raw mut count, std::ptr::null_mut());
-    for _ in 0..TRIES {
-        match code {
-            0 if count == 0 => return Ok(Vec::new()),
-            0 | 7 => {}
-            other => return Err(Absent(other)),
-        }
-        // Room to grow, and a bound on what a broken driver may claim.
-        let room = (count as usize).saturating_mul(2).saturating_add(8).min(1 << 16);
-        let mut rows = vec![T::default(); room];
-        count = room as c_uint;
-        code = call(&raw mut count, rows.as_mut_ptr());
-        if code == 0 {
-            rows.truncate(count as usize);
-            return Ok(rows);
-        }
-    }
-    Err(Absent(code))
 }

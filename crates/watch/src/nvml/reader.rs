@@ -79,16 +79,19 @@ impl NvmlSampler {
         let mut sample = self.readings(index, device);
         if sample.mig == Ok(true) {
             let instances = self.library.instances(device).unwrap_or_default();
-            sample.instances =
-                instances.into_iter().enumerate().map(|(number, each)| self.instance(number as u32, each)).collect();
+            sample.instances = instances
+                .into_iter()
+                .enumerate()
+                .map(|(number, each)| self.instance(index, number as u32, each))
+                .collect();
         }
         sample
     }
 
-    fn instance(&mut self, number: u32, instance: Device) -> DeviceSample {
+    fn instance(&mut self, parent: u32, number: u32, instance: Device) -> DeviceSample {
         let ids = self.library.instance_ids(instance).ok();
         let (name, uuid) = (self.library.name(instance), self.library.uuid(instance));
-        DeviceSample { instance: ids, name, uuid, ..self.readings(number, instance) }
+        DeviceSample { parent: Some(parent), instance: ids, name, uuid, ..self.readings(number, instance) }
     }
 
     fn readings(&mut self, index: u32, device: Device) -> DeviceSample {

@@ -222,6 +222,7 @@ impl Device {
                 let mut device = Self::default();
                 device.apply(*since, values.as_object()?);
                 let mut instance = device.sample(number as u32, now, system);
+                instance.parent = Some(index);
                 // A script names its profile, a recording the whole name.
                 let profile = device.values.get("profile").and_then(|(_, profile)| profile.as_str());
                 if let (Err(_), Ok(name), Some(profile)) = (&instance.name, &sample.name, profile) {

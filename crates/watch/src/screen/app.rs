@@ -30,6 +30,8 @@ pub struct App {
     pub tree: bool,
     /// The size of what is shown.
     pub layout: Layout,
+    /// From which parts of memory on a bar is worth a look, and near the end.
+    pub levels: Levels,
     /// A signal that waits for a yes.
     pub asked: Option<Asked>,
     /// What the last action did.
@@ -86,6 +88,21 @@ impl Sort {
     fn step(self, by: usize) -> Self {
         let place = Self::ALL.iter().position(|sort| *sort == self).unwrap_or(0);
         Self::ALL[(place + by) % Self::ALL.len()]
+    }
+}
+
+/// Parts of memory at which a bar changes its colour.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Levels {
+    /// Worth a look.
+    pub middle: f64,
+    /// Near the end.
+    pub high: f64,
+}
+
+impl Default for Levels {
+    fn default() -> Self {
+        Self { middle: 0.80, high: 0.95 }
     }
 }
 

@@ -2,15 +2,12 @@
 
 use ratatui::text::{Line, Span};
 
-use super::app::App;
+use super::app::{App, Levels};
 use super::theme::{Level, Theme};
 use crate::absent::Reading;
 use crate::alert::{mib, minutes};
 use crate::board::Board;
 use crate::sample::{DeviceSample, Memory};
-
-/// Memory above these parts is worth a look, or near the end.
-const MEMORY_LEVELS: (f64, f64) = (0.80, 0.95);
 
 /// The lines of all devices and instances.
 pub(super) fn lines(board: &Board, app: &App, width: usize) -> Vec<Line<'static>> {
@@ -18,7 +15,24 @@ pub(super) fn lines(board: &Board, app: &App, width: usize) -> Vec<Line<'static>
         return vec![Line::raw("no GPU")];
     }
     let widest = label_width(board);
-    board.sample.all_devices().map(|device| line(board, device, app.theme, (width, widest))).collect()
+    board.sample.all_devices().map(|device| line(board, device, app, (width, widest))).collect()
+}
+
+/// What the columns of [`lines`] are.
+pub(super) fn heading(board: &Board, app: &App, width: usize) -> Line<'static> {
+    let mut before = format!("{:<1$} ", "GPU", label_width(board));
+    if width >= 100 {
+        before = format!("{before}{:<20} ", "NAME");
+    }
+    let mut after = if width < 60 {
+        format!("{:>8} {:>4}", "USED", "MEM")
+    } else {
+        format!("{:>9}/{:<9} {:>4}", "USED", "TOTAL", "MEM")
+    };
+    let rest = [(0, " UTIL"), (60, " TEMP"), (72, "     POWER"), (100, "               ")];
+    rest.into_iter().filter(|(least, _)| width >= *least).for_each(|(_, column)| after += column);
+    let room = width.saturating_sub(before.chars().count() + after.chars().count() + 1);
+    Line::styled(format!("{before}{:<room$} {after}", "MEMORY"), app.theme.bold())
 }
 
 /// The columns that names of devices take.
@@ -26,13 +40,14 @@ pub(super) fn label_width(board: &Board) -> usize {
     board.sample.all_devices().map(|device| board.label(device).len()).max().unwrap_or(0)
 }
 
-fn line(board: &Board, device: &DeviceSample, theme: Theme, (width, widest): (usize, usize)) -> Line<'static> {
+fn line(board: &Board, device: &DeviceSample, app: &App, (width, widest): (usize, usize)) -> Line<'static> {
+    let theme = app.theme;
     let mut before = format!("{:<widest$} ", board.label(device));
     if width >= 100 {
         before = format!("{before}{:<20.20} ", short_name(&theme.text(device.name.as_deref().unwrap_or("-"))));
     }
     let after = figures(board, device, theme, width);
-    let level = device.memory.map_or(Level::High, |memory| level(memory.ratio()));
+    let level = device.memory.map_or(Level::High, |memory| level(app.levels, memory.ratio()));
     let room = width.saturating_sub(before.chars().count() + after.chars().count() + 3);
     let middle = match device.memory {
         Ok(memory) => format!("[{}]", theme.bar(memory.ratio(), room)),
@@ -46,10 +61,10 @@ fn short_name(name: &str) -> &str {
     name.strip_prefix("NVIDIA ").unwrap_or(name)
 }
 
-fn level(ratio: f64) -> Level {
+fn level(levels: Levels, ratio: f64) -> Level {
     match ratio {
-        ratio if ratio >= MEMORY_LEVELS.1 => Level::High,
-        ratio if ratio >= MEMORY_LEVELS.0 => Level::Middle,
+        ratio if ratio >= levels.high => Level::High,
+        ratio if ratio >= levels.middle => Level::Middle,
         _ => Level::Low,
     }
 }
@@ -60,8 +75,7 @@ fn figures(board: &Board, device: &DeviceSample, theme: Theme, width: usize) -> 
         parts.push(padded(&device.temperature, theme.degrees(), 4));
     }
     if width >= 72 {
-        let watts = |power: &Reading<f64>| power.map_or_else(|_| "-".to_owned(), |watts| format!("{watts:.0}"));
-        parts.push(format!("{:>9}", format!("{}/{}W", watts(&device.power), watts(&device.power_limit))));
+        parts.push(format!("{:>9}", power(&device.power, &device.power_limit)));
     }
     if width >= 100 {
         let full = board.seconds_to_full(device);
@@ -69,6 +83,11 @@ fn figures(board: &Board, device: &DeviceSample, theme: Theme, width: usize) -> 
         parts.push(format!("{text:<14}"));
     }
     parts.join(" ")
+}
+
+fn power(now: &Reading<f64>, limit: &Reading<f64>) -> String {
+    let watts = |power: &Reading<f64>| power.map_or_else(|_| "-".to_owned(), |watts| format!("{watts:.0}"));
+    if now.is_err() && limit.is_err() { watts(now) } else { format!("{}/{}W", watts(now), watts(limit)) }
 }
 
 fn memory(memory: Reading<Memory>, width: usize) -> String {

@@ -14,6 +14,8 @@ use crate::board::Board;
 /// A plot needs so many rows, and a screen with one so many more.
 const PLOT_ROWS: u16 = 9;
 const ROWS_WITH_PLOT: u16 = 18;
+/// A screen that names the columns of devices.
+const ROWS_WITH_HEADING: u16 = 12;
 /// Alerts that are shown at once.
 const MOST_ALERTS: usize = 3;
 
@@ -54,10 +56,13 @@ pub(super) fn split(area: Rect, rows: u16) -> [Rect; 2] {
 fn main(frame: &mut Frame<'_>, area: Rect, board: &Board, app: &App) {
     let [top, area] = split(area, 1);
     frame.render_widget(header(board, app), top);
-    let alerts = alert_lines(board, app);
+    let alerts = alert_lines(board, app, usize::from(area.width));
     let [area, bottom] = split(area, area.height.saturating_sub(alerts.len() as u16));
     frame.render_widget(ratatui::text::Text::from(alerts), bottom);
-    let lines = devices::lines(board, app, usize::from(area.width));
+    let mut lines = devices::lines(board, app, usize::from(area.width));
+    if area.height >= ROWS_WITH_HEADING && !board.sample.devices.is_empty() {
+        lines.insert(0, devices::heading(board, app, usize::from(area.width)));
+    }
     let with_plot = match app.layout {
         Layout::Auto => area.height >= ROWS_WITH_PLOT && area.width >= 60,
         Layout::Full => area.height >= PLOT_ROWS + 4,
@@ -98,17 +103,21 @@ fn header(board: &Board, app: &App) -> Line<'static> {
     Line::from(parts)
 }
 
-fn alert_lines(board: &Board, app: &App) -> Vec<Line<'static>> {
+/// The gravest alerts; what to do about one stands on a line of its own where there is no room beside it.
+fn alert_lines(board: &Board, app: &App, width: usize) -> Vec<Line<'static>> {
     let alerts = board.alerts.active();
-    let mut lines: Vec<_> = alerts
-        .iter()
-        .take(MOST_ALERTS)
-        .map(|alert| {
-            let text = format!("! {}", app.theme.text(&alert.text));
-            let advice = format!("  {}", app.theme.text(&alert.advice));
-            Line::from(vec![Span::styled(text, app.theme.level(Level::High)), Span::styled(advice, app.theme.dim())])
-        })
-        .collect();
+    let mut lines = Vec::new();
+    for alert in alerts.iter().take(MOST_ALERTS) {
+        let (text, advice) = (format!("! {}", app.theme.text(&alert.text)), app.theme.text(&alert.advice));
+        let both = text.chars().count() + advice.chars().count() + 2 <= width;
+        let text = Span::styled(text, app.theme.level(Level::High));
+        let advice = Span::styled(format!("  {advice}"), app.theme.dim());
+        if both {
+            lines.push(Line::from(vec![text, advice]));
+        } else {
+            lines.extend([Line::from(text), Line::from(advice)]);
+        }
+    }
     if alerts.len() > MOST_ALERTS {
         let more = format!("! and {} more", alerts.len() - MOST_ALERTS);
         lines.push(Line::styled(more, app.theme.level(Level::High)));

@@ -17,7 +17,7 @@ const KEYS: &[(&str, &str)] = &[
     (", . F6", "sort by another column; / turns the order"),
     ("a f c", "layout: automatic, full, compact"),
     ("r, F5", "sample now"),
-    ("I T K", "send SIGINT, SIGTERM, SIGKILL to the tagged or selected; asks first"),
+    ("I T K", "SIGINT, SIGTERM, SIGKILL to the tagged or selected; asks first"),
 ];
 
 /// Draws the page.
@@ -26,6 +26,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
     let shown = KEYS.iter().filter(|(keys, _)| !(app.read_only && *keys == "I T K"));
     lines.extend(shown.map(|(keys, what)| Line::raw(format!("  {keys:<12} {what}"))));
     lines.push(Line::raw(""));
-    lines.push(Line::raw("signs: * tagged, g draws, m computes through the multi-process service, - not to be had"));
+    lines.push(Line::raw("signs before a process: * tagged, g draws, m is a client of the MPS"));
+    lines.push(Line::raw("in place of a figure: - it cannot be read"));
     frame.render_widget(Text::from(lines), area);
 }

@@ -7,10 +7,14 @@ const WIDTH = 600, HEIGHT = 140, LEFT = 4, BOTTOM = 16;
 const series = new Map();
 let since = null;
 
+// Control characters, and those that turn writing round, are replaced as on the terminal.
+const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
+const printable = (text) => text.replace(HIDDEN, "\ufffd");
+
 function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children.filter((child) => child !== null));
+  made.append(...children.filter((child) => child !== null).map((child) => (child instanceof Node ? child : printable(String(child)))));
   return made;
 }
 
@@ -68,7 +72,7 @@ function plot(device, id, predicted) {
   const ended = Math.max(began + 1, ...all.map((points) => points[points.length - 1][0]));
   let most = predicted ?? 0;
   for (const points of all) for (const point of points) most = Math.max(most, point[1]);
-  const top = Math.max(most * 1.08, 1);
+  const top = most * 1.08 || device.memory_total_bytes || 1;
   const x = (time) => LEFT + ((time - began) / (ended - began)) * (WIDTH - LEFT);
   const y = (count) => HEIGHT - (count / top) * HEIGHT;
   svg.setAttribute("aria-label", `memory of ${device.label}, ${bytes(device.memory_used_bytes)} now`);
@@ -108,7 +112,7 @@ function figures(device) {
     : element("span", {}, element("b", {}, bytes(device.memory_used_bytes)), ` of ${bytes(device.memory_total_bytes)}`);
   const power = device.power_watts === null ? "–" : `${Math.round(device.power_watts)} W`;
   const row = element("div", { class: "figures" }, memory,
-    element("span", {}, shown(device.utilization_percent, " %")),
+    element("span", {}, `busy ${shown(device.utilization_percent, " %")}`),
     element("span", {}, shown(device.temperature_celsius, " °C")), element("span", {}, power));
   if (device.seconds_to_full !== null) {
     const rate = bytes(device.memory_trend_bytes_per_second * 60);
@@ -132,7 +136,7 @@ function processLine(process, i) {
 }
 
 function card(device, parent) {
-  const id = device.uuid ?? `gpu-${device.index}`;
+  const id = device.uuid ?? (parent ? `gpu-${parent.index}-mig-${device.index}` : `gpu-${device.index}`);
   const title = element("h2", {}, `${device.label} ${device.name ?? ""}`);
   const made = element("section", parent ? { class: "instance" } : {}, title, figures(device), bar(device),
     plot(device, id, predictedOn(device)));
@@ -149,7 +153,7 @@ function draw(data) {
   if (data.problem) about.push(`GPUs cannot be counted: ${data.problem}`);
   const line = document.getElementById("about");
   line.className = "";
-  line.textContent = about.join(" · ");
+  line.textContent = printable(about.join(" · "));
   document.getElementById("alerts").replaceChildren(...data.alerts.map((alert) =>
     element("li", {}, alert.text, element("small", {}, alert.advice))));
   const cards = data.devices.flatMap((device) => [card(device, null), ...device.instances.map((each) => card(each, device))]);

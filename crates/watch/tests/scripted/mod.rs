@@ -53,7 +53,8 @@ impl Scripted {
         assert!(read, "a script that can be read: {script}");
     }
 
-    /// Sets the time of the script.
+    /// Sets the time of the script; not every test does.
+    #[allow(dead_code)]
     pub fn at(&self, seconds: f64) {
         type Time = extern "C" fn(f64);
         // SAFETY: the symbol has this type.

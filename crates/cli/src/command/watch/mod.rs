@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use tonnage_watch::host::Kernel;
 use tonnage_watch::nvml::{Library, NvmlSampler};
 use tonnage_watch::record::Recording;
-use tonnage_watch::screen::{self, App, Palette, Theme};
+use tonnage_watch::screen::{self, App, Levels, Palette, Theme};
 use tonnage_watch::watcher::{Source, Watcher, locked};
 use tonnage_watch::{Board, format};
 
@@ -32,7 +32,7 @@ const EXAMPLES: &str = "Examples:
   tonnage watch --replay session.jsonl --speed 10";
 
 /// The variable that names NVML when `--nvml` does not.
-const LIBRARY: &str = "TONNAGE_NVML_LIBRARY";
+pub const LIBRARY: &str = "TONNAGE_NVML_LIBRARY";
 
 /// Shows GPUs, their processes, and memory against what was predicted
 #[derive(Args)]
@@ -68,6 +68,10 @@ pub struct WatchArgs {
     /// Colours of the screen
     #[arg(long, value_enum, value_name = "NAME", help_heading = "Screen")]
     theme: Option<ThemeName>,
+
+    /// Per cent of memory from which on a bar is worth a look, and near the end
+    #[arg(long, value_name = "LOW,HIGH", default_value = "80,95", value_parser = levels, help_heading = "Screen")]
+    levels: Levels,
 
     /// Nothing but ASCII characters on the screen
     #[arg(long, help_heading = "Screen")]
@@ -107,6 +111,14 @@ fn speed(text: &str) -> Result<f64, String> {
     if (0.0..=1e6).contains(&speed) { Ok(speed) } else { Err("0 to 1000000".to_owned()) }
 }
 
+fn levels(text: &str) -> Result<Levels, String> {
+    let (low, high) = text.split_once(',').ok_or("two numbers, as in 80,95")?;
+    let per_cent = |text: &str| text.trim().parse::<f64>().map_err(|_| format!("`{text}` is no number"));
+    let levels = Levels { middle: per_cent(low)? / 100.0, high: per_cent(high)? / 100.0 };
+    let in_order = 0.0 <= levels.middle && levels.middle <= levels.high && levels.high <= 1.0;
+    if in_order { Ok(levels) } else { Err("0 to 100, the lower first".to_owned()) }
+}
+
 impl WatchArgs {
     /// Watches until somebody quits, or the samples end.
     ///
@@ -125,6 +137,7 @@ impl WatchArgs {
             let app = App {
                 theme: self.theme(terminal),
                 read_only: self.read_only || self.replay.is_some(),
+                levels: self.levels,
                 ..App::default()
             };
             return screen::run(watcher, app).map(|()| Exit::Done).map_err(|error| Failure::file("screen", &error));
@@ -185,7 +198,9 @@ impl WatchArgs {
             }
         }
         if once {
-            terminal.print(&format::plain(&locked(&board), terminal.look.width))?;
+            // What goes into a file or another program is not cut.
+            let width = if io::stdout().is_terminal() { terminal.look.width } else { usize::MAX };
+            terminal.print(&format::plain(&locked(&board), width))?;
         }
         self.sinks.stay();
         Ok(Exit::Done)

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use tonnage_watch::Board;
-use tonnage_watch::format::{Csv, MetricOptions, sample_json};
+use tonnage_watch::format::{Csv, MetricOptions, sample_line};
 use tonnage_watch::notify::Hook;
 use tonnage_watch::record::{Recorder, Store};
 use tonnage_watch::watcher::Watcher;
@@ -82,7 +82,7 @@ impl Printer {
         match self {
             Self::Nothing => None,
             Self::Csv(csv) => Some(csv.rows(board)),
-            Self::Json => Some(sample_json(board).to_string() + "\n"),
+            Self::Json => Some(sample_line(board)),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Errors of the CUDA runtime and driver as PyTorch raises them, and limits of kernels.
 
-use super::{Reading, Signature, is_said};
+use super::{Reading, Signature, is_said, says};
 use crate::failure::cause::FailureCause;
 use crate::failure::memory::GpuMemory;
 use crate::failure::text::{after, has};
@@ -12,20 +12,33 @@ fn without_numbers(likely: bool) -> Option<Reading> {
 /// Out of memory outside PyTorch's allocator's own message: no numbers.
 pub(super) const MEMORY: Signature = Signature {
     name: "cuda_memory",
-    needles: &["out of memory"],
+    needles: &["ut of memory"],
+    also: &[": out of memory"],
     follow: 0,
     read: |text| {
-        let messages =
-            ["CUDA error: out of memory", "HIP error: out of memory", "cuda runtime error (2) : out of memory at"];
-        let said = messages.iter().any(|message| is_said(text, message));
-        if said { without_numbers(false) } else { None }
+        let check = is_said(text, "THCudaCheck FAIL file=") && has(text, "error=2 : out of memory");
+        let triton = is_said(text, "Triton Error [HIP]:") && text.ends_with(": out of memory");
+        if check || triton || says(text, MESSAGES) { without_numbers(false) } else { None }
     },
 };
+
+/// The runtime's words with those of whoever called it.
+const MESSAGES: &[&str] = &[
+    "CUDA error: out of memory",
+    "HIP error: out of memory",
+    "cuda runtime error (2) : out of memory at",
+    "Triton Error [CUDA]: out of memory",
+    "cudaErrorMemoryAllocation: out of memory",
+    "cuMemAlloc failed: out of memory",
+    "cudaMalloc failed: out of memory",
+    "cudaMalloc retry failed: out of memory",
+];
 
 /// Expandable segments go through the driver's own interface.
 pub(super) const DRIVER: Signature = Signature {
     name: "cuda_driver_memory",
     needles: &["CUDA driver error: "],
+    also: &[],
     follow: 0,
     read: |text| {
         if is_said(text, "CUDA driver error: out of memory") {
@@ -44,17 +57,51 @@ const FAULTS: &[&str] = &[
     "uncorrectable ECC error encountered",
     "uncorrectable NVLink error detected during the execution",
     "no kernel image is available for execution on the device",
+    "the launch timed out and was terminated",
+    "invalid program counter",
+    "hardware stack error",
     "CUBLAS_STATUS_EXECUTION_FAILED when calling",
+    "CUBLAS_STATUS_INTERNAL_ERROR when calling",
 ];
+/// Limits of a launch.
+const LIMITS: &[&str] = &["too many resources requested for launch", "invalid configuration argument"];
 
 pub(super) const FAULT: Signature = Signature {
     name: "cuda_fault",
-    needles: &["CUDA error: "],
+    needles: &["CUDA error: ", "HIP error: "],
+    also: &[
+        "illegal",
+        "device-side assert",
+        "misaligned",
+        "launch",
+        "uncorrectable",
+        "no kernel image",
+        "counter",
+        "stack",
+        "CUBLAS_STATUS",
+        "configuration",
+    ],
     follow: 0,
     read: |text| {
-        let error = after(text, "CUDA error: ").unwrap_or_default();
-        let fault = FAULTS.iter().any(|fault| error.starts_with(fault));
-        if fault && is_said(text, "CUDA error: ") { Reading::whole(FailureCause::CudaFault) } else { None }
+        let prefix = ["CUDA error: ", "HIP error: "].into_iter().find(|prefix| is_said(text, prefix))?;
+        let error = after(text, prefix)?;
+        if FAULTS.iter().any(|fault| error.starts_with(fault)) {
+            return Reading::whole(FailureCause::CudaFault);
+        }
+        let limit = LIMITS.iter().any(|limit| error.starts_with(limit));
+        if limit { Reading::whole(FailureCause::KernelLimit) } else { None }
+    },
+};
+
+/// Faults that others report: cuDNN, and the driver of AMD's GPUs.
+pub(super) const REPORTED: Signature = Signature {
+    name: "gpu_fault",
+    needles: &["CUDNN_STATUS_EXECUTION_FAILED", "Memory access fault by GPU node"],
+    also: &[],
+    follow: 0,
+    read: |text| {
+        let said = says(text, &["cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", "Memory access fault by GPU node"]);
+        if said { Reading::whole(FailureCause::CudaFault) } else { None }
     },
 };
 
@@ -62,6 +109,7 @@ pub(super) const FAULT: Signature = Signature {
 pub(super) const TRITON: Signature = Signature {
     name: "triton_resources",
     needles: &["out of resource: "],
+    also: &[],
     follow: 0,
     read: |text| {
         let said = has(text, "OutOfResources: out of resource: ") && has(text, "Required: ");
@@ -73,6 +121,7 @@ pub(super) const TRITON: Signature = Signature {
 pub(super) const ELEMENTS: Signature = Signature {
     name: "torch_elements",
     needles: &["more than INT_MAX elements"],
+    also: &[],
     follow: 0,
     read: |text| {
         let said = has(text, "not supported for tensors with more than INT_MAX elements") && !text.contains('`');

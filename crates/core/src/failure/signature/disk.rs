@@ -6,14 +6,23 @@ use crate::failure::text::has;
 
 pub(super) const FULL: Signature = Signature {
     name: "disk_full",
-    needles: &["No space left on device", "Disk quota exceeded"],
+    needles: &["No space left on device", "Disk quota exceeded", "database or disk is full"],
+    also: &[
+        "[Errno ",
+        "os error 28",
+        "StorageFull",
+        ": No space left on device",
+        ": Disk quota exceeded",
+        "Error: database",
+    ],
     follow: 0,
     read: |text| {
         let python = has(text, "[Errno 28] No space left on device") || has(text, "[Errno 122] Disk quota exceeded");
         let rust = has(text, "(os error 28)") || has(text, "kind: StorageFull");
         let shell = text.ends_with(": No space left on device") || text.ends_with(": Disk quota exceeded");
-        let segment = has(text, "/dev/shm/");
-        if (python || rust || shell) && !segment && !text.contains('`') {
+        let database = text.ends_with("OperationalError: database or disk is full");
+        let segment = has(text, "/dev/shm/") || has(text, "NCCL WARN");
+        if (python || rust || shell || database) && !segment && !text.contains('`') {
             Reading::whole(FailureCause::DiskFull)
         } else {
             None
@@ -24,10 +33,16 @@ pub(super) const FULL: Signature = Signature {
 /// caffe2/serialize/inline_container.cc: `torch.save` learns only that a write failed.
 pub(super) const TORCH_SAVE: Signature = Signature {
     name: "torch_save",
-    needles: &["PytorchStreamWriter failed writing", "PytorchStreamWriter failed closing"],
+    needles: &["PytorchStreamWriter failed", "unexpected pos "],
+    also: &[],
     follow: 0,
     read: |text| {
-        let failed = has(text, "inline_container.cc:") && has(text, "file write failed");
-        if failed { Reading::whole(FailureCause::DiskFull) } else { None }
+        let failed = super::is_said(text, "PytorchStreamWriter failed") && has(text, "file write failed");
+        let enforced = has(text, "enforce fail at inline_container.cc:");
+        if failed || (enforced && (has(text, "file write failed") || has(text, "unexpected pos "))) {
+            Reading::whole(FailureCause::DiskFull)
+        } else {
+            None
+        }
     },
 };

@@ -1,8 +1,23 @@
 //! No GPU to be had, or a driver that does not fit.
 
-use super::{Reading, Signature, is_said};
+use super::{Reading, Signature, is_said, says};
 use crate::failure::cause::FailureCause;
 use crate::failure::text::has;
+
+const NONE: &[&str] = &[
+    "No CUDA GPUs are available",
+    "No HIP GPUs are available",
+    "Found no NVIDIA driver on your system",
+    "CUDA error: invalid device ordinal",
+    "HIP error: invalid device ordinal",
+    "CUDA error: no CUDA-capable device is detected",
+    "CUDA unknown error - this may be due to an incorrectly set up environment",
+    "Torch not compiled with CUDA enabled",
+    "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False",
+    "Failed to infer device type",
+    "Your setup doesn't support bf16/gpu",
+    "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver",
+];
 
 pub(super) const NO_GPU: Signature = Signature {
     name: "no_gpu",
@@ -12,17 +27,21 @@ pub(super) const NO_GPU: Signature = Signature {
         "invalid device ordinal",
         "no CUDA-capable device is detected",
         "No HIP GPUs are available",
+        "CUDA unknown error - this may be",
+        "not compiled with CUDA enabled",
+        "Attempting to deserialize object on a CUDA device",
+        "Failed to infer device type",
+        "setup doesn't support bf16/gpu",
+        "couldn't communicate with the NVIDIA driver",
+        "could not select device driver",
+        "Error 802: system not yet initialized",
     ],
+    also: &[],
     follow: 0,
     read: |text| {
-        let messages = [
-            "No CUDA GPUs are available",
-            "No HIP GPUs are available",
-            "Found no NVIDIA driver on your system",
-            "CUDA error: invalid device ordinal",
-            "CUDA error: no CUDA-capable device is detected",
-        ];
-        if messages.iter().any(|message| is_said(text, message)) { Reading::whole(FailureCause::NoGpu) } else { None }
+        let docker = is_said(text, "could not select device driver") && has(text, "[[gpu]]");
+        let fabric = has(text, "cudaGetDeviceCount()") && has(text, "Error 802: system not yet initialized");
+        if docker || fabric || says(text, NONE) { Reading::whole(FailureCause::NoGpu) } else { None }
     },
 };
 
@@ -33,7 +52,9 @@ pub(super) const MISMATCH: Signature = Signature {
         "NVIDIA driver on your system is too old",
         "driver version is insufficient",
         "unsupported display driver",
+        "forward compatibility was attempted on non supported HW",
     ],
+    also: &[],
     follow: 0,
     read: |text| {
         let messages = [
@@ -42,20 +63,22 @@ pub(super) const MISMATCH: Signature = Signature {
             "CUDA driver version is insufficient for CUDA runtime version",
             "system has unsupported display driver / cuda driver combination",
         ];
-        let said = messages.iter().any(|message| is_said(text, message));
-        if said { Reading::whole(FailureCause::DriverMismatch) } else { None }
+        let forward = has(text, "cudaGetDeviceCount()") && has(text, "forward compatibility was attempted");
+        if forward || says(text, &messages) { Reading::whole(FailureCause::DriverMismatch) } else { None }
     },
 };
 
 /// A GPU that answered before and does so no more.
 pub(super) const LOST: Signature = Signature {
     name: "gpu_lost",
-    needles: &["NVML_ERROR_GPU_IS_LOST", "GPU is lost"],
+    needles: &["NVML_ERROR_GPU_IS_LOST", "GPU is lost", "determine the device handle for GPU"],
+    also: &[],
     follow: 0,
     read: |text| {
         let lost = has(text, "NVMLError_GpuIsLost: GPU is lost")
             || is_said(text, "NVML_ERROR_GPU_IS_LOST")
-            || text.ends_with("GPU is lost.  Reboot the system to recover this GPU");
+            || text.ends_with("GPU is lost.  Reboot the system to recover this GPU")
+            || (is_said(text, "Unable to determine the device handle for GPU") && text.ends_with("Unknown Error"));
         if lost { Reading::whole(FailureCause::Xid { code: None, hardware: true }) } else { None }
     },
 };

@@ -2,7 +2,7 @@
 
 use super::{Reading, Signature};
 use crate::failure::cause::FailureCause;
-use crate::failure::text::{after, has, integer_after};
+use crate::failure::text::{after, compact, has, integer_after};
 
 fn killed(pid: Option<u64>, data_loader: bool) -> Option<Reading> {
     Reading::whole(FailureCause::Killed { pid, data_loader })
@@ -11,9 +11,14 @@ fn killed(pid: Option<u64>, data_loader: bool) -> Option<Reading> {
 /// torch/csrc/DataLoader.cpp
 pub(super) const WORKER: Signature = Signature {
     name: "dataloader_killed",
-    needles: &["is killed by signal: "],
+    needles: &["is killed by signal: ", "exited unexpectedly"],
+    also: &["DataLoader worker (pid"],
     follow: 0,
     read: |text| {
+        if let Some(pids) = after(text, "DataLoader worker (pid(s) ").filter(|pids| has(pids, ") exited unexpectedly"))
+        {
+            return killed(integer_after(pids, ""), true);
+        }
         let pid = integer_after(text, "DataLoader worker (pid ")?;
         let signal = after(text, "is killed by signal: ")?;
         if signal.starts_with("Bus error") {
@@ -27,9 +32,11 @@ pub(super) const WORKER: Signature = Signature {
 pub(super) const SHELL: Signature = Signature {
     name: "shell_killed",
     needles: &["Killed", " killed  "],
+    also: &[": line ", "]  ", "Killed\n", "Killed\r"],
     follow: 0,
     read: |text| {
-        if text == "Killed" {
+        let srun = has(text, "srun: error: ") && has(text, ": task") && text.ends_with(": Killed");
+        if text == "Killed" || srun {
             return killed(None, false);
         }
         let words: Vec<&str> = text.split_whitespace().take(8).collect();
@@ -43,12 +50,62 @@ pub(super) const SHELL: Signature = Signature {
 /// Python's `subprocess`, torchrun, GNU time.
 pub(super) const SIGNAL: Signature = Signature {
     name: "signal_9",
-    needles: &["SIGKILL", "terminated by signal 9"],
+    needles: &["SIGKILL", "terminated by signal 9", "exited on signal 9", "pool was terminated abruptly"],
+    also: &[],
     follow: 0,
     read: |text| {
         let python = has(text, "died with <Signals.SIGKILL: 9>");
         let time = text.ends_with("Command terminated by signal 9");
         let multiprocessing = has(text, "terminated with signal SIGKILL");
-        if python || time || multiprocessing { killed(None, false) } else { None }
+        let ray = has(text, "A worker died or was killed while executing a task");
+        let mpi = has(text, "mpirun noticed that process") || has(text, "prterun noticed that process");
+        let pool = has(text, "BrokenProcessPool: A process in the process pool was terminated abruptly");
+        if python || time || multiprocessing || ray || (mpi && has(text, "exited on signal 9")) || pool {
+            killed(None, false)
+        } else {
+            None
+        }
+    },
+};
+
+/// 128 and SIGKILL, as container engines, Kubernetes and Python state it.
+pub(super) const STATUS: Signature = Signature {
+    name: "exit_status_137",
+    needles: &["exit code 137", "exited with code 137", "non-zero exit status 137"],
+    also: &[],
+    follow: 0,
+    read: |text| {
+        let said = super::says(text, &["command terminated with exit code 137"])
+            || text.ends_with(" exited with code 137")
+            || (has(text, "CalledProcessError: Command ") && text.ends_with("non-zero exit status 137."));
+        if said { killed(None, false) } else { None }
+    },
+};
+
+/// Kubernetes and container engines, which know who killed.
+pub(super) const CONTAINER: Signature = Signature {
+    name: "container_oom",
+    needles: &["OOMKill"],
+    also: &["eason", "\"OOMKilled\": true", "\"OOMKilled\":true"],
+    follow: 0,
+    read: |text| {
+        let text = compact(text);
+        let reason = text.ends_with("Reason:OOMKilled") || has(&text, "\"reason\":\"OOMKilled\"");
+        let cause = FailureCause::HostMemory { requested: None, resident: None, pid: None };
+        if reason || has(&text, "\"OOMKilled\":true") { Reading::whole(cause) } else { None }
+    },
+};
+
+/// Ray's own guard of a node's memory.
+pub(super) const RAY: Signature = Signature {
+    name: "ray_memory",
+    needles: &["node running low on memory", "killed due to memory pressure (OOM)"],
+    also: &[],
+    follow: 0,
+    read: |text| {
+        let said = has(text, "was killed due to the node running low on memory")
+            || has(text, "Workers (tasks / actors) killed due to memory pressure (OOM)");
+        let cause = FailureCause::HostMemory { requested: None, resident: None, pid: None };
+        if said && !text.contains('`') { Reading::whole(cause) } else { None }
     },
 };

@@ -8,15 +8,20 @@ mod disk;
 mod driver;
 mod engine;
 mod host;
+mod intel;
 mod killed;
 mod libraries;
 mod mps;
 mod nccl;
 mod port;
 mod protobuf;
+mod python_cuda;
+mod rendezvous;
+mod runtimes;
 mod shared_memory;
 mod tensorflow;
 mod torch;
+mod torch_async;
 mod torchrun;
 mod xid;
 mod xla;
@@ -29,6 +34,9 @@ pub struct Signature {
     pub name: &'static str,
     /// One of these stands in its first line. None is part of another signature's.
     pub needles: &'static [&'static str],
+    /// Where its needles are common words, one of these stands in that line too; none where they are not. A line
+    /// without is not read.
+    pub also: &'static [&'static str],
     /// How many further lines may belong to it.
     pub follow: usize,
     /// Reads the message; `None` where it is something else.
@@ -57,37 +65,62 @@ impl Reading {
 /// All signatures. The first that reads a line has it, so the precise ones stand before the general.
 pub const SIGNATURES: &[Signature] = &[
     torch::MEMORY,
+    torch::REST,
     torch::EXABYTE,
     torch::EXPANDABLE_ASSERT,
     torch::NVML_ASSERT,
+    torch_async::MEMORY,
     mps::MEMORY,
+    mps::BUFFER,
+    intel::MEMORY,
+    intel::RUNTIME,
+    engine::WARM_UP,
+    python_cuda::CUPY,
+    python_cuda::BITSANDBYTES,
+    python_cuda::RAPIDS,
+    runtimes::TENSORRT,
+    runtimes::ONNX,
+    runtimes::PADDLE,
     cuda::MEMORY,
     cuda::DRIVER,
     libraries::CUBLAS,
     libraries::CUDNN,
+    libraries::CUDNN_ENGINE,
     nccl::MEMORY,
     nccl::TIMEOUT,
     nccl::LAST_WORK,
     nccl::HEARTBEAT,
     nccl::ERROR,
     nccl::PEER,
+    rendezvous::TIMEOUT,
+    rendezvous::CONNECTION,
     xla::MEMORY,
+    xla::HBM,
+    xla::CONSTANT,
     tensorflow::TENSOR,
     tensorflow::DEVICE,
+    tensorflow::ALLOCATOR,
+    tensorflow::UNEXPLAINED,
     engine::START,
-    engine::NO_BLOCKS,
+    engine::CACHE,
+    engine::OTHERS,
     shared_memory::BUS_ERROR,
     shared_memory::SEGMENT,
     killed::WORKER,
     killed::SHELL,
     killed::SIGNAL,
+    killed::STATUS,
+    killed::CONTAINER,
+    killed::RAY,
     host::ALLOCATOR,
     host::PYTHON,
     host::ERRNO,
+    host::NATIVE,
     host::KERNEL,
     host::SLURM,
     host::SRUN,
     torchrun::ROOT_CAUSE,
+    torchrun::EXIT,
     torchrun::FAILED,
     port::LISTEN,
     port::BIND,
@@ -100,17 +133,24 @@ pub const SIGNATURES: &[Signature] = &[
     disk::FULL,
     disk::TORCH_SAVE,
     cuda::FAULT,
+    cuda::REPORTED,
     cuda::TRITON,
     cuda::ELEMENTS,
     torch::EXPANDABLE_SHARING,
 ];
 
 /// Whether the line raises or logs `message`: it opens the line, follows an exception's name (`RuntimeError: `), a
-/// logger's tag, or stands in a structured record. In backticks or a sentence it is talk.
+/// logger's tag, or stands in a structured record. In backticks, in a sentence or in code it is talk.
 fn is_said(text: &str, message: &str) -> bool {
-    memchr::memmem::find_iter(text.as_bytes(), message).any(|at| {
+    super::text::places(text, message).any(|at| {
         let head = text.get(..at).unwrap_or_default();
         let head = head.trim_end_matches([' ', '\t']);
-        head.is_empty() || head.ends_with([':', ']', '"', '-', ')', '|']) || head.ends_with('\n')
+        let value = head.strip_suffix('"').is_some_and(|key| key.trim_end().ends_with([':', '=']));
+        value || head.is_empty() || head.ends_with([':', ']', '-', ')', '|', '\n'])
     })
+}
+
+/// Whether the line says one of `messages`.
+fn says(text: &str, messages: &[&str]) -> bool {
+    messages.iter().any(|message| is_said(text, message))
 }

@@ -1,13 +1,14 @@
 //! PyTorch on Apple's GPUs (aten/src/ATen/mps/MPSAllocator.mm).
 
-use super::{Reading, Signature};
+use super::{Reading, Signature, is_said};
 use crate::failure::cause::FailureCause;
 use crate::failure::memory::GpuMemory;
 use crate::failure::text::{compact, has, size_after};
 
 pub(super) const MEMORY: Signature = Signature {
     name: "mps_memory",
-    needles: &["out of memory"],
+    needles: &["ut of memory"],
+    also: &["MPS backend"],
     follow: 4,
     read: |text| {
         if !has(text, "MPS") {
@@ -26,5 +27,18 @@ pub(super) const MEMORY: Signature = Signature {
         };
         let complete = memory.requested.is_some();
         Some(Reading { cause: Some(FailureCause::GpuMemory(memory)), complete })
+    },
+};
+
+/// Metal refuses a buffer that is larger than the device allows: one tensor, usually attention scores.
+pub(super) const BUFFER: Signature = Signature {
+    name: "mps_buffer",
+    needles: &["Invalid buffer size: "],
+    also: &[],
+    follow: 0,
+    read: |text| {
+        let requested = size_after(text, "Invalid buffer size: ")?;
+        let memory = GpuMemory { backend: "MPS", requested: Some(requested), ..GpuMemory::default() };
+        if is_said(text, "Invalid buffer size: ") { Reading::whole(FailureCause::GpuMemory(memory)) } else { None }
     },
 };

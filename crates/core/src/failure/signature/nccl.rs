@@ -6,7 +6,8 @@ use crate::failure::text::{after, has, integer_after};
 
 pub(super) const MEMORY: Signature = Signature {
     name: "nccl_memory",
-    needles: &["Failed to CUDA calloc", "Failed to CUDA malloc", "out of memory"],
+    needles: &["Failed to CUDA calloc", "Failed to CUDA malloc", "ut of memory"],
+    also: &["NCCL WARN"],
     follow: 0,
     read: |text| {
         let requested =
@@ -24,6 +25,7 @@ fn outside(requested: Option<u64>) -> Option<Reading> {
 pub(super) const TIMEOUT: Signature = Signature {
     name: "nccl_timeout",
     needles: &["Watchdog caught collective operation timeout"],
+    also: &[],
     follow: 0,
     read: |text| {
         let work = after(text, "caught collective operation timeout: WorkNCCL(")?;
@@ -41,9 +43,10 @@ pub(super) const TIMEOUT: Signature = Signature {
 pub(super) const LAST_WORK: Signature = Signature {
     name: "nccl_last_work",
     needles: &["last completed NCCL work: ", "last completed work: "],
+    also: &[],
     follow: 0,
     read: |text| {
-        let watchdog = has(text, "detected by watchdog at work");
+        let watchdog = has(text, "detected by watchdog at work") || has(text, "due to a collective timeout");
         let last =
             integer_after(text, "last completed NCCL work: ").or_else(|| integer_after(text, "last completed work: "));
         let sequence = integer_after(text, "at work: ").or_else(|| integer_after(text, "at work sequence id: "));
@@ -54,11 +57,13 @@ pub(super) const LAST_WORK: Signature = Signature {
 
 pub(super) const HEARTBEAT: Signature = Signature {
     name: "nccl_heartbeat",
-    needles: &["watchdog got stuck for "],
+    needles: &["watchdog got stuck for ", "ProcessGroupNCCL watchdog hang"],
+    also: &[],
     follow: 0,
     read: |text| {
-        let stuck = has(text, "ProcessGroupNCCL's watchdog got stuck for ");
-        if stuck { Reading::whole(FailureCause::NcclTimeout(Collective::default())) } else { None }
+        let stuck = has(text, "watchdog got stuck for ") && has(text, " seconds without making progress");
+        let hang = has(text, "Terminating the process after attempting to dump debug info, due to");
+        if stuck || hang { Reading::whole(FailureCause::NcclTimeout(Collective::default())) } else { None }
     },
 };
 
@@ -66,6 +71,7 @@ pub(super) const HEARTBEAT: Signature = Signature {
 pub(super) const ERROR: Signature = Signature {
     name: "nccl_error",
     needles: &["NCCL error in: ", "NCCL Error "],
+    also: &["Error: NCCL error in: ", "RuntimeError: NCCL Error "],
     follow: 3,
     read: |text| {
         let raised = has(text, "Error: NCCL error in: ") || has(text, "RuntimeError: NCCL Error ");
@@ -83,6 +89,7 @@ pub(super) const ERROR: Signature = Signature {
 pub(super) const PEER: Signature = Signature {
     name: "nccl_peer",
     needles: &["Connection closed by ", "ncclRemoteError", "ncclSystemError"],
+    also: &["NCCL WARN", "gloo/transport/", "ncclRemoteError: ", "ncclSystemError: "],
     follow: 0,
     read: |text| {
         let nccl = has(text, "NCCL WARN") && has(text, "Connection closed by remote peer");

@@ -11,6 +11,7 @@ fn in_use(port: Option<u64>) -> Option<Reading> {
 pub(super) const LISTEN: Signature = Signature {
     name: "port_listen",
     needles: &["server socket has failed to listen on any local network address"],
+    also: &[],
     follow: 0,
     read: |text| {
         let message = after(text, "The server socket has failed to listen on any local network address.");
@@ -20,13 +21,19 @@ pub(super) const LISTEN: Signature = Signature {
 
 pub(super) const BIND: Signature = Signature {
     name: "port_bind",
-    needles: &["server socket has failed to bind to ", "Address already in use"],
+    needles: &["server socket has failed to bind to ", "Address already in use", "attempting to bind on address"],
+    also: &[],
     follow: 0,
     read: |text| {
         if let Some(message) = after(text, "The server socket has failed to bind to ") {
             return in_use(port_of_address(&format!("bind to {message}")));
         }
+        if let Some(address) = after(text, "error while attempting to bind on address ('") {
+            return in_use(after(address, "', ").and_then(|port| integer_after(port, "")));
+        }
+        // 98 on Linux, 48 on macOS.
         let raised = has(text, "OSError: [Errno 98] Address already in use")
+            || has(text, "OSError: [Errno 48] Address already in use")
             || text.ends_with("RuntimeError: Address already in use");
         if raised { in_use(None) } else { None }
     },

@@ -9,6 +9,7 @@ const MESSAGES: &[&str] = &[
     "TypeError: Descriptors cannot be created directly",
     "AttributeError: module 'wandb.proto.wandb_internal_pb2' has no attribute",
     "google.protobuf.runtime_version.VersionError: Detected",
+    "ImportError: cannot import name 'builder' from 'google.protobuf.internal'",
 ];
 
 pub(super) const PROTOBUF: Signature = Signature {
@@ -18,10 +19,11 @@ pub(super) const PROTOBUF: Signature = Signature {
         "Descriptors cannot ",
         "wandb_internal_pb2' has no",
         "runtime_version.VersionError",
+        "'builder' from 'google.protobuf",
     ],
+    also: &[],
     follow: 0,
     read: |text| {
-        let said = MESSAGES.iter().any(|message| super::is_said(text, message));
-        if said { Reading::whole(FailureCause::Protobuf) } else { None }
+        if super::says(text, MESSAGES) { Reading::whole(FailureCause::Protobuf) } else { None }
     },
 };

@@ -7,8 +7,42 @@ use crate::failure::text::{after, compact, has, integer, integer_after, size_aft
 
 pub(super) const MEMORY: Signature = Signature {
     name: "torch_memory",
-    needles: &["out of memory", "Tried to allocate"],
+    needles: &["ut of memory"],
+    also: BEGINNINGS,
     // Wrapped at 80 columns a message is eight lines long.
+    follow: 8,
+    read: memory,
+};
+
+/// The first words, which a terminal may break anywhere; code that looks for them has a quote instead of the blank.
+const BEGINNINGS: &[&str] = &[
+    "memory. Tried to allocate ",
+    "memory.\n",
+    "memory. \n",
+    "memory. T\n",
+    "memory. Tr\n",
+    "memory. Tri\n",
+    "memory. Trie\n",
+    "memory. Tried\n",
+    "memory. Tried \n",
+    "memory. Tried t\n",
+    "memory. Tried to\n",
+    "memory. Tried to \n",
+    "memory. Tried to a\n",
+    "memory. Tried to al\n",
+    "memory. Tried to all\n",
+    "memory. Tried to allo\n",
+    "memory. Tried to alloc\n",
+    "memory. Tried to alloca\n",
+    "memory. Tried to allocat\n",
+    "memory. Tried to allocate\n",
+];
+
+/// The same where the terminal broke the line before.
+pub(super) const REST: Signature = Signature {
+    name: "torch_memory",
+    needles: &["Tried to allocate"],
+    also: &["GPU ", "GPU\n", "total capac"],
     follow: 8,
     read: memory,
 };
@@ -50,7 +84,7 @@ fn without_its_head(text: &str) -> Option<Reading> {
 
 /// The word before `out of memory`, where it names PyTorch's device; not in code or backticks.
 fn backend(head: &str) -> Option<&'static str> {
-    let backend = ["CUDA", "HIP", "XPU"].into_iter().find(|name| head.ends_with(name))?;
+    let backend = ["CUDA", "HIP", "XPU", "NPU", "MUSA"].into_iter().find(|name| head.ends_with(name))?;
     let before = head.strip_suffix(backend)?;
     let quoted = before.ends_with(['`', '(', '=', '<', '*']) || before.ends_with("(\"") || before.ends_with("('");
     (!quoted).then_some(backend)
@@ -119,6 +153,7 @@ fn processes(message: &str) -> Vec<(u64, u64)> {
 pub(super) const EXABYTE: Signature = Signature {
     name: "torch_exabyte",
     needles: &["more than 1EB memory"],
+    also: &[],
     follow: 0,
     read: |text| {
         let asked = has(text, "out of memory. Tried to allocate more than 1EB memory");
@@ -131,6 +166,7 @@ pub(super) const EXABYTE: Signature = Signature {
 pub(super) const NVML_ASSERT: Signature = Signature {
     name: "torch_nvml_assert",
     needles: &["NVML_SUCCESS == "],
+    also: &[],
     follow: 0,
     read: |text| assert_in_allocator(text, "NVML_SUCCESS == "),
 };
@@ -139,6 +175,7 @@ pub(super) const NVML_ASSERT: Signature = Signature {
 pub(super) const EXPANDABLE_ASSERT: Signature = Signature {
     name: "torch_expandable_assert",
     needles: &["handles_.at("],
+    also: &[],
     follow: 0,
     read: |text| assert_in_allocator(text, "!handles_.at("),
 };
@@ -155,6 +192,7 @@ fn assert_in_allocator(text: &str, condition: &str) -> Option<Reading> {
 pub(super) const EXPANDABLE_SHARING: Signature = Signature {
     name: "torch_expandable_sharing",
     needles: &["expandable_segments:True cannot be shared between processes"],
+    also: &[],
     follow: 0,
     read: |text| {
         let said = super::is_said(text, "Tensors allocated with expandable_segments:True cannot be shared");

@@ -10,6 +10,7 @@ const HARDWARE: &[u64] = &[48, 61, 62, 63, 64, 74, 79, 92, 94, 95, 110, 119, 120
 pub(super) const XID: Signature = Signature {
     name: "xid",
     needles: &["NVRM: Xid "],
+    also: &[],
     follow: 0,
     read: |text| {
         let message = after(text, "NVRM: Xid (")?;
@@ -22,6 +23,7 @@ pub(super) const XID: Signature = Signature {
 pub(super) const BUS: Signature = Signature {
     name: "gpu_off_the_bus",
     needles: &["NVRM: GPU "],
+    also: &[],
     follow: 0,
     read: |text| {
         let fallen = has(text, "NVRM: GPU ") && has(text, "GPU has fallen off the bus");

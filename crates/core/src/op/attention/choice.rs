@@ -4,6 +4,7 @@
 
 use super::{AttentionCall, AttentionKernel};
 use crate::dtype::DType;
+use crate::gpu::Device;
 use crate::spec::Attention;
 use crate::tensor::Tensor;
 
@@ -21,30 +22,37 @@ struct Question<'a> {
     key: &'a Tensor,
     value: &'a Tensor,
     call: &'a AttentionCall<'a>,
+    device: Device,
 }
 
 /// `_fused_sdp_choice_cuda` with cuDNN attention deprioritized: flash, then mem-efficient, then math; of a backend that
 /// was asked for by name only its own kernel. PyTorch stops where that one does not take the call.
 pub(crate) fn choose_kernel(query: &Tensor, key: &Tensor, value: &Tensor, call: &AttentionCall) -> AttentionKernel {
-    let question = Question { query, key, value, call };
-    let kernel = match call.backend {
-        Attention::Sdpa if question.flash() => Some(AttentionKernel::Flash),
-        Attention::Sdpa if question.mem_efficient() => Some(AttentionKernel::MemEfficient),
-        Attention::Flash => question.flash().then_some(AttentionKernel::Flash),
-        // cuDNN saves what flash saves.
-        Attention::Cudnn => question.cudnn().then_some(AttentionKernel::Flash),
-        Attention::MemEfficient => question.mem_efficient().then_some(AttentionKernel::MemEfficient),
-        Attention::Sdpa | Attention::Math | Attention::Eager => Some(AttentionKernel::Math),
-    };
-    kernel.unwrap_or_else(|| {
-        query.context().fail(|| question.describe());
-        AttentionKernel::Math
-    })
+    let question = |device| Question { query, key, value, call, device };
+    query.context().ask(|device| question(device).kernel().ok_or_else(|| question(device).describe())).unwrap_or_else(
+        |problem| {
+            query.context().fail(|| problem);
+            AttentionKernel::Math
+        },
+    )
 }
 
 impl Question<'_> {
-    fn capability(&self) -> (u32, u32) {
-        self.query.context().device().compute_capability
+    /// The kernel that runs; `None` where PyTorch stops.
+    fn kernel(&self) -> Option<AttentionKernel> {
+        match self.call.backend {
+            Attention::Sdpa if self.flash() => Some(AttentionKernel::Flash),
+            Attention::Sdpa if self.mem_efficient() => Some(AttentionKernel::MemEfficient),
+            Attention::Flash => self.flash().then_some(AttentionKernel::Flash),
+            // cuDNN saves what flash saves.
+            Attention::Cudnn => self.cudnn().then_some(AttentionKernel::Flash),
+            Attention::MemEfficient => self.mem_efficient().then_some(AttentionKernel::MemEfficient),
+            Attention::Sdpa | Attention::Math | Attention::Eager => Some(AttentionKernel::Math),
+        }
+    }
+
+    const fn capability(&self) -> (u32, u32) {
+        self.device.compute_capability
     }
 
     fn requires_grad(&self) -> bool {
@@ -162,7 +170,6 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::gpu::Device;
     use crate::op::full;
     use crate::tensor::Context;
 
@@ -178,7 +185,8 @@ mod tests {
 
     /// The answer for a row on a device, in the table's words.
     fn answer(row: &Value, capability: (u32, u32)) -> String {
-        let context = Context::new(Device { compute_capability: capability, multiprocessors: 100 });
+        let device = Device { compute_capability: capability, multiprocessors: 100 };
+        let context = Context::new(device);
         let size = |at: usize| row[at].as_u64().unwrap();
         let (batch, heads, groups, queries, keys) = (size(1), size(2), size(3), size(4), size(5));
         let dtype = dtype(row[0].as_str().unwrap());
@@ -203,7 +211,7 @@ mod tests {
             enable_gqa: size(11) == 1,
             backend: Attention::Sdpa,
         };
-        let question = Question { query: &query, key: &key, value: &value, call: &call };
+        let question = Question { query: &query, key: &key, value: &value, call: &call, device };
         let taken =
             u8::from(question.flash()) + 2 * u8::from(question.mem_efficient()) + 4 * u8::from(question.cudnn());
         let choice = match choose_kernel(&query, &key, &value, &call) {

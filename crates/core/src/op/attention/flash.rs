@@ -4,7 +4,7 @@ use super::AttentionCall;
 use super::work::AttentionWork;
 use crate::dtype::DType;
 use crate::op::scratch::flash::{Copies, Flash, backward, forward};
-use crate::op::scratch::{contiguous, like, run_steps};
+use crate::op::scratch::{DeviceSteps, contiguous, like};
 use crate::tensor::{Gradients, NodeBuilder, Shape, Tensor, gradients};
 use crate::units::round_up;
 
@@ -89,7 +89,8 @@ fn run(entry: Entry, [query, key, value]: [&Tensor; 3], options: Options) -> Ten
     let node = NodeBuilder::new(entry.node, [query, key, value]);
     let (saved_query, saved_key, saved_value) = (node.save(query), node.save(key), node.save(value));
     let rows = Shape::new(&[flash.batch, flash.heads, flash.queries]);
-    let mut outputs = run_steps(context, entry.forward, &forward(&flash, context.device()), |index| match index {
+    let steps = DeviceSteps::new(context, |device| forward(&flash, device));
+    let mut outputs = steps.run(context, entry.forward, |index| match index {
         0 => like(query),
         1 => contiguous(rows, DType::Float32),
         6 => contiguous(Shape::new(&[2]), DType::Int64),
@@ -111,7 +112,7 @@ fn run(entry: Entry, [query, key, value]: [&Tensor; 3], options: Options) -> Ten
 fn flash_backward(entry: Entry, grad: &Tensor, inputs: [&Tensor; 3], result: &Tensor, flash: &Flash) -> Gradients {
     let context = grad.context();
     let copies = Copies { grad: !entry.reads(grad), result: !entry.reads(result) };
-    let steps = backward(flash, copies, context.device());
-    let mut outputs = run_steps(context, entry.backward, &steps, |index| like(inputs[index as usize]));
+    let steps = DeviceSteps::new(context, |device| backward(flash, copies, device));
+    let mut outputs = steps.run(context, entry.backward, |index| like(inputs[index as usize]));
     gradients![outputs.take(0), outputs.take(1), outputs.take(2)]
 }

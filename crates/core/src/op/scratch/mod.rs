@@ -21,7 +21,7 @@ mod run;
 pub mod scan;
 pub mod softmax;
 
-pub(crate) use run::{Described, contiguous, like, run_steps};
+pub(crate) use run::{Described, DeviceSteps, contiguous, like, run_steps};
 
 pub use crate::gpu::Device;
 

@@ -33,7 +33,7 @@ pub(super) fn foreach_all_gather_copy_out(group: &ParamGroup) {
     let context = &group.comm.context;
     group.params.iter().for_each(FsdpParam::alloc_all_gather_output);
     let pieces: Vec<u64> = group.params.iter().map(FsdpParam::gathered_bytes_per_rank).collect();
-    let table = split_copy_table(&pieces, group.mesh.world_size, context.device());
+    let table = context.ask(|device| split_copy_table(&pieces, group.mesh.world_size, device));
     let _table = Tensor::scratch(context, "_to_copy.default", table);
 }
 

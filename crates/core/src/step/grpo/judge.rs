@@ -129,5 +129,12 @@ pub fn simulate_judge(job: &JobSpec) -> Result<Option<Simulation>, SimulateError
     let parameter_count = judge.parameter_count;
     drop(judge);
     let work = Work { phases: context.take_work(), cycle: 1 };
-    Ok(Some(Simulation { work, trace: context.take_trace(), parameter_count, trainable_count: 0, repetition: None }))
+    Ok(Some(Simulation {
+        work,
+        trace: context.take_trace(),
+        parameter_count,
+        trainable_count: 0,
+        repetition: None,
+        sizes: Vec::new(),
+    }))
 }

@@ -1,0 +1,51 @@
+//! [`Kin`]: the sizes that a trace has on other devices, and the change from one device to another.
+
+use crate::trace::{AllocationId, Trace};
+
+/// The devices that were asked about when the trace was recorded.
+#[derive(Default)]
+pub(super) struct Kin {
+    /// Sizes by name less one; `None` of a device that runs another program.
+    sizes: Vec<Option<Vec<u64>>>,
+    /// The allocations whose size has a name.
+    named: Vec<AllocationId>,
+    /// The sizes that the trace has now.
+    current: Vec<u64>,
+}
+
+impl Kin {
+    pub(super) fn new(trace: &Trace, sizes: Vec<Option<Vec<u64>>>) -> Self {
+        if sizes.is_empty() {
+            return Self::default();
+        }
+        let mut current = vec![0; sizes.iter().flatten().map(Vec::len).max().unwrap_or_default()];
+        let mut named = Vec::new();
+        for (id, allocation) in trace.allocations.iter().enumerate().filter(|(_, allocation)| allocation.sizes > 0) {
+            named.push(id as AllocationId);
+            if let Some(size) = current.get_mut(allocation.sizes as usize - 1) {
+                *size = allocation.bytes;
+            }
+        }
+        Self { sizes, named, current }
+    }
+
+    pub(super) fn runs_on(&self, at: usize) -> bool {
+        self.sizes.get(at).is_some_and(Option::is_some)
+    }
+
+    /// Gives `trace` the sizes of the device at this place; whether they are those it had.
+    pub(super) fn resize(&mut self, trace: &mut Trace, at: usize) -> bool {
+        let Some(Some(sizes)) = self.sizes.get(at) else { return false };
+        if *sizes == self.current {
+            return true;
+        }
+        for id in &self.named {
+            let allocation = &mut trace.allocations[*id as usize];
+            if let Some(bytes) = sizes.get(allocation.sizes as usize - 1) {
+                allocation.bytes = *bytes;
+            }
+        }
+        self.current.clone_from(sizes);
+        false
+    }
+}

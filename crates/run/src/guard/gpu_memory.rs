@@ -1,0 +1,170 @@
+//! What follows an out-of-memory failure of the GPU: growth is told from size, pieces from need; then the largest equal
+//! batch that is predicted to fit, then remedies.
+
+use tonnage_core::plan::remedy::{REMEDIES, Remedy, Results, overrides};
+use tonnage_core::record::{AttemptRecord, ChangeRecord, FailureRecord, Outcome};
+use tonnage_core::spec::Override;
+use tonnage_core::units::Bytes;
+
+use super::Job;
+use super::batches::{Batches, choose};
+use super::causes::words;
+use super::ladder::{Guard, Next, Plan, path, plan_of};
+use super::refit::refit;
+
+/// Steps after which an out-of-memory error is growth: the first two reach a step's peak, optimizer state included.
+const SETTLED_STEPS: u64 = 3;
+/// Of the rows that failed, what the next attempts may have at most, where a computed batch failed too: a message gives
+/// only the least that was needed.
+const SHRINK: [(u64, u64); 3] = [(1, 1), (3, 4), (1, 2)];
+
+impl Guard<'_> {
+    pub(super) fn after_gpu_memory(&mut self, attempts: &[AttemptRecord], failures: &[FailureRecord]) -> Next {
+        let (Some(last), Some(failure)) = (attempts.last(), failures.last()) else {
+            return Next::End(Outcome::Failed, "nothing was started".to_owned());
+        };
+        if let Some(end) = self.growth(last, failure) {
+            return end;
+        }
+        let expandable = "allocator.expandable_segments";
+        if failure.class == "fragmentation" && last.changes.iter().all(|change| change.key != expandable) {
+            return self.with_expandable_segments(last, failure);
+        }
+        if let Some(correction) = refit(failure, last.predicted.as_ref(), &self.room.correction) {
+            self.room.correction = correction;
+        }
+        self.smaller(last, failures)
+    }
+
+    /// Memory that many steps did not need is needed now: a leak, a longer batch, an evaluation. A smaller batch would
+    /// put it off; only a checkpoint that lies further on makes another attempt worth it.
+    fn growth(&self, last: &AttemptRecord, failure: &FailureRecord) -> Option<Next> {
+        let step = failure.step.filter(|step| *step >= SETTLED_STEPS)?;
+        let allocated = failure.numbers.iter().find(|(name, _)| name == "allocated").map(|(_, bytes)| *bytes);
+        let peak = last.predicted.as_ref().map(|predicted| predicted.peak_allocated_bytes).filter(|peak| *peak > 0);
+        let grown = match (allocated, peak) {
+            (Some(allocated), Some(peak)) if allocated > peak => {
+                format!("{} allocated where a step's peak is {}", Bytes(allocated), Bytes(peak))
+            }
+            _ => "more than the steps before needed".to_owned(),
+        };
+        let reason = format!(
+            "memory grows: {step} steps fitted and the next did not ({grown}). A tensor kept from step to step (a leak), \
+             a longer batch or an evaluation; a smaller batch would only put it off"
+        );
+        let further =
+            self.newest().filter(|newest| last.resume_from.as_deref() != Some(&*newest.path.to_string_lossy()));
+        Some(match further {
+            Some(newest) => {
+                let reason = format!("{reason}; on from step {}, further than before", newest.step);
+                Next::Start(Box::new(Plan { resume_from: Some(path(newest)), reason, ..plan_of(last) }), 0)
+            }
+            None => Next::End(Outcome::Failed, reason),
+        })
+    }
+
+    fn with_expandable_segments(&self, last: &AttemptRecord, failure: &FailureRecord) -> Next {
+        let mut plan = Plan { reason: words(failure), resume_from: self.newest().map(path), ..plan_of(last) };
+        plan.changes.push(ChangeRecord {
+            key: "allocator.expandable_segments".to_owned(),
+            value: "true".to_owned(),
+            remedy: "expandable_segments".to_owned(),
+            saves_bytes: failure.numbers.iter().find(|(name, _)| name == "unallocated").map_or(0, |(_, bytes)| *bytes),
+        });
+        Next::Start(Box::new(plan), 0)
+    }
+
+    /// The largest smaller batch that is predicted to fit, then remedies.
+    fn smaller(&self, last: &AttemptRecord, failures: &[FailureRecord]) -> Next {
+        let failure = failures.last().map(words).unwrap_or_default();
+        let Some(job) = &self.job else {
+            let reason = format!("{failure}; without a job (`tonnage run JOB -- ...`) no batch can be computed");
+            return Next::End(Outcome::Failed, reason);
+        };
+        if !self.may_adjust() {
+            return Next::End(Outcome::Failed, format!("{failure}; {}", self.cannot_tell()));
+        }
+        let rows = last.batch.map_or(job.spec.micro_batch_size, |batch| batch.micro_batch_size);
+        let times = failures.iter().filter(|failure| failure.class == "gpu_memory").count().saturating_sub(1);
+        let (part, whole) = SHRINK[times.min(SHRINK.len() - 1)];
+        let below = (rows * part).div_ceil(whole).max(1);
+        let batches = Batches::of(&job.spec, self.policy.min_micro_batch);
+        let kept = kept(&last.changes);
+        if let Some(choice) = batches.largest(job, &kept, &self.room, Some(below)) {
+            let reason = format!("{failure}; the largest micro-batch predicted to fit at the same effective batch");
+            return self.plan(&choice, last.changes.clone(), reason);
+        }
+        self.remedy(job, &batches, &last.changes, &failure)
+    }
+
+    fn cannot_tell(&self) -> String {
+        if self.policy.adjusts {
+            "the command cannot be told its batch: write {micro_batch_size} and {gradient_accumulation_steps} where it \
+             takes them"
+                .to_owned()
+        } else {
+            "changing the batch was not allowed".to_owned()
+        }
+    }
+
+    /// Remedies that the command can be told, one after the other, until a batch fits.
+    fn remedy(&self, job: &Job<'_>, batches: &Batches, now: &[ChangeRecord], failure: &str) -> Next {
+        let mut changes = now.to_vec();
+        let base = |changes: &[ChangeRecord]| choose(job, batches.0.last().copied(), &kept(changes), &self.room);
+        let mut needed = base(&changes).map(|choice| choice.judgement.total_bytes);
+        for remedy in REMEDIES.iter().filter(|remedy| self.may_take(remedy)) {
+            let Some(with) = self.with_remedy(job, remedy, &changes) else { continue };
+            let Some(total) = base(&with).map(|choice| choice.judgement.total_bytes) else { continue };
+            let Some(saves) = needed.and_then(|needed| needed.checked_sub(total)).filter(|saves| *saves > 0) else {
+                continue;
+            };
+            let more = with.into_iter().map(|change| {
+                if change.remedy == remedy.name { ChangeRecord { saves_bytes: saves, ..change } } else { change }
+            });
+            changes = more.collect();
+            needed = Some(total);
+            if let Some(choice) = batches.largest(job, &kept(&changes), &self.room, None) {
+                let names: Vec<_> = changes.iter().map(|change| change.remedy.as_str()).collect();
+                return self.plan(&choice, changes.clone(), format!("{failure}; with {}", names.join(", ")));
+            }
+        }
+        let why = if batches.0.len() > 1 { "no equal batch" } else { Batches::why_not(&job.spec) };
+        let least = needed.map_or_else(String::new, |needed| format!(" (the least is {})", Bytes(needed)));
+        let reason = format!("{failure}; {why}: nothing that keeps the effective batch is predicted to fit{least}");
+        Next::End(Outcome::Failed, reason)
+    }
+
+    /// The micro-batch is chosen apart, and what changes the training only where that is allowed.
+    fn may_take(&self, remedy: &Remedy) -> bool {
+        let changes_training = remedy.results == Results::Changed;
+        remedy.name != "micro_batch" && (!changes_training || self.policy.changes_training)
+    }
+
+    fn with_remedy(&self, job: &Job<'_>, remedy: &Remedy, now: &[ChangeRecord]) -> Option<Vec<ChangeRecord>> {
+        let current = (job.resolve)(&kept(now)).ok()?.job;
+        let more = (remedy.apply)(&current).ok()?;
+        if more.iter().any(|(key, _)| *key == "micro_batch_size" || !self.tells(key)) {
+            return None;
+        }
+        let more = overrides(remedy, &more).into_iter().map(|change| ChangeRecord {
+            key: change.key,
+            value: change.value,
+            remedy: remedy.name.to_owned(),
+            saves_bytes: 0,
+        });
+        let more: Vec<_> = more.collect();
+        let mut changes = now.to_vec();
+        changes.retain(|old| more.iter().all(|new| new.key != old.key));
+        changes.extend(more);
+        Some(changes)
+    }
+}
+
+fn kept(changes: &[ChangeRecord]) -> Vec<Override> {
+    let set = |change: &ChangeRecord| Override {
+        key: change.key.clone(),
+        value: change.value.clone(),
+        flag: format!("remedy {}", change.remedy),
+    };
+    changes.iter().map(set).collect()
+}

@@ -1,0 +1,190 @@
+//! An attempt's way from its start to what it leaves: told, started, heard, ended, classified.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tonnage_core::record::{AttemptRecord, Event, ExitRecord, FailureRecord, Outcome};
+
+use super::node::{Node, Place};
+use super::running::Running;
+use super::{Supervisor, script};
+use crate::RunError;
+use crate::adapter::{Telling, allocator_environment, find_torch, tell};
+use crate::guard::{Circumstances, Plan, classify};
+use crate::launch::{Notice, Process, Screen, Start};
+
+impl Supervisor<'_> {
+    /// Starts a node's next attempt.
+    pub(super) fn start(&mut self, index: usize, plan: Plan) -> Result<(), RunError> {
+        let number = self.nodes[index].attempts.len() as u32 + 1;
+        let folder = self.folder.attempt(index, number)?;
+        let record = self.node_record(index);
+        let telling = Telling {
+            batch: plan.batch,
+            changes: &plan.changes,
+            resume_from: plan.resume_from.as_deref(),
+            node: record,
+            job: self.run().job.as_ref(),
+            attempt: number,
+            folder: folder.clone(),
+        };
+        let told = tell(&self.run().command, &telling)?;
+        let mut environment = told.environment;
+        let now = std::env::var("PYTORCH_CUDA_ALLOC_CONF").or_else(|_| std::env::var("PYTORCH_ALLOC_CONF"));
+        environment.extend(allocator_environment(&plan.changes, &now.unwrap_or_default(), find_torch(&told.argv)));
+        let attempt = AttemptRecord {
+            number,
+            node: index,
+            argv: told.argv,
+            environment,
+            batch: plan.batch,
+            changes: plan.changes,
+            predicted: plan.predicted,
+            resume_from: plan.resume_from,
+            reason: plan.reason,
+        };
+        let more = script::prepare(self.surroundings.root, &folder, self.run(), &attempt)?;
+        self.folder.append(Event::AttemptStarted { attempt: attempt.clone() })?;
+        let name = record.map(|record| record.name.clone()).filter(|name| !name.is_empty());
+        let screen = match name {
+            _ if !self.surroundings.on_screen => Screen::Dark,
+            Some(name) => Screen::Labelled(name),
+            None => Screen::Plain,
+        };
+        let argv = self.revealed(&attempt.argv)?;
+        let started = Process::start(Start {
+            argv: &argv,
+            environment: &[attempt.environment.as_slice(), &more].concat(),
+            folder: Path::new(&self.run().folder),
+            logs: folder,
+            grace: Duration::from_secs(self.guard.policy.grace_seconds),
+            screen,
+            notices: self.sender.clone(),
+            node: index,
+        });
+        self.nodes[index].attempts.push(attempt);
+        match started {
+            Ok(process) => self.nodes[index].place = Place::Running(Box::new(Running::new(process, index, number))),
+            Err(error) => self.end(index, Outcome::Failed, error.to_string())?,
+        }
+        Ok(())
+    }
+
+    /// The words with the secrets that no record holds.
+    fn revealed(&self, argv: &[String]) -> Result<Vec<String>, RunError> {
+        let reveal = |word: &String| {
+            self.surroundings.secrets.reveal(word).map_err(|name| {
+                RunError::Missing(format!("the command's secret {name} is not recorded: set it as a variable {name}"))
+            })
+        };
+        argv.iter().map(reveal).collect()
+    }
+
+    pub(super) fn hear(&mut self, notice: Notice) -> Result<(), RunError> {
+        match notice {
+            Notice::Started { node, pid } => {
+                if let Some(Place::Running(running)) = self.nodes.get_mut(node).map(|node| &mut node.place) {
+                    running.pid = Some(pid);
+                    let number = running.number;
+                    self.folder.append(Event::ProcessStarted { node, number, pid })?;
+                }
+                Ok(())
+            }
+            Notice::NotStarted { node, reason } => self.not_started(node, &reason),
+            Notice::Ended { node, exit } => self.ended(node, exit),
+            Notice::Signal(signal) => self.stop(signal),
+        }
+    }
+
+    fn not_started(&mut self, index: usize, reason: &str) -> Result<(), RunError> {
+        let word = self.nodes[index].attempts.last().and_then(|attempt| attempt.argv.first()).cloned();
+        let reason = format!("cannot start `{}`: {reason}", word.unwrap_or_default());
+        if let Place::Running(running) = std::mem::take(&mut self.nodes[index].place) {
+            let number = running.number;
+            running.finish(ExitRecord { code: Some(127), signal: None }, self.guard.policy);
+            let exit = ExitRecord { code: Some(127), signal: None };
+            self.folder.append(Event::AttemptEnded { node: index, number, exit, seconds: 0.0 })?;
+        }
+        self.end(index, Outcome::Failed, reason)
+    }
+
+    /// A process and all it started are gone.
+    fn ended(&mut self, index: usize, exit: ExitRecord) -> Result<(), RunError> {
+        let Some(node) = self.nodes.get_mut(index) else { return Ok(()) };
+        if !matches!(node.place, Place::Running(_)) {
+            return Ok(());
+        }
+        let Place::Running(running) = std::mem::take(&mut node.place) else { return Ok(()) };
+        let (number, leader) = (running.number, running.pid);
+        self.end_orphans(leader);
+        let (tail, circumstances) = running.finish(exit, self.guard.policy);
+        let seconds = circumstances.seconds;
+        self.nodes[index].exit = exit;
+        self.note_what_it_left(index, number, &circumstances)?;
+        self.folder.append(Event::AttemptEnded { node: index, number, exit, seconds })?;
+        if self.stopping.is_some() || self.warned {
+            return self.end(index, Outcome::Stopped, "asked to stop".to_owned());
+        }
+        if circumstances.is_probed || (exit.is_success() && circumstances.stalled.is_none()) {
+            return self.end(index, Outcome::Succeeded, "done".to_owned());
+        }
+        let failure = self.named(index, classify(&tail, &circumstances));
+        self.folder.append(Event::Failed { node: index, number, failure: failure.clone() })?;
+        self.nodes[index].lost_seconds += seconds;
+        self.nodes[index].failures.push(failure);
+        self.decide(index)
+    }
+
+    /// A failure as it is recorded: a neighbour named where none of the run's own nodes has the memory, secrets hidden.
+    fn named(&self, index: usize, failure: FailureRecord) -> FailureRecord {
+        let alone = self.nodes.iter().all(|node| !matches!(node.place, Place::Running(_)));
+        let last = self.nodes[index].attempts.last().filter(|_| alone);
+        let mut failure = match last {
+            Some(last) => self.guard.with_neighbour(failure, last),
+            None => failure,
+        };
+        if failure.class == "neighbour" && !alone && self.are_own(&failure) {
+            failure.class = "gpu_memory".to_owned();
+            failure.evidence.push("the other processes are this run's own nodes".to_owned());
+        }
+        for text in &mut failure.evidence {
+            *text = self.surroundings.secrets.hide(text);
+        }
+        failure
+    }
+
+    /// Whether what a message counts as other processes' is no more than the run's nodes were predicted to need.
+    fn are_own(&self, failure: &FailureRecord) -> bool {
+        let others = failure.numbers.iter().find(|(name, _)| name == "other_processes").map_or(0, |(_, bytes)| *bytes);
+        let predicted = self.nodes.iter().filter_map(|node| node.attempts.last()?.predicted).next();
+        predicted.is_some_and(|predicted| others <= predicted.corrected_bytes)
+    }
+
+    fn note_what_it_left(&self, node: usize, number: u32, circumstances: &Circumstances) -> Result<(), RunError> {
+        if let Some(step) = circumstances.step {
+            self.folder.append(Event::Progress { node, step, total: None })?;
+        }
+        for (micro_batch_size, gradient_accumulation_steps) in
+            script::rebatched(&self.folder.attempt_path(node, number))
+        {
+            self.folder.append(Event::Rebatched { node, number, micro_batch_size, gradient_accumulation_steps })?;
+        }
+        let Some((peak_allocated_bytes, peak_reserved_bytes)) =
+            script::measured(&self.folder.attempt_path(node, number))
+        else {
+            return Ok(());
+        };
+        self.folder.append(Event::Measured { node, number, peak_allocated_bytes, peak_reserved_bytes })
+    }
+
+    /// Ends what a keeper that was killed itself left: orphans come to the supervisor. A keeper that lived left nothing.
+    fn end_orphans(&self, leader: Option<u32>) {
+        let own = std::process::id().cast_signed();
+        let keepers: Vec<i32> = self.nodes.iter().filter_map(Node::keeper).collect();
+        if crate::launch::descendants(own, &keepers).is_empty() {
+            return;
+        }
+        let grace = Duration::from_secs(self.guard.policy.grace_seconds);
+        crate::launch::end_tree(own, leader.map(u32::cast_signed), &keepers, grace);
+    }
+}

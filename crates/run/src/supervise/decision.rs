@@ -1,0 +1,144 @@
+//! What follows an end: the guard's decision is done, said and recorded, until there is a result.
+
+use std::time::{Duration, Instant};
+
+use tonnage_core::record::{CostRecord, Event, ExitRecord, Outcome, ResultRecord};
+use tonnage_core::units::Bytes;
+
+use super::Supervisor;
+use super::node::{Node, Place};
+use crate::RunError;
+use crate::guard::{Next, Plan};
+use crate::launch::catches;
+
+impl Supervisor<'_> {
+    pub(super) fn decide(&mut self, index: usize) -> Result<(), RunError> {
+        let node = &self.nodes[index];
+        let late = self.guard.policy.max_seconds.filter(|limit| self.began.elapsed().as_secs() >= *limit);
+        let correction = self.guard.room.correction.clone();
+        let next = match late {
+            Some(limit) => Next::End(Outcome::Failed, format!("the budget of {limit} s is spent")),
+            None => self.guard.after(&node.attempts, &node.failures),
+        };
+        if self.guard.room.correction != correction {
+            let correction = self.guard.room.correction.clone();
+            self.talk(&correction.evidence);
+            self.folder.append(Event::Corrected { correction })?;
+        }
+        self.follow(index, next, Instant::now())
+    }
+
+    /// Does what was decided about a node, not before `at`.
+    pub(super) fn follow(&mut self, index: usize, next: Next, at: Instant) -> Result<(), RunError> {
+        match next {
+            Next::Start(plan, seconds) => {
+                if !self.nodes[index].attempts.is_empty() {
+                    let text = decision(&plan, seconds);
+                    self.talk(&text);
+                    self.folder.append(Event::Decided { node: index, text })?;
+                }
+                self.nodes[index].place = Place::Waiting(at + Duration::from_secs(seconds), plan);
+                Ok(())
+            }
+            Next::End(outcome, reason) => {
+                // What is true of all nodes is said once.
+                if index == 0 || self.nodes[index - 1].reason != reason {
+                    self.talk(&reason);
+                }
+                self.end(index, outcome, reason)
+            }
+        }
+    }
+
+    pub(super) fn end(&mut self, index: usize, outcome: Outcome, reason: String) -> Result<(), RunError> {
+        self.nodes[index].place = Place::Ended(outcome);
+        self.nodes[index].reason.clone_from(&reason);
+        self.folder.append(Event::NodeEnded { node: index, outcome, reason })
+    }
+
+    /// A scheduler's warning: commands that take the signal get it, and end when they have saved; others are asked to end.
+    fn warn(&mut self, signal: i32) -> Result<(), RunError> {
+        let takes = |node: &Node| match &node.place {
+            Place::Running(running) => running.pid.is_some_and(|pid| catches(pid, signal)),
+            _ => true,
+        };
+        if !self.nodes.iter().all(takes) {
+            return self.stop(nix::libc::SIGTERM);
+        }
+        self.warned = true;
+        self.talk(&format!("warned by {}: passed on; what ends now is not started again", name_of(signal)));
+        for index in 0..self.nodes.len() {
+            match &mut self.nodes[index].place {
+                Place::Running(running) => running.process.signal(signal),
+                Place::Waiting(..) => self.end(index, Outcome::Stopped, "asked to stop".to_owned())?,
+                _ => continue,
+            }
+            self.folder.append(Event::Signalled { node: index, signal: name_of(signal) })?;
+        }
+        Ok(())
+    }
+
+    /// The first time processes are asked, the second time they are ended.
+    pub(super) fn stop(&mut self, signal: i32) -> Result<(), RunError> {
+        if matches!(signal, nix::libc::SIGUSR1 | nix::libc::SIGUSR2) && self.stopping.is_none() {
+            return self.warn(signal);
+        }
+        let again = self.stopping.replace(signal).is_some();
+        let grace = Duration::from_secs(self.guard.policy.grace_seconds);
+        self.talk(if again { "ending all processes" } else { "asking all processes to end; once more ends them" });
+        // A terminal that is gone asks for no more than a polite end.
+        let sent = if signal == nix::libc::SIGINT { signal } else { nix::libc::SIGTERM };
+        for index in 0..self.nodes.len() {
+            match &mut self.nodes[index].place {
+                Place::Running(running) if again => running.kill(),
+                Place::Running(running) => running.ask_to_end(sent, grace),
+                Place::Waiting(..) => self.end(index, Outcome::Stopped, "asked to stop".to_owned())?,
+                _ => continue,
+            }
+            self.folder.append(Event::Signalled { node: index, signal: name_of(signal) })?;
+        }
+        Ok(())
+    }
+
+    /// A run is as good as the worst of its nodes.
+    pub(super) fn result(&self) -> ResultRecord {
+        let is = |wanted: Outcome| move |node: &&Node| matches!(node.place, Place::Ended(outcome) if outcome == wanted);
+        let order = [Outcome::Refused, Outcome::Failed, Outcome::Stopped];
+        let worst = order.into_iter().find_map(|outcome| Some((outcome, self.nodes.iter().find(is(outcome))?)));
+        let (outcome, node) = worst.map_or((Outcome::Succeeded, self.nodes.first()), |(o, node)| (o, Some(node)));
+        ResultRecord {
+            outcome,
+            reason: node.map_or_else(String::new, |node| node.reason.clone()),
+            exit: node.map_or_else(ExitRecord::default, |node| node.exit),
+            cost: CostRecord {
+                seconds: self.began.elapsed().as_secs_f64(),
+                lost_seconds: self.nodes.iter().map(|node| node.lost_seconds).sum(),
+                attempts: self.nodes.iter().map(|node| node.attempts.len() as u32).sum(),
+            },
+        }
+    }
+}
+
+fn name_of(signal: i32) -> String {
+    nix::sys::signal::Signal::try_from(signal).map_or("a signal", |signal| signal.as_str()).to_owned()
+}
+
+/// A decision in a sentence.
+fn decision(plan: &Plan, seconds: u64) -> String {
+    let mut text = plan.reason.clone();
+    if let Some(batch) = &plan.batch {
+        text.push_str(&format!(
+            ": micro_batch_size {} x gradient_accumulation_steps {} x {} ranks = {} rows a step",
+            batch.micro_batch_size, batch.gradient_accumulation_steps, batch.world_size, batch.effective_batch_size
+        ));
+    }
+    if let Some(path) = &plan.resume_from {
+        text.push_str(&format!(", from {path}"));
+    }
+    if let Some(bytes) = plan.awaits_bytes {
+        text.push_str(&format!(", as soon as {} are free, and in {seconds} s at the latest", Bytes(bytes)));
+    } else if seconds > 0 {
+        text.push_str(&format!(", in {seconds} s"));
+    }
+    text
+}

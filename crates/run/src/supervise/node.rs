@@ -1,0 +1,43 @@
+//! [`Node`]: a process of a run, and where it is between waiting and its end.
+
+use std::time::Instant;
+
+use tonnage_core::record::{AttemptRecord, ExitRecord, FailureRecord, Outcome};
+
+use super::running::Running;
+use crate::guard::Plan;
+
+/// A node, with what was tried for it.
+#[derive(Default)]
+pub(super) struct Node {
+    pub attempts: Vec<AttemptRecord>,
+    pub failures: Vec<FailureRecord>,
+    pub place: Place,
+    pub exit: ExitRecord,
+    pub lost_seconds: f64,
+    pub reason: String,
+}
+
+impl Node {
+    /// Its keeper, while it runs.
+    pub fn keeper(&self) -> Option<i32> {
+        match &self.place {
+            Place::Running(running) => Some(running.process.keeper_pid()),
+            _ => None,
+        }
+    }
+}
+
+/// Where a node is.
+#[derive(Default)]
+pub(super) enum Place {
+    /// To be started then.
+    Waiting(Instant, Box<Plan>),
+    /// Running.
+    Running(Box<Running>),
+    /// Done.
+    Ended(Outcome),
+    /// On its way from one to the other.
+    #[default]
+    Between,
+}

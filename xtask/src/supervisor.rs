@@ -1,0 +1,102 @@
+//! What a supervisor costs beside its job: start-up, processor, memory. `tonnage run` and its keepers, read from `/proc`.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+/// The bars: milliseconds added to a start, share of a core, bytes.
+const MOST_MS: f64 = 20.0;
+const MOST_CORE: f64 = 0.002;
+const MOST_BYTES: u64 = 20 << 20;
+/// Ticks a second of `/proc`'s times, and bytes of a page of its sizes.
+const TICKS: f64 = 100.0;
+const PAGE: u64 = 4096;
+
+/// Options.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The binary (`cargo build --release` first).
+    #[arg(long, default_value = "target/release/tonnage")]
+    tonnage: PathBuf,
+    /// Seconds that the job runs.
+    #[arg(long, default_value_t = 30)]
+    seconds: u64,
+    /// Starts to time.
+    #[arg(long, default_value_t = 15)]
+    starts: usize,
+}
+
+/// Measures and holds against the bars.
+pub fn run(args: &Args) -> Result<()> {
+    let home = std::env::temp_dir().join(format!("tonnage-supervisor-{}", std::process::id()));
+    let alone = median(args.starts, || started(&mut Command::new("date")))?;
+    let guarded = median(args.starts, || started(tonnage(args, &home).args(["--", "date"])))?;
+    let (core, bytes) = beside_a_job(args, &home)?;
+    fs::remove_dir_all(&home).context("the runs of this measurement")?;
+    let added = guarded - alone;
+    println!("start         {added:6.1} ms more than without (of {MOST_MS})");
+    println!("processor     {:6.3} % of a core (of {})", core * 100.0, MOST_CORE * 100.0);
+    println!("memory        {:6.1} MiB (of {})", bytes as f64 / (1 << 20) as f64, MOST_BYTES >> 20);
+    ensure!(added < MOST_MS && core < MOST_CORE && bytes < MOST_BYTES, "a bar is not met");
+    Ok(())
+}
+
+fn tonnage(args: &Args, home: &PathBuf) -> Command {
+    let mut command = Command::new(&args.tonnage);
+    command.arg("run").env("TONNAGE_HOME", home).stderr(Stdio::null());
+    command
+}
+
+/// The least disturbed of several: the median, in milliseconds.
+fn median(times: usize, mut measure: impl FnMut() -> Result<f64>) -> Result<f64> {
+    let mut found = (0..times.max(1)).map(|_| measure()).collect::<Result<Vec<_>>>()?;
+    found.sort_by(f64::total_cmp);
+    Ok(found[found.len() / 2])
+}
+
+/// Milliseconds until the command says the time, in nanoseconds since 1970.
+fn started(command: &mut Command) -> Result<f64> {
+    let began = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_nanos();
+    let output = command.arg("+%s%N").output()?;
+    let said: u128 = String::from_utf8(output.stdout)?.trim().parse().context("`date +%s%N` says no time")?;
+    Ok(said.saturating_sub(began) as f64 / 1e6)
+}
+
+/// Share of a core and resident bytes of supervisor and keeper, beside a job that says a step a second.
+fn beside_a_job(args: &Args, home: &PathBuf) -> Result<(f64, u64)> {
+    let script = format!("for i in $(seq {}); do echo step $i/{}; sleep 1; done", args.seconds + 4, args.seconds);
+    let mut run = tonnage(args, home).args(["--", "sh", "-c", &script]).stdout(Stdio::null()).spawn()?;
+    // Its start is measured apart.
+    sleep(Duration::from_secs(2));
+    let pids = own(&run);
+    ensure!(pids.len() == 2, "supervisor and keeper are two processes: {pids:?}");
+    let (before, began) = (ticks(&pids), Instant::now());
+    sleep(Duration::from_secs(args.seconds));
+    let used = ticks(&pids) - before;
+    let bytes = pids.iter().filter_map(|pid| Some(fields(*pid)?.get(21)?.parse::<u64>().ok()? * PAGE)).sum();
+    let core = used as f64 / TICKS / began.elapsed().as_secs_f64();
+    run.wait()?;
+    Ok((core, bytes))
+}
+
+/// The supervisor and its keepers.
+fn own(run: &Child) -> Vec<u32> {
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", run.id())).unwrap_or_default();
+    std::iter::once(run.id()).chain(children.split_whitespace().filter_map(|pid| pid.parse().ok())).collect()
+}
+
+fn ticks(pids: &[u32]) -> u64 {
+    let of =
+        |pid: &u32| Some(fields(*pid)?.get(11..13)?.iter().filter_map(|field| field.parse::<u64>().ok()).sum::<u64>());
+    pids.iter().filter_map(of).sum()
+}
+
+/// Fields of `/proc/PID/stat` after the name.
+fn fields(pid: u32) -> Option<Vec<String>> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Some(text.get(text.rfind(')')? + 1..)?.split_whitespace().map(str::to_owned).collect())
+}
