@@ -35,7 +35,7 @@ impl Origins {
 /// Names lie side by side in the program, mostly 8 bytes and more apart.
 fn slot(origin: Origin) -> usize {
     let address = |name: &str| name.as_ptr().addr();
-    (address(origin.op) >> 3 ^ origin.node.map_or(0, address) >> 4) % SLOTS
+    ((address(origin.op) >> 3) ^ (origin.node.map_or(0, address) >> 4)) % SLOTS
 }
 
 /// Whether the names are the same ones in memory; equal names elsewhere are found in the list.

@@ -23,8 +23,7 @@ pub unsafe extern "C" fn nvmlDeviceGetGpuFabricInfoV(device: DevicePointer, out:
     }
     // SAFETY: not null, and the version is the first field, which the caller has set.
     let version = unsafe { out.read() };
-    let Some(words) = WORDS.into_iter().zip(2..).find(|(words, number)| version == ((words * 4) | (number << 24)))
-    else {
+    let Some(words) = WORDS.into_iter().zip(2..).find(|(words, number)| version == (words * 4) | (number << 24)) else {
         return VERSION_MISMATCH;
     };
     // SAFETY: the caller's structure has as many words as its version says.
