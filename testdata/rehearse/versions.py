@@ -11,6 +11,7 @@ of download; one exists at a time.
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -70,6 +71,11 @@ def install(version, folder):
     return python
 
 
+def shown(text):
+    """An answer in a cell: files without the folders of the machine it was tried on."""
+    return re.sub(r"/[^ ']*/", "", text).replace("|", "/")
+
+
 def table(results):
     rows = sorted(results.values(), key=lambda row: [int(part) for part in row["torch"].split("+")[0].split(".")])
     lines = [
@@ -88,9 +94,9 @@ def table(results):
         lines.append(f"| {key} | " + " | ".join(str(row[key]) for row in rows) + " |")
     lines.append("| imports | " + " | ".join(row["imports"] for row in rows) + " |")
     for area in probe.AREAS:
-        lines.append(f"| {area.replace('_', ' ')} | " + " | ".join(row["areas"].get(area, "not tried").replace("|", "/") for row in rows) + " |")
+        lines.append(f"| {area.replace('_', ' ')} | " + " | ".join(shown(row["areas"].get(area, "not tried")) for row in rows) + " |")
     for script, words in SCRIPTS.items():
-        lines.append(f"| {words}, `{script}` | " + " | ".join(row["peaks"][script].replace("|", "/") for row in rows) + " |")
+        lines.append(f"| {words}, `{script}` | " + " | ".join(shown(row["peaks"][script]) for row in rows) + " |")
     lines += [
         "",
         "Builds without CUDA, for ROCm and for CUDA 11 are turned away when PyTorch is imported (status 2); versions outside of this",
