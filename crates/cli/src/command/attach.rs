@@ -8,6 +8,7 @@ use tonnage_run::store::Store;
 
 use super::list::line;
 use super::logs::LogReader;
+use super::status::show;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::Terminal;
@@ -22,6 +23,10 @@ pub struct AttachArgs {
     /// The run: its id, a part of it that no other has, or `last`
     #[arg(default_value = "last")]
     run: String,
+
+    /// Prints JSON: an object a line, as `tonnage logs --json`, and at the end the run as `tonnage show --json`
+    #[arg(long)]
+    json: bool,
 }
 
 impl AttachArgs {
@@ -32,14 +37,20 @@ impl AttachArgs {
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let folder = Store::new(Store::default_root()).find(&self.run)?;
         let mut reader = LogReader::new(&folder, None, None, true);
+        reader.as_json = self.json;
         reader.print(terminal)?;
         while folder.is_supervised() {
             std::thread::sleep(LOOK);
             reader.print(terminal)?;
         }
         reader.print(terminal)?;
+        reader.print_rests(terminal)?;
         let state = folder.state();
-        terminal.tell(&text::run(folder.run(), &state, &line(&folder), false, &terminal.look));
+        if self.json {
+            show(&self.run, true, true, terminal)?;
+        } else {
+            terminal.tell(&text::run(folder.run(), &state, &line(&folder), false, &terminal.look));
+        }
         Ok(state.result.as_ref().map_or(Exit::No, super::supervise::exit))
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::json;
 use tonnage_run::launch::Follower;
 use tonnage_run::store::{RunFolder, Store};
 
@@ -17,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Prints what a run's processes wrote
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n  tonnage logs\n  tonnage logs last --follow\n  tonnage logs last --attempt 1 --node node-3"
+    after_help = "Examples:\n  tonnage logs\n  tonnage logs last --follow\n  tonnage logs last --attempt 1 --node node-3\n  tonnage logs --json | jq -r 'select(.stream == \"stderr\").line'"
 )]
 pub struct LogsArgs {
     /// The run: its id, a part of it that no other has, or `last`
@@ -35,6 +36,10 @@ pub struct LogsArgs {
     /// Goes on until the run ends
     #[arg(short, long)]
     follow: bool,
+
+    /// Prints a JSON object a line: run, node, attempt, stream, line
+    #[arg(long)]
+    json: bool,
 }
 
 impl LogsArgs {
@@ -49,13 +54,15 @@ impl LogsArgs {
             return Err(Failure::input(format!("run {} has no node `{name}`", folder.id())));
         }
         let mut reader = LogReader::new(&folder, self.node, self.attempt, false);
+        reader.as_json = self.json;
         reader.print(terminal)?;
         while self.follow && folder.is_supervised() {
             std::thread::sleep(LOOK);
             reader.print(terminal)?;
         }
         // What was written between the last look and the end.
-        reader.print(terminal).map(|()| Exit::Done)
+        reader.print(terminal)?;
+        reader.print_rests(terminal).map(|()| Exit::Done)
     }
 }
 
@@ -65,13 +72,25 @@ pub struct LogReader<'a> {
     node: Option<String>,
     attempt: Option<u32>,
     from_end: bool,
-    followers: Vec<(PathBuf, String, Follower)>,
+    pub(super) as_json: bool,
+    logs: Vec<Log>,
+}
+
+/// One stream of one attempt.
+struct Log {
+    path: PathBuf,
+    node: String,
+    attempt: u32,
+    stream: &'static str,
+    follower: Follower,
+    /// The beginning of a line whose end is not there yet; kept for JSON only, as progress bars end no line.
+    rest: Vec<u8>,
 }
 
 impl<'a> LogReader<'a> {
     /// Of one node or all, of one attempt or, each time, the last; from what is written from now on, if `from_end`.
     pub const fn new(folder: &'a RunFolder, node: Option<String>, attempt: Option<u32>, from_end: bool) -> Self {
-        Self { folder, node, attempt, from_end, followers: Vec::new() }
+        Self { folder, node, attempt, from_end, as_json: false, logs: Vec::new() }
     }
 
     /// Prints what came.
@@ -80,16 +99,28 @@ impl<'a> LogReader<'a> {
     /// When stdout cannot be written.
     pub fn print(&mut self, terminal: &Terminal) -> Result<(), Failure> {
         self.find();
-        for (_, label, follower) in &mut self.followers {
+        let (run, as_json) = (self.folder.id(), self.as_json);
+        for log in &mut self.logs {
             loop {
-                let bytes = follower.more();
+                let bytes = log.follower.more();
                 if bytes.is_empty() {
                     break;
                 }
-                terminal.print_bytes(&labelled(&bytes, label))?;
+                let text = if as_json { log.objects(run, &bytes) } else { labelled(&bytes, &log.node) };
+                terminal.print_bytes(&text)?;
             }
         }
         Ok(())
+    }
+
+    /// Prints what ended without the end of a line, for JSON.
+    ///
+    /// # Errors
+    /// When stdout cannot be written.
+    pub(super) fn print_rests(&mut self, terminal: &Terminal) -> Result<(), Failure> {
+        let run = self.folder.id();
+        let rests = self.logs.iter_mut().filter(|log| !log.rest.is_empty());
+        rests.map(|log| log.objects(run, b"\n")).try_for_each(|text| terminal.print_bytes(&text))
     }
 
     /// Logs that were not there at the last look.
@@ -102,16 +133,33 @@ impl<'a> LogReader<'a> {
             if self.node.as_ref().is_some_and(|wanted| wanted != name) {
                 continue;
             }
-            for file in ["stdout.log", "stderr.log"] {
-                let path = self.folder.attempt_path(index, number).join(file);
-                if self.followers.iter().all(|(known, ..)| *known != path) && path.exists() {
+            for stream in ["stdout", "stderr"] {
+                let path = self.folder.attempt_path(index, number).join(stream).with_extension("log");
+                if self.logs.iter().all(|log| log.path != path) && path.exists() {
                     let follower = Follower::new(path.clone(), self.from_end);
-                    self.followers.push((path, name.to_owned(), follower));
+                    let (node, rest) = (name.to_owned(), Vec::new());
+                    self.logs.push(Log { path, node, attempt: number, stream, follower, rest });
                 }
             }
         }
         // Only what was there at the first look is passed over.
         self.from_end = false;
+    }
+}
+
+impl Log {
+    /// The lines that end in `bytes`, each as an object; what is no UTF-8 is replaced.
+    fn objects(&mut self, run: &str, bytes: &[u8]) -> Vec<u8> {
+        self.rest.extend_from_slice(bytes);
+        let Some(end) = self.rest.iter().rposition(|byte| *byte == b'\n') else { return Vec::new() };
+        let after = self.rest.split_off(end + 1);
+        let lines = std::mem::replace(&mut self.rest, after);
+        let object = |line: &[u8]| {
+            let line = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(line));
+            let (node, attempt, stream) = (&self.node, self.attempt, self.stream);
+            json!({"run": run, "node": node, "attempt": attempt, "stream": stream, "line": line}).to_string() + "\n"
+        };
+        lines.split_inclusive(|byte| *byte == b'\n').flat_map(|line| object(line).into_bytes()).collect()
     }
 }
 

@@ -100,6 +100,24 @@ fn much_output_and_partial_lines_are_kept_whole() {
     assert_eq!(home.run(&["logs"]).stdout, output.stdout);
 }
 
+#[test]
+fn logs_are_json_lines_with_whole_lines() {
+    let home = Home::new("logs-json");
+    home.run(&["run", "--", "sh", "-c", "echo a; printf '\\033[31mred \\377' >&2; printf 'b\\nno end'"]);
+    let text = home.run(&["logs", "--json"]).stdout;
+    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let mut found: Vec<(String, String)> = lines
+        .map(|line| {
+            let object: serde_json::Value = serde_json::from_slice(line).unwrap();
+            assert_eq!((&object["attempt"], &object["run"]), (&1.into(), &home.last()["run"]["id"]));
+            (object["stream"].as_str().unwrap().to_owned(), object["line"].as_str().unwrap().to_owned())
+        })
+        .collect();
+    found.sort();
+    let expected = [("stderr", "\u{1b}[31mred \u{fffd}"), ("stdout", "a"), ("stdout", "b"), ("stdout", "no end")];
+    assert_eq!(found, expected.map(|(stream, line)| (stream.to_owned(), line.to_owned())));
+}
+
 /// Every file below the home, as text.
 fn files(home: &Home) -> Vec<(std::path::PathBuf, String)> {
     let mut files = Vec::new();
@@ -205,7 +223,7 @@ fn gigabytes_of_output_are_bounded_and_their_end_is_kept() {
 }
 
 fn files_of_attempt(home: &Home) -> Vec<std::path::PathBuf> {
-    let id = home.last()["run"]["id"].as_str().unwrap().to_owned();
+    let id = home.last()["run"]["id"]["id"].as_str().unwrap().to_owned();
     let folder = home.path("home/runs").join(id).join("attempt-1");
     std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path()).collect()
 }
