@@ -223,7 +223,7 @@ fn gigabytes_of_output_are_bounded_and_their_end_is_kept() {
 }
 
 fn files_of_attempt(home: &Home) -> Vec<std::path::PathBuf> {
-    let id = home.last()["run"]["id"]["id"].as_str().unwrap().to_owned();
+    let id = home.last()["run"]["id"].as_str().unwrap().to_owned();
     let folder = home.path("home/runs").join(id).join("attempt-1");
     std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path()).collect()
 }
