@@ -56,7 +56,7 @@ fn recorded_from_the_start_every_figure_is_equal() {
     assert_eq!((stats.peak_reserved, stats.reserved), (expected.peak.reserved, expected.end.reserved));
     assert_eq!((stats.peak_requested, stats.requested), (expected.peak.requested, expected.end.requested));
     assert_eq!(stats.segments, expected.segments);
-    assert_eq!(recording.header["settings"], expected.settings.as_str());
+    assert_eq!(recording.settings(), expected.settings);
 }
 
 /// What was alive before is allocated anew in a fresh allocator, so its cached segments are not there: `reserved` is

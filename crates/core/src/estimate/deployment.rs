@@ -265,8 +265,11 @@ impl Node {
         if self.live.together(nodes, lease) > usable {
             return Ok(Fit::DoesNotFit);
         }
-        let least = Holds { training: simulated.least_reserved()?.saturating_add(self.context), ..self.live };
-        Ok(if least.together(nodes, lease) > usable { Fit::DoesNotFit } else { Fit::Tight })
+        let training = lease.unwrap_or(nodes).min(nodes);
+        let rest = self.live.resting.saturating_mul(nodes - training);
+        let share = usable.saturating_sub(rest) / training.max(1);
+        let goes = simulated.goes_through(share.saturating_sub(self.context))?;
+        Ok(if goes { Fit::Tight } else { Fit::DoesNotFit })
     }
 
     /// How many surely fit into `usable` bytes, and what `nodes` of them need.

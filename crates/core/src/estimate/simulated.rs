@@ -1,15 +1,13 @@
 //! [`SimulatedJob`]: a job with its trace, ready for questions.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 
 use thiserror::Error;
 
 use super::kin::Kin;
 use super::peaks::Peaks;
 use super::timeline::{self, Timeline};
-use super::verdict::{
-    Capacity, OomMoment, Verdict, failure, least_capacity, margin, no_room_to_wake, retries, run_within,
-};
+use super::verdict::{Capacity, Least, OomMoment, Verdict, failure, margin, no_room_to_wake, retries, run_within};
 use super::{AtPeak, Engine, Estimate, activations, breakdown, caveat, outside, peaks};
 use crate::gpu::{Device, Gpu};
 use crate::spec::{FieldError, JobSpec, SpecError};
@@ -73,7 +71,7 @@ pub struct SimulatedJob<'a> {
     repetition: Option<Repetition>,
     work: Work,
     peaks: OnceCell<Option<Peaks>>,
-    least: OnceCell<u64>,
+    least: Cell<Option<Least>>,
 }
 
 /// What `job` needs.
@@ -110,7 +108,7 @@ impl<'a> SimulatedJob<'a> {
     #[must_use]
     pub fn moved<'b>(mut self, at: usize, job: &'b JobSpec) -> SimulatedJob<'b> {
         let is_same = self.kin.resize(&mut self.trace, at);
-        let (peaks, least) = if is_same { (self.peaks, self.least) } else { (OnceCell::new(), OnceCell::new()) };
+        let (peaks, least) = if is_same { (self.peaks, self.least) } else { Default::default() };
         SimulatedJob { job, peaks, least, ..self }
     }
 
@@ -136,7 +134,7 @@ impl<'a> SimulatedJob<'a> {
             repetition: simulation.repetition,
             work: simulation.work,
             peaks: OnceCell::new(),
-            least: OnceCell::new(),
+            least: Cell::default(),
         }
     }
 
@@ -173,8 +171,8 @@ impl<'a> SimulatedJob<'a> {
         self.estimate_of(self.job, Detail::Full)
     }
 
-    /// What the job needs on another GPU, without what is alive at its peak, where it fails and how often it retries: each
-    /// of these takes another pass over the events. Where host code gives other answers there the job is simulated anew.
+    /// What the job needs on another GPU, without what is alive at its peak, the least it could run on, where it fails and how
+    /// often it retries: each of these takes further passes over the events. Where host code gives other answers there the job is simulated anew.
     ///
     /// # Errors
     /// When no GPU could ever hold it.
@@ -261,26 +259,35 @@ impl<'a> SimulatedJob<'a> {
         if capacity.expected >= peaks.reserved {
             return Verdict::Tight { retries: Some(0) };
         }
+        let config = &self.job.allocator;
+        if detail == Detail::Brief {
+            let is_enough = capacity.most >= peaks.rounded512 && self.is_enough(peaks, capacity.most);
+            return if is_enough { Verdict::Tight { retries: None } } else { Verdict::DoesNotFit(None) };
+        }
         // Nothing goes through on less than the live requests.
         let least = if capacity.most < peaks.rounded512 {
             peaks.rounded512
         } else {
-            let least = self.least_capacity(peaks);
+            let least = self.with_least(peaks, |least| least.bytes(config, &self.trace));
             estimate.least_bytes = Some(least + estimate.outside.low + asleep);
             least
         };
-        let (config, asked) = (&self.job.allocator, detail == Detail::Full);
         if capacity.most < least {
-            let moment = asked.then(|| failure(config, &self.trace, capacity.most, least));
-            return Verdict::DoesNotFit(moment.flatten());
+            return Verdict::DoesNotFit(failure(config, &self.trace, capacity.most, least));
         }
-        let retries = asked.then(|| retries(config, &self.trace, capacity.expected, least));
-        Verdict::Tight { retries: retries.flatten() }
+        Verdict::Tight { retries: retries(config, &self.trace, capacity.expected, least) }
     }
 
-    fn least_capacity(&self, peaks: &Peaks) -> u64 {
-        let search = || least_capacity(&self.job.allocator, &self.trace, peaks.rounded512, peaks.reserved);
-        *self.least.get_or_init(search)
+    /// Asks for the least capacity, and keeps what was found out.
+    fn with_least<T>(&self, peaks: &Peaks, ask: impl FnOnce(&mut Least) -> T) -> T {
+        let mut least = self.least.get().unwrap_or_else(|| Least::between(peaks.rounded512, peaks.reserved));
+        let answer = ask(&mut least);
+        self.least.set(Some(least));
+        answer
+    }
+
+    fn is_enough(&self, peaks: &Peaks, capacity: u64) -> bool {
+        self.with_least(peaks, |least| least.is_within(capacity, &self.job.allocator, &self.trace))
     }
 
     /// The smallest device on which the job goes through, if only by flushing the allocator's cache: nothing outside the
@@ -289,7 +296,17 @@ impl<'a> SimulatedJob<'a> {
     /// # Errors
     /// When no GPU could ever hold the job.
     pub fn least_reserved(&self) -> Result<u64, EstimateError> {
-        Ok(self.least_capacity(self.peaks()?))
+        let bytes = |least: &mut Least| least.bytes(&self.job.allocator, &self.trace);
+        Ok(self.with_least(self.peaks()?, bytes))
+    }
+
+    /// Whether a device of `capacity` bytes is not smaller than [`least_reserved`](Self::least_reserved), which takes fewer
+    /// replays to say.
+    ///
+    /// # Errors
+    /// When no GPU could ever hold the job.
+    pub fn goes_through(&self, capacity: u64) -> Result<bool, EstimateError> {
+        Ok(self.is_enough(self.peaks()?, capacity))
     }
 
     /// Peak allocated and peak reserved bytes alone, the cheapest question.

@@ -70,24 +70,59 @@ pub const fn margin(held: u64) -> u64 {
     if share > MARGIN_MIN { share } else { MARGIN_MIN }
 }
 
-/// The smallest device on which a replay of `trace` goes through, between `lowest` and `reserved`, which it takes when
-/// memory is plenty.
+/// The smallest device on which a replay of a trace goes through, so far as it is known: each halving takes a replay.
 ///
 /// A memory fraction is left out: it makes a smaller device of the GPU, which is the caller's to count.
-pub(super) fn least_capacity(config: &AllocatorConfig, trace: &Trace, lowest: u64, reserved: u64) -> u64 {
-    // `low` grains are too few, `high` are enough.
-    let (mut low, mut high) = ((lowest / GRAIN).saturating_sub(1), reserved.div_ceil(GRAIN));
-    while high - low > 1 {
-        let middle = low.midpoint(high);
-        match replay_trace(&mut device(config, middle * GRAIN), trace) {
-            Ok(_) => high = middle,
-            Err(_) => low = middle,
-        }
-    }
-    (high * GRAIN).min(reserved)
+#[derive(Clone, Copy)]
+pub(super) struct Least {
+    /// So many grains are too few.
+    low: u64,
+    /// So many are enough.
+    high: u64,
+    reserved: u64,
 }
 
-/// Where a job whose [`least_capacity`] is `least` runs out of memory on `capacity` bytes, which are fewer.
+impl Least {
+    /// Not below `lowest` bytes, and not above `reserved`, which the job takes when memory is plenty.
+    pub fn between(lowest: u64, reserved: u64) -> Self {
+        Self { low: (lowest / GRAIN).saturating_sub(1), high: reserved.div_ceil(GRAIN), reserved }
+    }
+
+    /// It is not less than the first of these, and not more than the second.
+    fn bounds(&self) -> (u64, u64) {
+        let bytes = |grains: u64| (grains * GRAIN).min(self.reserved);
+        (bytes(self.low + 1), bytes(self.high))
+    }
+
+    /// The least itself.
+    pub fn bytes(&mut self, config: &AllocatorConfig, trace: &Trace) -> u64 {
+        while self.high - self.low > 1 {
+            self.halve(config, trace);
+        }
+        self.bounds().1
+    }
+
+    /// Whether `capacity` is the least or more; not halved further than that takes.
+    pub fn is_within(&mut self, capacity: u64, config: &AllocatorConfig, trace: &Trace) -> bool {
+        loop {
+            match self.bounds() {
+                (_, most) if capacity >= most => return true,
+                (least, _) if capacity < least => return false,
+                _ => self.halve(config, trace),
+            }
+        }
+    }
+
+    fn halve(&mut self, config: &AllocatorConfig, trace: &Trace) {
+        let middle = self.low.midpoint(self.high);
+        match replay_trace(&mut device(config, middle * GRAIN), trace) {
+            Ok(_) => self.high = middle,
+            Err(_) => self.low = middle,
+        }
+    }
+}
+
+/// Where a job whose [`Least`] is `least` runs out of memory on `capacity` bytes, which are fewer.
 pub(super) fn failure(config: &AllocatorConfig, trace: &Trace, capacity: u64, least: u64) -> Option<Box<OomMoment>> {
     // Now and then less memory goes through where more does not; one grain below the least never does.
     let below = [capacity, least.saturating_sub(GRAIN)];
