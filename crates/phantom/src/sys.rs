@@ -29,6 +29,7 @@ unsafe extern "C" {
         file: c_int,
         at: i64,
     ) -> *mut c_void;
+    pub fn munmap(address: *mut c_void, length: usize) -> c_int;
     pub fn mprotect(address: *mut c_void, length: usize, protection: c_int) -> c_int;
     pub fn madvise(address: *mut c_void, length: usize, advice: c_int) -> c_int;
     pub fn flock(file: c_int, operation: c_int) -> c_int;

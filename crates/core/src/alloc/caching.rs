@@ -84,7 +84,7 @@ impl CachingAllocator {
     /// # Errors
     /// When neither the cache nor the device has room, even after flushing the cache. Nothing is allocated then, but
     /// the cache is empty.
-    pub fn malloc(&mut self, bytes: u64) -> Result<BlockId, OutOfMemory> {
+    pub fn malloc(&mut self, bytes: u64) -> Result<BlockId, Box<OutOfMemory>> {
         self.malloc_on(0, bytes)
     }
 
@@ -92,7 +92,7 @@ impl CachingAllocator {
     ///
     /// # Errors
     /// As those of `malloc`.
-    pub fn malloc_on(&mut self, stream: u8, bytes: u64) -> Result<BlockId, OutOfMemory> {
+    pub fn malloc_on(&mut self, stream: u8, bytes: u64) -> Result<BlockId, Box<OutOfMemory>> {
         if bytes == 0 {
             return Ok(BlockId::NONE);
         }
@@ -113,8 +113,8 @@ impl CachingAllocator {
 
     /// Gives a block back to the cache. A handle that was freed before is ignored.
     pub fn free(&mut self, id: BlockId) {
-        match self.arena.get(id.index) {
-            Some(b) if b.generation == id.generation && b.state == State::Allocated => self.free_block(id.index),
+        match self.arena.get(id.index()) {
+            Some(b) if b.generation == id.generation() && b.state == State::Allocated => self.free_block(id.index()),
             _ => {}
         }
     }
@@ -131,7 +131,7 @@ impl CachingAllocator {
 
     /// Bytes of a live block, 0 for any other handle.
     pub fn block_size(&self, id: BlockId) -> u64 {
-        self.arena.get(id.index).filter(|b| b.generation == id.generation).map_or(0, |b| b.size)
+        self.arena.get(id.index()).filter(|b| b.generation == id.generation()).map_or(0, |b| b.size)
     }
 
     /// The best cached block for `size` (`get_free_block`), or [`NIL`].
@@ -226,7 +226,7 @@ impl CachingAllocator {
             self.stats.oversize_allocations += 1;
         }
         self.stats.handed_out(block.size, bytes, round_up(bytes, MIN_BLOCK_SIZE));
-        BlockId { index, generation: block.generation }
+        BlockId::new(index, block.generation)
     }
 
     /// Caches a block again, merged with its free neighbours (`free_block`).

@@ -15,7 +15,7 @@ impl CachingAllocator {
 
     /// A block for `size` bytes from the driver, after making room in PyTorch's order; not in the pool, not yet cut.
     #[cold]
-    pub(super) fn new_block(&mut self, pool: (PoolKind, u8), size: u64, requested: u64) -> Result<u32, OutOfMemory> {
+    pub(super) fn new_block(&mut self, pool: (PoolKind, u8), size: u64, requested: u64) -> Result<u32, Box<OutOfMemory>> {
         if self.collects_garbage {
             self.collect_garbage();
         }
@@ -33,9 +33,9 @@ impl CachingAllocator {
         self.ask_driver(pool, size, segment).ok_or_else(|| self.out_of_memory(requested, segment))
     }
 
-    fn out_of_memory(&mut self, requested: u64, attempted: u64) -> OutOfMemory {
+    fn out_of_memory(&mut self, requested: u64, attempted: u64) -> Box<OutOfMemory> {
         self.stats.num_ooms += 1;
-        OutOfMemory {
+        Box::new(OutOfMemory {
             requested,
             attempted,
             allocated: self.stats.allocated,
@@ -43,7 +43,7 @@ impl CachingAllocator {
             capacity: self.capacity,
             free: self.capacity.saturating_sub(self.stats.reserved).saturating_sub(self.taken),
             allowed: self.allowed,
-        }
+        })
     }
 
     /// One attempt to get a block (`alloc_block`).

@@ -119,7 +119,7 @@ impl<'a> Run<'a> {
                 Ok(block) => *slot(&mut self.blocks, id, BlockId::NONE) = block,
                 Err(oom) => {
                     let replayed = Box::new(std::mem::take(&mut self.peaks).finish(self.allocator));
-                    return Err(ReplayOom { event, oom: Box::new(oom), replayed });
+                    return Err(ReplayOom { event, oom, replayed });
                 }
             },
             Request::Free { id } => {

@@ -79,6 +79,16 @@ impl Space {
     }
 }
 
+/// The process's own goes when it ends; tests make many, and there are only 128 TiB.
+impl Drop for Space {
+    fn drop(&mut self) {
+        for (start, length) in self.reserved.drain(..) {
+            // SAFETY: the mapping is ours alone, and whoever was given a range of it is gone with its owner.
+            unsafe { sys::munmap(start as *mut c_void, length) };
+        }
+    }
+}
+
 fn map(length: usize) -> Option<usize> {
     // SAFETY: an anonymous mapping at an address of the system's choice replaces nothing.
     let start =
