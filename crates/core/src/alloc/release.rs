@@ -15,7 +15,12 @@ impl CachingAllocator {
 
     /// A block for `size` bytes from the driver, after making room in PyTorch's order; not in the pool, not yet cut.
     #[cold]
-    pub(super) fn new_block(&mut self, pool: (PoolKind, u8), size: u64, requested: u64) -> Result<u32, Box<OutOfMemory>> {
+    pub(super) fn new_block(
+        &mut self,
+        pool: (PoolKind, u8),
+        size: u64,
+        requested: u64,
+    ) -> Result<u32, Box<OutOfMemory>> {
         if self.collects_garbage {
             self.collect_garbage();
         }

@@ -1,5 +1,10 @@
-//! [`Kin`]: the sizes that a trace has on other devices, and the change from one device to another.
+//! [`Kin`]: the sizes that a trace has on other devices, the change from one device to another, and the peaks on each.
 
+use std::cell::OnceCell;
+
+use super::abreast::{Sizes, peaks_abreast};
+use super::peaks::Peaks;
+use crate::alloc::AllocatorConfig;
 use crate::trace::{AllocationId, Trace};
 
 /// The devices that were asked about when the trace was recorded.
@@ -7,10 +12,14 @@ use crate::trace::{AllocationId, Trace};
 pub(super) struct Kin {
     /// Sizes by name less one; `None` of a device that runs another program.
     sizes: Vec<Option<Vec<u64>>>,
+    /// Those of the device that was simulated.
+    own: Vec<u64>,
+    /// The device whose sizes the trace has now, if it is not the simulated one.
+    at: Option<usize>,
     /// The allocations whose size has a name.
     named: Vec<AllocationId>,
-    /// The sizes that the trace has now.
-    current: Vec<u64>,
+    /// The peaks on the simulated device, and on each that runs the same program.
+    peaks: OnceCell<Option<(Peaks, Vec<Option<Peaks>>)>>,
 }
 
 impl Kin {
@@ -18,15 +27,15 @@ impl Kin {
         if sizes.is_empty() {
             return Self::default();
         }
-        let mut current = vec![0; sizes.iter().flatten().map(Vec::len).max().unwrap_or_default()];
+        let mut own = vec![0; sizes.iter().flatten().map(Vec::len).max().unwrap_or_default()];
         let mut named = Vec::new();
         for (id, allocation) in trace.allocations.iter().enumerate().filter(|(_, allocation)| allocation.sizes > 0) {
             named.push(id as AllocationId);
-            if let Some(size) = current.get_mut(allocation.sizes as usize - 1) {
+            if let Some(size) = own.get_mut(allocation.sizes as usize - 1) {
                 *size = allocation.bytes;
             }
         }
-        Self { sizes, named, current }
+        Self { sizes, own, named, ..Self::default() }
     }
 
     pub(super) fn runs_on(&self, at: usize) -> bool {
@@ -36,16 +45,46 @@ impl Kin {
     /// Gives `trace` the sizes of the device at this place; whether they are those it had.
     pub(super) fn resize(&mut self, trace: &mut Trace, at: usize) -> bool {
         let Some(Some(sizes)) = self.sizes.get(at) else { return false };
-        if *sizes == self.current {
-            return true;
-        }
-        for id in &self.named {
-            let allocation = &mut trace.allocations[*id as usize];
-            if let Some(bytes) = sizes.get(allocation.sizes as usize - 1) {
-                allocation.bytes = *bytes;
+        let current = self.at.and_then(|at| self.sizes[at].as_ref()).unwrap_or(&self.own);
+        let is_same = sizes == current;
+        if !is_same {
+            for id in &self.named {
+                let allocation = &mut trace.allocations[*id as usize];
+                if let Some(bytes) = sizes.get(allocation.sizes as usize - 1) {
+                    allocation.bytes = *bytes;
+                }
             }
         }
-        self.current.clone_from(sizes);
-        false
+        self.at = Some(at);
+        is_same
+    }
+
+    /// The peaks on the device whose sizes the trace has now, found for all devices at once; `None` where that is not possible.
+    pub(super) fn peaks(&self, trace: &Trace, config: &AllocatorConfig) -> Option<Peaks> {
+        if self.sizes.is_empty() {
+            return None;
+        }
+        let (own, of_others) = self.peaks.get_or_init(|| self.peaks_of_all(trace, config)).as_ref()?;
+        match self.at {
+            Some(at) => of_others.get(at)?.clone(),
+            None => Some(own.clone()),
+        }
+    }
+
+    fn peaks_of_all(&self, trace: &Trace, config: &AllocatorConfig) -> Option<(Peaks, Vec<Option<Peaks>>)> {
+        let mut distinct = vec![self.own.clone()];
+        let mut place = |sizes: &Vec<u64>| {
+            distinct.iter().position(|other| other == sizes).unwrap_or_else(|| {
+                distinct.push(sizes.clone());
+                distinct.len() - 1
+            })
+        };
+        let places: Vec<Option<usize>> = self.sizes.iter().map(|sizes| sizes.as_ref().map(&mut place)).collect();
+        if distinct.len() == 1 {
+            return None;
+        }
+        let peaks = peaks_abreast(trace, config, &Sizes::new(&distinct))?;
+        let of = |at: Option<usize>| at.and_then(|at| peaks.get(at)).cloned();
+        Some((of(Some(0))?, places.into_iter().map(of).collect()))
     }
 }

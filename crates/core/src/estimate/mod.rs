@@ -3,6 +3,7 @@
 //! [`SimulatedJob`] holds the trace, so that the estimate, the timeline and an out-of-memory question all come from one
 //! simulation. [`estimate`] is the short way.
 
+mod abreast;
 mod activations;
 mod breakdown;
 mod caveat;
@@ -12,6 +13,7 @@ mod figures;
 mod kin;
 mod legacy;
 mod outside;
+mod pass;
 mod peaks;
 mod simulated;
 mod timeline;

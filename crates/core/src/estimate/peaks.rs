@@ -1,9 +1,7 @@
-//! One pass of a trace through the caching allocator: the peaks of every phase and the moment of the highest.
+//! [`Peaks`]: the peaks of every phase and the moment of the highest; [`Tally`] gathers them as phases end.
 
-use std::ops::Range;
-
-use crate::alloc::{AllocatorConfig, BlockId, CachingAllocator};
-use crate::trace::{Event, Phase, PhaseKind, Repeat, Trace};
+use crate::alloc::Stats;
+use crate::trace::{Phase, PhaseKind};
 
 /// The peaks of a phase; what is alive when it begins counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +15,7 @@ pub struct PhasePeak {
 }
 
 /// The figures of one pass.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Peaks {
     pub phases: Vec<PhasePeak>,
     /// Index of the event at which the allocated bytes are highest for the first time.
@@ -37,113 +35,65 @@ impl Peaks {
     }
 }
 
-/// The allocator, the blocks it gave out, and the figures so far.
-pub(super) struct Pass {
-    allocator: CachingAllocator,
-    blocks: Vec<BlockId>,
+/// What was reached since a phase began.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reached {
+    /// What is allocated now.
+    pub allocated: u64,
+    /// The most that was allocated.
+    pub peak_allocated: u64,
+    /// The most that was reserved.
+    pub peak_reserved: u64,
+    /// The most of the live requests.
+    pub peak_rounded512: u64,
+}
+
+impl From<&Stats> for Reached {
+    fn from(stats: &Stats) -> Self {
+        Self {
+            allocated: stats.allocated,
+            peak_allocated: stats.peak_allocated,
+            peak_reserved: stats.peak_reserved,
+            peak_rounded512: stats.peak_rounded512,
+        }
+    }
+}
+
+/// The figures of the phases that ended, and the phase that runs.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
     running: Option<Phase>,
-    rounded512: u64,
     peaks: Peaks,
 }
 
-/// Replays `trace` on a device that never runs out; `None` when even the address space does.
-pub(super) fn peaks(trace: &Trace, config: &AllocatorConfig) -> Option<Peaks> {
-    let mut pass = Pass::new(trace, config);
-    let mut index = 0;
-    while let Some(event) = trace.events.get(index) {
-        index = pass.advance(trace, index, *event)?;
-    }
-    Some(pass.finish())
-}
-
-impl Pass {
-    pub fn new(trace: &Trace, config: &AllocatorConfig) -> Self {
-        let peaks = Peaks {
-            phases: Vec::with_capacity(trace.phases.len()),
-            event: 0,
-            allocated: 0,
-            reserved: 0,
-            rounded512: 0,
-            reserved_by_stream: Vec::new(),
-            after_load: 0,
-            steady_state: 0,
-        };
-        let allocator = CachingAllocator::new(config.clone(), None);
-        Self { allocator, blocks: vec![BlockId::NONE; trace.allocations.len()], running: None, rounded512: 0, peaks }
-    }
-
-    /// Allocated and reserved bytes now.
-    pub fn current(&self) -> (u64, u64) {
-        let stats = self.allocator.stats();
-        (stats.allocated, stats.reserved)
-    }
-
-    /// Applies one event, a repeated stretch with it, and returns the index of the next.
-    fn advance(&mut self, trace: &Trace, index: usize, event: Event) -> Option<usize> {
-        match event {
-            Event::Repeat(at) => {
-                let Repeat { until, times } = trace.repeats[at as usize];
-                self.repeat(trace, index + 1..until, times)?;
-                Some(until)
-            }
-            event => {
-                self.event(trace, index, event)?;
-                Some(index + 1)
-            }
+impl Tally {
+    /// Notes the moment of the highest peak so far; the first of equals.
+    pub fn rises(&mut self, allocated: u64, event: usize) {
+        if allocated > self.peaks.allocated {
+            (self.peaks.allocated, self.peaks.event) = (allocated, event);
         }
     }
 
-    /// Applies a stretch of events so many times, until it changes nothing any more.
-    fn repeat(&mut self, trace: &Trace, stretch: Range<usize>, times: u64) -> Option<()> {
-        for _ in 0..times {
-            let before = self.allocator.arrangement();
-            for index in stretch.clone() {
-                self.event(trace, index, trace.events[index])?;
-            }
-            if before.is_some() && before == self.allocator.arrangement() {
-                break;
-            }
-        }
-        Some(())
-    }
-
-    /// Applies one event; where it announces a repeated stretch, all of it but the last time. `None` when the address space is full.
-    pub fn event(&mut self, trace: &Trace, index: usize, event: Event) -> Option<()> {
-        match event {
-            Event::Alloc(id) => {
-                let asked = &trace.allocations[id as usize];
-                self.blocks[id as usize] = self.allocator.malloc_on(asked.stream, asked.bytes).ok()?;
-                let allocated = self.allocator.stats().allocated;
-                if allocated > self.peaks.allocated {
-                    (self.peaks.allocated, self.peaks.event) = (allocated, index);
-                }
-            }
-            Event::Free(id) => self.allocator.free(std::mem::replace(&mut self.blocks[id as usize], BlockId::NONE)),
-            Event::Phase(phase) => self.begin(trace.phases[phase as usize]),
-            Event::EmptyCache => self.allocator.empty_cache(),
-            Event::Repeat(at) => {
-                let Repeat { until, times } = trace.repeats[at as usize];
-                self.repeat(trace, index + 1..until, times.saturating_sub(1))?;
-            }
-        }
-        Some(())
-    }
-
-    fn begin(&mut self, phase: Phase) {
-        self.end_running();
+    /// A phase begins: the one before it has `reached` this.
+    pub fn begin(&mut self, phase: Phase, reached: Reached) {
+        self.end_running(reached);
         self.running = Some(phase);
         if phase.kind == PhaseKind::End {
-            self.peaks.steady_state = self.allocator.stats().allocated;
+            self.peaks.steady_state = reached.allocated;
         }
     }
 
-    fn end_running(&mut self) {
-        let stats = self.allocator.stats();
-        let (allocated, reserved) = (stats.peak_allocated, stats.peak_reserved);
-        self.rounded512 = self.rounded512.max(stats.peak_rounded512);
+    /// The last phase ends.
+    pub fn finish(mut self, reached: Reached, reserved_by_stream: Vec<u64>) -> Peaks {
+        self.end_running(reached);
+        Peaks { reserved_by_stream, ..self.peaks }
+    }
+
+    fn end_running(&mut self, reached: Reached) {
+        let (allocated, reserved) = (reached.peak_allocated, reached.peak_reserved);
         if let Some(phase) = self.running.filter(|phase| phase.kind != PhaseKind::End) {
             if phase.kind == PhaseKind::Load {
-                self.peaks.after_load = stats.allocated;
+                self.peaks.after_load = reached.allocated;
             }
             match self.peaks.phases.iter_mut().find(|peak| peak.phase == phase) {
                 Some(peak) => {
@@ -153,63 +103,7 @@ impl Pass {
                 None => self.peaks.phases.push(PhasePeak { phase, allocated, reserved }),
             }
         }
+        self.peaks.rounded512 = self.peaks.rounded512.max(reached.peak_rounded512);
         self.peaks.reserved = self.peaks.reserved.max(reserved);
-        self.allocator.reset_peaks();
-    }
-
-    fn finish(mut self) -> Peaks {
-        self.end_running();
-        self.peaks.rounded512 = self.rounded512;
-        self.peaks.reserved_by_stream = self.allocator.reserved_by_stream();
-        self.peaks
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::trace::{Allocation, Category};
-    use crate::units::MIB;
-
-    fn trace(events: Vec<Event>, sizes: &[u64], phases: &[(PhaseKind, u32)]) -> Trace {
-        let allocation = |bytes: &u64| Allocation {
-            bytes: *bytes,
-            origin: 0,
-            module: 0,
-            phase: 0,
-            category: Category::Temporary,
-            stream: 0,
-            sizes: 0,
-        };
-        Trace {
-            events,
-            allocations: sizes.iter().map(allocation).collect(),
-            origins: Vec::new(),
-            modules: vec![String::new()],
-            phases: phases.iter().map(|(kind, step)| Phase { kind: *kind, step: *step }).collect(),
-            repeats: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn a_phase_begins_with_what_is_alive_and_the_first_of_equals_is_the_peak() {
-        let events = vec![
-            Event::Phase(0),
-            Event::Alloc(0),
-            Event::Phase(1),
-            Event::Alloc(1),
-            Event::Phase(2),
-            Event::Free(1),
-            Event::Phase(1),
-            Event::Phase(3),
-        ];
-        let kinds = [(PhaseKind::Load, 0), (PhaseKind::Forward, 1), (PhaseKind::Backward, 1), (PhaseKind::End, 1)];
-        let peaks = peaks(&trace(events, &[2 * MIB, 4 * MIB], &kinds), &AllocatorConfig::default()).unwrap();
-        let figures: Vec<_> = peaks.phases.iter().map(|peak| (peak.phase.label(), peak.allocated / MIB)).collect();
-        let expected = [("0:load", 2), ("1:forward", 6), ("1:backward", 6)].map(|(label, mib)| (label.to_owned(), mib));
-        assert_eq!(figures, expected);
-        assert_eq!(peaks.phase().unwrap().label(), "1:forward");
-        assert_eq!((peaks.event, peaks.after_load / MIB, peaks.steady_state / MIB), (3, 2, 2));
-        assert_eq!((peaks.reserved / MIB, peaks.rounded512 / MIB), (20, 6));
     }
 }

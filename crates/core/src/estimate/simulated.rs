@@ -8,7 +8,7 @@ use super::kin::Kin;
 use super::peaks::Peaks;
 use super::timeline::{self, Timeline};
 use super::verdict::{Capacity, Least, OomMoment, Verdict, failure, margin, no_room_to_wake, retries, run_within};
-use super::{AtPeak, Engine, Estimate, activations, breakdown, caveat, outside, peaks};
+use super::{AtPeak, Engine, Estimate, activations, breakdown, caveat, outside, pass};
 use crate::gpu::{Device, Gpu};
 use crate::spec::{FieldError, JobSpec, SpecError};
 use crate::step::{self, Repetition, SimulateError, Simulation};
@@ -186,7 +186,8 @@ impl<'a> SimulatedJob<'a> {
     }
 
     fn peaks(&self) -> Result<&Peaks, EstimateError> {
-        let peaks = self.peaks.get_or_init(|| peaks::peaks(&self.trace, &self.job.allocator));
+        let (trace, config) = (&self.trace, &self.job.allocator);
+        let peaks = self.peaks.get_or_init(|| self.kin.peaks(trace, config).or_else(|| pass::peaks(trace, config)));
         peaks.as_ref().ok_or(EstimateError::TooLarge)
     }
 

@@ -1,6 +1,6 @@
 //! How the bytes rise and fall over the job, downsampled so that no peak is lost.
 
-use super::peaks::Pass;
+use super::pass::Pass;
 use crate::alloc::AllocatorConfig;
 use crate::trace::{Category, Event, Phase, Trace};
 use crate::units::round_up;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::Resolve;
 use super::batch::Batch;
 use super::fit::{Judgement, judge_all};
+use crate::estimate::Fit;
 use crate::gpu::{Device, Gpu};
 use crate::spec::{JobSpec, SpecError};
 
@@ -104,6 +105,23 @@ impl<'a> Judgements<'a> {
             Ok(answers) => answers[place].clone(),
             Err(error) => Err(error.problem.clone()),
         }
+    }
+
+    /// The devices of which it is known that `batch` fits none of their GPUs.
+    pub(super) fn devices_not_fit_for(&self, batch: Batch) -> Vec<Device> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = |answer: &Result<Judgement, String>| answer.as_ref().is_ok_and(|found| found.fit == Fit::Fits);
+        let not_fit = |device: &&Device| match known.get(&(batch, **device)).map(Arc::as_ref) {
+            Some(Ok(answers)) => !answers.iter().any(fits),
+            _ => false,
+        };
+        self.devices.iter().filter(not_fit).copied().collect()
+    }
+
+    /// Whether `batch` was estimated on the GPU at `index` before.
+    pub fn is_known(&self, batch: Batch, index: usize) -> bool {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.contains_key(&(batch, self.gpus[index].device()))
     }
 
     /// How many distinct jobs were estimated.

@@ -7,6 +7,7 @@ use super::batch::Batch;
 use super::fit::Judgement;
 use super::judgements::Judgements;
 use crate::estimate::Fit;
+use crate::gpu::Device;
 use crate::spec::Task;
 
 /// The most rows that are asked for.
@@ -32,20 +33,93 @@ pub fn largest(known: &Judgements<'_>, index: usize) -> Option<Largest> {
         Task::Hrm => (1, 1),
         _ => (1, Batch::of(job).effective()),
     };
-    let search = Search { known, index };
+    let search = Search { known, index, together: Vec::new() };
     let first = whole.max(1).next_multiple_of(grain);
     match search.fits(first) {
-        Some(found) => Some(search.above(found, grain, usable)),
+        Some(found) => Some(search.above(Bracket::new(found, grain, usable))),
         None => {
+            let search = Search { together: known.devices_not_fit_for(Batch::with_rows(job, first)?), ..search };
             let divisors = (1..first).rev().filter(|rows| first.is_multiple_of(*rows));
             divisors.take_while(|_| job.task != Task::Hrm).find_map(|rows| search.fits(rows))
         }
     }
 }
 
+/// Rows, and the bytes they need if they can be at all.
+type Point = (u64, Option<u64>);
+
+/// The rows at which a line through two points reaches `usable` bytes, if it rises to there from the first.
+fn on_line(from: Point, other: Point, usable: u64) -> Option<u64> {
+    let (rows, needed) = (from.0.abs_diff(other.0), from.1?.abs_diff(other.1?));
+    let is_rising = (other.0 > from.0) == (other.1? > from.1?);
+    let room = u128::from(usable.checked_sub(from.1?)?);
+    let more = (room * u128::from(rows)).checked_div(u128::from(needed)).filter(|_| is_rising)?;
+    u64::try_from(more).ok()?.checked_add(from.0)
+}
+
+fn point(largest: &Largest) -> Point {
+    (largest.batch.micro_batch_size, Some(largest.judgement.safe_bytes))
+}
+
+/// The largest size that is known to fit, and what lies around it.
+struct Bracket {
+    best: Largest,
+    /// The size that fitted before it.
+    below: Option<Point>,
+    /// The smallest that does not fit, which may be no job at all.
+    above: Option<Point>,
+    /// Whether the next size is guessed, not halfway.
+    guesses: bool,
+    /// Sizes are multiples of this.
+    grain: u64,
+    /// The bytes that there are.
+    usable: u64,
+}
+
+impl Bracket {
+    const fn new(best: Largest, grain: u64, usable: u64) -> Self {
+        Self { best, below: None, above: None, guesses: true, grain, usable }
+    }
+
+    /// A larger size fits.
+    fn rise(&mut self, best: Largest) {
+        let before = point(&self.best);
+        // Through neighbours no line is straight: needs rise in steps.
+        if best.batch.micro_batch_size - before.0 > self.grain || self.below.is_none() {
+            self.below = Some(before);
+        }
+        self.best = best;
+    }
+
+    /// How many rows more may fit still.
+    fn room(&self) -> u64 {
+        let most = self.above.map_or(MOST_ROWS / self.grain * self.grain, |(rows, _)| rows - self.grain);
+        most.saturating_sub(self.best.batch.micro_batch_size)
+    }
+
+    /// The size to try next, and whether it is a guess: what is known already by doubling, then by straight lines, and
+    /// halving every other time between a size that fits and one that does not.
+    fn next(&mut self, is_known: impl Fn(u64) -> bool) -> Option<(u64, bool)> {
+        let (low, room, grain) = (point(&self.best), self.room(), self.grain);
+        let other = self.above.or(self.below).filter(|_| self.guesses);
+        let line = other.and_then(|other| on_line(low, other, self.usable));
+        let doubles = self.above.is_none() && (line.is_none() || is_known(low.0 * 2));
+        let more = match line {
+            _ if doubles => low.0,
+            Some(rows) => rows - low.0,
+            None => (room + grain) / 2,
+        };
+        self.guesses = self.above.is_none() || !self.guesses;
+        let more = (more / grain * grain).clamp(grain, room.max(grain));
+        (room >= grain).then_some((low.0 + more, line.is_some() && !doubles))
+    }
+}
+
 struct Search<'a> {
     known: &'a Judgements<'a>,
     index: usize,
+    /// Devices for which the same will be asked: they share simulations.
+    together: Vec<Device>,
 }
 
 impl Search<'_> {
@@ -57,71 +131,41 @@ impl Search<'_> {
     }
 
     fn judge(&self, rows: u64) -> Option<Judgement> {
-        self.known.on(Batch::with_rows(self.known.job(), rows)?, self.index).ok()
+        let batch = Batch::with_rows(self.known.job(), rows)?;
+        self.known.learn_all(batch, &self.together);
+        self.known.on(batch, self.index).ok()
     }
 
-    /// From a size that fits upwards, in steps of `grain` rows.
-    fn above(&self, mut best: Largest, grain: u64, usable: u64) -> Largest {
-        let mut high = best.batch.micro_batch_size;
-        // What the smallest size that does not fit would need, if there is such a job.
-        let mut needed = None;
-        loop {
-            high = high.saturating_mul(2);
-            if high > MOST_ROWS {
-                break;
-            }
-            match self.judge(high) {
-                Some(judgement) if judgement.fit == Fit::Fits => best = self.found(high, judgement, best),
-                judgement => {
-                    needed = judgement.map(|judgement| judgement.safe_bytes);
-                    break;
-                }
+    /// From a size that fits upwards.
+    fn above(&self, mut bracket: Bracket) -> Largest {
+        while let Some((rows, is_guess)) = bracket.next(|rows| self.is_known(rows)) {
+            // A guess that fits is often the last size that does.
+            if self.narrow(&mut bracket, rows) && is_guess && bracket.room() > 0 {
+                let next = rows + bracket.grain;
+                self.narrow(&mut bracket, next);
             }
         }
-        self.between(best, high.min(MOST_ROWS / grain * grain + grain), (grain, usable), needed)
+        bracket.best
     }
 
-    /// Between a size that fits and one that does not, guessing by a straight line where both needs are known and halving
-    /// every other time.
-    fn between(
-        &self,
-        mut best: Largest,
-        mut high: u64,
-        (grain, usable): (u64, u64),
-        mut needed: Option<u64>,
-    ) -> Largest {
-        let mut guesses = true;
-        loop {
-            let low = best.batch.micro_batch_size;
-            let steps = (high - low) / grain;
-            if steps <= 1 {
-                return best;
+    /// Whether so many rows fit.
+    fn narrow(&self, bracket: &mut Bracket, rows: u64) -> bool {
+        let batch = Batch::with_rows(self.known.job(), rows);
+        match (self.judge(rows), batch) {
+            (Some(judgement), Some(batch)) if judgement.fit == Fit::Fits => {
+                bracket.rise(Largest { batch, judgement });
+                true
             }
-            let line = needed.filter(|_| guesses).and_then(|needed| {
-                let rise = u128::from(needed.checked_sub(best.judgement.safe_bytes)?);
-                let room = u128::from(usable.checked_sub(best.judgement.safe_bytes)?);
-                u64::try_from((room * u128::from(steps)).checked_div(rise)?).ok()
-            });
-            let middle = low + line.unwrap_or(steps / 2).clamp(1, steps - 1) * grain;
-            guesses = !guesses;
-            match self.judge(middle) {
-                Some(judgement) if judgement.fit == Fit::Fits => {
-                    best = self.found(middle, judgement, best);
-                    // A guess that fits is often the last size that does.
-                    if let Some(next) = self.judge(middle + grain).filter(|next| next.fit != Fit::Fits) {
-                        (high, needed) = (middle + grain, Some(next.safe_bytes));
-                    }
-                }
-                judgement => (high, needed) = (middle, judgement.map(|judgement| judgement.safe_bytes)),
+            (judgement, _) => {
+                bracket.above = Some((rows, judgement.map(|judgement| judgement.safe_bytes)));
+                false
             }
         }
     }
 
-    fn found(&self, rows: u64, judgement: Judgement, before: Largest) -> Largest {
-        match Batch::with_rows(self.known.job(), rows) {
-            Some(batch) => Largest { batch, judgement },
-            None => before,
-        }
+    fn is_known(&self, rows: u64) -> bool {
+        let batch = Batch::with_rows(self.known.job(), rows);
+        batch.is_some_and(|batch| self.known.is_known(batch, self.index))
     }
 }
 
