@@ -1,7 +1,8 @@
 //! Autocast (aten/src/ATen/autocast_mode.cpp, PyTorch 2.11): which inputs an op casts, and the cache of weight casts.
 
-use super::context::{Context, Scope};
+use super::context::Context;
 use super::handle::Tensor;
+use super::scope::Scope;
 use crate::dtype::DType;
 use crate::trace::Category;
 

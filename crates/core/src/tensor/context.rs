@@ -13,17 +13,11 @@ use super::forward_hooks::ForwardHooks;
 use super::handle::Tensor;
 use super::kin::Kin;
 use super::origins::Origins;
+use super::workspace::Thread;
 use crate::dtype::DType;
 use crate::gpu::Device;
 use crate::trace::{Allocation, AllocationId, Category, Event, Origin, Phase, PhaseKind, Trace};
 use crate::work::PhaseWork;
-
-/// Which thread runs; cuBLAS handles and their workspaces belong to a thread.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Thread {
-    Main = 0,
-    Autograd = 1,
-}
 
 /// Room for so many allocations is made in advance: two steps of a model with a few dozen layers.
 const EXPECTED_ALLOCATIONS: usize = 1 << 14;
@@ -39,12 +33,12 @@ const MOST_ANSWERS: usize = 16;
 pub struct Context {
     pub(super) trace: RefCell<Trace>,
     recording: Cell<bool>,
-    phase: Cell<u32>,
-    step: Cell<u32>,
-    module: Cell<u32>,
-    stream: Cell<u8>,
-    node: Cell<Option<&'static str>>,
-    category: Cell<Option<Category>>,
+    pub(super) phase: Cell<u32>,
+    pub(super) step: Cell<u32>,
+    pub(super) module: Cell<u32>,
+    pub(super) stream: Cell<u8>,
+    pub(super) node: Cell<Option<&'static str>>,
+    pub(super) category: Cell<Option<Category>>,
     pub(super) grad_enabled: Cell<bool>,
     pub(super) autocast: Cell<Option<DType>>,
     pub(super) autocast_cache: RefCell<Vec<Tensor>>,
@@ -54,10 +48,10 @@ pub struct Context {
     pub(super) next_sequence: Cell<u64>,
     callbacks: RefCell<Vec<Callback>>,
     /// Whether what runs now runs on the device that is simulated, or on another one of the process.
-    is_here: Cell<bool>,
+    pub(super) is_here: Cell<bool>,
     forward_hooks: RefCell<BTreeMap<u32, Rc<dyn ForwardHooks>>>,
-    thread: Cell<Thread>,
-    workspaces: Cell<[[bool; 2]; 2]>,
+    pub(super) thread: Cell<Thread>,
+    pub(super) workspaces: Cell<[[bool; 2]; 2]>,
     padded_rows: Cell<bool>,
     failure: RefCell<Option<String>>,
     origins: Origins,
@@ -66,22 +60,6 @@ pub struct Context {
     pub(super) counter: Counter,
     pub(super) device: Device,
     pub(super) kin: Kin,
-}
-
-/// Restores a piece of the context's state when dropped.
-pub struct Scope<'a, T: Copy> {
-    cell: &'a Cell<T>,
-    previous: T,
-}
-
-impl<T: Copy> Drop for Scope<'_, T> {
-    fn drop(&mut self) {
-        self.cell.set(self.previous);
-    }
-}
-
-fn enter<T: Copy>(cell: &Cell<T>, value: T) -> Scope<'_, T> {
-    Scope { cell, previous: cell.replace(value) }
 }
 
 impl Context {
@@ -167,11 +145,6 @@ impl Context {
         trace.modules.len() as u32 - 1
     }
 
-    /// Enters a registered module until the scope ends.
-    pub fn enter_module(&self, module: u32) -> Scope<'_, u32> {
-        enter(&self.module, module)
-    }
-
     /// The module that made the tensor's memory; 0 where there is none.
     pub fn module_of(&self, tensor: &Tensor) -> u32 {
         let allocation = tensor.allocation().and_then(|id| self.trace.borrow().allocations.get(id as usize).copied());
@@ -180,21 +153,6 @@ impl Context {
 
     pub(super) fn current_module(&self) -> u32 {
         self.module.get()
-    }
-
-    /// What is allocated until the scope ends belongs to this node of the tape.
-    pub(crate) fn enter_node(&self, node: Option<&'static str>) -> Scope<'_, Option<&'static str>> {
-        enter(&self.node, node)
-    }
-
-    /// Allocations until the scope ends get this category, unless an op says otherwise.
-    pub fn enter_category(&self, category: Category) -> Scope<'_, Option<Category>> {
-        enter(&self.category, Some(category))
-    }
-
-    /// `torch.cuda.stream(...)` until the scope ends: memory comes from that stream's pool.
-    pub(crate) fn enter_stream(&self, stream: u8) -> Scope<'_, u8> {
-        enter(&self.stream, stream)
     }
 
     /// `torch.cuda.empty_cache()`
@@ -207,27 +165,9 @@ impl Context {
         self.is_here.get()
     }
 
-    /// `torch.cuda.device(...)` until the scope ends: what another device than the simulated one holds is not recorded.
-    pub(crate) fn enter_device(&self, is_here: bool) -> Scope<'_, bool> {
-        enter(&self.is_here, is_here)
-    }
-
-    /// `torch.no_grad()` (or its opposite) until the scope ends.
-    pub fn set_grad_enabled(&self, enabled: bool) -> Scope<'_, bool> {
-        enter(&self.grad_enabled, enabled)
-    }
-
     /// `torch.is_grad_enabled()`
     pub(crate) fn is_grad_enabled(&self) -> bool {
         self.grad_enabled.get()
-    }
-
-    pub(crate) fn enter_thread(&self, thread: Thread) -> Scope<'_, Thread> {
-        enter(&self.thread, thread)
-    }
-
-    pub(super) fn replace_autocast(&self, dtype: Option<DType>) -> Scope<'_, Option<DType>> {
-        enter(&self.autocast, dtype)
     }
 
     /// Says what attention masks hold, as tensors here have no numbers: some rows end in padding.
@@ -410,34 +350,6 @@ impl Context {
     pub(super) fn set_category(&self, id: AllocationId, category: Category) {
         if let Some(allocation) = self.trace.borrow_mut().allocations.get_mut(id as usize) {
             allocation.category = category;
-        }
-    }
-
-    /// The cuBLAS workspace of this thread's handle, allocated at its first matmul and kept for ever
-    /// (CUDABlas.cpp, `getChosenWorkspaceSize`: 32 MiB on compute capability 9, else `:4096:2:16:8`).
-    pub(crate) fn need_cublas_workspace(&self, op: &'static str) {
-        let chosen = |device: Device| match device.compute_capability.0 {
-            9 => 4096 * 8 * 1024,
-            _ => (4096 * 2 + 16 * 8) * 1024,
-        };
-        self.need_workspace(0, op, || {
-            let (bytes, others) = self.ask_each(chosen);
-            (bytes, self.name_sizes(bytes, &others))
-        });
-    }
-
-    /// The cuBLASLt workspace of this thread (CUDABlas.cpp, `_getWorkspaceSize`: 1 MiB by default).
-    pub(crate) fn need_cublaslt_workspace(&self, op: &'static str) {
-        self.need_workspace(1, op, || (1 << 20, 0));
-    }
-
-    fn need_workspace(&self, kind: usize, op: &'static str, bytes: impl FnOnce() -> (u64, u32)) {
-        let mut workspaces = self.workspaces.get();
-        let slot = &mut workspaces[self.thread.get() as usize][kind];
-        if !*slot && !self.stopped.get() && self.is_here.get() {
-            *slot = true;
-            self.workspaces.set(workspaces);
-            self.allocate_sized(op, bytes(), Some(Category::Workspace));
         }
     }
 }
