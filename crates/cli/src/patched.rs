@@ -1,7 +1,7 @@
 //! A job file with changes written into it; what else stands there, comments too, stays as it is.
 
 use toml_edit::{DocumentMut, Item, Table, Value, value};
-use tonnage_core::spec::{Key, Kind, Override};
+use tonnage_core::spec::{Key, Kind, Override, tables_of_other_strategies};
 
 use crate::failure::Failure;
 
@@ -13,6 +13,11 @@ pub fn patched(text: &str, changes: &[Override]) -> Result<String, Failure> {
     let mut document: DocumentMut =
         text.parse().map_err(|error| Failure::input(format!("the job file is no TOML: {error}")))?;
     for change in changes {
+        if change.key == "parallel" {
+            for table in tables_of_other_strategies(&change.value) {
+                document.remove(table);
+            }
+        }
         set(&mut document, change)?;
     }
     Ok(document.to_string())

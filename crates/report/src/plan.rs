@@ -71,6 +71,7 @@ struct RemedyView<'a> {
 #[derive(Serialize)]
 struct TogetherView<'a> {
     remedies: Vec<&'a str>,
+    results: &'static str,
     slowdown: f64,
     slowdown_range: Range,
     basis: &'a str,
@@ -191,6 +192,7 @@ impl<'a> TogetherView<'a> {
     fn new(together: &'a Combination, with: &JobSpec) -> Self {
         Self {
             remedies: together.remedies.iter().map(|remedy| remedy.name).collect(),
+            results: together.results().words(),
             slowdown: together.slowdown.factor.typical,
             slowdown_range: together.slowdown.factor,
             basis: &together.slowdown.basis,

@@ -47,7 +47,7 @@ impl Question {
         for (key, value) in &self.changes {
             let flag = Override::flag(key, value).flag;
             let part = match value.as_str() {
-                _ if key.starts_with("model.") => format!("--set {key}={value}"),
+                _ if *key == "model" || key.starts_with("model.") => format!("--set {key}={value}"),
                 "true" | "false" => format!("{flag}={value}"),
                 _ => format!("{flag} {value}"),
             };

@@ -2,6 +2,7 @@
 //! way to run it within a budget and a deadline.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -11,7 +12,7 @@ use tonnage_core::plan::appraisal::appraise;
 use tonnage_core::plan::proposal::{Proposals, consider};
 use tonnage_core::plan::remedy::Change;
 use tonnage_core::plan::search::{Choice, Site, Way, Wish, choose, sites, ways_on};
-use tonnage_core::plan::time::Scale;
+use tonnage_core::plan::time::{STEPS_OF_A_SAMPLE, Scale};
 use tonnage_core::spec::{JobSpec, Override};
 use tonnage_report::{PlanView, SearchView, text};
 
@@ -99,8 +100,10 @@ impl PlanArgs {
     fn search(&self, input: &JobInput, job: &JobSpec, terminal: &Terminal) -> Result<Exit, Failure> {
         let wish = Wish { dollars: self.budget, seconds: self.deadline };
         if job.run.length.is_none() {
-            let failure = Failure::input("how long the training is was not said, so it has neither time nor price");
-            return Err(failure.hint("give --max-steps, --train-tokens, or --train-rows and --num-train-epochs"));
+            terminal.note(&format!(
+                "how long the training is was not said: {STEPS_OF_A_SAMPLE} steps are assumed; give --max-steps, \
+                 --train-tokens, or --train-rows and --num-train-epochs"
+            ));
         }
         let scale = measured(job)?;
         let sites = self.sites(job)?;
@@ -130,15 +133,26 @@ impl PlanArgs {
         if self.gpus.is_none() && job.run.dollars_per_gpu_hour.is_some() && !gpus.contains(&job.gpu) {
             gpus.push(job.gpu.clone());
         }
-        Ok(sites(job, &gpus, &self.counts))
+        Ok(sites(job, &gpus, &self.counts, self.gpus.is_some()))
     }
 
     /// Writes the job file with `changes`, if asked for.
     fn write(&self, input: &JobInput, changes: &[Change], terminal: &Terminal) -> Result<(), Failure> {
         let Some(path) = &self.write else { return Ok(()) };
         let text = input.job_file(&overrides(changes))?;
-        fs::write(path, text).map_err(|error| Failure::file(&path.display().to_string(), &error))?;
-        terminal.note(&format!("wrote {} with {} changes", path.display(), changes.len()));
+        let name = path.display().to_string();
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).open(path).map_err(|error| {
+            let failure = Failure::file(&name, &error);
+            let exists = error.kind() == std::io::ErrorKind::AlreadyExists;
+            if exists { failure.hint("--write replaces no file: name another, or remove this one") } else { failure }
+        })?;
+        file.write_all(text.as_bytes()).map_err(|error| Failure::file(&name, &error))?;
+        let changed = match changes.len() {
+            0 => "nothing changed".to_owned(),
+            1 => "1 change".to_owned(),
+            count => format!("{count} changes"),
+        };
+        terminal.note(&format!("wrote {name}: {changed}"));
         Ok(())
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn moved(job: JobSpec, gpu: &Gpu) -> JobSpec {
 /// # Errors
 /// When the job cannot be simulated.
 pub fn appraise(job: &JobSpec, gpu: &Gpu, scale: Scale) -> Result<Appraisal, EstimateError> {
-    let job = moved(job.clone(), gpu);
+    let job = JobSpec { gpu: gpu.clone(), ..job.clone() };
     let simulated = SimulatedJob::new(&job)?;
     let judgement = judged(&simulated, gpu)?;
     let bill = bill(&simulated, gpu, scale)?;

@@ -8,7 +8,7 @@ use super::remedy::{Change, Declined, REMEDIES, Remedy, Results, overrides};
 use super::time::{Scale, gpus_taken};
 use crate::estimate::{EstimateError, Fit};
 use crate::gpu::{CatalogGpu, Gpu, PriceKind, catalog, prices_of};
-use crate::spec::{JobSpec, Override};
+use crate::spec::{JobSpec, Override, RunSpec};
 
 /// What can be done about a job.
 pub struct Proposals {
@@ -64,6 +64,13 @@ pub struct Combination {
     pub slowdown: Slowdown,
 }
 
+impl Combination {
+    /// The most that any of the remedies does to the results.
+    pub fn results(&self) -> Results {
+        self.remedies.iter().map(|remedy| remedy.results).max().unwrap_or(Results::Same)
+    }
+}
+
 /// The question that all of this is about: a job on a GPU, and how its keys are changed.
 #[derive(Clone, Copy)]
 pub struct Case<'a> {
@@ -81,19 +88,17 @@ impl Case<'_> {
     /// The job with changes, on the GPU.
     pub(super) fn with(&self, changes: &[Override]) -> Result<(JobSpec, Appraisal), Declined> {
         let resolved = (self.resolve)(changes).map_err(|error| Declined::Refused(error.problem))?;
-        let job = moved(resolved.job, self.gpu);
+        let run = RunSpec { dollars_per_gpu_hour: self.job.run.dollars_per_gpu_hour, ..resolved.job.run };
+        let job = JobSpec { gpu: self.gpu.clone(), run, ..resolved.job };
         let appraisal = appraise(&job, self.gpu, self.scale).map_err(|error| Declined::Refused(error.to_string()))?;
         Ok((job, appraisal))
     }
 
     /// The remedy alone.
     fn alone(&self, remedy: &'static Remedy, base: &Appraisal) -> Result<Proposal, Declined> {
-        let changes = (remedy.apply)(self.job)?;
-        let (job, appraisal) = self.with(&overrides(remedy, &changes))?;
+        let start = State { job: self.job.clone(), changes: Vec::new(), appraisal: base.clone() };
+        let State { job, changes, appraisal } = start.add(remedy, self)?;
         let (before, after) = (base.judgement.total_bytes, appraisal.judgement.total_bytes);
-        if after >= before {
-            return Err(Declined::SavesNothing);
-        }
         let slowdown = Slowdown::between(base, &appraisal, self.gpu).unwrap_or_else(Slowdown::none);
         let more_gpus = gpus_taken(&job) as f64 / gpus_taken(self.job) as f64;
         Ok(Proposal { remedy, changes, appraisal, slowdown, saves_bytes: before - after, more_gpus })
@@ -126,7 +131,7 @@ fn other_gpu(case: &Case<'_>, base: &Appraisal) -> Option<OtherGpu> {
     let mut larger: Vec<Gpu> = catalog().iter().map(CatalogGpu::gpu).filter(|gpu| gpu.usable_bytes > needed).collect();
     larger.sort_by(|a, b| price(a).total_cmp(&price(b)).then(a.usable_bytes.cmp(&b.usable_bytes)));
     larger.into_iter().find_map(|gpu| {
-        let appraisal = appraise(case.job, &gpu, case.scale).ok()?;
+        let appraisal = appraise(&moved(case.job.clone(), &gpu), &gpu, case.scale).ok()?;
         let slowdown = Slowdown::between(base, &appraisal, case.gpu).unwrap_or_else(Slowdown::none);
         (appraisal.judgement.fit == Fit::Fits).then_some(OtherGpu { gpu, appraisal, slowdown })
     })
@@ -158,6 +163,11 @@ impl Proposal {
         self.slowdown.factor.typical * self.more_gpus
     }
 
+    /// Whether it sets all that another sets: the judge is offloaded, or it has a GPU of its own.
+    fn replaces(&self, other: &Self) -> bool {
+        other.changes.iter().all(|(key, _)| self.changes.iter().any(|(own, _)| own == key))
+    }
+
     /// Whether it takes more GPUs.
     fn adds_gpus(&self) -> bool {
         self.more_gpus > 1.0
@@ -165,14 +175,27 @@ impl Proposal {
 }
 
 /// Adds remedies until the job fits, those that leave the results alone first, and of these those that take no more GPUs;
-/// then leaves out what was not needed.
+/// then leaves out what was not needed. Where that does not end in a job that fits, the same without more GPUs may: on them
+/// some remedies are none.
 pub(super) fn combine(case: &Case<'_>, base: &Appraisal, alone: &[Proposal]) -> Option<Combination> {
     let mut candidates: Vec<&Proposal> = alone.iter().collect();
     candidates.sort_by_key(|proposal| (proposal.remedy.results == Results::Changed, proposal.adds_gpus()));
+    let fits = |combination: &Combination| combination.appraisal.judgement.fit == Fit::Fits;
+    let all = pile_up(case, base, &candidates)?;
+    if fits(&all) || !candidates.iter().any(|proposal| proposal.adds_gpus()) {
+        return Some(all);
+    }
+    candidates.retain(|proposal| !proposal.adds_gpus());
+    Some(pile_up(case, base, &candidates).filter(fits).unwrap_or(all))
+}
+
+/// Adds `candidates` in order, each that lowers the total.
+fn pile_up(case: &Case<'_>, base: &Appraisal, candidates: &[&Proposal]) -> Option<Combination> {
     let mut chosen: Vec<&Proposal> = Vec::new();
     let mut state = State { job: case.job.clone(), changes: Vec::new(), appraisal: base.clone() };
     for proposal in candidates {
-        if let Some(next) = state.add(proposal.remedy, case) {
+        if let Ok(next) = state.add(proposal.remedy, case) {
+            chosen.retain(|earlier| !proposal.replaces(earlier));
             chosen.push(proposal);
             state = next;
         }
@@ -204,7 +227,7 @@ fn lean<'a>(
         let rest: Vec<_> = chosen.iter().copied().filter(|kept| kept.remedy.name != out.remedy.name).collect();
         let start = State { job: case.job.clone(), changes: Vec::new(), appraisal: base.clone() };
         let without = rest.iter().try_fold(start, |state, kept| state.add(kept.remedy, case));
-        if let Some(without) = without.filter(|state| state.fits() && !rest.is_empty()) {
+        if let Some(without) = without.ok().filter(|state| state.fits() && !rest.is_empty()) {
             (chosen, state) = (rest, without);
         }
     }
@@ -223,14 +246,29 @@ impl State {
         self.appraisal.judgement.fit == Fit::Fits
     }
 
-    /// With one more remedy, if that lowers the total.
-    fn add(&self, remedy: &'static Remedy, case: &Case<'_>) -> Option<Self> {
-        let more = (remedy.apply)(&self.job).ok()?;
+    /// With one more remedy. One that leaves the training and the number of GPUs alone is taken as often as it must be: rows
+    /// are halved until the job fits.
+    fn add(&self, remedy: &'static Remedy, case: &Case<'_>) -> Result<Self, Declined> {
+        let mut state = self.step(remedy, case)?;
+        let may_again =
+            |state: &Self| remedy.results != Results::Changed && gpus_taken(&state.job) == gpus_taken(&self.job);
+        while !state.fits() && may_again(&state) {
+            match state.step(remedy, case) {
+                Ok(next) => state = next,
+                Err(_) => break,
+            }
+        }
+        Ok(state)
+    }
+
+    /// With one more remedy, once, if that lowers the total.
+    fn step(&self, remedy: &'static Remedy, case: &Case<'_>) -> Result<Self, Declined> {
+        let more = (remedy.apply)(&self.job)?;
         let mut changes: Vec<Change> =
             self.changes.iter().filter(|(key, _)| more.iter().all(|(other, _)| other != key)).cloned().collect();
         changes.extend(more);
-        let (job, appraisal) = case.with(&overrides(remedy, &changes)).ok()?;
+        let (job, appraisal) = case.with(&overrides(remedy, &changes))?;
         let lower = appraisal.judgement.total_bytes < self.appraisal.judgement.total_bytes;
-        lower.then_some(Self { job, changes, appraisal })
+        if lower { Ok(Self { job, changes, appraisal }) } else { Err(Declined::SavesNothing) }
     }
 }

@@ -17,6 +17,8 @@ pub struct Site {
     pub gpus: Vec<Gpu>,
     /// How many of one kind are taken; `None` leaves the number as the job has it.
     pub count: Option<u64>,
+    /// Whether the user's price is that of these GPUs, not of the job's own alone.
+    pub has_users_price: bool,
 }
 
 /// A way to run the job.
@@ -94,8 +96,8 @@ pub enum Choice {
     Nothing,
 }
 
-/// Groups GPUs into sites, each taken so many times.
-pub fn sites(job: &JobSpec, gpus: &[Gpu], counts: &[u64]) -> Vec<Site> {
+/// Groups GPUs into sites, each taken so many times. Whoever names the GPUs and a price means that price of them.
+pub fn sites(job: &JobSpec, gpus: &[Gpu], counts: &[u64], are_named: bool) -> Vec<Site> {
     let mut groups: Vec<Vec<Gpu>> = Vec::new();
     for gpu in gpus {
         match groups.iter_mut().find(|group| group.iter().any(|other| other.device() == gpu.device())) {
@@ -107,7 +109,8 @@ pub fn sites(job: &JobSpec, gpus: &[Gpu], counts: &[u64]) -> Vec<Site> {
         true if !counts.is_empty() => counts.iter().copied().map(Some).collect(),
         _ => vec![None],
     };
-    let with = |group: &Vec<Gpu>| counts.iter().map(|count| Site { gpus: group.clone(), count: *count }).collect();
+    let site = |group: &Vec<Gpu>, count| Site { gpus: group.clone(), count, has_users_price: are_named };
+    let with = |group: &Vec<Gpu>| counts.iter().map(|count| site(group, *count)).collect();
     groups.iter().flat_map(|group| -> Vec<Site> { with(group) }).collect()
 }
 
@@ -117,7 +120,7 @@ pub fn spreads(job: &JobSpec) -> bool {
 }
 
 /// The job on `count` GPUs at the same rows per step; `None` where they do not divide.
-fn spread(job: &JobSpec, count: u64) -> Option<Vec<Change>> {
+pub(super) fn spread(job: &JobSpec, count: u64) -> Option<Vec<Change>> {
     match &job.task {
         Task::Swarm(swarm) if count == swarm.gpus => Some(Vec::new()),
         Task::Swarm(swarm) if count <= swarm.nodes => Some(vec![("swarm.gpus", count.to_string())]),
@@ -168,7 +171,10 @@ pub fn ways_on(job: &JobSpec, site: &Site, resolve: &Resolve<'_>, scale: Scale, 
     let mut alone = None;
     let mut ways = Vec::new();
     for gpu in &site.gpus {
-        let job = moved(resolved.job.clone(), gpu);
+        let job = match site.has_users_price {
+            true => JobSpec { gpu: gpu.clone(), ..resolved.job.clone() },
+            false => moved(resolved.job.clone(), gpu),
+        };
         let Ok(base) = appraise(&job, gpu, scale) else { continue };
         let case = Case { job: &job, gpu, resolve: &on_site, scale };
         let combination = if base.judgement.fit == Fit::Fits {
@@ -213,7 +219,10 @@ pub fn choose(ways: &mut [Way], wish: &Wish) -> Choice {
         let (fits, cost) = (b.fits().cmp(&a.fits()), known(a.dollars()).total_cmp(&known(b.dollars())));
         fits.then(cost).then(known(a.seconds()).total_cmp(&known(b.seconds())))
     });
-    if let Some(best) = ways.iter().position(|way| wish.is_met(way)) {
+    // What fits with room to spare comes before what runs tightly, if that is dearer.
+    let is_met =
+        |tightest: Fit| ways.iter().position(|way| wish.is_met(way) && way.appraisal.judgement.fit <= tightest);
+    if let Some(best) = is_met(Fit::Fits).or_else(|| is_met(Fit::Tight)) {
         return Choice::Best(best);
     }
     let fitting = ways.iter().enumerate().filter(|(_, way)| way.fits());

@@ -35,7 +35,7 @@ pub use presets::Preset;
 pub use resolve::{Inputs, Resolved, resolve};
 pub use run::{Framework, RunLength, RunSpec, rows_per_step};
 pub use schema::job_schema;
-pub use settings::{Origin, Override, Provenance};
+pub use settings::{Origin, Override, Provenance, tables_of_other_strategies};
 pub use task::{
     DpoSpec, GrpoSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, LogProbs, Rollout, SwarmLogProbs, SwarmSpec,
     Task, TaskName, TrlVersion,

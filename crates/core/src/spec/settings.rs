@@ -110,6 +110,21 @@ impl Settings {
         self.keys.iter().map(|(key, setting)| (*key, setting))
     }
 
+    /// Where a flag chooses another strategy, what the job file says of its own is left out.
+    fn leave_behind(&mut self, parallel: &str) {
+        let is_left = |name: &str, setting: &Setting| {
+            let of = |table: &str| name.split_once('.').is_some_and(|(begin, _)| begin == table);
+            matches!(setting.origin, Origin::JobFile(_)) && tables_of_other_strategies(parallel).any(of)
+        };
+        let left: Vec<&'static str> =
+            self.keys.iter().filter(|(name, setting)| is_left(name, setting)).map(|(name, _)| *name).collect();
+        for name in left {
+            self.keys.remove(name);
+            self.notes
+                .push(format!("`{name}` of the job file is left out: parallel = \"{parallel}\" does not read it"));
+        }
+    }
+
     /// Whether any key of the table `table` was set.
     pub fn has_table(&self, table: &str) -> bool {
         self.keys.keys().any(|key| key.split_once('.').is_some_and(|(begin, _)| begin == table))
@@ -137,6 +152,9 @@ impl Settings {
             // The settings string is the whole setting: an earlier layer's table does not shine through.
             self.keys.retain(|name, _| !name.starts_with("allocator."));
         }
+        if key.name == "parallel" && matches!(origin, Origin::Flag(_)) {
+            self.leave_behind(value.as_str().unwrap_or_default());
+        }
         if key.name == "model" {
             self.model.clear();
         }
@@ -158,6 +176,16 @@ impl Settings {
         let key = Key::find(&given.key).ok_or_else(|| unknown_key(&given.key))?;
         self.set(key.name, &key.kind.parse_text(&given.value), origin)
     }
+}
+
+/// The tables of strategies, and the values of `parallel` that read each.
+const STRATEGY_TABLES: [(&str, &[&str]); 4] =
+    [("ddp", &["ddp", "zero1"]), ("zero1", &["zero1"]), ("fsdp2", &["fsdp2"]), ("deepspeed", &["deepspeed"])];
+
+/// The tables that are of other strategies than `parallel`.
+pub fn tables_of_other_strategies(parallel: &str) -> impl Iterator<Item = &'static str> {
+    let others = STRATEGY_TABLES.iter().filter(move |(_, read_by)| !read_by.contains(&parallel));
+    others.map(|(table, _)| *table)
 }
 
 /// The error for a key that does not exist.

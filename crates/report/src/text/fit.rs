@@ -4,6 +4,7 @@ use tonnage_core::estimate::{Fit, Room};
 use tonnage_core::plan::fit::Judgement;
 use tonnage_core::plan::largest::Largest;
 use tonnage_core::plan::table::{PRUNED, Row};
+use tonnage_core::spec::{Task, rows_per_step};
 use tonnage_core::units::GIB;
 
 use super::paint::{BOLD, DIM, WARN, fit, paint, wrap};
@@ -96,9 +97,10 @@ fn remarks(answer: &FitAnswer, look: &Look) -> String {
     format!("{}{}", refusals(answer, look), steps(answer, look))
 }
 
-/// Whether the lines' steps have other numbers of rows.
+/// Whether the steps of lines have other numbers of rows than the job's, or than each other's.
 fn by_step(answer: &FitAnswer) -> bool {
-    answer.rows.windows(2).any(|pair| pair[0].rows_per_step() != pair[1].rows_per_step())
+    let own = rows_per_step(&answer.job);
+    answer.rows.iter().any(|row| row.rows_per_step() != own) && !matches!(answer.job.task, Task::Swarm(_))
 }
 
 /// Lines whose steps have other numbers of rows are other trainings, which is easily overlooked where rows are those of a
@@ -114,9 +116,16 @@ fn steps(answer: &FitAnswer, look: &Look) -> String {
             "Rows are those of a rank. An optimizer step of all ranks has {fewest} to {most}, by line: these are different \
              trainings. --micro-batch-size, or --gradient-accumulation-steps where the task accumulates, makes up for it."
         ),
-        [fewest, .., most] => format!(
-            "An optimizer step has {fewest} to {most} rows, by line: these are different trainings, for no number of passes \
-             makes the same of all."
+        [fewest, .., most] => {
+            let way_out = match answer.job.task {
+                Task::Hrm => "for its passes are its steps.",
+                _ => "unless --global-batch-size is given, a multiple of all.",
+            };
+            format!("An optimizer step has {fewest} to {most} rows, by line: these are different trainings, {way_out}")
+        }
+        [rows] if *rows != rows_per_step(&answer.job) => format!(
+            "An optimizer step has {rows} rows, not {}: no number of these passes makes as many.",
+            rows_per_step(&answer.job)
         ),
         _ => return String::new(),
     };

@@ -121,11 +121,12 @@ fn combination(together: &Combination, with: &JobSpec, look: &Look) -> String {
     let paid = together.appraisal.bill.as_ref().and_then(|bill| bill.costs.dollars);
     let paid = paid.map_or_else(String::new, |paid| format!(", {}", bill::dollars(paid.typical)));
     let head = format!(
-        "together {}: {}, {}, time x{:.2}{paid}",
+        "together {}: {}, {}, time x{:.2}{paid}, {}",
         names.join(" + "),
         Bytes(judgement.total_bytes),
         paint(fit(judgement.fit), fit_words(judgement.fit)),
         together.slowdown.factor.typical,
+        together.results().words(),
     );
     format!("{}\n{}\n", wrap(&head, look.width, 2), patch::lines(with, &together.changes, look))
 }

@@ -5,7 +5,7 @@ use crate::spec::{JobSpec, JudgePlace, JudgeSpec, JudgeWeights, Preset, Task};
 
 const NO_JUDGE: &str = "there is no judge";
 
-/// The judge, if it is on the policy's GPU.
+/// The judge, if it is on a GPU.
 fn judge(job: &JobSpec) -> Result<&JudgeSpec, Declined> {
     let judge = match &job.task {
         Task::Grpo(grpo) => grpo.judge.as_ref(),
@@ -13,8 +13,8 @@ fn judge(job: &JobSpec) -> Result<&JudgeSpec, Declined> {
     };
     match judge {
         None => Err(Declined::NotApplicable(NO_JUDGE)),
-        Some(judge) if matches!(judge.place, JudgePlace::SameGpu | JudgePlace::Offload) => Ok(judge),
-        Some(_) => Err(Declined::Done("the judge is not on this GPU")),
+        Some(judge) if judge.place != JudgePlace::Cpu => Ok(judge),
+        Some(_) => Err(Declined::Done("the judge is on no GPU")),
     }
 }
 
@@ -105,5 +105,8 @@ pub(super) const OTHER_GPU: Remedy = Remedy {
     text: "put the judge on a GPU of its own",
     results: Results::Same,
     caution: "one GPU more is paid for",
-    apply: |job| judge(job).and_then(|_| one("judge.place", "other_gpu")),
+    apply: |job| match judge(job)?.place {
+        JudgePlace::OtherGpu => done("the judge has a GPU of its own already"),
+        _ => one("judge.place", "other_gpu"),
+    },
 };

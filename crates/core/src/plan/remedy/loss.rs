@@ -7,7 +7,7 @@ pub(super) const LIGER: Remedy = Remedy {
     name: "fused_loss",
     text: "compute head and loss in chunks (Liger): the logits never exist as a whole",
     results: Results::Rounding,
-    caution: "",
+    caution: "Trainer's flag replaces norms, rotary embeddings and MLPs too, which saves more and is not counted",
     apply: |job| match (&job.task, job.logits.loss) {
         (Task::CausalLm, LossKernel::Full) => one("loss", "liger"),
         (Task::CausalLm, LossKernel::Liger) => done("the loss is fused already"),

@@ -6,14 +6,14 @@ use crate::spec::{JobSpec, Task};
 
 pub(super) const SMALLER: Remedy = Remedy {
     name: "smaller_micro_batch",
-    text: "halve the rows of a pass and accumulate twice as often: exactly the same effective batch",
-    results: Results::Same,
+    text: "fewer rows a pass and as many more passes: exactly the same effective batch",
+    results: Results::Rounding,
     caution: "products of fewer rows also reach less of the GPU's rate, which is not in the factor",
-    apply: halved,
+    apply: fewer,
 };
 
-/// Half the rows, where both the rows and the groups they come in divide.
-fn halved(job: &JobSpec) -> Applied {
+/// Half the rows, or the most below that which divide the effective batch and leave groups whole.
+fn fewer(job: &JobSpec) -> Applied {
     if !job.task.trains() {
         return not_for("nothing is accumulated");
     }
@@ -23,15 +23,15 @@ fn halved(job: &JobSpec) -> Applied {
     if matches!(job.task, Task::Swarm(_)) {
         return not_for("a node trains on all its rows in one pass");
     }
-    if job.micro_batch_size < 2 || !job.micro_batch_size.is_multiple_of(2) {
-        return not_for("the rows of a pass do not halve");
+    if job.micro_batch_size < 2 {
+        return not_for("a pass has one row already");
     }
-    let Some(batch) = Batch::with_rows(job, job.micro_batch_size / 2) else {
-        return not_for("rows are not the job's to choose");
+    let effective = Batch::of(job).effective();
+    let divisors = (1..=job.micro_batch_size / 2).rev().filter(|rows| effective.is_multiple_of(*rows));
+    let same = |batch: &Batch| batch.effective() == effective;
+    let Some(batch) = divisors.filter_map(|rows| Batch::with_rows(job, rows)).find(same) else {
+        return not_for("fewer rows do not make the same effective batch");
     };
-    if batch.effective() != Batch::of(job).effective() {
-        return not_for("half the rows do not make the same effective batch");
-    }
     let mut changes = vec![
         ("micro_batch_size", batch.micro_batch_size.to_string()),
         ("gradient_accumulation_steps", batch.gradient_accumulation_steps.to_string()),

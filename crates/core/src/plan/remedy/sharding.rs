@@ -1,6 +1,7 @@
 //! State spread over ranks.
 
 use super::{Applied, Remedy, Results, done, not_for, one};
+use crate::plan::search::spread;
 use crate::spec::{JobSpec, Strategy, Task};
 
 pub(super) const ZERO1: Remedy = Remedy {
@@ -29,15 +30,23 @@ pub(super) const FSDP2: Remedy = Remedy {
 
 pub(super) const TWICE_THE_GPUS: Remedy = Remedy {
     name: "twice_the_gpus",
-    text: "shard over twice as many GPUs, with half the passes of each: exactly the same effective batch",
+    text: "spread over twice as many GPUs, sharded where the task can be: exactly the same effective batch",
     results: Results::Rounding,
     caution: "twice as many GPUs are paid for",
     apply: doubled,
 };
 
 fn doubled(job: &JobSpec) -> Applied {
-    if !matches!(job.task, Task::CausalLm | Task::MaskedLm) {
-        return not_for("ranks are simulated for plain training");
+    let others = match &job.task {
+        Task::Hrm => spread(job, job.parallel.world_size.saturating_mul(2)),
+        Task::Swarm(swarm) => spread(job, swarm.gpus.saturating_mul(2)),
+        _ => Some(Vec::new()),
+    };
+    match others {
+        None => return not_for("its rows or nodes do not divide over twice as many"),
+        Some(changes) if !changes.is_empty() => return Ok(changes),
+        Some(_) if matches!(job.task, Task::CausalLm | Task::MaskedLm) => {}
+        Some(_) => return not_for("this trainer is simulated on one rank"),
     }
     if !matches!(job.parallel.strategy, Strategy::None | Strategy::Ddp(_) | Strategy::Zero1 { .. } | Strategy::Fsdp2(_))
     {

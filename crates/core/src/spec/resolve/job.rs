@@ -50,7 +50,9 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, inputs: &Inputs<'_>) -
         Task::Swarm(swarm) => swarm.train_rows,
         _ => micro_batch_size,
     };
-    let liger_kernels = choose.is_said("use_liger_kernel") && choose.switch("use_liger_kernel");
+    // Elsewhere the layers are not simulated with Liger's kernels: a key that nothing reads is refused.
+    let reads_liger = matches!(task, Task::Grpo(_)) && choose.is_said("use_liger_kernel");
+    let liger_kernels = reads_liger && choose.switch("use_liger_kernel");
     let parallel = ranks::parallel(choose, name)?;
     let run = choose.run()?;
     let allocator = choose.allocator()?;

@@ -110,6 +110,9 @@ fn refuse_unread(settings: &Settings, provenance: &[Provenance], job: &JobSpec) 
     let task = serde_json::to_value(job.task.name()).unwrap_or_default();
     let hint = match key {
         "seq_len" => "its lengths are `prompt_len` and `completion_len`".to_owned(),
+        "use_liger_kernel" => {
+            "Liger's layers are simulated for GRPO; elsewhere loss = \"liger\" fuses head and loss".to_owned()
+        }
         "micro_batch_size" => "its rows are the questions times `num_generations`".to_owned(),
         _ => "leave it out, or choose what reads it (`tonnage keys` says)".to_owned(),
     };
