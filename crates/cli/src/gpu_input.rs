@@ -8,6 +8,7 @@ use tonnage_core::spec::SpecError;
 use tonnage_watch::nvml::live_gpus;
 
 use crate::failure::Failure;
+use crate::text_file;
 
 /// The word for the GPU of this machine.
 const LIVE: &str = "live";
@@ -46,7 +47,7 @@ fn all(keep: impl Fn(&CatalogGpu) -> bool) -> Vec<Gpu> {
 }
 
 fn from_file(path: &str, read: impl Fn(&str) -> Result<Gpu, GpuError>) -> Result<Gpu, Failure> {
-    let text = fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
+    let text = text_file::read(path).map_err(|error| Failure::file(path, &error))?;
     read(&text).map_err(|error| Failure::input(format!("{path}: {error}")).hint(error.hint()))
 }
 

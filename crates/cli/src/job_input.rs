@@ -1,6 +1,5 @@
 //! From what was typed to a resolved job: reads job files and configs.
 
-use std::fs;
 use std::path::Path;
 
 use tonnage_core::estimate::SimulatedJob;
@@ -14,6 +13,7 @@ use crate::failure::Failure;
 use crate::gpu_input;
 use crate::job_args::JobArgs;
 use crate::patched::patched;
+use crate::text_file;
 
 /// A job that was typed, with its job file read, ready to be resolved with further changes.
 pub struct JobInput {
@@ -32,7 +32,7 @@ impl JobInput {
         let mut overrides = args.overrides.clone();
         let file = match (&args.model, &args.small_gpt) {
             (Some(path), _) if is_job_file(path) => {
-                let text = fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
+                let text = text_file::read(path).map_err(|error| Failure::file(path, &error))?;
                 Some((path.clone(), text))
             }
             (Some(model), _) => {
@@ -166,7 +166,7 @@ fn read_config(name: &str) -> Option<Result<String, String>> {
     if !(file.exists() || path.is_dir() || looks_like_a_path) {
         return None;
     }
-    Some(fs::read_to_string(&file).map_err(|error| match error.kind() {
+    Some(text_file::read(&file).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => format!("{} does not exist", file.display()),
         _ => error.to_string().to_lowercase(),
     }))

@@ -11,6 +11,7 @@ mod logs;
 mod patched;
 mod sweep;
 mod terminal;
+mod text_file;
 mod typed;
 mod weights;
 

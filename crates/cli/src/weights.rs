@@ -1,12 +1,13 @@
 //! The weights beside a config: how many parameters their safetensors headers count. Only headers are read.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use tonnage_core::spec::safetensors::{self, MAX_HEADER_BYTES};
 
 use crate::failure::Failure;
+use crate::text_file;
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -40,7 +41,7 @@ pub fn beside(model: &str) -> Result<Option<Weights>, Failure> {
 }
 
 fn sharded(folder: &Path, index: &Path) -> Result<Weights, Failure> {
-    let text = fs::read_to_string(index).map_err(|error| Failure::file(&shown(index), &error))?;
+    let text = text_file::read(index).map_err(|error| Failure::file(&shown(index), &error))?;
     let files = safetensors::parse_index(&text).map_err(|error| about(index, &error))?.files;
     // A name from a file stays inside the folder.
     let inside = |name: &String| Path::new(name).file_name().map(|name| folder.join(name));

@@ -29,6 +29,7 @@ fn values(list: &Override) -> Result<Vec<Override>, Failure> {
     if values.is_empty() {
         return Err(Failure::input(format!("`{}` names no value", list.flag)).hint("write them as `a,b,c`"));
     }
+    values.iter().try_for_each(Override::check)?;
     Ok(values)
 }
 

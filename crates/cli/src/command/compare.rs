@@ -41,6 +41,7 @@ fn changes(list: &str) -> Result<Vec<Override>, Failure> {
     if changes.is_empty() {
         return Err(Failure::input(format!("`--compare {list}` names no value")).hint(FORM));
     }
+    changes.iter().try_for_each(Override::check)?;
     Ok(changes)
 }
 

@@ -15,6 +15,7 @@ use crate::job_args::JobArgs;
 use crate::job_input::JobInput;
 use crate::sweep::sweep;
 use crate::terminal::Terminal;
+use crate::text_file;
 
 const EXAMPLES: &str = "Examples:
   tonnage cost examples/hrm-arc.toml --set model.H_cycles=2,4 --max-steps 9000
@@ -77,7 +78,7 @@ impl CostArgs {
         let of_lists = Suite::of_axes(lists)?;
         let Some(path) = &self.suite else { return Ok(of_lists) };
         let shown = path.display().to_string();
-        let text = fs::read_to_string(path).map_err(|error| Failure::file(&shown, &error))?;
+        let text = text_file::read(path).map_err(|error| Failure::file(&shown, &error))?;
         let placed = |error: SpecError| {
             Failure::input(format!("{shown}: {}", error.problem)).hint(error.hint.unwrap_or_default())
         };

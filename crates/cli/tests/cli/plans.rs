@@ -12,7 +12,7 @@ fn screens() {
     check("plan_search", &["plan", "job.toml", "--max-steps=1000", "--budget=1", "--gpus=l4,t4", "--counts=1,2"]);
     check("plan_nearest", &["plan", "job.toml", "--max-steps=1000", "--deadline=1s", "--gpus=l4"]);
     check("cost", &["cost", "job.toml", "--seq-len=32,64", "--max-steps=1000", "--step-time=0.2", "--gpu=l4"]);
-    check("error_no_length", &["plan", "job.toml", "--budget=1"]);
+    check("plan_no_length", &["plan", "job.toml", "--budget=1"]);
     check("error_live", &["plan", "job.toml", "--gpu=live"]);
 }
 

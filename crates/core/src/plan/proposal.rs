@@ -169,7 +169,7 @@ impl Proposal {
     }
 
     /// Whether it takes more GPUs.
-    fn adds_gpus(&self) -> bool {
+    pub(super) fn adds_gpus(&self) -> bool {
         self.more_gpus > 1.0
     }
 }

@@ -185,6 +185,8 @@ pub fn ways_on(job: &JobSpec, site: &Site, resolve: &Resolve<'_>, scale: Scale, 
             let allowed: Vec<_> = alone
                 .iter()
                 .filter(|proposal| changed || proposal.remedy.results != Results::Changed)
+                // Other numbers of GPUs are sites of their own.
+                .filter(|proposal| site.count.is_none() || !proposal.adds_gpus())
                 .cloned()
                 .collect();
             combine(&case, &base, &allowed)

@@ -83,8 +83,22 @@ pub(super) fn read(source: Source<'_>, table: &DeTable<'_>) -> Result<Settings, 
             source.set(&mut settings, name, (key, value))?;
         }
     }
+    shorten(&mut settings)?;
     settings.notes.extend(notes(&ignored));
     Ok(settings)
+}
+
+/// The trainer's rows, where nobody says how long they are, are no longer than the model's positions.
+fn shorten(settings: &mut Settings) -> Result<(), SpecError> {
+    let is_default =
+        |(key, setting): (&str, &Setting)| key == "seq_len" && matches!(setting.origin, Origin::Default(_));
+    let positions = settings.model.get("n_positions").and_then(|setting| setting.value.as_u64());
+    match positions.filter(|positions| (1..512).contains(positions)) {
+        Some(positions) if settings.keys().any(is_default) => {
+            settings.set("seq_len", &positions.into(), Origin::Default("the model's positions".to_owned()))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn defaults() -> Result<Settings, SpecError> {

@@ -178,6 +178,16 @@ impl Settings {
     }
 }
 
+impl Override {
+    /// Whether the key exists and can have the value at all.
+    ///
+    /// # Errors
+    /// With what is wrong, and the nearest known word.
+    pub fn check(&self) -> Result<(), SpecError> {
+        Settings::default().set_override(self)
+    }
+}
+
 /// The tables of strategies, and the values of `parallel` that read each.
 const STRATEGY_TABLES: [(&str, &[&str]); 4] =
     [("ddp", &["ddp", "zero1"]), ("zero1", &["zero1"]), ("fsdp2", &["fsdp2"]), ("deepspeed", &["deepspeed"])];
