@@ -10,7 +10,7 @@ mod rl_swarm;
 mod transformers;
 
 use super::remedy::Change;
-use crate::spec::{Framework, JobSpec, Task};
+use crate::spec::{Framework, JobSpec, Strategy, Task};
 
 /// Its name in job files and for people.
 const NAMES: [(Framework, &str); 6] = [
@@ -66,7 +66,7 @@ impl Framework {
     /// What `changes` are in its words; `job` is the job with them.
     pub fn patch(self, job: &JobSpec, changes: &[Change]) -> Patch {
         let mut patch = Patch::default();
-        for (key, value) in changes {
+        for (key, value) in &[ranks(job, changes).as_slice(), changes].concat() {
             for line in self.lines(job, key, value) {
                 if !patch.lines.contains(&line) {
                     patch.lines.push(line);
@@ -107,6 +107,20 @@ impl Framework {
             }
         }
     }
+}
+
+/// What a launcher must be told of a job on several ranks, if no change says it.
+fn ranks(job: &JobSpec, changes: &[Change]) -> Vec<Change> {
+    let (world_size, strategy) = (job.parallel.world_size, job.parallel.strategy);
+    if world_size < 2 || changes.is_empty() {
+        return Vec::new();
+    }
+    let mut ranks = vec![("world_size", world_size.to_string())];
+    if matches!(strategy, Strategy::Fsdp2(_)) {
+        ranks.push(("parallel", "fsdp2".to_owned()));
+    }
+    ranks.retain(|(key, _)| changes.iter().all(|(other, _)| other != key));
+    ranks
 }
 
 impl Patch {
@@ -179,7 +193,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::spec::from_case;
+    use crate::spec::{Ddp, Parallel, from_case};
 
     fn said(framework: Framework, changes: &[(&'static str, &str)]) -> Vec<String> {
         let job = from_case(&json!({"micro_batch": 4})).unwrap();
@@ -239,5 +253,14 @@ mod tests {
              --fsdp_auto_wrap_policy TRANSFORMER_BASED_WRAP train.py ... --gradient_checkpointing True"
         );
         assert_eq!(patch.rest().count(), 0);
+        // A job on several ranks is launched on them, whatever is changed.
+        let ranks = Parallel { world_size: 4, strategy: Strategy::Ddp(Ddp::default()), ..job.parallel };
+        let job = JobSpec { parallel: ranks, ..job };
+        let command = |framework: Framework| framework.patch(&job, &changes[1..2]).command(framework);
+        assert_eq!(
+            command(Framework::Trainer),
+            "accelerate launch --num_processes 4 train.py ... --gradient_checkpointing True"
+        );
+        assert!(command(Framework::Torchrun).starts_with("torchrun --nproc_per_node 4 train.py"));
     }
 }
