@@ -16,7 +16,9 @@ pub(super) const MAX_MULTIPROCESSORS: u64 = 1024;
 pub(super) fn parse(text: &str) -> Option<Result<Gpu, GpuError>> {
     let mut parts = text.split(',').map(str::trim);
     let bytes = memory_size(parts.next()?)?;
-    let gpu = bytes.and_then(|bytes| parts.try_fold(plain_gpu(bytes), with_part));
+    // The id is what stands for it elsewhere: in a job file, say.
+    let id = text.trim().to_owned();
+    let gpu = bytes.and_then(|bytes| parts.try_fold(Gpu { id, ..plain_gpu(bytes) }, with_part));
     Some(gpu.map_err(|problem| GpuError::Custom { text: text.to_owned(), problem }))
 }
 
