@@ -40,7 +40,7 @@ pub struct FitArgs {
     #[command(flatten)]
     job: JobArgs,
 
-    /// The GPUs, by name, or `all` of the catalog [default: the job's]
+    /// The GPUs: names, sizes (24GiB), GPU files, `live`, `all` of the catalog or those `priced` in it [default: the job's]
     #[arg(long, value_name = "A,B", help_heading = "Answer")]
     gpus: Option<String>,
 

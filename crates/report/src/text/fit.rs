@@ -20,7 +20,7 @@ pub fn fit_table(answer: &FitAnswer, look: &Look) -> String {
     let is_shared = answer.rows.iter().flat_map(|row| &row.cells).flatten().any(|cell| !cell.room.is_empty());
     if answer.rows.len() == 1 && (answer.gpus.len() > beside || is_shared) {
         text.push_str(&below_each_other(answer, look));
-        text.push_str(&format!("\n{}{}", remarks(answer, look), legend(look)));
+        text.push_str(&format!("\n{}{}", remarks(answer, look), legend(answer, look)));
         return text;
     }
     for first in (0..answer.gpus.len()).step_by(beside) {
@@ -29,7 +29,7 @@ pub fn fit_table(answer: &FitAnswer, look: &Look) -> String {
         text.push('\n');
     }
     text.push_str(&remarks(answer, look));
-    text.push_str(&legend(look));
+    text.push_str(&legend(answer, look));
     text
 }
 
@@ -184,9 +184,14 @@ fn nodes(room: &[Room], lease: Option<u64>) -> Cell {
     }
 }
 
-fn legend(look: &Look) -> String {
+fn legend(answer: &FitAnswer, look: &Look) -> String {
     let (fits, tight, not) = (look.pick("✔", "+"), look.pick("▲", "~"), look.pick("✘", "-"));
     let signs = format!("{fits} fits   {tight} tight: within the margin, or only by flushing   {not} does not fit");
     let figures = "With the context, what is not known, and a margin (2 %, at least 64 MiB).";
-    [signs.as_str(), figures].map(|line| format!("{}\n", paint(DIM, &wrap(line, look.width, 2)))).concat()
+    let largest = match answer.largest.iter().any(Option::is_some) {
+        true => "Largest: rows of a pass that fit; where a whole step's rows fit in one, the most that do.",
+        false => "",
+    };
+    let lines = [signs.as_str(), figures, largest].into_iter().filter(|line| !line.is_empty());
+    lines.map(|line| format!("{}\n", paint(DIM, &wrap(line, look.width, 2)))).collect()
 }

@@ -197,7 +197,7 @@ pub(super) const KEYS: [Key; 21] = [
         name: "gpu",
         kind: Kind::Text,
         default: Default::Fixed("\"h100\"", "none was named"),
-        doc: "catalog GPU (h100, a100-80, NVIDIA L4), or your own (24GiB,sm_86,multiprocessors=82)",
+        doc: "catalog GPU (h100, a100-80, NVIDIA L4), `live` for this machine's, or your own (24GiB,sm_86,multiprocessors=82)",
         example: "\"a100-80\"",
     },
 ];
