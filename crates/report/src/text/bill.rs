@@ -16,7 +16,12 @@ pub(super) fn lines(bill: &Bill, look: &Look) -> String {
         format!("{} a step{}", paint(BOLD, &Seconds(bill.step.seconds.typical).to_string()), times(bill.step.seconds));
     text.push_str(&labelled("time", &step, look));
     if let Some(estimated) = &bill.estimated {
-        text.push_str(&labelled("", &parts(estimated), look));
+        // Where the user measured, our parts add up to something else.
+        let ours = match bill.step.seconds == estimated.time.seconds {
+            true => String::new(),
+            false => format!("estimated {}: ", Seconds(estimated.time.seconds.typical)),
+        };
+        text.push_str(&labelled("", &format!("{ours}{}", parts(estimated)), look));
     }
     text.push_str(&labelled("cost", &costs(bill), look));
     if let Some(price) = &bill.costs.price {
