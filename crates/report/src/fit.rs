@@ -140,7 +140,7 @@ pub fn csv(answer: &FitAnswer) -> String {
             keys.push(key);
         }
     }
-    let fixed = "micro_batch_size,gradient_accumulation_steps,rows_per_step,gpu,usable_bytes,verdict,total_bytes,safe_bytes,peak_allocated_bytes,peak_reserved_bytes,peak_phase,error";
+    let fixed = "micro_batch_size,gradient_accumulation_steps,rows_per_step,gpu,usable_bytes,verdict,total_bytes,safe_bytes,peak_allocated_bytes,peak_reserved_bytes,peak_phase,processes_that_fit,error";
     let mut text: String = keys.iter().map(|key| format!("{key},")).collect::<String>() + fixed + "\n";
     for row in &answer.rows {
         let value = |key: &str| row.changes.iter().find(|(changed, _)| changed == key).map_or("", |(_, value)| value);
@@ -148,15 +148,17 @@ pub fn csv(answer: &FitAnswer) -> String {
         for (gpu, cell) in answer.gpus.iter().zip(&row.cells) {
             let end = match cell {
                 Ok(judgement) => format!(
-                    "{},{},{},{},{},{},",
+                    "{},{},{},{},{},{},{},",
                     fit_name(judgement.fit),
                     judgement.total_bytes,
                     judgement.safe_bytes,
                     judgement.peak_allocated_bytes,
                     judgement.peak_reserved_bytes,
-                    judgement.peak_phase.label()
+                    judgement.peak_phase.label(),
+                    // Without a lease, where processes share a GPU at all.
+                    judgement.room.first().map_or_else(String::new, |room| room.processes.to_string())
                 ),
-                Err(problem) => format!(",,,,,,{}", quoted(problem)),
+                Err(problem) => format!(",,,,,,,{}", quoted(problem)),
             };
             let Batch { micro_batch_size, gradient_accumulation_steps, .. } = row.batch;
             let batch = format!("{micro_batch_size},{gradient_accumulation_steps},{}", row.rows_per_step());
