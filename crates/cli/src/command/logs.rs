@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(200);
     after_help = "Examples:\n  tonnage logs\n  tonnage logs last --follow\n  tonnage logs last --attempt 1 --node node-3\n  tonnage logs --json | jq -r 'select(.stream == \"stderr\").line'"
 )]
 pub struct LogsArgs {
-    /// The run: its id, a part of it that no other has, or `last`
+    /// The run: its id, a part of it that no other has, or `last`; to follow, the newest that lives
     #[arg(default_value = "last")]
     run: String,
 
@@ -48,7 +48,8 @@ impl LogsArgs {
     /// # Errors
     /// When there is no such run or node.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let folder = Store::new(Store::default_root()).find(&self.run)?;
+        let store = Store::new(Store::default_root());
+        let folder = if self.follow { store.find_living(&self.run)? } else { store.find(&self.run)? };
         let known = |name: &String| folder.run().nodes.iter().any(|node| node.name == *name);
         if let Some(name) = self.node.as_ref().filter(|name| !known(name)) {
             return Err(Failure::input(format!("run {} has no node `{name}`", folder.id())));
