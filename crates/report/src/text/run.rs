@@ -1,7 +1,7 @@
 //! Runs: the list of all, and one with its attempts, what was predicted beside what was seen.
 
 use tonnage_core::failure::printable;
-use tonnage_core::record::{AttemptState, NodeState, Phase, ResultRecord, RunRecord, RunState};
+use tonnage_core::record::{AttemptState, NodeState, Phase, PredictionRecord, ResultRecord, RunRecord, RunState};
 use tonnage_core::units::Bytes;
 
 use super::paint::{BOLD, DIM, WARN, paint, wrap};
@@ -59,8 +59,9 @@ pub fn run(run: &RunRecord, state: &RunState, line: &RunLine, full: bool, look: 
 
 /// Why it ended, and what it took; what the preflight has said is not said again.
 fn result_words(state: &RunState, result: &ResultRecord) -> String {
-    let said = state.preflight.as_deref() == Some(result.reason.as_str());
-    let reason = if said { "refused before the start".to_owned() } else { printable(&result.reason) };
+    let new = state.preflight.as_deref().and_then(|said| result.reason.strip_prefix(said));
+    let reason =
+        new.map_or_else(|| printable(&result.reason), |new| format!("refused before the start{}", printable(new)));
     let cost = &result.cost;
     let lost = match cost.lost_seconds {
         0.0 => String::new(),
@@ -80,6 +81,11 @@ fn node_text(run: &RunRecord, index: usize, node: &NodeState, lives: bool, full:
         text.push_str(&labelled(name, &node_words(node, lives), look));
     }
     let shown = if full { 0 } else { node.attempts.len().saturating_sub(3) };
+    match shown {
+        0 => {}
+        1 => text.push_str(&labelled("attempt 1", "left out here: `tonnage show`", look)),
+        _ => text.push_str(&labelled(&format!("attempts 1 to {shown}"), "left out here: `tonnage show`", look)),
+    }
     for attempt in &node.attempts[shown..] {
         text.push_str(&attempt_text(attempt, full, look));
     }
@@ -103,9 +109,7 @@ fn attempt_text(attempt: &AttemptState, full: bool, look: &Look) -> String {
     let record = &attempt.record;
     let mut parts = Vec::new();
     parts.extend(record.batch.as_ref().map(batch_words));
-    parts.extend(
-        record.predicted.map(|p| format!("predicted {} of {}", Bytes(p.corrected_bytes), Bytes(p.usable_bytes))),
-    );
+    parts.extend(record.predicted.as_ref().map(predicted_words));
     parts.extend(attempt.measured.map(|(_, reserved)| format!("measured {} reserved", Bytes(reserved))));
     parts.extend(attempt.rebatched.iter().map(|(rows, passes)| format!("in the script {rows} rows x {passes} passes")));
     parts.extend(attempt.exit.map(|(exit, seconds)| format!("{} after {seconds:.1} s", exit.words())));
@@ -114,7 +118,8 @@ fn attempt_text(attempt: &AttemptState, full: bool, look: &Look) -> String {
     }
     if let Some(failure) = &attempt.failure {
         let evidence = failure.evidence.first().map(|line| printable(line)).unwrap_or_default();
-        parts.push(format!("{}: {evidence}", failure.class));
+        let when = if failure.at_start { " at start" } else { "" };
+        parts.push(format!("{}{when}: {evidence}", failure.class));
     }
     let mut text = labelled(&format!("attempt {}", record.number), &parts.join("; "), look);
     if full {
@@ -131,6 +136,15 @@ fn attempt_text(attempt: &AttemptState, full: bool, look: &Look) -> String {
         }
     }
     text
+}
+
+/// What it was predicted to need, and what of that was calculated where observations add to it.
+fn predicted_words(predicted: &PredictionRecord) -> String {
+    let calculated = match predicted.corrected_bytes.saturating_sub(predicted.total_bytes) {
+        0 => String::new(),
+        _ => format!(" ({} calculated)", Bytes(predicted.total_bytes)),
+    };
+    format!("predicted {}{calculated} of {}", Bytes(predicted.corrected_bytes), Bytes(predicted.usable_bytes))
 }
 
 fn change_words(change: &tonnage_core::record::ChangeRecord) -> String {
