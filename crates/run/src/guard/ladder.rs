@@ -100,7 +100,7 @@ impl Guard<'_> {
     /// Why the batch is not changed, where it may not be, or the command cannot be told.
     pub(super) fn cannot_adjust(&self) -> String {
         if !self.policy.adjusts {
-            return "--no-adjust forbids another batch".to_owned();
+            return "--no-adjust forbids another batch: leave it out".to_owned();
         }
         let untold: Vec<_> = BATCH.iter().filter(|key| !self.tells(key)).map(|key| format!("{{{key}}}")).collect();
         format!("the command cannot be told its batch: write {} where it takes the value", untold.join(" and "))
