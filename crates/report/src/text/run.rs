@@ -8,6 +8,7 @@ use super::paint::{BOLD, DIM, WARN, paint, wrap};
 use super::table::{Align, Table, cell};
 use crate::look::Look;
 use crate::run::{RunLine, batch_words, phase_words};
+use crate::words::shell_words;
 
 /// The screen for all runs.
 pub fn runs(lines: &[RunLine], look: &Look) -> String {
@@ -33,7 +34,7 @@ pub fn runs(lines: &[RunLine], look: &Look) -> String {
 pub fn run(run: &RunRecord, state: &RunState, line: &RunLine, full: bool, look: &Look) -> String {
     let mut text = format!("{}  {}\n", paint(BOLD, &run.id), line.state);
     let mut say = |label: &str, what: &str| text.push_str(&labelled(label, what, look));
-    say("command", &printable(&run.command.join(" ")));
+    say("command", &printable(&shell_words(&run.command)));
     if let Some(preflight) = &state.preflight {
         say("preflight", preflight);
     }
@@ -126,7 +127,7 @@ fn attempt_text(attempt: &AttemptState, full: bool, look: &Look) -> String {
         if !record.reason.is_empty() {
             text.push_str(&labelled("  why", &printable(&record.reason), look));
         }
-        text.push_str(&labelled("  started", &printable(&record.argv.join(" ")), look));
+        text.push_str(&labelled("  started", &printable(&shell_words(&record.argv)), look));
         let changes: Vec<_> = record.changes.iter().map(change_words).collect();
         if !changes.is_empty() {
             text.push_str(&labelled("  remedies", &changes.join(", "), look));
