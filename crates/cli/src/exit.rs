@@ -24,8 +24,8 @@ pub const HELP: &str = "Exit codes:
   1  it does not fit, traces differ, or the run failed, was stopped or refused
   2  wrong usage, or input that cannot be read
   3  a rehearsed script waits for a value that only a real GPU computes
-A command that a rehearsal starts and that fails for reasons of its own has its exit code come through; `run`
-answers 1 and says the code.";
+Where a rehearsed command fails for reasons of its own, its exit code comes through.
+`run` answers 1 and says the command's code.";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {

@@ -29,8 +29,8 @@ const EXAMPLES: &str = "Examples:
   tonnage run --detach --stall 900 -- python train.py
   tonnage run --resume last
 
-A command without a job runs under guard as well, but no batch can be computed for it. Its stdin is empty: what asks
-questions finds the end of the input.";
+A command without a job runs under guard as well, but no batch can be computed for it.
+Its stdin is empty: what asks questions finds the end of the input.";
 
 /// Runs a command under guard: held against the GPU, restarted with a batch that fits, recorded
 #[derive(Args)]

@@ -13,9 +13,11 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::Terminal;
 
-/// Asks a run to end, and waits until it has; exit code 1 where nothing runs
+/// Asks a run to end, and waits until it has
 #[derive(Args)]
-#[command(after_help = "Examples:\n  tonnage stop\n  tonnage stop last --now")]
+#[command(
+    after_help = "Examples:\n  tonnage stop\n  tonnage stop last --now\n\nWhere nothing runs, it says so, and the exit code is 1."
+)]
 pub struct StopArgs {
     /// The run: its id, a part of it that no other has, or `last`, the newest that lives
     #[arg(default_value = "last")]
