@@ -14,7 +14,7 @@ pub enum Exit {
     Usage,
     /// A rehearsed script waits for a value that only a real GPU computes.
     Waiting,
-    /// A command that was started failed for reasons of its own: its code, unchanged.
+    /// A command that was rehearsed failed for reasons of its own: its code, unchanged.
     Command(u8),
 }
 
@@ -24,7 +24,8 @@ pub const HELP: &str = "Exit codes:
   1  it does not fit, traces differ, or the run failed, was stopped or refused
   2  wrong usage, or input that cannot be read
   3  a rehearsed script waits for a value that only a real GPU computes
-Where a command that was started fails for reasons of its own, its exit code comes through.";
+Where a rehearsed command fails for reasons of its own, its exit code comes through.
+`run` answers 1 and says the command's code.";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {

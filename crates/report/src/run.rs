@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use tonnage_core::record::{BatchRecord, NodeState, Outcome, Phase, RunRecord, RunState};
 
 use crate::view::VERSION;
+use crate::words::shell_words;
 
 /// A run in a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -17,7 +18,7 @@ pub struct RunLine {
     pub attempts: u32,
     /// How far it is.
     pub progress: String,
-    /// The command.
+    /// The command, as a shell takes it.
     pub command: String,
     /// Whether a supervisor has it now.
     pub lives: bool,
@@ -31,7 +32,7 @@ impl RunLine {
             state: words(state, lives),
             attempts: state.attempts(),
             progress: progress(state, lives, now_ms),
-            command: run.command.join(" "),
+            command: shell_words(&run.command),
             lives,
         }
     }

@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(200);
 #[derive(Args)]
 #[command(after_help = "Examples:\n  tonnage attach\n  tonnage attach 20261121-120000")]
 pub struct AttachArgs {
-    /// The run: its id, a part of it that no other has, or `last`
+    /// The run: its id, a part of it that no other has, or `last`, the newest that lives
     #[arg(default_value = "last")]
     run: String,
 
@@ -35,7 +35,7 @@ impl AttachArgs {
     /// # Errors
     /// When there is no such run.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let folder = Store::new(Store::default_root()).find(&self.run)?;
+        let folder = Store::new(Store::default_root()).find_living(&self.run)?;
         let mut reader = LogReader::new(&folder, None, None, true);
         reader.as_json = self.json;
         reader.print(terminal)?;
@@ -47,7 +47,7 @@ impl AttachArgs {
         reader.print_rests(terminal)?;
         let state = folder.state();
         if self.json {
-            show(&self.run, true, true, terminal)?;
+            show(&folder, true, true, terminal)?;
         } else {
             terminal.tell(&text::run(folder.run(), &state, &line(&folder), false, &terminal.look));
         }

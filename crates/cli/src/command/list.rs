@@ -37,5 +37,5 @@ impl ListArgs {
 
 /// A run in a line, as it is now.
 pub fn line(folder: &RunFolder) -> RunLine {
-    RunLine::new(folder.run(), &folder.state(), folder.is_supervised(), now_ms())
+    RunLine::new(folder.run(), &folder.state_now(), folder.is_supervised(), now_ms())
 }

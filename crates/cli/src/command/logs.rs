@@ -1,5 +1,6 @@
 //! `tonnage logs`: what a run's processes wrote.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use serde_json::json;
 use tonnage_run::launch::Follower;
 use tonnage_run::store::{RunFolder, Store};
 
+use super::colours::Colours;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::Terminal;
@@ -21,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(200);
     after_help = "Examples:\n  tonnage logs\n  tonnage logs last --follow\n  tonnage logs last --attempt 1 --node node-3\n  tonnage logs --json | jq -r 'select(.stream == \"stderr\").line'"
 )]
 pub struct LogsArgs {
-    /// The run: its id, a part of it that no other has, or `last`
+    /// The run: its id, a part of it that no other has, or `last`; to follow, the newest that lives
     #[arg(default_value = "last")]
     run: String,
 
@@ -48,7 +50,8 @@ impl LogsArgs {
     /// # Errors
     /// When there is no such run or node.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let folder = Store::new(Store::default_root()).find(&self.run)?;
+        let store = Store::new(Store::default_root());
+        let folder = if self.follow { store.find_living(&self.run)? } else { store.find(&self.run)? };
         let known = |name: &String| folder.run().nodes.iter().any(|node| node.name == *name);
         if let Some(name) = self.node.as_ref().filter(|name| !known(name)) {
             return Err(Failure::input(format!("run {} has no node `{name}`", folder.id())));
@@ -73,6 +76,8 @@ pub struct LogReader<'a> {
     attempt: Option<u32>,
     from_end: bool,
     pub(super) as_json: bool,
+    /// Whether a terminal shows it, which must not obey what a command wrote.
+    is_shown: bool,
     logs: Vec<Log>,
 }
 
@@ -85,12 +90,14 @@ struct Log {
     follower: Follower,
     /// The beginning of a line whose end is not there yet; kept for JSON only, as progress bars end no line.
     rest: Vec<u8>,
+    colours: Colours,
 }
 
 impl<'a> LogReader<'a> {
     /// Of one node or all, of one attempt or, each time, the last; from what is written from now on, if `from_end`.
-    pub const fn new(folder: &'a RunFolder, node: Option<String>, attempt: Option<u32>, from_end: bool) -> Self {
-        Self { folder, node, attempt, from_end, as_json: false, logs: Vec::new() }
+    pub fn new(folder: &'a RunFolder, node: Option<String>, attempt: Option<u32>, from_end: bool) -> Self {
+        let is_shown = std::io::stdout().is_terminal();
+        Self { folder, node, attempt, from_end, as_json: false, is_shown, logs: Vec::new() }
     }
 
     /// Prints what came.
@@ -99,14 +106,18 @@ impl<'a> LogReader<'a> {
     /// When stdout cannot be written.
     pub fn print(&mut self, terminal: &Terminal) -> Result<(), Failure> {
         self.find();
-        let (run, as_json) = (self.folder.id(), self.as_json);
+        let (run, as_json, is_shown) = (self.folder.id(), self.as_json, self.is_shown);
         for log in &mut self.logs {
             loop {
                 let bytes = log.follower.more();
                 if bytes.is_empty() {
                     break;
                 }
-                let text = if as_json { log.objects(run, &bytes) } else { labelled(&bytes, &log.node) };
+                let text = match (as_json, is_shown) {
+                    (true, _) => log.objects(run, &bytes),
+                    (false, true) => labelled(&log.colours.only(&bytes), &log.node),
+                    (false, false) => labelled(&bytes, &log.node),
+                };
                 terminal.print_bytes(&text)?;
             }
         }
@@ -137,8 +148,8 @@ impl<'a> LogReader<'a> {
                 let path = self.folder.attempt_path(index, number).join(stream).with_extension("log");
                 if self.logs.iter().all(|log| log.path != path) && path.exists() {
                     let follower = Follower::new(path.clone(), self.from_end);
-                    let (node, rest) = (name.to_owned(), Vec::new());
-                    self.logs.push(Log { path, node, attempt: number, stream, follower, rest });
+                    let (node, rest, colours) = (name.to_owned(), Vec::new(), Colours::default());
+                    self.logs.push(Log { path, node, attempt: number, stream, follower, rest, colours });
                 }
             }
         }

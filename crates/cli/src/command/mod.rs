@@ -2,6 +2,7 @@
 
 mod attach;
 mod axes;
+mod colours;
 mod compare;
 mod completions;
 mod cost;

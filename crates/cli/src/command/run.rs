@@ -3,7 +3,8 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use tonnage_core::record::{Policy, RunRecord};
@@ -28,7 +29,8 @@ const EXAMPLES: &str = "Examples:
   tonnage run --detach --stall 900 -- python train.py
   tonnage run --resume last
 
-A command without a job runs under guard as well, but no batch can be computed for it.";
+A command without a job runs under guard as well, but no batch can be computed for it.
+Its stdin is empty: what asks questions finds the end of the input.";
 
 /// Runs a command under guard: held against the GPU, restarted with a batch that fits, recorded
 #[derive(Args)]
@@ -197,7 +199,11 @@ pub fn request(
     Ok(record(command, here.display().to_string(), job, &table, policy)?)
 }
 
-/// Starts a supervisor that is no child of this terminal.
+/// How long a supervisor may take until it has its run.
+const TAKES_ITS_RUN: Duration = Duration::from_secs(5);
+
+/// Starts a supervisor that is no child of this terminal, and waits until it has the run: whoever asks for the run that
+/// lives finds this one.
 fn detach(folder: &RunFolder, secrets: &Secrets) -> Result<(), Failure> {
     let path = folder.path().join("supervisor.log");
     let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
@@ -208,5 +214,11 @@ fn detach(folder: &RunFolder, secrets: &Secrets) -> Result<(), Failure> {
     let mut child = command.spawn().map_err(|error| Failure::file("tonnage", &error))?;
     // Through a pipe: what stands in a file or on a command line is read by others.
     let told = child.stdin.take().map(|mut pipe| pipe.write_all(serde_json::json!(secrets.0).to_string().as_bytes()));
-    told.transpose().map(drop).map_err(|error| Failure::file("tonnage", &error))
+    told.transpose().map_err(|error| Failure::file("tonnage", &error))?;
+    let until = Instant::now() + TAKES_ITS_RUN;
+    let has_ended = |child: &mut Child| !matches!(child.try_wait(), Ok(None));
+    while !folder.is_supervised() && !has_ended(&mut child) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! `tonnage show`: everything that is recorded of a run.
 
 use clap::Args;
+use tonnage_run::store::Store;
 
 use super::status::show;
 use crate::exit::Exit;
@@ -26,6 +27,7 @@ impl ShowArgs {
     /// # Errors
     /// When there is no such run.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        show(&self.run, true, self.json, terminal)
+        let folder = Store::new(Store::default_root()).find(&self.run)?;
+        show(&folder, true, self.json, terminal)
     }
 }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use tonnage_report::{run_json, text};
-use tonnage_run::store::Store;
+use tonnage_run::store::{RunFolder, Store};
 
 use super::json;
 use super::list::line;
@@ -14,7 +14,7 @@ use crate::terminal::Terminal;
 #[derive(Args)]
 #[command(after_help = "Examples:\n  tonnage status\n  tonnage status 20261121-120000 --json")]
 pub struct StatusArgs {
-    /// The run: its id, a part of it that no other has, or `last`
+    /// The run: its id, a part of it that no other has, or `last`, the newest that lives
     #[arg(default_value = "last")]
     run: String,
 
@@ -29,17 +29,17 @@ impl StatusArgs {
     /// # Errors
     /// When there is no such run.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        show(&self.run, false, self.json, terminal)
+        let folder = Store::new(Store::default_root()).find_living(&self.run)?;
+        show(&folder, false, self.json, terminal)
     }
 }
 
 /// Prints a run; `full` with all that its attempts were given.
 ///
 /// # Errors
-/// When there is no such run.
-pub fn show(name: &str, full: bool, as_json: bool, terminal: &Terminal) -> Result<Exit, Failure> {
-    let folder = Store::new(Store::default_root()).find(name)?;
-    let (run, state, line) = (folder.run(), folder.state(), line(&folder));
+/// When stdout cannot be written.
+pub fn show(folder: &RunFolder, full: bool, as_json: bool, terminal: &Terminal) -> Result<Exit, Failure> {
+    let (run, state, line) = (folder.run(), folder.state_now(), line(folder));
     if as_json {
         terminal.print(&json(&run_json(run, &state, &line))?)?;
     } else {

@@ -7,6 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tonnage_run::store::{RunFolder, Store};
 
+use super::list::line;
 use super::status::show;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -14,9 +15,11 @@ use crate::terminal::Terminal;
 
 /// Asks a run to end, and waits until it has
 #[derive(Args)]
-#[command(after_help = "Examples:\n  tonnage stop\n  tonnage stop last --now")]
+#[command(
+    after_help = "Examples:\n  tonnage stop\n  tonnage stop last --now\n\nWhere nothing runs, it says so, and the exit code is 1."
+)]
 pub struct StopArgs {
-    /// The run: its id, a part of it that no other has, or `last`
+    /// The run: its id, a part of it that no other has, or `last`, the newest that lives
     #[arg(default_value = "last")]
     run: String,
 
@@ -35,11 +38,12 @@ impl StopArgs {
     /// # Errors
     /// When there is no such run, or it cannot be asked.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let folder = Store::new(Store::default_root()).find(&self.run)?;
+        let folder = Store::new(Store::default_root()).find_living(&self.run)?;
         let supervisor = folder.state().supervisor.filter(|_| folder.is_supervised());
         let Some(supervisor) = supervisor else {
-            terminal.say(&format!("run {} is not running", folder.id()));
-            return self.tell(&folder, terminal);
+            let state = line(&folder).state;
+            terminal.say(&format!("nothing was stopped: run {} does not run ({state})", folder.id()));
+            return self.tell(&folder, terminal).map(|_| Exit::No);
         };
         let pid = Pid::from_raw(supervisor.cast_signed());
         for _ in 0..=usize::from(self.now) {
@@ -59,6 +63,6 @@ impl StopArgs {
     }
 
     fn tell(&self, folder: &RunFolder, terminal: &Terminal) -> Result<Exit, Failure> {
-        if self.json { show(folder.id(), false, true, terminal) } else { Ok(Exit::Done) }
+        if self.json { show(folder, false, true, terminal) } else { Ok(Exit::Done) }
     }
 }

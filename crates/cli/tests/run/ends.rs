@@ -172,6 +172,7 @@ fn names_that_nothing_fills_in_are_refused_before_the_start() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     assert!(refused(&["{micro_batch_size}"]).contains("needs a job"));
+    assert!(refused(&["{gpu}"]).contains("needs a job"));
     assert!(refused(&["--from={resume_from_checkpiont}"]).contains("is it `{resume_from_checkpoint}`?"));
     assert_eq!(home.run(&["list"]).stdout, b"no runs yet\n");
     let output = home.run(&["run", "--", "echo", "${attempt}", "{{attempt}}", "{attempt}", "{\"a\": {}}", "{x}"]);

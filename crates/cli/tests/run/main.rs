@@ -3,6 +3,7 @@
 mod ends;
 mod guarded;
 mod kills;
+mod living;
 mod probes;
 mod records;
 mod swarm;

@@ -1,13 +1,14 @@
 //! Runs: the list of all, and one with its attempts, what was predicted beside what was seen.
 
 use tonnage_core::failure::printable;
-use tonnage_core::record::{AttemptState, NodeState, Phase, ResultRecord, RunRecord, RunState};
+use tonnage_core::record::{AttemptState, NodeState, Phase, PredictionRecord, ResultRecord, RunRecord, RunState};
 use tonnage_core::units::Bytes;
 
 use super::paint::{BOLD, DIM, WARN, paint, wrap};
 use super::table::{Align, Table, cell};
 use crate::look::Look;
 use crate::run::{RunLine, batch_words, phase_words};
+use crate::words::shell_words;
 
 /// The screen for all runs.
 pub fn runs(lines: &[RunLine], look: &Look) -> String {
@@ -33,7 +34,7 @@ pub fn runs(lines: &[RunLine], look: &Look) -> String {
 pub fn run(run: &RunRecord, state: &RunState, line: &RunLine, full: bool, look: &Look) -> String {
     let mut text = format!("{}  {}\n", paint(BOLD, &run.id), line.state);
     let mut say = |label: &str, what: &str| text.push_str(&labelled(label, what, look));
-    say("command", &printable(&run.command.join(" ")));
+    say("command", &printable(&shell_words(&run.command)));
     if let Some(preflight) = &state.preflight {
         say("preflight", preflight);
     }
@@ -59,8 +60,9 @@ pub fn run(run: &RunRecord, state: &RunState, line: &RunLine, full: bool, look: 
 
 /// Why it ended, and what it took; what the preflight has said is not said again.
 fn result_words(state: &RunState, result: &ResultRecord) -> String {
-    let said = state.preflight.as_deref() == Some(result.reason.as_str());
-    let reason = if said { "refused before the start".to_owned() } else { printable(&result.reason) };
+    let new = state.preflight.as_deref().and_then(|said| result.reason.strip_prefix(said));
+    let reason =
+        new.map_or_else(|| printable(&result.reason), |new| format!("refused before the start{}", printable(new)));
     let cost = &result.cost;
     let lost = match cost.lost_seconds {
         0.0 => String::new(),
@@ -80,6 +82,11 @@ fn node_text(run: &RunRecord, index: usize, node: &NodeState, lives: bool, full:
         text.push_str(&labelled(name, &node_words(node, lives), look));
     }
     let shown = if full { 0 } else { node.attempts.len().saturating_sub(3) };
+    match shown {
+        0 => {}
+        1 => text.push_str(&labelled("attempt 1", "left out here: `tonnage show`", look)),
+        _ => text.push_str(&labelled(&format!("attempts 1 to {shown}"), "left out here: `tonnage show`", look)),
+    }
     for attempt in &node.attempts[shown..] {
         text.push_str(&attempt_text(attempt, full, look));
     }
@@ -103,9 +110,7 @@ fn attempt_text(attempt: &AttemptState, full: bool, look: &Look) -> String {
     let record = &attempt.record;
     let mut parts = Vec::new();
     parts.extend(record.batch.as_ref().map(batch_words));
-    parts.extend(
-        record.predicted.map(|p| format!("predicted {} of {}", Bytes(p.corrected_bytes), Bytes(p.usable_bytes))),
-    );
+    parts.extend(record.predicted.as_ref().map(predicted_words));
     parts.extend(attempt.measured.map(|(_, reserved)| format!("measured {} reserved", Bytes(reserved))));
     parts.extend(attempt.rebatched.iter().map(|(rows, passes)| format!("in the script {rows} rows x {passes} passes")));
     parts.extend(attempt.exit.map(|(exit, seconds)| format!("{} after {seconds:.1} s", exit.words())));
@@ -114,14 +119,15 @@ fn attempt_text(attempt: &AttemptState, full: bool, look: &Look) -> String {
     }
     if let Some(failure) = &attempt.failure {
         let evidence = failure.evidence.first().map(|line| printable(line)).unwrap_or_default();
-        parts.push(format!("{}: {evidence}", failure.class));
+        let when = if failure.at_start { " at start" } else { "" };
+        parts.push(format!("{}{when}: {evidence}", failure.class));
     }
     let mut text = labelled(&format!("attempt {}", record.number), &parts.join("; "), look);
     if full {
         if !record.reason.is_empty() {
             text.push_str(&labelled("  why", &printable(&record.reason), look));
         }
-        text.push_str(&labelled("  started", &printable(&record.argv.join(" ")), look));
+        text.push_str(&labelled("  started", &printable(&shell_words(&record.argv)), look));
         let changes: Vec<_> = record.changes.iter().map(change_words).collect();
         if !changes.is_empty() {
             text.push_str(&labelled("  remedies", &changes.join(", "), look));
@@ -131,6 +137,15 @@ fn attempt_text(attempt: &AttemptState, full: bool, look: &Look) -> String {
         }
     }
     text
+}
+
+/// What it was predicted to need, and what of that was calculated where observations add to it.
+fn predicted_words(predicted: &PredictionRecord) -> String {
+    let calculated = match predicted.corrected_bytes.saturating_sub(predicted.total_bytes) {
+        0 => String::new(),
+        _ => format!(" ({} calculated)", Bytes(predicted.total_bytes)),
+    };
+    format!("predicted {}{calculated} of {}", Bytes(predicted.corrected_bytes), Bytes(predicted.usable_bytes))
 }
 
 fn change_words(change: &tonnage_core::record::ChangeRecord) -> String {

@@ -41,7 +41,9 @@ pub(super) fn fill(command: &[String], words: &Words<'_>) -> Vec<String> {
 }
 
 /// Names that need no job, and what else they need.
-const OWN: [&str; 9] = ["attempt", "attempt_dir", "overrides", "node", "node_name", "role", "seed", "gpu", RESUME];
+const OWN: [&str; 9] = ["attempt", "attempt_dir", "overrides", "node", "node_name", "role", "seed", GPU, RESUME];
+/// The GPU that a node is put on, or that the job names.
+const GPU: &str = "gpu";
 /// Names of the batch, of a job alone.
 const BATCH: [&str; 4] =
     ["micro_batch_size", "gradient_accumulation_steps", "grpo.steps_per_generation", "steps_per_generation"];
@@ -53,6 +55,12 @@ const BATCH: [&str; 4] =
 pub fn check(command: &[String], keys: Option<&[String]>) -> Result<(), RunError> {
     command.iter().flat_map(|word| written(word)).try_for_each(|name| {
         let is_key = keys.is_some_and(|keys| keys.iter().any(|key| key == name || short(key) == name));
+        if name == GPU && !is_key {
+            return Err(RunError::Missing(format!(
+                "`{{{name}}}` needs a job, which says the GPU: `tonnage run JOB -- COMMAND`; write {{{{{name}}}}} for the \
+                 braces themselves"
+            )));
+        }
         if OWN.contains(&name) || is_key || (keys.is_some() && BATCH.contains(&name)) {
             return Ok(());
         }

@@ -38,6 +38,7 @@ pub(super) fn pointless(failure: &FailureRecord) -> Option<String> {
         "kernel_limit" => "a kernel asks for more than its limits; this is not memory",
         "allocator_cap" => "memory is free, but a limit or a private pool keeps it",
         "protobuf" => "packages disagree about protobuf",
+        "program_error" if failure.at_start => "a crash at start, before any step: the program failed, and would again",
         "program_error" => "the program failed, and would again",
         "not_started" => "the command could not be started",
         _ => return None,

@@ -82,7 +82,7 @@ impl Guard<'_> {
             return Next::End(Outcome::Failed, reason);
         };
         if !self.may_adjust() {
-            return Next::End(Outcome::Failed, format!("{failure}; {}", self.cannot_tell()));
+            return Next::End(Outcome::Failed, format!("{failure}; {}", self.cannot_adjust()));
         }
         let rows = last.batch.map_or(job.spec.micro_batch_size, |batch| batch.micro_batch_size);
         let times = failures.iter().filter(|failure| failure.class == "gpu_memory").count().saturating_sub(1);
@@ -94,22 +94,12 @@ impl Guard<'_> {
             let reason = format!("{failure}; the largest micro-batch predicted to fit at the same effective batch");
             return self.plan(&choice, last.changes.clone(), reason);
         }
-        self.remedy(job, &batches, &last.changes, &failure)
-    }
-
-    fn cannot_tell(&self) -> String {
-        if self.policy.adjusts {
-            "the command cannot be told its batch: write {micro_batch_size} and {gradient_accumulation_steps} where it \
-             takes them"
-                .to_owned()
-        } else {
-            "changing the batch was not allowed".to_owned()
-        }
+        self.remedy(job, &batches, last, &failure)
     }
 
     /// Remedies that the command can be told, one after the other, until a batch fits.
-    fn remedy(&self, job: &Job<'_>, batches: &Batches, now: &[ChangeRecord], failure: &str) -> Next {
-        let mut changes = now.to_vec();
+    fn remedy(&self, job: &Job<'_>, batches: &Batches, last: &AttemptRecord, failure: &str) -> Next {
+        let mut changes = last.changes.clone();
         let base = |changes: &[ChangeRecord]| choose(job, batches.0.last().copied(), &kept(changes), &self.room);
         let mut needed = base(&changes).map(|choice| choice.judgement.total_bytes);
         for remedy in REMEDIES.iter().filter(|remedy| self.may_take(remedy)) {
@@ -128,10 +118,23 @@ impl Guard<'_> {
                 return self.plan(&choice, changes.clone(), format!("{failure}; with {}", names.join(", ")));
             }
         }
-        let why = if batches.0.len() > 1 { "no equal batch" } else { Batches::why_not(&job.spec) };
-        let least = needed.map_or_else(String::new, |needed| format!(" (the least is {})", Bytes(needed)));
-        let reason = format!("{failure}; {why}: nothing that keeps the effective batch is predicted to fit{least}");
-        Next::End(Outcome::Failed, reason)
+        Next::End(Outcome::Failed, format!("{failure}; {}", self.nothing_left(job, batches, last, needed)))
+    }
+
+    /// Why no batch is left to try: the least has failed, or is predicted to, with what observations add.
+    fn nothing_left(&self, job: &Job<'_>, batches: &Batches, last: &AttemptRecord, needed: Option<u64>) -> String {
+        let least = batches.0.last().map_or(0, |batch| batch.micro_batch_size);
+        if batches.0.len() > 1 && last.batch.is_some_and(|batch| batch.micro_batch_size == least) {
+            return format!("the least equal batch, micro_batch_size {least}, has failed too: no other is left to try");
+        }
+        let why = if batches.0.len() > 1 { "no equal batch is left" } else { Batches::why_not(&job.spec) };
+        let more = self.room.correction.offset_bytes;
+        let least = needed.map(|needed| {
+            let seen = if more == 0 { String::new() } else { format!(", {} of it by what was seen", Bytes(more)) };
+            let (needed, room) = (Bytes(needed.saturating_add(more)), Bytes(self.room.available()));
+            format!(" (the least is {needed}{seen}, of {room})")
+        });
+        format!("{why}: nothing that keeps the effective batch is predicted to fit{}", least.unwrap_or_default())
     }
 
     /// The micro-batch is chosen apart, and what changes the training only where that is allowed.

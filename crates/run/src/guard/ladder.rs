@@ -14,6 +14,13 @@ use super::preflight::Preflight;
 use super::{Job, Room};
 use crate::adapter::can_tell;
 
+/// What a command must be told to run at another batch.
+const BATCH: [&str; 2] = ["micro_batch_size", "gradient_accumulation_steps"];
+/// The longest wait before a retry of what was ended from outside, in seconds; the first is one.
+const LONGEST_PAUSE: u64 = 60;
+/// What is ended from outside in its first second, twice in a row, is not started a third time.
+const AT_ONCE_SECONDS: f64 = 1.0;
+
 /// An attempt to make.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
@@ -78,8 +85,25 @@ impl Guard<'_> {
                 let (batch, predicted) = (self.batch(choice.batch), Some(self.prediction(choice)));
                 self.start(Plan { batch, predicted, reason, ..Plan::default() })
             }
-            _ => Next::End(Outcome::Refused, preflight.text.clone()),
+            instead => Next::End(Outcome::Refused, format!("{}; {}", preflight.text, self.way_on(instead.as_ref()))),
         }
+    }
+
+    /// Why a batch that fits is not taken, and what to do.
+    fn way_on(&self, instead: Option<&Choice>) -> String {
+        match instead.and_then(|choice| choice.batch) {
+            Some(_) => format!("not taken: {}; or start as it is with --force", self.cannot_adjust()),
+            None => "--force starts it as it is".to_owned(),
+        }
+    }
+
+    /// Why the batch is not changed, where it may not be, or the command cannot be told.
+    pub(super) fn cannot_adjust(&self) -> String {
+        if !self.policy.adjusts {
+            return "--no-adjust forbids another batch: leave it out".to_owned();
+        }
+        let untold: Vec<_> = BATCH.iter().filter(|key| !self.tells(key)).map(|key| format!("{{{key}}}")).collect();
+        format!("the command cannot be told its batch: write {} where it takes the value", untold.join(" and "))
     }
 
     /// The next attempt of a node whose last one ended with its supervisor: the same, from the newest checkpoint.
@@ -91,7 +115,7 @@ impl Guard<'_> {
 
     /// Whether the batch may be changed, and the command can be told.
     pub fn may_adjust(&self) -> bool {
-        self.policy.adjusts && self.tells("micro_batch_size") && self.tells("gradient_accumulation_steps")
+        self.policy.adjusts && BATCH.iter().all(|key| self.tells(key))
     }
 
     pub(super) fn tells(&self, key: &str) -> bool {
@@ -131,7 +155,7 @@ impl Guard<'_> {
             "neighbour" | "engine_start" => self.wait(last, failure),
             "gpu_memory" | "fragmentation" | "outside_allocator" => self.after_gpu_memory(attempts, failures),
             "expandable_sharing" => self.without("allocator.expandable_segments", last, failure),
-            _ => self.again(last, failure),
+            _ => self.again(last, failures),
         };
         match next {
             Next::Start(plan, seconds) => self.never_the_same(attempts, failures, *plan, seconds),
@@ -155,11 +179,23 @@ impl Guard<'_> {
         failure
     }
 
-    /// Resumes as it was, where the cause may be gone: a kill, a hang, a lost connection.
-    fn again(&self, last: &AttemptRecord, failure: &FailureRecord) -> Next {
-        let reason = format!("again after {}", words(failure));
-        let plan = Plan { resume_from: self.newest().map(path), reason, ..plan_of(last) };
-        Next::Start(Box::new(plan), 0)
+    /// Resumes as it was, where the cause may be gone: a kill, a hang, a lost connection. Each time in a row it waits twice
+    /// as long.
+    fn again(&self, last: &AttemptRecord, failures: &[FailureRecord]) -> Next {
+        let what = failures.last().map(words).unwrap_or_default();
+        let in_a_row = failures.iter().rev().take_while(|failure| comes_from_outside(&failure.class));
+        let at_once = in_a_row.clone().take_while(|failure| failure.seconds < AT_ONCE_SECONDS).count();
+        if at_once > 1 {
+            let reason = format!("{what}; ended within its first second twice in a row: it would be again");
+            return Next::End(Outcome::Failed, reason);
+        }
+        let pause = match in_a_row.count() {
+            0 => 0,
+            times => 1_u64.checked_shl(times as u32 - 1).unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE),
+        };
+        let plan =
+            Plan { resume_from: self.newest().map(path), reason: format!("again after {what}"), ..plan_of(last) };
+        Next::Start(Box::new(plan), pause)
     }
 
     fn wait(&self, last: &AttemptRecord, failure: &FailureRecord) -> Next {

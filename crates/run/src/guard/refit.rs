@@ -22,15 +22,26 @@ pub fn refit(
     let calculated = predicted.map_or(0, |predicted| predicted.total_bytes);
     let offset = if calculated == 0 { 0 } else { needed.saturating_sub(calculated) };
     let evidence = format!(
-        "needed at least {} ({} in use, {} asked for) where {} was calculated; the GPU has {}{}",
+        "needed at least {} ({} in use, {} asked for){}; the GPU has {}{}",
         Bytes(needed),
         Bytes(usable.saturating_sub(free)),
         Bytes(requested),
-        Bytes(calculated),
+        where_predicted(predicted),
         Bytes(total),
         if others > 0 { format!(", {} of it other processes'", Bytes(others)) } else { String::new() },
     );
     Some(CorrectionRecord { offset_bytes: offset.max(now.offset_bytes), usable_bytes: Some(usable), evidence })
+}
+
+/// What it was held against, where anything was calculated.
+fn where_predicted(predicted: Option<&PredictionRecord>) -> String {
+    match predicted.map(|predicted| (predicted.total_bytes, predicted.corrected_bytes)) {
+        None | Some((0, _)) => String::new(),
+        Some((calculated, corrected)) if corrected > calculated => {
+            format!(" where {} was predicted ({} calculated)", Bytes(corrected), Bytes(calculated))
+        }
+        Some((calculated, _)) => format!(" where {} was calculated", Bytes(calculated)),
+    }
 }
 
 #[cfg(test)]
@@ -55,6 +66,12 @@ mod tests {
         assert_eq!((correction.offset_bytes, correction.usable_bytes), (6 * GIB, Some(24 * GIB)));
         let known_too_big = refit(&failure, Some(&predicted(30)), &CorrectionRecord::default()).unwrap();
         assert_eq!(known_too_big.offset_bytes, 0);
+        let said = |predicted: Option<&PredictionRecord>| {
+            refit(&failure, predicted, &CorrectionRecord::default()).unwrap().evidence
+        };
+        let corrected = PredictionRecord { corrected_bytes: 22 * GIB, ..predicted(20) };
+        assert!(said(Some(&corrected)).contains(" where 22.00 GiB was predicted (20.00 GiB calculated); "));
+        assert!(said(None).contains(" asked for); the GPU has"));
     }
 
     #[test]

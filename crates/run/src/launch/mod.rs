@@ -9,7 +9,7 @@ mod process;
 mod tree;
 mod wait;
 
-pub use output::{Follower, LogTail, Output, Screen};
+pub use output::{Follower, LogTail, Output, Screen, log_end};
 pub use process::{Notice, Process, Start};
 pub use tree::{Identity, descendants, end_tree, is_alive, usage};
 pub use wait::{catches, doing};

@@ -107,7 +107,7 @@ impl LogTail {
     pub fn read(folder: &Path) -> Self {
         let tail = |name: &str| {
             let (older, newer) = (folder.join(older(name)), folder.join(name));
-            let end = tail(&newer, Self::BYTES).unwrap_or_default();
+            let end = log_end(&newer, Self::BYTES).unwrap_or_default();
             let before = Self::BYTES.saturating_sub(end.len() as u64);
             // A log that has just begun anew has its last words in the older part.
             let text = [tail_of(before, &older), end].concat();
@@ -128,10 +128,14 @@ fn older(name: &str) -> String {
 }
 
 fn tail_of(bytes: u64, path: &Path) -> Vec<u8> {
-    if bytes == 0 { Vec::new() } else { tail(path, bytes).unwrap_or_default() }
+    if bytes == 0 { Vec::new() } else { log_end(path, bytes).unwrap_or_default() }
 }
 
-fn tail(path: &Path, bytes: u64) -> std::io::Result<Vec<u8>> {
+/// The last `bytes` of the log at `path`.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn log_end(path: &Path, bytes: u64) -> std::io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();
     file.seek(SeekFrom::Start(size.saturating_sub(bytes)))?;

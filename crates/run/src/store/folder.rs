@@ -12,6 +12,7 @@ use tonnage_core::record::{Entry, Event, Journal, RunRecord, RunState, Sample, r
 
 use super::file::{create_private_folder, write_atomically};
 use crate::RunError;
+use crate::supervise::progress::latest;
 
 /// Milliseconds since 1970.
 pub fn now_ms() -> u64 {
@@ -105,6 +106,21 @@ impl RunFolder {
     /// What it came to.
     pub fn state(&self) -> RunState {
         RunState::of(&self.run, &self.journal().entries)
+    }
+
+    /// The same, with the progress that the logs of running attempts say now.
+    pub fn state_now(&self) -> RunState {
+        let mut state = self.state();
+        for (index, node) in state.nodes.iter_mut().enumerate() {
+            let running = node.attempts.last().filter(|attempt| attempt.exit.is_none());
+            let logs = running.map(|attempt| self.attempt_path(index, attempt.record.number));
+            if let Some((now, at_ms)) = logs.and_then(|logs| latest(&logs)) {
+                let before = node.progress.and_then(|(_, total)| total);
+                node.progress = Some((now.step, now.total.or(before)));
+                state.last_ms = state.last_ms.max(at_ms);
+            }
+        }
+        state
     }
 
     /// Takes the run for this process; `None` while another has it.

@@ -73,6 +73,18 @@ impl Store {
         paths.into_iter().filter_map(|path| RunFolder::open(path).ok()).collect()
     }
 
+    /// The run called `name`, as of [`Self::find`]; `last` is the newest that lives, where one does.
+    ///
+    /// # Errors
+    /// When there is none, or more than one.
+    pub fn find_living(&self, name: &str) -> Result<RunFolder, RunError> {
+        let living = || self.list().into_iter().rev().find(RunFolder::is_supervised);
+        match (name == "last").then(living).flatten() {
+            Some(run) => Ok(run),
+            None => self.find(name),
+        }
+    }
+
     /// The run called `name`: its id, the beginning or the end of one, or `last`.
     ///
     /// # Errors

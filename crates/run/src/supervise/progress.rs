@@ -1,5 +1,13 @@
 //! How far a job is, from a line of its log: tqdm's bar, `step N/M`, Hugging Face's `'epoch'`.
 
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use crate::launch::log_end;
+
+/// What is read of a log's end for its last progress.
+const END_BYTES: u64 = 16 << 10;
+
 /// Where a job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
@@ -12,6 +20,19 @@ pub struct Progress {
 /// The progress that a line says, if it says any. Bars of downloads and of loading say bytes and shards, not steps.
 pub fn progress(line: &str) -> Option<Progress> {
     tqdm(line).or_else(|| named(line))
+}
+
+/// The last progress in the logs of the attempt in `folder`, and when its log was written last, in milliseconds since
+/// 1970. The journal hears of progress now and then only; whoever asks reads it here.
+pub fn latest(folder: &Path) -> Option<(Progress, u64)> {
+    let last = |name: &str| {
+        let path = folder.join(name);
+        let written = path.metadata().ok()?.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+        let end = log_end(&path, END_BYTES).ok()?;
+        let found = String::from_utf8_lossy(&end).rsplit(['\n', '\r']).find_map(progress)?;
+        Some((found, u64::try_from(written.as_millis()).unwrap_or(u64::MAX)))
+    };
+    ["stdout.log", "stderr.log"].into_iter().filter_map(last).max_by_key(|(_, at_ms)| *at_ms)
 }
 
 /// `12%|█▏        | 12/100 [00:03<00:22,  4.00it/s]`

@@ -1,0 +1,85 @@
+//! Which run is meant by none in particular, how far it is, and what is said of runs that end at their start.
+
+use std::time::{Duration, Instant};
+
+use super::{Home, wait_gone};
+
+const JOB: &str = "model = \"gpt2\"\nmicro_batch_size = 32\nseq_len = 512\nprecision = \"bf16\"\ngpu = \"8GiB,sm_86,multiprocessors=82\"\n";
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_run_that_lives_is_meant_and_a_stop_of_nothing_says_so() {
+    let home = Home::new("lives");
+    let id = text(&home.run(&["run", "--detach", "--", "sleep", "7111"]).stdout);
+    let job = home.write("job.toml", JOB);
+    let refused = home.run(&["run", &job, "--", "true"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&home.run(&["status"]).stdout).starts_with(&id));
+    assert_eq!(home.run(&["stop"]).status.code(), Some(0));
+    wait_gone("sleep\u{0}7111");
+    let stopped = home.run(&["stop"]);
+    assert_eq!(stopped.status.code(), Some(1));
+    assert!(text(&stopped.stderr).contains("nothing was stopped"), "{}", text(&stopped.stderr));
+}
+
+#[test]
+fn status_says_how_far_it_is_now() {
+    let home = Home::new("far");
+    let script = "for i in 1 2 3; do echo step $i/400; sleep 1.2; done; echo step 100/400; sleep 7112";
+    home.run(&["run", "--detach", "--grace", "1", "--", "sh", "-c", script]);
+    let until = Instant::now() + Duration::from_secs(9);
+    // Long before the journal hears of it again.
+    while !text(&home.run(&["status"]).stdout).contains("progress 100/400, about") {
+        assert!(Instant::now() < until, "{}", text(&home.run(&["status"]).stdout));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    home.run(&["stop"]);
+    wait_gone("sleep 7112");
+}
+
+#[test]
+fn a_refusal_says_why_and_what_to_write() {
+    let home = Home::new("way-on");
+    let job = home.write("job.toml", JOB);
+    for (words, wanted) in [
+        (&["true"][..], "write {micro_batch_size} and {gradient_accumulation_steps} where"),
+        (&["echo", "{micro_batch_size}"], "write {gradient_accumulation_steps} where"),
+    ] {
+        let output = home.run(&[&["run", &job, "--"], words].concat());
+        let said = text(&output.stderr);
+        assert!(said.contains("refused before the start; not taken") && said.contains(wanted), "{said}");
+        assert!(said.contains("--force"), "{said}");
+    }
+}
+
+#[test]
+fn who_is_killed_at_once_is_tried_twice_with_a_pause() {
+    let home = Home::new("at-once");
+    for script in ["kill -9 $$", "exit 137"] {
+        let began = Instant::now();
+        assert_eq!(home.run(&["run", "--", "sh", "-c", script]).status.code(), Some(1));
+        assert!(began.elapsed() >= Duration::from_secs(1));
+        assert_eq!(home.last()["attempts"].as_array().unwrap().len(), 2);
+    }
+}
+
+#[test]
+fn a_crash_at_start_is_called_that() {
+    let home = Home::new("at-start");
+    let output = home.run(&["run", "--", "sh", "-c", "echo ValueError: no >&2; exit 1"]);
+    assert!(text(&output.stderr).contains("result a crash at start, before any step"), "{}", text(&output.stderr));
+    let output = home.run(&["run", "--", "sh", "-c", "echo step 1/9; echo ValueError: no >&2; exit 1"]);
+    assert!(text(&output.stderr).contains("result the program failed"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn short_secrets_are_in_no_record() {
+    let home = Home::new("short");
+    let words = ["run", "--", "true", "--password", "pw12", "HF_TOKEN=pw12", "http://u:pw12@h/", "--wandb-key", "k1k"];
+    assert!(home.run(&words).status.success());
+    let shown = text(&home.run(&["show", "--json"]).stdout);
+    assert!(!shown.contains("pw12") && !shown.contains("k1k"), "{shown}");
+}
