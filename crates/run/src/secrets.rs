@@ -2,19 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use tonnage_core::secrets::{address_password, is_service_token, is_token};
+
 /// A value shorter than this is replaced nowhere but where it was found: it is no secret, and part of too many words.
 const LEAST_LENGTH: usize = 6;
 /// Names that end so are secrets: `WANDB_API_KEY`, `--hub_token`, `db.password`.
 const SECRET_ENDS: [&str; 8] =
     ["api_key", "apikey", "access_key", "secret_key", "private_key", "secret", "password", "passwd"];
-/// Tokens of a vocabulary, which are none: `--pad_token`.
-const VOCABULARY: [&str; 14] =
-    ["pad", "eos", "bos", "unk", "mask", "sep", "cls", "image", "video", "audio", "stop", "start", "end", "special"];
-/// What tokens of services begin with: Hugging Face, OpenAI and Anthropic, GitHub, GitLab, Slack.
-const PREFIXES: [&str; 6] = ["hf_", "sk-", "ghp_", "github_pat_", "glpat-", "xoxb-"];
-/// A service's token is longer than this.
-const TOKEN_LENGTH: usize = 16;
-
 /// Secrets by name; a record says `{secret:NAME}` in their place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Secrets(pub BTreeMap<String, String>);
@@ -100,30 +94,19 @@ fn found<'a>(piece: &'a str, next: Option<&'a str>) -> Vec<(String, &'a str)> {
         }
         _ => {}
     }
-    if let Some(password) = password(piece) {
+    if let Some(password) = address_password(piece) {
         found.push(("url_password".to_owned(), password));
     }
     let value = piece.split_once('=').map_or(piece, |(_, value)| unquoted(value));
-    if value.len() > TOKEN_LENGTH && PREFIXES.iter().any(|prefix| value.starts_with(prefix)) {
+    if is_service_token(value) {
         found.push(("token".to_owned(), value));
     }
     found
 }
 
-/// `https://user:password@host`
-fn password(piece: &str) -> Option<&str> {
-    let (_, rest) = piece.split_once("://")?;
-    let (user, _) = rest.split('/').next()?.rsplit_once('@')?;
-    user.split_once(':').map(|(_, password)| password)
-}
-
 fn is_secret(name: &str) -> bool {
     let name = name.trim_start_matches('-').to_ascii_lowercase().replace(['-', '.'], "_");
-    let is_token = match name.strip_suffix("token").map(|stem| stem.trim_end_matches('_')) {
-        Some(stem) => !VOCABULARY.iter().any(|word| stem == *word || stem.ends_with(&format!("_{word}"))),
-        None => false,
-    };
-    is_token || SECRET_ENDS.iter().any(|end| name.ends_with(end))
+    (name.ends_with("token") && is_token(&name)) || SECRET_ENDS.iter().any(|end| name.ends_with(end))
 }
 
 #[cfg(test)]
