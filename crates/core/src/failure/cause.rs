@@ -189,7 +189,7 @@ pub const CLASSES: &[(Class, &str, &str)] = &[
     (Class::CudaFault, "cuda_fault", "a kernel failed on the GPU"),
     (Class::KernelLimit, "kernel_limit", "a kernel asks for more than its limits; not memory"),
     (Class::ExpandableSharing, "expandable_sharing", "memory of expandable segments cannot be shared"),
-    (Class::Crash, "crash", "a process crashed in native code (SIGSEGV)"),
+    (Class::Crash, "crashed", "a process crashed in native code (SIGSEGV)"),
     (Class::TimeLimit, "time_limit", "the scheduler's time limit was reached"),
 ];
 

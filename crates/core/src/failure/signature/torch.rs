@@ -76,9 +76,9 @@ fn without_numbers(text: &str) -> Option<Reading> {
     let head = text.strip_suffix('.').unwrap_or(text).strip_suffix(" out of memory")?;
     let backend = ["CUDA", "HIP"].into_iter().find(|backend| head.ends_with(backend))?;
     let raised = head.strip_suffix(backend)?.strip_suffix("Error: ")?;
-    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '_';
-    let is_raised = raised.rsplit([' ', ':']).next().is_some_and(|name| !name.is_empty() || raised.is_empty());
-    let is_raised = is_raised && raised.chars().next_back().is_none_or(is_name);
+    // A sentence that talks of the error has words before its name.
+    let before = raised.rsplit_once(' ').map_or("", |(before, _)| before.trim_end());
+    let is_raised = before.is_empty() || before.ends_with([':', ']', '-', ')', '|']);
     let memory = GpuMemory { backend, ..GpuMemory::default() };
     if is_raised { Reading::part(Some(FailureCause::GpuMemory(memory))) } else { None }
 }
