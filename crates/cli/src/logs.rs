@@ -4,15 +4,18 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use tonnage_core::failure::{Scan, Scanner, Source, place_of, printable};
+use tonnage_core::failure::{Raised, Scan, Scanner, Source, last_raised, place_of, printable};
 
 use crate::failure::Failure;
+use crate::log_text::LogText;
 
 /// Bytes read at a time.
 const PIECE: usize = 1 << 20;
 /// Folders below one that is named, and files of all of them.
 const DEEPEST: usize = 12;
 const MOST_FILES: usize = 20_000;
+/// The end of a log in which a traceback is looked for.
+const TAIL: usize = 32 << 10;
 /// How files that hold logs end; what has no ending, or a number as one, may be a log too.
 const ENDINGS: &[&str] = &["log", "txt", "out", "err", "stdout", "stderr"];
 
@@ -32,8 +35,8 @@ impl Logs {
     /// When it cannot be read.
     pub fn read(&mut self, path: &Path) -> Result<(), Failure> {
         if path == Path::new("-") {
-            let scan = scan(io::stdin().lock()).map_err(|error| Failure::file("stdin", &error))?;
-            self.sources.push(Source { name: "stdin".to_owned(), scan, ..Source::default() });
+            let (scan, raised) = scan("stdin", io::stdin().lock())?;
+            self.sources.push(Source { name: "stdin".to_owned(), scan, raised, ..Source::default() });
             return Ok(());
         }
         let name = path.display().to_string();
@@ -47,15 +50,23 @@ impl Logs {
             return Err(failure.hint(format!("logs end in .{}", ENDINGS.join(", ."))));
         }
         files.sort();
-        files.iter().try_for_each(|file| self.file(file))
+        for file in &files {
+            // What is no text is none of a folder's logs.
+            if is_text(file)? {
+                self.file(file)?;
+            } else {
+                self.not_read += 1;
+            }
+        }
+        Ok(())
     }
 
     fn file(&mut self, path: &Path) -> Result<(), Failure> {
         let name = path.display().to_string();
-        let failed = |error: io::Error| Failure::file(&printable(&name), &error);
-        let scan = scan(File::open(path).map_err(failed)?).map_err(failed)?;
+        let shown = printable(&name);
+        let (scan, raised) = scan(&shown, File::open(path).map_err(|error| Failure::file(&shown, &error))?)?;
         let (rank, attempt) = place_of(&name);
-        self.sources.push(Source { name, rank, attempt, scan });
+        self.sources.push(Source { name, rank, attempt, scan, raised });
         Ok(())
     }
 
@@ -90,15 +101,41 @@ fn looks_like_a_log(path: &Path) -> bool {
     }
 }
 
-fn scan(mut log: impl Read) -> io::Result<Scan> {
+/// Whether the file's first bytes are text.
+fn is_text(path: &Path) -> Result<bool, Failure> {
+    let name = printable(&path.display().to_string());
+    let mut first = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(PIECE as u64).read_to_end(&mut first));
+    read.map_err(|error| Failure::file(&name, &error))?;
+    Ok(LogText::of(&name, &first).is_ok())
+}
+
+fn scan(name: &str, mut log: impl Read) -> Result<(Scan, Option<Raised>), Failure> {
     let mut scanner = Scanner::new();
     let mut piece = vec![0; PIECE];
+    let (mut text, mut tail) = (None, Vec::new());
     loop {
-        match log.read(&mut piece) {
-            Ok(0) => return Ok(scanner.finish()),
-            Ok(length) => scanner.feed(piece.get(..length).unwrap_or_default()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
+        let length = match log.read(&mut piece) {
+            Ok(0) => break,
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(Failure::file(name, &error)),
+        };
+        let bytes = piece.get(..length).unwrap_or_default();
+        let kind = match &mut text {
+            Some(kind) => kind,
+            unknown => unknown.insert(LogText::of(name, bytes)?),
+        };
+        let wide = match kind {
+            LogText::Plain => None,
+            LogText::Wide(wide) => Some(wide.text(bytes)),
+        };
+        let bytes = wide.as_ref().map_or(bytes, String::as_bytes);
+        scanner.feed(bytes);
+        tail.extend_from_slice(bytes.get(bytes.len().saturating_sub(TAIL)..).unwrap_or_default());
+        tail.drain(..tail.len().saturating_sub(TAIL));
     }
+    let scan = scanner.finish();
+    let raised = last_raised(&tail, scan.lines);
+    Ok((scan, raised))
 }

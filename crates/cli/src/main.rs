@@ -7,6 +7,7 @@ mod failure;
 mod gpu_input;
 mod job_args;
 mod job_input;
+mod log_text;
 mod logs;
 mod patched;
 mod sweep;

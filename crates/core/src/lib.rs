@@ -62,6 +62,7 @@ pub mod plan;
 pub mod record;
 pub mod recording;
 pub mod rehearsal;
+pub mod secrets;
 pub mod spec;
 pub mod step;
 mod tensor;

@@ -254,8 +254,8 @@ mod properties {
         #[test]
         fn anything_is_diagnosed_and_can_be_printed(log in log(), more in log()) {
             let sources = [
-                Source { name: "a".to_owned(), rank: Some(0), attempt: None, scan: scan(&log) },
-                Source { name: "b".to_owned(), rank: Some(1), attempt: Some(2), scan: scan(&more) },
+                Source { name: "a".to_owned(), rank: Some(0), attempt: None, scan: scan(&log), raised: None },
+                Source { name: "b".to_owned(), rank: Some(1), attempt: Some(2), scan: scan(&more), raised: None },
             ];
             let diagnosis = diagnose(&sources);
             let shown = diagnosis.others.iter().chain(&diagnosis.echoes).chain(&diagnosis.root);

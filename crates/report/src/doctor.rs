@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tonnage_core::failure::{Class, Diagnosis, FailureCause, Figure, GpuMemory, Located, Source, advice, printable};
+use tonnage_core::failure::{
+    Class, Diagnosis, FailureCause, Figure, GpuMemory, Located, Raised, Source, advice, printable,
+};
 use tonnage_core::plan::proposal::Proposals;
 use tonnage_core::spec::JobSpec;
 
@@ -29,6 +31,8 @@ pub struct JobAnswer {
     pub proposals: Proposals,
     /// The job with the remedies that together do.
     pub with: JobSpec,
+    /// What the GPU that the job names has, where the message is of another.
+    pub other_gpu: Option<u64>,
 }
 
 impl DoctorAnswer<'_> {
@@ -38,6 +42,12 @@ impl DoctorAnswer<'_> {
             FailureCause::GpuMemory(memory) => Some(memory),
             _ => None,
         }
+    }
+
+    /// The exceptions that logs end with, where nothing that is known explains the end.
+    pub fn raised(&self) -> impl Iterator<Item = (&Source, &Raised)> {
+        let sources = if self.diagnosis.root.is_none() { self.sources } else { &[] };
+        sources.iter().filter_map(|source| Some((source, source.raised.as_ref()?)))
     }
 
     /// What the run would have had to hold in tensors to go on: what it held and what it asked for.
@@ -56,6 +66,8 @@ pub struct DoctorView {
     cause: Option<CauseView>,
     first_rank: Option<u32>,
     lines_after: u64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    raised: Vec<RaisedView>,
     others: Vec<CauseView>,
     echoes: Vec<CauseView>,
     warnings: Vec<CauseView>,
@@ -85,6 +97,14 @@ struct EvidenceView {
     quoted: String,
 }
 
+/// The exception that a log ends with.
+#[derive(Serialize)]
+struct RaisedView {
+    log: String,
+    line: u64,
+    quoted: String,
+}
+
 #[derive(Serialize)]
 struct AdviceView {
     text: String,
@@ -103,6 +123,7 @@ impl DoctorView {
             cause: diagnosis.root.as_ref().map(cause_view),
             first_rank: diagnosis.first_rank,
             lines_after: diagnosis.lines_after,
+            raised: answer.raised().map(raised_view).collect(),
             others: causes(&diagnosis.others),
             echoes: causes(&diagnosis.echoes),
             warnings: causes(&diagnosis.warnings),
@@ -111,12 +132,17 @@ impl DoctorView {
     }
 }
 
+fn raised_view((source, raised): (&Source, &Raised)) -> RaisedView {
+    RaisedView { log: printable(&source.name), line: raised.line, quoted: printable(&raised.text) }
+}
+
 fn job_view(job: &JobAnswer, needed: Option<u64>) -> Value {
     let base = &job.proposals.base.judgement;
     serde_json::json!({
         "predicted_peak_allocated_bytes": base.peak_allocated_bytes,
         "predicted_total_bytes": base.total_bytes,
         "needed_allocated_bytes": needed,
+        "other_gpu_bytes": job.other_gpu,
         "plan": PlanView::new(&job.proposals, &job.with),
     })
 }

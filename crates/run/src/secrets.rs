@@ -7,13 +7,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use names::is_secret;
+use tonnage_core::secrets::is_service_token;
 
 /// A value shorter than this is replaced nowhere but where a name says what it is: it is part of too many words.
 const LEAST_LENGTH: usize = 6;
-/// What tokens of services begin with: Hugging Face, OpenAI and Anthropic, GitHub, GitLab, Slack.
-const PREFIXES: [&str; 6] = ["hf_", "sk-", "ghp_", "github_pat_", "glpat-", "xoxb-"];
-/// A service's token is longer than this.
-const TOKEN_LENGTH: usize = 16;
 
 /// Secrets by name; a record says `{secret:NAME}` in their place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -192,7 +189,7 @@ fn found(piece: &str) -> Vec<Spot<'_>> {
     }
     found.extend(passwords(piece).map(|value| Spot { name: "url_password".to_owned(), value }));
     let value = assigned.map_or(piece, |(_, value)| value);
-    if value.len() > TOKEN_LENGTH && PREFIXES.iter().any(|prefix| value.starts_with(prefix)) {
+    if is_service_token(value) {
         found.push(Spot { name: "token".to_owned(), value });
     }
     found

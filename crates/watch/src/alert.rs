@@ -181,7 +181,7 @@ fn of_memory(board: &Board, device: &DeviceSample, found: &mut Vec<Alert>) {
     if !device.instances.is_empty() {
         return;
     }
-    let advice = || board.key_to_change();
+    let advice = || board.advice_on_memory(device);
     if (memory.total - memory.free) as f64 >= memory.total as f64 * NEARLY_FULL {
         let text = format!("only {} of memory left", mib(memory.free));
         found.push(alert(board, device, AlertKind::NearlyFull, text, advice()));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::alert::{Alert, Alerts, conditions};
+use crate::alert::{Alert, Alerts, conditions, mib};
 use crate::history::{History, Point};
 use crate::prediction::Prediction;
 use crate::sample::{DeviceSample, ProcessSample, Sample};
@@ -12,6 +12,9 @@ use crate::trend::Trend;
 const TREND_SECONDS: f64 = 10.0;
 /// A series without a point for this long is forgotten, unless it is a device's.
 const FORGET_SECONDS: f64 = 900.0;
+
+/// A process of another job that holds less does not matter.
+const LEAST_NEIGHBOUR: u64 = 512 << 20;
 
 /// What a series is of: a device by its UUID, and a process on it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -156,6 +159,33 @@ impl Board {
             *bytes.entry(&process.host.job).or_default() += process.memory.unwrap_or(0);
         }
         bytes.into_iter().max_by_key(|(_, bytes)| *bytes).and_then(|(job, _)| job.clone())
+    }
+
+    /// What to do where a device has no memory left: about the process of another job that holds the most of it, then
+    /// about the job itself.
+    pub fn advice_on_memory(&self, device: &DeviceSample) -> String {
+        let Some(other) = self.neighbour(device) else { return self.key_to_change() };
+        let who = other.host.user.as_deref().map(|user| format!(" of {user}")).unwrap_or_default();
+        let job = other.host.job.as_deref().map(|job| format!("{job}, ")).unwrap_or_default();
+        let bytes = mib(other.memory.unwrap_or(0));
+        let key = self.key_to_change();
+        format!("wait for process {}{who} ({job}{bytes}), or take another GPU; else {key}", other.pid)
+    }
+
+    /// The largest process beside the device's own job: the one that was predicted, or else the one that came first.
+    fn neighbour<'a>(&self, device: &'a DeviceSample) -> Option<&'a ProcessSample> {
+        let owner = |process: &'a ProcessSample| (&process.host.job, &process.host.user);
+        let held = |process: &ProcessSample| process.memory.unwrap_or(0);
+        let came_first = |one: &&ProcessSample, other: &&ProcessSample| {
+            let of_job = |process: &ProcessSample| !self.is_of_job(process);
+            let arrived = |process: &ProcessSample| self.arrived(device, process.pid);
+            let place = arrived(one).total_cmp(&arrived(other));
+            of_job(one).cmp(&of_job(other)).then(place).then(held(other).cmp(&held(one)))
+        };
+        let own = device.running().iter().filter(|process| process.host.job.is_some()).min_by(came_first)?;
+        let others =
+            device.running().iter().filter(|process| process.host.job.is_some() && owner(process) != owner(own));
+        others.filter(|process| held(process) > LEAST_NEIGHBOUR).max_by_key(|process| held(process))
     }
 
     /// The key that lowers memory, as far as anybody can say.

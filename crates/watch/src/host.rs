@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use tonnage_core::secrets::hide_in_words;
+
 /// The inode of the host's own process namespace (`PROC_PID_INIT_INO` of the Linux kernel's `proc_ns.h`).
 const HOST_NAMESPACE: &str = "pid:[4026531836]";
 /// Longer commands are cut.
@@ -50,7 +52,7 @@ pub struct Host {
 /// A command line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Command {
-    /// As the kernel tells it.
+    /// As the kernel tells it, but for its secrets.
     Known(String),
     /// The process is not there any more.
     Gone,
@@ -139,7 +141,9 @@ impl Kernel {
 
 fn command(folder: &Path, stat: &Stat) -> String {
     let bytes = fs::read(folder.join("cmdline")).unwrap_or_default();
-    let words = String::from_utf8_lossy(&bytes).trim_end_matches('\0').replace('\0', " ");
+    let words = String::from_utf8_lossy(&bytes);
+    // Cut afterwards: half a secret is one too.
+    let words = hide_in_words(words.trim_end_matches('\0').split('\0')).join(" ");
     let text = if words.is_empty() { format!("[{}]", stat.name) } else { words };
     text.chars().take(MOST_COMMAND).collect()
 }

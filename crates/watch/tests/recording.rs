@@ -96,6 +96,34 @@ fn a_line_that_was_cut_off_is_left_out_and_a_broken_one_named() {
     assert_eq!(Recording::parse("{\"device\": 4096}\n").unwrap_err().problem, "`device` is a number below 256");
 }
 
+#[test]
+fn slips_of_the_pen_are_named() {
+    let cases = [
+        ("{\"tonnage_recording\": 99}", "`tonnage_recording` is 99; this program reads version 1"),
+        ("{\"device\": 0, \"total\": -1}", "`total` is -1, not a number from 0"),
+        ("{\"device\": 0, \"bogus\": 1}", "`bogus` is no key of a recording"),
+        ("{\"total\": 5}", "`total` belongs to a `device`"),
+        ("{\"device\": 0, \"processes\": [{\"used\": 1}]}", "a process has a `pid`"),
+        ("{\"device\": 0, \"used\": {\"at\": 1, \"per_minute\": 2}}", "`used` is {"),
+        ("{\"device\": 0, \"mig\": [{\"total\": \"5\"}]}", "`total` is \"5\""),
+        ("{\"t\": \"soon\"}", "`t` is \"soon\""),
+        ("{\"device\": 0, \"error\": \"lost\"}", "`error` has errors by call"),
+    ];
+    for (line, problem) in cases {
+        for end in ["", "\n"] {
+            let error = Recording::parse(&format!("{{\"t\": 0}}\n{line}{end}")).unwrap_err();
+            assert!(error.line == 2 && error.problem.starts_with(problem), "{error}");
+        }
+    }
+}
+
+#[test]
+fn memory_that_no_line_tells_is_absent() {
+    let memory = |text: &str| Recording::parse(text).unwrap().sample().unwrap().devices[0].memory;
+    assert!(memory("{\"device\": 0, \"total\": 5}\n").is_err());
+    assert_eq!(memory("{\"device\": 0, \"total\": 5, \"processes\": []}\n").unwrap().used, 0);
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_read_or_refused(text in "\\PC*") {

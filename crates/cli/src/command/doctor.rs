@@ -44,7 +44,7 @@ pub struct DoctorArgs {
     job: Option<String>,
 
     /// The exit status of the job: a number of a shell (137) or of Python (-9)
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = status)]
     exit_status: Option<i64>,
 
     /// Prints JSON (see docs/json.md)
@@ -73,6 +73,14 @@ impl DoctorArgs {
     }
 }
 
+fn status(text: &str) -> Result<i64, String> {
+    match text.parse().map_err(|_| "not a number".to_owned())? {
+        0 => Err("0 is what a job that ended well leaves; without a failure there is nothing to explain".to_owned()),
+        status @ (-64..=-1 | 1..=255) => Ok(status),
+        _ => Err("a shell's status is 1 to 255, a signal as Python states it -1 to -64".to_owned()),
+    }
+}
+
 /// What an exit status says, as if a log said it.
 fn exit_status(status: i64) -> Option<Source> {
     let finding = Finding {
@@ -96,11 +104,18 @@ fn beside_job(job: &str, diagnosis: &Diagnosis<'_>) -> Result<Option<JobAnswer>,
     let Some(FailureCause::GpuMemory(memory)) = diagnosis.root.as_ref().map(|root| &root.finding.cause) else {
         return Ok(None);
     };
+    let other_gpu = other_gpu(&job.gpu, memory);
     job.gpu = as_it_was(&job, memory);
     let proposals = consider(&job, &|changes: &[Override]| input.try_resolve(changes))?;
     let changes = proposals.together.as_ref().map(|together| together.changes.as_slice()).unwrap_or_default();
     let with = input.resolve(&overrides(changes))?.job;
-    Ok(Some(JobAnswer { job, proposals, with }))
+    Ok(Some(JobAnswer { job, proposals, with, other_gpu }))
+}
+
+/// What the job's GPU has, where the one of the message is another: drivers differ by less.
+fn other_gpu(gpu: &Gpu, memory: &GpuMemory) -> Option<u64> {
+    let total = memory.total?;
+    (total.abs_diff(gpu.usable_bytes) > gpu.usable_bytes / 20).then_some(gpu.usable_bytes)
 }
 
 /// The job's GPU with the bytes that the message states, less what other processes held.

@@ -71,3 +71,52 @@ fn ranks_are_named_by_folders() {
     assert_eq!(answer["first_rank"], 1);
     assert_eq!(answer["cause"]["class"], "gpu_memory");
 }
+
+#[test]
+fn what_is_no_text_is_refused_and_utf_16_is_read() {
+    let folder = std::env::temp_dir().join(format!("tonnage-doctor-kinds-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let doctor = |name: &str, bytes: &[u8]| {
+        let path = folder.join(name);
+        fs::write(&path, bytes).unwrap();
+        let output = tonnage(&["doctor", path.to_str().unwrap()]);
+        (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+    for (bytes, word) in
+        [(&b"\x1f\x8b\x08\0"[..], "zcat"), (b"\x28\xb5\x2f\xfd", "zstdcat"), (b"\x7fELF\0\0\0\0", "binary")]
+    {
+        let (code, text) = doctor("a.log", bytes);
+        assert!(code == Some(2) && text.contains(word), "{text}");
+    }
+    let wide: Vec<u8> =
+        "\u{feff}RuntimeError: CUDA error: out of memory\r\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let (code, text) = doctor("wide.log", &wide);
+    assert!(code == Some(0) && text.contains("gpu_memory"), "{text}");
+    let (code, text) =
+        doctor("raised.log", b"Traceback (most recent call last):\n  File \"t.py\"\n    f()\nValueError: no\n");
+    assert!(
+        code == Some(0) && text.contains("raised.log:4\n  > ValueError: no") && !text.contains("without a word"),
+        "{text}"
+    );
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn statuses_of_shells_are_told_from_workers() {
+    for (status, word) in
+        [("127", "not found"), ("126", "chmod"), ("124", "timeout"), ("130", "Ctrl-C"), ("2", "usage")]
+    {
+        let text = String::from_utf8(tonnage(&["doctor", "--exit-status", status]).stdout).unwrap();
+        assert!(text.contains(word) && !text.contains("torchrun --log-dir"), "{text}");
+    }
+    for status in ["0", "256", "-65", "x"] {
+        assert_eq!(tonnage(&["doctor", "--exit-status", status]).status.code(), Some(2), "{status}");
+    }
+}
+
+#[test]
+fn a_job_on_another_gpu_is_told() {
+    let text = String::from_utf8(tonnage(&["doctor", "logs/memory.log", "--job", "job.toml"]).stdout).unwrap();
+    let other = json(&["doctor", "logs/memory.log", "--job", "job.toml", "--json"])["job"]["other_gpu_bytes"].clone();
+    assert_eq!(text.contains("another GPU, or a slice of it"), !other.is_null(), "{text}");
+}

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
@@ -145,6 +146,28 @@ fn metrics_are_served() {
     {
         assert!(server.ask(request).starts_with(&format!("HTTP/1.1 {status}")), "{request}");
     }
+}
+
+#[test]
+fn idle_connections_shut_nobody_out() {
+    let server = Server::start("lost", &["--prometheus", "127.0.0.1:0"]);
+    let idle: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(&server.address).unwrap()).collect();
+    let began = std::time::Instant::now();
+    assert!(server.ask("GET /metrics HTTP/1.1").starts_with("HTTP/1.1 200"));
+    assert!(began.elapsed().as_secs() < 2, "{:?}", began.elapsed());
+    drop(idle);
+}
+
+#[test]
+fn samples_end_a_server_too() {
+    let home = std::env::temp_dir().join(format!("tonnage-watch-home-{}", std::process::id()));
+    let mut command = scripted("swarm", &["--web", ":0", "--samples", "2", "-n", "0.05"]);
+    let output = command.env("TONNAGE_HOME", &home).output().unwrap();
+    assert!(output.status.success());
+    let segment = home.join("watch/00000001.jsonl");
+    let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!([mode(&home.join("watch")), mode(&segment)], [0o700, 0o600]);
+    std::fs::remove_dir_all(home).unwrap();
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! [`advice`]: what to do about a cause, with the exact flags. Estimated remedies come from `plan`; these need no job.
 
-use super::cause::{Class, FailureCause};
+use super::cause::{Class, FailureCause, Worker};
 use super::memory::GpuMemory;
 use crate::units::Bytes;
 
@@ -34,7 +34,7 @@ pub fn advice(cause: &FailureCause) -> Vec<Advice> {
         FailureCause::EngineStart { engine, free, total, length, .. } => engine_start(engine, (*free, *total), *length),
         FailureCause::PortInUse { port } => port_in_use(*port),
         FailureCause::Xid { hardware, .. } => xid(*hardware),
-        FailureCause::WorkerFailed(worker) if cause.class() == Class::WorkerFailed => worker_failed(worker.exit_code),
+        FailureCause::WorkerFailed(worker) if cause.class() == Class::WorkerFailed => worker_failed(worker),
         _ => of_class(cause.class()),
     }
 }
@@ -149,11 +149,32 @@ fn xid(hardware: bool) -> Vec<Advice> {
     all
 }
 
-fn worker_failed(exit_code: i64) -> Vec<Advice> {
+/// Statuses of shells and of `timeout` (coreutils), which no training program chooses.
+fn of_shells(exit_code: i64) -> Option<Advice> {
+    Some(match exit_code {
+        2 => with(
+            "wrong usage: a flag that the program does not know, or lacks; it says which before it ends",
+            "python train.py --help",
+        ),
+        124 => say("`timeout` ended it: its time was over; give it more, or save checkpoints in between"),
+        126 => with("what was to run cannot be executed: it lacks the right to, or is no program", "chmod +x run.sh"),
+        127 => with(
+            "the command was not found: a typing error, or an environment that was not activated",
+            "command -v python torchrun; echo $PATH",
+        ),
+        -2 => say("somebody pressed Ctrl-C (SIGINT), or a scheduler did: nothing failed"),
+        _ => return None,
+    })
+}
+
+fn worker_failed(worker: &Worker) -> Vec<Advice> {
+    let exit_code = worker.exit_code;
+    if let Some(advice) = of_shells(exit_code) {
+        return vec![advice];
+    }
     let meaning = match exit_code {
         -6 => "it aborted (SIGABRT): often NCCL's watchdog after another rank's death",
-        -11 => "it crashed in native code (SIGSEGV): look at the last library that was loaded",
-        -15 => "it was told to end (SIGTERM): the echo of another failure",
+        -15 => "it was told to end (SIGTERM): by whoever scheduled it, or as the echo of another failure",
         1 => "it raised an exception, which stands in its own log",
         _ => "the reason stands in its own log",
     };
@@ -239,6 +260,14 @@ fn of_class(class: Class) -> Vec<Advice> {
         Class::KernelLimit => vec![say(
             "not the GPU's memory: give the kernel smaller blocks or fewer stages, the op fewer elements, or take another one",
         )],
+        Class::Crash => vec![
+            with("have Python print where it was", "python -X faulthandler train.py"),
+            say("look at the library on top: often one built for another PyTorch, CUDA or driver"),
+        ],
+        Class::TimeLimit => vec![
+            with("ask for more time", "#SBATCH --time=24:00:00"),
+            with("or be told before the end, save, and go on in another job", "#SBATCH --signal=B:USR1@300 --requeue"),
+        ],
         Class::ExpandableSharing => {
             vec![with("turn expandable segments off in this process", &allocator("expandable_segments:False"))]
         }
@@ -249,7 +278,7 @@ fn of_class(class: Class) -> Vec<Advice> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::cause::{CLASSES, Worker};
+    use crate::failure::cause::CLASSES;
 
     #[test]
     fn every_class_has_advice() {

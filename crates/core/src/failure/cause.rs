@@ -80,6 +80,13 @@ pub enum FailureCause {
     KernelLimit,
     /// Memory of expandable segments cannot be shared between processes.
     ExpandableSharing,
+    /// A process crashed in native code (SIGSEGV).
+    Crash {
+        /// The process.
+        pid: Option<u64>,
+    },
+    /// The scheduler ended the job when its time was over.
+    TimeLimit,
 }
 
 /// A collective that timed out.
@@ -153,6 +160,10 @@ pub enum Class {
     KernelLimit,
     /// Sharing memory of expandable segments.
     ExpandableSharing,
+    /// A crash in native code.
+    Crash,
+    /// The scheduler's time limit.
+    TimeLimit,
 }
 
 /// Every class with its name for programs and its title for people.
@@ -178,6 +189,8 @@ pub const CLASSES: &[(Class, &str, &str)] = &[
     (Class::CudaFault, "cuda_fault", "a kernel failed on the GPU"),
     (Class::KernelLimit, "kernel_limit", "a kernel asks for more than its limits; not memory"),
     (Class::ExpandableSharing, "expandable_sharing", "memory of expandable segments cannot be shared"),
+    (Class::Crash, "crashed", "a process crashed in native code (SIGSEGV)"),
+    (Class::TimeLimit, "time_limit", "the scheduler's time limit was reached"),
 ];
 
 impl Class {
@@ -195,7 +208,7 @@ impl Class {
     /// warning.
     pub const fn strength(self) -> u8 {
         match self {
-            Self::Killed => 2,
+            Self::Killed | Self::Crash => 2,
             Self::NcclTimeout | Self::NcclError | Self::WorkerFailed => 1,
             Self::Protobuf => 0,
             _ => 3,
@@ -203,9 +216,10 @@ impl Class {
     }
 }
 
-/// SIGKILL and SIGBUS, as `subprocess` states them.
+/// SIGKILL, SIGBUS and SIGSEGV, as `subprocess` states them.
 const KILLED: i64 = -9;
 const BUS_ERROR: i64 = -7;
+const SEGMENTATION: i64 = -11;
 
 impl FailureCause {
     /// What kind it is.
@@ -229,6 +243,8 @@ impl FailureCause {
             Self::CudaFault => Class::CudaFault,
             Self::KernelLimit => Class::KernelLimit,
             Self::ExpandableSharing => Class::ExpandableSharing,
+            Self::Crash { .. } => Class::Crash,
+            Self::TimeLimit => Class::TimeLimit,
         }
     }
 
@@ -259,7 +275,7 @@ impl FailureCause {
                 figures.bytes("resident", *resident);
                 figures.number("pid", *pid);
             }
-            Self::Killed { pid, .. } | Self::SharedMemory { pid } => figures.number("pid", *pid),
+            Self::Killed { pid, .. } | Self::SharedMemory { pid } | Self::Crash { pid } => figures.number("pid", *pid),
             Self::NcclTimeout(collective) => collective.figures(&mut figures),
             Self::PortInUse { port } => figures.number("port", *port),
             Self::Xid { code, .. } => figures.number("xid", *code),
@@ -290,6 +306,7 @@ impl Worker {
         match self.exit_code {
             KILLED => Class::Killed,
             BUS_ERROR => Class::SharedMemory,
+            SEGMENTATION => Class::Crash,
             _ => Class::WorkerFailed,
         }
     }
@@ -342,6 +359,7 @@ mod tests {
         let class = |status| FailureCause::of_exit_status(status).map(|cause| cause.class());
         assert_eq!([137, -9].map(class), [Some(Class::Killed); 2]);
         assert_eq!([135, -7].map(class), [Some(Class::SharedMemory); 2]);
+        assert_eq!([139, -11].map(class), [Some(Class::Crash); 2]);
         assert_eq!([1, 2, -15, i64::MIN, i64::MAX].map(class), [Some(Class::WorkerFailed); 5]);
         assert_eq!(class(0), None);
     }

@@ -3,6 +3,7 @@
 
 use super::cause::{Class, FailureCause};
 use super::scanner::{Finding, Scan};
+use super::traceback::Raised;
 
 /// Findings further apart than this many lines are two events: whoever wrote so much in between was alive.
 const SAME_EVENT: u64 = 1000;
@@ -18,6 +19,8 @@ pub struct Source {
     pub attempt: Option<u32>,
     /// What was found.
     pub scan: Scan,
+    /// The exception that it ends with, which explains a failure that no signature does.
+    pub raised: Option<Raised>,
 }
 
 /// A finding with the log it stands in.
@@ -160,7 +163,7 @@ mod tests {
         let mut scanner = Scanner::new();
         scanner.feed(log.as_bytes());
         let (rank, attempt) = place_of(name);
-        Source { name: name.to_owned(), rank, attempt, scan: scanner.finish() }
+        Source { name: name.to_owned(), rank, attempt, scan: scanner.finish(), raised: None }
     }
 
     fn root_class(sources: &[Source]) -> Option<(Class, Option<u32>)> {

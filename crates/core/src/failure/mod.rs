@@ -14,6 +14,7 @@ mod needles;
 mod scanner;
 mod signature;
 mod text;
+mod traceback;
 
 pub use advice::{Advice, advice};
 pub use cause::{CLASSES, Class, Collective, FailureCause, Figure, Worker};
@@ -22,3 +23,4 @@ pub use line::printable;
 pub use memory::GpuMemory;
 pub use scanner::{Finding, Scan, Scanner};
 pub use signature::{Reading, SIGNATURES, Signature};
+pub use traceback::{Raised, last_raised};

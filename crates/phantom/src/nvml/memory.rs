@@ -18,9 +18,10 @@ const MEMORY_V2: u32 = size_of::<MemoryV2>() as u32 | 2 << 24;
 fn memory(device: &Device, now: f64) -> Result<(u64, u64, u64), Code> {
     let total = device.number("total", now)?;
     let reserved = device.number("reserved", now).unwrap_or(0.0);
+    let has_processes = device.is_given("processes") || device.is_given("processes_late");
     let used = match device.number("used", now) {
         Ok(used) => used,
-        Err(_) if device.is_given("used") => return Err(NOT_SUPPORTED),
+        Err(_) if device.is_given("used") || !has_processes => return Err(NOT_SUPPORTED),
         Err(_) => of_processes(device, now),
     };
     Ok((total as u64, reserved as u64, used.min(total) as u64))

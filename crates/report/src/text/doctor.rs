@@ -46,6 +46,20 @@ fn nothing(answer: &DoctorAnswer<'_>, look: &Look) -> String {
         text.push_str(&format!("{} files that do not look like logs were not read\n", answer.not_read));
     }
     text.push_str(&evidence("often printed and not fatal", &answer.diagnosis.warnings, look));
+    let raised: Vec<_> = answer.raised().collect();
+    if !raised.is_empty() {
+        text.push_str(&format!(
+            "\n{}\n",
+            paint(BOLD, "ends with an exception of Python, whose text is not a known failure's")
+        ));
+    }
+    for (source, raised) in raised.iter().take(MOST_SHOWN) {
+        let place = cut(&format!("{}:{}", source.name, raised.line), look, 2);
+        text.push_str(&format!("  {}\n  > {}\n", paint(DIM, &place), cut(&raised.text, look, 4)));
+    }
+    if !raised.is_empty() {
+        return text;
+    }
     let hint = "if the job died without a word, give its exit status: tonnage doctor LOG --exit-status 137";
     text.push_str(&format!("{}\n", paint(DIM, &wrap(hint, look.width, 0))));
     text
@@ -156,6 +170,14 @@ fn against(answer: &DoctorAnswer<'_>, job: &JobAnswer, look: &Look) -> String {
     text.push_str(&format!("  {}\n", wrap(&predicted, look.width, 2)));
     if let Some(needed) = answer.needed_bytes() {
         text.push_str(&format!("  {}\n", wrap(&verdict(needed, base.peak_allocated_bytes), look.width, 2)));
+    }
+    if let (Some(other), Some(total)) = (job.other_gpu, answer.memory().and_then(|memory| memory.total)) {
+        let note = format!(
+            "the log is of a GPU with {}, the job names one with {}: another GPU, or a slice of it; what follows is for the log's",
+            Bytes(total),
+            Bytes(other)
+        );
+        text.push_str(&format!("  {}\n", paint(WARN, &wrap(&note, look.width, 2))));
     }
     let neighbour = answer.memory().is_some_and(|memory| memory.reasons().contains(&Class::Neighbour));
     if neighbour {

@@ -65,7 +65,7 @@ fn hung(circumstances: &Circumstances) -> String {
 fn source(name: &str, text: &str) -> Source {
     let mut scanner = Scanner::new();
     scanner.feed(text.as_bytes());
-    Source { name: name.to_owned(), rank: None, attempt: None, scan: scanner.finish() }
+    Source { name: name.to_owned(), scan: scanner.finish(), ..Source::default() }
 }
 
 /// What the exit says where the log says nothing. A shell, or a launcher, says 128 and the signal.

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use tonnage_core::secrets::hide_in_text;
+
 use super::library::Library;
 use super::structs::Device;
 use crate::absent::{Absent, Reading};
@@ -144,7 +146,8 @@ impl NvmlSampler {
         if let Some(name) = self.names.get(&pid) {
             return Ok(name.clone());
         }
-        let name = self.library.process_name(pid)?;
+        // Drivers give whole command lines of programs that set their own title.
+        let name = hide_in_text(&self.library.process_name(pid)?);
         self.names.insert(pid, name.clone());
         Ok(name)
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use super::check::check;
 use super::keys::{MEMORY_CALL, MIG_CALL, NUMBERS, PROCESSES_CALL};
 use crate::absent::{Absent, Reading};
 use crate::host::{Command, Host};
@@ -69,11 +70,13 @@ impl Recording {
         let lines = text.split_inclusive('\n').enumerate();
         let mut events = Vec::new();
         for (number, line) in lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#')) {
-            match Event::parse(line) {
-                Ok(event) => events.push(event),
-                Err(_) if !line.ends_with('\n') => {}
-                Err(problem) => return Err(RecordingError { line: number + 1, problem }),
-            }
+            let named = |problem| RecordingError { line: number + 1, problem };
+            let value: Value = match serde_json::from_str(line) {
+                Ok(value) => value,
+                Err(_) if !line.ends_with('\n') => continue,
+                Err(error) => return Err(named(error.to_string())),
+            };
+            events.push(Event::of(value).map_err(named)?);
         }
         events.sort_by(|one, other| one.time.total_cmp(&other.time));
         let header = |key: &str| events.iter().find_map(|event| event.values.get(key)?.as_f64());
@@ -149,8 +152,7 @@ impl Sampler for Recording {
 }
 
 impl Event {
-    fn parse(line: &str) -> Result<Self, String> {
-        let value: Value = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    fn of(value: Value) -> Result<Self, String> {
         let Value::Object(values) = value else { return Err("expected an object".to_owned()) };
         let time = values.get("t").and_then(Value::as_f64).unwrap_or(0.0);
         let device = match values.get("device") {
@@ -160,6 +162,7 @@ impl Event {
                 Some(index.ok_or_else(|| format!("`device` is a number below {MOST_DEVICES}"))? as u32)
             }
         };
+        check(&values)?;
         Ok(Self { time, device, values })
     }
 }
@@ -237,7 +240,11 @@ impl Device {
 
     fn memory(&self, now: f64) -> Reading<Memory> {
         let total = self.number("total", now)? as u64;
+        let is_told = ["used", "processes", "processes_late"].iter().any(|key| self.values.contains_key(*key));
         let used = self.number("used", now).or_else(|why| {
+            if !is_told {
+                return Err(why);
+            }
             let processes = self.processes(now).unwrap_or_default();
             let of_processes = processes.iter().filter_map(|process| process.memory.ok()).sum::<u64>() as f64;
             if self.values.contains_key("used") { Err(why) } else { Ok(of_processes) }

@@ -1,8 +1,9 @@
 //! [`Store`]: a history on disk that survives a restart and never outgrows its folder: recordings of a coarse step in
 //! segments, the oldest of which go.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, BufWriter};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::reader::Recording;
@@ -56,14 +57,20 @@ impl Store {
     /// # Errors
     /// When another process writes it, or it cannot be written.
     pub fn open(folder: &Path) -> Result<(Self, Vec<Sample>), StoreError> {
-        fs::create_dir_all(folder)?;
-        let lock = File::create(folder.join("lock"))?;
+        let lock = folder.join("lock");
+        if lock.exists() {
+            // One of before it was private.
+            fs::set_permissions(folder, Permissions::from_mode(0o700))?;
+        }
+        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        let lock = private_file(&lock)?;
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| StoreError::InUse)?;
         let segments = segments(folder)?;
+        segments.iter().try_for_each(|(_, path)| fs::set_permissions(path, Permissions::from_mode(0o600)))?;
         let samples = segments.iter().flat_map(|(_, path)| samples(path)).collect();
         let number = segments.last().map_or(1, |(number, _)| number + 1);
-        let recorder = Recorder::new(BufWriter::new(File::create(segment(folder, number))?));
+        let recorder = Recorder::new(BufWriter::new(private_file(&segment(folder, number))?));
         let store = Self { folder: folder.to_owned(), number, recorder, last: f64::NEG_INFINITY, _lock: lock };
         store.drop_oldest()?;
         Ok((store, samples))
@@ -80,7 +87,7 @@ impl Store {
         self.last = sample.time;
         if self.recorder.bytes() > SEGMENT_BYTES {
             self.number += 1;
-            self.recorder = Recorder::new(BufWriter::new(File::create(segment(&self.folder, self.number))?));
+            self.recorder = Recorder::new(BufWriter::new(private_file(&segment(&self.folder, self.number))?));
             self.drop_oldest()?;
         }
         self.recorder.write(sample)
@@ -91,6 +98,19 @@ impl Store {
         let old = segments.len().saturating_sub(SEGMENTS);
         segments.iter().take(old).try_for_each(|(_, path)| fs::remove_file(path))
     }
+}
+
+/// An empty file at `path` that only its owner can read: it will hold command lines.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn private_file(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    // One that was there keeps its mode; what is no file (`/dev/stdout`) has none that matters.
+    if file.metadata()?.is_file() {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+    }
+    Ok(file)
 }
 
 fn segment(folder: &Path, number: u64) -> PathBuf {
@@ -132,6 +152,8 @@ mod tests {
     fn survives_a_restart_and_is_bounded() {
         let folder = std::env::temp_dir().join(format!("tonnage-store-{}", std::process::id()));
         let (mut store, old) = Store::open(&folder).unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!([mode(&folder), mode(&segment(&folder, 1))], [0o700, 0o600]);
         assert!(old.is_empty() && matches!(Store::open(&folder), Err(StoreError::InUse)));
         for time in 0..200_000 {
             store.keep(&sample(1e6 + f64::from(time))).unwrap();

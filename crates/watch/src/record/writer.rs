@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
+use super::check::VERSION;
 use super::keys::{MEMORY_CALL, NUMBERS, PROCESSES_CALL};
 use crate::absent::{Absent, Reading};
 use crate::host::Command;
@@ -54,7 +55,7 @@ impl<W: Write> Recorder<W> {
 
     fn begin(&mut self, sample: &Sample) -> io::Result<f64> {
         let header = json!({
-            "tonnage_recording": 1,
+            "tonnage_recording": VERSION,
             "started": sample.time,
             "driver": sample.driver.clone().ok(),
             "cuda": sample.cuda.ok(),

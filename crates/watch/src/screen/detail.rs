@@ -3,6 +3,7 @@
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Text};
+use tonnage_core::secrets::hide_in_variable;
 
 use super::app::App;
 use super::draw::split;
@@ -11,9 +12,6 @@ use super::rows::{Row, rows};
 use crate::alert::{mib, minutes};
 use crate::board::Board;
 use crate::format::{kind_word, who};
-
-/// Words in the names of variables whose values nobody should see over a shoulder.
-const SECRETS: [&str; 7] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTH"];
 
 /// Draws the process that is selected.
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, board: &Board, app: &App) {
@@ -89,8 +87,7 @@ fn environment(text: &str, app: &App) -> Vec<Line<'static>> {
 
 fn hidden(pair: &str) -> String {
     let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-    let upper = name.to_uppercase();
-    if SECRETS.iter().any(|word| upper.contains(word)) { format!("{name}=(hidden)") } else { format!("{name}={value}") }
+    format!("{name}={}", hide_in_variable(name, value))
 }
 
 #[cfg(test)]
@@ -101,6 +98,7 @@ mod tests {
     fn secrets_are_hidden() {
         assert_eq!(hidden("WANDB_API_KEY=abc=d"), "WANDB_API_KEY=(hidden)");
         assert_eq!(hidden("hf_token=x"), "hf_token=(hidden)");
+        assert_eq!(hidden("DB_URL=postgres://u:pw@h/x"), "DB_URL=postgres://(hidden)@h/x");
         assert_eq!(hidden("RANK=3"), "RANK=3");
     }
 }

@@ -3,16 +3,16 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::connections::Connections;
 use super::request::{MOST_BYTES, Refusal, Request};
 use super::site::{Page, Site};
 
-/// Connections at one time; more are turned away.
-const MOST_CONNECTIONS: usize = 32;
-/// Whoever is slower is cut off.
+/// Whoever takes longer to say what is wanted, all in all, is cut off.
+const HEAD_PATIENCE: Duration = Duration::from_secs(3);
+/// Whoever takes longer to fetch a part of the answer is cut off.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the server rests when the system refuses connections.
 const REST: Duration = Duration::from_millis(100);
@@ -34,29 +34,25 @@ pub fn serve(address: SocketAddr, site: Site) -> io::Result<SocketAddr> {
 }
 
 fn accept(listener: &TcpListener, address: SocketAddr, site: &Arc<Site>) {
-    let open = Arc::new(AtomicUsize::new(0));
+    let open = Connections::default();
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
             thread::sleep(REST);
             continue;
         };
-        if open.fetch_add(1, Ordering::Relaxed) >= MOST_CONNECTIONS {
-            open.fetch_sub(1, Ordering::Relaxed);
-            continue;
-        }
-        let (site, open) = (Arc::clone(site), Arc::clone(&open));
+        let Some(place) = open.place_for(&stream) else { continue };
+        let site = Arc::clone(site);
         thread::spawn(move || {
             // A client that goes away is its own affair.
-            let _ = answer(stream, address, &site);
-            open.fetch_sub(1, Ordering::Relaxed);
+            let _ = answer(stream, address, &site, || place.has_asked());
         });
     }
 }
 
-fn answer(mut stream: TcpStream, address: SocketAddr, site: &Site) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+fn answer(mut stream: TcpStream, address: SocketAddr, site: &Site, has_asked: impl Fn()) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let request = read_head(&mut stream)?.ok_or(Refusal::BadRequest).and_then(|head| Request::parse(&head));
+    has_asked();
     let is_local = address.ip().is_loopback();
     let (status, page, head_only) = match request {
         // A page of another site that had its name point here would otherwise read this one.
@@ -92,7 +88,10 @@ fn answer(mut stream: TcpStream, address: SocketAddr, site: &Site) -> io::Result
 fn read_head(stream: &mut TcpStream) -> io::Result<Option<String>> {
     let mut head = Vec::new();
     let mut part = [0; 1024];
+    let began = Instant::now();
     loop {
+        let left = HEAD_PATIENCE.checked_sub(began.elapsed()).filter(|left| !left.is_zero());
+        stream.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
         let count = stream.read(&mut part)?;
         head.extend_from_slice(&part[..count]);
         if let Some(end) = head.windows(4).position(|window| window == b"\r\n\r\n") {

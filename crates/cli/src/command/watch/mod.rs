@@ -202,7 +202,10 @@ impl WatchArgs {
             let width = if io::stdout().is_terminal() { terminal.look.width } else { usize::MAX };
             terminal.print(&format::plain(&locked(&board), width))?;
         }
-        self.sinks.stay();
+        // A server goes on when a replay has ended, but not beyond the samples that were asked for.
+        if self.samples.is_none() && !self.once {
+            self.sinks.stay();
+        }
         Ok(Exit::Done)
     }
 }

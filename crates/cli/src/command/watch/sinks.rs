@@ -1,15 +1,15 @@
 //! Where samples go beside the screen: files, addresses, stdout, those who are told of alerts.
 
-use std::fs::File;
 use std::io::BufWriter;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
+use tonnage_run::store as runs;
 use tonnage_watch::Board;
 use tonnage_watch::format::{Csv, MetricOptions, sample_line};
 use tonnage_watch::notify::Hook;
-use tonnage_watch::record::{Recorder, Store};
+use tonnage_watch::record::{Recorder, Store, private_file};
 use tonnage_watch::watcher::Watcher;
 use tonnage_watch::web::{self, Site};
 
@@ -26,12 +26,12 @@ pub struct SinkArgs {
     #[arg(long, help_heading = "Outputs")]
     json: bool,
 
-    /// Serves metrics for Prometheus on an address
-    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:9838", help_heading = "Outputs")]
+    /// Serves metrics for Prometheus on an address, or on a port of this machine
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:9838", value_parser = address, help_heading = "Outputs")]
     prometheus: Option<SocketAddr>,
 
-    /// Serves a page with live plots on an address
-    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:9840", help_heading = "Outputs")]
+    /// Serves a page with live plots on an address, or on a port of this machine
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:9840", value_parser = address, help_heading = "Outputs")]
     web: Option<SocketAddr>,
 
     /// Metrics of processes too
@@ -46,7 +46,7 @@ pub struct SinkArgs {
     #[arg(long, value_name = "FILE", help_heading = "Recordings")]
     record: Option<PathBuf>,
 
-    /// Keeps a history of at most 4 MiB in a folder, and begins with what it holds [with --web: in the user's state folder]
+    /// Keeps a history of at most 4 MiB in a folder, and begins with what it holds [with --web: TONNAGE_HOME/watch, or in the user's state folder]
     #[arg(long, value_name = "DIR", help_heading = "Recordings")]
     history: Option<PathBuf>,
 
@@ -63,11 +63,19 @@ pub struct SinkArgs {
     alert_hook: Option<Hook>,
 }
 
-/// Where programs keep what they remember between runs (XDG base directory specification).
-fn state_folder() -> Option<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")))?;
-    Some(base.join("tonnage/watch"))
+/// An address with a port; a port alone, `:PORT` and `localhost:PORT` are this machine's.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let port = text.strip_prefix("localhost").unwrap_or(text);
+    let port =
+        if port.len() < text.len() { port.strip_prefix(':') } else { Some(port.strip_prefix(':').unwrap_or(port)) };
+    if let Some(port) = port.and_then(|port| port.parse().ok()) {
+        return Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    }
+    text.parse().map_err(|_| {
+        "give a port (9838), localhost:9838, or an address of this machine in numbers: 127.0.0.1:9838, 0.0.0.0:9838 \
+         for everybody who reaches it"
+            .to_owned()
+    })
 }
 
 /// Makes text of samples.
@@ -95,7 +103,7 @@ impl SinkArgs {
         watcher.notify.hook.clone_from(&self.alert_hook);
         if let Some(path) = &self.record {
             let name = path.display().to_string();
-            let file = File::create(path).map_err(|error| Failure::file(&name, &error))?;
+            let file = private_file(path).map_err(|error| Failure::file(&name, &error))?;
             watcher.recorder = Some(Recorder::new(BufWriter::new(file)));
         }
         Ok(())
@@ -103,7 +111,8 @@ impl SinkArgs {
 
     /// Keeps the history that was asked for, or that a page has without being asked.
     pub fn keep_history(&self, watcher: &mut Watcher, terminal: &Terminal) -> Result<(), Failure> {
-        let Some(folder) = self.history.clone().or_else(|| self.web.and_then(|_| state_folder())) else {
+        let Some(folder) = self.history.clone().or_else(|| self.web.map(|_| runs::Store::default_root().join("watch")))
+        else {
             return Ok(());
         };
         match Store::open(&folder) {
@@ -163,6 +172,22 @@ impl SinkArgs {
     pub fn stay(&self) {
         while self.serves() {
             std::thread::park();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_one_of_this_machine() {
+        for text in ["9838", ":9838", "localhost:9838", "127.0.0.1:9838"] {
+            assert_eq!(address(text).map(|found| found.to_string()).as_deref(), Ok("127.0.0.1:9838"), "{text}");
+        }
+        assert_eq!(address("[::1]:9838").map(|found| found.port()), Ok(9838));
+        for text in ["", "localhost", "localhost9838", "127.0.0.1", "example.com:9838", "99999", ":x"] {
+            assert!(address(text).is_err_and(|hint| hint.contains("give a port")), "{text}");
         }
     }
 }

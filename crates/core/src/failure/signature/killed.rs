@@ -24,6 +24,9 @@ pub(super) const WORKER: Signature = Signature {
         if signal.starts_with("Bus error") {
             return Reading::whole(FailureCause::SharedMemory { pid: Some(pid) });
         }
+        if signal.starts_with("Segmentation fault") {
+            return Reading::whole(FailureCause::Crash { pid: Some(pid) });
+        }
         if signal.starts_with("Killed") { killed(Some(pid), true) } else { None }
     },
 };
@@ -32,11 +35,11 @@ pub(super) const WORKER: Signature = Signature {
 pub(super) const SHELL: Signature = Signature {
     name: "shell_killed",
     needles: &["Killed", " killed  "],
-    also: &[": line ", "]  ", "Killed\n", "Killed\r"],
+    also: &[": line ", "]  ", "zsh: killed ", "Killed\n", "Killed\r"],
     follow: 0,
     read: |text| {
         let srun = has(text, "srun: error: ") && has(text, ": task") && text.ends_with(": Killed");
-        if text == "Killed" || srun {
+        if text == "Killed" || text.starts_with("zsh: killed ") || srun {
             return killed(None, false);
         }
         let words: Vec<&str> = text.split_whitespace().take(8).collect();

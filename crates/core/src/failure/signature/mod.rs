@@ -3,6 +3,7 @@
 //!
 //! One more signature is one line in [`SIGNATURES`] and a sample in `testdata/failures`.
 
+mod crash;
 mod cuda;
 mod disk;
 mod driver;
@@ -18,6 +19,7 @@ mod protobuf;
 mod python_cuda;
 mod rendezvous;
 mod runtimes;
+mod scheduler;
 mod shared_memory;
 mod tensorflow;
 mod torch;
@@ -137,6 +139,8 @@ pub const SIGNATURES: &[Signature] = &[
     cuda::TRITON,
     cuda::ELEMENTS,
     torch::EXPANDABLE_SHARING,
+    crash::SEGMENTATION,
+    scheduler::TIME_LIMIT,
 ];
 
 /// Whether the line raises or logs `message`: it opens the line, follows an exception's name (`RuntimeError: `), a

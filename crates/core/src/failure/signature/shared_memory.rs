@@ -11,13 +11,20 @@ fn full() -> Option<Reading> {
 /// torch/csrc/DataLoader.cpp
 pub(super) const BUS_ERROR: Signature = Signature {
     name: "dataloader_bus_error",
-    needles: &["Unexpected bus error encountered in worker", "shared memory. Please try to raise", "Bus error"],
+    needles: &[
+        "Unexpected bus error encountered in worker",
+        "shared memory. Please try to raise",
+        "Bus error",
+        "zsh: bus error",
+    ],
     also: &[],
     follow: 0,
     read: |text| {
         let worker = has(text, "ERROR: Unexpected bus error encountered in worker.");
-        let shell =
-            text == "Bus error (core dumped)" || text == "Bus error" || is_said(text, "Fatal Python error: Bus error");
+        let shell = text == "Bus error (core dumped)"
+            || text == "Bus error"
+            || text.starts_with("zsh: bus error")
+            || is_said(text, "Fatal Python error: Bus error");
         let report = has(text, ": line ") && has(text, " Bus error ");
         let srun = has(text, "srun: error: ") && has(text, ": task") && has(text, ": Bus error");
         let raise = has(text, "dataloader's workers are out of shared memory") && !has(text, "killed by signal");

@@ -36,6 +36,9 @@ const BEGINNINGS: &[&str] = &[
     "memory. Tried to alloca\n",
     "memory. Tried to allocat\n",
     "memory. Tried to allocate\n",
+    // An allocator that states nothing, or a wrapper that raises without the numbers.
+    "Error: CUDA out of memory",
+    "Error: HIP out of memory",
 ];
 
 /// The same where the terminal broke the line before.
@@ -49,6 +52,9 @@ pub(super) const REST: Signature = Signature {
 
 /// The message without blanks, as blanks are where terminals break lines.
 fn memory(text: &str) -> Option<Reading> {
+    if let Some(bare) = without_numbers(text) {
+        return Some(bare);
+    }
     if !has(text, "Tried") && !ends_early(text) {
         return None;
     }
@@ -63,6 +69,18 @@ fn memory(text: &str) -> Option<Reading> {
         return if cut { Reading::part(None) } else { None };
     };
     numbers(message, backend, requested)
+}
+
+/// An exception whose first line is `CUDA out of memory` and no more: the numbers may follow, or never.
+fn without_numbers(text: &str) -> Option<Reading> {
+    let head = text.strip_suffix('.').unwrap_or(text).strip_suffix(" out of memory")?;
+    let backend = ["CUDA", "HIP"].into_iter().find(|backend| head.ends_with(backend))?;
+    let raised = head.strip_suffix(backend)?.strip_suffix("Error: ")?;
+    // A sentence that talks of the error has words before its name.
+    let before = raised.rsplit_once(' ').map_or("", |(before, _)| before.trim_end());
+    let is_raised = before.is_empty() || before.ends_with([':', ']', '-', ')', '|']);
+    let memory = GpuMemory { backend, ..GpuMemory::default() };
+    if is_raised { Reading::part(Some(FailureCause::GpuMemory(memory))) } else { None }
 }
 
 /// Whether the line ends within the message's first words.

@@ -15,10 +15,15 @@ pub(super) const MEMORY: Signature = Signature {
         let text = compact(text);
         let asked = ["Outofmemorywhiletryingtoallocate", "Outofmemoryallocating", "Failedtoallocaterequestfor"];
         let message = after(&text, "RESOURCE_EXHAUSTED:").or_else(|| after(&text, "esourceexhausted:"))?;
+        let backend = "XLA";
+        // Without its figures, which may stand on the next lines.
+        if matches!(message, "Outofmemory" | "Outofmemory.") && has(&text, "Error:RESOURCE_EXHAUSTED:") {
+            return Reading::part(Some(FailureCause::GpuMemory(GpuMemory { backend, ..GpuMemory::default() })));
+        }
         let requested = asked.iter().find_map(|asked| size(message.strip_prefix(asked)?))?;
         let total = size_after(&text, "totalallocation:");
         let memory = GpuMemory {
-            backend: "XLA",
+            backend,
             requested: Some(requested),
             unallocated: size_after(&text, "totalfragmentation:"),
             ..GpuMemory::default()

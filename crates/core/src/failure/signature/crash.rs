@@ -1,0 +1,39 @@
+//! SIGSEGV: native code that touched an address it must not. Shells, Python and launchers say so for it.
+
+use super::{Reading, Signature, is_said};
+use crate::failure::cause::FailureCause;
+use crate::failure::text::has;
+
+pub(super) const SEGMENTATION: Signature = Signature {
+    name: "segmentation_fault",
+    needles: &[
+        "Segmentation fault",
+        "egmentation fault encountered",
+        "segmentation fault  ",
+        "segmentation fault (core",
+    ],
+    also: &[],
+    follow: 0,
+    read: |text| {
+        let alone = matches!(text, "Segmentation fault" | "Segmentation fault (core dumped)");
+        let python = is_said(text, "Fatal Python error: Segmentation fault");
+        let worker = has(text, "ERROR: Unexpected segmentation fault encountered in worker");
+        let srun = has(text, "srun: error: ") && has(text, ": task") && has(text, ": Segmentation fault");
+        let zsh = text.starts_with("zsh: segmentation fault ");
+        let pid = reported_pid(text);
+        if alone || python || worker || srun || zsh || pid.is_some() {
+            return Reading::whole(FailureCause::Crash { pid });
+        }
+        None
+    },
+};
+
+/// `run.sh: line 3:  4711 Segmentation fault  python`, `[1]    4711 segmentation fault (core dumped)  python`
+fn reported_pid(text: &str) -> Option<u64> {
+    if !has(text, ": line ") && !text.starts_with('[') {
+        return None;
+    }
+    let words: Vec<&str> = text.split_whitespace().take(8).collect();
+    let report = words.windows(3).find(|words| matches!(words, [_, "Segmentation" | "segmentation", "fault"]))?;
+    report.first()?.parse().ok()
+}

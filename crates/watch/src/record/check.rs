@@ -1,0 +1,165 @@
+//! [`check`]: what a line of a recording may say. A slip of the pen is named with its line, instead of a figure that is
+//! absent or zero without a word.
+
+use serde_json::{Map, Value};
+
+/// The version of recordings that is written and read.
+pub(super) const VERSION: u64 = 1;
+
+const HEADER: &[&str] = &["tonnage_recording", "started", "driver", "cuda", "t", "error"];
+const TEXTS: &[&str] = &["name", "uuid", "pci", "serial", "profile", "compute_capability"];
+/// Those the samples have, and those the scripted library answers beside them (docs/watch.md).
+const NUMBERS: &[&str] = &[
+    "total",
+    "reserved",
+    "used",
+    "bar1_total",
+    "bar1_used",
+    "utilization",
+    "memory_utilization",
+    "encoder",
+    "decoder",
+    "temperature",
+    "slowdown_temperature",
+    "shutdown_temperature",
+    "fan",
+    "power",
+    "power_limit",
+    "energy",
+    "graphics_clock",
+    "sm_clock",
+    "memory_clock",
+    "video_clock",
+    "max_graphics_clock",
+    "max_sm_clock",
+    "max_memory_clock",
+    "max_video_clock",
+    "throttle",
+    "performance_state",
+    "persistence",
+    "compute_mode",
+    "display_active",
+    "display_mode",
+    "ecc_corrected",
+    "ecc_uncorrected",
+    "remapped_corrected",
+    "remapped_uncorrected",
+    "remapped_pending",
+    "remapped_failed",
+    "mig_mode",
+    "gpu_instance",
+    "compute_instance",
+];
+const PROCESS_TEXTS: &[&str] = &["name", "command", "user", "container", "job"];
+const PROCESS_NUMBERS: &[&str] =
+    &["pid", "used", "sm", "mem", "rank", "parent", "started", "gpu_instance", "compute_instance"];
+const KINDS: &[&str] = &["compute", "graphics", "mps"];
+const RAMP: &[&str] = &["at", "per_second", "most"];
+
+/// Whether a line's values are what a recording can say.
+pub(super) fn check(values: &Map<String, Value>) -> Result<(), String> {
+    if values.get("tonnage_recording").is_some_and(|version| version.as_u64() != Some(VERSION)) {
+        return Err(format!(
+            "`tonnage_recording` is {}; this program reads version {VERSION}",
+            values["tonnage_recording"]
+        ));
+    }
+    if !values.get("t").is_none_or(|time| time.as_f64().is_some_and(|time| time >= 0.0)) {
+        return Err(format!("`t` is {}, not a number of seconds from 0", values["t"]));
+    }
+    if values.contains_key("device") {
+        return device(values);
+    }
+    for (key, value) in values {
+        match key.as_str() {
+            "error" => errors(value)?,
+            "driver" => text(key, value)?,
+            "cuda" | "started" => number(key, value)?,
+            key if HEADER.contains(&key) => {}
+            key if is_of_a_device(key) => {
+                return Err(format!("`{key}` belongs to a `device`, and the line names none"));
+            }
+            key => return Err(unknown(key)),
+        }
+    }
+    Ok(())
+}
+
+fn is_of_a_device(key: &str) -> bool {
+    TEXTS.contains(&key) || NUMBERS.contains(&key) || ["processes", "processes_late", "mig", "xid"].contains(&key)
+}
+
+fn unknown(key: &str) -> String {
+    format!("`{key}` is no key of a recording (docs/watch.md has the table)")
+}
+
+/// The values of a device, or of an instance of one.
+fn device(values: &Map<String, Value>) -> Result<(), String> {
+    for (key, value) in values {
+        match key.as_str() {
+            "t" | "device" => {}
+            "error" => errors(value)?,
+            "xid" if value.is_u64() => {}
+            "xid" => return Err(format!("`xid` is {value}, not a number of an Xid")),
+            "processes" | "processes_late" => list(key, value, process)?,
+            "mig" => list(key, value, device)?,
+            key if TEXTS.contains(&key) => text(key, value)?,
+            key if NUMBERS.contains(&key) => number(key, value)?,
+            key => return Err(unknown(key)),
+        }
+    }
+    Ok(())
+}
+
+fn process(values: &Map<String, Value>) -> Result<(), String> {
+    if !values.get("pid").is_some_and(Value::is_u64) {
+        return Err("a process has a `pid`".to_owned());
+    }
+    for (key, value) in values {
+        match key.as_str() {
+            "kind" if value.as_str().is_some_and(|kind| KINDS.contains(&kind)) => {}
+            "kind" => return Err(format!("`kind` is {value}, not one of {}", KINDS.join(", "))),
+            "gone" | "of_the_host" if value.is_boolean() => {}
+            key if PROCESS_TEXTS.contains(&key) => text(key, value)?,
+            key if PROCESS_NUMBERS.contains(&key) => number(key, value)?,
+            key => return Err(format!("`{key}` is no key of a process")),
+        }
+    }
+    Ok(())
+}
+
+fn list(key: &str, value: &Value, each: fn(&Map<String, Value>) -> Result<(), String>) -> Result<(), String> {
+    let wrong = || format!("`{key}` is no list of objects");
+    match value {
+        Value::Null => Ok(()),
+        Value::Array(rows) => rows.iter().try_for_each(|row| each(row.as_object().ok_or_else(wrong)?)),
+        _ => Err(wrong()),
+    }
+}
+
+fn errors(value: &Value) -> Result<(), String> {
+    let is_word = |word: &Value| word.is_string() || word.is_null();
+    let is_right = value.is_null() || value.as_object().is_some_and(|errors| errors.values().all(is_word));
+    if is_right { Ok(()) } else { Err("`error` has errors by call, as in {\"*\": \"gpu_is_lost\"}".to_owned()) }
+}
+
+fn text(key: &str, value: &Value) -> Result<(), String> {
+    if value.is_string() || value.is_null() { Ok(()) } else { Err(format!("`{key}` is {value}, not a text")) }
+}
+
+fn number(key: &str, value: &Value) -> Result<(), String> {
+    let is_amount = |value: &Value| value.as_f64().is_some_and(|number| number >= 0.0);
+    let is_right = match value {
+        Value::Null => true,
+        Value::Object(ramp) => {
+            let is_known = |(name, part): (&String, &Value)| RAMP.contains(&name.as_str()) && part.is_number();
+            ramp.get("at").is_some_and(is_amount) && ramp.iter().all(is_known)
+        }
+        _ => is_amount(value),
+    };
+    if is_right {
+        Ok(())
+    } else {
+        Err(format!("`{key}` is {value}, not a number from 0, `null` or {{\"at\": A, ...}}"))
+    }
+}
