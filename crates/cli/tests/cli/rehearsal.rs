@@ -37,7 +37,9 @@ fn a_command_that_fails_for_its_own_reasons_comes_through() {
     assert!(String::from_utf8_lossy(&output.stderr).ends_with("err\n"));
     let failed = shell(&[], &format!("{}; exit 5", leaves("fits")));
     assert_eq!(failed.status.code(), Some(5));
-    assert!(String::from_utf8_lossy(&failed.stdout).contains("the command failed with exit code 5"));
+    let screen = String::from_utf8_lossy(&failed.stdout);
+    assert!(screen.contains("the command failed with exit code 5"));
+    assert!(screen.contains("not known   reached ") && !screen.contains("fits"), "{screen}");
 }
 
 #[test]
@@ -65,6 +67,15 @@ fn the_answer_is_json_and_what_the_command_prints_goes_to_stderr() {
     let device = &answer["processes"][0]["devices"][0];
     assert_eq!(device["peak_allocated_bytes"], 1_920_808_960_u64);
     assert_eq!(device["peak_per_phase"].as_object().unwrap().keys().next().unwrap(), "0:load");
+}
+
+#[test]
+fn what_a_command_that_failed_would_have_asked_for_is_not_known() {
+    let output = shell(&["--gpu", "a100-80,7GiB", "--json"], &format!("{}; exit 5", leaves("grows")));
+    assert_eq!(output.status.code(), Some(5));
+    let answer = document(&output);
+    let verdicts = [&answer["gpus"][0]["verdict"], &answer["gpus"][1]["verdict"]];
+    assert_eq!(verdicts, [&Value::Null, &"does_not_fit".into()], "too little memory is known all the same");
 }
 
 #[test]
