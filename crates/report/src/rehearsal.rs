@@ -40,7 +40,7 @@ struct GpuView<'a> {
 #[derive(Serialize)]
 struct JudgedView<'a> {
     id: &'a str,
-    verdict: &'static str,
+    verdict: Option<&'static str>,
     by: &'static str,
     rank: u32,
     total_bytes: u64,
@@ -152,7 +152,7 @@ impl<'a> RehearsalView<'a> {
             gpus: rehearsal
                 .asked
                 .iter()
-                .filter_map(|gpu| Some(JudgedView::new(&gpu.id, rehearsal.judged(gpu)?, &rehearsal.gpu)))
+                .filter_map(|gpu| Some(JudgedView::new(&gpu.id, rehearsal.judged(gpu)?, rehearsal)))
                 .collect(),
             exit_code: rehearsal.exit_code,
             wall_s: rehearsal.wall_seconds,
@@ -163,10 +163,10 @@ impl<'a> RehearsalView<'a> {
 }
 
 impl<'a> JudgedView<'a> {
-    fn new(id: &'a str, judged: Judged, on: &tonnage_core::gpu::Gpu) -> Self {
+    fn new(id: &'a str, judged: Judged, rehearsal: &Rehearsal) -> Self {
         Self {
             id,
-            verdict: fit_name(judged.fit),
+            verdict: rehearsal.verdict(&judged).map(fit_name),
             by: judged.by.name(),
             rank: judged.rank,
             total_bytes: judged.total_bytes,
@@ -176,7 +176,7 @@ impl<'a> JudgedView<'a> {
             headroom_bytes: judged.usable_bytes as i64 - judged.total_bytes as i64,
             num_alloc_retries: judged.num_alloc_retries,
             out_of_memory: judged.out_of_memory.map(OomView::new),
-            differences: differences(&judged.gpu, on),
+            differences: differences(&judged.gpu, &rehearsal.gpu),
         }
     }
 }

@@ -8,8 +8,9 @@ use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use tonnage_core::estimate::Fit;
 use tonnage_core::gpu::{DEFAULT_GPU, Gpu};
-use tonnage_core::rehearsal::{Against, Rehearsal, against, largest};
+use tonnage_core::rehearsal::{Against, Rehearsal, against, context_bytes, largest};
 use tonnage_core::spec::Resolved;
+use tonnage_core::units::Bytes;
 use tonnage_report::{RehearsalView, text};
 use tonnage_run::rehearse::{Options, RehearseError, Rehearsed, rehearse};
 
@@ -87,6 +88,7 @@ impl RehearseArgs {
         let asked = gpus(&self.gpu)?;
         let options = self.options(&asked)?;
         let job = self.against.as_deref().map(job).transpose()?;
+        self.save_trace.as_deref().map(writable).transpose()?;
         let rehearsed = rehearse(&options).map_err(failure)?;
         let rehearsal = &rehearsed.rehearsal;
         if rehearsal.seen.is_empty() {
@@ -136,7 +138,20 @@ fn gpus(text: &str) -> Result<Vec<Gpu>, Failure> {
     let parse = |name: &String| {
         Gpu::parse(name).map_err(|error| Failure::input(format!("`--gpu`: {error}")).hint(error.hint()))
     };
-    names.iter().map(parse).collect()
+    let gpus: Vec<Gpu> = names.iter().map(parse).collect::<Result<_, _>>()?;
+    gpus.iter().try_for_each(has_room)?;
+    Ok(gpus)
+}
+
+/// A GPU that is smaller than its context holds nothing.
+fn has_room(gpu: &Gpu) -> Result<(), Failure> {
+    let (usable, context) = (Bytes(gpu.usable_bytes), Bytes(context_bytes(gpu)));
+    if usable.0 > context.0 {
+        return Ok(());
+    }
+    let problem = format!("`--gpu`: of {usable} nothing is left beside the CUDA context, which takes {context}");
+    Err(Failure::input(problem)
+        .hint("its context goes by multiprocessors: name them, as in 8GiB,sm_89,multiprocessors=58"))
 }
 
 pub(super) fn failure(error: RehearseError) -> Failure {
@@ -145,9 +160,13 @@ pub(super) fn failure(error: RehearseError) -> Failure {
         RehearseError::NotLinux => {
             Some("rehearse in a Linux container or on a CI machine; no GPU is needed".to_owned())
         }
-        RehearseError::File { .. } | RehearseError::Record { .. } => None,
+        RehearseError::File { .. } | RehearseError::Record { .. } | RehearseError::Interrupted { .. } => None,
     };
-    Failure { problem: error.to_string(), hint, exit: Exit::Usage }
+    let exit = match &error {
+        RehearseError::Interrupted { signal, .. } => command_exit(Some(128 + signal)),
+        _ => Exit::Usage,
+    };
+    Failure { problem: error.to_string(), hint, exit }
 }
 
 /// No process of the command used the device: either it failed before, or there was nothing to rehearse.
@@ -172,6 +191,14 @@ fn job(name: &str) -> Result<Resolved, Failure> {
 fn beside(job: &Resolved, rehearsal: &Rehearsal) -> Result<Against, Failure> {
     let seen = rehearsal.fullest().ok_or_else(|| Failure::input("nothing was seen"))?;
     against(&simulate(job)?, seen).map_err(Failure::from)
+}
+
+/// Refuses a place for the trace before the command runs, because that may take long.
+fn writable(path: &Path) -> Result<(), Failure> {
+    let is_new = !path.exists();
+    let opened = fs::OpenOptions::new().append(true).create(true).open(path);
+    let tried = opened.and_then(|_| if is_new { fs::remove_file(path) } else { Ok(()) });
+    tried.map_err(|error| Failure::file(&format!("`--save-trace`: {}", path.display()), &error))
 }
 
 /// Copies the traces to where the user wants them.

@@ -1,6 +1,7 @@
 //! `tonnage rehearse` with a shell in place of Python: what it hands on, how it reads records, what it answers.
 
-use std::process::Output;
+use std::io::{BufRead, BufReader};
+use std::process::{Output, Stdio};
 
 use serde_json::Value;
 
@@ -37,12 +38,52 @@ fn a_command_that_fails_for_its_own_reasons_comes_through() {
     assert!(String::from_utf8_lossy(&output.stderr).ends_with("err\n"));
     let failed = shell(&[], &format!("{}; exit 5", leaves("fits")));
     assert_eq!(failed.status.code(), Some(5));
-    assert!(String::from_utf8_lossy(&failed.stdout).contains("the command failed with exit code 5"));
+    let screen = String::from_utf8_lossy(&failed.stdout);
+    assert!(screen.contains("the command failed with exit code 5"));
+    assert!(screen.contains("not known   reached ") && !screen.contains("fits"), "{screen}");
 }
 
 #[test]
 fn a_signal_is_told_as_a_shell_does() {
     assert_eq!(shell(&[], "kill -9 $$").status.code(), Some(137));
+}
+
+#[test]
+fn a_signal_ends_all_that_was_started_and_leaves_no_folder() {
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+
+    for (signal, code) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130)] {
+        let temporary = std::env::temp_dir().join(format!("tonnage-signal-{}-{code}", std::process::id()));
+        std::fs::create_dir(&temporary).unwrap();
+        // Signals are taken from when the command has started; a shell keeps SIGINT from what runs in its background.
+        let args = ["rehearse", "--", "/bin/sh", "-c", "sleep 1; sleep 60 & echo $!; wait"];
+        let mut started = command(&args);
+        started.env("PATH", "/usr/bin:/bin").env("TMPDIR", &temporary).env("XDG_CACHE_HOME", temporary.join("cache"));
+        let mut started = started.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(started.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        kill(Pid::from_raw(started.id().cast_signed()), signal).unwrap();
+        assert_eq!(started.wait().unwrap().code(), Some(code));
+        let left: Vec<_> = std::fs::read_dir(&temporary).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        assert_eq!(left, ["cache"]);
+        std::fs::remove_dir_all(&temporary).unwrap();
+        let state = std::fs::read_to_string(format!("/proc/{}/stat", line.trim())).unwrap_or_default();
+        assert!(state.is_empty() || state.contains(") Z "), "still there: {state}");
+    }
+}
+
+#[test]
+fn what_cannot_work_is_refused_before_the_command_runs() {
+    for (options, problem) in [
+        (["--gpu", "500MiB"], "`--gpu`: of 500.0 MiB nothing is left beside the CUDA context, which takes 660.0 MiB"),
+        (["--save-trace", "/no/such/folder/t.jsonl"], "`--save-trace`: /no/such/folder/t.jsonl: no such file"),
+    ] {
+        let output = shell(&options, "echo ran");
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), b"".as_slice()));
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(error.contains(problem), "{error}");
+    }
 }
 
 #[test]
@@ -65,6 +106,15 @@ fn the_answer_is_json_and_what_the_command_prints_goes_to_stderr() {
     let device = &answer["processes"][0]["devices"][0];
     assert_eq!(device["peak_allocated_bytes"], 1_920_808_960_u64);
     assert_eq!(device["peak_per_phase"].as_object().unwrap().keys().next().unwrap(), "0:load");
+}
+
+#[test]
+fn what_a_command_that_failed_would_have_asked_for_is_not_known() {
+    let output = shell(&["--gpu", "a100-80,7GiB", "--json"], &format!("{}; exit 5", leaves("grows")));
+    assert_eq!(output.status.code(), Some(5));
+    let answer = document(&output);
+    let verdicts = [&answer["gpus"][0]["verdict"], &answer["gpus"][1]["verdict"]];
+    assert_eq!(verdicts, [&Value::Null, &"does_not_fit".into()], "too little memory is known all the same");
 }
 
 #[test]

@@ -75,6 +75,48 @@ fn a_loop_that_waits_for_the_device_is_named() {
 }
 
 #[test]
+fn a_script_that_never_ends_is_stopped_after_seconds() {
+    let Some(output) = rehearse("endless.py", &["--whole", "--seconds", "8"]) else { return };
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let answer = document(&output);
+    let process = &answer["processes"][0];
+    assert_eq!((&process["stop"]["reason"], &process["failure"]), (&"seconds".into(), &Value::Null));
+    assert!(process["steps"].as_u64().unwrap() > 0, "a finite loss ends nothing: {process}");
+}
+
+#[test]
+fn a_phase_that_never_comes_again_is_not_waited_for() {
+    let Some(output) = rehearse("endless.py", &[]) else { return };
+    let answer = document(&output);
+    let process = &answer["processes"][0];
+    assert_eq!((&process["stop"]["reason"], &process["steps"]), (&"steady".into(), &51.into()));
+    let codes: Vec<_> = process["caveats"].as_array().unwrap().iter().map(|caveat| &caveat["code"]).collect();
+    assert_eq!(codes, ["not_again"], "printing a loss is no question");
+}
+
+#[test]
+fn more_events_than_pytorch_remembers_leave_the_peaks() {
+    let Some(output) = rehearse_with("bare.py", &[], &[("TONNAGE_REHEARSE_TRACE_ENTRIES", "1000")]) else { return };
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let answer = document(&output);
+    let process = &answer["processes"][0];
+    assert!(process["trace_ends"].as_str().unwrap().contains("buffer of 1000 entries overflowed"), "{process}");
+    assert!(process["devices"][0]["peak_allocated_bytes"].as_u64().unwrap() > 64 << 20);
+    let options = ["--whole", "--seconds", "8"];
+    let drained = rehearse_with("endless.py", &options, &[("TONNAGE_REHEARSE_TRACE_ENTRIES", "1000")]).unwrap();
+    assert_eq!(document(&drained)["processes"][0]["trace_ends"], Value::Null);
+}
+
+#[test]
+fn ranks_without_a_launcher_are_told_apart() {
+    let Some(output) = rehearse("spawned.py", &["--gpus", "2", "--whole"]) else { return };
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let answer = document(&output);
+    let ranks: Vec<_> = answer["processes"].as_array().unwrap().iter().map(|process| &process["rank"]).collect();
+    assert_eq!(ranks, [0, 1]);
+}
+
+#[test]
 fn a_trace_replays_under_the_settings_of_its_run() {
     let path = std::env::temp_dir().join(format!("tonnage-torch-settings-{}.jsonl", std::process::id()));
     let path = path.to_str().unwrap();

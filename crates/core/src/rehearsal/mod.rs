@@ -14,6 +14,7 @@ pub use peak::{AtPeak, LiveLine};
 pub use record::{Caveat, DeviceRecord, Failure, OomRecord, PhaseBytes, ProcessRecord, RecordError, Stop, read_record};
 pub use verdict::{Judged, JudgedBy, OutOfMemory, context_bytes, differences, judge, largest};
 
+use crate::estimate::Fit;
 use crate::gpu::Gpu;
 use crate::recording::Recording;
 
@@ -56,6 +57,13 @@ impl Rehearsal {
     pub fn judged(&self, gpu: &Gpu) -> Option<Judged> {
         let judged = self.seen.iter().map(|seen| judge(seen, gpu, &self.gpu));
         judged.max_by_key(|judged| (judged.fit, judged.total_bytes))
+    }
+
+    /// What is known of a GPU: a command that failed or waits might have asked for more, so that only running out of
+    /// memory is an answer.
+    pub fn verdict(&self, judged: &Judged) -> Option<Fit> {
+        let ended = self.ran_out() || self.exit_code == Some(0) && !self.is_waiting();
+        Some(judged.fit).filter(|fit| ended || *fit == Fit::DoesNotFit)
     }
 
     /// The device with the highest reserved peak, the first of several.

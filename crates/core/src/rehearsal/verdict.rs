@@ -5,7 +5,7 @@ use crate::estimate::{Fit, margin, outside};
 use crate::gpu::Gpu;
 use crate::recording::{RecordedEvent, Recording};
 
-use super::{OomRecord, Seen};
+use super::{DeviceRecord, OomRecord, Seen};
 
 /// How an answer came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub struct Judged {
     pub usable_bytes: u64,
     /// What the context takes at most.
     pub context_bytes: u64,
-    /// How often the cache must be flushed.
+    /// How often the cache must be flushed for the job to go on; not before errors that the script caught.
     pub num_alloc_retries: u64,
     /// Where memory runs out.
     pub out_of_memory: Option<OutOfMemory>,
@@ -97,7 +97,7 @@ pub fn judge(seen: &Seen, gpu: &Gpu, on: &Gpu) -> Judged {
     let reserved = seen.device.peak_reserved_bytes;
     let available = gpu.usable_bytes.saturating_sub(context);
     let (by, retries, out_of_memory) = match (&seen.recording, &seen.out_of_memory) {
-        (_, oom) if gpu == on => (JudgedBy::Run, seen.device.num_alloc_retries, oom.as_ref().map(OutOfMemory::from)),
+        (_, oom) if gpu == on => (JudgedBy::Run, helped(&seen.device), oom.as_ref().map(OutOfMemory::from)),
         // What ran out on the largest runs out on a smaller one, at that place or before.
         (_, Some(oom)) => (JudgedBy::Run, 0, Some(oom.into())),
         (Some(recording), None) => {
@@ -106,7 +106,8 @@ pub fn judge(seen: &Seen, gpu: &Gpu, on: &Gpu) -> Judged {
         }
         (None, None) => (JudgedBy::Peaks, 0, None),
     };
-    let over = by == JudgedBy::Peaks && reserved > available;
+    // Beyond the end of its recording, too, the peaks alone say it.
+    let over = (by == JudgedBy::Peaks || by == JudgedBy::Replay && !seen.complete) && reserved > available;
     let roomy = reserved.saturating_add(margin(reserved)) <= available;
     let fit = match (&out_of_memory, retries) {
         (Some(_), _) => Fit::DoesNotFit,
@@ -126,6 +127,12 @@ pub fn judge(seen: &Seen, gpu: &Gpu, on: &Gpu) -> Judged {
         num_alloc_retries: retries,
         out_of_memory,
     }
+}
+
+/// Flushes after which the request was served: PyTorch flushes once before every out-of-memory error, too
+/// (`DeviceCachingAllocator::malloc`, c10/cuda/CUDACachingAllocator.cpp).
+fn helped(device: &DeviceRecord) -> u64 {
+    device.num_alloc_retries.saturating_sub(device.num_ooms)
 }
 
 /// Replays `recording` on a device of `usable` bytes beside its context, under the settings that it ran with: flushes of
@@ -187,7 +194,7 @@ pub fn differences(gpu: &Gpu, on: &Gpu) -> Vec<&'static str> {
 mod tests {
     use super::*;
     use crate::recording::read_timeline;
-    use crate::rehearsal::{DeviceRecord, PhaseBytes};
+    use crate::rehearsal::PhaseBytes;
     use crate::units::{GIB, MIB};
 
     fn gpu(text: &str) -> Gpu {
@@ -238,6 +245,24 @@ mod tests {
         let on = gpu("h100");
         assert_eq!(judge(&bare, &gpu("12GiB"), &on).fit, Fit::DoesNotFit);
         assert_eq!(judge(&bare, &gpu("24GiB"), &on).fit, Fit::Fits);
+    }
+
+    #[test]
+    fn errors_that_the_script_caught_do_not_make_it_tight() {
+        let on = gpu("h100");
+        let mut caught = seen();
+        (caught.device.num_alloc_retries, caught.device.num_ooms) = (12, 12);
+        assert_eq!(judge(&caught, &on, &on).fit, Fit::Fits);
+        caught.device.num_alloc_retries = 13;
+        let judged = judge(&caught, &on, &on);
+        assert_eq!((judged.fit, judged.num_alloc_retries), (Fit::Tight, 1));
+    }
+
+    #[test]
+    fn beyond_the_end_of_a_trace_the_peaks_say_it() {
+        let cut = Seen { complete: false, ..seen() };
+        let judged = judge(&cut, &gpu("12GiB"), &gpu("h100"));
+        assert_eq!((judged.fit, judged.by), (Fit::DoesNotFit, JudgedBy::Replay));
     }
 
     #[test]

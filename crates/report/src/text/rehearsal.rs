@@ -24,7 +24,7 @@ pub fn rehearsal(rehearsal: &Rehearsal, look: &Look) -> String {
     let mut text = head(rehearsal, look);
     text.push_str(&failure(rehearsal, look));
     if let Some(judged) = rehearsal.judged(&rehearsal.gpu) {
-        text.push_str(&headline(&judged, seen, look));
+        text.push_str(&headline(&judged, rehearsal.verdict(&judged), seen, look));
     }
     text.push_str(&others(rehearsal, look));
     text.push_str(&ranks(rehearsal, look));
@@ -62,15 +62,16 @@ fn failure(rehearsal: &Rehearsal, look: &Look) -> String {
 }
 
 /// The verdict for the GPU that the script ran on.
-fn headline(judged: &Judged, seen: &Seen, look: &Look) -> String {
-    let style = fit(judged.fit);
-    let (sign, word) = match judged.fit {
-        Fit::Fits => (look.pick("✔ ", ""), "fits"),
-        Fit::Tight => (look.pick("▲ ", ""), "tight"),
-        Fit::DoesNotFit => (look.pick("✘ ", ""), "does not fit"),
+fn headline(judged: &Judged, verdict: Option<Fit>, seen: &Seen, look: &Look) -> String {
+    let (sign, word) = match verdict {
+        Some(Fit::Fits) => (look.pick("✔ ", ""), "fits"),
+        Some(Fit::Tight) => (look.pick("▲ ", ""), "tight"),
+        Some(Fit::DoesNotFit) => (look.pick("✘ ", ""), "does not fit"),
+        None => (look.pick("▲ ", ""), "not known"),
     };
     let (total, usable) = (Bytes(judged.total_bytes), Bytes(judged.usable_bytes));
-    let verdict = paint(style, &format!("{sign}{word}"));
+    let known = verdict.is_some();
+    let verdict = paint(verdict.map_or(WARN, fit), &format!("{sign}{word}"));
     let context = Bytes(judged.context_bytes);
     if let Some(oom) = &judged.out_of_memory {
         let at = if oom.line.is_empty() { String::new() } else { format!(" at {}", oom.line) };
@@ -91,11 +92,13 @@ fn headline(judged: &Judged, seen: &Seen, look: &Look) -> String {
         Bytes(seen.device.peak_allocated_bytes),
         share * 100.0
     );
-    let mut text = format!(
-        "{verdict}   {} of {usable} usable, {headroom} to spare\n  {}\n",
-        paint(BOLD, &total.to_string()),
-        paint(DIM, &wrap(&sum, look.width, 2))
-    );
+    let total = paint(BOLD, &total.to_string());
+    let reached = if known {
+        format!("{total} of {usable} usable, {headroom} to spare")
+    } else {
+        format!("reached {total} of {usable} usable before it ended")
+    };
+    let mut text = format!("{verdict}   {reached}\n  {}\n", paint(DIM, &wrap(&sum, look.width, 2)));
     if judged.num_alloc_retries > 0 {
         let times = judged.num_alloc_retries;
         let line =
@@ -127,7 +130,10 @@ fn others(rehearsal: &Rehearsal, look: &Look) -> String {
         );
         table.row(vec![
             name(gpu).into(),
-            cell(fit_name(judged.fit).replace('_', " "), fit(judged.fit)),
+            rehearsal.verdict(&judged).map_or_else(
+                || cell("not known", WARN),
+                |verdict| cell(fit_name(verdict).replace('_', " "), fit(verdict)),
+            ),
             Bytes(gpu.usable_bytes).to_string().into(),
             judged.num_alloc_retries.to_string().into(),
             cell(note, DIM),
@@ -266,12 +272,15 @@ fn warnings(rehearsal: &Rehearsal, process: &ProcessRecord) -> Vec<String> {
     }
     let caught = process.out_of_memory.len();
     if caught > 0 && !rehearsal.ran_out() {
-        lines.push(format!("memory ran out {caught} times and the script went on; the figures include both"));
+        let times = if caught == 1 { "once".to_owned() } else { format!("{caught} times") };
+        lines.push(format!(
+            "memory ran out {times} and the script went on: the figures are the highest of all it tried"
+        ));
     }
     if process.steady_since.is_none() && process.steps > 0 && process.stop.reason != "end" {
         lines.push("the peak still grew in the last step: ask for more --steps".to_owned());
     }
-    let traced = process.devices.iter().any(|device| device.trace.is_some());
+    let traced = rehearsal.seen.iter().any(|seen| seen.rank == process.rank && seen.recording.is_some());
     let lacking = if traced { "the trace ends before the run does" } else { "there is no trace" };
     lines.extend(process.trace_ends.iter().map(|why| format!("{lacking}: {why}")));
     lines.extend(process.caveats.iter().map(|caveat| {

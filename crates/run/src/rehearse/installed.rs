@@ -45,6 +45,7 @@ const SHIM: &[(&str, &str)] = &[
     ),
     ("tonnage_rehearse/answers/triton.py", include_str!("../../python/rehearse/tonnage_rehearse/answers/triton.py")),
     ("tonnage_rehearse/answers/trl.py", include_str!("../../python/rehearse/tonnage_rehearse/answers/trl.py")),
+    ("tonnage_rehearse/answers/truth.py", include_str!("../../python/rehearse/tonnage_rehearse/answers/truth.py")),
     ("tonnage_rehearse/caveats.py", include_str!("../../python/rehearse/tonnage_rehearse/caveats.py")),
     ("tonnage_rehearse/counters.py", include_str!("../../python/rehearse/tonnage_rehearse/counters.py")),
     ("tonnage_rehearse/hooks.py", include_str!("../../python/rehearse/tonnage_rehearse/hooks.py")),

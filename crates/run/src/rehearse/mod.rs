@@ -3,6 +3,7 @@
 
 mod environment;
 mod installed;
+mod interrupts;
 mod records;
 
 use std::ffi::OsString;
@@ -16,6 +17,7 @@ use tonnage_core::rehearsal::Rehearsal;
 
 use environment::Environment;
 use installed::Installed;
+use interrupts::End;
 use records::Folder;
 
 /// What to rehearse, and how far.
@@ -65,7 +67,15 @@ pub enum RehearseError {
         /// Why.
         error: io::Error,
     },
-    /// A record or trace is not readable.
+    /// This process was asked to end; the command has ended.
+    #[error("ended by {name}")]
+    Interrupted {
+        /// The signal's number.
+        signal: i32,
+        /// Its name.
+        name: &'static str,
+    },
+    /// A record is not readable.
     #[error("{path}: {problem}")]
     Record {
         /// Which.
@@ -139,7 +149,11 @@ fn run(
     if options.stdout_to_stderr {
         command.stdout(Stdio::from(io::stderr()));
     }
-    command.status().map_err(|error| RehearseError::Start { command: program.to_string_lossy().into_owned(), error })
+    let not_started = |error| RehearseError::Start { command: program.to_string_lossy().into_owned(), error };
+    match interrupts::run(&mut command, environment.records).map_err(not_started)? {
+        End::Exited(status) => Ok(status),
+        End::Interrupted(signal) => Err(RehearseError::Interrupted { signal: signal as i32, name: signal.as_str() }),
+    }
 }
 
 /// The exit code as a shell tells it: 128 and the number of a signal that ended the command.

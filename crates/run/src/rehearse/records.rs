@@ -35,14 +35,22 @@ impl Folder {
         let mut processes = self.records()?;
         processes.sort_by_key(|process| (process.rank, process.pid));
         let (mut seen, mut traces) = (Vec::new(), Vec::new());
-        for process in &processes {
-            for device in &process.devices {
+        for process in &mut processes {
+            for device in process.devices.clone() {
                 let path = device.trace.as_ref().map(|name| self.0.join(name));
-                let recording = path.as_deref().map(recording).transpose()?;
+                // The counters still tell the peaks where a trace is damaged.
+                let (path, recording) = match path.map(recording) {
+                    Some(Ok((path, recording))) => (Some(path), Some(recording)),
+                    Some(Err(problem)) => {
+                        process.trace_ends.get_or_insert(problem);
+                        (None, None)
+                    }
+                    None => (None, None),
+                };
                 seen.push(Seen {
                     rank: process.rank,
-                    device: device.clone(),
                     out_of_memory: process.ended_by(device.index).cloned(),
+                    device,
                     recording,
                     complete: process.trace_ends.is_none(),
                 });
@@ -68,9 +76,14 @@ impl Folder {
     }
 }
 
-fn recording(path: &Path) -> Result<Recording, RehearseError> {
-    let text = fs::read_to_string(path).map_err(|error| RehearseError::file(path, error))?;
-    read_timeline(&text).map_err(|error| RehearseError::Record { path: path.to_owned(), problem: error.to_string() })
+/// The file with what it holds, or why it cannot be used.
+fn recording(path: PathBuf) -> Result<(PathBuf, Recording), String> {
+    let unusable = |problem: &dyn std::fmt::Display| {
+        format!("{} cannot be used: {problem}", path.file_name().unwrap_or_default().to_string_lossy())
+    };
+    let text = fs::read_to_string(&path).map_err(|error| unusable(&error))?;
+    let recording = read_timeline(&text).map_err(|error| unusable(&error))?;
+    Ok((path, recording))
 }
 
 impl Drop for Folder {
@@ -101,6 +114,18 @@ mod tests {
         let path = folder.path().to_owned();
         drop(folder);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_damaged_trace_leaves_the_figures() {
+        let folder = Folder::make().unwrap();
+        fs::write(folder.path().join("record-1.json"), RECORD).unwrap();
+        fs::write(folder.path().join("trace-1-0.jsonl"), "{}\n[\"f\",0]\n").unwrap();
+        let (processes, seen, traces) = folder.read().unwrap();
+        let ends = processes[0].trace_ends.as_deref();
+        assert_eq!(ends, Some("trace-1-0.jsonl cannot be used: line 2: frees 0, which is not live"));
+        assert_eq!((seen[0].device.peak_reserved_bytes, seen[0].complete), (2_189_426_688, false));
+        assert!(seen[0].recording.is_none() && traces == [None]);
     }
 
     #[test]

@@ -53,6 +53,7 @@ class _Root:
         if running is None or torch.compiler.is_compiling():
             return
         cls.remove()
+        trace.drain_if_many()
         roles.note_module(module)
         outer = running.current.name
         if torch.is_grad_enabled():

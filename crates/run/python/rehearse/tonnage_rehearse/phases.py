@@ -97,6 +97,10 @@ class Phases:
         self.steps_done = max(self.steps_done, count)
         return new
 
+    def trained_nothing(self):
+        """Whether a model ran with gradients, or a backward pass, and no optimizer stepped."""
+        return self.steps_done == 0 and bool(self.kinds & {"forward", "backward"})
+
     def growth(self):
         """What must not grow for a peak to be steady."""
         return tuple((device.peak_allocated, device.peak_reserved) for device in self.devices)

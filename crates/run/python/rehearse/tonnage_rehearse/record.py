@@ -3,15 +3,19 @@
 import json
 import os
 import sys
+import threading
 import time
 
 import torch
 
 from . import caveats, counters, phases, settings, trace
+from .answers import distributed
 
 _started = time.time()
 _out_of_memory = []
 _written = False
+_lock = threading.Lock()
+"""The watchdog's thread may end the process as the script ends."""
 _failure = None
 
 
@@ -42,9 +46,13 @@ def note_failure(kind, value):
 def write(stop):
     """Writes it, once."""
     global _written
-    if _written:
-        return
-    _written = True
+    with _lock:
+        if not _written:
+            _written = True
+            _write(stop)
+
+
+def _write(stop):
     running = phases.running()
     running.note_peaks()
     traces = trace.close()
@@ -58,19 +66,19 @@ def write(stop):
 def _document(running, traces, stop):
     from . import stop as stopping
 
-    number = lambda name, default: int(os.environ.get(name) or default)  # noqa: E731
+    rank, world_size = _place()
     return {
         "version": 1,
         "pid": os.getpid(),
-        "rank": number("RANK", 0),
-        "world_size": number("WORLD_SIZE", 1),
+        "rank": rank,
+        "world_size": world_size,
         "command": sys.orig_argv,
         "versions": _versions(),
         "steps": running.steps_done,
         "steady_since": stopping.steady_since(),
         "stop": stop,
         "failure": _failure,
-        "out_of_memory": _out_of_memory,
+        "out_of_memory": list(_out_of_memory),
         "host_peak_bytes": _host_peak(),
         "wall_s": round(time.time() - _started, 3),
         "trace_ends": trace.left_out(),
@@ -79,12 +87,20 @@ def _document(running, traces, stop):
     }
 
 
+def _place():
+    """Global rank and number of ranks: as the script joined them, else as the launcher says."""
+    launched = int(os.environ.get("RANK") or 0), int(os.environ.get("WORLD_SIZE") or 1)
+    return distributed.place or launched
+
+
 def _used(running, index):
     return running.devices[index].peak_reserved > 0 or any(oom["device"] == index for oom in _out_of_memory)
 
 
 def _device(running, index, traces):
     seen, properties = running.devices[index], torch.cuda.get_device_properties(index)
+    # The script's thread may be at a boundary meanwhile.
+    peaks, reserved = dict(seen.peaks), dict(seen.reserved)
     return {
         "index": index,
         "name": properties.name,
@@ -92,9 +108,9 @@ def _device(running, index, traces):
         "compute_capability": [properties.major, properties.minor],
         "peak_allocated_bytes": seen.peak_allocated,
         "peak_reserved_bytes": seen.peak_reserved,
-        "peak_phase": max(seen.peaks, key=seen.peaks.get, default=""),
-        "peak_per_phase": seen.peaks,
-        "peak_reserved_per_phase": seen.reserved,
+        "peak_phase": max(peaks, key=peaks.get, default=""),
+        "peak_per_phase": peaks,
+        "peak_reserved_per_phase": reserved,
         "num_alloc_retries": seen.retries,
         "num_ooms": seen.ooms,
         "trace": os.path.basename(traces[index]) if index in traces else None,

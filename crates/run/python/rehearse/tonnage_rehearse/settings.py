@@ -22,6 +22,8 @@ class Settings:
     """Tokens that `generate` makes; 0: as many as it may."""
     trace_events: int
     """Allocations and frees to record at most."""
+    trace_entries: int
+    """Entries of PyTorch's buffer between two drains; what makes more without a boundary is not recorded to its end."""
 
 
 _settings = None
@@ -40,6 +42,7 @@ def read():
             patience=_number("PATIENCE", 60),
             generate_length=int(_number("GENERATE_LENGTH", 0)),
             trace_events=int(_number("TRACE_EVENTS", 4_000_000)),
+            trace_entries=int(_number("TRACE_ENTRIES", 2_000_000)),
         )
     return _settings
 

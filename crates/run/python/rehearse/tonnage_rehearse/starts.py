@@ -56,9 +56,11 @@ def device_is_there():
 
 
 def _finish(owner):
-    from . import record
+    from . import phases, record
 
     if os.getpid() == owner:
+        if phases.running().trained_nothing():
+            caveats.tell_of_run("no_steps", "the script ended by itself before any optimizer step, though a model ran with gradients: if it trains, nothing of its training was seen")
         record.write({"reason": "end", "message": "the script ended", "place": None})
 
 

@@ -5,11 +5,13 @@ else of the script runs, so that it saves no weights that were never trained.
 import os
 import sys
 
-from . import phases, record, settings
+from . import caveats, phases, record, settings
 
 _last = None
 _steady = 0
 STUCK_EXIT = 3
+LONG_STEADY = 50
+"""Steps without a new peak after which a kind of phase that does not come again is waited for no longer."""
 """Told to the command by the exit code as well: a loop waits for a value of the device."""
 
 
@@ -28,14 +30,19 @@ def after_step(running):
     wanted = settings.read()
     if wanted.steps and running.steps_done >= wanted.steps:
         end("steps", f"stopped after step {running.steps_done}, as asked")
-    if wanted.steady and _steady >= wanted.steady and _all_seen_again(running):
+    if wanted.steady and _steady >= wanted.steady:
+        lacking = _not_seen_again(running)
+        if lacking and _steady < LONG_STEADY:
+            return
+        if lacking:
+            caveats.tell_of_run("not_again", f"{', '.join(lacking)}: seen before the first step was over and never again; with gradients and the optimizer's state in memory it may take more")
         end("steady", f"stopped after step {running.steps_done}: no peak grew since step {running.steps_done - _steady}")
 
 
-def _all_seen_again(running):
-    """Whether every kind of phase happened with the optimizer's state in memory."""
+def _not_seen_again(running):
+    """Kinds of phase that never happened with the optimizer's state in memory."""
     once = {"load", "wrap", "optimizer", "between", "clip", "zero_grad"}
-    return running.kinds - once <= running.seen_since_second
+    return sorted(running.kinds - once - running.seen_since_second)
 
 
 def end(reason, message, code=0, place=None):

@@ -4,19 +4,24 @@ timeline that `tonnage trace replay` reads.
 
 import json
 import os
+import threading
 
 import torch
 
 from . import counters, hooks, phases, places, roles, settings
 
 _TORCH = os.path.join("site-packages", "torch") + os.sep
-ENTRIES = 2_000_000
-"""Entries of PyTorch's buffer between two drains; a step that makes more is not recorded to its end."""
+MANY = 20
+"""The buffer is drained before a step is over when there are entries divided by this allocations and frees; each takes up to
+three entries, and what is drained at once is held as Python objects."""
 
 _WRAPPERS = (os.path.join("nn", "parallel", "distributed.py"), os.path.join("fsdp", "_fully_shard"))
 _record = torch.cuda.memory._record_memory_history
 _writers = []
+_lock = threading.RLock()
+"""The watchdog's thread may close the trace while the script's drains it."""
 _on = False
+_drained = 0
 _budget = 0
 _left_out = None
 
@@ -41,14 +46,20 @@ def begin():
 
 def _start_history():
     # Frees carry no stack: only births are attributed to lines.
-    _record(enabled="all", context="alloc", stacks="python", max_entries=ENTRIES)
+    _record(enabled="all", context="alloc", stacks="python", max_entries=settings.read().trace_entries)
 
 
 def end(reason):
     """No more is recorded, and why."""
+    with _lock:
+        if _on:
+            _take()
+            _stop(reason)
+
+
+def _stop(reason):
     global _on, _left_out
     if _on:
-        drain()
         _on = False
         _left_out = reason
 
@@ -60,33 +71,61 @@ def left_out():
 
 def emptied():
     """The script has emptied the cache."""
-    if _on:
-        for writer in _writers:
-            writer.empties.append(counters.read(writer.device).events)
+    with _lock:
+        if _on:
+            for writer in _writers:
+                writer.empties.append(counters.read(writer.device).events)
+
+
+def drain_if_many():
+    """Where much happens between two steps: takes it before the buffer overflows."""
+    if _on and _events() - _drained > settings.read().trace_entries // MANY:
+        drain()
+
+
+def _events():
+    return sum(counters.read(writer.device).events for writer in _writers)
 
 
 def drain():
-    """Takes what was recorded since the last time."""
-    global _budget
-    if not _on:
-        return
+    """Takes what was recorded since the last time; nothing once the trace has ended."""
+    with _lock:
+        if _on:
+            _take(goes_on=True)
+            if not _on:
+                _record(enabled=None)
+
+
+def _take(goes_on=False):
+    global _budget, _drained
     marks = roles.take()
     snapshot = torch.cuda.memory._snapshot()
-    # Switching it off empties the buffer, in every version.
-    _record(enabled=None)
-    _start_history()
+    if goes_on:
+        # Switching it off empties the buffer, in every version.
+        _record(enabled=None)
+        _start_history()
+    _drained = _events()
     running = phases.running()
     history, running.history = running.history, []
+    room = settings.read().trace_entries
+    if any(len(entries) >= room for entries in snapshot["device_traces"]):
+        # The oldest entries are gone.
+        _stop(f"PyTorch's buffer of {room} entries overflowed between two boundaries of phases")
+        return
     for writer in _writers:
         _budget -= writer.take(snapshot["device_traces"][writer.device], history, marks)
     if _budget <= 0:
-        end("enough was recorded")
+        _stop("enough was recorded")
 
 
 def close():
-    """Writes the rest; the paths by device."""
-    drain()
-    return {writer.device: writer.close() for writer in _writers if writer.file is not None}
+    """Writes the rest, and takes no more; the paths by device."""
+    global _on
+    with _lock:
+        if _on:
+            _take()
+        _on = False
+        return {writer.device: writer.close() for writer in _writers if writer.file is not None}
 
 
 class Writer:

@@ -8,11 +8,14 @@ import pickle
 from .. import imports
 
 _sent = 0
+place = None
+"""Global rank and number of ranks, once the script has joined the others; kept when it leaves them."""
 
 
 def install():
     """Once the modules are there."""
     imports.after("torch.distributed.distributed_c10d", _objects)
+    imports.after("torch.distributed.distributed_c10d", _joins)
     imports.after("torch.nn.parallel.distributed", _ddp)
 
 
@@ -20,6 +23,18 @@ def _ddp(module):
     """DDP compares the shapes of its parameters with those of rank 0."""
     if hasattr(module, "_verify_param_shape_across_processes"):
         module._verify_param_shape_across_processes = lambda *args, **kwargs: None
+
+
+def _joins(module):
+    join = module.init_process_group
+
+    @functools.wraps(join)
+    def init_process_group(*args, **kwargs):
+        global place
+        join(*args, **kwargs)
+        place = (module.get_rank(), module.get_world_size())
+
+    module.init_process_group = init_process_group
 
 
 def _objects(module):

@@ -1,8 +1,10 @@
 """PyTorch's own questions: how many elements of a mask are true."""
 
 import functools
+import os
+import sys
 
-from . import batch
+from . import batch, truth
 from .. import caveats
 
 
@@ -31,7 +33,7 @@ def install(torch):
     select = tensor.masked_select
     tensor.__getitem__, tensor.__setitem__, tensor.masked_select = getitem, setitem, masked_select
     _install_scatter(torch)
-    _install_truth(torch)
+    truth.install(torch)
     _install_recurrent(torch)
     _install_counts(torch)
     for owner, name in ((torch, "nonzero"), (tensor, "nonzero"), (torch, "unique"), (torch, "masked_select")):
@@ -43,21 +45,6 @@ def _places(torch, mask):
     places = torch.nonzero_static(mask, size=batch.expected(mask.shape))
     places.zero_()
     return tuple(places[:, dimension] for dimension in range(mask.dim()))
-
-
-def _install_truth(torch):
-    """A truth value is computed on the device: no. Its memory may still hold what the host once wrote there."""
-    tensor = torch.Tensor
-
-    def answered(read):
-        @functools.wraps(read)
-        def truth(self, *args):
-            value = read(self, *args)
-            return False if self.is_cuda and self.dtype == torch.bool else value
-
-        return truth
-
-    tensor.__bool__, tensor.item = answered(tensor.__bool__), answered(tensor.item)
 
 
 def _install_scatter(torch):
@@ -120,9 +107,13 @@ def _install_counts(torch):
     torch.bincount = torch.Tensor.bincount = bincount
 
 
+_PRINTED = os.path.join("torch", "_tensor_str.py")
+"""PyTorch's own text of a tensor asks such questions about what it prints."""
+
+
 def _told(function, name):
     def told(tensor, *args, **kwargs):
-        if getattr(tensor, "is_cuda", False):
+        if getattr(tensor, "is_cuda", False) and not sys._getframe(1).f_code.co_filename.endswith(_PRINTED):
             caveats.tell(name, f"`{name}` of a device tensor has a size that only data decides; it was answered as empty")
         return function(tensor, *args, **kwargs)
 
