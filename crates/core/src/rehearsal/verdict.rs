@@ -97,7 +97,8 @@ pub fn judge(seen: &Seen, gpu: &Gpu, on: &Gpu) -> Judged {
     let reserved = seen.device.peak_reserved_bytes;
     let available = gpu.usable_bytes.saturating_sub(context);
     let (by, retries, out_of_memory) = match (&seen.recording, &seen.out_of_memory) {
-        (_, oom) if gpu == on => (JudgedBy::Run, helped(&seen.device), oom.as_ref().map(OutOfMemory::from)),
+        (_, Some(oom)) if gpu == on => (JudgedBy::Run, seen.device.num_alloc_retries, Some(oom.into())),
+        (_, None) if gpu == on => (JudgedBy::Run, helped(&seen.device), None),
         // What ran out on the largest runs out on a smaller one, at that place or before.
         (_, Some(oom)) => (JudgedBy::Run, 0, Some(oom.into())),
         (Some(recording), None) => {
