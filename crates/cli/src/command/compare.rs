@@ -71,7 +71,7 @@ mod tests {
     fn words_find_their_key_and_lists_combine() {
         assert_eq!(texts(&["fp32,amp_fp16"]), ["precision=fp32", "precision=amp_fp16"]);
         assert_eq!(texts(&["seq_len=8, 16"]), ["seq_len=8", "seq_len=16"]);
-        assert_eq!(texts(&["sdpa,eager", "b=1"]), ["attention=sdpa b=1", "attention=eager b=1"]);
+        assert_eq!(texts(&["sdpa,eager", "seq_len=1"]), ["attention=sdpa seq_len=1", "attention=eager seq_len=1"]);
     }
 
     #[test]
