@@ -96,6 +96,14 @@ pub struct Allocation {
     pub sizes: u32,
 }
 
+#[cfg(test)]
+impl Allocation {
+    /// One of which only the size matters.
+    pub(crate) const fn of_bytes(bytes: u64) -> Self {
+        Self { bytes, origin: 0, module: 0, phase: 0, category: Category::Temporary, stream: 0, sizes: 0 }
+    }
+}
+
 /// What asked for memory. Allocations are many and origins few, so that they refer to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {

@@ -1,13 +1,10 @@
 //! Secrets of a command line and of the environment: taken out of all that is recorded, put back when a process starts.
 //! Where a name says that its value is one, the value is hidden however short it is.
 
-mod names;
-
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use names::is_secret;
-use tonnage_core::secrets::is_service_token;
+use tonnage_core::secrets::{is_secret, is_service_token};
 
 /// A value shorter than this is replaced nowhere but where a name says what it is: it is part of too many words.
 const LEAST_LENGTH: usize = 6;

@@ -96,22 +96,13 @@ impl Pass {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{Allocation, Category, PhaseKind};
+    use crate::trace::{Allocation, PhaseKind};
     use crate::units::MIB;
 
     fn trace(events: Vec<Event>, sizes: &[u64], phases: &[(PhaseKind, u32)]) -> Trace {
-        let allocation = |bytes: &u64| Allocation {
-            bytes: *bytes,
-            origin: 0,
-            module: 0,
-            phase: 0,
-            category: Category::Temporary,
-            stream: 0,
-            sizes: 0,
-        };
         Trace {
             events,
-            allocations: sizes.iter().map(allocation).collect(),
+            allocations: sizes.iter().map(|bytes| Allocation::of_bytes(*bytes)).collect(),
             origins: Vec::new(),
             modules: vec![String::new()],
             phases: phases.iter().map(|(kind, step)| Phase { kind: *kind, step: *step }).collect(),

@@ -188,23 +188,14 @@ fn moment(trace: &Trace, failed: &ReplayOom) -> OomMoment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trace::{Allocation, Category, Origin, PhaseKind};
+    use crate::trace::{Allocation, Origin, PhaseKind};
     use crate::units::MIB;
 
     /// 30 MiB that are freed, then 40 MiB: the cache holds 30 when the 40 are asked for.
     fn trace() -> Trace {
-        let allocation = |bytes| Allocation {
-            bytes,
-            origin: 0,
-            module: 0,
-            phase: 0,
-            category: Category::Temporary,
-            stream: 0,
-            sizes: 0,
-        };
         Trace {
             events: vec![Event::Phase(0), Event::Alloc(0), Event::Free(0), Event::Alloc(1)],
-            allocations: vec![allocation(30 * MIB), allocation(40 * MIB)],
+            allocations: vec![Allocation::of_bytes(30 * MIB), Allocation::of_bytes(40 * MIB)],
             origins: vec![Origin { op: "mm.default", node: None }],
             modules: vec!["lm_head".to_owned()],
             phases: vec![Phase { kind: PhaseKind::Forward, step: 1 }],

@@ -191,25 +191,18 @@ pub fn ways_on(job: &JobSpec, site: &Site, resolve: &Resolve<'_>, scale: Scale, 
                 .collect();
             combine(&case, &base, &allowed)
         };
+        let way = |remedies, changes, appraisal| Way {
+            gpu: gpu.clone(),
+            spread: spread.clone(),
+            remedies,
+            changes,
+            appraisal,
+        };
         // A job that fits tightly is a way of its own; remedies may cost more than they are worth.
         if base.judgement.fits() || combination.is_none() {
-            ways.push(Way {
-                gpu: gpu.clone(),
-                spread: spread.clone(),
-                remedies: Vec::new(),
-                changes: Vec::new(),
-                appraisal: base,
-            });
+            ways.push(way(Vec::new(), Vec::new(), base));
         }
-        if let Some(combination) = combination {
-            ways.push(Way {
-                gpu: gpu.clone(),
-                spread: spread.clone(),
-                remedies: combination.remedies,
-                changes: combination.changes,
-                appraisal: combination.appraisal,
-            });
-        }
+        ways.extend(combination.map(|it| way(it.remedies, it.changes, it.appraisal)));
     }
     ways
 }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::estimate::pass;
-use crate::trace::{Category, Phase, PhaseKind};
+use crate::trace::{Phase, PhaseKind};
 
 const DEVICES: usize = 4;
 
@@ -104,8 +104,7 @@ impl Program {
 
     fn alloc(&mut self, bytes: u64, stream: u8, sizes: u32) -> u32 {
         let id = self.trace.allocations.len() as u32;
-        let category = Category::Temporary;
-        self.trace.allocations.push(Allocation { bytes, origin: 0, module: 0, phase: 0, category, stream, sizes });
+        self.trace.allocations.push(Allocation { stream, sizes, ..Allocation::of_bytes(bytes) });
         self.trace.events.push(Event::Alloc(id));
         id
     }

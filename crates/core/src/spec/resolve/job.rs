@@ -36,16 +36,7 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, inputs: &Inputs<'_>) -
     let steps = u32::try_from(choose.size("steps")).unwrap_or(u32::MAX);
     let gpu = choose.gpu()?;
     let lora = choose.lora(&model.model_type)?;
-    let task = match name {
-        TaskName::CausalLm => Task::CausalLm,
-        TaskName::MaskedLm => Task::MaskedLm,
-        TaskName::InferenceForward => Task::InferenceForward,
-        TaskName::Generate => Task::Generate,
-        TaskName::Hrm => Task::Hrm,
-        TaskName::Grpo => trainer::grpo(choose, &lengths, accumulation, inputs)?,
-        TaskName::Dpo => trainer::dpo(choose, &lengths),
-        TaskName::Swarm => trainer::swarm(choose, &lengths)?,
-    };
+    let task = task(choose, name, &lengths, accumulation, inputs)?;
     let micro_batch_size = match &task {
         Task::Swarm(swarm) => swarm.train_rows,
         _ => micro_batch_size,
@@ -80,6 +71,25 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, inputs: &Inputs<'_>) -
         allocator,
         gpu,
         run,
+    })
+}
+
+fn task(
+    choose: &mut Chooser<'_>,
+    name: TaskName,
+    lengths: &Lengths,
+    accumulation: u64,
+    inputs: &Inputs<'_>,
+) -> Result<Task, SpecError> {
+    Ok(match name {
+        TaskName::CausalLm => Task::CausalLm,
+        TaskName::MaskedLm => Task::MaskedLm,
+        TaskName::InferenceForward => Task::InferenceForward,
+        TaskName::Generate => Task::Generate,
+        TaskName::Hrm => Task::Hrm,
+        TaskName::Grpo => trainer::grpo(choose, lengths, accumulation, inputs)?,
+        TaskName::Dpo => trainer::dpo(choose, lengths),
+        TaskName::Swarm => trainer::swarm(choose, lengths)?,
     })
 }
 

@@ -4,7 +4,7 @@
 const PARTS: [&str; 8] =
     ["secret", "password", "passwd", "passphrase", "credential", "apikey", "accesskey", "privatekey"];
 /// Words of a name that say so as whole words.
-const WORDS: [&str; 2] = ["pwd", "dsn"];
+const WORDS: [&str; 5] = ["pwd", "dsn", "pat", "pw", "authorization"];
 /// Names of the working folder, which is none.
 const FOLDERS: [&str; 2] = ["pwd", "oldpwd"];
 /// Last words of names whose values lead to a secret and are none: `--key-file`.
@@ -19,7 +19,7 @@ const VOCABULARY: [&str; 14] =
     ["pad", "eos", "bos", "unk", "mask", "sep", "cls", "image", "video", "audio", "stop", "start", "end", "special"];
 
 /// Whether the value of `name`, a flag or a variable, is a secret.
-pub(super) fn is_secret(name: &str) -> bool {
+pub fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let words: Vec<&str> = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
     if FOLDERS.contains(&name.as_str()) || words.last().is_some_and(|last| PLACES.contains(last)) {
@@ -40,7 +40,7 @@ fn ends_as_secret(words: &[&str]) -> bool {
     match last.strip_suffix("token") {
         Some("") => !VOCABULARY.contains(&before),
         Some(of) => !VOCABULARY.contains(&of),
-        None => last == "key" && !DATA.contains(&before),
+        None => last == "auth" || last == "key" && !DATA.contains(&before),
     }
 }
 
@@ -51,12 +51,13 @@ mod tests {
     #[test]
     fn names_say_what_they_name() {
         let secrets = "--password HF_TOKEN --wandb-key WANDB_API_KEY OPENAI_KEY --key db.password MYSQL_PWD SENTRY_DSN \
-                       AWS_SECRET_ACCESS_KEY --ssh-passphrase GOOGLE_CREDENTIALS --hubtoken TOKEN_2 apikey https://h?token AWS_ACCESS_KEY_ID OPENAI_API_KEY_TEAM";
+                       AWS_SECRET_ACCESS_KEY --ssh-passphrase GOOGLE_CREDENTIALS --hubtoken TOKEN_2 apikey https://h?token AWS_ACCESS_KEY_ID OPENAI_API_KEY_TEAM \
+                       hf_token GITHUB_PAT MY_PASSPHRASE dbPassword --hub-token PGPASSWORD BASIC_AUTH Authorization";
         for name in secrets.split_whitespace() {
             assert!(is_secret(name), "{name}");
         }
         let others = "--pad_token --max_tokens --tokenizer --token-dim PWD OLDPWD --monkey --text-key --primary_key --num_key_value_heads --key-file PASSWORD_FILE \
-                      --keyboard x";
+                      --keyboard x RANK PATH PYTHONPATH TOKENIZERS_PARALLELISM KEYBOARD_LAYOUT AUTHOR pattern --image-token SSH_AUTH_SOCK";
         for name in others.split_whitespace() {
             assert!(!is_secret(name), "{name}");
         }
