@@ -35,7 +35,7 @@ An out-of-memory message is told apart by its numbers: more free than was asked 
 in this process beside the allocator, `outside_allocator`; else the job needs more (`gpu_memory`).
 
 `python testdata/ordinary/speed.py target/release/tonnage` reads a gigabyte of each kind of log: on one core of a shared
-machine ordinary training at 1.6 GB/s, tracebacks in colour at 0.8, broken and interleaved lines with bytes that are no
+machine ordinary training at 1.4 GB/s, tracebacks in colour at 0.8, broken and interleaved lines with bytes that are no
 text at 0.7, and lines that are nearly failures, every one of them, at 0.3; always in 21 MiB.
 ";
 
