@@ -64,8 +64,7 @@ fn document(folder: &Path) -> Result<String> {
     let mut text =
         format!("{INTRODUCTION}\n## Classes\n\n| class | what happened | weight | samples |\n|---|---|---|---|\n");
     for (class, name, title) in CLASSES {
-        let weight =
-            ["warning", "echo", "death", "cause"].get(usize::from(class.strength())).copied().unwrap_or_default();
+        let weight = class.strength().name();
         let count = samples.iter().filter(|sample| sample.class == *name).count();
         text.push_str(&format!("| [`{name}`](#{name}) | {title} | {weight} | {count} |\n"));
     }

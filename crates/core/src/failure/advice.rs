@@ -1,6 +1,7 @@
 //! [`advice`]: what to do about a cause, with the exact flags. Estimated remedies come from `plan`; these need no job.
 
-use super::cause::{Class, FailureCause, Worker};
+use super::cause::{FailureCause, Worker};
+use super::class::Class;
 use super::memory::GpuMemory;
 use crate::units::Bytes;
 
@@ -271,6 +272,83 @@ fn of_class(class: Class) -> Vec<Advice> {
         Class::ExpandableSharing => {
             vec![with("turn expandable segments off in this process", &allocator("expandable_segments:False"))]
         }
+        _ => of_machine(class),
+    }
+}
+
+/// Machines, networks and engines.
+fn of_machine(class: Class) -> Vec<Advice> {
+    match class {
+        Class::PagingFile => vec![
+            with(
+                "enlarge the paging file: every spawned process promises itself the libraries' whole size",
+                "SystemPropertiesPerformance.exe  # Advanced, Virtual memory, Change: a custom size, 64 GB or more",
+            ),
+            with("and start fewer processes that load data", "--dataloader_num_workers 0"),
+        ],
+        Class::EngineCapacity => vec![with("let fewer requests run at one time", "--max-running-requests 64")],
+        Class::Unreachable => vec![
+            with("see whether the host answers from every node", "nc -vz $MASTER_ADDR $MASTER_PORT"),
+            with("name the interface that the nodes share", "NCCL_SOCKET_IFNAME=eth0 GLOO_SOCKET_IFNAME=eth0"),
+        ],
+        Class::DuplicateGpu => vec![with(
+            "give every rank a GPU of its own before the process group starts",
+            "torch.cuda.set_device(int(os.environ[\"LOCAL_RANK\"]))",
+        )],
+        Class::DeviceBusy => {
+            vec![with("see who has the device, and whether it is in exclusive mode", "nvidia-smi -q -d COMPUTE,PIDS")]
+        }
+        Class::NoKernelImage => vec![with(
+            "install a build for this GPU, or build its extensions for it",
+            "TORCH_CUDA_ARCH_LIST=\"8.6\" pip install --no-build-isolation --force-reinstall PACKAGE",
+        )],
+        Class::GpuHardware => vec![
+            say("the GPU or its link is at fault: do not run again on it; drain the node and report it"),
+            with("read its error counters", "nvidia-smi -q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT; nvidia-smi nvlink -e"),
+        ],
+        Class::NodeFailure => vec![say("a machine failed or was taken away: start again without it")],
+        Class::Raised => vec![say("the place is in the traceback: the innermost line of your own code comes first")],
+        _ => of_program(class),
+    }
+}
+
+/// Programs, and those who end them.
+fn of_program(class: Class) -> Vec<Advice> {
+    match class {
+        Class::Divergence => vec![
+            say("look at the steps before: a rate too high, a bad sample, or fp16 that overflows (bf16 does not)"),
+            with("find the op that made the first NaN", "torch.autograd.set_detect_anomaly(True)"),
+        ],
+        Class::Usage => {
+            vec![with(
+                "see what the program takes; it says what it did not know before it ends",
+                "python train.py --help",
+            )]
+        }
+        Class::IoError => vec![
+            with("see whether the file system answers", "df -h .; mount | grep \"$(df --output=target . | tail -1)\""),
+            say("write checkpoints to a local disk first and copy them"),
+        ],
+        Class::Preempted | Class::Requeued => {
+            vec![say("nothing failed: let the job go on from its last checkpoint when it starts again")]
+        }
+        Class::Cancelled => {
+            vec![say("nothing failed: somebody cancelled the job; its scheduler says who (`sacct -j JOB`)")]
+        }
+        Class::Evicted => vec![with(
+            "ask for what the pod really takes, memory and ephemeral storage",
+            "resources: {requests: {memory: 64Gi, ephemeral-storage: 200Gi}}",
+        )],
+        Class::Interrupted => vec![say("nothing failed: somebody pressed Ctrl-C, or a notebook was interrupted")],
+        Class::Terminated => {
+            vec![say(
+                "somebody or a scheduler told it to end: see who (time limit, preemption, `kill`, a container that stops)",
+            )]
+        }
+        Class::Hangup => vec![with(
+            "run it where no terminal can be closed",
+            "tmux new -s train  # or: setsid nohup torchrun ... > train.log 2>&1 &",
+        )],
         _ => Vec::new(),
     }
 }
@@ -278,7 +356,7 @@ fn of_class(class: Class) -> Vec<Advice> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::cause::CLASSES;
+    use crate::failure::class::CLASSES;
 
     #[test]
     fn every_class_has_advice() {

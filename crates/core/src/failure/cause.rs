@@ -1,5 +1,6 @@
-//! [`FailureCause`]: what a message says went wrong, with every number it states; and the [`Class`] it belongs to.
+//! [`FailureCause`]: what a message says went wrong, with every number it states.
 
+use super::class::Class;
 use super::memory::GpuMemory;
 
 /// What a message says, with its numbers. Sizes are bytes; what a message leaves out is `None`.
@@ -113,107 +114,6 @@ pub struct Worker {
     pub pid: Option<u64>,
     /// Whether the launcher calls it the first to fail.
     pub first: bool,
-}
-
-/// The kinds of causes; each has advice of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
-    /// The job needs more than the GPU has.
-    GpuMemory,
-    /// Other processes hold what would have been enough.
-    Neighbour,
-    /// The allocator's cache holds enough, in pieces.
-    Fragmentation,
-    /// Memory is free, but a limit forbids it.
-    AllocatorCap,
-    /// Memory outside the allocator.
-    OutsideAllocator,
-    /// An engine found too little at its start.
-    EngineStart,
-    /// The host's memory.
-    HostMemory,
-    /// SIGKILL from somebody.
-    Killed,
-    /// `/dev/shm`.
-    SharedMemory,
-    /// A collective waited in vain.
-    NcclTimeout,
-    /// Communication failed.
-    NcclError,
-    /// The port is taken.
-    PortInUse,
-    /// Protobuf versions.
-    Protobuf,
-    /// No GPU.
-    NoGpu,
-    /// Driver versions.
-    DriverMismatch,
-    /// The driver's error.
-    Xid,
-    /// A worker failed with an exit code.
-    WorkerFailed,
-    /// The disk.
-    DiskFull,
-    /// A fault on the GPU.
-    CudaFault,
-    /// A kernel's limit; not memory.
-    KernelLimit,
-    /// Sharing memory of expandable segments.
-    ExpandableSharing,
-    /// A crash in native code.
-    Crash,
-    /// The scheduler's time limit.
-    TimeLimit,
-}
-
-/// Every class with its name for programs and its title for people.
-pub const CLASSES: &[(Class, &str, &str)] = &[
-    (Class::GpuMemory, "gpu_memory", "the job needs more memory than the GPU has"),
-    (Class::Neighbour, "neighbour", "another process holds the GPU's memory"),
-    (Class::Fragmentation, "fragmentation", "the allocator's cache is in pieces too small"),
-    (Class::AllocatorCap, "allocator_cap", "memory is free, but a limit or a private pool keeps it"),
-    (Class::OutsideAllocator, "outside_allocator", "a library beside the allocator found no GPU memory"),
-    (Class::EngineStart, "engine_start", "an inference engine found too little free at its start"),
-    (Class::HostMemory, "host_memory", "the host's memory ran out"),
-    (Class::Killed, "killed", "a process was killed (SIGKILL), most likely for the host's memory"),
-    (Class::SharedMemory, "shared_memory", "shared memory (/dev/shm) is full"),
-    (Class::NcclTimeout, "nccl_timeout", "a collective timed out"),
-    (Class::NcclError, "nccl_error", "communication between ranks failed"),
-    (Class::PortInUse, "port_in_use", "the rendezvous port cannot be had"),
-    (Class::Protobuf, "protobuf", "packages disagree about protobuf"),
-    (Class::NoGpu, "no_gpu", "no GPU can be used"),
-    (Class::DriverMismatch, "driver_mismatch", "driver and libraries are of different versions"),
-    (Class::Xid, "xid", "the driver reports an error of the GPU (Xid)"),
-    (Class::WorkerFailed, "worker_failed", "a worker failed"),
-    (Class::DiskFull, "disk_full", "the disk is full"),
-    (Class::CudaFault, "cuda_fault", "a kernel failed on the GPU"),
-    (Class::KernelLimit, "kernel_limit", "a kernel asks for more than its limits; not memory"),
-    (Class::ExpandableSharing, "expandable_sharing", "memory of expandable segments cannot be shared"),
-    (Class::Crash, "crashed", "a process crashed in native code (SIGSEGV)"),
-    (Class::TimeLimit, "time_limit", "the scheduler's time limit was reached"),
-];
-
-impl Class {
-    /// Its name for programs: `gpu_memory`.
-    pub fn name(self) -> &'static str {
-        CLASSES.iter().find(|row| row.0 == self).map_or("", |row| row.1)
-    }
-
-    /// What happened, in words.
-    pub fn title(self) -> &'static str {
-        CLASSES.iter().find(|row| row.0 == self).map_or("", |row| row.2)
-    }
-
-    /// How much it explains: 3 a cause, 2 a death without a reason, 1 often the echo of another rank's death, 0 a
-    /// warning.
-    pub const fn strength(self) -> u8 {
-        match self {
-            Self::Killed | Self::Crash => 2,
-            Self::NcclTimeout | Self::NcclError | Self::WorkerFailed => 1,
-            Self::Protobuf => 0,
-            _ => 3,
-        }
-    }
 }
 
 /// SIGKILL, SIGBUS and SIGSEGV, as `subprocess` states them.
@@ -345,14 +245,6 @@ impl Figures {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_are_unique_and_titles_short() {
-        for (at, (class, name, title)) in CLASSES.iter().enumerate() {
-            assert!(CLASSES[..at].iter().all(|row| row.0 != *class && row.1 != *name), "{name}");
-            assert!(title.len() <= 70 && class.name() == *name, "{name}");
-        }
-    }
 
     #[test]
     fn exit_statuses_of_shells_and_of_python() {

@@ -1,7 +1,8 @@
 //! [`diagnose`]: of all that was found in one or several logs, what came first, what follows from it, and which rank it
 //! was.
 
-use super::cause::{Class, FailureCause};
+use super::cause::FailureCause;
+use super::class::{Class, Strength};
 use super::scanner::{Finding, Scan};
 use super::traceback::Raised;
 
@@ -65,8 +66,8 @@ pub fn diagnose(sources: &[Source]) -> Diagnosis<'_> {
     let all = || {
         sources.iter().flat_map(|source| source.scan.findings.iter().map(move |finding| Located { source, finding }))
     };
-    let causes: Vec<Located<'_>> = all().filter(|found| found.class().strength() > 0).collect();
-    let warnings = all().filter(|found| found.class().strength() == 0).collect();
+    let causes: Vec<Located<'_>> = all().filter(|found| found.class().strength() > Strength::Warning).collect();
+    let warnings = all().filter(|found| found.class().strength() == Strength::Warning).collect();
     let named = first_named(&causes);
     let Some(root) = root(&causes, named) else { return Diagnosis { warnings, ..Diagnosis::default() } };
     let first_rank = match root.class() {
@@ -74,7 +75,7 @@ pub fn diagnose(sources: &[Source]) -> Diagnosis<'_> {
         _ => worker_rank(&root).or(root.rank()).or(named),
     };
     let rest = causes.iter().copied().filter(|found| found.finding != root.finding || found.source != root.source);
-    let (others, echoes) = rest.partition(|found| found.class().strength() > 2);
+    let (others, echoes) = rest.partition(|found| found.class().strength() > Strength::Death);
     let lines_after = root.source.scan.lines.saturating_sub(root.finding.last_line);
     Diagnosis { root: Some(root), first_rank, others, echoes, warnings, lines_after }
 }

@@ -1,6 +1,7 @@
 //! [`GpuMemory`]: the numbers of an out-of-memory message, and what they say about why.
 
-use super::cause::{Class, Figures};
+use super::cause::Figures;
+use super::class::Class;
 use crate::units::{GIB, MIB};
 
 /// What a CUDA context and the libraries' own buffers take in any process; less than this outside the allocator is

@@ -7,6 +7,7 @@
 mod advice;
 mod block;
 mod cause;
+mod class;
 mod diagnosis;
 mod line;
 mod memory;
@@ -17,7 +18,8 @@ mod text;
 mod traceback;
 
 pub use advice::{Advice, advice};
-pub use cause::{CLASSES, Class, Collective, FailureCause, Figure, Worker};
+pub use cause::{Collective, FailureCause, Figure, Worker};
+pub use class::{CLASSES, Class, STRENGTHS, Strength, Verdict};
 pub use diagnosis::{Diagnosis, Located, Source, diagnose, place_of};
 pub use line::printable;
 pub use memory::GpuMemory;
