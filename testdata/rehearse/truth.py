@@ -5,6 +5,7 @@ the byte. Run it with the environment of requirements.txt (environment.sh makes 
     truth.py --library libtonnage_phantom.so                         # the training steps: 41 cases
     truth.py --library libtonnage_phantom.so --sets torch parallel rl
     truth.py --library libtonnage_phantom.so --sets rl --only trl_q05x4_b8_c64_amp
+    truth.py --library libtonnage_phantom.so --sets agi2 --agi2 AGI2 # of a checkout of roby2358/agi2 at 6e54453, as far as it has switches
     truth.py --library libtonnage_phantom.so --sets hrm --hrm HRM    # needs a checkout of sapientinc/HRM
 
 Compared are the peaks of allocated and reserved memory, the phase of the peak, and every phase's own peak.
@@ -25,10 +26,11 @@ RL = (os.path.join(REFERENCE, "measure_rl.py"), "--no-trace")
 PARALLEL = (os.path.join(REFERENCE, "measure_parallel.py"), "--no-trace")
 HRM = (os.path.join(REFERENCE, "measure_hrm.py"), "--no-trace")
 DPO = (os.path.join(HERE, "..", "steps", "measure_dpo.py"), "--no-trace")
+AGI2 = (os.path.join(HERE, "..", "steps", "measure_agi2.py"), "--no-trace")
 #: Set -> the script that measures it. The set `torch` is cases.json itself.
 SETS = {
     "torch": TORCH, "mixed": TORCH, "rl": RL, "grpo_mixed": RL, "swarm_mixed": RL, "parallel": PARALLEL, "ddp_mixed": PARALLEL,
-    "fsdp_mixed": PARALLEL, "dpo": DPO, "hrm": HRM, "hrm_mixed": HRM,
+    "fsdp_mixed": PARALLEL, "dpo": DPO, "hrm": HRM, "hrm_mixed": HRM, "agi2": AGI2,
 }
 #: transformers 5.17 makes Gemma 3's two rotary tables in the order of a Python set of strings, which varies from run to run
 #: and with it the place of 2 MiB; under this seed it is the order that the reference happened to have.
@@ -45,6 +47,8 @@ def measured(name, arguments, folder):
         command += ["--only", ",".join(arguments.only)]
     if script == HRM[0]:
         command += ["--hrm", arguments.hrm]
+    if script == AGI2[0] and arguments.agi2:
+        command += ["--agi2", arguments.agi2]
     environment = dict(
         os.environ, TONNAGE_PHANTOM_QUIET="1", PYTHONPATH=REFERENCE, PYTHONWARNINGS="ignore", PYTHONHASHSEED=HASH_SEED
     )
@@ -70,6 +74,7 @@ def main():
     parser.add_argument("--sets", nargs="+", choices=SETS, default=["torch"])
     parser.add_argument("--only", nargs="*", help="ids of cases")
     parser.add_argument("--hrm", help="a checkout of sapientinc/HRM, for its sets")
+    parser.add_argument("--agi2", help="a checkout of roby2358/agi2 in place of our own trainer of its set")
     parser.add_argument("--verbose", action="store_true", help="what the measuring scripts print")
     arguments = parser.parse_args()
     arguments.library = os.path.abspath(arguments.library)

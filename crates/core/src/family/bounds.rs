@@ -1,5 +1,6 @@
 //! What no config may ask for: sizes whose products leave the range that figures are computed in.
 
+use super::agi2;
 use crate::spec::{Attention, FieldError, JobSpec};
 
 /// The most parameters of a simulated model, 2^50: a thousand times the largest published ones, and far enough below
@@ -33,7 +34,11 @@ pub(super) fn bound_weights(weights: &[Weight]) -> Result<(), FieldError> {
 pub(crate) fn bound_activations(job: &JobSpec) -> Result<(), FieldError> {
     let fields = &job.model.config;
     let size = |key| fields.get(key).and_then(serde_json::Value::as_u64);
-    let heads_key = if job.model.model_type == "gpt2" { "n_head" } else { "num_attention_heads" };
+    let heads_key = if matches!(job.model.model_type.as_str(), "gpt2" | agi2::MODEL_TYPE) {
+        "n_head"
+    } else {
+        "num_attention_heads"
+    };
     let heads = size(heads_key).unwrap_or(DEFAULT_HEADS);
     let row = u128::from(job.seq_len.saturating_add(job.max_new_tokens));
     let tokens = u128::from(job.micro_batch_size).saturating_mul(row);

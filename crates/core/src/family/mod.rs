@@ -2,6 +2,7 @@
 //!
 //! One more family is one file here and one line in `FAMILIES`.
 
+pub(crate) mod agi2;
 mod bert;
 mod bounds;
 mod decoder;
@@ -170,9 +171,9 @@ pub(crate) fn find(model_type: &str) -> Result<&'static Family, BuildError> {
     })
 }
 
-/// Every `model_type` that can be simulated: those of the language models, and the hierarchical reasoning model.
+/// Every `model_type` that can be simulated: those of the language models, and those that have a training loop of their own.
 pub fn known_model_types() -> Vec<&'static str> {
-    [language_model_types(), vec![hrm::MODEL_TYPE]].concat()
+    [language_model_types(), vec![agi2::MODEL_TYPE, hrm::MODEL_TYPE]].concat()
 }
 
 /// Every `model_type` that a family of language models accepts.

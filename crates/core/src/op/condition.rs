@@ -29,6 +29,19 @@ impl Tensor {
         self.choose(kept, &number)
     }
 
+    /// `masked_fill(self, mask, number)`, contiguous whatever it is made from (TensorAdvancedIndexing.cpp).
+    pub(crate) fn masked_fill(&self, mask: &Tensor) -> Tensor {
+        let node = NodeBuilder::new("MaskedFillBackward0", [self]);
+        let saved_mask = node.save(mask);
+        let out = self.filled(mask);
+        node.finish(out, move |grad| gradients![grad.filled(&saved_mask.unpack())])
+    }
+
+    fn filled(&self, mask: &Tensor) -> Tensor {
+        self.context().count_bytes(self.bytes().saturating_add(mask.bytes()));
+        Tensor::empty(self.context(), "masked_fill.Scalar", broadcast(self.sizes(), mask.sizes()), self.dtype())
+    }
+
     /// The gradient where the condition says so, zeros elsewhere.
     fn masked(&self, grad: &Tensor) -> Tensor {
         let _zero = full(self.context(), "scalar_tensor.default", &[], grad.dtype());

@@ -51,11 +51,22 @@ impl Tensor {
         };
         let total_weight = empty(Shape::new(&[]));
         let saved_weight = node.save(&total_weight);
+        target.copy_inside(op);
         node.finish(out, move |_grad| {
             let input = saved.unpack();
-            let _held = (saved_target.unpack(), saved_weight.unpack());
-            gradients![input.unary("nll_loss_backward.default", input.dtype())]
+            let (target, _weight) = (saved_target.unpack(), saved_weight.unpack());
+            let op = "nll_loss_backward.default";
+            let gradient = input.unary(op, input.dtype());
+            target.copy_inside(op);
+            gradients![gradient]
         })
+    }
+
+    /// The contiguous copy that a kernel makes of itself for as long as it runs (`expect_contiguous`), where it needs one.
+    fn copy_inside(&self, op: &'static str) {
+        if !self.is_contiguous() {
+            drop(Self::scratch(self.context(), op, self.numel().saturating_mul(self.dtype().size())));
+        }
     }
 
     /// `binary_cross_entropy_with_logits(self, target, reduction="sum")` (Loss.cpp)

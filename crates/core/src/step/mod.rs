@@ -1,5 +1,6 @@
 //! Runs a job on abstract tensors, phase by phase, and records its trace.
 
+mod agi2;
 mod calls;
 mod dpo;
 mod fused_head;

@@ -14,7 +14,7 @@ use crate::work::Work;
 
 use super::swarm::Node;
 use super::train::Repetition;
-use super::{dpo, grpo, hrm, infer, train};
+use super::{agi2, dpo, grpo, hrm, infer, train};
 
 /// Why a job cannot be simulated.
 pub type SimulateError = BuildError;
@@ -55,6 +55,9 @@ pub fn simulate_with_kin(job: &JobSpec, kin: &[Device]) -> Result<Simulation, Si
     let _device = context.enter_device(parallel::holds_model(job.parallel));
     if job.task == Task::Hrm {
         return reason(job, &context);
+    }
+    if family::agi2::is_one(&job.model) {
+        return small_gpt(job, &context);
     }
     let family = family::find(&job.model.model_type)?;
     family::bound_activations(job)?;
@@ -124,6 +127,24 @@ fn reason(job: &JobSpec, context: &Rc<Context>) -> Result<Simulation, SimulateEr
     let work = Work { phases: context.take_work(), cycle: 1 };
     Ok(Simulation {
         work,
+        trace: context.take_trace(),
+        parameter_count: builder.parameter_count(),
+        trainable_count: parameters.iter().map(Tensor::numel).sum(),
+        repetition: Some(repetition),
+        sizes: context.take_sizes(),
+    })
+}
+
+/// Trains AGI2's small GPT in that trainer's own loop.
+fn small_gpt(job: &JobSpec, context: &Rc<Context>) -> Result<Simulation, SimulateError> {
+    family::bound_activations(job)?;
+    let mode = Mode::new(job.train_mode, job.gradient_checkpointing);
+    let builder = Builder::new(context, job.precision.weight_dtype(), None, mode);
+    let model = family::agi2::build(job, &builder)?;
+    let parameters = builder.trainable();
+    let repetition = agi2::train(job, context, &model, &parameters);
+    Ok(Simulation {
+        work: Work { phases: context.take_work(), cycle: 1 },
         trace: context.take_trace(),
         parameter_count: builder.parameter_count(),
         trainable_count: parameters.iter().map(Tensor::numel).sum(),

@@ -27,7 +27,7 @@ struct Variables {
 pub(super) const ENOUGH_EVENTS: usize = 1 << 20;
 /// Passes of a step that are always run: from the third on they allocate the same, so that a fourth shows what the
 /// allocator makes of repetition.
-const PASSES_RUN: u64 = 4;
+pub(super) const PASSES_RUN: u64 = 4;
 /// Steps that are always run: the state appears in the first, from the second on they allocate the same.
 pub(super) const STEPS_RUN: u32 = 3;
 

@@ -1,6 +1,7 @@
 //! Reference cases: the JSON objects that the measuring scripts run, read into the [`JobSpec`] they mean.
 //! Accuracy tests go through here, so a case's defaults are the script's, not those of a job file.
 
+mod agi2;
 mod dpo;
 mod hrm;
 mod lm;
@@ -34,6 +35,7 @@ pub fn from_case(value: &Value) -> Result<JobSpec, SpecError> {
         Some("swarm_node") => rl::swarm_job(read(value)?),
         Some("parallel") => parallel::job(read(value)?),
         Some("hrm") => Ok(hrm::job(read(value)?)),
+        Some("agi2") => Ok(agi2::job(read(value)?)),
         Some(other) => Err(SpecError::new(format!("reference case: unknown kind `{other}`"))),
     }
 }

@@ -1,0 +1,117 @@
+//! Training as roby2358/agi2 does it at 6e54453 (src/training.py, `train_epoch`): gradients go before the forward pass, the
+//! loss is taken of the logits of all positions, and `logits` and `loss` live until the next batch has its own.
+
+use std::rc::Rc;
+
+use crate::dtype::DType;
+use crate::family::agi2::Agi2Model;
+use crate::op::{Reduction, full};
+use crate::optimizer::{self, GradScaler};
+use crate::spec::JobSpec;
+use crate::tensor::{Context, Tensor};
+use crate::trace::{Category, PhaseKind};
+
+use super::train::{ENOUGH_EVENTS, PASSES_RUN, Repetition, STEPS_RUN};
+
+/// The variables of the loop's function, which live from one batch to the next.
+#[derive(Default)]
+struct Variables {
+    input_ids: Option<Tensor>,
+    target_ids: Option<Tensor>,
+    logits: Option<Tensor>,
+    loss: Option<Tensor>,
+}
+
+/// Trains; what only repeats is left out of a long job. The trainer accumulates no gradients: a job with several batches a
+/// step divides the loss and steps after the last, as people change such a loop.
+pub(super) fn train(job: &JobSpec, context: &Rc<Context>, model: &Agi2Model, parameters: &[Tensor]) -> Repetition {
+    let mut run = Repetition { steps: 0, passes: job.gradient_accumulation_steps };
+    let mut optimizer = optimizer::build(job.optimizer, parameters);
+    let mut scaler = job.precision.scales_loss().then(|| GradScaler::new(context));
+    let mut variables = Variables::default();
+    for step in 1..=job.steps {
+        if step > STEPS_RUN && context.events() >= ENOUGH_EVENTS {
+            break;
+        }
+        run.steps = step;
+        context.begin_step(step);
+        for pass in 1..=job.gradient_accumulation_steps {
+            let begun = context.phases();
+            variables.load(job, context);
+            if pass == 1 {
+                zero_grad(job, context, parameters);
+            }
+            variables.forward(job, context, model);
+            variables.backward(context, scaler.as_mut());
+            if pass >= PASSES_RUN && context.events() >= ENOUGH_EVENTS {
+                run.passes = run.passes.min(pass);
+                context.count_phases_again(begun..context.phases(), job.gradient_accumulation_steps - pass);
+                break;
+            }
+        }
+        if job.clip_grad_norm.is_some() {
+            context.phase(PhaseKind::Clip);
+            if let Some(scaler) = &mut scaler {
+                scaler.unscale();
+            }
+            optimizer::clip_grad_norm(parameters);
+        }
+        context.phase(PhaseKind::Optimizer);
+        match &mut scaler {
+            Some(scaler) => {
+                scaler.step(optimizer.as_mut());
+                scaler.update();
+            }
+            None => optimizer.step(),
+        }
+    }
+    context.end();
+    run
+}
+
+fn zero_grad(job: &JobSpec, context: &Rc<Context>, parameters: &[Tensor]) {
+    context.phase(PhaseKind::ZeroGrad);
+    if job.zero_grad_set_to_none {
+        parameters.iter().for_each(|parameter| parameter.set_grad(None));
+    }
+}
+
+impl Variables {
+    /// A batch, and what is cut from it: all tokens but the last, all but the first.
+    fn load(&mut self, job: &JobSpec, context: &Rc<Context>) {
+        context.phase(PhaseKind::Input);
+        let _category = context.enter_category(Category::Input);
+        let batch = full(context, "_to_copy.default", &[job.micro_batch_size, job.seq_len], DType::Int64);
+        self.input_ids = Some(batch.narrow(1, job.seq_len.saturating_sub(1)));
+        self.target_ids = Some(batch.narrow(1, job.seq_len.saturating_sub(1)));
+    }
+
+    fn forward(&mut self, job: &JobSpec, context: &Rc<Context>, model: &Agi2Model) {
+        let (Some(input_ids), Some(target_ids)) = (&self.input_ids, &self.target_ids) else { return };
+        context.phase(PhaseKind::Forward);
+        let autocast = context.autocast(job.precision.autocast_dtype());
+        let logits = self.logits.insert(model.forward(input_ids));
+        let (rows, vocabulary) = (target_ids.numel(), logits.size(-1));
+        let loss = {
+            let (flat, targets) = (logits.reshape(&[rows, vocabulary]), target_ids.reshape(&[rows]));
+            context.phase(PhaseKind::Loss);
+            let loss = flat.cross_entropy(&targets, Reduction::Mean);
+            context.phase(PhaseKind::ForwardTail);
+            loss
+        };
+        let loss = self.loss.insert(loss);
+        drop(autocast);
+        if job.gradient_accumulation_steps > 1 {
+            *loss = loss.div_scalar();
+        }
+    }
+
+    fn backward(&self, context: &Rc<Context>, scaler: Option<&mut GradScaler>) {
+        let Some(loss) = &self.loss else { return };
+        context.phase(PhaseKind::Backward);
+        match scaler {
+            Some(scaler) => scaler.scale(loss).backward(),
+            None => loss.backward(),
+        }
+    }
+}
