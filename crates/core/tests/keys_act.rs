@@ -286,8 +286,9 @@ fn no_key_is_left_out_here() {
 #[test]
 fn dropout_acts_in_every_family() {
     for model_type in language_model_types() {
+        let layers = if model_type == "gpt2" { "n_layer" } else { "num_hidden_layers" };
         let file = format!(
-            "model = {{ model_type = \"{model_type}\", num_hidden_layers = 1, n_layer = 1, vocab_size = 100, \
+            "model = {{ model_type = \"{model_type}\", {layers} = 1, vocab_size = 100, \
              pad_token_id = 0 }}\nseq_len = 8\nmicro_batch_size = 1\nattention = \"eager\"\nsteps = 1\ngpu = \"h100\"\n"
         );
         let [without, with] = ["dropout=0", "dropout=0.1"].map(|value| trace(&file, &[value]));

@@ -55,6 +55,9 @@ impl CostArgs {
         let first = [suite.set.as_slice(), suite.configurations[0].changes.as_slice()].concat();
         // The command line wins over what the suite shares.
         let resolve = |changes: &[Override]| input.try_resolve_under(changes);
+        if let Some(path) = &self.suite {
+            suite.check(&resolve).map_err(|error| placed(path, error))?;
+        }
         let base = resolve(&first).map_err(Failure::from)?.job;
         let yardstick = Yardstick::new(&base)?;
         let price = |configuration: &Configuration| yardstick.price(configuration, &suite.set, &resolve);
@@ -79,10 +82,7 @@ impl CostArgs {
         let Some(path) = &self.suite else { return Ok(of_lists) };
         let shown = path.display().to_string();
         let text = text_file::read(path).map_err(|error| Failure::file(&shown, &error))?;
-        let placed = |error: SpecError| {
-            Failure::input(format!("{shown}: {}", error.problem)).hint(error.hint.unwrap_or_default())
-        };
-        let mut suite = Suite::from_toml(&text).map_err(placed)?;
+        let mut suite = Suite::from_toml(&text).map_err(|error| placed(path, error))?;
         if self.job.model.is_none() {
             self.job.model = suite.job.as_deref().map(|job| beside(path, job));
         }
@@ -93,12 +93,18 @@ impl CostArgs {
     }
 }
 
+/// The error with the suite's file.
+fn placed(suite: &Path, error: SpecError) -> Failure {
+    Failure::input(format!("{}: {}", suite.display(), error.problem)).hint(error.hint.unwrap_or_default())
+}
+
 /// Every configuration of the file with every one of the lists.
 fn times(of_file: &[Configuration], of_lists: &[Configuration]) -> Vec<Configuration> {
     let both = |a: &Configuration, b: &Configuration| Configuration {
         name: format!("{} {}", a.name, b.name),
         changes: [a.changes.as_slice(), b.changes.as_slice()].concat(),
         count: a.count,
+        line: a.line,
     };
     of_file.iter().flat_map(|a| of_lists.iter().map(|b| both(a, b)).collect::<Vec<_>>()).collect()
 }

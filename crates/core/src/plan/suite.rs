@@ -6,7 +6,7 @@ use super::Resolve;
 use super::appraisal::{Appraisal, appraise};
 use super::time::{Scale, cost_factor};
 use crate::estimate::SimulatedJob;
-use crate::spec::{JobSpec, Override, SpecError};
+use crate::spec::{JobSpec, Override, SpecError, Task, has_field};
 use crate::work::Work;
 
 /// More configurations than this take too long to be meant.
@@ -32,6 +32,16 @@ pub struct Configuration {
     pub changes: Vec<Override>,
     /// How often it is run (seeds, data sets).
     pub count: u64,
+    /// The line of the suite's file in which its table begins, from 1.
+    pub line: Option<usize>,
+}
+
+impl Configuration {
+    /// `problem` with where it stands.
+    fn place(&self, problem: &str) -> String {
+        let line = self.line.map_or_else(String::new, |line| format!("line {line}, "));
+        format!("{line}configuration `{}`: {problem}", self.name)
+    }
 }
 
 /// A configuration with what it costs.
@@ -62,8 +72,10 @@ impl Suite {
                     suite.set = flat(&table, "").into_iter().map(single).collect::<Result<_, _>>()?
                 }
                 ("configuration", Value::Array(tables)) => {
-                    for table in &tables {
-                        suite.configurations.extend(configurations(table)?);
+                    for (table, line) in tables.iter().zip(lines_of_tables(text)) {
+                        let line = Some(line);
+                        let written_out = configurations(table)?;
+                        suite.configurations.extend(written_out.into_iter().map(|one| Configuration { line, ..one }));
                     }
                 }
                 (other, _) => {
@@ -78,15 +90,60 @@ impl Suite {
         Ok(suite)
     }
 
+    /// Refuses what belongs to another model than the one that `resolve` names without changes, and nodes of a swarm that
+    /// train on another number of questions than the first configuration's: those are no comparison.
+    ///
+    /// # Errors
+    /// With the configuration, its line and the key.
+    pub fn check(&self, resolve: &Resolve<'_>) -> Result<(), SpecError> {
+        let Ok(plain) = resolve(&[]) else { return Ok(()) };
+        let mut first: Option<u64> = None;
+        for configuration in &self.configurations {
+            let changes = [self.set.as_slice(), configuration.changes.as_slice()].concat();
+            let names_model = changes.iter().any(|change| change.key == "model");
+            let model_type = &plain.job.model.model_type;
+            let fields = changes.iter().filter_map(|change| change.key.strip_prefix("model."));
+            if let Some(field) = fields.filter(|_| !names_model).find(|field| !has_field(model_type, field)) {
+                let problem = format!("`model.{field}`: the config of a `{model_type}` has no such field");
+                let error = SpecError::new(configuration.place(&problem));
+                return Err(error.hint("the suite is another model's: name none, and its own `job` is taken"));
+            }
+            let Some(Task::Swarm(swarm)) = resolve(&changes).ok().map(|resolved| resolved.job.task) else { continue };
+            let questions = swarm.local_questions.saturating_add(swarm.external_questions);
+            let expected = *first.get_or_insert(questions);
+            if questions != expected {
+                let problem = format!(
+                    "`swarm.local_questions` {} + `swarm.external_questions` {} are {questions} questions a step, \
+                     the first configuration has {expected}: nodes that train on unlike batches are no comparison",
+                    swarm.local_questions, swarm.external_questions
+                );
+                let error = SpecError::new(configuration.place(&problem));
+                return Err(error.hint("keep their sum, or give the other its own suite"));
+            }
+        }
+        Ok(())
+    }
+
     /// Every combination of the values of `axes`.
     ///
     /// # Errors
     /// When there are too many.
     pub fn of_axes(axes: &[Vec<Override>]) -> Result<Self, SpecError> {
-        let configurations =
-            product(axes)?.into_iter().map(|changes| Configuration { name: named(&changes), changes, count: 1 });
+        let configurations = product(axes)?.into_iter().map(|changes| Configuration {
+            name: named(&changes),
+            changes,
+            count: 1,
+            line: None,
+        });
         Ok(Self { configurations: configurations.collect(), ..Self::default() })
     }
+}
+
+/// The lines in which tables [[configuration]] begin, then the last line for all that are written otherwise.
+fn lines_of_tables(text: &str) -> impl Iterator<Item = usize> {
+    let is_head = |line: &str| line.split_whitespace().collect::<String>().starts_with("[[configuration]]");
+    let heads: Vec<usize> = text.lines().zip(1..).filter(|(line, _)| is_head(line)).map(|(_, at)| at).collect();
+    heads.into_iter().chain(std::iter::repeat(text.lines().count().max(1)))
 }
 
 /// The configurations that one table writes out.
@@ -118,6 +175,7 @@ fn configurations(table: &Value) -> Result<Vec<Configuration>, SpecError> {
             },
             changes,
             count,
+            line: None,
         })
         .collect())
 }
@@ -224,6 +282,8 @@ impl Yardstick {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::family::known_model_types;
+    use crate::spec::{Inputs, resolve};
 
     #[test]
     fn lists_make_a_configuration_of_each_value() {
@@ -240,6 +300,41 @@ mod tests {
             ("wide", 1),
         ];
         assert_eq!(names, expected);
+    }
+
+    fn checked(text: &str, model: &str) -> Result<(), SpecError> {
+        let model = Override { key: "model".to_owned(), value: model.to_owned(), flag: "MODEL".to_owned() };
+        let resolve = |changes: &[Override]| {
+            resolve(&Inputs {
+                job_file: None,
+                overrides: &[std::slice::from_ref(&model), changes].concat(),
+                known: &known_model_types(),
+                read_config: &|_| None,
+            })
+        };
+        Suite::from_toml(text).unwrap().check(&resolve)
+    }
+
+    #[test]
+    fn a_suite_of_another_model_or_of_unlike_nodes_is_refused_with_its_place() {
+        let hrm = "[[configuration]]\nname = \"as it is\"\n\n[[configuration]]\nname = \"deep\"\nmodel.H_cycles = 4\n";
+        let error = checked(hrm, "gpt2").unwrap_err();
+        assert_eq!(
+            error.problem,
+            "line 4, configuration `deep`: `model.H_cycles`: the config of a `gpt2` has no such field"
+        );
+        assert_eq!(checked(hrm, "sapientinc/HRM-checkpoint-ARC-2"), Ok(()));
+        let nodes = |external: u64| {
+            format!(
+                "[set]\ntask = \"swarm\"\n[[configuration]]\nname = \"8/0\"\nswarm.local_questions = 8\n\
+                 [[configuration]]\nname = \"4/x\"\nswarm.local_questions = 4\nswarm.external_questions = {external}\n"
+            )
+        };
+        assert_eq!(checked(&nodes(4), "gpt2"), Ok(()));
+        let error = checked(&nodes(5), "gpt2").unwrap_err().problem;
+        let expected =
+            "line 6, configuration `4/x`: `swarm.local_questions` 4 + `swarm.external_questions` 5 are 9 questions";
+        assert!(error.starts_with(expected), "{error}");
     }
 
     #[test]

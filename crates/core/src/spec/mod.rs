@@ -30,6 +30,7 @@ pub use job::{
 };
 pub use keys::{Default as KeyDefault, KEYS, Key};
 pub use kind::Kind;
+pub use model_source::has_field;
 pub use parallel::{Ddp, Fsdp2, Parallel, Schedule, ShardInit, Strategy};
 pub use presets::Preset;
 pub use resolve::{Inputs, Resolved, resolve};

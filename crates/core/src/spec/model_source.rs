@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::hf::{self, HfModel};
 use super::presets::Preset;
 use super::settings::{Origin, Provenance, Setting, Settings};
-use super::{Inputs, ModelSpec, SpecError};
+use super::{Fields, Inputs, ModelSpec, SpecError};
 use crate::nearest::nearest;
 
 /// The model of a job, and what is known about it.
@@ -50,7 +50,7 @@ fn named(setting: &Setting, settings: &Settings, inputs: &Inputs<'_>) -> Result<
     }];
     let mut model = found;
     for (field, changed) in &settings.model {
-        check_field(field, changed, &model.spec.config.0)?;
+        check_field(field, changed, &model.spec, inputs)?;
         model.spec.config.0.insert(field.clone(), changed.value.clone());
         provenance.push(field_provenance(field, changed));
     }
@@ -111,8 +111,9 @@ fn unknown_model(name: &str) -> SpecError {
 fn written_out(settings: &Settings, inputs: &Inputs<'_>) -> Result<Model, SpecError> {
     let fields = settings.model_fields();
     let model_type = fields.get("model_type").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let unread = ModelSpec { name: String::new(), model_type: model_type.clone(), config: Fields(Map::new()) };
     for (field, setting) in &settings.model {
-        check_field(field, setting, &Map::new())?;
+        check_field(field, setting, &unread, inputs)?;
     }
     let at = settings.model.get("model_type").and_then(|setting| place(&setting.origin));
     let model = hf::model(&format!("custom {model_type}"), fields, inputs.known).map_err(|error| error.at(at))?;
@@ -138,19 +139,80 @@ pub(super) fn place(origin: &Origin) -> Option<super::Place> {
     }
 }
 
-/// A field that a person writes must be one that configs have: a typing error would silently change nothing.
-fn check_field(field: &str, setting: &Setting, config: &Map<String, Value>) -> Result<(), SpecError> {
-    if config.contains_key(field) || CONFIG_FIELDS.contains(&field) {
+/// A field that a person writes must be one that configs have, and this one's: a typing error, or another family's word,
+/// would silently change nothing.
+fn check_field(field: &str, setting: &Setting, model: &ModelSpec, inputs: &Inputs<'_>) -> Result<(), SpecError> {
+    let (config, model_type) = (&model.config.0, model.model_type.as_str());
+    let is_known = inputs.known.contains(&model_type);
+    if config.contains_key(field) || has_field(model_type, field) || (!is_known && CONFIG_FIELDS.contains(&field)) {
         return Ok(());
     }
-    let known = config.keys().map(String::as_str).chain(CONFIG_FIELDS);
-    let hint = match nearest(field, known) {
+    let field: String = field.chars().take(60).collect();
+    let (problem, meant) = if CONFIG_FIELDS.contains(&field.as_str()) {
+        let other_word = SYNONYMS.iter().find_map(|(gpt2, others)| match field.as_str() {
+            name if name == *gpt2 => Some(*others),
+            name if name == *others => Some(*gpt2),
+            _ => None,
+        });
+        let meant = other_word.filter(|word| has_field(model_type, word));
+        (format!("the config of a `{model_type}` has no field `{field}`"), meant)
+    } else {
+        let known = config.keys().map(String::as_str).chain(CONFIG_FIELDS);
+        (
+            format!("no model config has a field `{field}`"),
+            nearest(&field, known.filter(|name| has_field(model_type, name))),
+        )
+    };
+    let hint = match meant {
         Some(meant) => format!("did you mean `{meant}`?"),
         None => "its name must be as in config.json".to_owned(),
     };
-    let field: String = field.chars().take(60).collect();
-    Err(SpecError::new(format!("no model config has a field `{field}`")).hint(hint).at(place(&setting.origin)))
+    Err(SpecError::new(problem).hint(hint).at(place(&setting.origin)))
 }
+
+/// Whether configs of `model_type` have `field`, as far as fields are one family's alone.
+pub fn has_field(model_type: &str, field: &str) -> bool {
+    let of_gpt2 = SYNONYMS.iter().any(|(gpt2, _)| *gpt2 == field) || GPT2_FIELDS.contains(&field);
+    let of_others = SYNONYMS.iter().any(|(_, others)| *others == field);
+    let of_hrm = HRM_FIELDS.contains(&field);
+    match model_type {
+        "gpt2" | "agi2" => CONFIG_FIELDS.contains(&field) && !of_others && !of_hrm,
+        "hrm" => of_hrm || field == "hidden_size" || (CONFIG_FIELDS.contains(&field) && !of_gpt2 && !of_others),
+        _ => CONFIG_FIELDS.contains(&field) && !of_gpt2 && !of_hrm,
+    }
+}
+
+/// What GPT-2's config calls what others call otherwise.
+const SYNONYMS: [(&str, &str); 6] = [
+    ("activation_function", "hidden_act"),
+    ("n_embd", "hidden_size"),
+    ("n_head", "num_attention_heads"),
+    ("n_inner", "intermediate_size"),
+    ("n_layer", "num_hidden_layers"),
+    ("n_positions", "max_position_embeddings"),
+];
+
+/// Further fields of GPT-2's config alone.
+const GPT2_FIELDS: [&str; 5] =
+    ["attn_pdrop", "n_ctx", "reorder_and_upcast_attn", "scale_attn_by_inverse_layer_idx", "scale_attn_weights"];
+
+/// Those of the hierarchical reasoning model alone.
+const HRM_FIELDS: [&str; 14] = [
+    "H_cycles",
+    "H_layers",
+    "L_cycles",
+    "L_layers",
+    "expansion",
+    "forward_dtype",
+    "halt_exploration_prob",
+    "halt_max_steps",
+    "loss_type",
+    "num_heads",
+    "num_puzzle_identifiers",
+    "pos_encodings",
+    "puzzle_emb_ndim",
+    "seq_len",
+];
 
 /// Fields of the config classes of the families (transformers 5.17) that shape tensors or choose code paths.
 const CONFIG_FIELDS: [&str; 79] = [
@@ -239,6 +301,24 @@ const CONFIG_FIELDS: [&str; 79] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_field_belongs_to_its_family() {
+        for (model_type, field, has) in [
+            ("gpt2", "n_layer", true),
+            ("gpt2", "num_hidden_layers", false),
+            ("agi2", "attn_pdrop", true),
+            ("llama", "n_layer", false),
+            ("llama", "num_hidden_layers", true),
+            ("phi3", "resid_pdrop", true),
+            ("gpt2", "H_cycles", false),
+            ("hrm", "H_cycles", true),
+            ("hrm", "hidden_size", true),
+            ("hrm", "n_embd", false),
+        ] {
+            assert_eq!(has_field(model_type, field), has, "{model_type} {field}");
+        }
+    }
 
     #[test]
     fn presets_use_known_fields() {

@@ -288,6 +288,14 @@ mod tests {
                 "job.toml:3:1: no model config has a field `n_layers` | did you mean `n_layer`?",
             ),
             (
+                "[model]\nname = \"gpt2\"\nnum_hidden_layers = 2",
+                "job.toml:3:1: the config of a `gpt2` has no field `num_hidden_layers` | did you mean `n_layer`?",
+            ),
+            (
+                "[model]\nname = \"local\"\nH_cycles = 2",
+                "job.toml:3:1: the config of a `llama` has no field `H_cycles` | its name must be as in config.json",
+            ),
+            (
                 "[model]\nname = \"gpt2\"\nmodel_type = \"llama\"",
                 "job.toml:3:1: `model_type` cannot be changed: `gpt2` has its own | leave out `model_type`, or leave out \
                  the name and give every field",
