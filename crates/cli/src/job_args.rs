@@ -14,6 +14,10 @@ const GPT_FLAGS: [(&str, &str, &str, &str); 4] = [
     ("model-positions", "model.n_positions", "model_positions", "positions of a small GPT"),
 ];
 
+/// The small-GPT guide's own words for the batch and for fp16 autocast.
+const BATCH_SIZE: &str = "batch-size";
+const MIXED_PRECISION: &str = "mixed-precision";
+
 /// A job as given on the command line.
 #[derive(Clone, Debug)]
 pub struct JobArgs {
@@ -51,7 +55,20 @@ impl Args for JobArgs {
             .conflicts_with("gpu")
             .help("A GPU of your own, written out in TOML or JSON: memory, kind, rates, watts, or what it is `like`")
             .help_heading("Job");
-        command.arg(model).args(flags().map(flag)).arg(gpu_file).arg(set).args(gpt)
+        let batch_size = Arg::new(BATCH_SIZE)
+            .long(BATCH_SIZE)
+            .value_name("N")
+            .value_parser(clap::value_parser!(u64).range(1..))
+            .conflicts_with("micro_batch_size")
+            .help("Rows of a batch of a small GPT")
+            .help_heading("Small GPT");
+        let mixed_precision = Arg::new(MIXED_PRECISION)
+            .long(MIXED_PRECISION)
+            .action(ArgAction::SetTrue)
+            .conflicts_with("precision")
+            .help("A small GPT under fp16 autocast")
+            .help_heading("Small GPT");
+        command.arg(model).args(flags().map(flag)).arg(gpu_file).arg(set).args(gpt).arg(batch_size).arg(mixed_precision)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -64,17 +81,7 @@ impl FromArgMatches for JobArgs {
         let model = matches.get_one::<String>("MODEL").cloned();
         let mut overrides: Vec<_> =
             flags().filter_map(|key| Some(Override::flag(key.name, matches.get_one::<String>(key.name)?))).collect();
-        let sizes = || GPT_FLAGS.iter().filter_map(|row| Some((row, matches.get_one::<u64>(row.0)?)));
-        let mut small_gpt = None;
-        if model.is_some() {
-            overrides.extend(sizes().map(|((flag, field, ..), size)| Override {
-                key: (*field).to_owned(),
-                value: size.to_string(),
-                flag: format!("--{flag}"),
-            }));
-        } else if sizes().next().is_some() {
-            small_gpt = Some(sizes().map(|((_, _, key, _), size)| format!("{key} = {size}\n")).collect());
-        }
+        let small_gpt = small_gpt(matches, model.as_deref(), &mut overrides)?;
         if let Some(path) = matches.get_one::<String>("gpu-file") {
             let suffix = if path.ends_with(".toml") || path.ends_with(".json") { "" } else { ".toml" };
             overrides.push(Override {
@@ -94,6 +101,51 @@ impl FromArgMatches for JobArgs {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
     }
+}
+
+/// What the flags of a small GPT say: where no model is named, the text of a small-GPT file; else changes to the model.
+fn small_gpt(
+    matches: &ArgMatches,
+    model: Option<&str>,
+    overrides: &mut Vec<Override>,
+) -> Result<Option<String>, clap::Error> {
+    let sizes: Vec<_> = GPT_FLAGS.iter().filter_map(|row| Some((row, *matches.get_one::<u64>(row.0)?))).collect();
+    let batch_size = matches.get_one::<u64>(BATCH_SIZE);
+    let mixed_precision = matches.get_flag(MIXED_PRECISION);
+    let Some(model) = model else {
+        let mut text: String = sizes.iter().map(|((_, _, key, _), size)| format!("{key} = {size}\n")).collect();
+        text.extend(batch_size.map(|rows| format!("batch_size = {rows}\n")));
+        text.push_str(if mixed_precision { "use_amp = true\n" } else { "" });
+        return Ok(Some(text).filter(|_| !sizes.is_empty()));
+    };
+    let mut set = |key: &str, value: String, flag: &str| {
+        overrides.push(Override { key: key.to_owned(), value, flag: format!("--{flag}") });
+    };
+    sizes.iter().for_each(|((flag, field, ..), size)| set(field, size.to_string(), flag));
+    if let Some(rows) = batch_size {
+        set("micro_batch_size", rows.to_string(), BATCH_SIZE);
+    }
+    if mixed_precision {
+        set("precision", "amp-fp16".to_owned(), MIXED_PRECISION);
+    }
+    let is_file = model.to_lowercase().ends_with(".toml");
+    match batch_size.map(|_| BATCH_SIZE).or(mixed_precision.then_some(MIXED_PRECISION)) {
+        Some(flag) if !is_file => Err(usage(&of_a_small_gpt(flag))),
+        _ => Ok(None),
+    }
+}
+
+/// Elsewhere these words leave open which batch, and which half precision, is meant.
+fn of_a_small_gpt(flag: &str) -> Failure {
+    let hint = if flag == BATCH_SIZE {
+        "say `--micro-batch-size` for the rows of a pass, `--global-batch-size` for those of a step"
+    } else {
+        "say `--precision amp-bf16` or `--precision amp-fp16`"
+    };
+    Failure::input(format!(
+        "`--{flag}` is for a small GPT, given by its training file or by `--model-embd` and its like"
+    ))
+    .hint(hint)
 }
 
 fn usage(failure: &Failure) -> clap::Error {

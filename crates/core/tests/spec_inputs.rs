@@ -33,7 +33,7 @@ fn the_examples_resolve() {
 fn the_small_gpt_file_is_the_guides_job() {
     let text = include_str!("../../../examples/lilwill.toml");
     let Resolved { job, notes, .. } = resolved(text, &[]).unwrap();
-    assert_eq!((job.model.model_type.as_str(), job.micro_batch_size, job.seq_len), ("gpt2", 24, 512));
+    assert_eq!((job.model.model_type.as_str(), job.micro_batch_size, job.seq_len), ("agi2", 24, 512));
     assert_eq!(job.model.config.size("n_embd", 768), Ok(384));
     assert_eq!(job.precision, Precision::AmpFp16);
     assert!(notes.iter().any(|note| note.contains("`learning_rate`")), "{notes:?}");

@@ -26,7 +26,8 @@ const EXAMPLES: &str = "Examples:
   tonnage estimate ./my-model/config.json --compare fp32,amp-bf16,bf16
   tonnage estimate job.toml --lora-r 16 --gpu 24GiB --json
   tonnage estimate gpt2 --timeline --svg step.svg
-  tonnage estimate --model-layer 6 --model-head 6 --model-embd 384 -b 24 -s 512";
+  tonnage estimate --model-layer 6 --model-head 6 --model-embd 384 -b 24 -s 512
+  tonnage estimate examples/lilwill.toml --legacy --compare fp32,amp-fp16";
 
 /// How many tensors JSON and `--top` show when nobody says.
 const TOP: usize = 10;
@@ -66,8 +67,8 @@ pub struct EstimateArgs {
     #[arg(long, value_name = "FILE", help_heading = "Answer")]
     trace: Option<PathBuf>,
 
-    /// Shows beside it what the formula of a small-GPT trainer's guide says: parameters times constants (GPT-2 only)
-    #[arg(long, conflicts_with = "compare", help_heading = "Answer")]
+    /// Shows beside it what the formula of a small-GPT trainer's guide says: parameters times constants (small GPTs and GPT-2)
+    #[arg(long, help_heading = "Answer")]
     legacy: bool,
 
     /// Prints JSON (see docs/json.md)
@@ -179,7 +180,8 @@ fn legacy(resolved: &Resolved) -> Result<LegacyEstimate, Failure> {
     let model = &resolved.job.model;
     let estimate = LegacyEstimate::of(&resolved.job).map_err(|error| Failure::from(resolved.locate(&error)))?;
     estimate.ok_or_else(|| {
-        let failure = Failure::input(format!("`--legacy` is a formula for GPT-2, not for {}", model.model_type));
+        let failure =
+            Failure::input(format!("`--legacy` is a formula for small GPTs and GPT-2, not for {}", model.model_type));
         failure.hint("try `tonnage estimate examples/lilwill.toml --legacy`")
     })
 }

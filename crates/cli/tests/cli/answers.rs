@@ -61,7 +61,8 @@ fn exit_codes_say_whether_it_fits() {
 fn small_gpt_flags_and_fields_reach_the_model() {
     let parameters = |args: &[&str]| json(&[&["estimate", "--json"], args].concat())["model"]["param_count"].clone();
     let sizes = ["--model-layer=6", "--model-head=6", "--model-embd=384", "--model-positions=512", "-s", "64"];
-    assert_eq!(parameters(&sizes), parameters(&["job.toml"]));
+    let lilwill = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/lilwill.toml");
+    assert_eq!(parameters(&sizes), parameters(&[lilwill]));
     assert_eq!(
         parameters(&["gpt2", "--set", "model.n_layer=24", "-s", "8"]),
         parameters(&["gpt2", "--model-layer=24", "-s", "8"])

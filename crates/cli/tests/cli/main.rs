@@ -10,6 +10,7 @@ mod fits;
 mod plans;
 mod rehearsal;
 mod screens;
+mod small_gpt;
 mod torch;
 mod watch;
 

@@ -31,12 +31,12 @@ pub struct LegacyEstimate {
 }
 
 impl LegacyEstimate {
-    /// What that guide says of `job`; `None` for a model that is no GPT-2.
+    /// What that guide says of `job`; `None` for a model that is no GPT of its kind or Hugging Face's.
     ///
     /// # Errors
     /// When a size of the model cannot be used.
     pub fn of(job: &JobSpec) -> Result<Option<Self>, FieldError> {
-        if job.model.model_type != "gpt2" {
+        if !["agi2", "gpt2"].contains(&job.model.model_type.as_str()) {
             return Ok(None);
         }
         let fields = &job.model.config;

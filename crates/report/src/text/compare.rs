@@ -12,7 +12,8 @@ pub fn compare(variants: &[Variant], look: &Look) -> String {
     let Some((changes, first)) = variants.iter().find_map(|v| Some((&v.changes, v.answer.as_ref().ok()?))) else {
         return String::new();
     };
-    let columns = [
+    let has_legacy = variants.iter().any(|v| v.answer.as_ref().is_ok_and(|answer| answer.legacy.is_some()));
+    let mut columns = vec![
         ("", Align::Left),
         ("total", Align::Right),
         ("", Align::Right),
@@ -21,6 +22,7 @@ pub fn compare(variants: &[Variant], look: &Look) -> String {
         ("reserved", Align::Right),
         ("peak in", Align::Left),
     ];
+    columns.extend(has_legacy.then_some(("guide's formula", Align::Right)));
     let mut table = Table::new(&columns).flexible(0);
     let mut refused = String::new();
     for variant in variants {
@@ -34,7 +36,7 @@ pub fn compare(variants: &[Variant], look: &Look) -> String {
             }
         };
         let (estimate, total) = (&answer.estimate, total(answer));
-        table.row(vec![
+        let mut cells = vec![
             name.into(),
             cell(Bytes(total).to_string(), BOLD),
             cell(change(total, self::total(first)), DIM),
@@ -42,7 +44,9 @@ pub fn compare(variants: &[Variant], look: &Look) -> String {
             Bytes(estimate.peak_allocated_bytes).to_string().into(),
             Bytes(estimate.peak_reserved_bytes).to_string().into(),
             cell(estimate.peak_phase.label(), DIM),
-        ]);
+        ];
+        cells.extend(answer.legacy.as_ref().map(|legacy| cell(format!("{:.2} GiB", Bytes(legacy.total()).gib()), DIM)));
+        table.row(cells);
     }
     let refused = if refused.is_empty() { refused } else { format!("{refused}\n") };
     format!("{}\n{}\n{refused}", head(changes, first), table.render(look))

@@ -1,5 +1,6 @@
 //! What a job's values must be together, and what the answer must say about them.
 
+mod agi2;
 mod hrm;
 mod trainer;
 
@@ -33,7 +34,7 @@ pub(super) fn row_length(model: &ModelSpec) -> Option<u64> {
 /// The dropout probabilities in the config class of `model_type` (transformers 5.17).
 pub(super) fn dropout_fields(model_type: &str) -> &'static [&'static str] {
     match model_type {
-        "gpt2" => &["resid_pdrop", "embd_pdrop", "attn_pdrop"],
+        "gpt2" | "agi2" => &["resid_pdrop", "embd_pdrop", "attn_pdrop"],
         "bert" => &["hidden_dropout_prob", "attention_probs_dropout_prob"],
         "phi3" => &["resid_pdrop", "embd_pdrop", "attention_dropout"],
         _ => &["attention_dropout"],
@@ -60,6 +61,7 @@ pub(crate) fn possible(job: &JobSpec) -> Result<(), SpecError> {
     fits_task(job)?;
     trainer::fits(job)?;
     hrm::fits(job)?;
+    agi2::fits(job)?;
     fits_loss(job)?;
     fits_lora(job)
 }
@@ -75,7 +77,7 @@ pub(super) fn notes(job: &JobSpec, settings: &Settings, published_dtype: Option<
         beyond_positions(job),
         cache_and_checkpointing(job),
     ];
-    notes.into_iter().flatten().collect()
+    notes.into_iter().flatten().chain(agi2::notes(job)).collect()
 }
 
 /// The most tokens that the job runs through at once or in a row; saturates.
@@ -197,7 +199,8 @@ fn native_bf16(job: &JobSpec) -> Option<String> {
 }
 
 fn beyond_positions(job: &JobSpec) -> Option<String> {
-    let positions = positions(&job.model)?;
+    // AGI2's trainer makes as many positions as a row has tokens.
+    let positions = positions(&job.model).filter(|_| job.model.model_type != "agi2")?;
     (total_tokens(job) > positions)
         .then(|| format!("{} tokens go beyond the {positions} positions of {}", total_tokens(job), job.model.name))
 }
