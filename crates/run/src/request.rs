@@ -113,7 +113,7 @@ pub fn record(
         &command,
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
     );
-    let job = job.map(|(record, spec)| (without(record, &secrets, &command), spec));
+    let job = job.map(|(record, spec)| (without(record, &secrets), spec));
     let command = secrets.hide_command(&command);
     let nodes = job.as_ref().map_or_else(Vec::new, |(_, spec)| nodes(spec, table));
     let policy = Policy { lease: job.as_ref().and_then(|(_, spec)| lease(spec)), ..policy };
@@ -135,8 +135,8 @@ pub fn record(
 }
 
 /// A job file may name the command, and with it the command's secrets.
-fn without(job: JobRecord, secrets: &Secrets, command: &[String]) -> JobRecord {
-    JobRecord { text: job.text.map(|text| secrets.hide_in_job(&text, command)), ..job }
+fn without(job: JobRecord, secrets: &Secrets) -> JobRecord {
+    JobRecord { text: job.text.map(|text| secrets.hide_in_job(&text)), ..job }
 }
 
 /// The Trainer writes its checkpoints there.

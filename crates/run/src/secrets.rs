@@ -2,9 +2,8 @@
 //! Where a name says that its value is one, the value is hidden however short it is.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
-use tonnage_core::secrets::{is_secret, is_service_token};
+use tonnage_core::secrets::{HIDDEN, Spot, find_in_text, find_in_words, hide_in_text, is_secret};
 
 /// A value shorter than this is replaced nowhere but where a name says what it is: it is part of too many words.
 const LEAST_LENGTH: usize = 6;
@@ -13,19 +12,19 @@ const LEAST_LENGTH: usize = 6;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Secrets(pub BTreeMap<String, String>);
 
-/// A secret within a word of a command.
-struct Spot<'a> {
-    name: String,
-    value: &'a str,
-}
-
 impl Secrets {
-    /// Those of a command, and of the variables that `environment` yields.
+    /// Those of a command, and of the variables that `environment` yields: a variable's whole value, or an address's password.
     pub fn of(command: &[String], environment: impl Iterator<Item = (String, String)>) -> Self {
-        let variables = environment.filter(|(name, value)| is_secret(name) && value.len() >= LEAST_LENGTH);
-        let mut secrets = Self(variables.collect());
-        for spot in spots(command).into_iter().flatten() {
-            secrets.add(&spot.name, spot.value);
+        let mut secrets = Self::default();
+        let (whole, others): (Vec<_>, Vec<_>) = environment.partition(|(name, _)| is_secret(name));
+        secrets.0.extend(whole.into_iter().filter(|(_, value)| value.len() >= LEAST_LENGTH));
+        for (word, spots) in command.iter().zip(spots(command)) {
+            spots.iter().for_each(|spot| secrets.add(&spot.name, &word[spot.range.clone()]));
+        }
+        for (_, value) in others {
+            // Not under the variable's own name: its value is more than the secret.
+            let long = find_in_text(&value).into_iter().filter(|spot| spot.range.len() >= LEAST_LENGTH);
+            long.for_each(|spot| secrets.add(&spot.name, &value[spot.range.clone()]));
         }
         secrets
     }
@@ -49,18 +48,13 @@ impl Secrets {
         command.iter().zip(spots(command)).map(|(word, spots)| self.hide_spots(word, &spots)).collect()
     }
 
-    fn hide_spots(&self, word: &str, spots: &[Spot<'_>]) -> String {
-        let mut named: Vec<(Range<usize>, &str)> =
-            spots.iter().filter_map(|spot| Some((range(word, spot.value), self.name_of(spot.value)?))).collect();
-        named.sort_by_key(|(range, _)| (range.start, std::cmp::Reverse(range.end)));
+    fn hide_spots(&self, word: &str, spots: &[Spot]) -> String {
         let (mut hidden, mut at) = (String::with_capacity(word.len()), 0);
-        for (range, name) in named {
-            // What lies in another is hidden with it.
-            if range.start >= at {
-                hidden.push_str(&self.hide(&word[at..range.start]));
-                hidden.push_str(&placeholder(name));
-                at = range.end;
-            }
+        for spot in spots {
+            let name = self.name_of(&word[spot.range.clone()]);
+            hidden.push_str(&self.hide(&word[at..spot.range.start]));
+            hidden.push_str(&name.map_or_else(|| HIDDEN.to_owned(), placeholder));
+            at = spot.range.end;
         }
         hidden + &self.hide(&word[at..])
     }
@@ -85,16 +79,22 @@ impl Secrets {
         hidden
     }
 
-    /// A job file's `text` without the secrets of the `command` that it names.
-    pub fn hide_in_job(&self, text: &str, command: &[String]) -> String {
+    /// A job file's `text` without secrets: those of the command that it names, and what looks like one elsewhere.
+    pub fn hide_in_job(&self, text: &str) -> String {
+        let command = named_command(text);
+        let hidden_command = self.hide_command(&command);
         let (before, from) = text.split_at(text.find("command").unwrap_or(text.len()));
         let mut from = from.to_owned();
-        for (word, hidden) in command.iter().zip(self.hide_command(command)).filter(|(word, hidden)| *word != hidden) {
+        for (word, hidden) in command.iter().zip(&hidden_command).filter(|(word, hidden)| word != hidden) {
             for quote in ['"', '\''] {
                 from = from.replace(&format!("{quote}{word}{quote}"), &format!("{quote}{hidden}{quote}"));
             }
         }
-        self.hide(before) + &self.hide(&from)
+        let replaced = [before, &from].concat();
+        // Words may be written with escapes.
+        let is_same = named_command(&replaced) == hidden_command;
+        let replaced = if is_same { replaced } else { with_command(text, &hidden_command) };
+        self.hide(&replaced).split_inclusive('\n').map(hide_in_line).collect()
     }
 
     /// `word` with its secrets again: those known here, or of the environment.
@@ -102,20 +102,38 @@ impl Secrets {
     /// # Errors
     /// With the name of one that nobody knows any more.
     pub fn reveal(&self, word: &str) -> Result<String, String> {
-        let mut text = word.to_owned();
-        while let Some(at) = text.find("{secret:") {
-            let Some(length) = text[at..].find('}') else { break };
-            let name = text[at + "{secret:".len()..at + length].to_owned();
-            let known = self.0.get(&name).cloned().or_else(|| std::env::var(&name).ok());
-            let Some(value) = known.filter(|value| !value.contains("{secret:")) else { return Err(name) };
-            text.replace_range(at..=at + length, &value);
+        let (mut text, mut rest) = (String::with_capacity(word.len()), word);
+        while let Some(at) = rest.find(OPENING) {
+            let (before, from) = rest.split_at(at);
+            text.push_str(before);
+            let inner = &from[OPENING.len()..];
+            let name = inner.split_once('}').map(|(name, _)| name).filter(|name| is_placeholder(name));
+            rest = match name {
+                Some(name) => {
+                    let known = self.0.get(name).cloned().or_else(|| std::env::var(name).ok());
+                    text.push_str(&known.filter(|value| !value.contains(OPENING)).ok_or_else(|| name.to_owned())?);
+                    &inner[name.len() + 1..]
+                }
+                None => {
+                    text.push_str(OPENING);
+                    inner
+                }
+            };
         }
-        Ok(text)
+        Ok(text + rest)
     }
 }
 
+/// What a placeholder begins with.
+const OPENING: &str = "{secret:";
+
+/// Names of placeholders are those of variables: [`variable`].
+fn is_placeholder(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+}
+
 fn placeholder(name: &str) -> String {
-    format!("{{secret:{name}}}")
+    format!("{OPENING}{name}}}")
 }
 
 /// `--api-key` as a variable is called.
@@ -124,80 +142,33 @@ fn variable(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
 }
 
+/// The command that a job file names.
+fn named_command(text: &str) -> Vec<String> {
+    let table: Option<toml::Table> = toml::from_str(text).ok();
+    let command = table.as_ref().and_then(|table| table.get("run")?.get("command")?.as_array());
+    command.into_iter().flatten().filter_map(|word| word.as_str().map(str::to_owned)).collect()
+}
+
+/// The job file with another command; its comments are lost.
+fn with_command(text: &str, command: &[String]) -> String {
+    let Ok(mut table) = toml::from_str::<toml::Table>(text) else { return hide_in_text(text) };
+    if let Some(run) = table.get_mut("run").and_then(toml::Value::as_table_mut) {
+        run.insert("command".to_owned(), command.to_vec().into());
+    }
+    table.to_string()
+}
+
+/// Comments may hold more than the file's keys say.
+fn hide_in_line(line: &str) -> String {
+    match line.split_once('#') {
+        Some((before, comment)) => format!("{before}#{}", hide_in_text(comment)),
+        None => line.to_owned(),
+    }
+}
+
 /// The secrets of each word.
-fn spots(command: &[String]) -> Vec<Vec<Spot<'_>>> {
-    let mut all: Vec<Vec<Spot<'_>>> = Vec::with_capacity(command.len());
-    // The name that makes a secret of what follows.
-    let mut name: Option<String> = None;
-    for (at, word) in command.iter().enumerate() {
-        let is_script = at > 0 && command[at - 1].starts_with('-') && command[at - 1].ends_with('c');
-        let mut spots = Vec::new();
-        if let Some(name) = name.take().filter(|_| at > 0 && is_name(&command[at - 1]) && !word.starts_with('-')) {
-            spots.push(Spot { name, value: word });
-            all.push(spots);
-            continue;
-        }
-        match word.split_once('=').filter(|(name, _)| !is_script && !name.contains(char::is_whitespace)) {
-            Some((name, value)) if is_secret(name) => spots.push(Spot { name: name.to_owned(), value }),
-            _ => {
-                for piece in pieces(word) {
-                    let named = name.take().filter(|_| !piece.starts_with('-'));
-                    spots.extend(named.map(|name| Spot { name, value: piece }));
-                    spots.extend(found(piece));
-                    name = is_name(piece).then(|| piece.to_owned());
-                }
-            }
-        }
-        all.push(spots);
-    }
-    for spots in &mut all {
-        // What a template or the environment will fill in is no secret yet.
-        spots.retain(|spot| !spot.value.is_empty() && !spot.value.starts_with(['{', '$']));
-    }
-    all
-}
-
-/// Whether what follows `piece` is a secret: the value of a flag, or a header's.
-fn is_name(piece: &str) -> bool {
-    (piece.starts_with('-') && !piece.contains('=') && is_secret(piece)) || piece.eq_ignore_ascii_case("bearer")
-}
-
-/// Where `part`, a part of `word`, lies in it.
-fn range(word: &str, part: &str) -> Range<usize> {
-    let start = part.as_ptr() as usize - word.as_ptr() as usize;
-    start..start + part.len()
-}
-
-/// The words within a word: a script of a shell is one argument.
-fn pieces(word: &str) -> impl Iterator<Item = &str> {
-    word.split(|c: char| c.is_whitespace() || c == ';').map(unquoted).filter(|piece| !piece.is_empty())
-}
-
-fn unquoted(text: &str) -> &str {
-    text.trim_matches(['\'', '"'])
-}
-
-/// The secrets that a piece holds.
-fn found(piece: &str) -> Vec<Spot<'_>> {
-    let mut found = Vec::new();
-    let assigned = piece.split_once('=').map(|(name, value)| (name, unquoted(value)));
-    if let Some((name, value)) = assigned.filter(|(name, _)| is_secret(name)) {
-        found.push(Spot { name: name.to_owned(), value });
-    }
-    found.extend(passwords(piece).map(|value| Spot { name: "url_password".to_owned(), value }));
-    let value = assigned.map_or(piece, |(_, value)| value);
-    if is_service_token(value) {
-        found.push(Spot { name: "token".to_owned(), value });
-    }
-    found
-}
-
-/// `https://user:password@host`
-fn passwords(piece: &str) -> impl Iterator<Item = &str> {
-    piece.split("://").skip(1).filter_map(|rest| {
-        let (user, _) = rest.split(['/', ',', '?']).next()?.rsplit_once('@')?;
-        user.split_once(':').map(|(_, password)| password)
-    })
+fn spots(command: &[String]) -> Vec<Vec<Spot>> {
+    find_in_words(&command.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 #[cfg(test)]
@@ -250,7 +221,19 @@ mod tests {
         let secrets = Secrets::of(&command, std::iter::empty());
         let text = "model = \"gpt2\"\n[run]\ncommand = [\"t\", \"--password\", \"gpt2\"]\n";
         let hidden = "model = \"gpt2\"\n[run]\ncommand = [\"t\", \"--password\", \"{secret:PASSWORD}\"]\n";
-        assert_eq!(secrets.hide_in_job(text, &command), hidden);
+        assert_eq!(secrets.hide_in_job(text), hidden);
+        // Of a command that was not started, and written with escapes.
+        let text = "# token: abc\nmodel = \"gpt2\"\n[run]\ncommand = [\"t\", '--x={\"api_key\": \"pw1\"}', \"--\\u0070assword=pw2\"]\n";
+        let hidden = Secrets::default().hide_in_job(text);
+        assert!(!hidden.contains("abc") && !hidden.contains("pw1") && !hidden.contains("pw2"), "{hidden}");
+        assert_eq!(named_command(&hidden), ["t", "--x={\"api_key\": \"(hidden)\"}", "--password=(hidden)"]);
+    }
+
+    #[test]
+    fn an_address_in_the_environment_tells_its_password() {
+        let environment = [("DATABASE_URL".to_owned(), "postgres://u:abcdef12@h/x".to_owned())];
+        let secrets = Secrets::of(&words("t|--pw-of-db|x|abcdef12"), environment.into_iter());
+        assert_eq!(secrets.hide("t abcdef12"), "t {secret:URL_PASSWORD}");
     }
 
     #[test]

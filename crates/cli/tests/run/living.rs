@@ -83,3 +83,67 @@ fn short_secrets_are_in_no_record() {
     let shown = text(&home.run(&["show", "--json"]).stdout);
     assert!(!shown.contains("pw12") && !shown.contains("k1k"), "{shown}");
 }
+
+/// Every spelling that outside trials found in clear; `S3cretMark` is the secret.
+const SPELLINGS: [&str; 33] = [
+    "https://user:S3cretMark@example.com/x?token=abcdefgh",
+    "--password=$S3cretMark",
+    "--hub_token={S3cretMark",
+    "HF_TOKEN=$S3cretMark",
+    "--env=HF_TOKEN=S3cretMark",
+    "https://h/x?a=1&api_key=S3cretMark",
+    "https://h/x?sv=1&sig=S3cretMark",
+    "https://h/x?X-Amz-Signature=S3cretMark&a=1",
+    "--opts=a=1,token=S3cretMark",
+    "Endpoint=https;AccountKey=S3cretMark;Suffix=x",
+    "{\"api_key\": \"S3cretMark\"}",
+    "{\"env\":{\"HF_TOKEN\":\"S3cretMark\"}}",
+    "api_key: S3cretMark",
+    "X-Api-Key: S3cretMark",
+    "token:S3cretMark",
+    "Authorization: Basic S3cretMark",
+    "Authorization: Bearer S3cretMark",
+    "Cookie: a=b; session=S3cretMark",
+    "https://S3cretMark@github.com/x.git",
+    "https://u:ab/S3cretMark@h/x",
+    "--pass=S3cretMark",
+    "--creds=S3cretMark",
+    "--jwt=S3cretMark",
+    "--bearer=S3cretMark",
+    "--cookie=S3cretMark",
+    "--otp=S3cretMark",
+    "--signature=S3cretMark",
+    "--access-code=S3cretMark",
+    "SSHPASS=S3cretMark",
+    "MY_CRED=S3cretMark",
+    "jdbc:postgresql://h/db?user=u&password=S3cretMark",
+    "host=h user=u password=S3cretMark dbname=d",
+    "hf_aaaaaaaaaaaS3cretMark",
+];
+
+#[test]
+fn no_spelling_of_a_secret_is_in_a_record() {
+    let home = Home::new("spellings");
+    for spelling in SPELLINGS {
+        assert!(home.run(&["run", "--", "true", spelling]).status.success(), "{spelling}");
+        for words in
+            [&["list"][..], &["list", "--json"], &["show"], &["show", "--json"], &["status", "--json"], &["logs"]]
+        {
+            let output = home.run(words);
+            let shown = text(&output.stdout) + &text(&output.stderr);
+            assert!(!shown.to_lowercase().contains("s3cretmark"), "{spelling}: {words:?}: {shown}");
+        }
+    }
+    let mut folders = vec![home.path("home")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(entry.path());
+            } else {
+                let bytes = std::fs::read(entry.path()).unwrap();
+                let file = String::from_utf8_lossy(&bytes).to_lowercase();
+                assert!(!file.contains("s3cretmark"), "{}: {file}", entry.path().display());
+            }
+        }
+    }
+}

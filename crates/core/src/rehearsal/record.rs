@@ -6,6 +6,8 @@ use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::secrets::hide_in_words;
+
 /// The version that is read.
 const VERSION: u32 = 1;
 
@@ -188,7 +190,9 @@ pub fn read_record(text: &str) -> Result<ProcessRecord, RecordError> {
     if head.version != VERSION {
         return Err(RecordError::Version(head.version));
     }
-    serde_json::from_str(text).map_err(|error| RecordError::Json(error.to_string()))
+    let mut record: ProcessRecord = serde_json::from_str(text).map_err(|error| RecordError::Json(error.to_string()))?;
+    record.command = hide_in_words(record.command.iter().map(String::as_str));
+    Ok(record)
 }
 
 impl ProcessRecord {

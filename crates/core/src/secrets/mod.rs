@@ -1,163 +1,180 @@
 //! Secrets in command lines, addresses and environments: what names one, what looks like one, and texts with them hidden.
-//! Whoever writes or shows the words of a process sends them through here first.
+//! Whoever records, writes or shows the words of a process sends them through here first.
 
+mod address;
+mod encoded;
+mod extent;
+mod formats;
 mod names;
+mod pairs;
+mod programs;
+
+use std::ops::Range;
 
 pub use names::is_secret;
 
+use extent::shell_word;
+use pairs::{Kind, is_literal};
+
 /// What stands in a secret's place.
 pub const HIDDEN: &str = "(hidden)";
-/// What tokens of services begin with: Hugging Face, OpenAI and Anthropic, GitHub, GitLab, Slack.
-const PREFIXES: [&str; 6] = ["hf_", "sk-", "ghp_", "github_pat_", "glpat-", "xoxb-"];
-/// A service's token is longer than this.
-const TOKEN_LENGTH: usize = 16;
-/// What ends a piece of an argument: a script, a query, JSON.
-const ENDS: [char; 9] = [';', '&', '?', ',', '{', '}', '"', '\'', '|'];
+/// The longest name that a secret is given.
+const LONGEST_NAME: usize = 48;
 
-/// Whether the value is a service's token by its beginning.
-pub fn is_service_token(value: &str) -> bool {
-    value.len() > TOKEN_LENGTH && PREFIXES.iter().any(|prefix| value.starts_with(prefix))
+/// A secret within a word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spot {
+    /// What named it, as it was written: a flag, a variable, a key. Never a part of a secret.
+    pub name: String,
+    /// Its bytes.
+    pub range: Range<usize>,
+}
+
+/// The secrets of each word of a command line, in order, none within another.
+pub fn find_in_words(words: &[&str]) -> Vec<Vec<Spot>> {
+    let mut all: Vec<Vec<Spot>> = Vec::with_capacity(words.len());
+    let mut pending: Option<String> = None;
+    for (at, word) in words.iter().enumerate() {
+        let before = at.checked_sub(1).map_or("", |before| words[before]);
+        let kind = if is_script(before) { Kind::Script } else { Kind::Argument };
+        let sets = matches!(before, "set" | "setenv") && is_name(word) && is_secret(word);
+        let named = pending.take().filter(|_| !word.starts_with('-'));
+        let mut spots = match named {
+            // `Authorization:`, `Bearer`, the token.
+            Some(_) if matches!(word.to_ascii_lowercase().as_str(), "bearer" | "basic") => {
+                pending = Some((*word).to_owned());
+                Vec::new()
+            }
+            Some(name) if is_literal(&name, word, kind) => vec![Spot { name, range: 0..word.len() }],
+            _ => {
+                let (spots, next) = in_word(word, before, kind);
+                pending = next;
+                spots
+            }
+        };
+        if kind == Kind::Script {
+            spots.extend(in_script(word));
+        }
+        if sets {
+            pending = Some((*word).to_owned());
+        }
+        all.push(spots);
+    }
+    for (word, spot) in programs::find(words) {
+        all[word].push(spot);
+    }
+    all.iter_mut().for_each(|spots| *spots = apart(std::mem::take(spots)));
+    let secrets: Vec<&str> =
+        all.iter().zip(words).flat_map(|(spots, word)| spots.iter().map(|spot| &word[spot.range.clone()])).collect();
+    all.iter_mut().flatten().for_each(|spot| spot.name = safe(std::mem::take(&mut spot.name), &secrets));
+    all
+}
+
+/// The secrets of a text, in order, none within another.
+pub fn find_in_text(text: &str) -> Vec<Spot> {
+    find_in_words(&[text]).pop().unwrap_or_default()
 }
 
 /// The words of a command line, one by one, without their secrets.
 pub fn hide_in_words<'a>(words: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let mut shown = Vec::new();
-    let mut is_next = false;
-    for word in words {
-        let is_value = std::mem::take(&mut is_next) && !word.starts_with('-');
-        shown.push(if is_value { HIDDEN.to_owned() } else { hide_in_word(word, &mut is_next) });
-    }
-    shown
+    let words: Vec<&str> = words.collect();
+    let found = find_in_words(&words);
+    words.iter().zip(found).map(|(word, spots)| hidden(word, &spots)).collect()
 }
 
 /// A text whose words are apart by blanks, without its secrets.
 pub fn hide_in_text(text: &str) -> String {
-    hide_in_words(text.split(' ')).join(" ")
+    let words: Vec<&str> = text.split(' ').collect();
+    let mut spots = find_in_text(text);
+    let mut start = 0;
+    for (word, found) in words.iter().zip(find_in_words(&words)) {
+        spots.extend(found.into_iter().map(|spot| shifted(spot, start)));
+        start += word.len() + 1;
+    }
+    hidden(text, &apart(spots))
 }
 
 /// The value of a variable as it may be shown.
 pub fn hide_in_variable(name: &str, value: &str) -> String {
-    if is_secret(name) { HIDDEN.to_owned() } else { hide_in_text(value) }
+    if is_secret(name) && !value.is_empty() { HIDDEN.to_owned() } else { hide_in_text(value) }
 }
 
-fn hide_in_word(word: &str, is_next: &mut bool) -> String {
-    // `--password=a,b` is one value to its end, where it is one word.
-    if let Some((name, value)) = word.split_once('=')
-        && !value.contains(char::is_whitespace)
-        && is_name(name)
-        && is_secret(name)
-    {
-        return format!("{name}={HIDDEN}");
+/// The secrets of one word, and the name of one in the next.
+fn in_word(word: &str, before: &str, kind: Kind) -> (Vec<Spot>, Option<String>) {
+    let found = pairs::find(word, kind);
+    let mut spots = found.spots;
+    spots.extend(unnamed(word, before));
+    if let Some(decoded) = encoded::decode(word) {
+        let inner = pairs::find(&decoded.text, kind).spots.into_iter().chain(unnamed(&decoded.text, before));
+        spots.extend(inner.map(|spot| Spot { range: decoded.range(&spot.range), ..spot }));
     }
-    let (mut shown, mut at) = (String::with_capacity(word.len()), 0);
-    for piece in word.split_inclusive(|c: char| c.is_whitespace() || ENDS.contains(&c)) {
-        let body = piece.trim_end_matches(|c: char| c.is_whitespace() || ENDS.contains(&c));
-        let end = piece.get(body.len()..).unwrap_or_default();
-        at += piece.len();
-        if !body.is_empty() {
-            shown.push_str(&hide_in_piece(body, is_next));
-        }
-        // A key of JSON: its quotes were taken for ends.
-        let is_key =
-            end.starts_with(['"', '\'']) && word.get(at..).is_some_and(|rest| rest.trim_start().starts_with(':'));
-        *is_next |= is_key && is_name(body) && is_secret(body);
-        shown.push_str(end);
-    }
-    shown
+    (spots, found.pending)
 }
 
-/// A piece without blanks; what it says of the next one is kept in `is_next`.
-fn hide_in_piece(piece: &str, is_next: &mut bool) -> String {
-    let is_value = std::mem::take(is_next);
-    if piece == ":" || piece == "=" {
-        *is_next = is_value;
-        return piece.to_owned();
-    }
-    if is_value && matches!(piece.to_ascii_lowercase().as_str(), "bearer" | "basic") {
-        *is_next = true;
-        return piece.to_owned();
-    }
-    if (is_value && !piece.starts_with('-')) || is_service_token(piece) {
-        let (lead, _) = piece.split_at_checked(usize::from(piece.starts_with([':', '=']))).unwrap_or_default();
-        return format!("{lead}{HIDDEN}");
-    }
-    if piece.starts_with("--") && is_name(piece) {
-        *is_next = is_secret(piece);
-        return piece.to_owned();
-    }
-    match piece.split_once(['=', ':']).filter(|(name, value)| is_name(name) && !value.starts_with("//")) {
-        Some((name, "")) => {
-            *is_next = is_secret(name);
-            piece.to_owned()
+fn unnamed(text: &str, before: &str) -> Vec<Spot> {
+    let spot = |name: &str, range| Spot { name: name.to_owned(), range };
+    let passwords = address::find(text).into_iter().map(|range| spot("url_password", range));
+    let tokens = formats::find(text, before).into_iter().map(|range| spot("token", range));
+    let is_filled_in = |spot: &Spot| is_literal("", &text[spot.range.clone()], Kind::Argument);
+    passwords.chain(tokens).filter(is_filled_in).collect()
+}
+
+/// What programs that a script starts take.
+fn in_script(script: &str) -> Vec<Spot> {
+    let (mut words, mut at) = (Vec::new(), 0);
+    while at < script.len() {
+        let length = shell_word(&script[at..]);
+        if length > 0 {
+            words.push((at, &script[at..at + length]));
         }
-        Some((name, _)) if is_secret(name) => format!("{}{HIDDEN}", piece.get(..=name.len()).unwrap_or_default()),
-        Some((name, value)) => {
-            let head = piece.get(..=name.len()).unwrap_or_default();
-            let value = if is_service_token(value) { HIDDEN.to_owned() } else { hide_in_address(value) };
-            format!("{head}{value}")
-        }
-        None => hide_in_address(piece),
+        at += length + script[at + length..].chars().next().map_or(0, char::len_utf8);
     }
+    let texts: Vec<&str> = words.iter().map(|(_, word)| *word).collect();
+    programs::find(&texts).into_iter().map(|(word, spot)| shifted(spot, words[word].0)).collect()
+}
+
+fn shifted(spot: Spot, by: usize) -> Spot {
+    Spot { range: spot.range.start + by..spot.range.end + by, ..spot }
+}
+
+/// `sh -c`, `bash -lc`: a script follows.
+fn is_script(before: &str) -> bool {
+    before.starts_with('-') && !before.starts_with("--") && before.ends_with('c')
 }
 
 fn is_name(text: &str) -> bool {
-    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.+".contains(c))
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
 }
 
-/// `scheme://user:password@host` without who asks; a short name alone (`ssh://git@host`) is none.
-fn hide_in_address(text: &str) -> String {
-    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
-    let authority = rest.split(['/', '#']).next().unwrap_or_default();
-    match authority.rsplit_once('@') {
-        Some((user, _)) if user.contains(':') || user.len() > TOKEN_LENGTH => {
-            format!("{scheme}://{HIDDEN}{}", rest.get(user.len()..).unwrap_or_default())
+/// In order; what overlaps is one secret, of the name of the longest.
+fn apart(mut spots: Vec<Spot>) -> Vec<Spot> {
+    spots.retain(|spot| !spot.range.is_empty());
+    spots.sort_by_key(|spot| (spot.range.start, std::cmp::Reverse(spot.range.end)));
+    let mut apart: Vec<Spot> = Vec::with_capacity(spots.len());
+    for spot in spots {
+        match apart.last_mut().filter(|last| spot.range.start < last.range.end) {
+            Some(last) => last.range.end = last.range.end.max(spot.range.end),
+            None => apart.push(spot),
         }
-        _ => text.to_owned(),
     }
+    apart
+}
+
+/// The name, if it is one and holds no secret.
+fn safe(name: String, secrets: &[&str]) -> String {
+    let holds = |secret: &&str| secret.len() > 3 && name.contains(*secret);
+    if name.len() <= LONGEST_NAME && is_name(&name) && !secrets.iter().any(holds) { name } else { "secret".to_owned() }
+}
+
+fn hidden(text: &str, spots: &[Spot]) -> String {
+    let (mut shown, mut at) = (String::with_capacity(text.len()), 0);
+    for spot in spots {
+        shown.push_str(&text[at..spot.range.start]);
+        shown.push_str(HIDDEN);
+        at = spot.range.end;
+    }
+    shown + &text[at..]
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn command_lines_are_shown_without_secrets() {
-        let cases = [
-            ("t|--api-key|abc def|--lr|1", "t|--api-key|(hidden)|--lr|1"),
-            ("t|--password=a,b;c|x", "t|--password=(hidden)|x"),
-            ("env|MYSQL_PWD=x|t", "env|MYSQL_PWD=(hidden)|t"),
-            ("sh|-c|HF_TOKEN='a b' t; u", "sh|-c|HF_TOKEN='(hidden) b' t; u"),
-            (
-                "sh|-c|export GITHUB_PAT=x && t --token y -v",
-                "sh|-c|export GITHUB_PAT=(hidden) && t --token (hidden) -v",
-            ),
-            ("t|--db|postgres://u:pw@h:1/x", "t|--db|postgres://(hidden)@h:1/x"),
-            ("t|--db=postgres://u:pw@h/x?password=y&a=b", "t|--db=postgres://(hidden)@h/x?password=(hidden)&a=b"),
-            ("t|hf_abcdefghijklmnopqrst|--x=hf_abcdefghijklmnopqrst", "t|(hidden)|--x=(hidden)"),
-            ("curl|-H|Authorization: Bearer abc", "curl|-H|Authorization: Bearer (hidden)"),
-            ("t|{\"api_key\": \"abc\", \"lr\": 1}", "t|{\"api_key\": \"(hidden)\", \"lr\": 1}"),
-            ("t|--dsn|host=h password=pw user=u", "t|--dsn|(hidden)"),
-            ("t|host=h password=pw user=u", "t|host=h password=(hidden) user=u"),
-            ("sh|-c|cd x; pwd; ls the key is y", ""),
-            ("git|clone|ssh://git@h/x|http://127.0.0.1:80/a@b", ""),
-            ("t|--pad_token|<|--max_tokens|10|--token|--next|x|C:\\a", ""),
-            ("torchrun|--nproc-per-node=8|train.py|--lr=1e-4|--layers=[1,2]", ""),
-        ];
-        for (typed, shown) in cases {
-            let found = hide_in_words(typed.split('|')).join("|");
-            assert_eq!(found, if shown.is_empty() { typed } else { shown }, "{typed}");
-        }
-    }
-
-    #[test]
-    fn variables_are_shown_without_secrets() {
-        let cases = [
-            ("DB_URL", "postgres://u:pw@h/x", "postgres://(hidden)@h/x"),
-            ("PIP_INDEX_URL", "https://u:pw@h/simple", "https://(hidden)@h/simple"),
-            ("MY_PASSPHRASE", "x", HIDDEN),
-            ("PWD", "/home/a", "/home/a"),
-            ("LS_COLORS", "rs=0:di=01;34", "rs=0:di=01;34"),
-        ];
-        cases.iter().for_each(|(name, value, shown)| assert_eq!(hide_in_variable(name, value), *shown, "{name}"));
-    }
-}
+mod tests;

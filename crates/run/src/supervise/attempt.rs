@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tonnage_core::record::{AttemptRecord, Event, ExitRecord, FailureRecord, Outcome};
+use tonnage_core::secrets::hide_in_text;
 
 use super::node::{Node, Place};
 use super::running::Running;
@@ -148,7 +149,7 @@ impl Supervisor<'_> {
             failure.evidence.push("the other processes are this run's own nodes".to_owned());
         }
         for text in &mut failure.evidence {
-            *text = self.surroundings.secrets.hide(text);
+            *text = hide_in_text(&self.surroundings.secrets.hide(text));
         }
         failure
     }
