@@ -8,6 +8,7 @@ pub mod corrections;
 pub mod guard;
 pub mod launch;
 pub mod ledger;
+pub mod private;
 pub mod rehearse;
 pub mod request;
 pub mod secrets;

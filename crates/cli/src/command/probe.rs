@@ -2,6 +2,7 @@
 //! Measured where there is a GPU, rehearsed over a phantom of it where there is none.
 
 use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
 use clap::Args;
 use serde_json::json;
@@ -12,6 +13,7 @@ use tonnage_core::spec::JobSpec;
 use tonnage_core::units::Bytes;
 use tonnage_run::adapter::{Telling, tell};
 use tonnage_run::corrections::{self, Kept};
+use tonnage_run::private::TemporaryFolder;
 use tonnage_run::rehearse::{Options, rehearse_with};
 use tonnage_run::secrets::Secrets;
 use tonnage_run::store::Store;
@@ -137,8 +139,9 @@ impl ProbeArgs {
     /// Over a phantom of the job's GPU; an exit where the command used none.
     fn rehearsed(&self, run: &RunRecord, secrets: &Secrets, spec: &JobSpec) -> Result<Result<Seen, Exit>, Failure> {
         let judgement = judge(spec, &spec.gpu)?;
+        let told = TemporaryFolder::make().map_err(|error| Failure::file("a temporary folder", &error))?;
         let options = Options {
-            command: command(run, secrets, spec)?,
+            command: command(run, secrets, spec, told.path())?,
             gpu: Gpu { usable_bytes: spec.gpu.usable_bytes.saturating_mul(ROOMIER), ..spec.gpu.clone() },
             asked: vec![spec.gpu.clone()],
             gpus: u32::try_from(spec.parallel.world_size.max(1)).unwrap_or(1),
@@ -189,16 +192,14 @@ impl ProbeArgs {
     }
 }
 
-/// The command as its first attempt would be told, with its variables in front.
-fn command(run: &RunRecord, secrets: &Secrets, spec: &JobSpec) -> Result<Vec<OsString>, Failure> {
-    let folder = std::env::temp_dir().join(format!("tonnage-probe-{}", std::process::id()));
-    tonnage_run::store::create_private_folder(&folder)?;
+/// The command as its first attempt would be told, by files in `folder`, with its variables in front.
+fn command(run: &RunRecord, secrets: &Secrets, spec: &JobSpec, folder: &Path) -> Result<Vec<OsString>, Failure> {
     let telling = Telling {
         batch: Some(tonnage_core::record::BatchRecord::new(&tonnage_core::plan::batch::Batch::of(spec), spec)),
         node: run.nodes.first(),
         job: run.job.as_ref(),
         attempt: 1,
-        folder,
+        folder: folder.to_owned(),
         ..Telling::default()
     };
     let told = tell(&run.command, &telling)?;

@@ -4,7 +4,6 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use tonnage_core::gpu::Gpu;
 use tonnage_core::rehearsal::context_bytes;
 
 use super::Options;
@@ -25,7 +24,7 @@ impl Environment<'_> {
             ("LD_PRELOAD".to_owned(), first(self.installed.library().as_os_str(), inherited("LD_PRELOAD"))),
             ("LD_LIBRARY_PATH".to_owned(), first(self.installed.libraries().as_os_str(), inherited("LD_LIBRARY_PATH"))),
             ("PYTHONPATH".to_owned(), first(self.installed.python().as_os_str(), inherited("PYTHONPATH"))),
-            ("TONNAGE_PHANTOM_DEVICES".to_owned(), devices(&options.gpu, options.gpus).into()),
+            ("TONNAGE_PHANTOM_DEVICES".to_owned(), devices(options).into()),
             ("TONNAGE_PHANTOM_LEDGER".to_owned(), self.records.join("ledger").into()),
             ("TONNAGE_REHEARSE_DIR".to_owned(), self.records.into()),
         ];
@@ -57,11 +56,14 @@ fn first(path: &OsStr, others: Option<OsString>) -> OsString {
 }
 
 /// The phantom's devices, as its `config` reads them.
-fn devices(gpu: &Gpu, count: u32) -> String {
+fn devices(options: &Options) -> String {
+    let (gpu, count) = (&options.gpu, options.gpus);
     let (major, minor) = gpu.compute_capability;
     let name: String = gpu.name.chars().map(|c| if matches!(c, ',' | ';' | '=') { ' ' } else { c }).collect();
+    let roomier = options.asked.iter().find(|asked| asked.name == gpu.name && asked.usable_bytes < gpu.usable_bytes);
+    let stands_for = roomier.map_or_else(String::new, |asked| format!(",stands_for={}", asked.usable_bytes));
     format!(
-        "name={name},total={},context={},cc={major}.{minor},sms={},count={count}",
+        "name={name},total={},context={},cc={major}.{minor},sms={},count={count}{stands_for}",
         gpu.usable_bytes,
         context_bytes(gpu),
         gpu.multiprocessors
@@ -70,6 +72,8 @@ fn devices(gpu: &Gpu, count: u32) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tonnage_core::gpu::Gpu;
+
     use super::*;
 
     fn variables(inherited: &[(&str, &str)]) -> Vec<(String, String)> {

@@ -1,4 +1,5 @@
-//! The library and the Python shim that the program carries, written once to a private folder of the user's cache.
+//! The library and the Python shim that the program carries, written once to a private folder of the user's cache; where others
+//! could write there too, to a temporary one.
 
 use std::env;
 use std::fs;
@@ -7,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::RehearseError;
+use crate::private::{holds_only, is_out_of_reach, make_folder, write_new};
 
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libtonnage_phantom.so"));
 const LIBRARY_NAME: &str = "lib/libtonnage_phantom.so";
 /// What programs look for by name, beside PyTorch itself (Triton, also when it links; NVML's users), and a symbol that the
 /// library must have: PyTorch takes a library without it for a broken one.
-#[cfg(unix)]
 const LINKS: [(&str, &[u8]); 3] =
     [("lib/libcuda.so.1", b"cuInit\0"), ("lib/libcuda.so", b"cuInit\0"), ("lib/libnvidia-ml.so.1", b"nvmlInit_v2\0")];
 const PYTHON: &str = "python";
@@ -70,15 +71,20 @@ pub(super) struct Installed {
 }
 
 impl Installed {
-    /// The folder of this very content; made if it is not there or not as it should be.
-    pub fn find_or_make() -> Result<Self, RehearseError> {
+    /// The folder of this very content: that of the user's cache, made if it is not there or not as it should be; or one
+    /// within the temporary folder `within`, where the cache is out of this user's hands.
+    pub fn find_or_make(within: &Path) -> Result<Self, RehearseError> {
         if LIBRARY.is_empty() {
             return Err(RehearseError::NotLinux);
         }
-        let folder = cache_folder().join(format!("rehearse-{:016x}", content_hash()));
-        if !is_intact(&folder) {
-            make(&folder)?;
-        }
+        let folder = match cache_folder().and_then(|cache| cached(&cache)) {
+            Some(folder) => folder,
+            None => {
+                let folder = within.join("installed");
+                write_all(&folder).map_err(|error| RehearseError::file(&folder, error))?;
+                folder
+            }
+        };
         // For those who work on the phantom: another library than the one that the program carries.
         let library = env::var_os("TONNAGE_PHANTOM_LIBRARY").map_or_else(|| folder.join(LIBRARY_NAME), PathBuf::from);
         Ok(Self { folder, library })
@@ -100,11 +106,24 @@ impl Installed {
     }
 }
 
-/// `$XDG_CACHE_HOME/tonnage`, `~/.cache/tonnage`, or a folder among temporary files.
-fn cache_folder() -> PathBuf {
+/// `$XDG_CACHE_HOME/tonnage` or `~/.cache/tonnage`.
+fn cache_folder() -> Option<PathBuf> {
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
-    cache.unwrap_or_else(env::temp_dir).join("tonnage")
+    cache.map(|cache| cache.join("tonnage"))
+}
+
+/// The folder in `cache`, made where it is not there; `None` where it cannot be made, or others could write there.
+fn cached(cache: &Path) -> Option<PathBuf> {
+    make_folder(cache).ok()?;
+    if !is_out_of_reach(cache) {
+        return None;
+    }
+    let folder = cache.join(format!("rehearse-{:016x}", content_hash()));
+    if !is_intact(&folder) {
+        make(&folder).ok()?;
+    }
+    (is_out_of_reach(&folder) && is_intact(&folder)).then_some(folder)
 }
 
 fn files() -> impl Iterator<Item = (PathBuf, &'static [u8])> {
@@ -123,8 +142,23 @@ fn content_hash() -> u64 {
     hash
 }
 
+/// Whether every file is there as it should be, and no other that Python or the linker could take.
 fn is_intact(folder: &Path) -> bool {
-    files().all(|(name, content)| fs::read(folder.join(name)).is_ok_and(|found| found == content))
+    let is_known =
+        |path: &Path| files().any(|(name, _)| name == path) || LINKS.iter().any(|(link, _)| Path::new(link) == path);
+    let leads_here = |link: &str| {
+        let target = fs::read_link(folder.join(link));
+        target.is_ok_and(|target| Some(target.as_os_str()) == Path::new(LIBRARY_NAME).file_name())
+    };
+    holds_only(folder, &is_known)
+        && files().all(|(name, content)| fs::read(folder.join(name)).is_ok_and(|found| found == content))
+        && links().all(leads_here)
+}
+
+/// The links for whose names the library has the symbol.
+fn links() -> impl Iterator<Item = &'static str> {
+    let has = |symbol: &[u8]| LIBRARY.windows(symbol.len()).any(|part| part == symbol);
+    LINKS.into_iter().filter(move |(_, symbol)| has(symbol)).map(|(link, _)| link)
 }
 
 /// Writes everything beside its place and then moves it there, so that nobody sees half of it.
@@ -148,35 +182,25 @@ fn make(folder: &Path) -> Result<(), RehearseError> {
 }
 
 fn write_all(folder: &Path) -> io::Result<()> {
-    private_folder(folder)?;
+    make_folder(folder)?;
     for (name, content) in files() {
         let path = folder.join(name);
-        path.parent().map_or(Ok(()), fs::create_dir_all)?;
-        fs::write(path, content)?;
+        path.parent().map_or(Ok(()), make_folder)?;
+        write_new(&path, content)?;
     }
-    #[cfg(unix)]
-    for (link, symbol) in LINKS {
-        if !LIBRARY.windows(symbol.len()).any(|part| part == symbol) {
-            continue;
-        }
+    for link in links() {
         let file = Path::new(LIBRARY_NAME).file_name().unwrap_or_default();
         std::os::unix::fs::symlink(file, folder.join(link))?;
     }
     Ok(())
 }
 
-/// A folder, with those above it, that no other user may enter.
-pub(super) fn private_folder(path: &Path) -> io::Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+    use crate::private::TemporaryFolder;
 
     #[test]
     fn every_file_of_the_shim_is_carried() {
@@ -200,13 +224,29 @@ mod tests {
 
     #[test]
     fn a_damaged_folder_is_made_anew() {
-        let folder = env::temp_dir().join(format!("tonnage-installed-{}", std::process::id()));
-        make(&folder).unwrap();
-        assert!(is_intact(&folder));
+        let temporary = TemporaryFolder::make().unwrap();
+        let folder = cached(&temporary.path().join("tonnage")).unwrap();
         fs::write(folder.join(PYTHON).join("sitecustomize.py"), "half").unwrap();
         assert!(!is_intact(&folder));
-        make(&folder).unwrap();
+        assert_eq!(cached(&temporary.path().join("tonnage")), Some(folder.clone()));
         assert!(is_intact(&folder));
-        fs::remove_dir_all(folder).unwrap();
+        // What Python would import before its own.
+        fs::write(folder.join(PYTHON).join("argparse.py"), "planted").unwrap();
+        assert!(!is_intact(&folder));
+        cached(&temporary.path().join("tonnage")).unwrap();
+        assert!(is_intact(&folder) && !folder.join(PYTHON).join("argparse.py").exists());
+    }
+
+    #[test]
+    fn a_cache_that_others_can_write_to_is_left_alone() {
+        let temporary = TemporaryFolder::make().unwrap();
+        let cache = temporary.path().join("cache");
+        make_folder(&cache).unwrap();
+        fs::set_permissions(&cache, fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(cached(&cache.join("tonnage")), None);
+        fs::set_permissions(&cache, fs::Permissions::from_mode(0o700)).unwrap();
+        let folder = cached(&cache.join("tonnage")).unwrap();
+        let modes = files().map(|(name, _)| fs::metadata(folder.join(name)).unwrap().permissions().mode() & 0o777);
+        assert!(modes.into_iter().all(|mode| mode == 0o600));
     }
 }

@@ -1,9 +1,7 @@
 //! Signals that ask a rehearsal to end: its command and all in the command's group get them, and no folder stays behind.
 
-use std::fs;
 use std::io::{self, IsTerminal};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
@@ -17,12 +15,11 @@ const TAKEN: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 /// How long the command may take to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(10);
 
-static RUNNING: Mutex<Running> = Mutex::new(Running { command: None, folder: None, signal: None });
+static RUNNING: Mutex<Running> = Mutex::new(Running { command: None, signal: None });
 
 /// What a signal concerns.
 struct Running {
     command: Option<Started>,
-    folder: Option<PathBuf>,
     signal: Option<Signal>,
 }
 
@@ -48,18 +45,38 @@ pub(super) enum End {
     Interrupted(Signal),
 }
 
-/// Runs `command` to its end; `folder` goes when a signal ends this process later.
-pub(super) fn run(command: &mut Command, folder: &Path) -> io::Result<End> {
+/// Runs `command` to its end.
+pub(super) fn run(command: &mut Command) -> io::Result<End> {
     let own_group = !io::stdin().is_terminal();
     if own_group {
         command.process_group(0);
     }
-    let mut child = command.spawn()?;
-    // Only now: the command would inherit what is blocked. A signal before this ends this process alone.
     take();
-    let pid = Pid::from_raw(child.id().cast_signed());
-    *running() = Running { command: Some(Started { pid, own_group }), folder: Some(folder.to_owned()), signal: None };
+    let mut child = {
+        let mut running = running();
+        let child = spawn_unblocked(command)?;
+        *running = Running {
+            command: Some(Started { pid: Pid::from_raw(child.id().cast_signed()), own_group }),
+            signal: None,
+        };
+        child
+    };
     wait(&mut child)
+}
+
+/// The command inherits what is blocked in the thread that starts it.
+fn spawn_unblocked(command: &mut Command) -> io::Result<Child> {
+    thread::scope(|scope| {
+        let started = scope.spawn(|| {
+            taken_signals().thread_unblock()?;
+            command.spawn()
+        });
+        started.join().unwrap_or_else(|_| Err(io::Error::other("it could not be started")))
+    })
+}
+
+fn taken_signals() -> SigSet {
+    TAKEN.into_iter().collect()
 }
 
 fn wait(child: &mut Child) -> io::Result<End> {
@@ -78,10 +95,10 @@ fn running() -> MutexGuard<'static, Running> {
 }
 
 /// Blocks the signals in this thread and all that it starts; a thread of their own takes them.
-fn take() {
+pub(crate) fn take() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let set: SigSet = TAKEN.into_iter().collect();
+        let set = taken_signals();
         // Where they cannot be blocked they end this process at once, as without us.
         if set.thread_block().is_ok() {
             thread::spawn(move || {
@@ -96,10 +113,8 @@ fn take() {
 fn taken(signal: Signal) {
     let mut now = running();
     let Some(command) = now.command else {
-        // The command has ended, its report is being made.
-        if let Some(folder) = &now.folder {
-            let _ = fs::remove_dir_all(folder);
-        }
+        // The command has not begun, or its report is being made.
+        crate::private::remove_all();
         std::process::exit(128 + signal as i32);
     };
     now.signal = Some(signal);

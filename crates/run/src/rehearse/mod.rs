@@ -20,6 +20,8 @@ use installed::Installed;
 use interrupts::End;
 use records::Folder;
 
+pub(crate) use interrupts::take as take_signals;
+
 /// What to rehearse, and how far.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -117,8 +119,8 @@ pub fn rehearse_with(
     options: &Options,
     inherited: &dyn Fn(&str) -> Option<OsString>,
 ) -> Result<Rehearsed, RehearseError> {
-    let installed = Installed::find_or_make()?;
     let folder = Folder::make()?;
+    let installed = Installed::find_or_make(folder.path())?;
     let environment = Environment { options, installed: &installed, records: folder.path() };
     let started = Instant::now();
     let status = run(options, &environment, inherited)?;
@@ -150,7 +152,7 @@ fn run(
         command.stdout(Stdio::from(io::stderr()));
     }
     let not_started = |error| RehearseError::Start { command: program.to_string_lossy().into_owned(), error };
-    match interrupts::run(&mut command, environment.records).map_err(not_started)? {
+    match interrupts::run(&mut command).map_err(not_started)? {
         End::Exited(status) => Ok(status),
         End::Interrupted(signal) => Err(RehearseError::Interrupted { signal: signal as i32, name: signal.as_str() }),
     }

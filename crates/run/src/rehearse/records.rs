@@ -2,17 +2,16 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use tonnage_core::recording::{Recording, read_timeline};
 use tonnage_core::rehearsal::{ProcessRecord, Seen, read_record};
 
 use super::RehearseError;
-use super::installed::private_folder;
+use crate::private::TemporaryFolder;
 
 /// The folder; it goes when this goes.
 #[derive(Debug)]
-pub(super) struct Folder(PathBuf);
+pub(super) struct Folder(TemporaryFolder);
 
 /// Processes, the devices that they used, and the files of these devices' traces.
 type Read = (Vec<ProcessRecord>, Vec<Seen>, Vec<Option<PathBuf>>);
@@ -20,14 +19,12 @@ type Read = (Vec<ProcessRecord>, Vec<Seen>, Vec<Option<PathBuf>>);
 impl Folder {
     /// A new one among temporary files.
     pub fn make() -> Result<Self, RehearseError> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-        let path = std::env::temp_dir().join(format!("tonnage-rehearse-{}-{now}", std::process::id()));
-        private_folder(&path).map_err(|error| RehearseError::file(&path, error))?;
-        Ok(Self(path))
+        let failed = |error| RehearseError::file(std::env::temp_dir(), error);
+        Ok(Self(TemporaryFolder::make().map_err(failed)?))
     }
 
     pub fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 
     /// Everything that was left, by rank.
@@ -37,7 +34,7 @@ impl Folder {
         let (mut seen, mut traces) = (Vec::new(), Vec::new());
         for process in &mut processes {
             for device in process.devices.clone() {
-                let path = device.trace.as_ref().map(|name| self.0.join(name));
+                let path = device.trace.as_ref().map(|name| self.path().join(name));
                 // The counters still tell the peaks where a trace is damaged.
                 let (path, recording) = match path.map(recording) {
                     Some(Ok((path, recording))) => (Some(path), Some(recording)),
@@ -61,9 +58,9 @@ impl Folder {
     }
 
     fn records(&self) -> Result<Vec<ProcessRecord>, RehearseError> {
-        let failed = |error| RehearseError::file(&self.0, error);
+        let failed = |error| RehearseError::file(self.path(), error);
         let mut records = Vec::new();
-        for entry in fs::read_dir(&self.0).map_err(failed)? {
+        for entry in fs::read_dir(self.path()).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             if name.starts_with("record-") && name.ends_with(".json") {
@@ -84,13 +81,6 @@ fn recording(path: PathBuf) -> Result<(PathBuf, Recording), String> {
     let text = fs::read_to_string(&path).map_err(|error| unusable(&error))?;
     let recording = read_timeline(&text).map_err(|error| unusable(&error))?;
     Ok((path, recording))
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // A temporary folder that stays behind is no reason to fail.
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 #[cfg(test)]

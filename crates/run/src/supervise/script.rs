@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tonnage_core::record::{AttemptRecord, JobRecord, RunRecord};
 
 use crate::RunError;
+use crate::private::holds_only;
 use crate::store::{create_private_folder, write_atomically};
 
 const MODULE: &str = include_str!("../../python/guard/tonnage_guard.py");
@@ -64,11 +65,20 @@ fn write_job(folder: &Path, job: &JobRecord) -> Result<(), RunError> {
     write_atomically(&folder.join("job.args.json"), json!(arguments).to_string().as_bytes())
 }
 
-/// The folder with the file in it, written where it is not the same already.
+/// The folder with the file in it, written where it is not the same already: Python takes modules from there before its own.
 fn written(folder: &Path, name: &str, text: &str) -> Result<String, RunError> {
     let path = folder.join(name);
+    create_private_folder(folder)?;
+    // What is being written aside is no module.
+    let is_aside = |file: &Path| file.extension().is_some_and(|ending| ending.to_string_lossy().starts_with("tmp-"));
+    if !holds_only(folder, &|file| file == Path::new(name) || is_aside(file)) {
+        return Err(RunError::Missing(format!(
+            "{}: holds files that are not Tonnage's, or others may write there: Python would run them; remove it, or set \
+             TONNAGE_HOME to a folder of your own",
+            folder.display()
+        )));
+    }
     if fs::read_to_string(&path).ok().as_deref() != Some(text) {
-        create_private_folder(folder)?;
         write_atomically(&path, text.as_bytes())?;
     }
     Ok(folder.display().to_string())
