@@ -6,6 +6,7 @@ use anstyle::{AnsiColor, Style};
 use terminal_size::{Width, terminal_size_of};
 use tonnage_report::Look;
 
+use crate::clean::{plain, styled};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
@@ -33,7 +34,7 @@ impl Terminal {
     /// Prints the answer.
     pub fn print(&self, text: &str) -> Result<(), Failure> {
         let mut stdout = anstream::AutoStream::auto(io::stdout().lock());
-        finish(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()))
+        finish(stdout.write_all(styled(text).as_bytes()).and_then(|()| stdout.flush()))
     }
 
     /// Says beside the answer what was done.
@@ -44,7 +45,7 @@ impl Terminal {
     /// Prints a part of an answer that goes on; false when nobody reads it any more.
     pub fn stream(&self, text: &str) -> Result<bool, Failure> {
         let mut stdout = io::stdout().lock();
-        match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        match stdout.write_all(styled(text).as_bytes()).and_then(|()| stdout.flush()) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
             written => finish(written).map(|()| true),
         }
@@ -60,7 +61,7 @@ impl Terminal {
     pub fn tell(&self, text: &str) {
         let mut stderr = anstream::AutoStream::auto(io::stderr().lock());
         // Nothing can be done about a stderr that is closed.
-        let _ = stderr.write_all(text.as_bytes());
+        let _ = stderr.write_all(styled(text).as_bytes());
     }
 
     /// Prints the error and gives its exit code.
@@ -81,7 +82,7 @@ impl Terminal {
     fn talk(&self, style: Style, label: &str, text: &str) {
         let mut stderr = anstream::AutoStream::auto(io::stderr().lock());
         // Nothing can be done about a stderr that is closed.
-        let _ = writeln!(stderr, "{style}{label}:{style:#} {text}");
+        let _ = writeln!(stderr, "{style}{label}:{style:#} {}", plain(text));
     }
 }
 

@@ -7,6 +7,7 @@ mod doctor;
 mod errors;
 mod files;
 mod fits;
+mod hostile;
 mod plans;
 mod rehearsal;
 mod screens;

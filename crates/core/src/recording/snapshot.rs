@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::pickle::{Pickle, PickleError, ValueId};
 use super::{RecordedAlloc, RecordedEvent, RecordedPhase, Recording};
+use crate::failure::printable;
 
 /// Why a snapshot could not be imported.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -158,7 +159,7 @@ impl<'a> Importer<'a> {
         };
         if !self.origins.contains_key(&frames) {
             let origin = self.origin(self.pickle.items(frames));
-            self.origins.insert(frames, origin);
+            self.origins.insert(frames, (printable(&origin.0), printable(&origin.1)));
         }
         let (op, module) = self.origins.get(&frames).cloned().unwrap_or_default();
         RecordedAlloc { bytes, op, module, ..RecordedAlloc::default() }

@@ -9,12 +9,16 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 
 use super::{RecordedAlloc, RecordedEvent, RecordedPhase, Recording};
+use crate::failure::printable;
 use crate::trace::{Allocation, Event, Origin, Trace};
 
 /// What the lines mean, for the header of a timeline.
 const FORMAT: &str = "one JSON array per event: ['a', id, bytes, op, fqn, category] or ['f', id]; ['p', phase, step] \
                       when the phase changes; ['e'] when the cache is emptied; allocations \
                       of a side stream end in its number";
+
+/// Each takes some 200 bytes of memory.
+const MOST_EVENTS: usize = 2_000_000;
 
 /// What is wrong with a timeline, and in which line (from 1).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -73,10 +77,13 @@ impl Reader {
             Some("e") => RecordedEvent::EmptyCache,
             Some("p") => {
                 let (_, name, step): (IgnoredAny, String, u32) = parse(line)?;
-                RecordedEvent::Phase(RecordedPhase { step, name })
+                RecordedEvent::Phase(RecordedPhase { step, name: shown(name) })
             }
             _ => return Err("expected [\"a\", ...], [\"f\", ...] or [\"p\", ...]".to_owned()),
         };
+        if self.recording.events.len() == MOST_EVENTS {
+            return Err(format!("more than {MOST_EVENTS} events; record fewer steps"));
+        }
         self.recording.events.push(event);
         Ok(())
     }
@@ -95,10 +102,17 @@ impl Reader {
             Some((module, node)) => (module.to_owned(), Some(node.to_owned())),
             None => (origin, None),
         };
+        let [op, module, category] = [op, module, category].map(shown);
+        let node = node.map(shown);
         let alloc = RecordedAlloc { id: self.born, bytes, op, module, node, category, stream };
         self.born = self.born.checked_add(1).ok_or("too many allocations")?;
         Ok(RecordedEvent::Alloc(alloc))
     }
+}
+
+/// Names are printed.
+fn shown(name: String) -> String {
+    if name.chars().any(char::is_control) { printable(&name) } else { name }
 }
 
 fn parse<T: DeserializeOwned>(line: &str) -> Result<T, String> {

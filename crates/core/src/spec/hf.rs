@@ -4,6 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::{Fields, ModelSpec, Place, SpecError};
+use crate::failure::printable;
 use crate::nearest::nearest;
 
 /// The `model_type` of a decoder that no family mirrors; its fields have llama's names.
@@ -70,7 +71,7 @@ pub fn model(name: &str, fields: Map<String, Value>, known: &[&str]) -> Result<H
 
 fn spec(name: &str, model_type: String, mut config: Fields) -> ModelSpec {
     config.0.remove("model_type");
-    ModelSpec { name: name.to_owned(), model_type, config }
+    ModelSpec { name: printable(name), model_type, config }
 }
 
 /// The text model inside a multimodal config; its other towers are not simulated.

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use tonnage_core::estimate::{Estimate, Verdict};
+use tonnage_core::failure::printable;
 use tonnage_core::spec::{CheckpointPolicy, JobSpec, Origin, Precision, Resolved};
 use tonnage_core::trace::{Category, PhaseKind};
 use tonnage_core::units::Bytes;
@@ -163,7 +164,7 @@ pub(super) fn percent(share: f64) -> String {
 }
 
 fn caveats(estimate: &Estimate, look: &Look) -> String {
-    let line = |text: &str| format!("{} {}\n", paint(WARN, "!"), wrap(text, look.width, 2));
+    let line = |text: &str| format!("{} {}\n", paint(WARN, "!"), wrap(&printable(text), look.width, 2));
     let text: String = estimate.caveats.iter().map(|caveat| line(&caveat.text)).collect();
     if text.is_empty() { text } else { format!("{text}\n") }
 }
