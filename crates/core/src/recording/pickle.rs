@@ -110,6 +110,9 @@ impl Pickle {
 
 type Step<T> = Result<T, &'static str>;
 
+/// Snapshots of long jobs stay below; what is made of a byte each would fill the memory.
+const MOST_VALUES: usize = 4_000_000;
+const TOO_MANY: &str = "more than 4,000,000 values; record fewer events: `_record_memory_history(max_entries=100000)`";
 const CUT_SHORT: &str = "the input ends in the middle of a value";
 
 /// The stack machine of Python's `pickle` module, without its power to call.
@@ -121,11 +124,20 @@ struct Machine<'a> {
     /// Stack heights at open marks.
     marks: Vec<usize>,
     memo: Vec<Option<ValueId>>,
+    references: usize,
 }
 
 impl<'a> Machine<'a> {
     fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, position: 0, values: Vec::new(), stack: Vec::new(), marks: Vec::new(), memo: Vec::new() }
+        Self {
+            bytes,
+            position: 0,
+            values: Vec::new(),
+            stack: Vec::new(),
+            marks: Vec::new(),
+            memo: Vec::new(),
+            references: 0,
+        }
     }
 
     /// One opcode; the root when it was STOP. The letters are those of Python's `pickle.py`.
@@ -134,7 +146,10 @@ impl<'a> Machine<'a> {
             b'.' => return self.pop().map(Some),
             0x80 => self.take(1).map(drop)?,
             0x95 => self.take(8).map(drop)?,
-            b'(' => self.marks.push(self.stack.len()),
+            b'(' => {
+                self.marks.push(self.stack.len());
+                self.check_size()?;
+            }
             b'0' => self.pop().map(drop)?,
             b'1' => self.pop_mark().map(drop)?,
             b'2' => self.duplicate()?,
@@ -182,13 +197,16 @@ impl<'a> Machine<'a> {
         if matches!(code, b'h' | b'j') {
             let value = self.memo.get(index).copied().flatten().ok_or("a memo entry that was never set")?;
             self.stack.push(value);
-            return Ok(());
+            return self.refer();
         }
         // A memo entry takes at least one byte to write, so honest indices stay below the input's length.
         if index > self.bytes.len() {
             return Err("a memo index beyond the input's length");
         }
         if index >= self.memo.len() {
+            if index >= MOST_VALUES {
+                return Err(TOO_MANY);
+            }
             self.memo.resize(index + 1, None);
         }
         self.memo[index] = Some(self.top()?);
@@ -252,9 +270,22 @@ impl<'a> Machine<'a> {
     }
 
     fn push(&mut self, value: Value) -> Step<()> {
-        let index = u32::try_from(self.values.len()).map_err(|_| "more values than fit")?;
+        let index = u32::try_from(self.values.len()).map_err(|_| TOO_MANY)?;
         self.values.push(value);
         self.stack.push(ValueId(index));
+        self.check_size()
+    }
+
+    /// Values, and references to them: a memo lets one byte refer to a value again.
+    fn check_size(&self) -> Step<()> {
+        let is_large = |count: usize| count > MOST_VALUES;
+        if is_large(self.values.len())
+            || is_large(self.stack.len())
+            || is_large(self.marks.len())
+            || is_large(self.memo.len())
+        {
+            return Err(TOO_MANY);
+        }
         Ok(())
     }
 
@@ -277,7 +308,13 @@ impl<'a> Machine<'a> {
     fn duplicate(&mut self) -> Step<()> {
         let top = self.top()?;
         self.stack.push(top);
-        Ok(())
+        self.refer()
+    }
+
+    /// One more reference to a value that is there.
+    fn refer(&mut self) -> Step<()> {
+        self.references += 1;
+        if self.references > MOST_VALUES { Err(TOO_MANY) } else { Ok(()) }
     }
 
     fn byte(&mut self) -> Step<u8> {
@@ -391,5 +428,15 @@ mod tests {
         nested.extend(vec![b'a'; (1 << 20) - 1]);
         nested.push(b'.');
         assert!(Pickle::read(&nested).is_ok());
+    }
+
+    #[test]
+    fn values_references_and_marks_are_bounded() {
+        let count = MOST_VALUES + 1;
+        for (begin, each) in [(&b""[..], &b"N"[..]), (b"N", b"2"), (b"", b"("), (b"N\x94", b"h\0"), (b"", b"]")] {
+            let bytes = [begin, &each.repeat(count), b"."].concat();
+            assert_eq!(Pickle::read(&bytes).unwrap_err().reason, TOO_MANY, "{each:?}");
+        }
+        assert!(Pickle::read(&[&b"r"[..], b"\xff\xff\xff\x7f"].concat()).is_err());
     }
 }
