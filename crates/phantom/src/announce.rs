@@ -53,13 +53,23 @@ fn start() -> Result<(), String> {
 }
 
 fn announcement(devices: &[crate::device::Device]) -> String {
-    let names: Vec<String> =
-        devices.iter().map(|device| format!("{}, {} MiB", device.name(), device.total >> 20)).collect();
+    let names: Vec<String> = devices.iter().map(memory_of).collect();
     format!(
         "tonnage phantom: no GPU computes here; kernels do nothing and results are meaningless; attention is \
          PyTorch's own, not cuDNN's. Devices: {}",
         if names.is_empty() { "none".to_owned() } else { names.join("; ") }
     )
+}
+
+/// The device with its memory, and why that is not the GPU's.
+fn memory_of(device: &crate::device::Device) -> String {
+    let total = device.total >> 20;
+    match device.stands_for {
+        Some(bytes) => {
+            format!("{}, {} MiB, given {total} MiB so that the whole peak is seen", device.name(), bytes >> 20)
+        }
+        None => format!("{}, {total} MiB", device.name()),
+    }
 }
 
 fn refuse_beside(files: &[&str]) -> Result<(), String> {
@@ -88,6 +98,14 @@ mod tests {
     fn the_announcement_says_phantom() {
         let config = crate::config::Config::read(|_| None).unwrap();
         assert!(announcement(&config.machine).contains("Phantom NVIDIA H200 (tonnage), 143771 MiB"));
+        let text = "name=x,total=196608000000,stands_for=24576000000";
+        let config =
+            crate::config::Config::read(|name| (name == "TONNAGE_PHANTOM_DEVICES").then(|| text.to_owned())).unwrap();
+        let said = announcement(&config.machine);
+        assert!(
+            said.ends_with("Phantom x (tonnage), 23437 MiB, given 187500 MiB so that the whole peak is seen"),
+            "{said}"
+        );
         assert!(announcement(&[]).ends_with("none"));
     }
 }

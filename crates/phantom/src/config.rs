@@ -109,6 +109,7 @@ fn entry_of(entry: &str) -> Result<(Device, usize), String> {
 struct Fields {
     product: Option<String>,
     total: Option<u64>,
+    stands_for: Option<u64>,
     usable: Option<u64>,
     context: Option<u64>,
     compute_capability: Option<(i32, i32)>,
@@ -125,6 +126,7 @@ impl Fields {
         match key {
             "name" => self.product = Some(name(value)?),
             "total" => self.total = Some(number(key, value)?),
+            "stands_for" => self.stands_for = Some(number(key, value)?),
             "usable" => self.usable = Some(number(key, value)?),
             "context" => self.context = Some(number(key, value)?),
             "cc" => self.compute_capability = Some(capability(value)?),
@@ -155,6 +157,7 @@ impl Fields {
             ordinal: 0,
             product: self.product.unwrap_or_else(|| "GPU".to_owned()),
             total,
+            stands_for: self.stands_for,
             usable,
             context,
             compute_capability,

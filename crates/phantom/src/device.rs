@@ -9,6 +9,8 @@ pub struct Device {
     pub product: String,
     /// What CUDA reports as the device's memory.
     pub total: u64,
+    /// The memory of the GPU that this one is for, where it was given more.
+    pub stands_for: Option<u64>,
     /// What can be allocated, contexts included.
     pub usable: u64,
     /// What a process's first use of the device takes.

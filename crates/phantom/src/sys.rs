@@ -32,6 +32,7 @@ unsafe extern "C" {
     pub fn munmap(address: *mut c_void, length: usize) -> c_int;
     pub fn mprotect(address: *mut c_void, length: usize, protection: c_int) -> c_int;
     pub fn madvise(address: *mut c_void, length: usize, advice: c_int) -> c_int;
+    pub fn mincore(address: *mut c_void, length: usize, resident: *mut u8) -> c_int;
     pub fn flock(file: c_int, operation: c_int) -> c_int;
     pub fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     pub fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use crate::boundary::{Slot, code, put_if_wanted};
 use crate::error::{Error, Result};
-use crate::memory::{Kind, copy, fill};
+use crate::memory::{Kind, Side, copy, fill};
 use crate::state;
 
 #[unsafe(no_mangle)]
@@ -110,20 +110,21 @@ unsafe extern "C" fn cuMemGetAddressRange_v2(base: *mut usize, bytes: *mut usize
     }))
 }
 
-/// Functions of one shape: to, from, bytes, and perhaps a stream.
+/// Functions of one shape: to, from, bytes, and perhaps a stream; and where both have to lie.
 macro_rules! copies {
-    ($($name:ident)*) => {$(
+    ($($name:ident: $to:ident $from:ident)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(to: usize, from: usize, bytes: usize) -> c_int {
             // SAFETY: host ranges are valid by the API's contract.
-            code(unsafe { copy(&mut state::memory(), to, from, bytes) })
+            code(unsafe { copy(&mut state::memory(), to, from, bytes, (Side::$to, Side::$from)) })
         }
     )*};
 }
 
 copies! {
-    cuMemcpy cuMemcpyAsync cuMemcpyHtoD_v2 cuMemcpyHtoDAsync_v2 cuMemcpyDtoH_v2 cuMemcpyDtoHAsync_v2 cuMemcpyDtoD_v2
-    cuMemcpyDtoDAsync_v2
+    cuMemcpy: Any Any cuMemcpyAsync: Any Any cuMemcpyHtoD_v2: Device Any cuMemcpyHtoDAsync_v2: Device Any
+    cuMemcpyDtoH_v2: Any Device cuMemcpyDtoHAsync_v2: Any Device cuMemcpyDtoD_v2: Device Device
+    cuMemcpyDtoDAsync_v2: Device Device
 }
 
 /// # Safety

@@ -13,7 +13,7 @@ mod space;
 use std::collections::BTreeMap;
 
 pub use block::Kind;
-pub use copy::{copy, fill};
+pub use copy::{Side, copy, fill};
 
 pub use pool::Attribute;
 pub use recent::must_forget;

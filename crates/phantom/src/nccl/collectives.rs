@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 
 use super::{INVALID_ARGUMENT, communicator, status};
-use crate::memory::copy;
+use crate::memory::{Side, copy};
 use crate::state;
 
 /// The bytes of an element of `ncclDataType_t`.
@@ -28,7 +28,8 @@ fn spread(handle: usize, to: usize, from: usize, count: usize, data_type: c_int,
         if to != from {
             // SAFETY: buffers of collectives are device memory, which is checked; page-locked host memory is the
             // caller's by the API's contract.
-            unsafe { copy(&mut memory, to, from, bytes) }.map_err(|_| INVALID_ARGUMENT)?;
+            unsafe { copy(&mut memory, to, from, bytes, (Side::Device, Side::Device)) }
+                .map_err(|_| INVALID_ARGUMENT)?;
         }
     }
     Ok(())
@@ -145,10 +146,10 @@ mod tests {
         let mut host = [7_u64, 0, 0, 0, 0];
         let at = host.as_mut_ptr() as usize;
         // SAFETY: `host` has 40 bytes.
-        unsafe { copy(&mut state::memory(), device, at, 8) }.unwrap();
+        unsafe { copy(&mut state::memory(), device, at, 8, (Side::Device, Side::Any)) }.unwrap();
         assert_eq!(ncclAllGather(device, device + 8, 1, 4, handle, 0), 0);
         // SAFETY: as above.
-        unsafe { copy(&mut state::memory(), at, device, 40) }.unwrap();
+        unsafe { copy(&mut state::memory(), at, device, 40, (Side::Any, Side::Device)) }.unwrap();
         assert_eq!(host, [7; 5]);
         assert_eq!(ncclAllGather(device, device + (2 << 20) - 8, 1, 4, handle, 0), INVALID_ARGUMENT);
         assert_eq!(ncclAllReduce(device, device, 1, 99, 0, handle, 0), INVALID_ARGUMENT);

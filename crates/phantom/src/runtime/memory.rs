@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use crate::boundary::{Slot, put_if_wanted, report};
 use crate::error::{Error, Result};
-use crate::memory::{Kind, copy, fill};
+use crate::memory::{Kind, Side, copy, fill};
 use crate::state;
 
 /// A symbol's stand-in on the device: `__device__` variables are read and written here as far as copies are performed.
@@ -98,29 +98,47 @@ unsafe extern "C" fn cudaHostGetFlags(flags: *mut c_uint, host: usize) -> c_int 
     ))
 }
 
-/// `cudaMemcpyKind`: host and device in all combinations, or by address.
-fn check_kind(kind: c_int) -> Result {
-    if (0..=4).contains(&kind) { Ok(()) } else { Err(Error::INVALID_COPY_DIRECTION) }
+/// `cudaMemcpyKind`: host and device in all combinations, or by address; what it says of target and source.
+fn sides(kind: c_int) -> Result<(Side, Side)> {
+    match kind {
+        0 | 4 => Ok((Side::Any, Side::Any)),
+        1 => Ok((Side::Device, Side::Any)),
+        2 => Ok((Side::Any, Side::Device)),
+        3 => Ok((Side::Device, Side::Device)),
+        _ => Err(Error::INVALID_COPY_DIRECTION),
+    }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaMemcpy(to: usize, from: usize, bytes: usize, kind: c_int) -> c_int {
     // SAFETY: host ranges are valid by the API's contract.
-    report(check_kind(kind).and_then(|()| unsafe { copy(&mut state::memory(), to, from, bytes) }))
+    report(sides(kind).and_then(|sides| unsafe { copy(&mut state::memory(), to, from, bytes, sides) }))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaMemcpyAsync(to: usize, from: usize, bytes: usize, kind: c_int, stream: usize) -> c_int {
-    let allowed = check_kind(kind).and_then(|()| state::streams().add_nodes(stream, 1));
+    let allowed = sides(kind).and_then(|sides| state::streams().add_nodes(stream, 1).map(|()| sides));
     // SAFETY: as above.
-    report(allowed.and_then(|()| unsafe { copy(&mut state::memory(), to, from, bytes) }))
+    report(allowed.and_then(|sides| unsafe { copy(&mut state::memory(), to, from, bytes, sides) }))
+}
+
+/// Rows that lie a pitch apart.
+struct Rows {
+    to: usize,
+    to_pitch: usize,
+    from: usize,
+    from_pitch: usize,
+    width: usize,
+    height: usize,
 }
 
 /// Rows are copied one by one, so each is performed if it is small.
 ///
 /// # Safety
 /// Host ranges are valid for the rows.
-unsafe fn copy_rows(to: usize, to_pitch: usize, from: usize, from_pitch: usize, width: usize, height: usize) -> Result {
+unsafe fn copy_rows(rows: &Rows, kind: c_int) -> Result {
+    let Rows { to, to_pitch, from, from_pitch, width, height } = *rows;
+    let sides = sides(kind)?;
     if width > to_pitch || width > from_pitch {
         return Err(Error::INVALID_PITCH);
     }
@@ -129,7 +147,7 @@ unsafe fn copy_rows(to: usize, to_pitch: usize, from: usize, from_pitch: usize, 
         let to = to_pitch.checked_mul(row).and_then(|by| to.checked_add(by)).ok_or(Error::INVALID_VALUE)?;
         let from = from_pitch.checked_mul(row).and_then(|by| from.checked_add(by)).ok_or(Error::INVALID_VALUE)?;
         // SAFETY: the caller's promise.
-        unsafe { copy(&mut memory, to, from, width) }?;
+        unsafe { copy(&mut memory, to, from, width, sides) }?;
     }
     Ok(())
 }
@@ -145,7 +163,7 @@ unsafe extern "C" fn cudaMemcpy2D(
     kind: c_int,
 ) -> c_int {
     // SAFETY: host ranges are valid by the API's contract.
-    report(check_kind(kind).and_then(|()| unsafe { copy_rows(to, to_pitch, from, from_pitch, width, height) }))
+    report(unsafe { copy_rows(&Rows { to, to_pitch, from, from_pitch, width, height }, kind) })
 }
 
 #[unsafe(no_mangle)]
@@ -159,16 +177,17 @@ unsafe extern "C" fn cudaMemcpy2DAsync(
     kind: c_int,
     stream: usize,
 ) -> c_int {
-    let allowed = check_kind(kind).and_then(|()| state::streams().add_nodes(stream, 1));
+    let allowed = sides(kind).and_then(|_| state::streams().add_nodes(stream, 1));
+    let rows = Rows { to, to_pitch, from, from_pitch, width, height };
     // SAFETY: as above.
-    report(allowed.and_then(|()| unsafe { copy_rows(to, to_pitch, from, from_pitch, width, height) }))
+    report(allowed.and_then(|()| unsafe { copy_rows(&rows, kind) }))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaMemcpyPeer(to: usize, to_device: c_int, from: usize, device: c_int, bytes: usize) -> c_int {
     let devices = state::device(to_device).and_then(|_| state::device(device));
     // SAFETY: ranges are on devices, where they are checked.
-    report(devices.and_then(|_| unsafe { copy(&mut state::memory(), to, from, bytes) }))
+    report(devices.and_then(|_| unsafe { copy(&mut state::memory(), to, from, bytes, (Side::Device, Side::Device)) }))
 }
 
 #[unsafe(no_mangle)]
@@ -200,7 +219,9 @@ unsafe extern "C" fn cudaMemcpyBatchAsync(
     }
     report((0..count).try_for_each(|at| {
         // SAFETY: `count` entries in each list, and ranges that are valid, by the API's contract.
-        unsafe { copy(&mut state::memory(), targets.add(at).read(), sources.add(at).read(), sizes.add(at).read()) }
+        let (to, from, bytes) = unsafe { (targets.add(at).read(), sources.add(at).read(), sizes.add(at).read()) };
+        // SAFETY: as above.
+        unsafe { copy(&mut state::memory(), to, from, bytes, (Side::Any, Side::Any)) }
     }))
 }
 
@@ -273,7 +294,7 @@ unsafe extern "C" fn cudaGetSymbolSize(bytes: *mut usize, symbol: usize) -> c_in
 /// Symbols are not told apart, so nothing is written.
 #[unsafe(no_mangle)]
 extern "C" fn cudaMemcpyToSymbol(symbol: usize, from: usize, _bytes: usize, _offset: usize, kind: c_int) -> c_int {
-    report(check_kind(kind).and(if symbol == 0 || from == 0 { Err(Error::INVALID_SYMBOL) } else { Ok(()) }))
+    report(sides(kind).map(drop).and(if symbol == 0 || from == 0 { Err(Error::INVALID_SYMBOL) } else { Ok(()) }))
 }
 
 #[unsafe(no_mangle)]
