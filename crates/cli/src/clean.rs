@@ -37,7 +37,7 @@ pub fn plain(text: &str) -> String {
 }
 
 fn escaped(text: &str, keeps_styles: bool) -> Cow<'_, str> {
-    if !text.chars().any(|c| is_obeyed(c)) {
+    if !text.chars().any(is_obeyed) {
         return Cow::Borrowed(text);
     }
     let (mut shown, mut rest) = (String::with_capacity(text.len() + 16), text);
