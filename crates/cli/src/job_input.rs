@@ -1,11 +1,13 @@
 //! From what was typed to a resolved job: reads job files and configs.
 
+use std::collections::HashMap;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use tonnage_core::estimate::SimulatedJob;
 use tonnage_core::family::known_model_types;
 use tonnage_core::record::JobRecord;
-use tonnage_core::spec::{Inputs, Override, Resolved, SpecError, resolve};
+use tonnage_core::spec::{Counted, Inputs, Override, Resolved, SpecError, resolve};
 
 use tonnage_core::gpu::Gpu;
 
@@ -14,6 +16,7 @@ use crate::gpu_input;
 use crate::job_args::JobArgs;
 use crate::patched::patched;
 use crate::text_file;
+use crate::weights::{self, Weights};
 
 /// A job that was typed, with its job file read, ready to be resolved with further changes.
 pub struct JobInput {
@@ -21,6 +24,8 @@ pub struct JobInput {
     overrides: Vec<Override>,
     /// A GPU that only its file or the driver can tell of, with what was typed.
     gpu: Option<(String, Gpu)>,
+    /// What the weights beside a config hold, by the model's name: headers are read once.
+    weights: Mutex<HashMap<String, Option<Weights>>>,
 }
 
 impl JobInput {
@@ -47,13 +52,18 @@ impl JobInput {
             }
         };
         let gpu = special_gpu(&mut overrides)?;
-        Ok(Self { file, overrides, gpu })
+        Ok(Self { file, overrides, gpu, weights: Mutex::default() })
     }
 
     /// A job that was recorded.
     pub fn of_record(record: &JobRecord) -> Self {
         // A GPU from a file was recorded by its figures, which resolve like a name.
-        Self { file: record.file.clone().zip(record.text.clone()), overrides: record.overrides(), gpu: None }
+        Self {
+            file: record.file.clone().zip(record.text.clone()),
+            overrides: record.overrides(),
+            gpu: None,
+            weights: Mutex::default(),
+        }
     }
 
     /// What is recorded of it, `resolved` being what it came to.
@@ -110,7 +120,37 @@ impl JobInput {
         {
             resolved.job.gpu = gpu.clone();
         }
+        self.count_weights(&mut resolved)?;
         Ok(resolved)
+    }
+
+    /// Notes what the weights beside the config hold, unless the job changes the config's fields.
+    fn count_weights(&self, resolved: &mut Resolved) -> Result<(), SpecError> {
+        if resolved.provenance.iter().any(|value| value.key.starts_with("model.")) {
+            return Ok(());
+        }
+        let model = &mut resolved.job.model;
+        let mut known = self.weights.lock().unwrap_or_else(PoisonError::into_inner);
+        let weights = match known.get(&model.name) {
+            Some(weights) => weights,
+            None => {
+                let found = weights::beside(&model.name);
+                let found =
+                    found.map_err(|failure| SpecError { hint: failure.hint, ..SpecError::new(failure.problem) })?;
+                known.entry(model.name.clone()).or_insert(found)
+            }
+        };
+        match weights {
+            Some(Weights::Counted(parameters)) => {
+                let who = "the safetensors file beside its config holds";
+                model.beside.counted = Some(Counted { parameters: *parameters, who });
+            }
+            Some(Weights::Incomplete(missing)) => {
+                resolved.notes.push(format!("the parameter count could not be checked: {missing} is not there"));
+            }
+            None => {}
+        }
+        Ok(())
     }
 
     fn resolve_named(&self, overrides: &[Override]) -> Result<Resolved, SpecError> {

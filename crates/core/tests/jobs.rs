@@ -34,7 +34,7 @@ fn models() -> impl Strategy<Value = ModelSpec> {
 }
 
 fn named(model_type: &str, config: Fields) -> ModelSpec {
-    ModelSpec { name: model_type.to_owned(), model_type: model_type.to_owned(), config }
+    ModelSpec { name: model_type.to_owned(), model_type: model_type.to_owned(), config, beside: Default::default() }
 }
 
 fn precisions() -> impl Strategy<Value = Precision> {

@@ -1,9 +1,9 @@
 //! What must hold of jobs on several ranks, whatever the figures.
 
 use serde_json::{Value, json};
-use tonnage_core::estimate::{Estimate, estimate};
-use tonnage_core::spec::{JobSpec, Parallel, Schedule, Strategy, from_case};
-use tonnage_core::step::simulate;
+use tonnage_core::estimate::{Estimate, Verdict, estimate};
+use tonnage_core::spec::{Counted, JobSpec, LoraSpec, Parallel, Schedule, Strategy, from_case};
+use tonnage_core::step::{parameter_count, simulate};
 use tonnage_core::trace::Category;
 
 fn case(changes: &Value) -> JobSpec {
@@ -111,4 +111,28 @@ fn a_static_graph_must_reduce_its_first_pass() {
     let job = case(&json!({"strategy": "ddp", "world": 2, "static_graph": true, "grad_accum": 2}));
     let error = estimate(&job).unwrap_err().to_string();
     assert!(error.contains("static graph"), "{error}");
+}
+
+/// A rank's share is held against its share of the publisher's count, not against the whole.
+#[test]
+fn a_share_of_a_model_with_the_publishers_count_widens_nothing_by_it() {
+    let strategies = [
+        Strategy::TensorParallel { size: 4 },
+        Strategy::PipelineParallel { stages: 4, schedule: Schedule::OneForwardOneBackward },
+    ];
+    for (strategy, lora) in strategies.into_iter().flat_map(|strategy| [(strategy, false), (strategy, true)]) {
+        let mut job = spread(4, 0, strategy);
+        job.lora = lora.then(|| LoraSpec { r: 4, dropout: 0.0, targets: vec!["q_proj".to_owned()] });
+        let parameters = parameter_count(&job.model).unwrap();
+        let counted = |parameters| Some(Counted { parameters, who: "its publisher counts" });
+        job.model.beside.counted = counted(parameters);
+        let right = answer(&job);
+        assert!(right.caveats.iter().all(|caveat| caveat.code != "parameter_count"), "{strategy:?}");
+        assert_eq!(right.verdict, Verdict::Fits, "{strategy:?}");
+        job.model.beside.counted = counted(parameters + 4000);
+        let wrong = answer(&job);
+        let widened: Vec<u64> =
+            wrong.caveats.iter().filter(|caveat| caveat.code == "parameter_count").map(|c| c.widens_bytes).collect();
+        assert_eq!(widened, [16_000], "{strategy:?}: a quarter of 4000 parameters, 16 bytes each");
+    }
 }

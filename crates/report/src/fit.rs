@@ -1,6 +1,7 @@
 //! [`FitAnswer`]: a job by rows and GPUs, which every format shows.
 
 use serde::Serialize;
+use tonnage_core::estimate::shown_bound;
 use tonnage_core::gpu::Gpu;
 use tonnage_core::plan::batch::Batch;
 use tonnage_core::plan::fit::Judgement;
@@ -121,7 +122,7 @@ impl<'a> CellView<'a> {
             gpu: &gpu.id,
             verdict: judgement.map(|judgement| fit_name(judgement.fit)),
             total_bytes: judgement.map(|judgement| judgement.total_bytes),
-            safe_bytes: judgement.map(|judgement| judgement.safe_bytes),
+            safe_bytes: judgement.and_then(|judgement| shown_bound(judgement.safe_bytes)),
             usable_bytes: gpu.usable_bytes,
             peak_allocated_bytes: judgement.map(|judgement| judgement.peak_allocated_bytes),
             peak_reserved_bytes: judgement.map(|judgement| judgement.peak_reserved_bytes),
@@ -151,7 +152,7 @@ pub fn csv(answer: &FitAnswer) -> String {
                     "{},{},{},{},{},{},{},",
                     fit_name(judgement.fit),
                     judgement.total_bytes,
-                    judgement.safe_bytes,
+                    shown_bound(judgement.safe_bytes).map_or_else(String::new, |bytes| bytes.to_string()),
                     judgement.peak_allocated_bytes,
                     judgement.peak_reserved_bytes,
                     judgement.peak_phase.label(),

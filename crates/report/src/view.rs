@@ -4,7 +4,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use tonnage_core::estimate::{
     Caveat, Deployment, Engine, Estimate, GpuLoad, LegacyEstimate, LiveTensor, OomMoment, PhasePeak, Process, Room,
-    Verdict,
+    Verdict, shown_bound,
 };
 use tonnage_core::spec::Provenance;
 use tonnage_core::trace::Category;
@@ -50,7 +50,8 @@ struct Body<'a> {
     total_bytes: u64,
     range_bytes: RangeView,
     margin_bytes: u64,
-    safe_bytes: u64,
+    /// `null` where no size surely is enough.
+    safe_bytes: Option<u64>,
     /// `null` where the verdict did not depend on it.
     least_bytes: Option<u64>,
     usable_bytes: u64,
@@ -161,7 +162,7 @@ struct GpuLoadView {
     count: u64,
     processes: Vec<ProcessCountView>,
     total_bytes: u64,
-    safe_bytes: u64,
+    safe_bytes: Option<u64>,
     usable_bytes: u64,
     verdict: &'static str,
 }
@@ -254,7 +255,7 @@ impl<'a> Body<'a> {
             total_bytes: estimate.total_bytes,
             range_bytes: RangeView { low: estimate.range.0, high: estimate.range.1 },
             margin_bytes: estimate.margin_bytes,
-            safe_bytes: estimate.safe_bytes,
+            safe_bytes: shown_bound(estimate.safe_bytes),
             least_bytes: estimate.least_bytes,
             usable_bytes: estimate.usable_bytes,
             headroom_bytes: estimate.headroom_bytes(),
@@ -319,7 +320,7 @@ fn gpu_loads(deployment: &Deployment) -> Vec<GpuLoadView> {
         count: gpu.count,
         processes: gpu.processes.iter().map(|&(process, count)| ProcessCountView { process, count }).collect(),
         total_bytes: gpu.total_bytes,
-        safe_bytes: gpu.safe_bytes,
+        safe_bytes: shown_bound(gpu.safe_bytes),
         usable_bytes: gpu.usable_bytes,
         verdict: fit_name(gpu.fit),
     };

@@ -17,7 +17,6 @@ use crate::failure::Failure;
 use crate::job_args::JobArgs;
 use crate::job_input::{JobInput, simulate};
 use crate::terminal::Terminal;
-use crate::weights::{self, Weights};
 
 const EXAMPLES: &str = "Examples:
   tonnage estimate gpt2
@@ -138,7 +137,6 @@ impl EstimateArgs {
         let simulated = simulate(&resolved)?;
         let mut estimate = simulated.estimate()?;
         add_input_caveats(&mut estimate, &resolved);
-        check_weights(&mut estimate, &resolved)?;
         let drawn = self.timeline || self.svg.is_some();
         let timeline = drawn.then(|| simulated.timeline(PICTURE_POINTS)).transpose()?;
         if let Some(path) = &self.trace {
@@ -186,42 +184,10 @@ fn legacy(resolved: &Resolved) -> Result<LegacyEstimate, Failure> {
     })
 }
 
-/// What resolving said, and whether the model has as many parameters as its publisher counted.
+/// What resolving said.
 fn add_input_caveats(estimate: &mut Estimate, resolved: &Resolved) {
     for note in &resolved.notes {
         estimate.add_caveat(Caveat::remark("input", note));
-    }
-    if let Some(published) = resolved.published_parameters {
-        check_count(estimate, resolved, published, "its publisher counts");
-    }
-}
-
-/// The same for the weights beside a config, unless the job changes its fields.
-fn check_weights(estimate: &mut Estimate, resolved: &Resolved) -> Result<(), Failure> {
-    if resolved.provenance.iter().any(|value| value.key.starts_with("model.")) {
-        return Ok(());
-    }
-    match weights::beside(&resolved.job.model.name)? {
-        Some(Weights::Counted(parameters)) => {
-            check_count(estimate, resolved, parameters, "the safetensors file beside its config holds");
-        }
-        Some(Weights::Incomplete(missing)) => {
-            let text = format!("the parameter count could not be checked: {missing} is not there");
-            estimate.add_caveat(Caveat::remark("weights_incomplete", text));
-        }
-        None => {}
-    }
-    Ok(())
-}
-
-fn check_count(estimate: &mut Estimate, resolved: &Resolved, expected: u64, who: &str) {
-    let adapters = if resolved.job.lora.is_some() { estimate.trainable_count } else { 0 };
-    let counted = estimate.parameter_count - adapters;
-    if expected != counted {
-        let text = format!("the model was built with {counted} parameters, {who} {expected}");
-        // Weight, gradient and two moments, in fp32.
-        let bytes = expected.abs_diff(counted).saturating_mul(16);
-        estimate.add_caveat(Caveat::widening("parameter_count", text, bytes));
     }
 }
 

@@ -3,6 +3,7 @@
 //! A screen is compared with a file in `expected`; `TONNAGE_BLESS=1 cargo test -p tonnage` writes those files anew.
 
 mod answers;
+mod architectures;
 mod doctor;
 mod errors;
 mod files;

@@ -1,8 +1,8 @@
 //! What an estimate does not know, said with the estimate.
 
 use super::engine::loaded;
+use crate::family::generic_allowance;
 use crate::gpu::Gpu;
-use crate::spec::hf::GENERIC_DECODER;
 use crate::spec::{Attention, JobSpec, JudgeWeights, LossKernel, Rollout, Strategy, Task};
 use crate::step::Repetition;
 use crate::trace::Trace;
@@ -18,32 +18,49 @@ pub struct Caveat {
     pub widens_bytes: u64,
     /// Whether the total may only be more, not less.
     pub upward: bool,
+    /// Whether no allowance covers it, so that no GPU surely has enough.
+    pub open: bool,
 }
 
 impl Caveat {
     /// A remark that does not widen the range.
     pub fn remark(code: &'static str, text: impl Into<String>) -> Self {
-        Self { code, text: text.into(), widens_bytes: 0, upward: true }
+        Self { code, text: text.into(), widens_bytes: 0, upward: true, open: false }
     }
 
     /// Something that may make the total more or less by `bytes`.
     pub fn widening(code: &'static str, text: impl Into<String>, bytes: u64) -> Self {
-        Self { code, text: text.into(), widens_bytes: bytes, upward: false }
+        Self { code, text: text.into(), widens_bytes: bytes, upward: false, open: false }
     }
 
     /// Something that may make the total more by `bytes`.
     pub fn adding(code: &'static str, text: impl Into<String>, bytes: u64) -> Self {
-        Self { code, text: text.into(), widens_bytes: bytes, upward: true }
+        Self { code, text: text.into(), widens_bytes: bytes, upward: true, open: false }
+    }
+
+    /// The same where what it names may be more than it allows for: the job then surely fits nowhere.
+    #[must_use]
+    pub fn open(self) -> Self {
+        Self { open: true, ..self }
     }
 }
 
-/// The caveats of a job whose peak is `reserved` bytes.
-pub(super) fn caveats(job: &JobSpec, trace: &Trace, reserved: u64, repetition: Option<Repetition>) -> Vec<Caveat> {
+/// The caveats of a job whose peak is `reserved` bytes and whose model, unsplit and without adapters, has `parameters`.
+pub(super) fn caveats(
+    job: &JobSpec,
+    trace: &Trace,
+    reserved: u64,
+    parameters: u64,
+    repetition: Option<Repetition>,
+) -> Vec<Caveat> {
     [
         context(&job.gpu),
         cudnn(job, reserved),
         prefers_cudnn(job),
-        generic(job, reserved),
+        count(job, parameters),
+        generic(job, reserved, parameters),
+        judge(job, trace),
+        towers(job),
         device(&job.gpu, reserved),
         garbage_collection(job),
         liger(job),
@@ -86,12 +103,82 @@ fn prefers_cudnn(job: &JobSpec) -> Option<Caveat> {
     })
 }
 
-/// A tenth of the peak: an allowance, not a measurement.
-fn generic(job: &JobSpec, reserved: u64) -> Option<Caveat> {
-    (job.model.model_type == GENERIC_DECODER).then(|| {
-        let text = "the range allows a tenth of the peak for a model type that is not known";
-        Caveat::widening("generic_decoder", text, reserved / 10)
+/// Weight, gradient and two moments, in fp32: the most that a parameter costs between steps.
+const TRAINED_BYTES: u64 = 16;
+/// The weight alone, in fp32.
+const FROZEN_BYTES: u64 = 4;
+
+/// How many ranks share the model's parameters.
+fn sharers(job: &JobSpec) -> u64 {
+    match job.parallel.strategy {
+        Strategy::TensorParallel { size } => size.max(1),
+        Strategy::PipelineParallel { stages, .. } => stages.max(1),
+        _ => 1,
+    }
+}
+
+/// Whether the model has as many parameters as somebody else counted. What a multimodal model has beyond them is left out,
+/// not wrong: [`towers`] speaks of it.
+fn count(job: &JobSpec, parameters: u64) -> Option<Caveat> {
+    let counted = job.model.beside.counted.as_ref()?;
+    let is_left_out = job.model.beside.left_out.is_some() && counted.parameters > parameters;
+    (counted.parameters != parameters && !is_left_out).then(|| {
+        let text = format!("the model was built with {parameters} parameters, {} {}", counted.who, counted.parameters);
+        let share = counted.parameters.abs_diff(parameters).div_ceil(sharers(job));
+        Caveat::widening("parameter_count", text, share.saturating_mul(TRAINED_BYTES))
     })
+}
+
+/// The allowance is measured; it only holds for a model whose parameters are the right ones.
+fn generic(job: &JobSpec, reserved: u64, parameters: u64) -> Option<Caveat> {
+    let allowance = generic_allowance(&job.model.model_type)?;
+    let model_type = &job.model.model_type;
+    let checked = job.model.beside.counted.as_ref().is_some_and(|counted| counted.parameters == parameters);
+    let text = format!(
+        "no family mirrors `{model_type}`: a generic decoder of its shape stands in, which was within {:.1} % of what such \
+         models were measured to reserve; the range allows {} %",
+        allowance.worst_percent, allowance.percent
+    );
+    let bytes = reserved / 100 * allowance.percent;
+    if checked {
+        return Some(Caveat::widening("generic_decoder", text, bytes));
+    }
+    let text = format!(
+        "{text}; nothing confirms its {parameters} parameters, so it is not said to fit: put the config into the folder of its \
+         safetensors files, whose headers are counted"
+    );
+    Some(Caveat::widening("generic_decoder", text, bytes).open())
+}
+
+/// A judge of a type that no family mirrors, or without its towers.
+fn judge(job: &JobSpec, trace: &Trace) -> Option<Caveat> {
+    let Task::Grpo(grpo) = &job.task else { return None };
+    let model = &grpo.judge.as_ref()?.model;
+    let is_partial = generic_allowance(&model.model_type).is_some() || model.beside.left_out.is_some();
+    is_partial.then(|| {
+        let text = format!(
+            "the judge is a `{}`, which no family mirrors whole: the range allows a fifth of its weights, and it is not said \
+             to fit",
+            model.model_type
+        );
+        Caveat::widening("judge_generic", text, loaded(trace, "judge") / 5).open()
+    })
+}
+
+/// The towers of a multimodal model: what is known of them is added, and what is not keeps the job from fitting surely.
+fn towers(job: &JobSpec) -> Option<Caveat> {
+    let left_out = job.model.beside.left_out.as_ref()?;
+    let each = if job.task.trains() && job.lora.is_none() { TRAINED_BYTES } else { FROZEN_BYTES };
+    let (what, parameters) = match left_out.parameters {
+        Some(parameters) => (format!("towers of at least {:.0} M parameters", parameters as f64 / 1e6), parameters),
+        None => ("its other towers".to_owned(), 0),
+    };
+    let text = format!(
+        "`{}` is multimodal: only its text model is estimated; {what}, and the activations of images or sound, are left out, \
+         so it is not said to fit: `tonnage rehearse` runs the whole of it",
+        left_out.model_type
+    );
+    Some(Caveat::adding("towers_left_out", text, parameters.saturating_mul(each)).open())
 }
 
 /// Scratch space inside operators was measured on compute capability 8.0 and 9.0 only.

@@ -216,6 +216,8 @@ struct Node {
     live: Holds,
     /// The context at its lowest.
     context: u64,
+    /// How much less one may need than it was simulated to.
+    less: u64,
 }
 
 /// What one holds.
@@ -242,11 +244,19 @@ impl Node {
         let resting = resting.max().unwrap_or(estimate.peak_reserved_bytes);
         let (low, context) = (estimate.outside.low, estimate.outside.high);
         let unknown = estimate.range.1 - estimate.total_bytes;
+        let less = (estimate.total_bytes - context + low).saturating_sub(estimate.range.0);
         Self {
             total: Holds { training: estimate.total_bytes, resting: resting + context },
-            safe: Holds { training: estimate.safe_bytes, resting: resting + context + unknown + margin(resting) },
-            live: Holds { training: estimate.rounded512_peak_bytes + low, resting: resting + low },
+            safe: Holds {
+                training: estimate.safe_bytes,
+                resting: (resting + context + margin(resting)).saturating_add(unknown),
+            },
+            live: Holds {
+                training: (estimate.rounded512_peak_bytes + low).saturating_sub(less),
+                resting: (resting + low).saturating_sub(less),
+            },
             context: low,
+            less,
         }
     }
 
@@ -268,7 +278,7 @@ impl Node {
         let training = lease.unwrap_or(nodes).min(nodes);
         let rest = self.live.resting.saturating_mul(nodes - training);
         let share = usable.saturating_sub(rest) / training.max(1);
-        let goes = simulated.goes_through(share.saturating_sub(self.context))?;
+        let goes = simulated.goes_through(share.saturating_sub(self.context).saturating_add(self.less))?;
         Ok(if goes { Fit::Tight } else { Fit::DoesNotFit })
     }
 

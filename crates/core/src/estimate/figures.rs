@@ -8,6 +8,14 @@ use super::peaks::PhasePeak;
 use super::verdict::Verdict;
 use crate::trace::Phase;
 
+/// The safe bound of a job that surely fits nowhere; sums of it saturate.
+pub const NO_SIZE: u64 = u64::MAX;
+
+/// A safe bound as it is shown: none where no size surely is enough.
+pub fn shown_bound(safe_bytes: u64) -> Option<u64> {
+    (safe_bytes != NO_SIZE).then_some(safe_bytes)
+}
+
 /// What a job needs. Names are those of the reference measurements; all sizes are bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Estimate {
@@ -37,7 +45,8 @@ pub struct Estimate {
     pub range: (u64, u64),
     /// Room beyond what is known of the job; see [`margin`](super::margin).
     pub margin_bytes: u64,
-    /// The most that the total may be, and the margin: the job fits a GPU that has as much.
+    /// The most that the total may be, and the margin: the job fits a GPU that has as much; [`NO_SIZE`] where something is
+    /// left out that no allowance covers.
     pub safe_bytes: u64,
     /// The smallest GPU on which it could run by flushing the allocator's cache, its context at the lowest; `None` where
     /// the answer did not depend on it.
@@ -91,7 +100,7 @@ impl Estimate {
             self.range.0 = self.range.0.saturating_sub(caveat.widens_bytes);
         }
         self.range.1 = self.range.1.saturating_add(caveat.widens_bytes);
-        self.safe_bytes = self.safe_bytes.saturating_add(caveat.widens_bytes);
+        self.safe_bytes = if caveat.open { NO_SIZE } else { self.safe_bytes.saturating_add(caveat.widens_bytes) };
         if self.verdict == Verdict::Fits && self.safe_bytes > self.usable_bytes {
             self.verdict = Verdict::Tight { retries: Some(0) };
         }

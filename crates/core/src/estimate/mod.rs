@@ -23,7 +23,7 @@ pub use breakdown::{AtPeak, LiveTensor};
 pub use caveat::Caveat;
 pub use deployment::{Deployment, Fit, GpuLoad, Process, Room};
 pub use engine::Engine;
-pub use figures::Estimate;
+pub use figures::{Estimate, shown_bound};
 pub use legacy::LegacyEstimate;
 pub use outside::Outside;
 pub(crate) use outside::outside;

@@ -4,13 +4,14 @@ use std::cell::{Cell, OnceCell};
 
 use thiserror::Error;
 
+use super::figures::NO_SIZE;
 use super::kin::Kin;
 use super::peaks::Peaks;
 use super::timeline::{self, Timeline};
 use super::verdict::{Capacity, Least, OomMoment, Verdict, failure, margin, no_room_to_wake, retries, run_within};
 use super::{AtPeak, Engine, Estimate, activations, breakdown, caveat, outside, pass};
 use crate::gpu::{Device, Gpu};
-use crate::spec::{FieldError, JobSpec, SpecError};
+use crate::spec::{FieldError, JobSpec, SpecError, Strategy};
 use crate::step::{self, Repetition, SimulateError, Simulation};
 use crate::trace::{Phase, PhaseKind, Trace};
 use crate::work::Work;
@@ -230,11 +231,22 @@ impl<'a> SimulatedJob<'a> {
             outside,
             engine,
         };
-        caveat::caveats(job, &self.trace, peaks.reserved, self.repetition)
+        caveat::caveats(job, &self.trace, peaks.reserved, self.whole_model_count()?, self.repetition)
             .into_iter()
             .for_each(|caveat| estimate.add_caveat(caveat));
         estimate.verdict = self.verdict(job, peaks, &mut estimate, detail);
         Ok(estimate)
+    }
+
+    /// Parameters of the model before it was split over ranks, without adapters.
+    fn whole_model_count(&self) -> Result<u64, EstimateError> {
+        let adapters = if self.job.lora.is_some() { self.trainable_count } else { 0 };
+        match self.job.parallel.strategy {
+            Strategy::TensorParallel { .. } | Strategy::PipelineParallel { .. } => {
+                Ok(step::parameter_count(&self.job.model)?)
+            }
+            _ => Ok(self.parameter_count - adapters),
+        }
     }
 
     /// Judges the job on its GPU; notes the least it could run on where that decides.
@@ -259,6 +271,9 @@ impl<'a> SimulatedJob<'a> {
         };
         if capacity.expected >= peaks.reserved {
             return Verdict::Tight { retries: Some(0) };
+        }
+        if estimate.safe_bytes == NO_SIZE && capacity.most >= peaks.reserved {
+            return Verdict::Tight { retries: None };
         }
         let config = &self.job.allocator;
         if detail == Detail::Brief {

@@ -80,17 +80,17 @@ impl GemmaConfig {
 }
 
 /// `Gemma2RMSNorm`: fp32 to the end, with a weight centred on 1.
-struct GemmaRmsNorm {
+pub(super) struct GemmaRmsNorm {
     module: Module,
     weight: Tensor,
 }
 
 impl GemmaRmsNorm {
-    fn new(at: &Builder, width: u64) -> Self {
+    pub(super) fn new(at: &Builder, width: u64) -> Self {
         Self { module: at.module(), weight: at.parameter(&[width]) }
     }
 
-    fn forward(&self, x: &Tensor) -> Tensor {
+    pub(super) fn forward(&self, x: &Tensor) -> Tensor {
         let _module = self.module.enter();
         let mut output = Self::norm(&x.float());
         output = {

@@ -24,6 +24,7 @@ use crate::spec::{Attention, ModelSpec};
 use crate::tensor::Tensor;
 
 pub(crate) use bounds::bound_activations;
+pub use generic::{Allowance, generic_allowance};
 
 /// What a family does with its config.
 pub(crate) type Build = fn(&ModelSpec, &Builder, &RunOptions) -> Result<Box<dyn Model>, BuildError>;
@@ -48,7 +49,6 @@ pub(crate) const FAMILIES: &[Family] = &[
     mistral::FAMILY,
     phi3::FAMILY,
     qwen2::FAMILY,
-    generic::FAMILY,
 ];
 
 /// How the model is run, beside its config.
@@ -166,6 +166,9 @@ pub(crate) trait Model {
 /// # Errors
 /// When no family accepts it; the error lists those that are known.
 pub(crate) fn find(model_type: &str) -> Result<&'static Family, BuildError> {
+    if generic::stands_in(model_type) {
+        return Ok(&generic::FAMILY);
+    }
     FAMILIES.iter().find(|family| family.model_types.contains(&model_type)).ok_or_else(|| {
         BuildError::UnknownModelType { model_type: model_type.to_owned(), known: known_model_types().join(", ") }
     })
@@ -188,7 +191,7 @@ mod tests {
     use super::*;
     use crate::dtype::DType;
     use crate::gpu::Device;
-    use crate::spec::{CheckpointPolicy, Fields, Preset};
+    use crate::spec::{Beside, CheckpointPolicy, Fields, Preset};
     use crate::tensor::Context;
 
     /// Parameters of a model, or why it cannot be built.
@@ -207,7 +210,12 @@ mod tests {
 
     fn with_config(model_type: &str, config: &Value) -> Result<u64, BuildError> {
         let config = Fields(config.as_object().unwrap().clone());
-        parameters(&ModelSpec { name: model_type.to_owned(), model_type: model_type.to_owned(), config })
+        parameters(&ModelSpec {
+            name: model_type.to_owned(),
+            model_type: model_type.to_owned(),
+            config,
+            beside: Beside::default(),
+        })
     }
 
     #[test]
@@ -218,7 +226,7 @@ mod tests {
             assert_eq!(parameters(&model), Ok(preset.parameters), "{}", preset.name);
             met.push(model.model_type);
         }
-        for family in FAMILIES.iter().filter(|family| family.model_types != generic::FAMILY.model_types) {
+        for family in FAMILIES {
             assert!(
                 family.model_types.iter().all(|name| met.iter().any(|met| met == name)),
                 "{:?}",

@@ -43,6 +43,11 @@ impl LmHead {
         Self { linear: Rc::new(linear), mode: at.mode() }
     }
 
+    /// With a bias and a weight of its own.
+    pub(crate) fn with_bias(at: &Builder, width: u64, vocab_size: u64) -> Self {
+        Self { linear: Rc::new(Linear::head(at, width, vocab_size, true)), mode: at.mode() }
+    }
+
     /// The layer itself.
     pub(crate) fn linear(&self) -> Rc<Linear> {
         Rc::clone(&self.linear)

@@ -188,7 +188,7 @@ mod tests {
                 other => return Err(SpecError::new(format!("`{other}` is not for this test"))),
             }
         }
-        Ok(Resolved { job, provenance: vec![], notes: vec![], published_parameters: None, config_file: None })
+        Ok(Resolved { job, provenance: vec![], notes: vec![], config_file: None })
     }
 
     #[test]

@@ -1,16 +1,17 @@
-//! A Hugging Face `config.json` becomes a [`ModelSpec`]: which family reads it, or how a decoder of no known family is
-//! described so that the generic one can.
+//! A Hugging Face `config.json` becomes a [`ModelSpec`]: which family reads it, or why none does.
+
+mod towers;
 
 use serde_json::{Map, Value};
 
-use super::{Fields, ModelSpec, Place, SpecError};
+use super::architecture::{Architecture, OuterTie, REHEARSE, architecture, by_keys, refused, unknown};
+use super::{Beside, Fields, ModelSpec, Place, SpecError};
 use crate::failure::printable;
-use crate::nearest::nearest;
 
-/// The `model_type` of a decoder that no family mirrors; its fields have llama's names.
-pub const GENERIC_DECODER: &str = "generic_decoder";
 /// The largest config read; published ones are a few KiB.
 pub const MAX_CONFIG_BYTES: usize = 4 << 20;
+/// Model types under another name.
+const ALIASES: [(&str, &str); 1] = [("gpt-sw3", "gpt2")];
 
 /// A model as its config describes it, with what the config says beside the shapes.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,18 +20,14 @@ pub struct HfModel {
     pub spec: ModelSpec,
     /// The dtype the weights were published in (`torch_dtype`): a hint, for a job states its own precision.
     pub published_dtype: Option<String>,
-    /// Why the model is taken for a generic decoder; `None` when its own family reads it.
-    pub reason: Option<String>,
-    /// What the answer must say about the model.
-    pub notes: Vec<String>,
 }
 
 /// Reads the `text` of the file `file` as the config of the model called `name`; `known` are the model types that
 /// families read.
 ///
 /// # Errors
-/// When the text is no JSON object (with line and column), the weights are quantized, or the model is neither of a
-/// known type nor a plain decoder.
+/// When the text is no JSON object (with line and column), the weights are quantized, or the model is none that a
+/// family or the generic decoder simulates.
 pub fn parse_config(name: &str, file: &str, text: &str, known: &[&str]) -> Result<HfModel, SpecError> {
     if text.len() > MAX_CONFIG_BYTES {
         return Err(SpecError::new(format!("{file}: a config of {} bytes is no model config", text.len())));
@@ -53,64 +50,110 @@ pub fn model(name: &str, fields: Map<String, Value>, known: &[&str]) -> Result<H
     let published_dtype = dtype(&fields);
     let model_type = model_type(&fields, known)?;
     if known.contains(&model_type.as_str()) {
-        let notes = head_note(&fields).into_iter().collect();
-        return Ok(HfModel { spec: spec(name, model_type, fields), published_dtype, reason: None, notes });
+        return Ok(HfModel { spec: spec(name, model_type, fields), published_dtype });
     }
-    if let Some(Value::Object(text)) = fields.get("text_config") {
-        return text_model(name, &model_type, text.clone(), published_dtype, known);
+    match architecture(&model_type) {
+        Some(Architecture::Decoder) => match by_keys(&fields) {
+            None => Ok(HfModel { spec: spec(name, model_type, fields), published_dtype }),
+            Some(other) => Err(refused(&model_type, &format!("by its config it is {}", other.is()))),
+        },
+        Some(Architecture::Multimodal(tie)) => {
+            let mut inner = text_model(name, &model_type, &fields, tie, known)?;
+            inner.published_dtype = inner.published_dtype.or(published_dtype);
+            Ok(inner)
+        }
+        Some(Architecture::Refused(kind)) => Err(refused(&model_type, &format!("it is {}", kind.is()))),
+        None => Err(unknown(&model_type, known)),
     }
-    let reason = format!("no family mirrors `{model_type}`: estimated as a generic decoder of its sizes");
-    let generic = generic_decoder(&fields).map_err(|missing| unknown_type(&model_type, &missing, known))?;
-    let spec = spec(name, GENERIC_DECODER.to_owned(), generic);
-    let mut notes = vec![reason.clone()];
-    if OTHER_TOWERS.iter().any(|key| fields.get(key).is_some()) {
-        notes.push(text_only_note(&model_type));
-    }
-    Ok(HfModel { spec, published_dtype, notes, reason: Some(reason) })
 }
 
 fn spec(name: &str, model_type: String, mut config: Fields) -> ModelSpec {
     config.0.remove("model_type");
-    ModelSpec { name: printable(name), model_type, config }
+    ModelSpec { name: printable(name), model_type, config, beside: Beside::default() }
 }
 
-/// The text model inside a multimodal config; its other towers are not simulated.
+/// The text model inside a multimodal config; its other towers are not simulated, and are noted as left out.
 fn text_model(
     name: &str,
     outer_type: &str,
-    mut text: Map<String, Value>,
-    published_dtype: Option<String>,
+    outer: &Fields,
+    tie: OuterTie,
     known: &[&str],
 ) -> Result<HfModel, SpecError> {
+    let mut text = match outer.get("text_config") {
+        Some(Value::Object(text)) => text.clone(),
+        // Before transformers 4.52 these were written flat.
+        None if matches!(outer_type, "qwen2_vl" | "qwen2_5_vl") && outer.get("hidden_size").is_some() => outer
+            .0
+            .iter()
+            .filter(|(key, _)| *key != "model_type")
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect(),
+        _ => return Err(refused(outer_type, "it is multimodal, and its config has no `text_config` to read")),
+    };
     text.entry("model_type").or_insert_with(|| format!("{outer_type}_text").into());
     // One level only: a text_config inside a text_config is no published form.
     text.remove("text_config");
-    let mut inner = model(name, text, known)?;
-    inner.published_dtype = inner.published_dtype.or(published_dtype);
-    inner.notes.push(text_only_note(outer_type));
+    if let Some(architectures) = outer.get("architectures") {
+        text.insert("architectures".to_owned(), architectures.clone());
+    }
+    if let Some(tied) = tied(tie, outer, &Fields(text.clone()))? {
+        text.insert("tie_word_embeddings".to_owned(), tied.into());
+    }
+    let mut inner = model(name, text, known)
+        .map_err(|error| SpecError { problem: format!("`{outer_type}` is multimodal: {}", error.problem), ..error })?;
+    inner.spec.beside.left_out = Some(towers::left_out(outer_type, outer));
     Ok(inner)
 }
 
-fn text_only_note(model_type: &str) -> String {
-    format!("`{model_type}` is multimodal: only its text model is estimated")
+/// Whether the head is tied; `None` where the text model's own class decides.
+fn tied(tie: OuterTie, outer: &Fields, text: &Fields) -> Result<Option<bool>, SpecError> {
+    let key = "tie_word_embeddings";
+    let outer_says = outer.get(key).is_some();
+    Ok(match tie {
+        OuterTie::Tied => Some(outer.flag(key, true)?),
+        OuterTie::Untied => Some(outer.flag(key, false)?),
+        OuterTie::Either => Some(outer.flag(key, false)? || text.flag(key, false)?),
+        OuterTie::Inner if outer_says => Some(outer.flag(key, false)?),
+        OuterTie::Inner => None,
+    })
 }
 
 /// `model_type`, or, in the oldest configs, what the name of the architecture begins with.
 fn model_type(fields: &Fields, known: &[&str]) -> Result<String, SpecError> {
     let given = fields.text("model_type", "")?;
     if !given.is_empty() {
-        return Ok(given.to_owned());
+        let alias = ALIASES.iter().find(|(alias, _)| *alias == given);
+        return Ok(alias.map_or(given, |(_, name)| name).to_owned());
     }
-    let architecture = architecture(fields).unwrap_or_default().to_lowercase();
-    let named = known.iter().filter(|family| architecture.starts_with(&family.replace('_', "")));
-    named.max_by_key(|family| family.len()).map(|family| (*family).to_owned()).ok_or_else(|| {
-        SpecError::new("config key `model_type` is missing")
-            .hint(format!("say which of {} the model is", known.join(", ")))
-    })
+    let architecture = named_class(fields).unwrap_or_default();
+    let begins = |family: &&&str| {
+        let lower = architecture.to_lowercase();
+        let rest = lower.strip_prefix(&family.replace('_', "")).unwrap_or_default();
+        ["for", "lmhead", "model"].iter().any(|next| rest.starts_with(next))
+    };
+    let named = known.iter().find(begins);
+    named.map(|family| (*family).to_owned()).ok_or_else(|| untyped(fields, known))
 }
 
-fn architecture(fields: &Fields) -> Option<&str> {
+/// A config without `model_type` is no language model's of transformers.
+fn untyped(fields: &Fields, known: &[&str]) -> SpecError {
+    let missing = SpecError::new("config key `model_type` is missing");
+    match fields.get("_class_name").and_then(Value::as_str) {
+        Some(class) => {
+            SpecError::new(format!("`{}` is a diffusers model: diffusion is not simulated", clip(class))).hint(REHEARSE)
+        }
+        None => missing.hint(format!("say which of {} the model is; for others {REHEARSE}", known.join(", "))),
+    }
+}
+
+/// The class whose weights were saved.
+fn named_class(fields: &Fields) -> Option<&str> {
     fields.get("architectures")?.as_array()?.first()?.as_str()
+}
+
+fn clip(text: &str) -> String {
+    text.chars().take(60).collect()
 }
 
 fn dtype(fields: &Fields) -> Option<String> {
@@ -118,83 +161,46 @@ fn dtype(fields: &Fields) -> Option<String> {
     Some(dtype.trim_start_matches("torch.").to_owned())
 }
 
+/// Quantized weights are neither simulated nor silently taken for whole ones.
 fn refuse_quantized(fields: &Fields) -> Result<(), SpecError> {
     let Some(quantization) = fields.get("quantization_config") else { return Ok(()) };
     let method = quantization.get("quant_method").and_then(Value::as_str).unwrap_or("quantized");
-    Err(SpecError::new(format!("config key `quantization_config`: {method} weights are not simulated"))
-        .hint("give the config of the model before quantization"))
-}
-
-/// Published heads that are not the language-model head which is simulated.
-fn head_note(fields: &Fields) -> Option<String> {
-    let architecture = architecture(fields)?;
-    let simulated = ["ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForPreTraining", "ForConditionalGeneration"];
-    let other = !simulated.iter().any(|head| architecture.ends_with(head));
-    other.then(|| format!("the config is of `{architecture}`: estimated with its language-model head"))
-}
-
-/// Llama's name of each field that a generic decoder needs or uses, and the other names it goes by.
-const GENERIC_FIELDS: [(&str, &[&str]); 10] = [
-    ("hidden_size", &["n_embd", "d_model", "dim"]),
-    ("num_hidden_layers", &["n_layer", "n_layers", "num_layers"]),
-    ("num_attention_heads", &["n_head", "n_heads", "num_heads"]),
-    ("vocab_size", &["padded_vocab_size"]),
-    ("num_key_value_heads", &["num_kv_heads", "n_head_kv", "multi_query_group_num"]),
-    ("intermediate_size", &["n_inner", "ffn_dim", "ffn_hidden_size"]),
-    ("max_position_embeddings", &["n_positions", "n_ctx", "max_seq_len", "seq_length"]),
-    ("head_dim", &["kv_channels"]),
-    ("tie_word_embeddings", &[]),
-    ("attention_bias", &["add_qkv_bias"]),
-];
-/// How many of [`GENERIC_FIELDS`] a decoder cannot be described without.
-const NEEDED: usize = 4;
-
-/// Fields that change what a layer holds: a generic decoder would be wrong by far, not by a little.
-const OTHER_ARCHITECTURES: [(&str, &str); 7] = [
-    ("num_experts", "a mixture of experts"),
-    ("num_local_experts", "a mixture of experts"),
-    ("n_routed_experts", "a mixture of experts"),
-    ("moe_num_experts", "a mixture of experts"),
-    ("kv_lora_rank", "latent attention"),
-    ("state_size", "a state-space model"),
-    ("ssm_state_size", "a state-space model"),
-];
-
-/// Configs of the parts of a multimodal model that are not its text model.
-const OTHER_TOWERS: [&str; 2] = ["vision_config", "audio_config"];
-/// What the class names of decoders end with.
-const DECODER_HEADS: [&str; 3] = ["ForCausalLM", "LMHeadModel", "ForConditionalGeneration"];
-
-/// The fields of a plain decoder under llama's names, or why it is none.
-fn generic_decoder(fields: &Fields) -> Result<Fields, String> {
-    if fields.flag("is_encoder_decoder", false) != Ok(false) {
-        return Err("it is an encoder-decoder".to_owned());
-    }
-    if let Some((_, what)) = OTHER_ARCHITECTURES.iter().find(|(key, _)| fields.get(key).is_some()) {
-        return Err(format!("it is {what}"));
-    }
-    if let Some(name) = architecture(fields).filter(|name| !DECODER_HEADS.iter().any(|head| name.ends_with(head))) {
-        return Err(format!("its `{name}` is no decoder"));
-    }
-    let mut generic = Map::new();
-    for (index, (key, others)) in GENERIC_FIELDS.iter().enumerate() {
-        let value = [key].into_iter().chain(*others).find_map(|name| fields.get(name));
-        match value {
-            Some(value) => drop(generic.insert((*key).to_owned(), value.clone())),
-            None if index < NEEDED => return Err(format!("it has no `{key}`, so it is no plain decoder")),
-            None => (),
-        }
-    }
-    Ok(Fields(generic))
-}
-
-fn unknown_type(model_type: &str, why: &str, known: &[&str]) -> SpecError {
-    let meant = nearest(model_type, known.iter().copied()).map(|near| format!("did you mean `{near}`? "));
-    SpecError::new(format!("model type `{model_type}` is not known, and {why}")).hint(format!(
-        "{}known model types: {}",
-        meant.unwrap_or_default(),
-        known.join(", ")
+    let is_on = |key: &str| quantization.get(key).and_then(Value::as_bool) == Some(true);
+    let bits = match quantization.get("bits").and_then(Value::as_u64) {
+        Some(bits @ 1..=8) => bits,
+        _ if is_on("load_in_4bit") || ["awq", "gptq", "mxfp4"].contains(&method) => 4,
+        _ => 8,
+    };
+    let times = 16_u64.div_ceil(bits);
+    Err(SpecError::new(format!("config key `quantization_config`: {} weights are not simulated", clip(method))).hint(
+        format!(
+            "{REHEARSE}; the config without `quantization_config` would be answered for 16-bit weights, about {times} times \
+             the bytes of these"
+        ),
     ))
+}
+
+/// What the names of classes with a simulated head end with.
+const SIMULATED_HEADS: [&str; 5] =
+    ["ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForPreTraining", "ForConditionalGeneration"];
+
+/// Refuses a model whose config names a class without a language-model head: logits that do not exist would be counted.
+///
+/// # Errors
+/// When it does.
+pub(super) fn refuse_other_head(model: &ModelSpec) -> Result<(), SpecError> {
+    let Some(class) = named_class(&model.config) else { return Ok(()) };
+    if model.model_type == "hrm" || SIMULATED_HEADS.iter().any(|head| class.ends_with(head)) {
+        return Ok(());
+    }
+    let class = clip(class);
+    Err(SpecError::new(format!(
+        "config key `architectures`: `{class}` has no language-model head, the only one that is simulated"
+    ))
+    .hint(format!(
+        "{REHEARSE}; if you train a language-model head on it, take `architectures` out of the config, or set \
+             model.architectures to a ...ForCausalLM class"
+    )))
 }
 
 fn in_file(error: SpecError, file: &str) -> SpecError {
@@ -225,35 +231,73 @@ mod tests {
         assert_eq!(model.spec.model_type, "llama");
         assert_eq!(model.spec.config.size("hidden_size", 1), Ok(64));
         assert_eq!(model.published_dtype.as_deref(), Some("bfloat16"));
-        assert_eq!((model.reason, model.notes), (None, vec![]));
+        assert_eq!(model.spec.beside, Beside::default());
     }
 
     #[test]
-    fn takes_the_text_model_of_a_multimodal_config() {
-        let text =
-            r#"{"model_type": "gemma3", "dtype": "bfloat16", "text_config": {"hidden_size": 64}, "vision_config": {}}"#;
+    fn takes_the_text_model_of_a_multimodal_config_and_notes_what_is_left_out() {
+        let text = r#"{"model_type": "gemma3", "dtype": "bfloat16", "text_config": {"hidden_size": 64},
+            "vision_config": {"hidden_size": 10, "num_hidden_layers": 2, "intermediate_size": 30}}"#;
         let model = parse(text).unwrap();
         assert_eq!(model.spec.model_type, "gemma3_text");
         assert_eq!(model.published_dtype.as_deref(), Some("bfloat16"));
-        assert_eq!(model.notes, ["`gemma3` is multimodal: only its text model is estimated"]);
+        let left_out = model.spec.beside.left_out.unwrap();
+        assert_eq!((left_out.model_type.as_str(), left_out.parameters), ("gemma3", Some(2000)));
+    }
+
+    /// What `config.tie_word_embeddings` is for each class, by transformers 5.17.
+    #[test]
+    fn the_outer_config_says_whether_a_multimodal_head_is_tied() {
+        let tied = |model_type: &str, outer: &str, inner: &str| {
+            let text = format!(
+                r#"{{"model_type": "{model_type}"{outer}, "text_config": {{"model_type": "llama"{inner}}}, "vision_config": {{}}}}"#
+            );
+            parse(&text).unwrap().spec.config.0.get("tie_word_embeddings").and_then(Value::as_bool)
+        };
+        let (yes, no) = (r#", "tie_word_embeddings": true"#, r#", "tie_word_embeddings": false"#);
+        // Outer absent, false, true; each with the inner absent, false, true.
+        let cases = [
+            ("mistral3", [true, true, true, false, false, false, true, true, true]),
+            ("internvl", [true, true, true, false, false, false, true, true, true]),
+            ("idefics3", [false, false, false, false, false, false, true, true, true]),
+            ("llava", [false, false, true, false, false, true, true, true, true]),
+        ];
+        for (model_type, expected) in cases {
+            let found: Vec<_> = ["", no, yes]
+                .iter()
+                .flat_map(|outer| ["", no, yes].map(|inner| tied(model_type, outer, inner)))
+                .collect();
+            assert_eq!(found, expected.map(Some), "{model_type}");
+        }
+        assert_eq!(tied("qwen2_audio", "", ""), None);
+        assert_eq!(tied("qwen2_audio", "", yes), Some(true));
     }
 
     #[test]
     fn infers_the_type_of_the_oldest_configs() {
-        let model = parse(r#"{"architectures": ["BertForSequenceClassification"]}"#).unwrap();
+        let model = parse(r#"{"architectures": ["BertForMaskedLM"]}"#).unwrap();
         assert_eq!(model.spec.model_type, "bert");
-        assert!(model.notes[0].contains("BertForSequenceClassification"));
+        for other in ["BertweetForMaskedLM", "LlamaMoeForCausalLM", "Gpt2dForCausalLM"] {
+            assert!(parse(&format!(r#"{{"architectures": ["{other}"]}}"#)).is_err(), "{other}");
+        }
+        assert_eq!(parse(r#"{"model_type": "gpt-sw3"}"#).unwrap().spec.model_type, "gpt2");
     }
 
     #[test]
-    fn describes_other_decoders_in_llamas_words() {
-        let text = r#"{"model_type": "mpt", "d_model": 64, "n_layers": 2, "n_heads": 4, "vocab_size": 100, "foo": 1}"#;
-        let model = parse(text).unwrap();
-        assert_eq!(model.spec.model_type, GENERIC_DECODER);
-        let config = serde_json::to_string(&model.spec.config.0).unwrap();
-        let expected = r#"{"hidden_size":64,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":100}"#;
-        assert_eq!(config, expected);
-        assert!(model.reason.unwrap().contains("`mpt`"));
+    fn a_class_without_a_language_model_head_is_refused() {
+        let head = |class: &str| {
+            let text = format!(r#"{{"model_type": "llama", "architectures": ["{class}"]}}"#);
+            refuse_other_head(&parse(&text).unwrap().spec)
+        };
+        for class in ["LlamaForCausalLM", "GPT2LMHeadModel", "BertForMaskedLM", "BertForPreTraining"] {
+            assert_eq!(head(class), Ok(()), "{class}");
+        }
+        for class in
+            ["LlamaForSequenceClassification", "Qwen2ForRewardModel", "BertForTokenClassification", "LlamaModel"]
+        {
+            let error = head(class).unwrap_err();
+            assert!(error.problem.contains(class) && error.hint.unwrap().contains("tonnage rehearse"), "{class}");
+        }
     }
 
     #[test]
@@ -265,31 +309,85 @@ mod tests {
             ("{}", "config.json: config key `model_type` is missing"),
             (r#"{"model_type": 3}"#, "config.json: config key `model_type`: must be a string, found 3"),
             (
-                r#"{"model_type": "t5", "is_encoder_decoder": true}"#,
-                "config.json: model type `t5` is not known, and it is an encoder-decoder",
-            ),
-            (
-                r#"{"model_type": "mixtral", "num_local_experts": 8}"#,
-                "config.json: model type `mixtral` is not known, and it is a mixture of experts",
-            ),
-            (
-                r#"{"model_type": "roberta", "architectures": ["RobertaForMaskedLM"], "hidden_size": 768}"#,
-                "config.json: model type `roberta` is not known, and its `RobertaForMaskedLM` is no decoder",
-            ),
-            (
-                r#"{"model_type": "resnet"}"#,
-                "config.json: model type `resnet` is not known, and it has no `hidden_size`, so it is no plain decoder",
+                r#"{"_class_name": "UNet2DConditionModel"}"#,
+                "config.json: `UNet2DConditionModel` is a diffusers model: diffusion is not simulated",
             ),
             (
                 r#"{"model_type": "llama", "quantization_config": {"quant_method": "bitsandbytes"}}"#,
                 "config.json: config key `quantization_config`: bitsandbytes weights are not simulated",
             ),
+            (
+                r#"{"model_type": "gemma3", "text_config": {"model_type": "mixtral"}}"#,
+                "config.json: `gemma3` is multimodal: model type `mixtral` is not simulated: it is a mixture of experts",
+            ),
+            (
+                r#"{"model_type": "llava", "hidden_size": 64}"#,
+                "config.json: model type `llava` is not simulated: it is multimodal, and its config has no `text_config` to read",
+            ),
+            (
+                r#"{"model_type": "granite", "num_local_experts": 8}"#,
+                "config.json: model type `granite` is not simulated: by its config it is a mixture of experts",
+            ),
         ];
         for (text, problem) in cases {
             assert_eq!(parse(text).unwrap_err().to_string(), problem);
         }
-        let hint = parse(r#"{"model_type": "lama"}"#).unwrap_err().hint.unwrap();
-        assert_eq!(hint, "did you mean `llama`? known model types: gpt2, llama, gemma3_text, bert");
+    }
+
+    #[test]
+    fn a_refusal_says_what_the_model_is_and_never_suggests_another_for_a_name_that_exists() {
+        let cases = [
+            ("t5", "an encoder-decoder"),
+            ("mixtral", "a mixture of experts"),
+            ("mistral4", "a mixture of experts"),
+            ("roberta", "an encoder"),
+            ("albert", "an encoder"),
+            ("distilbert", "an encoder"),
+            ("clip", "a pair of towers"),
+            ("siglip", "a pair of towers"),
+            ("blip-2", "a pair of towers"),
+            ("bamba", "a hybrid"),
+            ("lfm2", "a hybrid"),
+            ("qwen3_5_text", "a hybrid"),
+            ("xlstm", "a hybrid"),
+            ("rwkv", "a hybrid"),
+            ("gemma3n", "a multimodal model"),
+            ("gemma4_text", "a decoder whose layers"),
+            ("trocr", "an encoder-decoder"),
+            ("qwen2_5_omni", "a multimodal model"),
+            ("resnet", "a vision model"),
+            ("wav2vec2", "a speech or audio model"),
+        ];
+        for (model_type, what) in cases {
+            // Llama's fields make no Llama of it.
+            let text = format!(
+                r#"{{"model_type": "{model_type}", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+                    "vocab_size": 100, "architectures": ["XForCausalLM"]}}"#
+            );
+            let error = parse(&text).unwrap_err();
+            assert!(error.problem.contains(what), "{model_type}: {}", error.problem);
+            let hint = error.hint.unwrap();
+            assert!(hint.contains("tonnage rehearse") && !hint.contains("did you mean"), "{model_type}: {hint}");
+        }
+        let unknown = parse(r#"{"model_type": "lama"}"#).unwrap_err();
+        let hint = unknown.hint.unwrap();
+        assert!(
+            hint.starts_with("did you mean `llama`? known model types: gpt2, llama, gemma3_text, bert, and"),
+            "{hint}"
+        );
+        assert!(hint.contains("tonnage rehearse") && !hint.contains("generic_decoder"), "{hint}");
+    }
+
+    #[test]
+    fn the_way_out_of_quantized_weights_says_how_much_larger_whole_ones_are() {
+        let hint = |quantization: &str| {
+            let text = format!(r#"{{"model_type": "llama", "quantization_config": {quantization}}}"#);
+            parse(&text).unwrap_err().hint.unwrap()
+        };
+        let four = hint(r#"{"quant_method": "bitsandbytes", "load_in_4bit": true}"#);
+        assert!(four.contains("about 4 times the bytes") && four.contains("tonnage rehearse"), "{four}");
+        assert!(hint(r#"{"quant_method": "gptq", "bits": 3}"#).contains("about 6 times"));
+        assert!(hint(r#"{"quant_method": "fp8"}"#).contains("about 2 times"));
     }
 
     #[test]

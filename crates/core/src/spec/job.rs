@@ -164,6 +164,35 @@ pub struct ModelSpec {
     pub model_type: String,
     /// The fields of `config.json`; the family fills in its config class's defaults.
     pub config: Fields,
+    /// What is known of it beside its config.
+    pub beside: Beside,
+}
+
+/// What is known of a model beside the config of the part that is simulated.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Beside {
+    /// Parameters that somebody else counted, to hold the simulated count against.
+    pub counted: Option<Counted>,
+    /// The part of a multimodal model that is not simulated.
+    pub left_out: Option<LeftOut>,
+}
+
+/// A parameter count that the config does not decide.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// How many, tied ones once.
+    pub parameters: u64,
+    /// Who counted, as a clause that the number ends ("its publisher counts").
+    pub who: &'static str,
+}
+
+/// What of a multimodal model is not simulated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The multimodal model's type.
+    pub model_type: String,
+    /// At least so many parameters, as far as the config tells.
+    pub parameters: Option<u64>,
 }
 
 /// One job, every value decided.

@@ -1,6 +1,7 @@
 //! What to train, on what: the job as plain values, before anything is simulated.
 
 mod allocator;
+mod architecture;
 mod case;
 pub(crate) mod check;
 mod error;
@@ -21,12 +22,13 @@ mod schema;
 mod settings;
 mod task;
 
+pub use architecture::{Architecture, Refused, architecture, generic_model_types};
 pub use case::from_case;
 pub use error::{Place, SpecError};
 pub use fields::{FieldError, Fields};
 pub use job::{
-    Attention, CheckpointPolicy, ClipSpec, JobSpec, LogitsPath, LoraSpec, LossKernel, ModelSpec, OptimizerKind,
-    Precision,
+    Attention, Beside, CheckpointPolicy, ClipSpec, Counted, JobSpec, LeftOut, LogitsPath, LoraSpec, LossKernel,
+    ModelSpec, OptimizerKind, Precision,
 };
 pub use keys::{Default as KeyDefault, KEYS, Key};
 pub use kind::Kind;

@@ -5,16 +5,13 @@ use serde_json::{Map, Value};
 use super::hf::{self, HfModel};
 use super::presets::Preset;
 use super::settings::{Origin, Provenance, Setting, Settings};
-use super::{Fields, Inputs, ModelSpec, SpecError};
+use super::{Beside, Counted, Fields, Inputs, ModelSpec, SpecError};
 use crate::nearest::nearest;
 
 /// The model of a job, and what is known about it.
 pub(super) struct Model {
     pub spec: ModelSpec,
     pub published_dtype: Option<String>,
-    /// The published count, if the job changes no field.
-    pub published_parameters: Option<u64>,
-    pub notes: Vec<String>,
     pub provenance: Vec<Provenance>,
     /// Name and text of the config that was read.
     pub config_file: Option<(String, String)>,
@@ -54,21 +51,22 @@ fn named(setting: &Setting, settings: &Settings, inputs: &Inputs<'_>) -> Result<
         model.spec.config.0.insert(field.clone(), changed.value.clone());
         provenance.push(field_provenance(field, changed));
     }
-    Ok(Model {
-        spec: model.spec,
-        published_dtype: model.published_dtype,
-        published_parameters: preset.map(|preset| preset.parameters).filter(|_| settings.model.is_empty()),
-        notes: model.notes,
-        provenance,
-        config_file,
-    })
+    hf::refuse_other_head(&model.spec).map_err(|error| error.at(place(&setting.origin)))?;
+    if let Some(preset) = preset.filter(|_| settings.model.is_empty()) {
+        model.spec.beside.counted = Some(Counted { parameters: preset.parameters, who: "its publisher counts" });
+    }
+    Ok(Model { spec: model.spec, published_dtype: model.published_dtype, provenance, config_file })
 }
 
 /// A model beside the job's own, by its name or a path.
 pub(super) fn second(setting: &Setting, inputs: &Inputs<'_>) -> Result<ModelSpec, SpecError> {
     let name = setting.value.as_str().unwrap_or_default();
     let found = find(name, inputs).map_err(|error| error.at(place(&setting.origin)))?;
-    Ok(found.model.spec)
+    hf::refuse_other_head(&found.model.spec).map_err(|error| error.at(place(&setting.origin)))?;
+    let mut spec = found.model.spec;
+    let counted = |preset: &Preset| Counted { parameters: preset.parameters, who: "its publisher counts" };
+    spec.beside.counted = found.preset.map(counted);
+    Ok(spec)
 }
 
 /// A model, and whether it was built in or read.
@@ -111,17 +109,21 @@ fn unknown_model(name: &str) -> SpecError {
 fn written_out(settings: &Settings, inputs: &Inputs<'_>) -> Result<Model, SpecError> {
     let fields = settings.model_fields();
     let model_type = fields.get("model_type").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let unread = ModelSpec { name: String::new(), model_type: model_type.clone(), config: Fields(Map::new()) };
+    let unread = ModelSpec {
+        name: String::new(),
+        model_type: model_type.clone(),
+        config: Fields(Map::new()),
+        beside: Beside::default(),
+    };
     for (field, setting) in &settings.model {
         check_field(field, setting, &unread, inputs)?;
     }
     let at = settings.model.get("model_type").and_then(|setting| place(&setting.origin));
     let model = hf::model(&format!("custom {model_type}"), fields, inputs.known).map_err(|error| error.at(at))?;
+    hf::refuse_other_head(&model.spec)?;
     Ok(Model {
         spec: model.spec,
         published_dtype: None,
-        published_parameters: None,
-        notes: model.notes,
         provenance: settings.model.iter().map(|(field, setting)| field_provenance(field, setting)).collect(),
         config_file: None,
     })

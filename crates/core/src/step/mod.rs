@@ -17,5 +17,5 @@ mod train;
 mod trainer;
 
 pub use grpo::simulate_judge;
-pub use simulate::{SimulateError, Simulation, simulate, simulate_with_kin};
+pub use simulate::{SimulateError, Simulation, parameter_count, simulate, simulate_with_kin};
 pub use train::Repetition;

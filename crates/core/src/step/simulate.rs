@@ -7,7 +7,7 @@ use crate::family::{self, Family, RunOptions};
 use crate::gpu::Device;
 use crate::nn::{BuildError, Builder, Mode};
 use crate::parallel::{self, Loaded, Rebuild};
-use crate::spec::{CheckpointPolicy, JobSpec, ModelSpec, SpecError, Task, check};
+use crate::spec::{Attention, CheckpointPolicy, JobSpec, ModelSpec, SpecError, Task, check};
 use crate::tensor::{Context, Tensor};
 use crate::trace::Trace;
 use crate::work::Work;
@@ -115,6 +115,19 @@ pub fn simulate_with_kin(job: &JobSpec, kin: &[Device]) -> Result<Simulation, Si
         repetition,
         sizes: context.take_sizes(),
     })
+}
+
+/// Parameters of `model` on one device and without adapters, tied ones once.
+///
+/// # Errors
+/// When its family cannot build it.
+pub fn parameter_count(model: &ModelSpec) -> Result<u64, SimulateError> {
+    let context = Context::new(Device { compute_capability: (8, 0), multiprocessors: 108 });
+    let mode = Mode::new(false, CheckpointPolicy::Off);
+    let builder = Builder::new(&context, DType::Bfloat16, None, mode);
+    let options = RunOptions { attention: Attention::Sdpa, mode: builder.mode(), frozen_base: false };
+    (family::find(&model.model_type)?.build)(model, &builder, &options)?;
+    Ok(builder.parameter_count())
 }
 
 /// Trains the hierarchical reasoning model, whose buffers are sized by the batch.

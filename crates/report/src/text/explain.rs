@@ -1,6 +1,6 @@
 //! Every value of a job with its origin, and every figure with its arithmetic.
 
-use tonnage_core::estimate::Estimate;
+use tonnage_core::estimate::{Estimate, shown_bound};
 use tonnage_core::spec::{Origin, Resolved};
 use tonnage_core::units::Bytes;
 
@@ -12,6 +12,7 @@ use crate::look::Look;
 /// The reason for [`tonnage_core::estimate::margin`].
 const MARGIN: &str = "2 % of what is reserved, at least 64 MiB: kernels and versions nobody measured";
 /// What [`Estimate::least_bytes`] is.
+const ENOUGH: &str = "total, what is not known and the margin: from here on it fits";
 const LEAST: &str = "runs from here on by flushing its cache, with the context at its lowest; below, it does not fit";
 
 /// The explanation of `answer`.
@@ -74,13 +75,13 @@ fn figures(estimate: &Estimate, look: &Look) -> String {
         ("total", estimate.total_bytes, "reserved and context"),
         ("  not known", estimate.range.1 - estimate.total_bytes, "what caveats allow for"),
         ("  margin", estimate.margin_bytes, MARGIN),
-        ("surely enough", estimate.safe_bytes, "total, what is not known and the margin: from here on it fits"),
-        ("usable", estimate.usable_bytes, "what PyTorch calls the GPU's total"),
     ];
+    let usable = ("usable", estimate.usable_bytes, "what PyTorch calls the GPU's total");
     let least = estimate.least_bytes.map(|bytes| ("least", bytes, LEAST));
     let engine =
         estimate.engine_bytes().map(|bytes| ("vLLM engine", bytes, "of the total, beside what is then reserved"));
-    for (name, bytes, note) in rows.into_iter().chain(least).chain(engine) {
+    let enough = shown_bound(estimate.safe_bytes).map(|bytes| ("surely enough", bytes, ENOUGH));
+    for (name, bytes, note) in rows.into_iter().chain(enough).chain([usable]).chain(least).chain(engine) {
         table.row(vec![name.into(), Bytes(bytes).to_string().into(), cell(bytes.to_string(), DIM), cell(note, DIM)]);
     }
     table.render(look)

@@ -1,6 +1,6 @@
 //! A job by rows and GPUs: what each combination needs, and the largest that fits.
 
-use tonnage_core::estimate::{Fit, Room};
+use tonnage_core::estimate::{Fit, Room, shown_bound};
 use tonnage_core::plan::fit::Judgement;
 use tonnage_core::plan::largest::Largest;
 use tonnage_core::plan::table::{PRUNED, Row};
@@ -81,7 +81,10 @@ fn judged(answer: &Result<Judgement, String>, look: &Look) -> Cell {
                 Fit::Tight => look.pick("▲", "~"),
                 Fit::DoesNotFit => look.pick("✘", "-"),
             };
-            cell(format!("{} {mark}", gib(judgement.safe_bytes)), fit(judgement.fit))
+            cell(
+                format!("{} {mark}", shown_bound(judgement.safe_bytes).map_or_else(|| "?".to_owned(), gib)),
+                fit(judgement.fit),
+            )
         }
         Err(problem) if problem == PRUNED => cell(look.pick("✘", "-"), fit(Fit::DoesNotFit)),
         Err(_) => cell("impossible", WARN),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use tonnage_core::estimate::{Estimate, Fit, GpuLoad, Verdict};
+use tonnage_core::estimate::{Estimate, Fit, GpuLoad, Verdict, shown_bound};
 use tonnage_core::spec::JobSpec;
 use tonnage_core::units::Bytes;
 
@@ -51,6 +51,7 @@ fn headline(gpu: &GpuLoad, look: &Look) -> String {
     let style = fit(gpu.fit);
     let (sign, word) = match gpu.fit {
         Fit::Fits => (look.pick("✔ ", ""), "fits"),
+        Fit::Tight if shown_bound(gpu.safe_bytes).is_none() => (look.pick("▲ ", ""), "not known"),
         Fit::Tight => (look.pick("▲ ", ""), "tight"),
         Fit::DoesNotFit => (look.pick("✘ ", ""), "does not fit"),
     };
@@ -74,6 +75,9 @@ fn headline(gpu: &GpuLoad, look: &Look) -> String {
 fn trouble(job: &JobSpec, estimate: &Estimate) -> Option<String> {
     match &estimate.verdict {
         Verdict::Fits => None,
+        Verdict::Tight { .. } if shown_bound(estimate.safe_bytes).is_none() => {
+            Some("whether it fits is not known: what is left out or unchecked, below, has no bound".to_owned())
+        }
         Verdict::Tight { retries: None | Some(0) } => Some(format!(
             "less room than the margin and what is not known: {} are surely enough",
             Bytes(estimate.safe_bytes)

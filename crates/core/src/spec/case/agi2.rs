@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{CasePrecision, checkpointing, clip, plain_job};
-use crate::spec::{Attention, Fields, JobSpec, ModelSpec, OptimizerKind, Task};
+use crate::spec::{Attention, Beside, Fields, JobSpec, ModelSpec, OptimizerKind, Task};
 
 /// A case of kind `agi2`.
 #[derive(Deserialize)]
@@ -71,7 +71,12 @@ impl Case {
 }
 
 pub(super) fn job(case: Case) -> JobSpec {
-    let model = ModelSpec { name: case.id.clone(), model_type: "agi2".to_owned(), config: case.config() };
+    let model = ModelSpec {
+        name: case.id.clone(),
+        model_type: "agi2".to_owned(),
+        config: case.config(),
+        beside: Beside::default(),
+    };
     JobSpec {
         micro_batch_size: case.batch,
         seq_len: case.seq_len,

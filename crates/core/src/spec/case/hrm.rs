@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::plain_job;
-use crate::spec::{Fields, JobSpec, ModelSpec, OptimizerKind, Parallel, Strategy, Task};
+use crate::spec::{Beside, Fields, JobSpec, ModelSpec, OptimizerKind, Parallel, Strategy, Task};
 
 /// A case of kind `hrm`. What is not about the batch is a field of the model's config, under its own name there.
 #[derive(Deserialize)]
@@ -93,7 +93,12 @@ impl Case {
 }
 
 pub(super) fn job(case: Case) -> JobSpec {
-    let model = ModelSpec { name: case.id.clone(), model_type: "hrm".to_owned(), config: case.config() };
+    let model = ModelSpec {
+        name: case.id.clone(),
+        model_type: "hrm".to_owned(),
+        config: case.config(),
+        beside: Beside::default(),
+    };
     let strategy = if case.world > 1 { Strategy::AllReduce } else { Strategy::None };
     JobSpec {
         micro_batch_size: case.batch,

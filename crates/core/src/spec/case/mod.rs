@@ -13,8 +13,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::{
-    Attention, CheckpointPolicy, ClipSpec, Fields, JobSpec, LogitsPath, LoraSpec, LossKernel, ModelSpec, OptimizerKind,
-    Parallel, Precision, RunSpec, SpecError, Task,
+    Attention, Beside, CheckpointPolicy, ClipSpec, Fields, JobSpec, LogitsPath, LoraSpec, LossKernel, ModelSpec,
+    OptimizerKind, Parallel, Precision, RunSpec, SpecError, Task,
 };
 use crate::alloc::AllocatorConfig;
 use crate::gpu::Gpu;
@@ -97,7 +97,9 @@ fn default_model() -> Map<String, Value> {
 /// `family` is Hugging Face's `model_type`; the other keys are fields of its config class.
 fn model(name: String, mut config: Map<String, Value>) -> Result<ModelSpec, SpecError> {
     match config.remove("family") {
-        Some(Value::String(model_type)) => Ok(ModelSpec { name, model_type, config: Fields(config) }),
+        Some(Value::String(model_type)) => {
+            Ok(ModelSpec { name, model_type, config: Fields(config), beside: Beside::default() })
+        }
         _ => Err(SpecError::new(format!("reference case `{name}`: `model` must name its `family`"))),
     }
 }

@@ -4,12 +4,11 @@ mod agi2;
 mod hrm;
 mod trainer;
 
-use super::hf::GENERIC_DECODER;
 use super::settings::{Origin, Settings};
 use super::{CheckpointPolicy, JobSpec, LossKernel, ModelSpec, Precision, SpecError, Task};
 
 /// Families with a learned table of positions: a longer row reads past it, and PyTorch stops.
-const LEARNED_POSITIONS: [&str; 2] = ["gpt2", "bert"];
+const LEARNED_POSITIONS: [&str; 7] = ["gpt2", "bert", "opt", "gpt_bigcode", "gpt_neo", "gptj", "codegen"];
 /// More tokens than any GPU holds; the bound keeps products of sizes inside a `u64`.
 const MAX_TOKENS_PER_PASS: u64 = 1 << 32;
 /// The highest rank of an adapter.
@@ -36,7 +35,13 @@ pub(super) fn dropout_fields(model_type: &str) -> &'static [&'static str] {
     match model_type {
         "gpt2" | "agi2" => &["resid_pdrop", "embd_pdrop", "attn_pdrop"],
         "bert" => &["hidden_dropout_prob", "attention_probs_dropout_prob"],
-        "phi3" => &["resid_pdrop", "embd_pdrop", "attention_dropout"],
+        "phi3" | "phi" => &["resid_pdrop", "embd_pdrop", "attention_dropout"],
+        "gptj" | "codegen" | "gpt_bigcode" => &["resid_pdrop", "embd_pdrop", "attn_pdrop"],
+        "gpt_neo" => &["resid_dropout", "embed_dropout", "attention_dropout"],
+        "gpt_neox" | "bloom" | "falcon" | "stablelm" => &["hidden_dropout", "attention_dropout"],
+        "starcoder2" => &["residual_dropout", "embedding_dropout", "attention_dropout"],
+        "seed_oss" => &["residual_dropout", "attention_dropout"],
+        "opt" => &["dropout", "attention_dropout"],
         _ => &["attention_dropout"],
     }
 }
@@ -44,15 +49,36 @@ pub(super) fn dropout_fields(model_type: &str) -> &'static [&'static str] {
 /// peft's target modules (0.18, `TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING`); empty where it knows none.
 pub(super) fn lora_targets(model_type: &str) -> Vec<&'static str> {
     match model_type {
-        "gpt2" => vec!["c_attn"],
+        "gpt2" | "gpt_bigcode" => vec!["c_attn"],
+        "bloom" | "gpt_neox" | "falcon" => vec!["query_key_value"],
+        "codegen" => vec!["qkv_proj"],
+        "phi" => vec!["q_proj", "v_proj", "fc1", "fc2"],
+        "opt" | "gptj" | "gpt_neo" | "stablelm" | "gemma" => vec!["q_proj", "v_proj"],
         "bert" => vec!["query", "value"],
         "llama" | "mistral" | "qwen2" | "qwen3" | "gemma2" | "gemma3_text" => vec!["q_proj", "v_proj"],
         _ => Vec::new(),
     }
 }
 
-/// Liger's fused loss replaces the head of these model types (liger-kernel 0.8.5); a generic decoder passes for one.
-const LIGER: [&str; 8] = ["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3", GENERIC_DECODER];
+/// Liger's fused loss replaces the head of these model types (liger-kernel 0.8.5, `MODEL_TYPE_TO_APPLY_LIGER_FN`).
+const LIGER: [&str; 16] = [
+    "llama",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "gemma2",
+    "gemma3_text",
+    "phi3",
+    "gemma",
+    "glm4",
+    "granite",
+    "olmo2",
+    "olmo3",
+    "smollm3",
+    "qwen2_vl_text",
+    "qwen2_5_vl_text",
+    "qwen3_vl_text",
+];
 
 /// Refuses what PyTorch would refuse, and sizes beyond any machine.
 pub(crate) fn possible(job: &JobSpec) -> Result<(), SpecError> {

@@ -31,8 +31,6 @@ pub struct Resolved {
     pub provenance: Vec<Provenance>,
     /// What the answer must say about the input.
     pub notes: Vec<String>,
-    /// The published parameter count of the model, to check the simulated one against.
-    pub published_parameters: Option<u64>,
     /// Name and text of the config that was read, for the places of its errors.
     pub config_file: Option<(String, String)>,
 }
@@ -90,8 +88,7 @@ pub fn resolve(inputs: &Inputs<'_>) -> Result<Resolved, SpecError> {
     inputs.overrides.iter().try_for_each(|given| settings.set_override(given))?;
     let model = model_source::load(&settings, inputs)?;
     let mut choose = Chooser::new(&settings, model.provenance.clone());
-    let mut notes = [settings.notes.clone(), model.notes.clone()].concat();
-    let published_parameters = model.published_parameters;
+    let mut notes = settings.notes.clone();
     let published_dtype = model.published_dtype.clone();
     let config_file = model.config_file.clone();
     let job = job::job(&mut choose, model, inputs)?;
@@ -100,7 +97,7 @@ pub fn resolve(inputs: &Inputs<'_>) -> Result<Resolved, SpecError> {
     refuse_unread(&settings, &provenance, &job)?;
     check::possible(&job).map_err(|error| at_key(&provenance, error))?;
     notes.extend(check::notes(&job, &settings, published_dtype.as_deref()));
-    Ok(Resolved { job, provenance, notes, published_parameters, config_file })
+    Ok(Resolved { job, provenance, notes, config_file })
 }
 
 /// A key that was set and that nothing of the job reads would silently change nothing.
@@ -141,6 +138,10 @@ mod tests {
         })
     }
 
+    fn counted(resolved: &Resolved) -> Option<u64> {
+        resolved.job.model.beside.counted.as_ref().map(|counted| counted.parameters)
+    }
+
     fn lines(resolved: &Resolved) -> Vec<String> {
         resolved.provenance.iter().map(ToString::to_string).collect()
     }
@@ -173,7 +174,7 @@ mod tests {
         ];
         assert_eq!(lines(&resolved), expected);
         assert_eq!(resolved.notes, ["no GPU was named: judged against NVIDIA H100 80GB SXM5"]);
-        assert_eq!(resolved.published_parameters, Some(124_439_808));
+        assert_eq!(counted(&resolved), Some(124_439_808));
     }
 
     #[test]
@@ -230,11 +231,11 @@ mod tests {
     fn models_come_from_files_presets_and_fields() {
         let local = resolved("gpu = \"h200\"", &["model=local"]).unwrap();
         assert_eq!((local.job.model.name.as_str(), local.job.seq_len), ("local", 256));
-        assert_eq!(local.published_parameters, None);
+        assert_eq!(counted(&local), None);
         let changed = resolved("[model]\nname = \"gpt2\"\nn_layer = 2\n", &["model.n_embd=64"]).unwrap();
         assert_eq!(changed.job.model.config.layers("n_layer", 12), Ok(2));
         assert_eq!(changed.job.model.config.size("n_embd", 768), Ok(64));
-        assert_eq!(changed.published_parameters, None);
+        assert_eq!(counted(&changed), None);
         assert_eq!(changed.origin("model.n_layer").unwrap().to_string(), "job.toml:3");
         let published = resolved("", &["model=qwen2.5-0.5b", "gpu=l4"]).unwrap();
         assert!(published.notes[0].contains("loads these weights in bfloat16"));
@@ -302,8 +303,9 @@ mod tests {
             ),
             (
                 "[model]\nmodel_type = \"lama\"",
-                "job.toml:2:1: model type `lama` is not known, and it has no `hidden_size`, so it is no plain decoder | \
-                 did you mean `llama`? known model types: gpt2, llama, qwen2, bert, gemma3_text",
+                "job.toml:2:1: model type `lama` is not known: transformers 5.17 has none of this name | did you mean `llama`? \
+                 known model types: gpt2, llama, qwen2, bert, gemma3_text, and others by a generic decoder; for the rest \
+                 `tonnage rehearse --gpu h100 -- python your_script.py` runs your own script without a GPU and says what it takes",
             ),
             (
                 "model = \"gpt2\"\ngpu = \"a100\"",

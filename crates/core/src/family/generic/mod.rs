@@ -1,0 +1,31 @@
+//! The decoder that stands in for model types without a family of their own: one shape with switches, set for each type
+//! by name. Its figures are held against measured jobs (`cargo xtask architectures`), and the range allows for the worst.
+
+mod attention;
+mod block;
+mod config;
+mod measured;
+mod model;
+mod shape;
+
+use crate::nn::{BuildError, Builder};
+use crate::spec::{Architecture, ModelSpec, architecture};
+
+use super::{Family, Model, RunOptions};
+use config::GenericConfig;
+use model::GenericForCausalLm;
+
+pub use measured::{Allowance, generic_allowance};
+
+/// Not in `FAMILIES`: it mirrors no model type, it stands in for those of [`Architecture::Decoder`].
+pub(super) const FAMILY: Family = Family { model_types: &[], has_begin_token: true, build };
+
+/// Whether the generic decoder stands in for a model type.
+pub(super) fn stands_in(model_type: &str) -> bool {
+    architecture(model_type) == Some(Architecture::Decoder)
+}
+
+fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
+    let config = GenericConfig::read(&model.model_type, &model.config)?;
+    Ok(Box::new(GenericForCausalLm::new(at, config, options)))
+}

@@ -1,0 +1,106 @@
+//! Every model type of transformers 5.17 under its default config: mirrored or stood in for with the class's own parameter
+//! count, or refused with a reason. `testdata/architectures/walk.py` wrote what the classes are.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+use tonnage_core::family::known_model_types;
+use tonnage_core::spec::hf::{self, HfModel};
+use tonnage_core::spec::{Architecture, SpecError, architecture, generic_model_types};
+use tonnage_core::step::parameter_count;
+
+/// A line of the walk.
+struct Walked {
+    model_type: String,
+    config: Map<String, Value>,
+    parameters: Option<u64>,
+    text_parameters: Option<u64>,
+    tasks: Vec<String>,
+}
+
+impl Walked {
+    fn of(line: &str) -> Self {
+        let row: Value = serde_json::from_str(line).unwrap();
+        let mut config = row["config"].as_object().cloned().unwrap_or_default();
+        let model_type = row["model_type"].as_str().unwrap().to_owned();
+        config.insert("model_type".to_owned(), model_type.as_str().into());
+        let tasks = row["tasks"].as_array().unwrap().iter().map(|task| task.as_str().unwrap().to_owned()).collect();
+        let (parameters, text_parameters) = (row["parameters"].as_u64(), row["text_parameters"].as_u64());
+        Self { model_type, config, parameters, text_parameters, tasks }
+    }
+
+    fn read(&self) -> Result<HfModel, SpecError> {
+        hf::model(&self.model_type, self.config.clone(), &known_model_types())
+    }
+
+    fn is(&self, task: &str) -> bool {
+        self.tasks.iter().any(|own| own == task)
+    }
+}
+
+fn walked() -> Vec<Walked> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/architectures/models.jsonl");
+    let text = std::fs::read_to_string(path).unwrap();
+    let (versions, lines) = text.split_once('\n').unwrap();
+    assert!(versions.contains("5.17"), "{versions}");
+    lines.lines().map(Walked::of).collect()
+}
+
+#[test]
+fn every_model_type_is_answered_with_its_own_parameters_or_refused_with_a_reason() {
+    let mut answered = BTreeSet::new();
+    for walked in walked() {
+        let name = walked.model_type.as_str();
+        match (architecture(name), walked.read()) {
+            (None | Some(Architecture::Decoder), Ok(model)) => {
+                answered.insert(name.to_owned());
+                assert_eq!(model.spec.beside.left_out, None, "{name}");
+                if let Some(parameters) = walked.parameters {
+                    assert_eq!(parameter_count(&model.spec), Ok(parameters), "{name}");
+                }
+            }
+            (Some(Architecture::Multimodal(_)), Ok(model)) => {
+                assert!(model.spec.beside.left_out.is_some(), "{name}");
+                if let Some(parameters) = walked.text_parameters {
+                    assert_eq!(parameter_count(&model.spec), Ok(parameters), "{name}");
+                }
+            }
+            (Some(Architecture::Multimodal(_) | Architecture::Refused(_)), Err(error)) => {
+                assert!(error.problem.contains("is not simulated: "), "{name}: {}", error.problem);
+                let hint = error.hint.unwrap_or_default();
+                assert!(hint.contains("tonnage rehearse") && !hint.contains("did you mean"), "{name}: {hint}");
+            }
+            (kind, read) => {
+                panic!("{name} is {kind:?}, and reading it says {:?}", read.map(|model| model.spec.model_type))
+            }
+        }
+    }
+    for model_type in generic_model_types() {
+        assert!(answered.contains(model_type), "{model_type} is not in the walk");
+    }
+}
+
+#[test]
+fn nothing_but_a_causal_language_model_is_answered_as_one() {
+    for walked in walked() {
+        let name = walked.model_type.as_str();
+        let is_text_part = name.ends_with("_text");
+        if name != "bert" && !is_text_part && matches!(architecture(name), None | Some(Architecture::Decoder)) {
+            assert!(walked.is("causal_lm") && !walked.is("masked_lm"), "{name}: {:?}", walked.tasks);
+        }
+        if walked.is("zero_shot_image_classification") || walked.is("masked_lm") && !walked.is("causal_lm") {
+            assert!(walked.read().is_err(), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_config_without_its_sizes_is_refused_and_names_what_is_missing() {
+    for model_type in generic_model_types() {
+        let fields = Map::from_iter([("model_type".to_owned(), Value::from(model_type))]);
+        let model = hf::model("bare", fields, &known_model_types()).unwrap();
+        let error = parameter_count(&model.spec).unwrap_err().to_string();
+        assert!(error.contains("is missing"), "{model_type}: {error}");
+    }
+}
