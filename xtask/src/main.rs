@@ -1,6 +1,7 @@
 //! What developers of Tonnage run: `cargo xtask COMMAND`.
 
 mod accuracy;
+mod architectures;
 mod failures;
 mod guides;
 mod presets;
@@ -21,6 +22,8 @@ use clap::Parser;
 enum Command {
     /// Estimate every reference case and compare with its measured figures.
     Accuracy(accuracy::Args),
+    /// Hold the generic decoder against what was measured of real classes: parameters, ranges, verdicts.
+    Architectures(architectures::Args),
     /// Write the event timelines of reference cases.
     Timelines(timelines::Args),
     /// Judge the verdicts by capacity: what every reference case truly needs, against what is said of GPUs around it.
@@ -42,6 +45,7 @@ enum Command {
 fn main() -> Result<()> {
     match Command::parse() {
         Command::Accuracy(args) => accuracy::run(&args),
+        Command::Architectures(args) => architectures::run(&args),
         Command::Timelines(args) => timelines::run(&args),
         Command::Verdicts(args) => verdicts::run(&args),
         Command::Presets(args) => presets::run(&args),
