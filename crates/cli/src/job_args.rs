@@ -205,8 +205,9 @@ fn heading(name: &str) -> &'static str {
     match name {
         "prompt_len" | "completion_len" | "num_generations" | "trl" => return "Reinforcement learning",
         "world_size" | "parallel" | "global_batch_size" => return "Several GPUs",
-        "max_steps" | "num_train_epochs" | "train_rows" | "train_tokens" | "step_time" | "price" | "allow_tf32"
-        | "framework" => return "Time and price",
+        "max_steps" | "num_train_epochs" | "train_rows" | "train_tokens" | "step_time" | "price" | "allow_tf32" => {
+            return "Time and price";
+        }
         _ => {}
     }
     match name.split('.').next() {

@@ -41,7 +41,7 @@ const FRAMEWORKS: [Framework; 6] = [
     Framework::Trainer,
     Framework::Accelerate,
     Framework::DeepSpeed,
-    Framework::Torchrun,
+    Framework::Loop,
     Framework::RlSwarm,
 ];
 
@@ -54,7 +54,7 @@ fn lists(framework: Framework, job: &JobSpec) -> [&'static str; 3] {
         (Framework::Trainer, _) => ["/trainer", "/accelerate", ""],
         (Framework::Accelerate, _) => ["", "/accelerate", ""],
         (Framework::DeepSpeed, _) => ["", "/deepspeed/launcher", "/deepspeed/config"],
-        (Framework::Torchrun, _) => ["", "/torchrun", ""],
+        (Framework::Loop, _) => ["", "/torchrun", ""],
         (Framework::RlSwarm, _) => ["", "", ""],
     }
 }

@@ -6,8 +6,8 @@ use tonnage_core::estimate::{Estimate, EstimateError, SimulatedJob, estimate};
 use tonnage_core::family::language_model_types;
 use tonnage_core::gpu::Gpu;
 use tonnage_core::spec::{
-    Attention, CheckpointPolicy, ClipSpec, Fields, JobSpec, LogitsPath, LoraSpec, LossKernel, ModelSpec, OptimizerKind,
-    Precision, Task,
+    Attention, CheckpointPolicy, ClipSpec, Fields, Framework, JobSpec, LogitsPath, LoraSpec, LossKernel, ModelSpec,
+    OptimizerKind, Precision, Task,
 };
 use tonnage_core::step::simulate;
 use tonnage_core::trace::{Category, Event, PhaseKind, Trace};
@@ -98,6 +98,7 @@ fn jobs() -> impl Strategy<Value = JobSpec> {
         let liger = on[1] && trains && !["bert", "gpt2"].contains(&model.model_type.as_str());
         JobSpec {
             task,
+            framework: if on[2] { Framework::Trainer } else { Framework::Loop },
             micro_batch_size,
             seq_len,
             max_new_tokens,
@@ -268,6 +269,8 @@ proptest! {
         if !job.task.trains() {
             return Ok(());
         }
+        // The Trainer brings all batches of a step first.
+        let job = JobSpec { framework: Framework::Loop, ..job };
         let with = |passes, steps| JobSpec { gradient_accumulation_steps: passes, steps, ..job.clone() };
         let Ok(simulation) = simulate(&with(5, 3)) else { return Ok(()) };
         let passes = passes(&simulation.trace);

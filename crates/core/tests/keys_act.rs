@@ -7,11 +7,15 @@ use tonnage_core::step::simulate;
 use tonnage_core::trace::Trace;
 
 const GPT2: &str = r#"model = { model_type = "gpt2", n_layer = 2, n_embd = 64, n_head = 4, vocab_size = 500, n_positions = 256 }
+framework = "loop"
+use_cache = false
 micro_batch_size = 2
 seq_len = 64
 gpu = "h100"
 "#;
 const LLAMA: &str = r#"model = { model_type = "llama", num_hidden_layers = 2, hidden_size = 64, intermediate_size = 160, num_attention_heads = 4, num_key_value_heads = 4, vocab_size = 500 }
+framework = "loop"
+use_cache = false
 micro_batch_size = 2
 seq_len = 64
 gpu = "h100"
@@ -59,6 +63,8 @@ gpu = "h100"
 swarm = { local_questions = 2 }
 "#;
 const RANKS: &str = r#"model = { model_type = "llama", num_hidden_layers = 2, hidden_size = 64, intermediate_size = 160, num_attention_heads = 4, num_key_value_heads = 4, vocab_size = 500 }
+framework = "loop"
+use_cache = false
 micro_batch_size = 2
 seq_len = 64
 gpu = "h100"
@@ -71,6 +77,7 @@ const FSDP2: &[&str] = &["parallel=fsdp2"];
 const TRACES: &[(&str, &str, &[&str], &str)] = &[
     ("task", LLAMA, &[], "task=inference_forward"),
     ("task", LLAMA, &["max_new_tokens=4"], "task=generate"),
+    ("framework", GPT2, &[], "framework=trainer"),
     ("micro_batch_size", GPT2, &[], "micro_batch_size=3"),
     ("seq_len", GPT2, &[], "seq_len=65"),
     ("max_new_tokens", LLAMA, &["task=generate", "max_new_tokens=4"], "max_new_tokens=5"),
@@ -258,7 +265,6 @@ const RUNS: &[(&str, &[&str], &str)] = &[
     ("step_time", &[], "step_time=0.5"),
     ("price", &[], "price=2.5"),
     ("allow_tf32", &[], "allow_tf32=true"),
-    ("framework", &[], "framework=torchrun"),
 ];
 
 #[test]

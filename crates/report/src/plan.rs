@@ -7,7 +7,7 @@ use tonnage_core::plan::proposal::{Combination, Proposal, Proposals};
 use tonnage_core::plan::remedy::Change;
 use tonnage_core::plan::search::{Choice, Way, Wish};
 use tonnage_core::plan::time::Range;
-use tonnage_core::spec::{Framework, JobSpec, Key, Kind};
+use tonnage_core::spec::{JobSpec, Key, Kind};
 
 use crate::answer::fit_name;
 use crate::bill::BillView;
@@ -218,7 +218,7 @@ impl<'a> WayView<'a> {
 
 impl PatchView {
     fn new(job: &JobSpec, changes: &[Change]) -> Self {
-        let framework = Framework::of(job);
+        let framework = job.framework;
         let patch = framework.patch(job, changes);
         let line =
             |line: &tonnage_core::plan::framework::Line| LineView { place: line.place(), text: line.text().to_owned() };

@@ -136,7 +136,7 @@ fn keys_and_trace_comparisons_are_json_too() {
         let job = [
             &["trace", "compare", "gpt2"][..],
             &model,
-            &["-b", rows, "-s", "512", "--gpu", "h200", "--json", recorded],
+            &["-b", rows, "-s", "512", "--gpu", "h200", "--framework=loop", "--use-cache=false", "--json", recorded],
         ];
         let output = command(&job.concat()).output().unwrap();
         serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()

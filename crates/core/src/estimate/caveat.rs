@@ -3,9 +3,15 @@
 use super::engine::loaded;
 use crate::family::generic_allowance;
 use crate::gpu::Gpu;
-use crate::spec::{Attention, JobSpec, JudgeWeights, LossKernel, Rollout, Strategy, Task};
+use crate::spec::{Attention, JobSpec, JudgeWeights, LossKernel, Precision, Rollout, Strategy, Task};
 use crate::step::Repetition;
-use crate::trace::Trace;
+use crate::trace::{Allocation, Trace};
+use crate::units::Bytes;
+
+/// What is smaller than this part of the peak did not make the figure what it is.
+const WORTH_SAYING: u64 = 10;
+/// The op of the math fallback that makes the scores.
+const SAFE_SOFTMAX: &str = "_safe_softmax.default";
 
 /// Something the reader must know about a figure.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,22 +26,24 @@ pub struct Caveat {
     pub upward: bool,
     /// Whether no allowance covers it, so that no GPU surely has enough.
     pub open: bool,
+    /// Whether it made the figure what it is, and belongs beside the verdict.
+    pub leads: bool,
 }
 
 impl Caveat {
     /// A remark that does not widen the range.
     pub fn remark(code: &'static str, text: impl Into<String>) -> Self {
-        Self { code, text: text.into(), widens_bytes: 0, upward: true, open: false }
+        Self { code, text: text.into(), widens_bytes: 0, upward: true, open: false, leads: false }
     }
 
     /// Something that may make the total more or less by `bytes`.
     pub fn widening(code: &'static str, text: impl Into<String>, bytes: u64) -> Self {
-        Self { code, text: text.into(), widens_bytes: bytes, upward: false, open: false }
+        Self { code, text: text.into(), widens_bytes: bytes, upward: false, open: false, leads: false }
     }
 
     /// Something that may make the total more by `bytes`.
     pub fn adding(code: &'static str, text: impl Into<String>, bytes: u64) -> Self {
-        Self { code, text: text.into(), widens_bytes: bytes, upward: true, open: false }
+        Self { code, text: text.into(), widens_bytes: bytes, upward: true, open: false, leads: false }
     }
 
     /// The same where what it names may be more than it allows for: the job then surely fits nowhere.
@@ -54,6 +62,8 @@ pub(super) fn caveats(
     repetition: Option<Repetition>,
 ) -> Vec<Caveat> {
     [
+        math_attention(job, trace, reserved),
+        loss_scaling(job),
         context(&job.gpu),
         cudnn(job, reserved),
         prefers_cudnn(job),
@@ -75,6 +85,48 @@ pub(super) fn caveats(
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// Where no fused kernel takes the calls, every layer keeps its scores: what turns a small job into a huge one.
+fn math_attention(job: &JobSpec, trace: &Trace, reserved: u64) -> Option<Caveat> {
+    let is_scores = |allocation: &&Allocation| trace.origins[usize::from(allocation.origin)].op == SAFE_SOFTMAX;
+    let first = trace.allocations.iter().find(is_scores)?;
+    let of_first_pass = trace.allocations.iter().filter(is_scores).filter(|scores| scores.phase == first.phase);
+    let all: u64 = of_first_pass.map(|scores| scores.bytes).sum();
+    if job.attention != Attention::Sdpa || all < reserved / WORTH_SAYING {
+        return None;
+    }
+    let largest = first.bytes;
+    let half = job.precision.autocast_dtype().unwrap_or(job.precision.weight_dtype()).is_half();
+    let (major, minor) = job.gpu.compute_capability;
+    let (why, way_out) = match (half, major) {
+        (false, 8..) => {
+            ("no fused kernel takes these calls in fp32", "; in bf16 (--precision bf16, amp-bf16) flash does")
+        }
+        (false, _) => ("no fused kernel takes these calls in fp32", ""),
+        (true, _) => ("no fused kernel takes these calls", ""),
+    };
+    let scores = Bytes(largest);
+    let text = format!(
+        "attention falls back to PyTorch's math: {why} on sm_{major}{minor}, and a layer's scores are {scores}{way_out}"
+    );
+    Some(Caveat { leads: true, ..Caveat::remark("math_attention", text) })
+}
+
+/// Pure fp16 needs what only fp32 gradients give.
+fn loss_scaling(job: &JobSpec) -> Option<Caveat> {
+    let text = match job.precision {
+        Precision::Fp16 if job.task.trains() => {
+            "fp16 gradients underflow without loss scaling, and GradScaler refuses fp16 gradients: bf16, or amp-fp16 with fp32 \
+             weights, trains"
+        }
+        Precision::AmpFp16 => {
+            "loss scaling is simulated with steps that all happen: GradScaler leaves out a step whose gradients overflow, as \
+             the first ones do"
+        }
+        _ => return None,
+    };
+    Some(Caveat::remark("loss_scaling", text))
 }
 
 fn context(gpu: &Gpu) -> Option<Caveat> {

@@ -138,6 +138,8 @@ fn defaults() -> Result<Settings, SpecError> {
     for (key, value) in of_the_loop() {
         settings.set(key, &value, origin())?;
     }
+    settings.set("framework", &"loop".into(), origin())?;
+    settings.set("use_cache", &false.into(), origin())?;
     Ok(settings)
 }
 

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fields, Parallel, RunSpec, Task};
+use super::{Fields, Framework, Parallel, RunSpec, Task};
 use crate::alloc::AllocatorConfig;
 use crate::dtype::DType;
 use crate::gpu::Gpu;
@@ -202,6 +202,8 @@ pub struct JobSpec {
     pub model: ModelSpec,
     /// What is run.
     pub task: Task,
+    /// What trains it.
+    pub framework: Framework,
     /// Rows per forward pass.
     pub micro_batch_size: u64,
     /// Tokens per row (the prompt's, for `generate`).

@@ -6,6 +6,7 @@ mod case;
 pub(crate) mod check;
 mod error;
 mod fields;
+mod framework;
 mod gpt_file;
 pub mod hf;
 mod job;
@@ -26,6 +27,7 @@ pub use architecture::{Architecture, Refused, architecture, generic_model_types}
 pub use case::from_case;
 pub use error::{Place, SpecError};
 pub use fields::{FieldError, Fields};
+pub use framework::Framework;
 pub use job::{
     Attention, Beside, CheckpointPolicy, ClipSpec, Counted, JobSpec, LeftOut, LogitsPath, LoraSpec, LossKernel,
     ModelSpec, OptimizerKind, Precision,
@@ -36,7 +38,7 @@ pub use model_source::has_field;
 pub use parallel::{Ddp, Fsdp2, Parallel, Schedule, ShardInit, Strategy};
 pub use presets::Preset;
 pub use resolve::{Inputs, Resolved, resolve};
-pub use run::{Framework, RunLength, RunSpec, rows_per_step};
+pub use run::{RunLength, RunSpec, rows_per_step};
 pub use schema::job_schema;
 pub use settings::{Origin, Override, Provenance, tables_of_other_strategies};
 pub use task::{

@@ -1,7 +1,5 @@
 //! What a training's time and price depend on beside its steps: how many there are, and what the user measured or pays.
 
-use serde::{Deserialize, Serialize};
-
 use super::{JobSpec, Task};
 
 /// How long a training is, and what is known of its time and price. It changes no byte.
@@ -15,31 +13,6 @@ pub struct RunSpec {
     pub dollars_per_gpu_hour: Option<f64>,
     /// `torch.set_float32_matmul_precision("high")`
     pub allow_tf32: bool,
-    /// What the user trains with, in whose words changes are said.
-    pub framework: Option<Framework>,
-}
-
-/// What the user trains with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Framework {
-    /// TRL's trainers.
-    #[serde(rename = "trl")]
-    Trl,
-    /// Hugging Face's Trainer.
-    #[serde(rename = "trainer")]
-    Trainer,
-    /// A loop of one's own under accelerate.
-    #[serde(rename = "accelerate")]
-    Accelerate,
-    /// A loop of one's own under DeepSpeed.
-    #[serde(rename = "deepspeed")]
-    DeepSpeed,
-    /// A loop of one's own in plain PyTorch, started by torchrun.
-    #[serde(rename = "torchrun")]
-    Torchrun,
-    /// Gensyn's rl-swarm over GenRL.
-    #[serde(rename = "rl_swarm")]
-    RlSwarm,
 }
 
 /// How long a training is.

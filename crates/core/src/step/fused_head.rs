@@ -27,7 +27,7 @@ pub(super) struct FusedCausalLmOutput {
     _loss: Tensor,
     /// What the loss's node has saved.
     _label_count: Option<Tensor>,
-    _label_mask: Tensor,
+    pub label_mask: Tensor,
 }
 
 /// `_fused_forward`
@@ -74,7 +74,7 @@ pub(super) fn fused_forward(model: &Prepared, call: &FusedCall) -> FusedCausalLm
         is_top1,
         _loss: loss,
         _label_count: label_count,
-        _label_mask: mask,
+        label_mask: mask,
     }
 }
 

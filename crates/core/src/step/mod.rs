@@ -3,6 +3,7 @@
 mod agi2;
 mod calls;
 mod dpo;
+mod fine_tune;
 mod fused_head;
 mod generate;
 mod grpo;

@@ -14,7 +14,7 @@ use crate::work::Work;
 
 use super::swarm::Node;
 use super::train::Repetition;
-use super::{agi2, dpo, grpo, hrm, infer, train};
+use super::{agi2, dpo, fine_tune, grpo, hrm, infer, train};
 
 /// Why a job cannot be simulated.
 pub type SimulateError = BuildError;
@@ -75,6 +75,9 @@ pub fn simulate_with_kin(job: &JobSpec, kin: &[Device]) -> Result<Simulation, Si
     let trainable_count = builder.trainable().iter().map(Tensor::numel).sum();
     let mut repetition = None;
     match &job.task {
+        Task::CausalLm | Task::MaskedLm if fine_tune::has_loop(job) => {
+            repetition = Some(fine_tune::train(job, &context, model.as_ref(), &builder));
+        }
         Task::CausalLm | Task::MaskedLm => {
             let wrapper = parallel::wrap(job, &context, Loaded::new(model, &builder, rebuild));
             repetition = Some(train::train(job, &context, wrapper.as_ref()));

@@ -10,7 +10,7 @@ use crate::spec::JobSpec;
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
 
-use super::train::Repetition;
+use super::train::{ENOUGH_EVENTS, PASSES_RUN, Repetition, STEPS_RUN};
 
 /// What one trainer does its own way.
 pub(super) trait Recipe {
@@ -25,6 +25,11 @@ pub(super) trait Recipe {
 
     /// Whether the loop divides the loss by the number of passes, as where the loss is a mean of its own batch.
     fn divides_loss(&self) -> bool {
+        false
+    }
+
+    /// Whether every pass does what the one before did, so that those of a long job can be left out.
+    fn repeats(&self) -> bool {
         false
     }
 
@@ -48,12 +53,24 @@ pub(super) fn train(job: &JobSpec, context: &Rc<Context>, parameters: &[Tensor],
     let mut optimizers = create_optimizer(job, parameters);
     let tr_loss = full(context, "_to_copy.default", &[], DType::Float32);
     let mut variables = Variables::default();
-    let mut passes = 0;
+    let mut run = Repetition { steps: 0, passes: job.gradient_accumulation_steps };
     for step in 1..=job.steps {
+        let is_long = || recipe.repeats() && context.events() >= ENOUGH_EVENTS;
+        if step > STEPS_RUN && is_long() {
+            break;
+        }
+        run.steps = step;
         recipe.get_batch_samples();
-        for _ in 0..job.gradient_accumulation_steps {
-            training_step(context, recipe, passes, &mut variables);
-            passes += 1;
+        let before = u64::from(step - 1).saturating_mul(job.gradient_accumulation_steps);
+        let mut begun = [context.phases(); 2];
+        for pass in 1..=job.gradient_accumulation_steps {
+            begun = [begun[1], context.phases()];
+            training_step(context, recipe, before.saturating_add(pass - 1), &mut variables);
+            if pass >= PASSES_RUN && pass < job.gradient_accumulation_steps && is_long() {
+                run.passes = run.passes.min(pass);
+                context.count_phases_again(begun[0]..begun[1], job.gradient_accumulation_steps - pass);
+                break;
+            }
         }
         variables.grad_norm = None;
         update(context, parameters, &mut optimizers, &mut variables);
@@ -65,7 +82,7 @@ pub(super) fn train(job: &JobSpec, context: &Rc<Context>, parameters: &[Tensor],
     drop(variables);
     recipe.end();
     context.end();
-    Repetition { steps: job.steps, passes: job.gradient_accumulation_steps }
+    run
 }
 
 /// `create_optimizer`: matrices decay and come first, biases and norms do not.

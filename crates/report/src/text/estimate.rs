@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use tonnage_core::estimate::{Estimate, Verdict};
 use tonnage_core::failure::printable;
-use tonnage_core::spec::{CheckpointPolicy, JobSpec, Origin, Precision, Resolved};
+use tonnage_core::spec::{CheckpointPolicy, Framework, JobSpec, Origin, Precision, Resolved};
 use tonnage_core::trace::{Category, PhaseKind};
 use tonnage_core::units::Bytes;
 
@@ -63,11 +63,24 @@ fn job(resolved: &Resolved, estimate: &Estimate, look: &Look) -> String {
     let settings = wrap_items(&settings, dot, look.width);
     let assumptions = ["micro_batch_size", "seq_len", "precision", "optimizer", "attention", "gpu"];
     let note = if assumptions.iter().any(|key| assumed(key)) {
-        paint(DIM, "* assumed: nobody said") + "\n"
+        let others = others(resolved);
+        let program = format!("* nobody said: taken as with {}{others}", job.framework.title());
+        paint(DIM, &wrap(&program, look.width, 2)) + "\n"
     } else {
         String::new()
     };
     format!("{head}\n{settings}\n{note}\n")
+}
+
+/// The flag that says another framework, where nobody named one.
+fn others(resolved: &Resolved) -> String {
+    if !matches!(resolved.origin("framework"), Some(Origin::Default(_))) {
+        return String::new();
+    }
+    match resolved.job.framework {
+        Framework::Trainer => " (or --framework loop, trl)".to_owned(),
+        _ => String::new(),
+    }
 }
 
 /// Items in lines of at most `width` columns, broken between items only.
@@ -165,7 +178,8 @@ pub(super) fn percent(share: f64) -> String {
 
 fn caveats(estimate: &Estimate, look: &Look) -> String {
     let line = |text: &str| format!("{} {}\n", paint(WARN, "!"), wrap(&printable(text), look.width, 2));
-    let text: String = estimate.caveats.iter().map(|caveat| line(&caveat.text)).collect();
+    let text: String =
+        estimate.caveats.iter().filter(|caveat| !caveat.leads).map(|caveat| line(&caveat.text)).collect();
     if text.is_empty() { text } else { format!("{text}\n") }
 }
 

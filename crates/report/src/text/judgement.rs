@@ -6,7 +6,7 @@ use tonnage_core::estimate::{Estimate, Fit, GpuLoad, Verdict, shown_bound};
 use tonnage_core::spec::JobSpec;
 use tonnage_core::units::Bytes;
 
-use super::paint::{BOLD, DIM, fit, paint, wrap};
+use super::paint::{BOLD, DIM, WARN, fit, paint, wrap};
 use crate::answer::Answer;
 use crate::look::Look;
 
@@ -24,6 +24,9 @@ pub(super) fn judgement(answer: &Answer, look: &Look) -> String {
     }
     if let Some(line) = trouble(job, estimate) {
         let _ = writeln!(text, "  {}", wrap(&line, look.width, 2));
+    }
+    for caveat in estimate.caveats.iter().filter(|caveat| caveat.leads) {
+        let _ = writeln!(text, "{} {}", paint(WARN, "!"), wrap(&caveat.text, look.width, 2));
     }
     text.push('\n');
     text

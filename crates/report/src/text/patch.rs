@@ -2,7 +2,7 @@
 
 use tonnage_core::plan::framework::{Line, Patch};
 use tonnage_core::plan::remedy::Change;
-use tonnage_core::spec::{Framework, JobSpec, Key, Kind};
+use tonnage_core::spec::{JobSpec, Key, Kind};
 
 use super::paint::{DIM, paint, wrap};
 use crate::look::Look;
@@ -12,7 +12,7 @@ pub(super) fn lines(job: &JobSpec, changes: &[Change], look: &Look) -> String {
     if changes.is_empty() {
         return String::new();
     }
-    let framework = Framework::of(job);
+    let framework = job.framework;
     let patch = framework.patch(job, changes);
     let keys: Vec<String> = changes.iter().map(|(key, value)| assignment(key, value)).collect();
     let mut text = format!("  {}\n", paint(DIM, "in the job file (--write FILE writes it):"));

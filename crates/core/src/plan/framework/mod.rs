@@ -10,7 +10,7 @@ mod rl_swarm;
 mod transformers;
 
 use super::remedy::Change;
-use crate::spec::{Framework, JobSpec, Strategy, Task};
+use crate::spec::{Framework, JobSpec, Strategy};
 
 /// Its name in job files and for people.
 const NAMES: [(Framework, &str); 6] = [
@@ -18,7 +18,7 @@ const NAMES: [(Framework, &str); 6] = [
     (Framework::Trainer, "trainer"),
     (Framework::Accelerate, "accelerate"),
     (Framework::DeepSpeed, "deepspeed"),
-    (Framework::Torchrun, "torchrun"),
+    (Framework::Loop, "loop"),
     (Framework::RlSwarm, "rl_swarm"),
 ];
 
@@ -47,17 +47,6 @@ pub struct Patch {
 }
 
 impl Framework {
-    /// What the user trains the job with: as said, or as is usual for the task.
-    pub const fn of(job: &JobSpec) -> Self {
-        match (job.run.framework, &job.task) {
-            (Some(framework), _) => framework,
-            (None, Task::Grpo(_) | Task::Dpo(_)) => Self::Trl,
-            (None, Task::Swarm(_)) => Self::RlSwarm,
-            (None, Task::Hrm | Task::InferenceForward | Task::Generate) => Self::Torchrun,
-            (None, Task::CausalLm | Task::MaskedLm) => Self::Trainer,
-        }
-    }
-
     /// Its name.
     pub fn name(self) -> &'static str {
         NAMES.iter().find(|(framework, _)| *framework == self).map_or("", |(_, name)| name)
@@ -89,7 +78,7 @@ impl Framework {
             Self::Trainer => transformers::trainer(job, key, value),
             Self::Accelerate => accelerate::lines(key, value),
             Self::DeepSpeed => deepspeed::lines(key, value),
-            Self::Torchrun => pytorch::launch(key, value),
+            Self::Loop => pytorch::launch(key, value),
             Self::RlSwarm => rl_swarm::lines(key, value),
         };
         own.unwrap_or_else(|| pytorch::code(job, key, value))
@@ -101,7 +90,8 @@ impl Framework {
             Self::Trl | Self::Trainer if !several => ("python", "train.py"),
             Self::Trl | Self::Trainer | Self::Accelerate => ("accelerate launch", "train.py"),
             Self::DeepSpeed => ("deepspeed", "train.py"),
-            Self::Torchrun => ("torchrun", "train.py"),
+            Self::Loop if several => ("torchrun", "train.py"),
+            Self::Loop => ("python", "train.py"),
             Self::RlSwarm => {
                 ("python -m rgym_exp.runner.swarm_launcher", "--config-path configs --config-name rg-swarm.yaml")
             }
@@ -225,7 +215,7 @@ mod tests {
                 ["code: DataLoader(dataset, batch_size=2)", "launcher: --gradient_accumulation_steps 4"],
             ),
             (
-                Framework::Torchrun,
+                Framework::Loop,
                 [
                     "code: DataLoader(dataset, batch_size=2)",
                     "code: optimizer.step() every 4 backward passes, each loss / 4",
@@ -261,6 +251,6 @@ mod tests {
             command(Framework::Trainer),
             "accelerate launch --num_processes 4 train.py ... --gradient_checkpointing True"
         );
-        assert!(command(Framework::Torchrun).starts_with("torchrun --nproc_per_node 4 train.py"));
+        assert!(command(Framework::Loop).starts_with("torchrun --nproc_per_node 4 train.py"));
     }
 }

@@ -13,8 +13,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::{
-    Attention, Beside, CheckpointPolicy, ClipSpec, Fields, JobSpec, LogitsPath, LoraSpec, LossKernel, ModelSpec,
-    OptimizerKind, Parallel, Precision, RunSpec, SpecError, Task,
+    Attention, Beside, CheckpointPolicy, ClipSpec, Fields, Framework, JobSpec, LogitsPath, LoraSpec, LossKernel, ModelSpec,
+    OptimizerKind, Parallel, Precision, RunSpec, SpecError, Task, TaskName,
 };
 use crate::alloc::AllocatorConfig;
 use crate::gpu::Gpu;
@@ -117,6 +117,11 @@ fn plain_job(model: ModelSpec, task: Task) -> JobSpec {
     JobSpec {
         model,
         train_mode: task.trains(),
+        // The measuring scripts' own loops, or the task's trainer.
+        framework: match task.name() {
+            TaskName::CausalLm | TaskName::MaskedLm => Framework::Loop,
+            name => Framework::usual(name),
+        },
         task,
         micro_batch_size: 1,
         seq_len: 1,

@@ -97,8 +97,9 @@ pub(super) fn notes(job: &JobSpec, settings: &Settings, published_dtype: Option<
     let defaulted = |key| settings.get(key).is_none_or(|setting| matches!(setting.origin, Origin::Default(_)));
     let notes = [
         defaulted("gpu").then(|| format!("no GPU was named: judged against {}", job.gpu.name)),
-        // TRL loads a model by its name in fp32 itself.
-        published_dtype.filter(|_| defaulted("precision") && from_pretrained(job)).and_then(published_note),
+        published_dtype
+            .filter(|_| defaulted("precision") && matches!(job.task, Task::Swarm(_)))
+            .and_then(published_note),
         native_bf16(job),
         beyond_positions(job),
         cache_and_checkpointing(job),
@@ -199,11 +200,6 @@ fn fits_lora(job: &JobSpec) -> Result<(), SpecError> {
         return Err(SpecError::new("`lora.targets` is empty").hint("name layers, or set it to \"all-linear\""));
     }
     Ok(())
-}
-
-/// Whether the job's loop leaves the dtype to `from_pretrained`.
-const fn from_pretrained(job: &JobSpec) -> bool {
-    !matches!(job.task, Task::Grpo(_) | Task::Dpo(_))
 }
 
 fn published_note(dtype: &str) -> Option<String> {

@@ -181,7 +181,7 @@ mod tests {
         reads_all::<JudgePlace>(judge::PLACES);
         reads_all::<ShardInit>(ranks::INITS);
         reads_all::<Schedule>(ranks::SCHEDULES);
-        reads_all::<Framework>(run::FRAMEWORKS);
+        reads_all::<Framework>(step::FRAMEWORKS);
     }
 
     #[test]

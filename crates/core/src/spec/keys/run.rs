@@ -3,17 +3,8 @@
 use super::super::kind::Kind;
 use super::{Default, Key};
 
-pub(super) const FRAMEWORKS: Kind = Kind::Choice(&[
-    ("trl", "TRL's trainers"),
-    ("trainer", "Hugging Face's Trainer"),
-    ("accelerate", "a loop of one's own under accelerate"),
-    ("deepspeed", "a loop of one's own under DeepSpeed"),
-    ("torchrun", "a loop of one's own in plain PyTorch"),
-    ("rl_swarm", "Gensyn's rl-swarm over GenRL"),
-]);
-
 /// The rows.
-pub(super) const KEYS: [Key; 8] = [
+pub(super) const KEYS: [Key; 7] = [
     Key {
         name: "max_steps",
         kind: Kind::Size { min: 1, max: 1 << 40 },
@@ -62,12 +53,5 @@ pub(super) const KEYS: [Key; 8] = [
         default: Default::Fixed("false", "PyTorch's default"),
         doc: "fp32 products run in TF32 on tensor cores; changes time only",
         example: "true",
-    },
-    Key {
-        name: "framework",
-        kind: FRAMEWORKS,
-        default: Default::Rule("trl for grpo and dpo, rl_swarm for swarm, torchrun for hrm, else trainer"),
-        doc: "what you train with, in whose words a plan says its changes",
-        example: "\"trl\"",
     },
 ];

@@ -13,6 +13,14 @@ pub(super) const TASKS: Kind = Kind::Choice(&[
     ("swarm", "a node of a swarm: generates, and trains on its own and others' completions"),
     ("hrm", "one segment of the hierarchical reasoning model"),
 ]);
+pub(super) const FRAMEWORKS: Kind = Kind::Choice(&[
+    ("trainer", "Hugging Face's Trainer"),
+    ("trl", "TRL's trainers: SFTTrainer for causal_lm"),
+    ("loop", "a loop of one's own in plain PyTorch"),
+    ("accelerate", "a loop of one's own under accelerate"),
+    ("deepspeed", "a loop of one's own under DeepSpeed"),
+    ("rl_swarm", "Gensyn's rl-swarm over GenRL"),
+]);
 pub(super) const PRECISIONS: Kind = Kind::Choice(&[
     ("fp32", "fp32 weights, no autocast"),
     ("bf16", "bf16 weights, gradients and optimizer state"),
@@ -52,7 +60,7 @@ const MAX_PASSES: u64 = u32::MAX as u64;
 const MAX_STEPS: u64 = u32::MAX as u64;
 
 /// The rows.
-pub(super) const KEYS: [Key; 21] = [
+pub(super) const KEYS: [Key; 22] = [
     Key {
         name: "model",
         kind: Kind::Text,
@@ -66,6 +74,13 @@ pub(super) const KEYS: [Key; 21] = [
         default: Default::Rule("masked_lm for BERT, hrm for HRM, causal_lm for all others"),
         doc: "what is run",
         example: "\"causal_lm\"",
+    },
+    Key {
+        name: "framework",
+        kind: FRAMEWORKS,
+        default: Default::Rule("trainer, trl for grpo and dpo, rl_swarm for swarm, loop for hrm and inference"),
+        doc: "what you train with: whose defaults hold, in whose words a plan says its changes",
+        example: "\"trl\"",
     },
     Key {
         name: "micro_batch_size",
@@ -98,7 +113,7 @@ pub(super) const KEYS: [Key; 21] = [
     Key {
         name: "precision",
         kind: PRECISIONS,
-        default: Default::Fixed("\"fp32\"", "PyTorch's default dtype"),
+        default: Default::Rule("the dtype that from_pretrained loads the model in; TRL's trainers have their own"),
         doc: "weight dtype and autocast",
         example: "\"amp-bf16\"",
     },
@@ -112,21 +127,21 @@ pub(super) const KEYS: [Key; 21] = [
     Key {
         name: "gradient_checkpointing",
         kind: Kind::Switch,
-        default: Default::Fixed("false", "transformers' default"),
+        default: Default::Rule("false, as in transformers; true for TRL's trainers"),
         doc: "recompute every decoder layer in backward (use_reentrant=False)",
         example: "true",
     },
     Key {
         name: "optimizer",
         kind: OPTIMIZERS,
-        default: Default::Fixed("\"adamw\"", "torch.optim.AdamW as called without options"),
+        default: Default::Rule("the framework's: adamw_fused for trainer and trl, adamw for a loop"),
         doc: "optimizer and its implementation",
         example: "\"adamw_fused\"",
     },
     Key {
         name: "clip_grad_norm",
         kind: Kind::Number { min: 0.0, max: f64::MAX },
-        default: Default::Fixed("0.0", "a plain PyTorch loop does not clip; Hugging Face Trainer clips to 1.0"),
+        default: Default::Rule("the framework's: 1 for trainer and trl, 0 for a loop"),
         doc: "norm that clip_grad_norm_ clips to; 0 does not clip",
         example: "1.0",
     },
@@ -161,7 +176,7 @@ pub(super) const KEYS: [Key; 21] = [
     Key {
         name: "use_cache",
         kind: Kind::Switch,
-        default: Default::Rule("true for generate, else false as Hugging Face Trainer passes it"),
+        default: Default::Rule("the framework's: false for trainer and trl, true for a loop and for generate"),
         doc: "use_cache of the forward call",
         example: "false",
     },

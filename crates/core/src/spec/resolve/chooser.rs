@@ -14,8 +14,8 @@ use crate::spec::{LoraSpec, ModelSpec, RunLength, RunSpec, SpecError, allocator,
 pub(super) struct Chooser<'a> {
     pub settings: &'a Settings,
     pub provenance: Vec<Provenance>,
-    /// Defaults of the task's trainer, which go before those of the table: key, JSON, and why.
-    pub trainer: Vec<(&'static str, &'static str, String)>,
+    /// Defaults of what trains, which go before those of the table: key, JSON, and why.
+    pub trainer: Vec<(&'static str, String, String)>,
     /// What the answer must say about the choices.
     pub notes: Vec<String>,
 }
@@ -153,8 +153,7 @@ impl<'a> Chooser<'a> {
         let step_seconds = self.is_said("step_time").then(|| self.number("step_time"));
         let dollars_per_gpu_hour = self.is_said("price").then(|| self.number("price"));
         let allow_tf32 = self.is_said("allow_tf32") && self.switch("allow_tf32");
-        let framework = if self.is_said("framework") { Some(self.word("framework")?) } else { None };
-        Ok(RunSpec { length, step_seconds, dollars_per_gpu_hour, allow_tf32, framework })
+        Ok(RunSpec { length, step_seconds, dollars_per_gpu_hour, allow_tf32 })
     }
 
     pub fn allocator(&mut self) -> Result<AllocatorConfig, SpecError> {

@@ -3,15 +3,18 @@
 use super::chooser::Chooser;
 use super::{Inputs, ranks, trainer};
 use crate::spec::model_source::Model;
-use crate::spec::{CheckpointPolicy, ClipSpec, JobSpec, LogitsPath, Precision, SpecError, Task, TaskName, check};
+use crate::spec::{
+    CheckpointPolicy, ClipSpec, Framework, JobSpec, LogitsPath, Precision, SpecError, Task, TaskName, check,
+};
 
 /// The job that the settings describe.
 pub(super) fn job(choose: &mut Chooser<'_>, model: Model, inputs: &Inputs<'_>) -> Result<JobSpec, SpecError> {
-    let mut model = model.spec;
-    let default_task = default_task(&model.model_type);
+    let model_type = &model.spec.model_type;
     let name: TaskName =
-        choose.word_or("task", default_task, &format!("what a {} model is trained on", model.model_type))?;
-    trainer::set_defaults(choose, name)?;
+        choose.word_or("task", default_task(model_type), &format!("what a {model_type} model is trained on"))?;
+    let framework = framework(choose, name, model_type)?;
+    trainer::set_defaults(choose, name, framework, &model)?;
+    let mut model = model.spec;
     let micro_batch_size = ranks::rows(choose, name)?;
     let positions = check::row_length(&model);
     let lengths = match name {
@@ -28,8 +31,7 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, inputs: &Inputs<'_>) -
     let trains = !matches!(name, TaskName::InferenceForward | TaskName::Generate);
     let train_mode = choose.switch_or("train_mode", trains, "training mode when the task trains");
     choose.model_overrides(&mut model);
-    let generates = name == TaskName::Generate;
-    let use_cache = choose.switch_or("use_cache", generates, "generate caches, Hugging Face Trainer not");
+    let use_cache = choose.switch("use_cache");
     let keep_outputs = choose.switch("keep_outputs");
     let logits_to_keep = Some(choose.size("logits_to_keep")).filter(|positions| *positions > 0);
     let loss = choose.word("loss")?;
@@ -50,6 +52,7 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, inputs: &Inputs<'_>) -
     Ok(JobSpec {
         model,
         task,
+        framework,
         micro_batch_size,
         seq_len: lengths.seq_len,
         max_new_tokens: lengths.max_new_tokens,
@@ -72,6 +75,14 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, inputs: &Inputs<'_>) -
         gpu,
         run,
     })
+}
+
+/// What trains: said, or what most train such a task with.
+fn framework(choose: &mut Chooser<'_>, task: TaskName, model_type: &str) -> Result<Framework, SpecError> {
+    // AGI2's models have a loop of their own.
+    let usual = if model_type == "agi2" { Framework::Loop } else { Framework::usual(task) };
+    let usual = serde_json::to_value(usual).unwrap_or_default();
+    choose.word_or("framework", usual.as_str().unwrap_or_default(), "what most train such a task with")
 }
 
 fn task(

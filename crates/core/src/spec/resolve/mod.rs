@@ -147,11 +147,12 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_pytorchs_and_say_so() {
+    fn defaults_are_the_frameworks_and_say_so() {
         let resolved = resolved("", &["model=gpt2"]).unwrap();
         let expected = [
             "model = \"openai-community/gpt2\" (flag model=gpt2)",
             "task = \"causal_lm\" (default: what a gpt2 model is trained on)",
+            "framework = \"trainer\" (default: what most train such a task with)",
             "micro_batch_size = 8 (default: Hugging Face Trainer's per_device_train_batch_size)",
             "seq_len = 1024 (default: 1024, or the model's positions)",
             "max_new_tokens = 0 (default: transformers' default for generate, else none)",
@@ -159,13 +160,13 @@ mod tests {
             "precision = \"fp32\" (default: PyTorch's default dtype)",
             "attention = \"sdpa\" (default: transformers' default)",
             "gradient_checkpointing = false (default: transformers' default)",
-            "optimizer = \"adamw\" (default: torch.optim.AdamW as called without options)",
-            "clip_grad_norm = 0.0 (default: a plain PyTorch loop does not clip; Hugging Face Trainer clips to 1.0)",
+            "optimizer = \"adamw_fused\" (default: Hugging Face Trainer's optim=\"adamw_torch_fused\")",
+            "clip_grad_norm = 1.0 (default: Hugging Face Trainer's max_grad_norm)",
             "zero_grad_set_to_none = true (default: PyTorch's default)",
             "train_mode = true (default: training mode when the task trains)",
             "dropout = as in the config (config of openai-community/gpt2)",
             "tie_word_embeddings = as in the config (config of openai-community/gpt2)",
-            "use_cache = false (default: generate caches, Hugging Face Trainer not)",
+            "use_cache = false (default: Hugging Face Trainer's)",
             "keep_outputs = false (default: the usual loop keeps the loss only)",
             "logits_to_keep = 0 (default: transformers' default: all positions)",
             "loss = \"full\" (default: transformers' default)",
@@ -238,7 +239,9 @@ mod tests {
         assert_eq!(counted(&changed), None);
         assert_eq!(changed.origin("model.n_layer").unwrap().to_string(), "job.toml:3");
         let published = resolved("", &["model=qwen2.5-0.5b", "gpu=l4"]).unwrap();
-        assert!(published.notes[0].contains("loads these weights in bfloat16"));
+        assert_eq!(published.job.precision, Precision::Bf16);
+        let why = published.origin("precision").unwrap().to_string();
+        assert!(why.contains("in the dtype of its weights"), "{why}");
     }
 
     #[test]

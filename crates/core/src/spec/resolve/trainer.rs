@@ -3,9 +3,11 @@
 use super::chooser::Chooser;
 use super::job::Lengths;
 use super::{Inputs, model_source};
+use crate::spec::model_source::Model;
 use crate::spec::settings::Settings;
 use crate::spec::{
-    DpoSpec, GrpoSpec, JudgePhase, JudgeSpec, Rollout, SpecError, SwarmLogProbs, SwarmSpec, Task, TaskName, TrlVersion,
+    DpoSpec, Framework, GrpoSpec, JudgePhase, JudgeSpec, Rollout, SpecError, SwarmLogProbs, SwarmSpec, Task, TaskName,
+    TrlVersion,
 };
 
 /// GenRL's defaults (its trainer config, and rl-swarm's): fp32 weights, Adam, layers recomputed.
@@ -14,8 +16,22 @@ const GENRL: [(&str, &str); 4] =
 /// The recipe of the HRM repository, one GPU of eight.
 const HRM: [(&str, &str); 2] = [("optimizer", "\"adam_atan2\""), ("micro_batch_size", "96")];
 
-/// Puts the defaults of the task's trainer before those of the table.
-pub(super) fn set_defaults(choose: &mut Chooser<'_>, task: TaskName) -> Result<(), SpecError> {
+/// What holds where neither the task's trainer nor the framework says anything else.
+const PLAIN: [(&str, &str, &str); 5] = [
+    ("precision", "\"fp32\"", "PyTorch's default dtype"),
+    ("optimizer", "\"adamw\"", "torch.optim.AdamW as called without options"),
+    ("clip_grad_norm", "0.0", "a plain PyTorch loop does not clip"),
+    ("gradient_checkpointing", "false", "transformers' default"),
+    ("use_cache", "false", "the trainer's"),
+];
+
+/// Puts the defaults of what trains before those of the table: the task's own trainer's, then the framework's.
+pub(super) fn set_defaults(
+    choose: &mut Chooser<'_>,
+    task: TaskName,
+    framework: Framework,
+    model: &Model,
+) -> Result<(), SpecError> {
     let (rows, why) = match task {
         TaskName::Grpo | TaskName::Dpo => {
             let trl: TrlVersion = choose.word("trl")?;
@@ -25,10 +41,28 @@ pub(super) fn set_defaults(choose: &mut Chooser<'_>, task: TaskName) -> Result<(
         }
         TaskName::Swarm => (GENRL.to_vec(), "GenRL's default".to_owned()),
         TaskName::Hrm => (HRM.to_vec(), "HRM's recipe: 768 rows on 8 GPUs".to_owned()),
-        _ => return Ok(()),
+        TaskName::Generate => (vec![("use_cache", "true")], "generate caches".to_owned()),
+        TaskName::CausalLm | TaskName::MaskedLm | TaskName::InferenceForward => (Vec::new(), String::new()),
     };
-    choose.trainer = rows.into_iter().map(|(key, json)| (key, json, why.clone())).collect();
+    let owned = |(key, json, why): (&'static str, &str, &str)| (key, json.to_owned(), why.to_owned());
+    choose.trainer = rows.into_iter().map(|(key, json)| owned((key, json, &why))).collect();
+    choose.trainer.extend(framework.defaults(task).iter().copied().map(owned));
+    choose.trainer.extend(loaded_dtype(task, model));
+    choose.trainer.extend(PLAIN.map(owned));
     Ok(())
+}
+
+/// The precision of a model that `from_pretrained` loads; the other tasks' trainers convert it or came with older versions.
+fn loaded_dtype(task: TaskName, model: &Model) -> Option<(&'static str, String, String)> {
+    let loads = [TaskName::CausalLm, TaskName::MaskedLm, TaskName::InferenceForward, TaskName::Generate];
+    let precision = match model.published_dtype.as_deref() {
+        _ if !loads.contains(&task) => return None,
+        Some("bfloat16") => "\"bf16\"",
+        Some("float16") => "\"fp16\"",
+        _ => return None,
+    };
+    let why = format!("from_pretrained of transformers 5 loads {} in the dtype of its weights", model.spec.name);
+    Some(("precision", precision.to_owned(), why))
 }
 
 pub(super) fn grpo(
