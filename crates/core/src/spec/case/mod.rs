@@ -13,8 +13,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::{
-    Attention, Beside, CheckpointPolicy, ClipSpec, Fields, Framework, JobSpec, LogitsPath, LoraSpec, LossKernel, ModelSpec,
-    OptimizerKind, Parallel, Precision, RunSpec, SpecError, Task, TaskName,
+    Attention, Beside, CheckpointPolicy, ClipSpec, Fields, Framework, JobSpec, LogitsPath, LoraSpec, LossKernel,
+    ModelSpec, OptimizerKind, Parallel, Precision, RunSpec, SpecError, Task, TaskName,
 };
 use crate::alloc::AllocatorConfig;
 use crate::gpu::Gpu;
