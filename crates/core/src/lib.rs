@@ -59,6 +59,7 @@ mod op;
 mod optimizer;
 mod parallel;
 pub mod plan;
+pub mod progress;
 pub mod record;
 pub mod recording;
 pub mod rehearsal;
