@@ -178,6 +178,10 @@ struct RoomView {
     lease: Option<u64>,
     processes_per_gpu: u64,
     total_bytes: u64,
+    training_bytes: u64,
+    resting_bytes: u64,
+    safe_training_bytes: u64,
+    safe_resting_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -328,8 +332,15 @@ fn gpu_loads(deployment: &Deployment) -> Vec<GpuLoadView> {
 }
 
 fn rooms(deployment: &Deployment) -> Vec<RoomView> {
-    let room =
-        |room: &Room| RoomView { lease: room.lease, processes_per_gpu: room.processes, total_bytes: room.total_bytes };
+    let room = |room: &Room| RoomView {
+        lease: room.lease,
+        processes_per_gpu: room.processes,
+        total_bytes: room.total_bytes,
+        training_bytes: room.each.training,
+        resting_bytes: room.each.resting,
+        safe_training_bytes: room.each.safe_training,
+        safe_resting_bytes: room.each.safe_resting,
+    };
     deployment.room.iter().map(room).collect()
 }
 

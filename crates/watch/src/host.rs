@@ -41,6 +41,8 @@ pub struct Host {
     pub job: Option<String>,
     /// Its rank or node in the job.
     pub rank: Option<u32>,
+    /// The name of its node, where it has one.
+    pub node: Option<String>,
     /// Its parent.
     pub parent: Option<u32>,
     /// Resident bytes on the host.
@@ -132,6 +134,7 @@ impl Kernel {
             container: fs::read_to_string(folder.join("cgroup")).ok().and_then(|text| container(&text)),
             job: Some(job.unwrap_or_else(|| format!("session {}", stat.session))),
             rank: rank.and_then(|rank| rank.parse().ok()),
+            node: variable(NODE).filter(|name| !name.is_empty()),
             parent: Some(stat.parent),
             host_memory: None,
             started: Some(stat.started),
@@ -216,7 +219,7 @@ mod tests {
     #[test]
     fn a_process_of_this_user_has_its_job() {
         let mut command = std::process::Command::new("sleep");
-        let mut child = command.arg("60").env("SLURM_JOB_ID", "17").env("RANK", "3").spawn().unwrap();
+        let mut child = command.arg("60").env("SLURM_JOB_ID", "17").env("RANK", "3").env(NODE, "ada").spawn().unwrap();
         let mut kernel = Kernel::of_this_machine();
         kernel.in_container = false;
         // Until it has become `sleep` it has the environment of this test.
@@ -229,6 +232,7 @@ mod tests {
         child.wait().unwrap();
         let host = found.unwrap();
         assert_eq!((host.rank, host.parent), (Some(3), Some(std::process::id())));
+        assert_eq!(host.node.as_deref(), Some("ada"));
         assert_eq!(kernel.look_up(child.id()).command, Command::Gone);
     }
 

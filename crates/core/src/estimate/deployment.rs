@@ -66,6 +66,22 @@ pub struct Room {
     pub processes: u64,
     /// What the job's own number of them on the fullest GPU needs.
     pub total_bytes: u64,
+    /// What one of them holds.
+    pub each: NodeBytes,
+}
+
+/// What a process holds that shares its GPU: `total_bytes` of a GPU is the sum of the expected, how many fit follows from what is
+/// surely enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeBytes {
+    /// While it trains, as expected.
+    pub training: u64,
+    /// While it waits for the lease, likewise.
+    pub resting: u64,
+    /// While it trains, with what is not known and a margin.
+    pub safe_training: u64,
+    /// While it waits, likewise.
+    pub safe_resting: u64,
 }
 
 impl GpuLoad {
@@ -291,6 +307,12 @@ impl Node {
             }
             _ => all_train,
         };
-        Room { lease, processes, total_bytes: self.total.together(nodes, lease) }
+        let each = NodeBytes {
+            training: self.total.training,
+            resting: self.total.resting,
+            safe_training: self.safe.training,
+            safe_resting: self.safe.resting,
+        };
+        Room { lease, processes, total_bytes: self.total.together(nodes, lease), each }
     }
 }

@@ -21,7 +21,7 @@ mod verdict;
 
 pub use breakdown::{AtPeak, LiveTensor};
 pub use caveat::Caveat;
-pub use deployment::{Deployment, Fit, GpuLoad, Process, Room};
+pub use deployment::{Deployment, Fit, GpuLoad, NodeBytes, Process, Room};
 pub use engine::Engine;
 pub use figures::{Estimate, shown_bound};
 pub use legacy::LegacyEstimate;

@@ -2,6 +2,13 @@
 
 use crate::spec::{JobSpec, Override, Task};
 
+/// The key of the rows of a pass.
+pub const MICRO_BATCH_SIZE: &str = "micro_batch_size";
+/// The key of the passes of a step.
+pub const GRADIENT_ACCUMULATION_STEPS: &str = "gradient_accumulation_steps";
+/// The key of the micro-batches that GRPO generates at once.
+pub const STEPS_PER_GENERATION: &str = "grpo.steps_per_generation";
+
 /// A micro-batch and what makes up for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Batch {
@@ -65,11 +72,11 @@ impl Batch {
     pub fn overrides(&self, job: &JobSpec, why: &str) -> Vec<Override> {
         let set =
             |key: &str, value: u64| Override { key: key.to_owned(), value: value.to_string(), flag: why.to_owned() };
-        let mut changes = vec![set("micro_batch_size", self.micro_batch_size)];
+        let mut changes = vec![set(MICRO_BATCH_SIZE, self.micro_batch_size)];
         if *self != (Self { micro_batch_size: self.micro_batch_size, ..Self::of(job) }) {
-            changes.push(set("gradient_accumulation_steps", self.gradient_accumulation_steps));
+            changes.push(set(GRADIENT_ACCUMULATION_STEPS, self.gradient_accumulation_steps));
         }
-        changes.extend(self.steps_per_generation.map(|steps| set("grpo.steps_per_generation", steps)));
+        changes.extend(self.steps_per_generation.map(|steps| set(STEPS_PER_GENERATION, steps)));
         changes
     }
 }

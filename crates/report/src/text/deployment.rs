@@ -1,10 +1,10 @@
 //! Jobs of several processes, GPUs or models: who is where, and how many a GPU could hold.
 
-use tonnage_core::estimate::{Deployment, Estimate, Fit, GpuLoad, Room};
+use tonnage_core::estimate::{Deployment, Estimate, Fit, GpuLoad, NodeBytes, Room};
 use tonnage_core::units::Bytes;
 
 use super::estimate::{bar_width, percent};
-use super::paint::{BOLD, DIM, fit, paint};
+use super::paint::{BOLD, DIM, fit, paint, wrap};
 use super::table::{Align, Table, cell};
 use crate::look::Look;
 
@@ -80,7 +80,20 @@ fn room(room: &[Room], look: &Look) -> String {
         let lease = row.lease.map_or_else(|| "all".to_owned(), |lease| format!("{lease} (a lease)"));
         table.row(vec![lease.into(), cell(row.processes.to_string(), BOLD), Bytes(row.total_bytes).to_string().into()]);
     }
-    format!("{}\n", table.render(look))
+    format!("{}{}\n", table.render(look), each(&room[0].each, look))
+}
+
+/// What a node holds, so that the table can be followed.
+fn each(node: &NodeBytes, look: &Look) -> String {
+    let text = format!(
+        "A node holds {} while it trains and {} while it waits for the lease; for what fits, {} and {} (with what is not known, \
+         and a margin).",
+        Bytes(node.training),
+        Bytes(node.resting),
+        Bytes(node.safe_training),
+        Bytes(node.safe_resting)
+    );
+    format!("  {}\n", paint(DIM, &wrap(&text, look.width, 2)))
 }
 
 /// What is alive at the peak, by model; nothing when there is one.

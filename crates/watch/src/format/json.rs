@@ -148,6 +148,7 @@ fn process(board: &Board, device: &DeviceSample, process: &ProcessSample) -> Val
         "container": host.container,
         "job": host.job,
         "rank": host.rank,
+        "node": host.node,
         "parent": host.parent,
     })
 }

@@ -87,7 +87,8 @@ pub(crate) fn who(process: &ProcessSample) -> String {
         Command::Gone => format!("{name} (ended, or not to be seen from here)"),
         Command::OfTheHost => format!("{name} (the id is the host's, not this container's)"),
     };
-    let rank = host.rank.map(|rank| format!("rank {rank}"));
+    // A node's name says more than its number.
+    let rank = host.node.clone().or_else(|| host.rank.map(|rank| format!("rank {rank}")));
     let container = host.container.as_ref().map(|id| format!("container {id}"));
     let parts = [host.user.clone(), host.job.clone(), rank, container, Some(command)];
     printable(&parts.into_iter().flatten().collect::<Vec<_>>().join(" · "))

@@ -305,6 +305,7 @@ fn process(row: &Value, age: f64) -> Option<ProcessSample> {
         container: text("container"),
         job: text("job"),
         rank: field("rank").ok().map(|rank| rank as u32),
+        node: text("node"),
         parent: field("parent").ok().map(|parent| parent as u32),
         host_memory: None,
         started: row.get("started").and_then(Value::as_u64),

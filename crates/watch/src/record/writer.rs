@@ -181,6 +181,7 @@ fn process_values(process: &ProcessSample) -> Value {
         ("container", json!(host.container)),
         ("job", json!(host.job)),
         ("rank", json!(host.rank)),
+        ("node", json!(host.node)),
         ("parent", json!(host.parent)),
         ("started", json!(host.started)),
     ];

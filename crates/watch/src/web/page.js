@@ -122,7 +122,7 @@ function figures(device) {
 }
 
 function processLine(process, i) {
-  const who = [process.user, process.job, process.rank === null ? null : `rank ${process.rank}`,
+  const who = [process.user, process.job, process.node ?? (process.rank === null ? null : `rank ${process.rank}`),
     process.container ? `container ${process.container}` : null].filter((part) => part).join(" · ");
   const command = process.command ?? process.name ?? "a process";
   const line = element("li", {}, element("i", { class: `c${i % 8}` }),

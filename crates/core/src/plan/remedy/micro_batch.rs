@@ -1,10 +1,11 @@
 //! Fewer rows a pass, more passes a step.
 
 use super::{Applied, Remedy, Results, not_for};
-use crate::plan::batch::Batch;
+use crate::plan::batch::{Batch, GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE, STEPS_PER_GENERATION};
 use crate::spec::{JobSpec, Task};
 
-pub(super) const SMALLER: Remedy = Remedy {
+/// A smaller micro-batch.
+pub const SMALLER: Remedy = Remedy {
     name: "smaller_micro_batch",
     text: "fewer rows a pass and as many more passes: exactly the same effective batch",
     results: Results::Rounding,
@@ -33,9 +34,9 @@ fn fewer(job: &JobSpec) -> Applied {
         return not_for("fewer rows do not make the same effective batch");
     };
     let mut changes = vec![
-        ("micro_batch_size", batch.micro_batch_size.to_string()),
-        ("gradient_accumulation_steps", batch.gradient_accumulation_steps.to_string()),
+        (MICRO_BATCH_SIZE, batch.micro_batch_size.to_string()),
+        (GRADIENT_ACCUMULATION_STEPS, batch.gradient_accumulation_steps.to_string()),
     ];
-    changes.extend(batch.steps_per_generation.map(|steps| ("grpo.steps_per_generation", steps.to_string())));
+    changes.extend(batch.steps_per_generation.map(|steps| (STEPS_PER_GENERATION, steps.to_string())));
     Ok(changes)
 }

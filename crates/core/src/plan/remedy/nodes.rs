@@ -1,6 +1,7 @@
 //! Processes that share a GPU.
 
-use super::{Declined, Remedy, Results, done, not_for, one};
+use super::{Applied, Declined, Remedy, Results, done, not_for, one};
+use crate::plan::fit::judge;
 use crate::spec::{JobSpec, SwarmSpec, Task};
 
 fn shared(job: &JobSpec) -> Result<&SwarmSpec, Declined> {
@@ -24,8 +25,18 @@ pub(super) const LEASE: Remedy = Remedy {
 
 pub(super) const FEWER: Remedy = Remedy {
     name: "fewer_nodes",
-    text: "run half as many nodes",
+    text: "run as many nodes as fit, or half as many where all do",
     results: Results::Changed,
     caution: "the factor is a round's: each node sees more of the GPU, the swarm has fewer",
-    apply: |job| one("swarm.nodes", (shared(job)?.nodes / 2).max(1).to_string()),
+    apply: fewer,
 };
+
+/// The most nodes that surely fit; at least one a GPU, for which other remedies must then do.
+fn fewer(job: &JobSpec) -> Applied {
+    let swarm = shared(job)?;
+    let judged = judge(job, &job.gpu).map_err(|error| Declined::Refused(error.to_string()))?;
+    let each = judged.room.iter().find(|room| room.lease == swarm.lease).map_or(0, |room| room.processes);
+    let most = each.max(1).saturating_mul(swarm.gpus);
+    let nodes = if most < swarm.nodes { most } else { (swarm.nodes / 2).max(1) };
+    one("swarm.nodes", nodes.to_string())
+}

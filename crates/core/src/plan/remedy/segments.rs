@@ -2,13 +2,17 @@
 
 use super::{Remedy, Results, done, one};
 
-pub(super) const EXPANDABLE: Remedy = Remedy {
+/// The key of the setting.
+pub const KEY: &str = "allocator.expandable_segments";
+
+/// Segments that grow.
+pub const EXPANDABLE: Remedy = Remedy {
     name: "expandable_segments",
     text: "let segments grow instead of allocating new ones",
     results: Results::Same,
     caution: "",
     apply: |job| match job.allocator.expandable_segments {
         true => done("segments are expandable already"),
-        false => one("allocator.expandable_segments", "true"),
+        false => one(KEY, "true"),
     },
 };
