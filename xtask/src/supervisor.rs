@@ -1,4 +1,4 @@
-//! What a supervisor costs beside its job: start-up, processor, memory. `tonnage run` and its keepers, read from `/proc`.
+//! What a supervisor costs beside its job: start-up, processor, memory. `tonnage run`, guardian and keeper, read from `/proc`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,9 +12,8 @@ use anyhow::{Context, Result, ensure};
 const MOST_MS: f64 = 20.0;
 const MOST_CORE: f64 = 0.002;
 const MOST_BYTES: u64 = 20 << 20;
-/// Ticks a second of `/proc`'s times, and bytes of a page of its sizes.
+/// Ticks a second of `/proc`'s times.
 const TICKS: f64 = 100.0;
-const PAGE: u64 = 4096;
 
 /// Options.
 #[derive(clap::Args)]
@@ -66,27 +65,39 @@ fn started(command: &mut Command) -> Result<f64> {
     Ok(said.saturating_sub(began) as f64 / 1e6)
 }
 
-/// Share of a core and resident bytes of supervisor and keeper, beside a job that says a step a second.
+/// Share of a core and resident bytes of supervisor, guardian and keeper, beside a job that says a step a second.
 fn beside_a_job(args: &Args, home: &PathBuf) -> Result<(f64, u64)> {
     let script = format!("for i in $(seq {}); do echo step $i/{}; sleep 1; done", args.seconds + 4, args.seconds);
     let mut run = tonnage(args, home).args(["--", "sh", "-c", &script]).stdout(Stdio::null()).spawn()?;
     // Its start is measured apart.
     sleep(Duration::from_secs(2));
     let pids = own(&run);
-    ensure!(pids.len() == 2, "supervisor and keeper are two processes: {pids:?}");
+    ensure!(pids.len() == 3, "supervisor, guardian and keeper are three processes: {pids:?}");
     let (before, began) = (ticks(&pids), Instant::now());
     sleep(Duration::from_secs(args.seconds));
     let used = ticks(&pids) - before;
-    let bytes = pids.iter().filter_map(|pid| Some(fields(*pid)?.get(21)?.parse::<u64>().ok()? * PAGE)).sum();
+    let bytes = pids.iter().filter_map(|pid| proportional_bytes(*pid)).sum();
     let core = used as f64 / TICKS / began.elapsed().as_secs_f64();
     run.wait()?;
     Ok((core, bytes))
 }
 
-/// The supervisor and its keepers.
+/// The supervisor, its guardian and the guardian's keeper.
 fn own(run: &Child) -> Vec<u32> {
-    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", run.id())).unwrap_or_default();
-    std::iter::once(run.id()).chain(children.split_whitespace().filter_map(|pid| pid.parse().ok())).collect()
+    let mut pids = vec![run.id()];
+    for _ in 0..2 {
+        let last = pids[pids.len() - 1];
+        let children = fs::read_to_string(format!("/proc/{last}/task/{last}/children")).unwrap_or_default();
+        pids.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+    }
+    pids
+}
+
+/// What a process holds, pages that several share divided among them: the three run one program.
+fn proportional_bytes(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
 }
 
 fn ticks(pids: &[u32]) -> u64 {

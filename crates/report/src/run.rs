@@ -22,6 +22,8 @@ pub struct RunLine {
     pub command: String,
     /// Whether a supervisor has it now.
     pub lives: bool,
+    /// Processes that live although nobody supervises it.
+    pub left_behind: Vec<i32>,
 }
 
 impl RunLine {
@@ -34,7 +36,21 @@ impl RunLine {
             progress: progress(state, lives, now_ms),
             command: shell_words(&run.command),
             lives,
+            left_behind: Vec::new(),
         }
+    }
+
+    /// The same, with processes that its dead supervisor left.
+    pub fn with_left_behind(mut self, pids: Vec<i32>) -> Self {
+        let say = |pids: &[i32]| match pids {
+            [] => String::new(),
+            [pid] => format!("; its process {pid} still runs, `tonnage stop {}` ends it", self.id),
+            pids => format!("; {} of its processes still run, `tonnage stop {}` ends them", pids.len(), self.id),
+        };
+        let said = say(&pids);
+        self.state.push_str(&said);
+        self.left_behind = pids;
+        self
     }
 }
 
@@ -75,19 +91,34 @@ pub(crate) fn phase_words(node: &NodeState, lives: bool) -> String {
     }
 }
 
-/// Step, total, and the time that is left if steps take as long as they took.
+/// How far a run is: its only node, or of several the one that is least far.
 fn progress(state: &RunState, lives: bool, now_ms: u64) -> String {
-    let [node] = state.nodes.as_slice() else { return String::new() };
-    let Some((step, total)) = node.progress else { return String::new() };
-    let Some(total) = total else { return format!("step {step}") };
-    let share = format!("{step}/{total}");
-    let started = node.attempts.last().map(|attempt| attempt.started_ms).unwrap_or(now_ms);
-    let seconds = state.last_ms.saturating_sub(started) as f64 / 1000.0;
-    if !lives || step == 0 || step >= total || seconds <= 0.0 {
-        return share;
+    match state.nodes.as_slice() {
+        [node] => node_progress(node, lives, now_ms),
+        nodes => {
+            let known: Vec<_> = nodes.iter().filter_map(|node| node.progress).collect();
+            let least = known.iter().min_by_key(|progress| (progress.epoch, progress.step));
+            least
+                .filter(|_| known.len() == nodes.len())
+                .map_or_else(String::new, tonnage_core::progress::Progress::words)
+        }
     }
-    let left = seconds / step as f64 * (total - step) as f64;
-    format!("{share}, about {} left", duration(left))
+}
+
+/// How far a node is, and the time that is left if steps take as long as they took.
+pub(crate) fn node_progress(node: &NodeState, lives: bool, now_ms: u64) -> String {
+    let Some(progress) = node.progress else { return String::new() };
+    let words = progress.words();
+    match node.seconds_left().filter(|_| lives) {
+        Some(seconds) => {
+            // Time has gone by since it was said.
+            let since = now_ms.saturating_sub(node.progress_ms) as f64 / 1000.0;
+            let whole = progress.epoch.is_none() || progress.epochs.is_some();
+            let of = if whole { "" } else { " of the epoch" };
+            format!("{words}, about {} left{of}", duration((seconds - since).max(0.0)))
+        }
+        None => words,
+    }
 }
 
 fn duration(seconds: f64) -> String {
@@ -120,6 +151,15 @@ pub fn run_json(run: &RunRecord, state: &RunState, line: &RunLine) -> Value {
             }),
         })
     });
+    let nodes = state.nodes.iter().enumerate().map(|(index, node)| {
+        json!({
+            "name": run.nodes.get(index).map(|node| &node.name),
+            "state": phase_words(node, line.lives),
+            "progress": node.progress,
+            "seconds_left": node.seconds_left().filter(|_| line.lives),
+            "said": node.said,
+        })
+    });
     let effective = state.effective_batch();
     json!({
         "version": VERSION,
@@ -129,6 +169,7 @@ pub fn run_json(run: &RunRecord, state: &RunState, line: &RunLine) -> Value {
         "effective_batch_size": effective.as_ref().and_then(|answer| answer.as_ref().ok()),
         "effective_batch_is_equal": effective.as_ref().map(Result::is_ok),
         "correction": state.correction,
+        "nodes": nodes.collect::<Vec<_>>(),
         "attempts": attempts.collect::<Vec<_>>(),
         "result": state.result,
     })
@@ -136,6 +177,7 @@ pub fn run_json(run: &RunRecord, state: &RunState, line: &RunLine) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use tonnage_core::progress::Progress;
     use tonnage_core::record::{AttemptState, ResultRecord};
 
     use super::*;
@@ -151,11 +193,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_follows_from_what_was_done() {
-        let attempt = AttemptState { started_ms: 1000, ..AttemptState::default() };
-        let node = NodeState { attempts: vec![attempt], progress: Some((10, Some(40))), ..NodeState::default() };
-        let state = RunState { nodes: vec![node], last_ms: 101_000, ..RunState::default() };
-        assert_eq!(progress(&state, true, 0), "10/40, about 5 min left");
-        assert_eq!(progress(&state, false, 0), "10/40");
+    fn what_is_left_follows_from_what_was_seen_done() {
+        let at = |step: u64| Progress { step, total: Some(40), ..Progress::default() };
+        let mut node = NodeState { attempts: vec![AttemptState::default()], ..NodeState::default() };
+        // Taken up at step 5.
+        node.goes_on(at(5), 1000);
+        node.goes_on(at(10), 51_000);
+        let state = RunState { nodes: vec![node.clone()], ..RunState::default() };
+        assert_eq!(progress(&state, true, 51_000), "10/40, about 5 min left");
+        assert_eq!(progress(&state, true, 251_000), "10/40, about 2 min left");
+        assert_eq!(progress(&state, false, 51_000), "10/40");
+        let mut other = node.clone();
+        other.goes_on(at(7), 51_000);
+        assert_eq!(progress(&RunState { nodes: vec![node, other], ..RunState::default() }, true, 0), "7/40");
+    }
+
+    #[test]
+    fn processes_that_were_left_are_said() {
+        let line = RunLine::new(&RunRecord::default(), &RunState::default(), false, 0).with_left_behind(vec![7]);
+        assert!(line.state.contains("its process 7 still runs"), "{}", line.state);
     }
 }

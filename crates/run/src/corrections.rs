@@ -1,7 +1,9 @@
 //! What probes saw: the difference between seen and calculated memory outlives its run, for later estimates of the job.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use tonnage_core::plan::batch::{GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE, STEPS_PER_GENERATION};
 
 use serde::{Deserialize, Serialize};
 use tonnage_core::record::{CorrectionRecord, JobRecord};
@@ -9,11 +11,10 @@ use tonnage_core::spec::{JobSpec, Task};
 use tonnage_core::units::Bytes;
 
 use crate::RunError;
-use crate::store::{create_private_folder, now_ms, write_atomically};
+use crate::store::{create_private_folder, lock, now_ms, write_atomically};
 
 /// Keys by which the same job differs from run to run.
-const FREE: [&str; 5] =
-    ["micro_batch_size", "gradient_accumulation_steps", "grpo.steps_per_generation", "gpu", "swarm.nodes"];
+const FREE: [&str; 5] = [MICRO_BATCH_SIZE, GRADIENT_ACCUMULATION_STEPS, STEPS_PER_GENERATION, "gpu", "swarm.nodes"];
 
 /// What a probe saw of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,8 +75,11 @@ fn processes(spec: &JobSpec) -> u64 {
 }
 
 /// What was kept of `job` below `root`.
-pub fn kept(root: &Path, job: &JobRecord) -> Option<Kept> {
-    read(&path(root)).remove(&name(job))
+///
+/// # Errors
+/// When what is kept cannot be read.
+pub fn kept(root: &Path, job: &JobRecord) -> Result<Option<Kept>, RunError> {
+    Ok(read(&path(root))?.remove(&name(job)))
 }
 
 /// Keeps what was seen of `job`.
@@ -85,9 +89,11 @@ pub fn kept(root: &Path, job: &JobRecord) -> Option<Kept> {
 pub fn keep(root: &Path, job: &JobRecord, seen: Kept) -> Result<(), RunError> {
     create_private_folder(root)?;
     let path = path(root);
-    let mut all = read(&path);
+    // Two probes at once keep both.
+    let _held = lock(&path.with_extension("lock"))?;
+    let mut all = read(&path)?;
     all.insert(name(job), seen);
-    let text = serde_json::to_string_pretty(&all).map_err(|error| RunError::Missing(error.to_string()))?;
+    let text = serde_json::to_string_pretty(&all).map_err(|error| RunError::damaged(&path, error))?;
     write_atomically(&path, text.as_bytes())
 }
 
@@ -95,9 +101,14 @@ fn path(root: &Path) -> PathBuf {
     root.join("corrections.json")
 }
 
-fn read(path: &Path) -> BTreeMap<String, Kept> {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    serde_json::from_str(&text).unwrap_or_default()
+fn read(path: &Path) -> Result<BTreeMap<String, Kept>, RunError> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        Err(error) => return Err(RunError::file(path, error)),
+    };
+    let hint = "; remove it, and probe again what was probed";
+    serde_json::from_str(&text).map_err(|source| RunError::Damaged { path: path.to_owned(), source, hint })
 }
 
 /// All values that make the job what it is.
@@ -136,8 +147,19 @@ mod tests {
         let root = std::env::temp_dir().join(format!("tonnage-corrections-{}", std::process::id()));
         let seen = Kept { seen_bytes: 7, ..Kept::default() };
         keep(&root, &job(&[("model", "gpt2"), ("micro_batch_size", "8")]), seen.clone()).unwrap();
-        assert_eq!(kept(&root, &job(&[("model", "gpt2"), ("micro_batch_size", "4")])), Some(seen));
-        assert_eq!(kept(&root, &job(&[("model", "bert")])), None);
+        assert_eq!(kept(&root, &job(&[("model", "gpt2"), ("micro_batch_size", "4")])).unwrap(), Some(seen.clone()));
+        assert_eq!(kept(&root, &job(&[("model", "bert")])).unwrap(), None);
+        // Probes at once lose nothing; what is damaged stays as it is.
+        std::thread::scope(|scope| {
+            for model in ["a", "b", "c", "d", "e", "f"] {
+                let (root, seen) = (&root, seen.clone());
+                scope.spawn(move || keep(root, &job(&[("model", model)]), seen).unwrap());
+            }
+        });
+        assert_eq!(read(&path(&root)).unwrap().len(), 7);
+        std::fs::write(path(&root), "{\"cut").unwrap();
+        assert!(keep(&root, &job(&[("model", "gpt2")]), seen).is_err());
+        assert_eq!(std::fs::read_to_string(path(&root)).unwrap(), "{\"cut");
         std::fs::remove_dir_all(root).unwrap();
     }
 }

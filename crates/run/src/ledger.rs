@@ -1,16 +1,16 @@
 //! The ledger: predicted bytes of every process on a GPU, from the moment it is admitted. Free memory misleads while
 //! others are still loading; the ledger does not. It serves all terminals of a user; whoever died is struck off.
 
-use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::Flock;
 use serde::{Deserialize, Serialize};
 
 use crate::RunError;
-use crate::launch::Identity;
-use crate::store::{create_private_folder, write_atomically};
+use crate::launch::{Identity, processes_of};
+use crate::store::{RunFolder, create_private_folder, lock, write_atomically};
 
 /// What a process has reserved.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,10 +26,21 @@ pub struct Claim {
     pub pid: i32,
     /// When that began, in ticks.
     pub began: u64,
+    /// The run's folder: its processes may outlive their supervisor.
+    pub folder: PathBuf,
 }
 
 impl Claim {
+    /// Whether its supervisor lives, or processes that it left behind.
     fn lives(&self) -> bool {
+        // A folder that is gone says nothing of its run's processes; their environment does.
+        let recorded = || RunFolder::open(self.folder.clone()).map(|run| run.recorded()).unwrap_or_default();
+        let is_named = !self.folder.as_os_str().is_empty();
+        self.is_supervised() || (is_named && !processes_of(&self.folder, &recorded()).is_empty())
+    }
+
+    /// Whether its supervisor lives.
+    pub fn is_supervised(&self) -> bool {
         Identity { pid: self.pid, began: self.began }.is_alive()
     }
 }
@@ -71,7 +82,7 @@ impl Ledger {
     /// When it cannot be read.
     pub fn claims(&self) -> Result<Vec<Claim>, RunError> {
         let _held = self.hold()?;
-        Ok(self.read())
+        self.read()
     }
 
     /// Adds `claims` if they and those of others together are at most `usable` bytes, else none of them. An earlier claim of the same node is
@@ -81,7 +92,7 @@ impl Ledger {
     /// When it cannot be written.
     pub fn claim(&self, claims: &[Claim], usable: u64) -> Result<Result<(), Full>, RunError> {
         let _held = self.hold()?;
-        let mut all = self.read();
+        let mut all = self.read()?;
         all.retain(|old| claims.iter().all(|new| (&old.run, old.node) != (&new.run, new.node)));
         let taken: u64 = all.iter().chain(claims).map(|claim| claim.bytes).fold(0, u64::saturating_add);
         if taken > usable {
@@ -97,26 +108,32 @@ impl Ledger {
     /// When it cannot be written.
     pub fn release(&self, run: &str, node: Option<usize>) -> Result<(), RunError> {
         let _held = self.hold()?;
-        let mut all = self.read();
+        let mut all = self.read()?;
         all.retain(|claim| claim.run != run || node.is_some_and(|node| node != claim.node));
         self.write(&all)
     }
 
     fn hold(&self) -> Result<Flock<File>, RunError> {
-        let path = self.path.with_extension("lock");
-        let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
-        let file = opened.map_err(|error| RunError::file(&path, &error))?;
-        Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| RunError::file(&path, &error.into()))
+        lock(&self.path.with_extension("lock"))
     }
 
-    fn read(&self) -> Vec<Claim> {
-        let text = fs::read_to_string(&self.path).unwrap_or_default();
-        let all: Vec<Claim> = serde_json::from_str(&text).unwrap_or_default();
-        all.into_iter().filter(Claim::lives).collect()
+    fn read(&self) -> Result<Vec<Claim>, RunError> {
+        let text = match fs::read_to_string(&self.path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(RunError::file(&self.path, error)),
+        };
+        // What cannot be read may promise the whole GPU.
+        let all: Vec<Claim> = serde_json::from_str(&text).map_err(|source| RunError::Damaged {
+            path: self.path.clone(),
+            source,
+            hint: "; remove it when no run lives (`tonnage list`)",
+        })?;
+        Ok(all.into_iter().filter(Claim::lives).collect())
     }
 
     fn write(&self, claims: &[Claim]) -> Result<(), RunError> {
-        let text = serde_json::to_string_pretty(claims).map_err(|error| RunError::Missing(error.to_string()))?;
+        let text = serde_json::to_string_pretty(claims).map_err(|error| RunError::damaged(&self.path, error))?;
         write_atomically(&self.path, text.as_bytes())
     }
 }
@@ -132,7 +149,7 @@ mod tests {
 
     fn claim(run: &str, node: usize, bytes: u64) -> Claim {
         let own = Identity::of(std::process::id().cast_signed()).unwrap();
-        Claim { run: run.to_owned(), node, bytes, pid: own.pid, began: own.began }
+        Claim { run: run.to_owned(), node, bytes, pid: own.pid, began: own.began, folder: PathBuf::new() }
     }
 
     #[test]
@@ -158,6 +175,17 @@ mod tests {
         assert_eq!(ledger.claim(&[dead], 100).unwrap(), Ok(()));
         assert_eq!(ledger.claim(&[claim("b", 0, 100)], 100).unwrap(), Ok(()));
         ledger.release("b", None).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_empty() {
+        let ledger = ledger("damaged");
+        fs::write(&ledger.path, "[{\"run\": \"a").unwrap();
+        let error = ledger.claim(&[claim("a", 0, 1)], 100).unwrap_err().to_string();
+        assert!(error.contains("remove it when no run lives"), "{error}");
+        assert_eq!(fs::read_to_string(&ledger.path).unwrap(), "[{\"run\": \"a");
+        fs::remove_file(&ledger.path).unwrap();
+        assert!(ledger.claims().unwrap().is_empty());
     }
 
     #[test]

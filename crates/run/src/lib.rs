@@ -15,7 +15,7 @@ pub mod secrets;
 pub mod store;
 pub mod supervise;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
@@ -23,16 +23,58 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum RunError {
     /// A file or folder that cannot be used.
-    #[error("{path}: {reason}")]
+    #[error("{}: {}", path.display(), reason(source))]
     File {
         /// Which.
-        path: String,
+        path: PathBuf,
         /// Why.
-        reason: String,
+        source: std::io::Error,
     },
-    /// Something that is not there, or not as it should be.
+    /// A file of this program, or one that it must change, that does not hold what it should.
+    #[error("{}: {source}{hint}", path.display())]
+    Damaged {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong in it.
+        source: serde_json::Error,
+        /// What to do, as the end of the sentence; or nothing.
+        hint: &'static str,
+    },
+    /// A `[run]` table that cannot be read.
+    #[error("{place}: [run]: {problem}")]
+    Table {
+        /// The job file and the line.
+        place: String,
+        /// What is wrong there.
+        problem: String,
+    },
+    /// A name in braces that nothing fills in.
+    #[error("`{{{name}}}`{problem}")]
+    Template {
+        /// Which.
+        name: String,
+        /// What it lacks or might be, as the end of the sentence.
+        problem: String,
+    },
+    /// A run that is not there, or not the only one.
     #[error("{0}")]
-    Missing(String),
+    NoSuchRun(String),
+    /// Another supervisor has the run.
+    #[error("run {0} is supervised already")]
+    Supervised(String),
+    /// A secret of the command that no record holds.
+    #[error("the command's secret {0} is not recorded: set it as a variable {0}")]
+    Secret(String),
+    /// A folder from which Python would run what is not this program's.
+    #[error(
+        "{}: holds files that are not Tonnage's, or others may write there: Python would run them; remove it, or set \
+         TONNAGE_HOME to a folder of your own",
+        .0.display()
+    )]
+    Foreign(PathBuf),
+    /// The kernel does not tell of processes.
+    #[error("/proc cannot be read: processes are told apart by it")]
+    NoProc,
     /// A command that cannot be started.
     #[error("cannot start `{command}`: {reason}")]
     Start {
@@ -44,8 +86,18 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// `error` at `path`.
-    pub fn file(path: &Path, error: &std::io::Error) -> Self {
-        Self::File { path: path.display().to_string(), reason: error.to_string().to_lowercase() }
+    /// `source` at `path`.
+    pub fn file(path: &Path, source: std::io::Error) -> Self {
+        Self::File { path: path.to_owned(), source }
     }
+
+    /// What `path` holds is not what it should be.
+    pub fn damaged(path: &Path, source: serde_json::Error) -> Self {
+        Self::Damaged { path: path.to_owned(), source, hint: "" }
+    }
+}
+
+/// In lowercase and without its number.
+fn reason(error: &std::io::Error) -> String {
+    error.to_string().split(" (os error").next().unwrap_or_default().to_lowercase()
 }

@@ -1,6 +1,8 @@
 //! What a run is made of: flags, the `[run]` table of a job file, and the job become a [`RunRecord`].
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use serde::Deserialize;
 use tonnage_core::record::{FORMAT, JobRecord, NodeRecord, Policy, RunRecord};
@@ -75,7 +77,7 @@ impl RunTable {
         let read: Result<JobFile, _> = toml::from_str(text);
         read.map(|file| file.run).map_err(|error| {
             let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-            RunError::Missing(format!("{file}:{line}: [run]: {}", error.message().replace('\n', ", ")))
+            RunError::Table { place: format!("{file}:{line}"), problem: error.message().replace('\n', ", ") }
         })
     }
 
@@ -93,6 +95,24 @@ impl RunTable {
         set(&mut policy.wait_seconds, self.wait_seconds);
         policy
     }
+}
+
+/// Why the program of `command` cannot be started, as far as its file tells.
+pub fn cannot_start(command: &[String]) -> Option<String> {
+    let program = command.first().filter(|word| !word.contains('{'))?;
+    let is_program =
+        |path: &Path| path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0);
+    if program.contains('/') {
+        let path = Path::new(program);
+        return match (path.exists(), is_program(path)) {
+            (_, true) => None,
+            (true, false) => Some(format!("cannot start `{program}`: it is no program that may be executed")),
+            (false, _) => Some(format!("cannot start `{program}`: no such file")),
+        };
+    }
+    let path = std::env::var_os("PATH")?;
+    let is_there = std::env::split_paths(&path).any(|folder| is_program(&folder.join(program)));
+    (!is_there).then(|| format!("cannot start `{program}`: no such program in PATH"))
 }
 
 /// The record of a run of `command`, in the folder `folder`, of a job where there is one; and the secrets that it does not
@@ -124,6 +144,7 @@ pub fn record(
         written_by: env!("CARGO_PKG_VERSION").to_owned(),
         id: String::new(),
         created_ms: now_ms(),
+        sequence: 0,
         command,
         folder,
         environment: environment(),

@@ -91,7 +91,7 @@ impl EstimateArgs {
 
     fn one(&self, input: &JobInput, terminal: &Terminal) -> Result<Exit, Failure> {
         let resolved = input.resolve(&[])?;
-        let seen = corrections::kept(Store::new(Store::default_root()).root(), &input.record(&resolved));
+        let seen = corrections::kept(Store::new(Store::default_root()).root(), &input.record(&resolved))?;
         let answer = self.answer(resolved)?;
         if self.json {
             terminal.print(&json(&EstimateView::new(&answer, self.top.unwrap_or(TOP)))?)?;

@@ -37,5 +37,9 @@ impl ListArgs {
 
 /// A run in a line, as it is now.
 pub fn line(folder: &RunFolder) -> RunLine {
-    RunLine::new(folder.run(), &folder.state_now(), folder.is_supervised(), now_ms())
+    let state = folder.state_now();
+    let line = RunLine::new(folder.run(), &state, folder.is_supervised(), now_ms());
+    // Who ended is not looked for.
+    let left = if state.result.is_some() { Vec::new() } else { folder.left_behind() };
+    line.with_left_behind(left.into_iter().map(|process| process.pid).collect())
 }

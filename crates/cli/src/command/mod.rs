@@ -19,6 +19,7 @@ mod models;
 mod plan;
 mod probe;
 mod rehearse;
+mod remove;
 mod run;
 mod schema;
 mod show;
@@ -66,8 +67,13 @@ enum Command {
     Stop(stop::StopArgs),
     Show(show::ShowArgs),
     List(list::ListArgs),
+    Remove(remove::RemoveArgs),
+    #[command(hide = true)]
+    Guardian(keep::GuardianArgs),
     #[command(hide = true)]
     Keep(keep::KeepArgs),
+    #[command(hide = true)]
+    Begin(keep::BeginArgs),
     #[command(hide = true)]
     Supervise(supervise::SuperviseArgs),
     Rehearse(Box<rehearse::RehearseArgs>),
@@ -102,7 +108,10 @@ impl Cli {
             Command::Stop(args) => args.run(terminal),
             Command::Show(args) => args.run(terminal),
             Command::List(args) => args.run(terminal),
+            Command::Remove(args) => args.run(terminal),
+            Command::Guardian(args) => args.run(terminal),
             Command::Keep(args) => args.run(terminal),
+            Command::Begin(args) => args.run(terminal),
             Command::Supervise(args) => args.run(terminal),
             Command::Rehearse(args) => args.run(terminal),
             Command::Models(args) => args.run(terminal),

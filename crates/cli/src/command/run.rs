@@ -10,7 +10,7 @@ use clap::Args;
 use tonnage_core::record::{Policy, RunRecord};
 use tonnage_report::{RunLine, run_json, text};
 use tonnage_run::RunError;
-use tonnage_run::request::{RunTable, record};
+use tonnage_run::request::{RunTable, cannot_start, record};
 use tonnage_run::secrets::Secrets;
 use tonnage_run::store::{RunFolder, Store, now_ms};
 
@@ -157,7 +157,9 @@ impl RunArgs {
         }
         terminal.say(&format!("run {}", folder.id()));
         let result = supervise_here(&folder, secrets, !self.json, terminal)?;
-        let (run, state) = (folder.run(), folder.state());
+        let (run, mut state) = (folder.run(), folder.state());
+        // The record may have been lost meanwhile; how it ended is known here.
+        state.result = Some(result.clone());
         let line = RunLine::new(run, &state, false, now_ms());
         if self.json {
             terminal.print(&json(&run_json(run, &state, &line))?)?;
@@ -193,6 +195,11 @@ pub fn request(
         return Err(Failure::input("there is no command")
             .hint("write it after `--`, or as `command` in the job file's [run] table"));
     }
+    if let Some(problem) = cannot_start(&command) {
+        return Err(
+            Failure::input(problem).hint("is its environment activated, its name spelt right? Nothing was recorded")
+        );
+    }
     let job = input.as_ref().zip(resolved.as_ref()).map(|(input, resolved)| (input.record(resolved), &resolved.job));
     let policy = policy(table.apply(Policy::default()));
     let here = std::env::current_dir().map_err(|error| Failure::file(".", &error))?;
@@ -207,7 +214,7 @@ const TAKES_ITS_RUN: Duration = Duration::from_secs(5);
 fn detach(folder: &RunFolder, secrets: &Secrets) -> Result<(), Failure> {
     let path = folder.path().join("supervisor.log");
     let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
-    let log = opened.map_err(|error| RunError::file(&path, &error))?;
+    let log = opened.map_err(|error| RunError::file(&path, error))?;
     let program = std::env::current_exe().map_err(|error| Failure::file("tonnage", &error))?;
     let mut command = Command::new(program);
     command.arg("supervise").arg(folder.path()).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);

@@ -6,12 +6,16 @@ use clap::Args;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tonnage_run::store::{RunFolder, Store};
+use tonnage_run::supervise::end_left_behind;
 
 use super::list::line;
 use super::status::show;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::Terminal;
+
+/// How long a supervisor may take beside the grace that it gives.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Asks a run to end, and waits until it has
 #[derive(Args)]
@@ -23,7 +27,7 @@ pub struct StopArgs {
     #[arg(default_value = "last")]
     run: String,
 
-    /// Ends its processes without waiting for them to save anything
+    /// Ends its processes without waiting for them to save anything, and a supervisor that does not answer
     #[arg(long)]
     now: bool,
 
@@ -40,29 +44,81 @@ impl StopArgs {
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let folder = Store::new(Store::default_root()).find_living(&self.run)?;
         let supervisor = folder.state().supervisor.filter(|_| folder.is_supervised());
-        let Some(supervisor) = supervisor else {
-            let state = line(&folder).state;
-            terminal.say(&format!("nothing was stopped: run {} does not run ({state})", folder.id()));
-            return self.tell(&folder, terminal).map(|_| Exit::No);
-        };
-        let pid = Pid::from_raw(supervisor.cast_signed());
+        match supervisor {
+            Some(supervisor) => self.ask(&folder, Pid::from_raw(supervisor.cast_signed()), terminal),
+            None if folder.left_behind().is_empty() => {
+                let state = line(&folder).state;
+                terminal.say(&format!("nothing was stopped: run {} does not run ({state})", folder.id()));
+                self.tell(&folder, terminal).map(|_| Exit::No)
+            }
+            None => self.end_left_behind(&folder, terminal),
+        }
+    }
+
+    /// Asks the supervisor, and waits for it.
+    fn ask(&self, folder: &RunFolder, supervisor: Pid, terminal: &Terminal) -> Result<Exit, Failure> {
         for _ in 0..=usize::from(self.now) {
-            kill(pid, Signal::SIGTERM).map_err(|error| Failure::input(format!("process {supervisor}: {error}")))?;
+            kill(supervisor, Signal::SIGTERM)
+                .map_err(|error| Failure::input(format!("process {supervisor}: {error}")))?;
             std::thread::sleep(Duration::from_millis(50));
         }
-        let grace = Duration::from_secs(folder.run().policy.grace_seconds + 10);
-        let until = Instant::now() + grace;
-        while folder.is_supervised() && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(50));
+        // One that was stopped (Ctrl-Z, SIGSTOP) hears it when it goes on.
+        let _ = kill(supervisor, Signal::SIGCONT);
+        let grace = if self.now { 0 } else { folder.run().policy.grace_seconds };
+        if wait_until(PATIENCE + Duration::from_secs(grace), || !folder.is_supervised()) {
+            terminal.say(&format!("run {} has ended", folder.id()));
+            return self.tell(folder, terminal);
         }
-        if folder.is_supervised() {
-            return Err(Failure::input(format!("run {} has not ended yet", folder.id())).hint("`tonnage stop --now`"));
+        if !self.now {
+            let problem = format!("run {} has not ended yet", folder.id());
+            let hint = Some("`tonnage stop --now` ends it and its supervisor".to_owned());
+            return Err(Failure { problem, hint, exit: Exit::No });
         }
-        terminal.say(&format!("run {} has ended", folder.id()));
-        self.tell(&folder, terminal)
+        terminal.say(&format!("supervisor {supervisor} does not answer: it is ended too"));
+        // One that has just gone is what is wanted.
+        let _ = kill(supervisor, Signal::SIGKILL);
+        wait_until(PATIENCE, || !folder.is_supervised());
+        self.end_left_behind(folder, terminal)
+    }
+
+    /// Ends the processes that a supervisor left when it died.
+    fn end_left_behind(&self, folder: &RunFolder, terminal: &Terminal) -> Result<Exit, Failure> {
+        let grace = if self.now { 0 } else { folder.run().policy.grace_seconds };
+        let Some((pids, all_gone)) = end_left_behind(folder, Duration::from_secs(grace))? else {
+            let problem = format!("run {} was taken up by another supervisor meanwhile", folder.id());
+            return Err(Failure { problem, hint: Some("`tonnage stop` asks that one".to_owned()), exit: Exit::No });
+        };
+        let (id, count) = (folder.id(), pids.len());
+        let what = if count == 1 { "process".to_owned() } else { format!("{count} processes") };
+        let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+        if !all_gone {
+            let problem = format!("of run {id}, not all processes could be ended: {}", pids.join(", "));
+            return Err(Failure {
+                problem,
+                hint: Some("ps -o pid,stat,wchan -p PID says why".to_owned()),
+                exit: Exit::No,
+            });
+        }
+        terminal.say(&format!(
+            "run {id} had lost its supervisor; its {what} {} ended",
+            if count == 1 { "has" } else { "have" }
+        ));
+        self.tell(folder, terminal)
     }
 
     fn tell(&self, folder: &RunFolder, terminal: &Terminal) -> Result<Exit, Failure> {
         if self.json { show(folder, false, true, terminal) } else { Ok(Exit::Done) }
     }
+}
+
+/// Whether `is_so` became true within `limit`.
+fn wait_until(limit: Duration, is_so: impl Fn() -> bool) -> bool {
+    let until = Instant::now() + limit;
+    while !is_so() {
+        if Instant::now() >= until {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    true
 }

@@ -17,20 +17,38 @@ fn success_and_failure_are_told_and_recorded() {
     let run = home.last();
     assert_eq!(run["attempts"].as_array().unwrap().len(), 1);
     assert_eq!(run["attempts"][0]["exit"]["code"], 3);
-    assert_eq!(run["attempts"][0]["failure"]["class"], "program_error");
+    let class = run["attempts"][0]["failure"]["class"].as_str().unwrap();
+    assert!(["program_error", "raised"].contains(&class), "{class}");
     assert_eq!(run["attempts"][0]["failure"]["at_start"], true);
     assert_eq!(run["result"]["outcome"], "failed");
 }
 
 #[test]
-fn a_command_that_is_not_there_is_said_once() {
+fn a_command_that_is_not_there_leaves_no_run() {
     let home = Home::new("missing");
-    let output = home.run(&["run", "--", "no-such-command-at-all"]);
-    assert_eq!(output.status.code(), Some(1));
+    let plain = home.write("plain.txt", "no program");
+    let cases = [
+        ("no-such-command-at-all", "no such program in PATH"),
+        ("./no/such/file", "no such file"),
+        (plain.as_str(), "no program that may be executed"),
+    ];
+    for (command, wanted) in cases {
+        for how in [&["run"][..], &["run", "--detach"]] {
+            let output = home.run(&[how, &["--", command]].concat());
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(2), "{said}");
+            assert!(said.contains(&format!("cannot start `{command}`: ")) && said.contains(wanted), "{said}");
+        }
+    }
+    assert_eq!(home.run(&["list"]).stdout, b"no runs yet\n");
+    // What only the kernel can refuse is a failed run that says so.
+    std::fs::write(home.path("broken"), "#!/no/such/interpreter\n").unwrap();
+    std::fs::set_permissions(home.path("broken"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    assert_eq!(home.run(&["run", "--", "./broken"]).status.code(), Some(1));
     let run = home.last();
+    assert_eq!(run["attempts"][0]["failure"]["class"], "not_started");
     let reason = run["result"]["reason"].as_str().unwrap();
-    assert!(reason.contains("cannot start `no-such-command-at-all`: no such file"), "{reason}");
-    assert_eq!(run["attempts"].as_array().unwrap().len(), 1);
+    assert!(reason.contains("cannot start `./broken`: no such file"), "{reason}");
 }
 
 #[test]

@@ -11,8 +11,8 @@ use super::{Home, wait_gone};
 const COUNTS: &str = r#"
     sleep 7104 &
     n=$(cat count 2>/dev/null || echo 0)
-    while [ "$n" -lt 40 ]; do
-        n=$((n + 1)); echo "$n" > count.tmp; mv count.tmp count; echo "step $n/40"; sleep 0.01
+    while [ "$n" -lt 60 ]; do
+        n=$((n + 1)); echo "$n" > count.tmp; mv count.tmp count; echo "step $n/60"; sleep 0.01
     done"#;
 
 /// Numbers that look random and are the same in every run of the test.
@@ -26,39 +26,201 @@ impl Dice {
     }
 }
 
+/// Who is killed.
+const KINDS: [&[Who]; 9] = [
+    &[Who::Job],
+    &[Who::Supervisor],
+    &[Who::Keeper],
+    &[Who::Guardian],
+    &[Who::Supervisor, Who::Keeper],
+    &[Who::Keeper, Who::Supervisor],
+    &[Who::Guardian, Who::Keeper],
+    &[Who::Supervisor, Who::Guardian],
+    &[Who::Job, Who::Keeper],
+];
+
+#[derive(Clone, Copy, PartialEq)]
+enum Who {
+    Job,
+    Keeper,
+    Guardian,
+    Supervisor,
+}
+
+/// `TONNAGE_KILLS=200 cargo test -p tonnage --test run kills` is the long lane.
 #[test]
 fn many_kills_lose_nothing() {
     let home = Home::new("kills");
     let mut dice = Dice(7);
-    let first = ["run", "--grace", "0", "--max-attempts", "50", "--", "sh", "-c", COUNTS];
-    let again = ["run", "--resume", "last", "--grace", "0"];
-    let kills = std::env::var("TONNAGE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(25);
-    for _ in 0..kills {
-        let words: &[&str] = if is_unfinished(&home) { &again } else { &first };
+    // Every other job is silent: none dies of a pipe that nobody reads.
+    let silent = format!("exec > /dev/null 2>&1; {COUNTS}");
+    let kills: u64 = std::env::var("TONNAGE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(27);
+    let mut killed = 0;
+    for round in 0..kills {
+        let script = if round % 2 == 0 { COUNTS } else { &silent };
+        let first = ["run", "--grace", "0", "--max-attempts", "50", "--", "sh", "-c", script];
+        let goes_on = is_unfinished(&home);
+        if !goes_on {
+            std::fs::write(home.path("count"), "0").unwrap();
+        }
+        let words: &[&str] = if goes_on { &AGAIN } else { &first };
         let mut supervisor = home.command(words).stdout(std::process::Stdio::null()).spawn().unwrap();
+        // Now and then before there is a process at all.
+        let until = std::time::Instant::now() + Duration::from_secs(20);
+        while round % 5 != 4 && job_pid(&home).is_none() && supervisor.try_wait().unwrap().is_none() {
+            assert!(std::time::Instant::now() < until, "round {round}: nothing starts");
+            std::thread::sleep(Duration::from_millis(5));
+        }
         std::thread::sleep(Duration::from_millis(dice.below(250)));
-        let victim = match dice.below(3) {
-            0 => job_pid(&home).unwrap_or(supervisor.id().cast_signed()),
-            _ => supervisor.id().cast_signed(),
-        };
-        // One that has just ended by itself needs no kill.
-        let _ = kill(Pid::from_raw(victim), Signal::SIGKILL);
-        if victim == supervisor.id().cast_signed() {
-            supervisor.wait().unwrap();
+        let kind = KINDS[usize::try_from(round).unwrap() % KINDS.len()];
+        killed += u32::from(kill_all(&home, kind, supervisor.id().cast_signed()));
+        let status = supervisor.wait().unwrap();
+        if kind.contains(&Who::Supervisor) {
             wait_gone("sleep\u{0}7104");
         } else {
-            let status = supervisor.wait().unwrap();
-            assert!(status.success(), "a killed job is started again: {}", home.last());
-            std::fs::write(home.path("count"), "0").unwrap();
+            assert!(status.success(), "round {round}: what was killed is started again: {}", home.last());
         }
         assert_eq!(home.run(&["list", "--json"]).status.code(), Some(0));
     }
-    let output = home.run(if is_unfinished(&home) { &again } else { &first });
+    let output = home.run(if is_unfinished(&home) { &AGAIN } else { &["run", "--", "sh", "-c", COUNTS] });
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(std::fs::read_to_string(home.path("count")).unwrap(), "40\n");
+    assert_eq!(std::fs::read_to_string(home.path("count")).unwrap(), "60\n");
     let run = home.last();
     assert_eq!(run["result"]["outcome"], "succeeded");
     wait_gone("sleep\u{0}7104");
+    eprintln!("{killed} of {kills} rounds found whom they kill alive");
+    assert!(u64::from(killed) * 3 > kills, "too few rounds found their victims alive: {killed} of {kills}");
+}
+
+const AGAIN: [&str; 5] = ["run", "--resume", "last", "--grace", "0"];
+
+/// Kills all of them, one right after the other; whether all were there.
+fn kill_all(home: &Home, kind: &[Who], supervisor: i32) -> bool {
+    let job = job_pid(home);
+    let keeper = job.and_then(parent);
+    let guardian = keeper.and_then(parent);
+    let pid = |who: &Who| match who {
+        Who::Job => job,
+        Who::Keeper => keeper,
+        Who::Guardian => guardian,
+        Who::Supervisor => Some(supervisor),
+    };
+    let pids: Vec<Option<i32>> = kind.iter().map(pid).collect();
+    // One that has just ended by itself needs no kill.
+    let sent = pids.iter().flatten().filter(|pid| kill(Pid::from_raw(**pid), Signal::SIGKILL).is_ok()).count();
+    sent == kind.len()
+}
+
+fn parent(pid: i32) -> Option<i32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    text.get(text.rfind(')')? + 1..)?.split_whitespace().nth(1)?.parse().ok().filter(|pid| *pid > 1)
+}
+
+/// A detached run of `script`, with its supervisor, guardian, keeper and job.
+fn started(home: &Home, words: &[&str], script: &str) -> [i32; 4] {
+    assert!(home.run(&[&["run", "--detach"], words, &["--", "sh", "-c", script]].concat()).status.success());
+    home.wait("a process", |run| run["attempts"][0]["pid"].is_u64());
+    let job = job_pid(home).unwrap();
+    let keeper = parent(job).unwrap();
+    let guardian = parent(keeper).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    [parent(guardian).unwrap(), guardian, keeper, job]
+}
+
+fn kill_now(pids: &[i32]) {
+    for pid in pids {
+        kill(Pid::from_raw(*pid), Signal::SIGKILL).unwrap();
+    }
+}
+
+#[test]
+fn supervisor_and_keeper_at_once_leave_nothing() {
+    for (number, script) in
+        ["exec sleep 7121", "setsid sleep 7121 & (setsid sleep 7121 &) ; sleep 7121"].iter().enumerate()
+    {
+        let home = Home::new(&format!("both-{number}"));
+        let [supervisor, _, keeper, _] = started(&home, &["--grace", "1"], script);
+        kill_now(&[supervisor, keeper]);
+        wait_gone("sleep\u{0}7121");
+        assert_eq!(home.run(&["stop"]).status.code(), Some(1), "there is nothing to stop");
+    }
+}
+
+#[test]
+fn a_command_dies_with_all_that_keep_it() {
+    let home = Home::new("all-three");
+    let [supervisor, guardian, keeper, _] = started(&home, &[], "exec sleep 7122");
+    kill_now(&[guardian, keeper, supervisor]);
+    wait_gone("sleep\u{0}7122");
+}
+
+#[test]
+fn a_job_may_save_and_say_so_when_its_supervisor_died() {
+    let home = Home::new("saves-alone");
+    let script =
+        "trap 'sleep 0.3; echo last words; echo saved > saved; exit 0' TERM; echo first; while :; do sleep 0.05; done";
+    let [supervisor, ..] = started(&home, &["--grace", "10"], script);
+    kill_now(&[supervisor]);
+    let until = std::time::Instant::now() + Duration::from_secs(10);
+    while !home.path("saved").exists() {
+        assert!(std::time::Instant::now() < until, "the job died of its pipe");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let logs = || String::from_utf8_lossy(&home.run(&["logs"]).stdout).into_owned();
+    while !logs().starts_with("first\nlast words\n") {
+        assert!(std::time::Instant::now() < until, "{}", logs());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+const JOB: &str = "model = \"gpt2\"\nmicro_batch_size = 32\nseq_len = 512\nprecision = \"bf16\"\ngpu = \"24GiB,sm_86,multiprocessors=82\"\n";
+
+#[test]
+fn what_is_left_all_the_same_is_said_counted_and_ended() {
+    let home = Home::new("left");
+    let job = home.write("job.toml", JOB);
+    let script = "setsid sleep 7123 & exec sleep 7124";
+    let [supervisor, guardian, keeper, _] = started(&home, &["--grace", "1", "--no-adjust", &job], script);
+    // Nobody is left who would end what the command started.
+    kill_now(&[guardian, keeper, supervisor]);
+    wait_gone("sleep\u{0}7124");
+    let orphan = super::processes("sleep\u{0}7123");
+    assert_eq!(orphan.len(), 1, "this test needs an orphan");
+    let status = String::from_utf8(home.run(&["status"]).stdout).unwrap();
+    let words = status.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains(&format!("its process {} still runs", orphan[0])), "{words}");
+    assert_eq!(home.last()["run"]["left_behind"], serde_json::json!(orphan));
+    // Its bytes are nobody else's.
+    let second = home.run(&["run", "--no-adjust", &job, "--set", "micro_batch_size=64", "--", "true"]);
+    let said = String::from_utf8_lossy(&second.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(second.status.code(), Some(1), "{said}");
+    assert!(said.contains("promised to other runs") && said.contains("lost its supervisor"), "{said}");
+    let stopped = home.run(&["stop"]);
+    assert_eq!(stopped.status.code(), Some(0), "{}", String::from_utf8_lossy(&stopped.stderr));
+    wait_gone("sleep\u{0}7123");
+    let list: serde_json::Value = serde_json::from_slice(&home.run(&["list", "--json"]).stdout).unwrap();
+    assert_eq!(list["runs"][0]["state"], "stopped");
+    assert_eq!(home.run(&["stop"]).status.code(), Some(1));
+}
+
+#[test]
+fn a_supervisor_that_is_stopped_goes_on_to_end() {
+    let home = Home::new("sigstop");
+    let [supervisor, ..] = started(&home, &["--grace", "1"], "exec sleep 7125");
+    kill(Pid::from_raw(supervisor), Signal::SIGSTOP).unwrap();
+    let stopped = home.run(&["stop"]);
+    assert_eq!(stopped.status.code(), Some(0), "{}", String::from_utf8_lossy(&stopped.stderr));
+    wait_gone("sleep\u{0}7125");
+    assert_eq!(home.last()["result"]["outcome"], "stopped");
+}
+
+#[test]
+fn a_keeper_that_is_stopped_does_not_keep_a_run_alive() {
+    let home = Home::new("sigstop-keeper");
+    let [_, _, keeper, _] = started(&home, &["--grace", "1"], "exec sleep 7126");
+    kill(Pid::from_raw(keeper), Signal::SIGSTOP).unwrap();
+    assert_eq!(home.run(&["stop"]).status.code(), Some(0));
+    wait_gone("sleep\u{0}7126");
 }
 
 /// Whether there is a run to go on with: a supervisor may have been killed before it made one.
@@ -81,17 +243,8 @@ fn job_pid(home: &Home) -> Option<i32> {
 fn a_killed_keeper_leaves_nothing() {
     let home = Home::new("keeper");
     let script = "setsid sleep 7105 & sleep 7105";
-    home.run(&["run", "--detach", "--grace", "1", "--max-attempts", "1", "--", "sh", "-c", script]);
-    home.wait("started", |run| run["attempts"][0]["pid"].is_u64());
-    std::thread::sleep(Duration::from_millis(300));
-    let keepers: Vec<i32> = super::processes("sleep 7105").into_iter().filter(|pid| is_keeper(*pid)).collect();
-    assert_eq!(keepers.len(), 1);
-    kill(Pid::from_raw(keepers[0]), Signal::SIGKILL).unwrap();
+    let [_, _, keeper, _] = started(&home, &["--grace", "1", "--max-attempts", "1"], script);
+    kill_now(&[keeper]);
     home.wait("ended", |run| !run["result"].is_null());
     wait_gone("sleep\u{0}7105");
-}
-
-fn is_keeper(pid: i32) -> bool {
-    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    line.split(|byte| *byte == 0).nth(1) == Some(b"keep")
 }

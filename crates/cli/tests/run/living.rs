@@ -147,3 +147,61 @@ fn no_spelling_of_a_secret_is_in_a_record() {
         }
     }
 }
+
+#[test]
+fn a_wrong_clock_does_not_make_a_run_the_last() {
+    let home = Home::new("clock");
+    assert!(home.run(&["run", "--", "true"]).status.success());
+    // A run of a clock that was wrong: its id is of another century.
+    let id = text(&home.run(&["list", "--json"]).stdout);
+    let list: serde_json::Value = serde_json::from_str(&id).unwrap();
+    let (old, wrong) = (list["runs"][0]["id"].as_str().unwrap().to_owned(), "99980101-000000");
+    std::fs::rename(home.path("home/runs").join(&old), home.path("home/runs").join(wrong)).unwrap();
+    let record = home.path("home/runs").join(wrong).join("run.json");
+    let renamed = std::fs::read_to_string(&record).unwrap().replace(&old, wrong);
+    std::fs::write(&record, renamed).unwrap();
+    assert!(home.run(&["run", "--", "echo", "second"]).status.success());
+    assert_eq!(home.run(&["logs"]).stdout, b"second\n");
+    assert_ne!(home.last()["run"]["id"], wrong);
+    // Without the counter, the runs themselves say the number.
+    std::fs::remove_file(home.path("home/sequence")).unwrap();
+    assert!(home.run(&["run", "--", "echo", "third"]).status.success());
+    assert_eq!(home.run(&["logs"]).stdout, b"third\n");
+    assert_eq!(home.run(&["remove", wrong]).stdout, format!("{wrong}\n").as_bytes());
+    assert_eq!(home.run(&["show", wrong]).status.code(), Some(2));
+    let left = home.run(&["remove", "--keep", "1", "--json"]);
+    let left: serde_json::Value = serde_json::from_slice(&left.stdout).unwrap();
+    assert_eq!(left["removed"].as_array().unwrap().len(), 1);
+    assert_eq!(home.run(&["logs"]).stdout, b"third\n");
+}
+
+#[test]
+fn a_run_that_lives_is_not_removed() {
+    let home = Home::new("remove-living");
+    let id = text(&home.run(&["run", "--detach", "--grace", "0", "--", "sleep", "7113"]).stdout);
+    let refused = home.run(&["remove", &id]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("lives: nothing was removed"), "{}", text(&refused.stderr));
+    assert!(home.run(&["remove", "--keep", "0"]).stdout.is_empty());
+    assert_eq!(home.run(&["stop"]).status.code(), Some(0));
+    wait_gone("sleep\u{0}7113");
+    assert!(home.run(&["remove", &id]).status.success());
+    assert_eq!(home.run(&["list"]).stdout, b"no runs yet\n");
+}
+
+#[test]
+fn rounds_are_progress_with_the_time_that_is_left() {
+    let home = Home::new("rounds");
+    let script = "for i in 1 2 3; do echo \"Starting round: $i/2000\"; sleep 1.1; done; sleep 7114";
+    home.run(&["run", "--detach", "--grace", "0", "--", "sh", "-c", script]);
+    let until = Instant::now() + Duration::from_secs(15);
+    while !text(&home.run(&["status"]).stdout).contains("progress round 3/2000, about") {
+        assert!(Instant::now() < until, "{}", text(&home.run(&["status"]).stdout));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let run: serde_json::Value = serde_json::from_slice(&home.run(&["status", "--json"]).stdout).unwrap();
+    assert_eq!(run["nodes"][0]["progress"]["unit"], "round");
+    assert!(run["nodes"][0]["seconds_left"].as_f64().unwrap() > 1000.0, "{run:#}");
+    home.run(&["stop", "--now"]);
+    wait_gone("sleep 7114");
+}

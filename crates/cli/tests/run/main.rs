@@ -2,6 +2,7 @@
 
 mod ends;
 mod guarded;
+mod homes;
 mod kills;
 mod living;
 mod probes;

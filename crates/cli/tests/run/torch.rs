@@ -74,6 +74,21 @@ fn a_script_too_big_ends_trained() {
     assert!(log.contains("TRAINED rows per step 32 "), "{log}");
 }
 
+/// The job says rows of 32 tokens, the script's have 512: what is missing grows with the rows.
+#[test]
+fn a_job_that_says_too_little_ends_trained() {
+    let Some((home, command)) = trainer("torch-misdescribed", None) else { return };
+    let job = home.write("job.toml", &JOB.replace("seq_len = 512", "seq_len = 32"));
+    let flags = ["--per_device_train_batch_size", "32", "--gradient_accumulation_steps", "1", "--max_steps", "3"];
+    let (code, run) = run(&home, &[&job], &command, &flags);
+    assert_eq!(code, Some(0), "{run:#}");
+    assert_eq!((&run["effective_batch_size"], &run["effective_batch_is_equal"]), (&32.into(), &true.into()));
+    let said = run["correction"]["evidence"].as_str().unwrap();
+    assert!(said.contains("times what the job comes to"), "{said}");
+    let log = String::from_utf8(home.run(&["logs"]).stdout).unwrap();
+    assert!(log.contains("TRAINED rows per step 32 "), "{log}");
+}
+
 #[test]
 fn a_leak_is_told_from_a_script_too_big() {
     let Some((home, command)) = trainer("torch-leak", None) else { return };

@@ -88,12 +88,15 @@ pub struct PredictionRecord {
     pub peak_allocated_bytes: u64,
     /// Peak of reserved bytes of a process.
     pub peak_reserved_bytes: u64,
+    /// Processes on the GPU that the totals are of; 0 where a record does not say.
+    pub processes: u64,
 }
 
 impl PredictionRecord {
-    /// A judgement, `offset_bytes` more than calculated, on a GPU with `usable_bytes`.
-    pub const fn new(judgement: &Judgement, offset_bytes: u64, usable_bytes: u64) -> Self {
+    /// A judgement of `processes` on a GPU with `usable_bytes`, `offset_bytes` more than calculated.
+    pub const fn new(judgement: &Judgement, offset_bytes: u64, usable_bytes: u64, processes: u64) -> Self {
         Self {
+            processes,
             total_bytes: judgement.total_bytes,
             corrected_bytes: judgement.total_bytes.saturating_add(offset_bytes),
             usable_bytes,

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::progress::Progress;
+
 use super::{AttemptRecord, CorrectionRecord, ExitRecord, FailureRecord, Outcome, ResultRecord};
 
 /// Something that happened, and when.
@@ -26,11 +28,22 @@ pub enum Event {
     /// The command was started once more.
     AttemptStarted { attempt: AttemptRecord },
     /// Its process is there.
-    ProcessStarted { node: usize, number: u32, pid: u32 },
+    ProcessStarted {
+        node: usize,
+        number: u32,
+        pid: u32,
+        /// When it began, in ticks since the machine did: its number may be another's later.
+        #[serde(default)]
+        began: u64,
+    },
     /// It outlived its start-up.
     Healthy { node: usize, number: u32 },
     /// It got this far.
-    Progress { node: usize, step: u64, total: Option<u64> },
+    Progress {
+        node: usize,
+        #[serde(flatten)]
+        progress: Progress,
+    },
     /// It neither writes nor works.
     Stalled {
         node: usize,

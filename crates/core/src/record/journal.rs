@@ -51,6 +51,7 @@ fn read_entry(line: &str) -> Option<Entry> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::Progress;
     use crate::record::ExitRecord;
 
     fn entry(event: Event) -> Entry {
@@ -63,7 +64,7 @@ mod tests {
         let events = [
             entry(Event::Supervised { pid: 4 }),
             entry(Event::AttemptEnded { node: 0, number: 2, exit, seconds: 1.5 }),
-            entry(Event::Progress { node: 1, step: 3, total: None }),
+            entry(Event::Progress { node: 1, progress: Progress { step: 3, ..Progress::default() } }),
         ];
         let text: String = events.iter().map(write_entry).collect();
         assert_eq!(text.lines().count(), 3);
@@ -96,6 +97,14 @@ mod tests {
         let journal = read_journal(older);
         let Event::AttemptStarted { attempt } = &journal.entries[0].event else { panic!("{journal:?}") };
         assert_eq!((attempt.number, attempt.node, attempt.batch), (1, 0, None));
+        let step = r#"{"at_ms":5,"event":"progress","node":0,"step":7,"total":null}"#;
+        let progress = Progress { step: 7, ..Progress::default() };
+        assert_eq!(read_journal(step).entries[0].event, Event::Progress { node: 0, progress });
+        let process = r#"{"at_ms":5,"event":"process_started","node":0,"number":1,"pid":9}"#;
+        assert_eq!(
+            read_journal(process).entries[0].event,
+            Event::ProcessStarted { node: 0, number: 1, pid: 9, began: 0 }
+        );
         let run: crate::record::RunRecord = serde_json::from_str(r#"{"id": "a", "future": [1]}"#).unwrap();
         assert_eq!((run.id.as_str(), run.policy.max_attempts), ("a", 5));
     }

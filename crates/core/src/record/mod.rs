@@ -5,6 +5,7 @@
 //! passed over, one that an older version lacked has its default, an event of an unknown name stays as it was found.
 
 mod attempt;
+mod class;
 mod event;
 mod journal;
 mod outcome;
@@ -12,11 +13,12 @@ mod run;
 mod state;
 
 pub use attempt::{AttemptRecord, BatchRecord, ChangeRecord, PredictionRecord};
+pub use class::FailureClass;
 pub use event::{Entry, Event, Sample};
 pub use journal::{Journal, read_journal, write_entry};
 pub use outcome::{CorrectionRecord, CostRecord, ExitRecord, FailureRecord, Outcome, ResultRecord};
 pub use run::{JobRecord, NodeRecord, Policy, RunRecord, ValueRecord};
-pub use state::{AttemptState, NodeState, Phase, RunState};
+pub use state::{AttemptState, NodeState, Phase, RunState, of_node};
 
 /// The version that is written. It rises when an old reader would misunderstand, not when something is added.
 pub const FORMAT: u32 = 1;

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::FailureClass;
+
 /// How a process ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -32,8 +34,8 @@ impl ExitRecord {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FailureRecord {
-    /// The cause, in the classifier's words (`gpu_oom`).
-    pub class: String,
+    /// What kind of failure.
+    pub class: FailureClass,
     /// The evidence: a line of the log, a counter.
     pub evidence: Vec<String>,
     /// Numbers of the message, by name, in bytes.
@@ -44,6 +46,8 @@ pub struct FailureRecord {
     pub at_start: bool,
     /// The log's last progress at that time, for telling one failure from another.
     pub step: Option<u64>,
+    /// Steps that this attempt was seen to make, one after the other.
+    pub steps_made: Option<u64>,
 }
 
 /// What observation adds to the calculated need.

@@ -16,8 +16,10 @@ pub struct RunRecord {
     pub written_by: String,
     /// The run's name in commands; its folder is called so.
     pub id: String,
-    /// When it was made, in milliseconds since 1970 (UTC).
+    /// When it was made, in milliseconds since 1970 (UTC), by the clock of that time.
     pub created_ms: u64,
+    /// Its number among the runs of its home, which no clock can set back; 0 of versions that did not count.
+    pub sequence: u64,
     /// The command, templates unfilled.
     pub command: Vec<String>,
     /// The folder it runs in.

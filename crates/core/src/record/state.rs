@@ -1,8 +1,10 @@
 //! [`RunState`]: what a journal comes to.
 
 use super::{
-    AttemptRecord, CorrectionRecord, Entry, Event, ExitRecord, FailureRecord, Outcome, ResultRecord, RunRecord,
+    AttemptRecord, CorrectionRecord, CostRecord, Entry, Event, ExitRecord, FailureRecord, Outcome, ResultRecord,
+    RunRecord,
 };
+use crate::progress::Progress;
 
 /// What a journal comes to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -46,8 +48,12 @@ pub struct NodeState {
     pub phase: Phase,
     /// Its attempts.
     pub attempts: Vec<AttemptState>,
-    /// The last step that its log said, and of how many.
-    pub progress: Option<(u64, Option<u64>)>,
+    /// Where its log said last that it is.
+    pub progress: Option<Progress>,
+    /// Where this attempt was seen first, and when, in milliseconds since 1970.
+    pub progress_since: Option<(Progress, u64)>,
+    /// When the progress was said, likewise.
+    pub progress_ms: u64,
     /// The last decision about it, or why it ended.
     pub said: Option<String>,
 }
@@ -61,6 +67,8 @@ pub struct AttemptState {
     pub started_ms: u64,
     /// Its process.
     pub pid: Option<u32>,
+    /// When that began, in ticks since the machine did; 0 where a record does not say.
+    pub began: u64,
     /// How it ended, and after how many seconds.
     pub exit: Option<(ExitRecord, f64)>,
     /// Why it failed.
@@ -79,7 +87,31 @@ impl RunState {
             state.last_ms = entry.at_ms;
             state.take(entry);
         }
+        // A disk that was full, or a death, may have kept the last entry from being written.
+        state.result = state.result.take().or_else(|| state.result_of_nodes(run));
         state
+    }
+
+    /// What the ends of all nodes come to; `None` while one has not ended. A run is as good as the worst of its nodes.
+    fn result_of_nodes(&self, run: &RunRecord) -> Option<ResultRecord> {
+        let ended = |node: &NodeState| match node.phase {
+            Phase::Ended(outcome) => Some(outcome),
+            _ => None,
+        };
+        let outcomes: Vec<Outcome> = self.nodes.iter().map(ended).collect::<Option<_>>()?;
+        let order = [Outcome::Refused, Outcome::Failed, Outcome::Stopped, Outcome::Succeeded];
+        let (outcome, at) =
+            order.into_iter().find_map(|wanted| Some((wanted, outcomes.iter().position(|o| *o == wanted)?)))?;
+        let node = self.nodes.get(at)?;
+        let seconds = |node: &NodeState| node.attempts.iter().filter_map(|a| a.exit.map(|exit| exit.1)).sum::<f64>();
+        let cost = CostRecord {
+            seconds: self.nodes.iter().map(seconds).fold(0.0, f64::max),
+            lost_seconds: self.nodes.iter().flat_map(|node| &node.attempts).filter_map(AttemptState::lost).sum(),
+            attempts: self.attempts(),
+        };
+        let exit = node.attempts.last().and_then(|attempt| attempt.exit).map(|(exit, _)| exit).unwrap_or_default();
+        let said = node.said.clone().unwrap_or_default();
+        Some(ResultRecord { outcome, reason: of_node(run, at, &said), exit, cost })
     }
 
     /// How often the command was started.
@@ -105,6 +137,10 @@ impl RunState {
             Event::Supervised { pid } => {
                 self.supervisor = Some(*pid);
                 self.result = None;
+                for node in &mut self.nodes {
+                    let is_done = matches!(node.phase, Phase::Waiting | Phase::Ended(Outcome::Succeeded));
+                    node.phase = if is_done { node.phase } else { Phase::Between };
+                }
             }
             Event::Preflight { text, .. } => self.preflight = Some(text.clone()),
             Event::Corrected { correction } => self.correction = correction.clone(),
@@ -115,20 +151,22 @@ impl RunState {
                 if let Some(node) = self.nodes.get_mut(attempt.node) {
                     node.attempts.push(begun);
                     node.phase = Phase::Starting;
+                    node.progress_since = None;
                 }
             }
-            event => self.take_of_node(event),
+            event => self.take_of_node(event, entry.at_ms),
         }
     }
 
-    fn take_of_node(&mut self, event: &Event) {
+    fn take_of_node(&mut self, event: &Event, at_ms: u64) {
         let Some(node) = node_of(event).and_then(|index| self.nodes.get_mut(index)) else { return };
         match event {
-            Event::ProcessStarted { number, pid, .. } => node.at(*number, |attempt| attempt.pid = Some(*pid)),
+            Event::ProcessStarted { number, pid, began, .. } => {
+                node.at(*number, |attempt| (attempt.pid, attempt.began) = (Some(*pid), *began));
+            }
             Event::Healthy { .. } => node.phase = Phase::Running,
-            Event::Progress { step, total, .. } => {
-                let before = node.progress.and_then(|(_, total)| total);
-                node.progress = Some((*step, total.or(before)));
+            Event::Progress { progress, .. } => {
+                node.goes_on(*progress, at_ms);
                 node.phase = if node.phase == Phase::Stalled { Phase::Running } else { node.phase };
             }
             Event::Stalled { .. } => node.phase = Phase::Stalled,
@@ -156,6 +194,11 @@ impl RunState {
 }
 
 impl AttemptState {
+    /// Seconds that it ran in vain.
+    fn lost(&self) -> Option<f64> {
+        self.failure.as_ref().and(self.exit).map(|(_, seconds)| seconds)
+    }
+
     /// Rows of an optimizer step over all ranks, as it was told and as the script changed it.
     fn effective_batches(&self) -> Vec<u64> {
         let ranks = self.record.batch.map_or(1, |batch| batch.world_size);
@@ -165,7 +208,33 @@ impl AttemptState {
     }
 }
 
+/// A sentence about a node of several, with its name.
+pub fn of_node(run: &RunRecord, index: usize, said: &str) -> String {
+    match run.nodes.get(index).map(|node| node.name.as_str()).filter(|name| !name.is_empty()) {
+        Some(name) => format!("{name}: {said}"),
+        None => said.to_owned(),
+    }
+}
+
 impl NodeState {
+    /// Takes up that it was at `progress`, at `at_ms`.
+    pub fn goes_on(&mut self, progress: Progress, at_ms: u64) {
+        // An older version says the total once.
+        let total = progress.total.or_else(|| self.progress.and_then(|before| before.total));
+        let progress = Progress { total, ..progress };
+        let anew = self.progress_since.is_none_or(|(first, _)| first.unit != progress.unit);
+        if anew {
+            self.progress_since = Some((progress, at_ms));
+        }
+        (self.progress, self.progress_ms) = (Some(progress), at_ms);
+    }
+
+    /// Seconds until its end, as far as its progress tells.
+    pub fn seconds_left(&self) -> Option<f64> {
+        let ((first, since), now) = (self.progress_since?, self.progress?);
+        now.seconds_left(&first, self.progress_ms.saturating_sub(since) as f64 / 1000.0)
+    }
+
     fn at(&mut self, number: u32, change: impl FnOnce(&mut AttemptState)) {
         if let Some(attempt) = self.attempts.iter_mut().rev().find(|attempt| attempt.record.number == number) {
             change(attempt);
@@ -210,14 +279,29 @@ mod tests {
         let state = state(vec![
             started(1, 32),
             Event::Healthy { node: 0, number: 1 },
-            Event::Progress { node: 0, step: 3, total: Some(10) },
+            Event::Progress { node: 0, progress: Progress { step: 3, total: Some(10), ..Progress::default() } },
             Event::AttemptEnded { node: 0, number: 1, exit, seconds: 2.0 },
             started(2, 32),
         ]);
         assert_eq!(state.nodes[0].phase, Phase::Starting);
-        assert_eq!(state.nodes[0].progress, Some((3, Some(10))));
+        assert_eq!(state.nodes[0].progress.map(|now| (now.step, now.total)), Some((3, Some(10))));
         assert_eq!(state.nodes[0].attempts[0].exit, Some((exit, 2.0)));
         assert_eq!((state.attempts(), state.effective_batch()), (2, Some(Ok(32))));
+    }
+
+    #[test]
+    fn a_run_whose_last_entry_is_missing_ended_as_its_nodes_did() {
+        let exit = ExitRecord { code: Some(0), signal: None };
+        let ended = |outcome| Event::NodeEnded { node: 0, outcome, reason: "done".to_owned() };
+        let attempt = Event::AttemptEnded { node: 0, number: 1, exit, seconds: 2.0 };
+        let found = state(vec![started(1, 32), attempt.clone(), ended(Outcome::Succeeded)]);
+        let result = found.result.unwrap();
+        assert_eq!((result.outcome, result.reason.as_str(), result.exit), (Outcome::Succeeded, "done", exit));
+        assert_eq!(state(vec![started(1, 32), attempt.clone()]).result, None, "it might have been started again");
+        // Taken up again: what ended before has not ended now.
+        let again =
+            state(vec![started(1, 32), attempt, ended(Outcome::Failed), Event::Supervised { pid: 1 }, started(2, 32)]);
+        assert_eq!(again.result, None);
     }
 
     #[test]

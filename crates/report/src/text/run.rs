@@ -7,7 +7,7 @@ use tonnage_core::units::Bytes;
 use super::paint::{BOLD, DIM, WARN, paint, wrap};
 use super::table::{Align, Table, cell};
 use crate::look::Look;
-use crate::run::{RunLine, batch_words, phase_words};
+use crate::run::{RunLine, batch_words, node_progress, phase_words};
 use crate::words::shell_words;
 
 /// The screen for all runs.
@@ -49,7 +49,7 @@ pub fn run(run: &RunRecord, state: &RunState, line: &RunLine, full: bool, look: 
     }
     if state.attempts() > 0 || line.lives {
         for (index, node) in state.nodes.iter().enumerate() {
-            text.push_str(&node_text(run, index, node, line.lives, full, look));
+            text.push_str(&node_text((run, index), node, line.lives, full, look));
         }
     }
     if let Some(result) = &state.result {
@@ -75,7 +75,7 @@ fn labelled(label: &str, what: &str, look: &Look) -> String {
     format!("{} {}\n", paint(DIM, &format!("{label:<16}")), wrap(what, look.width, 17))
 }
 
-fn node_text(run: &RunRecord, index: usize, node: &NodeState, lives: bool, full: bool, look: &Look) -> String {
+fn node_text((run, index): (&RunRecord, usize), node: &NodeState, lives: bool, full: bool, look: &Look) -> String {
     let mut text = String::new();
     let name = run.nodes.get(index).map_or("", |node| node.name.as_str());
     if !name.is_empty() {
@@ -99,10 +99,9 @@ fn node_text(run: &RunRecord, index: usize, node: &NodeState, lives: bool, full:
 /// Where a node of several is, and how far.
 fn node_words(node: &NodeState, lives: bool) -> String {
     let phase = phase_words(node, lives);
-    match node.progress {
-        Some((step, Some(total))) => format!("{phase}, {step}/{total}"),
-        Some((step, None)) => format!("{phase}, step {step}"),
-        None => phase,
+    match node_progress(node, lives, node.progress_ms) {
+        progress if progress.is_empty() => phase,
+        progress => format!("{phase}, {progress}"),
     }
 }
 
@@ -120,7 +119,7 @@ fn attempt_text(attempt: &AttemptState, full: bool, look: &Look) -> String {
     if let Some(failure) = &attempt.failure {
         let evidence = failure.evidence.first().map(|line| printable(line)).unwrap_or_default();
         let when = if failure.at_start { " at start" } else { "" };
-        parts.push(format!("{}{when}: {evidence}", failure.class));
+        parts.push(format!("{}{when}: {evidence}", failure.class.title()));
     }
     let mut text = labelled(&format!("attempt {}", record.number), &parts.join("; "), look);
     if full {
@@ -139,13 +138,23 @@ fn attempt_text(attempt: &AttemptState, full: bool, look: &Look) -> String {
     text
 }
 
-/// What it was predicted to need, and what of that was calculated where observations add to it.
+/// What a process was predicted to reserve, which is what is measured; and what the GPU was to hold, contexts and all.
 fn predicted_words(predicted: &PredictionRecord) -> String {
     let calculated = match predicted.corrected_bytes.saturating_sub(predicted.total_bytes) {
         0 => String::new(),
         _ => format!(" ({} calculated)", Bytes(predicted.total_bytes)),
     };
-    format!("predicted {}{calculated} of {}", Bytes(predicted.corrected_bytes), Bytes(predicted.usable_bytes))
+    let whole = format!("{}{calculated}", Bytes(predicted.corrected_bytes));
+    let usable = Bytes(predicted.usable_bytes);
+    match (predicted.peak_reserved_bytes, predicted.processes) {
+        (0, _) => format!("predicted {whole} of {usable}"),
+        (reserved, 0 | 1) => {
+            format!("predicted {} reserved, {whole} with its context, of {usable}", Bytes(reserved))
+        }
+        (reserved, nodes) => {
+            format!("predicted {} reserved (the GPU's {nodes} nodes: {whole} of {usable})", Bytes(reserved))
+        }
+    }
 }
 
 fn change_words(change: &tonnage_core::record::ChangeRecord) -> String {

@@ -1,6 +1,7 @@
 //! `accelerate launch`: its own `--gradient_accumulation_steps`, which stands before the script.
 
 use std::path::Path;
+use tonnage_core::plan::batch::GRADIENT_ACCUMULATION_STEPS;
 
 use super::{Adapter, flags};
 use crate::RunError;
@@ -17,7 +18,7 @@ fn speaks(argv: &[String]) -> bool {
 fn set(argv: &mut Vec<String>, key: &str, value: &str, _folder: &Path) -> Result<bool, RunError> {
     let script = argv.iter().position(|word| word.ends_with(".py")).unwrap_or(argv.len());
     let mut own: Vec<String> = argv[..script].to_vec();
-    if key != "gradient_accumulation_steps" || !flags::has(&own, &["--gradient_accumulation_steps"]) {
+    if key != GRADIENT_ACCUMULATION_STEPS || !flags::has(&own, &["--gradient_accumulation_steps"]) {
         return Ok(false);
     }
     flags::set(&mut own, "--gradient_accumulation_steps", value);

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Map, Value};
+use tonnage_core::plan::batch::{GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE};
 
 use super::{Adapter, flags};
 use crate::RunError;
@@ -28,14 +29,14 @@ fn config(argv: &[String]) -> Option<(&'static str, &str)> {
 
 fn set(argv: &mut Vec<String>, key: &str, value: &str, folder: &Path) -> Result<bool, RunError> {
     let field = match key {
-        "micro_batch_size" => "train_micro_batch_size_per_gpu",
-        "gradient_accumulation_steps" => "gradient_accumulation_steps",
+        MICRO_BATCH_SIZE => "train_micro_batch_size_per_gpu",
+        GRADIENT_ACCUMULATION_STEPS => "gradient_accumulation_steps",
         _ => return Ok(false),
     };
     let Some((flag, path)) = config(argv) else { return Ok(false) };
-    let text = fs::read_to_string(path).map_err(|error| RunError::file(Path::new(path), &error))?;
+    let text = fs::read_to_string(path).map_err(|error| RunError::file(Path::new(path), error))?;
     let mut fields: Map<String, Value> =
-        serde_json::from_str(&text).map_err(|error| RunError::Missing(format!("{path}: {error}")))?;
+        serde_json::from_str(&text).map_err(|error| RunError::damaged(Path::new(path), error))?;
     // "auto" is filled in by the Trainer, which is told by its own flags.
     if fields.get(field).is_none_or(|now| now == "auto") {
         return Ok(false);

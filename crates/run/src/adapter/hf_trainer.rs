@@ -1,6 +1,7 @@
 //! Hugging Face's `TrainingArguments` on the command line (transformers 5: `HfArgumentParser`).
 
 use std::path::Path;
+use tonnage_core::plan::batch::{GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE};
 
 use super::{Adapter, RESUME, flags};
 use crate::RunError;
@@ -31,8 +32,8 @@ pub(super) fn set(argv: &mut Vec<String>, key: &str, value: &str, _folder: &Path
 /// The flag that says `key`, and how it says `value`.
 fn flag(key: &str, value: &str) -> Option<(&'static str, String)> {
     let flag = match key {
-        "micro_batch_size" => "--per_device_train_batch_size",
-        "gradient_accumulation_steps" => "--gradient_accumulation_steps",
+        MICRO_BATCH_SIZE => "--per_device_train_batch_size",
+        GRADIENT_ACCUMULATION_STEPS => "--gradient_accumulation_steps",
         "gradient_checkpointing" => return Some(("--gradient_checkpointing", switch(value))),
         "optimizer" => return Some(("--optim", optim(value)?.to_owned())),
         "liger" => return Some(("--use_liger_kernel", switch(value))),

@@ -15,6 +15,7 @@ mod walk;
 
 use std::path::{Path, PathBuf};
 
+use tonnage_core::plan::batch::{GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE, STEPS_PER_GENERATION};
 use tonnage_core::record::{BatchRecord, ChangeRecord, JobRecord, NodeRecord};
 
 pub use template::check;
@@ -66,6 +67,8 @@ pub struct Told {
     pub argv: Vec<String>,
     /// Variables to set.
     pub environment: Vec<(String, String)>,
+    /// What could not be written that a command can do without.
+    pub warning: Option<String>,
 }
 
 /// Whether the command can be told `key`: a template names it, or an adapter has a flag for it.
@@ -85,7 +88,8 @@ pub fn can_tell(command: &[String], key: &str) -> bool {
 pub fn tell(command: &[String], telling: &Telling<'_>) -> Result<Told, RunError> {
     let overrides = telling.folder.join("overrides.json");
     let values = values(telling);
-    write_atomically(&overrides, overrides_text(&values).as_bytes())?;
+    // The variables say the same.
+    let warning = write_atomically(&overrides, overrides_text(&values).as_bytes()).err().map(|error| error.to_string());
     let words = template::Words { values: &values, telling, overrides: &overrides };
     let mut argv = template::fill(command, &words);
     for adapter in ADAPTERS.iter().filter(|adapter| (adapter.speaks)(command)) {
@@ -94,16 +98,16 @@ pub fn tell(command: &[String], telling: &Telling<'_>) -> Result<Told, RunError>
         }
         (adapter.finish)(&mut argv, &telling.folder);
     }
-    Ok(Told { argv, environment: environment(telling, &values, &overrides) })
+    Ok(Told { argv, environment: environment(telling, &values, &overrides), warning })
 }
 
 /// Keys and values in the words of a job.
 fn values(telling: &Telling<'_>) -> Vec<(String, String)> {
     let mut values = Vec::new();
     if let Some(batch) = &telling.batch {
-        values.push(("micro_batch_size".to_owned(), batch.micro_batch_size.to_string()));
-        values.push(("gradient_accumulation_steps".to_owned(), batch.gradient_accumulation_steps.to_string()));
-        let steps = batch.steps_per_generation.map(|steps| ("grpo.steps_per_generation".to_owned(), steps.to_string()));
+        values.push((MICRO_BATCH_SIZE.to_owned(), batch.micro_batch_size.to_string()));
+        values.push((GRADIENT_ACCUMULATION_STEPS.to_owned(), batch.gradient_accumulation_steps.to_string()));
+        let steps = batch.steps_per_generation.map(|steps| (STEPS_PER_GENERATION.to_owned(), steps.to_string()));
         values.extend(steps);
     }
     values.extend(telling.changes.iter().map(|change| (change.key.clone(), change.value.clone())));

@@ -2,6 +2,7 @@
 //! `{{name}}` of a known name is `{name}`.
 
 use std::path::Path;
+use tonnage_core::plan::batch::{GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE, STEPS_PER_GENERATION};
 
 use super::{RESUME, Telling};
 use crate::RunError;
@@ -45,8 +46,7 @@ const OWN: [&str; 9] = ["attempt", "attempt_dir", "overrides", "node", "node_nam
 /// The GPU that a node is put on, or that the job names.
 const GPU: &str = "gpu";
 /// Names of the batch, of a job alone.
-const BATCH: [&str; 4] =
-    ["micro_batch_size", "gradient_accumulation_steps", "grpo.steps_per_generation", "steps_per_generation"];
+const BATCH: [&str; 4] = [MICRO_BATCH_SIZE, GRADIENT_ACCUMULATION_STEPS, STEPS_PER_GENERATION, "steps_per_generation"];
 
 /// Whether every name in `command` will be filled in, `keys` being those of the job.
 ///
@@ -56,25 +56,30 @@ pub fn check(command: &[String], keys: Option<&[String]>) -> Result<(), RunError
     command.iter().flat_map(|word| written(word)).try_for_each(|name| {
         let is_key = keys.is_some_and(|keys| keys.iter().any(|key| key == name || short(key) == name));
         if name == GPU && !is_key {
-            return Err(RunError::Missing(format!(
-                "`{{{name}}}` needs a job, which says the GPU: `tonnage run JOB -- COMMAND`; write {{{{{name}}}}} for the \
-                 braces themselves"
-            )));
+            return Err(refused(
+                name,
+                format!(
+                    " needs a job, which says the GPU: `tonnage run JOB -- COMMAND`; write {{{{{name}}}}} for the \
+                     braces themselves"
+                ),
+            ));
         }
         if OWN.contains(&name) || is_key || (keys.is_some() && BATCH.contains(&name)) {
             return Ok(());
         }
         let literal = format!("write {{{{{name}}}}} for the braces themselves");
         if BATCH.contains(&name) {
-            return Err(RunError::Missing(format!(
-                "`{{{name}}}` needs a job: `tonnage run JOB -- COMMAND`; {literal}"
-            )));
+            return Err(refused(name, format!(" needs a job: `tonnage run JOB -- COMMAND`; {literal}")));
         }
         match meant(name) {
-            Some(known) => Err(RunError::Missing(format!("`{{{name}}}`: is it `{{{known}}}`? ({literal})"))),
+            Some(known) => Err(refused(name, format!(": is it `{{{known}}}`? ({literal})"))),
             None => Ok(()),
         }
     })
+}
+
+fn refused(name: &str, problem: String) -> RunError {
+    RunError::Template { name: name.to_owned(), problem }
 }
 
 /// The name that `name` is, or is a misspelling of.

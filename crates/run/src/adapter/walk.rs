@@ -32,9 +32,9 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     ),
     (
         "torchrun",
-        "torchrun --nproc_per_node 2 t.py",
+        "torchrun --standalone --nproc_per_node 2 t.py",
         "",
-        "torchrun --log-dir FOLDER/ranks --tee 3 --nproc_per_node 2 t.py",
+        "torchrun --log-dir FOLDER/ranks --tee 3 --standalone --nproc_per_node 2 t.py",
     ),
 ];
 

@@ -19,6 +19,8 @@ pub struct Choice {
     pub batch: Option<Batch>,
     /// What it needs.
     pub judgement: Judgement,
+    /// What observations add to that.
+    pub more_bytes: u64,
 }
 
 impl Batches {
@@ -41,21 +43,33 @@ impl Batches {
         }
     }
 
-    /// The largest that is predicted to fit, by bisection; `below` excludes a size that has failed and all above.
-    pub fn largest(&self, job: &Job<'_>, changes: &[Override], room: &Room, below: Option<u64>) -> Option<Choice> {
+    /// The largest that is predicted to fit `comfortably`, or tightly where that is enough, by bisection; `below` excludes a
+    /// size that has failed and all above.
+    pub fn largest(
+        &self,
+        job: &Job<'_>,
+        changes: &[Override],
+        room: &Room,
+        (below, comfortably): (Option<u64>, bool),
+    ) -> Option<Choice> {
+        let enough = |fit: Fit| fit == Fit::Fits || (fit == Fit::Tight && !comfortably);
+        self.first(below, |batch| choose(job, Some(batch), changes, room).filter(|choice| enough(choice.judgement.fit)))
+    }
+
+    /// The first that `try_batch` takes, of those below `below`, the largest first: need falls with the rows.
+    pub(super) fn first(&self, below: Option<u64>, try_batch: impl Fn(Batch) -> Option<Choice>) -> Option<Choice> {
         let smaller = |batch: &&Batch| below.is_none_or(|failed| batch.micro_batch_size < failed);
         let candidates: Vec<Batch> = self.0.iter().filter(smaller).copied().collect();
         let (mut low, mut high) = (0, candidates.len());
         let mut best = None;
-        // The first that fits: need falls with the rows.
         while low < high {
             let middle = low.midpoint(high);
-            match candidates.get(middle).and_then(|batch| choose(job, Some(*batch), changes, room)) {
-                Some(choice) if choice.judgement.fit == Fit::Fits => {
+            match candidates.get(middle).and_then(|batch| try_batch(*batch)) {
+                Some(choice) => {
                     best = Some(choice);
                     high = middle;
                 }
-                _ => low = middle + 1,
+                None => low = middle + 1,
             }
         }
         best
@@ -74,7 +88,7 @@ pub(super) fn choose(job: &Job<'_>, batch: Option<Batch>, changes: &[Override], 
     let resolved = (job.resolve)(&all).ok()?;
     let gpu = Gpu { usable_bytes: room.for_estimates(), ..job.spec.gpu.clone() };
     let judgement = judge(&resolved.job, &gpu).ok()?;
-    Some(Choice { batch, judgement })
+    Some(Choice { batch, judgement, more_bytes: room.correction.offset_bytes })
 }
 
 #[cfg(test)]

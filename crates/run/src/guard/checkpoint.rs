@@ -108,7 +108,7 @@ fn whole_safetensors(path: &Path) -> Result<(), String> {
     let header: Value = serde_json::from_slice(&header).map_err(|_| cut())?;
     let tensors = header.as_object().into_iter().flatten();
     let end = tensors.filter_map(|(_, tensor)| tensor.get("data_offsets")?.get(1)?.as_u64()).max().unwrap_or(0);
-    if size == 8 + length + end { Ok(()) } else { Err(cut()) }
+    if (8 + length).checked_add(end) == Some(size) { Ok(()) } else { Err(cut()) }
 }
 
 /// What `torch.save` writes is a zip file, whose directory comes last.
@@ -145,6 +145,19 @@ mod tests {
         file.extend(std::iter::repeat_n(0, 16 - usize::try_from(cut).unwrap()));
         fs::write(folder.join("model.safetensors"), file).unwrap();
         fs::write(folder.join("trainer_state.json"), format!("{{\"global_step\": {step}}}")).unwrap();
+    }
+
+    #[test]
+    fn offsets_without_bounds_are_no_whole_file() {
+        let path = std::env::temp_dir().join(format!("tonnage-offsets-{}.safetensors", std::process::id()));
+        for end in [u64::MAX, u64::MAX - 8, u64::MAX - 7] {
+            let header = format!("{{\"w\":{{\"data_offsets\":[0,{end}]}}}}");
+            let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+            bytes.extend_from_slice(header.as_bytes());
+            fs::write(&path, bytes).unwrap();
+            assert!(whole_safetensors(&path).is_err(), "{end}");
+        }
+        fs::remove_file(path).unwrap();
     }
 
     #[test]

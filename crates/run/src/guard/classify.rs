@@ -1,7 +1,9 @@
 //! Why an attempt failed: its log, its exit, what the kernel counted, and what was seen of it while it ran.
 
+use nix::sys::signal::Signal;
 use tonnage_core::failure::{Class, FailureCause, Figure, Scanner, Source, diagnose, printable};
-use tonnage_core::record::{ExitRecord, FailureRecord};
+use tonnage_core::progress::Progress;
+use tonnage_core::record::{ExitRecord, FailureClass, FailureRecord};
 
 use crate::launch::LogTail;
 
@@ -19,6 +21,10 @@ pub struct Circumstances {
     pub startup_seconds: u64,
     /// The last step its log said.
     pub step: Option<u64>,
+    /// Where it was last, by its log.
+    pub progress: Option<Progress>,
+    /// Steps that its log showed one after the other.
+    pub steps_made: Option<u64>,
     /// Where it was ended because it hung: what its processes did.
     pub stalled: Option<String>,
     /// How often the kernel's memory killer struck in its cgroup while it ran.
@@ -34,28 +40,40 @@ pub fn classify(tail: &LogTail, circumstances: &Circumstances) -> FailureRecord 
     let root = diagnosis.root.map(|root| root.finding);
     let (class, mut evidence) = match root {
         // Whoever was ended for hanging, or by the kernel, died of that and not of what it said before.
-        _ if circumstances.stalled.is_some() => ("stalled", vec![hung(circumstances)]),
+        _ if circumstances.stalled.is_some() => (FailureClass::Stalled, vec![hung(circumstances)]),
         _ if circumstances.oom_kills > 0 && circumstances.exit.signal == Some(KILL) => {
-            (Class::HostMemory.name(), vec![format!("memory.events: oom_kill rose by {}", circumstances.oom_kills)])
+            (Class::HostMemory.into(), vec![format!("memory.events: oom_kill rose by {}", circumstances.oom_kills)])
         }
-        Some(finding) => (finding.cause.class().name(), vec![printable(finding.text.trim())]),
+        Some(finding) => (finding.cause.class().into(), vec![printable(finding.text.trim())]),
         None => of_exit(circumstances, tail),
     };
     evidence.push(circumstances.exit.words());
-    let cause = root.filter(|finding| finding.cause.class().name() == class).map(|finding| &finding.cause);
+    let cause = root.filter(|finding| class == finding.cause.class().into()).map(|finding| &finding.cause);
     FailureRecord {
-        class: class.to_owned(),
+        class,
         evidence,
         numbers: cause.map(numbers).unwrap_or_default(),
         seconds: circumstances.seconds,
         at_start: circumstances.seconds < circumstances.startup_seconds as f64 && circumstances.step.is_none(),
         step: circumstances.step,
+        steps_made: circumstances.steps_made,
     }
 }
 
-/// SIGKILL, and the signals by which schedulers take a job off a machine.
+/// SIGKILL.
 const KILL: i32 = 9;
-const POLITE: [i32; 4] = [1, 2, 12, 15];
+
+/// What an end by `signal` is, where nothing else is known.
+fn of_signal(signal: i32) -> Class {
+    match Signal::try_from(signal) {
+        Ok(Signal::SIGKILL) => Class::Killed,
+        Ok(Signal::SIGHUP) => Class::Hangup,
+        Ok(Signal::SIGINT) => Class::Interrupted,
+        // Schedulers warn by SIGUSR1 and SIGUSR2; who takes neither is ended by them.
+        Ok(Signal::SIGTERM | Signal::SIGUSR1 | Signal::SIGUSR2) => Class::Terminated,
+        _ => Class::Crash,
+    }
+}
 
 fn hung(circumstances: &Circumstances) -> String {
     let state = circumstances.stalled.as_deref().filter(|state| !state.is_empty());
@@ -69,17 +87,15 @@ fn source(name: &str, text: &str) -> Source {
 }
 
 /// What the exit says where the log says nothing. A shell, or a launcher, says 128 and the signal.
-fn of_exit(circumstances: &Circumstances, tail: &LogTail) -> (&'static str, Vec<String>) {
+fn of_exit(circumstances: &Circumstances, tail: &LogTail) -> (FailureClass, Vec<String>) {
     let exit = &circumstances.exit;
     let signal = exit.signal.or(exit.code.filter(|code| (129..=192).contains(code)).map(|code| code - 128));
     let last: Vec<&str> = tail.stderr.lines().filter(|line| !line.trim().is_empty()).collect();
     let words = last[last.len().saturating_sub(LAST_LINES)..].iter().map(|line| line.trim().to_owned());
     let evidence: Vec<String> = words.rev().collect();
     match signal {
-        Some(KILL) => (Class::Killed.name(), evidence),
-        Some(signal) if POLITE.contains(&signal) => ("preempted", evidence),
-        Some(_) => ("crashed", evidence),
-        None => ("program_error", evidence),
+        Some(signal) => (of_signal(signal).into(), evidence),
+        None => (FailureClass::ProgramError, evidence),
     }
 }
 
@@ -112,7 +128,7 @@ mod tests {
     #[test]
     fn numbers_of_the_message_are_kept() {
         let failure = classified(OOM, &exit(Some(1), None));
-        assert_eq!((failure.class.as_str(), failure.at_start), ("gpu_memory", true));
+        assert_eq!((failure.class.name(), failure.at_start), ("gpu_memory", true));
         let number = |name: &str| failure.numbers.iter().find(|(other, _)| other == name).unwrap().1 >> 20;
         assert_eq!(["requested", "total", "free", "allocated"].map(number), [3072, 8192, 1024, 6144]);
     }
@@ -122,14 +138,16 @@ mod tests {
         let cases = [
             (exit(None, Some(9)), "killed"),
             (exit(Some(137), None), "killed"),
-            (exit(None, Some(15)), "preempted"),
+            (exit(None, Some(15)), "terminated"),
+            (exit(Some(130), None), "interrupted"),
+            (exit(None, Some(1)), "hangup"),
             (exit(None, Some(11)), "crashed"),
             (exit(Some(1), None), "program_error"),
             (Circumstances { oom_kills: 1, ..exit(None, Some(9)) }, "host_memory"),
             (Circumstances { stalled: Some(String::new()), ..exit(None, Some(15)) }, "stalled"),
         ];
         for (circumstances, class) in cases {
-            assert_eq!(classified("ValueError: no\n", &circumstances).class, class, "{circumstances:?}");
+            assert_eq!(classified("ValueError: no\n", &circumstances).class.name(), class, "{circumstances:?}");
         }
     }
 }

@@ -1,16 +1,19 @@
 //! What follows an out-of-memory failure of the GPU: growth is told from size, pieces from need; then the largest equal
-//! batch that is predicted to fit, then remedies.
+//! batch that is predicted to fit, then remedies, then batches that fit if what was seen grows with the rows.
 
-use tonnage_core::plan::remedy::{REMEDIES, Remedy, Results, overrides};
-use tonnage_core::record::{AttemptRecord, ChangeRecord, FailureRecord, Outcome};
+use tonnage_core::failure::Class;
+use tonnage_core::plan::batch::MICRO_BATCH_SIZE;
+use tonnage_core::plan::remedy::{REMEDIES, Remedy, Results, micro_batch, overrides, segments};
+use tonnage_core::record::{AttemptRecord, ChangeRecord, FailureClass, FailureRecord, Outcome};
 use tonnage_core::spec::Override;
 use tonnage_core::units::Bytes;
 
 use super::Job;
-use super::batches::{Batches, choose};
+use super::batches::{Batches, Choice, choose};
 use super::causes::words;
 use super::ladder::{Guard, Next, Plan, path, plan_of};
 use super::refit::refit;
+use super::scaled::Seen;
 
 /// Steps after which an out-of-memory error is growth: the first two reach a step's peak, optimizer state included.
 const SETTLED_STEPS: u64 = 3;
@@ -26,8 +29,8 @@ impl Guard<'_> {
         if let Some(end) = self.growth(last, failure) {
             return end;
         }
-        let expandable = "allocator.expandable_segments";
-        if failure.class == "fragmentation" && last.changes.iter().all(|change| change.key != expandable) {
+        let is_in_pieces = failure.class == FailureClass::Known(Class::Fragmentation);
+        if is_in_pieces && last.changes.iter().all(|change| change.key != segments::KEY) {
             return self.with_expandable_segments(last, failure);
         }
         if let Some(correction) = refit(failure, last.predicted.as_ref(), &self.room.correction) {
@@ -39,7 +42,7 @@ impl Guard<'_> {
     /// Memory that many steps did not need is needed now: a leak, a longer batch, an evaluation. A smaller batch would
     /// put it off; only a checkpoint that lies further on makes another attempt worth it.
     fn growth(&self, last: &AttemptRecord, failure: &FailureRecord) -> Option<Next> {
-        let step = failure.step.filter(|step| *step >= SETTLED_STEPS)?;
+        let made = failure.steps_made.filter(|made| *made >= SETTLED_STEPS)?;
         let allocated = failure.numbers.iter().find(|(name, _)| name == "allocated").map(|(_, bytes)| *bytes);
         let peak = last.predicted.as_ref().map(|predicted| predicted.peak_allocated_bytes).filter(|peak| *peak > 0);
         let grown = match (allocated, peak) {
@@ -49,12 +52,10 @@ impl Guard<'_> {
             _ => "more than the steps before needed".to_owned(),
         };
         let reason = format!(
-            "memory grows: {step} steps fitted and the next did not ({grown}). A tensor kept from step to step (a leak), \
+            "memory grows: {made} steps fitted and the next did not ({grown}). A tensor kept from step to step (a leak), \
              a longer batch or an evaluation; a smaller batch would only put it off"
         );
-        let further =
-            self.newest().filter(|newest| last.resume_from.as_deref() != Some(&*newest.path.to_string_lossy()));
-        Some(match further {
+        Some(match self.further(last) {
             Some(newest) => {
                 let reason = format!("{reason}; on from step {}, further than before", newest.step);
                 Next::Start(Box::new(Plan { resume_from: Some(path(newest)), reason, ..plan_of(last) }), 0)
@@ -66,9 +67,9 @@ impl Guard<'_> {
     fn with_expandable_segments(&self, last: &AttemptRecord, failure: &FailureRecord) -> Next {
         let mut plan = Plan { reason: words(failure), resume_from: self.newest().map(path), ..plan_of(last) };
         plan.changes.push(ChangeRecord {
-            key: "allocator.expandable_segments".to_owned(),
+            key: segments::KEY.to_owned(),
             value: "true".to_owned(),
-            remedy: "expandable_segments".to_owned(),
+            remedy: segments::EXPANDABLE.name.to_owned(),
             saves_bytes: failure.numbers.iter().find(|(name, _)| name == "unallocated").map_or(0, |(_, bytes)| *bytes),
         });
         Next::Start(Box::new(plan), 0)
@@ -85,20 +86,55 @@ impl Guard<'_> {
             return Next::End(Outcome::Failed, format!("{failure}; {}", self.cannot_adjust()));
         }
         let rows = last.batch.map_or(job.spec.micro_batch_size, |batch| batch.micro_batch_size);
-        let times = failures.iter().filter(|failure| failure.class == "gpu_memory").count().saturating_sub(1);
+        let is_memory = |failure: &&FailureRecord| failure.class == FailureClass::Known(Class::GpuMemory);
+        let times = failures.iter().filter(is_memory).count().saturating_sub(1);
         let (part, whole) = SHRINK[times.min(SHRINK.len() - 1)];
         let below = (rows * part).div_ceil(whole).max(1);
         let batches = Batches::of(&job.spec, self.policy.min_micro_batch);
         let kept = kept(&last.changes);
-        if let Some(choice) = batches.largest(job, &kept, &self.room, Some(below)) {
+        let found = |comfortably| batches.largest(job, &kept, &self.room, (Some(below), comfortably));
+        if let Some(choice) = found(true).or_else(|| found(false)) {
             let reason = format!("{failure}; the largest micro-batch predicted to fit at the same effective batch");
             return self.plan(&choice, last.changes.clone(), reason);
         }
-        self.remedy(job, &batches, last, &failure)
+        match self.remedy(job, &batches, last, &failure) {
+            Ok(next) => next,
+            Err(why) => self
+                .if_it_grows(job, &batches, last, (rows, &failure))
+                .unwrap_or_else(|| Next::End(Outcome::Failed, format!("{failure}; {why}"))),
+        }
     }
 
-    /// Remedies that the command can be told, one after the other, until a batch fits.
-    fn remedy(&self, job: &Job<'_>, batches: &Batches, last: &AttemptRecord, failure: &str) -> Next {
+    /// The largest batch that fits if what was seen grows with the rows; else the smallest, once. What a message tells at one
+    /// size does not say which: a run is not ended by the worse of two guesses.
+    fn if_it_grows(
+        &self,
+        job: &Job<'_>,
+        batches: &Batches,
+        last: &AttemptRecord,
+        (rows, failure): (u64, &str),
+    ) -> Option<Next> {
+        let changes = kept(&last.changes);
+        let missing = Bytes(self.room.correction.offset_bytes);
+        let try_it = |choice: &Choice, what: &str| {
+            let reason = format!("{failure}; no batch fits if {missing} are missing at any size: {what}");
+            self.plan(choice, last.changes.clone(), reason)
+        };
+        let seen = Seen::of(job, batches, &changes, &self.room, rows);
+        // Half of what failed at most, so that few are tried.
+        let half = Some(rows / 2 + 1);
+        let grows = seen.and_then(|seen| batches.first(half, |batch| seen.choose(job, batch, &changes, &self.room)));
+        if let Some(choice) = grows {
+            return Some(try_it(&choice, "the largest that fits if what is missing grows with the rows"));
+        }
+        let least = batches.0.last().filter(|least| least.micro_batch_size < rows)?;
+        // What does not even fit by the estimate alone is not tried.
+        let choice = choose(job, Some(*least), &changes, &self.room.without_correction())?;
+        choice.judgement.fits().then(|| try_it(&choice, "the smallest equal one is tried once all the same"))
+    }
+
+    /// Remedies that the command can be told, one after the other, until a batch fits; why nothing is left, where none does.
+    fn remedy(&self, job: &Job<'_>, batches: &Batches, last: &AttemptRecord, failure: &str) -> Result<Next, String> {
         let mut changes = last.changes.clone();
         let base = |changes: &[ChangeRecord]| choose(job, batches.0.last().copied(), &kept(changes), &self.room);
         let mut needed = base(&changes).map(|choice| choice.judgement.total_bytes);
@@ -113,12 +149,12 @@ impl Guard<'_> {
             });
             changes = more.collect();
             needed = Some(total);
-            if let Some(choice) = batches.largest(job, &kept(&changes), &self.room, None) {
+            if let Some(choice) = batches.largest(job, &kept(&changes), &self.room, (None, false)) {
                 let names: Vec<_> = changes.iter().map(|change| change.remedy.as_str()).collect();
-                return self.plan(&choice, changes.clone(), format!("{failure}; with {}", names.join(", ")));
+                return Ok(self.plan(&choice, changes.clone(), format!("{failure}; with {}", names.join(", "))));
             }
         }
-        Next::End(Outcome::Failed, format!("{failure}; {}", self.nothing_left(job, batches, last, needed)))
+        Err(self.nothing_left(job, batches, last, needed))
     }
 
     /// Why no batch is left to try: the least has failed, or is predicted to, with what observations add.
@@ -140,13 +176,13 @@ impl Guard<'_> {
     /// The micro-batch is chosen apart, and what changes the training only where that is allowed.
     fn may_take(&self, remedy: &Remedy) -> bool {
         let changes_training = remedy.results == Results::Changed;
-        remedy.name != "micro_batch" && (!changes_training || self.policy.changes_training)
+        remedy.name != micro_batch::SMALLER.name && (!changes_training || self.policy.changes_training)
     }
 
     fn with_remedy(&self, job: &Job<'_>, remedy: &Remedy, now: &[ChangeRecord]) -> Option<Vec<ChangeRecord>> {
         let current = (job.resolve)(&kept(now)).ok()?.job;
         let more = (remedy.apply)(&current).ok()?;
-        if more.iter().any(|(key, _)| *key == "micro_batch_size" || !self.tells(key)) {
+        if more.iter().any(|(key, _)| *key == MICRO_BATCH_SIZE || !self.tells(key)) {
             return None;
         }
         let more = overrides(remedy, &more).into_iter().map(|change| ChangeRecord {

@@ -1,13 +1,17 @@
 //! [`Guard`]: the ladder from a failure to the next attempt, or to the end.
 
-use tonnage_core::plan::batch::Batch;
+use tonnage_core::failure::Class;
+use tonnage_core::plan::batch::{Batch, GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE};
+use tonnage_core::plan::remedy::segments;
 use tonnage_core::record::{
-    AttemptRecord, BatchRecord, ChangeRecord, CorrectionRecord, FailureRecord, Outcome, Policy, PredictionRecord,
+    AttemptRecord, BatchRecord, ChangeRecord, CorrectionRecord, FailureClass, FailureRecord, Outcome, Policy,
+    PredictionRecord,
 };
+use tonnage_core::spec::Task;
 use tonnage_core::units::Bytes;
 
 use super::batches::{Batches, Choice};
-use super::causes::{comes_from_outside, pointless, words};
+use super::causes::{Reaction, comes_from_outside, reaction, with_evidence, words};
 use super::checkpoint::{self, Checkpoint};
 use super::gpu::LookAtGpu;
 use super::preflight::Preflight;
@@ -15,7 +19,7 @@ use super::{Job, Room};
 use crate::adapter::can_tell;
 
 /// What a command must be told to run at another batch.
-const BATCH: [&str; 2] = ["micro_batch_size", "gradient_accumulation_steps"];
+const BATCH: [&str; 2] = [MICRO_BATCH_SIZE, GRADIENT_ACCUMULATION_STEPS];
 /// The longest wait before a retry of what was ended from outside, in seconds; the first is one.
 const LONGEST_PAUSE: u64 = 60;
 /// What is ended from outside in its first second, twice in a row, is not started a third time.
@@ -74,8 +78,9 @@ impl Guard<'_> {
         let Some(preflight) = preflight else { return self.start(Plan::default()) };
         if preflight.fits() || self.policy.forced {
             let judgement = preflight.asked.as_ref();
-            let predicted =
-                judgement.map(|judgement| self.prediction(&Choice { batch: None, judgement: judgement.clone() }));
+            let more_bytes = self.room.correction.offset_bytes;
+            let predicted = judgement
+                .map(|judgement| self.prediction(&Choice { batch: None, judgement: judgement.clone(), more_bytes }));
             let reason = "as asked for".to_owned();
             return self.start(Plan { batch: self.batch(None), predicted, reason, ..Plan::default() });
         }
@@ -135,7 +140,11 @@ impl Guard<'_> {
     }
 
     fn prediction(&self, choice: &Choice) -> PredictionRecord {
-        PredictionRecord::new(&choice.judgement, self.room.correction.offset_bytes, self.room.available())
+        let processes = self.job.as_ref().map_or(1, |job| match &job.spec.task {
+            Task::Swarm(swarm) => swarm.nodes.div_ceil(swarm.gpus.max(1)),
+            _ => 1,
+        });
+        PredictionRecord::new(&choice.judgement, choice.more_bytes, self.room.available(), processes)
     }
 
     /// What follows the failure of the last of `attempts` of a node. What the failure teaches is kept in [`Self::room`].
@@ -144,23 +153,50 @@ impl Guard<'_> {
             return Next::End(Outcome::Failed, "nothing was started".to_owned());
         };
         self.room.less_bytes = 0;
-        if let Some(reason) = pointless(failure) {
-            return Next::End(Outcome::Failed, reason);
+        let reaction = reaction(failure);
+        if let Reaction::GiveUp(reason) = reaction {
+            return Next::End(Outcome::Failed, with_evidence(reason, failure));
         }
         if last.number.saturating_sub(self.made_before) >= self.policy.max_attempts {
             let reason = format!("{}; the budget of {} attempts is spent", words(failure), self.policy.max_attempts);
             return Next::End(Outcome::Failed, reason);
         }
-        let next = match failure.class.as_str() {
-            "neighbour" | "engine_start" => self.wait(last, failure),
-            "gpu_memory" | "fragmentation" | "outside_allocator" => self.after_gpu_memory(attempts, failures),
-            "expandable_sharing" => self.without("allocator.expandable_segments", last, failure),
-            _ => self.again(last, failures),
+        let next = match reaction {
+            Reaction::Smaller => self.after_gpu_memory(attempts, failures),
+            Reaction::WithoutExpandableSegments => self.without(segments::KEY, last, failure),
+            Reaction::Wait => self.wait(last, failure),
+            Reaction::Again => self.again(last, failures),
+            Reaction::FromCheckpoint(reason) => self.on_from_checkpoint(reason, last, failure),
+            Reaction::GiveUp(reason) => Next::End(Outcome::Failed, with_evidence(reason, failure)),
         };
         match next {
             Next::Start(plan, seconds) => self.never_the_same(attempts, failures, *plan, seconds),
             end => end,
         }
+    }
+
+    /// Goes on from a checkpoint that this attempt made; the end, with the way out, where there is none.
+    fn on_from_checkpoint(&self, reason: &str, last: &AttemptRecord, failure: &FailureRecord) -> Next {
+        match self.further(last) {
+            Some(newest) => {
+                let reason = format!("{}; on from step {}, further than before", words(failure), newest.step);
+                Next::Start(Box::new(Plan { resume_from: Some(path(newest)), reason, ..plan_of(last) }), 0)
+            }
+            None => {
+                let way = match self.policy.checkpoints {
+                    Some(_) if self.tells(crate::adapter::RESUME) => "there is no checkpoint further on",
+                    _ => {
+                        "to go on from checkpoints, it must be told them: `{resume_from_checkpoint}` and --checkpoints"
+                    }
+                };
+                Next::End(Outcome::Failed, format!("{}; {way}", with_evidence(reason, failure)))
+            }
+        }
+    }
+
+    /// The newest checkpoint, where it is another than the one that `last` began from.
+    pub(super) fn further(&self, last: &AttemptRecord) -> Option<Checkpoint> {
+        self.newest().filter(|newest| last.resume_from.as_deref() != Some(&*newest.path.to_string_lossy()))
     }
 
     /// Names a neighbour that a message without processes does not: with what the driver sees in use now, that the run has
@@ -169,11 +205,12 @@ impl Guard<'_> {
         let Some((now, predicted)) = (self.look)().zip(last.predicted) else { return failure };
         let others = now.used_bytes.saturating_sub(self.room.taken_bytes);
         let needed = predicted.corrected_bytes;
-        let is_memory = matches!(failure.class.as_str(), "gpu_memory" | "outside_allocator");
+        let memory: [FailureClass; 2] = [Class::GpuMemory.into(), Class::OutsideAllocator.into()];
+        let is_memory = memory.contains(&failure.class);
         if !is_memory || needed > now.total_bytes || needed.saturating_add(others) <= now.total_bytes {
             return failure;
         }
-        let mut failure = FailureRecord { class: "neighbour".to_owned(), ..failure };
+        let mut failure = FailureRecord { class: Class::Neighbour.into(), ..failure };
         failure.evidence.push(format!("the driver: {} in use by others after the end", Bytes(others)));
         failure.numbers.push(("in_use_by_others".to_owned(), others));
         failure
@@ -183,7 +220,7 @@ impl Guard<'_> {
     /// as long.
     fn again(&self, last: &AttemptRecord, failures: &[FailureRecord]) -> Next {
         let what = failures.last().map(words).unwrap_or_default();
-        let in_a_row = failures.iter().rev().take_while(|failure| comes_from_outside(&failure.class));
+        let in_a_row = failures.iter().rev().take_while(|failure| comes_from_outside(failure));
         let at_once = in_a_row.clone().take_while(|failure| failure.seconds < AT_ONCE_SECONDS).count();
         if at_once > 1 {
             let reason = format!("{what}; ended within its first second twice in a row: it would be again");
@@ -235,7 +272,7 @@ impl Guard<'_> {
             let now = (&attempt.batch, &attempt.changes, &attempt.resume_from);
             now == (&plan.batch, &plan.changes, &plan.resume_from)
         };
-        let outside = failures.last().is_some_and(|failure| comes_from_outside(&failure.class));
+        let outside = failures.last().is_some_and(comes_from_outside);
         if outside || !attempts.iter().any(|attempt| same(&attempt)) {
             return Next::Start(Box::new(plan), seconds);
         }
@@ -279,13 +316,13 @@ mod tests {
         let now = |used: u64| Some(GpuNow { total_bytes: 8 * GIB, used_bytes: used * GIB });
         let predicted = PredictionRecord { corrected_bytes: 5 * GIB, ..PredictionRecord::default() };
         let last = AttemptRecord { number: 1, predicted: Some(predicted), ..AttemptRecord::default() };
-        let failure = FailureRecord { class: "gpu_memory".to_owned(), ..FailureRecord::default() };
+        let failure = FailureRecord { class: Class::GpuMemory.into(), ..FailureRecord::default() };
         for (used, class, seconds) in [(4, "neighbour", Some(100)), (3, "gpu_memory", None)] {
             let look = || now(used);
             let room = Room::default();
             let mut guard = Guard { command: &[], policy: &policy, job: None, room, look: &look, made_before: 0 };
             let named = guard.with_neighbour(failure.clone(), &last);
-            assert_eq!(named.class, class);
+            assert_eq!(named.class.name(), class);
             // It begins when the memory is free, after the longest wait at the latest.
             let waits = match guard.after(std::slice::from_ref(&last), &[named]) {
                 Next::Start(plan, seconds) if plan.awaits_bytes == Some(5 * GIB) => Some(seconds),

@@ -11,6 +11,7 @@ mod gpu_memory;
 mod ladder;
 mod preflight;
 mod refit;
+mod scaled;
 
 pub use batches::{Batches, Choice};
 pub use classify::{Circumstances, classify};
@@ -50,6 +51,12 @@ impl Room {
     /// What estimates may come to: what is there, less the others' and the correction.
     pub fn for_estimates(&self) -> u64 {
         self.available().saturating_add(self.less_bytes).saturating_sub(self.correction.offset_bytes)
+    }
+
+    /// The same room, if nothing had been observed of the job's need.
+    pub(crate) fn without_correction(&self) -> Self {
+        let correction = CorrectionRecord { offset_bytes: 0, ..self.correction.clone() };
+        Self { correction, ..self.clone() }
     }
 
     /// What is there, less the others'.

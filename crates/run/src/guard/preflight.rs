@@ -31,7 +31,9 @@ impl Preflight {
         let others = Room { less_bytes: 0, ..room.clone() };
         let instead = match asked.judgement.fit {
             Fit::DoesNotFit => {
-                Batches::of(&job.spec, least).largest(job, &[], &others, Some(job.spec.micro_batch_size))
+                // What was asked for may be tight as well.
+                let smaller = (Some(job.spec.micro_batch_size), false);
+                Batches::of(&job.spec, least).largest(job, &[], &others, smaller)
             }
             _ => None,
         };
@@ -70,12 +72,28 @@ fn needs(job: &Job<'_>, asked: &Judgement, room: &Room) -> String {
         Task::Swarm(swarm) => {
             let each = swarm.nodes.div_ceil(swarm.gpus.max(1));
             let product = match swarm.lease {
-                Some(lease) => format!("of which {lease} train at once"),
+                Some(lease) => held_under_a_lease(asked, lease, each),
                 None => format!("{each} x {}", Bytes(total / each.max(1))),
             };
             format!("{each} nodes on a GPU need {} ({product}){corrected}", Bytes(total))
         }
         _ => format!("the job needs {}{corrected}", Bytes(total)),
+    }
+}
+
+/// `1 trains with 13.18 GiB, 7 wait with 2.20 GiB each`
+fn held_under_a_lease(asked: &Judgement, lease: u64, nodes: u64) -> String {
+    let training = lease.min(nodes);
+    let words = |count: u64, one: &str, more: &str| format!("{count} {}", if count == 1 { one } else { more });
+    let train = words(training, "trains", "train at once");
+    match asked.room.first().map(|room| room.each) {
+        Some(each) => format!(
+            "{train} with {}, {} with {} each",
+            Bytes(each.training),
+            words(nodes - training, "waits", "wait"),
+            Bytes(each.resting)
+        ),
+        None => train,
     }
 }
 
@@ -97,12 +115,19 @@ fn would_fit(job: &Job<'_>, asked: &Judgement, instead: Option<&Choice>) -> Stri
         };
         return asked.room.iter().map(room).collect::<Vec<_>>().join(", ");
     }
-    match instead.and_then(|choice| Some((choice.batch?, choice.judgement.total_bytes))) {
-        Some((batch, total)) => format!(
-            "micro_batch_size {} with gradient_accumulation_steps {} is the same effective batch and needs {}",
+    // Why it is no more than tight, and the next larger one does not fit.
+    let tight = |judgement: &Judgement| match judgement.fit {
+        Fit::Tight => format!(", tightly: up to {} with what was not measured", Bytes(judgement.safe_bytes)),
+        _ => String::new(),
+    };
+    let found = |choice: &Choice| Some((choice.batch?, choice.judgement.total_bytes, tight(&choice.judgement)));
+    match instead.and_then(found) {
+        Some((batch, total, tight)) => format!(
+            "micro_batch_size {} with gradient_accumulation_steps {} is the same effective batch and needs {}{}",
             batch.micro_batch_size,
             batch.gradient_accumulation_steps,
-            Bytes(total)
+            Bytes(total),
+            tight
         ),
         None => "no micro-batch of the same effective batch would fit (`tonnage plan` shows remedies)".to_owned(),
     }

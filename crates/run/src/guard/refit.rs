@@ -22,15 +22,33 @@ pub fn refit(
     let calculated = predicted.map_or(0, |predicted| predicted.total_bytes);
     let offset = if calculated == 0 { 0 } else { needed.saturating_sub(calculated) };
     let evidence = format!(
-        "needed at least {} ({} in use, {} asked for){}; the GPU has {}{}",
+        "needed at least {} ({} in use, {} asked for){}; the GPU has {}{}{}",
         Bytes(needed),
         Bytes(usable.saturating_sub(free)),
         Bytes(requested),
         where_predicted(predicted),
         Bytes(total),
         if others > 0 { format!(", {} of it other processes'", Bytes(others)) } else { String::new() },
+        misdescribed(needed, calculated),
     );
     Some(CorrectionRecord { offset_bytes: offset.max(now.offset_bytes), usable_bytes: Some(usable), evidence })
+}
+
+/// From so many times on, in tenths, a job is not what its description says: what an estimate does not know is less.
+const MISDESCRIBED_TENTHS: u64 = 15;
+
+/// The suspicion that the job's description is wrong, where the message shows much more than it comes to.
+fn misdescribed(needed: u64, calculated: u64) -> String {
+    let tenths = needed.saturating_mul(10).checked_div(calculated).unwrap_or(0);
+    if tenths < MISDESCRIBED_TENTHS {
+        return String::new();
+    }
+    format!(
+        ". That is {}.{} times what the job comes to, or more: does it say the model, seq_len, precision and attention that \
+         the script uses?",
+        tenths / 10,
+        tenths % 10
+    )
 }
 
 /// What it was held against, where anything was calculated.
@@ -72,6 +90,12 @@ mod tests {
         let corrected = PredictionRecord { corrected_bytes: 22 * GIB, ..predicted(20) };
         assert!(said(Some(&corrected)).contains(" where 22.00 GiB was predicted (20.00 GiB calculated); "));
         assert!(said(None).contains(" asked for); the GPU has"));
+        assert!(!said(Some(&predicted(20))).contains("times"), "a quarter more is no other job");
+        assert!(
+            said(Some(&predicted(8))).contains("That is 3.2 times what the job comes to"),
+            "{}",
+            said(Some(&predicted(8)))
+        );
     }
 
     #[test]

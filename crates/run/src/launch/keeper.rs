@@ -1,14 +1,15 @@
 //! The keeper: a small process between supervisor and command, the parent of everything that the command starts.
 //!
-//! Its stdin is a socket to the supervisor. Downwards come `signal N` and `end N` (seconds of grace); when the socket closes, the supervisor is dead
-//! and everything is ended. Upwards go `started PID`, `failed WHY` and `exited CODE` or `signalled N`.
+//! Its stdin is a socket to the supervisor. Downwards come first the words of the command as a JSON array, then `signal N` and
+//! `end N` (seconds of grace); when the socket closes, the supervisor is dead and everything is ended. Upwards go
+//! `started PID KEEPER`, `failed WHY` and `exited CODE` or `signalled N`. The words are in no list of processes: who kills all
+//! that runs `train.py` by name does not kill its keeper.
 
-use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Write};
-use std::os::fd::AsFd;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -22,29 +23,97 @@ use super::tree;
 
 /// What the keeper says with its own exit code when the command cannot be started.
 const NOT_STARTED: u8 = 127;
+/// The program itself, also where its file was replaced or removed since it started.
+pub(super) const OWN_PROGRAM: &str = "/proc/self/exe";
+/// How long the processes that a command leaves behind are waited for.
+const AFTER_THE_COMMAND: Duration = Duration::from_secs(5);
+/// What ends other processes politely. Who keeps a command is ended by its socket, or by the command's end.
+const POLITE: [Signal; 7] = [
+    Signal::SIGTERM,
+    Signal::SIGINT,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+    Signal::SIGALRM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+];
 
-/// Runs `argv` until it and all it started are gone. `grace` is given to what must be ended.
-pub fn keep(argv: &[OsString], grace: Duration) -> ExitCode {
-    // The supervisor blocks signals for its own thread that takes them; the command must not inherit that.
-    let _ = SigSet::empty().thread_set_mask();
-    // Without it, grandchildren go to init and are only ended as members of the command's group.
-    let _ = prctl::set_child_subreaper(true);
+/// Runs the command that the supervisor names until it and all it started are gone. `grace` is given to what must be ended.
+pub fn keep(grace: Duration) -> ExitCode {
+    hold_out("tonnage");
     let Ok(stdin) = std::io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::from(NOT_STARTED) };
     let mut control = UnixStream::from(stdin);
-    let Some((program, arguments)) = argv.split_first() else { return ExitCode::from(NOT_STARTED) };
-    match Command::new(program).args(arguments).stdin(Stdio::null()).process_group(0).spawn() {
+    let Some((lines, argv)) = named(&control) else { return ExitCode::from(NOT_STARTED) };
+    match start(&argv) {
         Ok(child) => {
             let pid = child.id().cast_signed();
-            say(&mut control, &format!("started {pid}"));
-            listen(&control, pid, grace);
+            say(&mut control, &format!("started {pid} {}", own_pid()));
+            listen(lines, pid, grace);
             reap(&mut control, pid, grace);
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            say(&mut control, &format!("failed {error}"));
+        Err(reason) => {
+            say(&mut control, &format!("failed {reason}"));
             ExitCode::from(NOT_STARTED)
         }
     }
+}
+
+/// Takes no polite signal, is called `name` in lists of processes, and becomes the parent of orphans below it.
+pub(super) fn hold_out(name: &str) {
+    let set: SigSet = POLITE.into_iter().collect();
+    // What cannot be had is done without: the processes above and below see this one's death.
+    let _ = set.thread_block();
+    let _ = prctl::set_child_subreaper(true);
+    if let Ok(name) = std::ffi::CString::new(name) {
+        let _ = prctl::set_name(&name);
+    }
+}
+
+/// The command's words, the first line that the supervisor says.
+fn named(control: &UnixStream) -> Option<(BufReader<UnixStream>, Vec<String>)> {
+    let mut lines = BufReader::new(control.try_clone().ok()?);
+    let mut line = String::new();
+    lines.read_line(&mut line).ok()?;
+    Some((lines, serde_json::from_str(&line).ok()?))
+}
+
+/// Starts the command by way of [`begin`]; `Err` says why it cannot be started.
+fn start(argv: &[String]) -> Result<Child, String> {
+    let words = |error: std::io::Error| error.to_string();
+    let (mut ours, theirs) = UnixStream::pair().map_err(words)?;
+    let mut command = Command::new(OWN_PROGRAM);
+    command.arg0("tonnage").arg("begin").arg(own_pid().to_string()).arg("--").args(argv);
+    command.stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0);
+    let mut child = command.spawn().map_err(words)?;
+    // It holds the other end of the socket.
+    drop(command);
+    let mut reason = String::new();
+    // The socket closes when the command takes over.
+    match ours.read_to_string(&mut reason) {
+        Ok(0) => Ok(child),
+        _ => {
+            let _ = child.wait();
+            Err(reason.trim().to_owned())
+        }
+    }
+}
+
+/// Becomes the command `argv`, which the kernel ends when `keeper` dies. What is on stdin hears why it cannot.
+pub fn begin(keeper: i32, argv: &[std::ffi::OsString]) -> ExitCode {
+    let Ok(stdin) = std::io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::from(NOT_STARTED) };
+    // The keeper takes no signals; the command must not inherit that.
+    let _ = SigSet::empty().thread_set_mask();
+    // The last resort, where supervisor, guardian and keeper die at once.
+    let _ = prctl::set_pdeathsig(Signal::SIGKILL);
+    let is_orphan = nix::unistd::getppid().as_raw() != keeper;
+    let Some((program, arguments)) = argv.split_first().filter(|_| !is_orphan) else {
+        return ExitCode::from(NOT_STARTED);
+    };
+    let error = Command::new(program).args(arguments).stdin(Stdio::null()).exec();
+    // A keeper that is gone hears nothing.
+    let _ = UnixStream::from(stdin).write_all(error.to_string().as_bytes());
+    ExitCode::from(NOT_STARTED)
 }
 
 /// A supervisor that is gone hears nothing; that is seen by the listener.
@@ -53,10 +122,9 @@ fn say(control: &mut UnixStream, line: &str) {
 }
 
 /// Does what the supervisor says, until it is gone.
-fn listen(control: &UnixStream, leader: i32, grace: Duration) {
-    let Ok(control) = control.try_clone() else { return };
+fn listen(lines: BufReader<UnixStream>, leader: i32, grace: Duration) {
     thread::spawn(move || {
-        for line in BufReader::new(control).lines() {
+        for line in lines.lines() {
             let Ok(line) = line else { break };
             match line.split_once(' ') {
                 Some(("signal", number)) => forward(leader, number),
@@ -100,9 +168,6 @@ fn reap(control: &mut UnixStream, leader: i32, grace: Duration) {
     say(control, &ended.unwrap_or_else(|| "exited 1".to_owned()));
 }
 
-/// How long the processes that a command leaves behind are waited for.
-const AFTER_THE_COMMAND: Duration = Duration::from_secs(5);
-
-fn own_pid() -> i32 {
+pub(super) fn own_pid() -> i32 {
     std::process::id().cast_signed()
 }

@@ -1,14 +1,17 @@
 //! Processes: how they are started, watched and ended so that none is left.
 //!
-//! The supervisor starts a [`keeper`] for each command, which is the parent of all that the command leaves behind. Either
-//! sees the other's death: a keeper whose supervisor is gone ends everything, a supervisor whose keeper is gone does.
+//! The supervisor starts a [`guardian`] for each command, that a [`keeper`], and that the command. Each is the parent of all
+//! that those below it leave behind: whichever of them die, the highest that lives ends the rest.
 
+pub mod guardian;
 pub mod keeper;
+mod orphans;
 mod output;
 mod process;
 mod tree;
 mod wait;
 
+pub use orphans::{end_processes_of, processes_of};
 pub use output::{Follower, LogTail, Output, Screen, log_end};
 pub use process::{Notice, Process, Start};
 pub use tree::{Identity, descendants, end_tree, is_alive, usage};

@@ -8,10 +8,9 @@ use std::process::{ChildStderr, ChildStdout};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
-use crate::RunError;
-use crate::store::now_ms;
-use crate::supervise::progress::{Progress, progress};
+use tonnage_core::progress::{Lines, Progress, Tracker};
 
 /// A log grows to this and begins anew, its last part kept: gigabytes of output must not fill the disk.
 const MAX_LOG_BYTES: u64 = 256 << 20;
@@ -33,11 +32,12 @@ pub enum Screen {
 }
 
 /// What is known of a command's output so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Heard {
+    /// When it began; times are milliseconds since then, which no clock sets back.
+    began: Instant,
     last_ms: AtomicU64,
-    bytes: AtomicU64,
-    progress: Mutex<Option<Progress>>,
+    tracker: Mutex<Tracker>,
 }
 
 /// A command's output.
@@ -54,26 +54,32 @@ impl Output {
         (stdout, stderr): (Option<ChildStdout>, Option<ChildStderr>),
         folder: &Path,
         screen: Screen,
-    ) -> Result<Self, RunError> {
-        let heard = Arc::new(Heard { last_ms: now_ms().into(), ..Heard::default() });
+    ) -> Self {
+        let heard = Arc::new(Heard { began: Instant::now(), last_ms: 0.into(), tracker: Mutex::default() });
         let mut readers = Vec::new();
         if let Some(pipe) = stdout {
-            readers.push(reader(pipe, Log::create(folder, "stdout.log")?, std::io::stdout(), &screen, &heard));
+            readers.push(reader(pipe, Log::create(folder, "stdout.log"), std::io::stdout(), &screen, &heard));
         }
         if let Some(pipe) = stderr {
-            readers.push(reader(pipe, Log::create(folder, "stderr.log")?, std::io::stderr(), &screen, &heard));
+            readers.push(reader(pipe, Log::create(folder, "stderr.log"), std::io::stderr(), &screen, &heard));
         }
-        Ok(Self { folder: folder.to_owned(), heard, readers })
+        Self { folder: folder.to_owned(), heard, readers }
     }
 
-    /// When something was written last, in milliseconds since 1970.
-    pub fn last_ms(&self) -> u64 {
-        self.heard.last_ms.load(Ordering::Relaxed)
+    /// For how long nothing was written.
+    pub fn silent(&self) -> Duration {
+        let last = Duration::from_millis(self.heard.last_ms.load(Ordering::Relaxed));
+        self.heard.began.elapsed().saturating_sub(last)
     }
 
-    /// The last progress that a line said.
+    /// Where the training is, by its lines.
     pub fn progress(&self) -> Option<Progress> {
-        *self.heard.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.heard.tracker().progress()
+    }
+
+    /// Steps that its lines showed one after the other.
+    pub fn steps_made(&self) -> Option<u64> {
+        self.heard.tracker().steps_made()
     }
 
     /// Waits until both pipes are closed.
@@ -188,33 +194,55 @@ impl Follower {
 
 struct Log {
     path: PathBuf,
-    file: File,
+    /// `None` where it cannot be written.
+    file: Option<File>,
     bytes: u64,
     most: u64,
 }
 
 impl Log {
-    fn create(folder: &Path, name: &str) -> Result<Self, RunError> {
+    fn create(folder: &Path, name: &str) -> Self {
         let path = folder.join(name);
-        let file = Self::open(&path).map_err(|error| RunError::file(&path, &error))?;
-        Ok(Self { path, file, bytes: 0, most: MAX_LOG_BYTES })
+        let file = Self::open(&path).ok();
+        Self { path, file, bytes: 0, most: MAX_LOG_BYTES }
     }
 
     fn open(path: &Path) -> std::io::Result<File> {
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+        // Appended to: a guardian may add the last words after the supervisor's death.
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+        file.set_len(0)?;
+        Ok(file)
     }
 
-    /// A disk that is full stops the log, never the job.
+    /// A disk that is full, or gone, stops the log, never the job.
     fn write(&mut self, bytes: &[u8]) {
         if self.bytes > self.most
             && fs::rename(&self.path, self.path.with_extension("log.1")).is_ok()
             && let Ok(file) = Self::open(&self.path)
         {
-            (self.file, self.bytes) = (file, 0);
+            (self.file, self.bytes) = (Some(file), 0);
         }
-        if self.file.write_all(bytes).is_ok() {
+        if self.file.as_mut().is_some_and(|file| file.write_all(bytes).is_ok()) {
             self.bytes += bytes.len() as u64;
         }
+    }
+}
+
+impl Heard {
+    fn tracker(&self) -> std::sync::MutexGuard<'_, Tracker> {
+        self.tracker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Lines are read when they are whole: a writer without a buffer says one in pieces.
+    fn listen(&self, lines: &mut Lines, bytes: &[u8]) {
+        let at_ms = self.now_ms();
+        self.last_ms.store(at_ms, Ordering::Relaxed);
+        let mut tracker = self.tracker();
+        lines.feed(bytes, |line| tracker.read(line, at_ms));
     }
 }
 
@@ -228,7 +256,7 @@ fn reader(
     let mut shown = Shown { screen: screen.clone(), stream, pending: Vec::new() };
     let heard = Arc::clone(heard);
     thread::spawn(move || {
-        let mut chunk = vec![0; CHUNK];
+        let (mut chunk, mut lines) = (vec![0; CHUNK], Lines::default());
         loop {
             match pipe.read(&mut chunk) {
                 Ok(0) => break,
@@ -236,25 +264,15 @@ fn reader(
                     let bytes = &chunk[..count];
                     log.write(bytes);
                     shown.show(bytes);
-                    listen(&heard, bytes);
+                    heard.listen(&mut lines, bytes);
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(_) => break,
             }
         }
         shown.end();
+        heard.tracker().read_rest(&lines.rest(), heard.now_ms(), true);
     })
-}
-
-fn listen(heard: &Heard, bytes: &[u8]) {
-    heard.last_ms.store(now_ms(), Ordering::Relaxed);
-    heard.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-    // Of much at once, only the end says where it is.
-    let end = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(MAX_LINE)..]);
-    let found = end.rsplit(['\n', '\r']).find_map(progress);
-    if let Some(found) = found {
-        *heard.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
-    }
 }
 
 struct Shown<W> {
@@ -309,7 +327,7 @@ mod tests {
     fn a_log_begins_anew_and_nothing_of_its_end_is_lost() {
         let folder = std::env::temp_dir().join(format!("tonnage-log-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        let mut log = Log { most: 100, ..Log::create(&folder, "stderr.log").unwrap() };
+        let mut log = Log { most: 100, ..Log::create(&folder, "stderr.log") };
         let mut follower = Follower::new(folder.join("stderr.log"), false);
         let mut followed = Vec::new();
         for number in 0..50 {
@@ -326,6 +344,33 @@ mod tests {
         assert!(kept <= 220, "{kept}");
         let tail = LogTail::read(&folder).stderr;
         assert!(tail.ends_with("line 48\nline 49\n") && tail.contains("line 37\n"), "{tail}");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// Gives so many bytes at a read.
+    struct Pieces(Vec<u8>, usize);
+
+    impl Read for Pieces {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            let count = self.1.min(self.0.len());
+            buffer[..count].copy_from_slice(&self.0[..count]);
+            self.0.drain(..count);
+            Ok(count)
+        }
+    }
+
+    #[test]
+    fn progress_does_not_depend_on_how_lines_are_cut() {
+        let folder = std::env::temp_dir().join(format!("tonnage-pieces-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let text = b"step 1/500\nstep 123/500 loss 1\r\nstep 124/500";
+        for size in 1..=text.len() {
+            let heard = Arc::new(Heard { began: Instant::now(), last_ms: 0.into(), tracker: Mutex::default() });
+            let log = Log::create(&folder, "stdout.log");
+            reader(Pieces(text.to_vec(), size), log, std::io::sink(), &Screen::Dark, &heard).join().unwrap();
+            let found = heard.tracker().progress().map(|now| (now.step, now.total));
+            assert_eq!(found, Some((124, Some(500))), "{size} bytes at a time");
+        }
         fs::remove_dir_all(folder).unwrap();
     }
 

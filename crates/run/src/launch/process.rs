@@ -1,4 +1,4 @@
-//! [`Process`]: a command under a keeper, as the supervisor holds it.
+//! [`Process`]: a command under its guardian and keeper, as the supervisor holds it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
@@ -10,9 +10,14 @@ use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tonnage_core::record::ExitRecord;
 
+use super::guardian;
+use super::keeper::OWN_PROGRAM;
 use super::output::{Output, Screen};
+use super::tree::end_tree;
 use crate::RunError;
 
 /// What is to be started.
@@ -44,6 +49,8 @@ pub enum Notice {
         node: usize,
         /// Its process.
         pid: u32,
+        /// Its keeper's.
+        keeper: u32,
     },
     /// It could not be started.
     NotStarted {
@@ -65,7 +72,8 @@ pub enum Notice {
 
 /// A running command.
 pub struct Process {
-    keeper: Child,
+    guardian: Child,
+    keeper: Option<i32>,
     control: UnixStream,
     /// What it writes.
     pub output: Output,
@@ -75,25 +83,31 @@ impl Process {
     /// Starts a command.
     ///
     /// # Errors
-    /// When no keeper can be started or no log written.
+    /// When no guardian can be started.
     pub fn start(start: Start<'_>) -> Result<Self, RunError> {
         let refused = |error: std::io::Error| RunError::Start {
             command: start.argv.first().cloned().unwrap_or_default(),
             reason: error.to_string().to_lowercase(),
         };
-        let program = std::env::current_exe().map_err(refused)?;
-        let (control, theirs) = UnixStream::pair().map_err(refused)?;
-        let mut command = Command::new(program);
-        command.arg("keep").arg(start.grace.as_secs().to_string()).arg("--").args(start.argv);
+        let (mut control, theirs) = UnixStream::pair().map_err(refused)?;
+        let mut command = Command::new(OWN_PROGRAM);
+        command.arg0(guardian::NAME).arg("guardian").arg(start.grace.as_secs().to_string());
         command.envs(start.environment.iter().map(|(name, value)| (name, value))).current_dir(start.folder);
         command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::piped()).stderr(Stdio::piped());
         // In a group of its own, a Ctrl-C of the terminal reaches the supervisor alone, which forwards it.
-        let mut keeper = command.process_group(0).spawn().map_err(refused)?;
+        let mut guardian = command.process_group(0).spawn().map_err(refused)?;
         drop(command);
-        let pipes = (keeper.stdout.take(), keeper.stderr.take());
-        let output = Output::follow(pipes, &start.logs, start.screen)?;
+        let pipes = (guardian.stdout.take(), guardian.stderr.take());
+        let output = Output::follow(pipes, &start.logs, start.screen);
         hear(control.try_clone().map_err(refused)?, start.node, start.notices);
-        Ok(Self { keeper, control, output })
+        let words = serde_json::json!(start.argv).to_string();
+        control.write_all(format!("{words}\n").as_bytes()).map_err(refused)?;
+        Ok(Self { guardian, keeper: None, control, output })
+    }
+
+    /// Notes the keeper, once it is known.
+    pub const fn kept_by(&mut self, keeper: u32) {
+        self.keeper = Some(keeper.cast_signed());
     }
 
     /// Sends a signal to the command's group.
@@ -107,14 +121,27 @@ impl Process {
         let _ = self.control.write_all(format!("end {}\n", grace.as_secs()).as_bytes());
     }
 
-    /// The keeper's process.
-    pub fn keeper_pid(&self) -> i32 {
-        self.keeper.id().cast_signed()
+    /// The process above all that the command started.
+    pub fn root(&self) -> i32 {
+        self.keeper.unwrap_or_else(|| self.guardian.id().cast_signed())
     }
 
-    /// Waits for the keeper and for what is left of the output.
+    /// The processes that keep it: they are not the command's.
+    pub fn keepers(&self) -> impl Iterator<Item = i32> {
+        std::iter::once(self.guardian.id().cast_signed()).chain(self.keeper)
+    }
+
+    /// Ends it without its keepers, which do not answer.
+    pub fn end_from_above(&self) {
+        let guardian = self.guardian.id().cast_signed();
+        end_tree(guardian, None, &[], Duration::ZERO);
+        // It is gone, or has nothing left to wait for.
+        let _ = kill(Pid::from_raw(guardian), Signal::SIGKILL);
+    }
+
+    /// Waits for the guardian and for what is left of the output.
     pub fn finish(mut self) -> Output {
-        let _ = self.keeper.wait();
+        let _ = self.guardian.wait();
         self.output.finish();
         self.output
     }
@@ -139,7 +166,10 @@ fn hear(control: UnixStream, node: usize, notices: Sender<Notice>) {
 fn notice(node: usize, line: &str) -> Option<Notice> {
     let (word, rest) = line.split_once(' ')?;
     match word {
-        "started" => Some(Notice::Started { node, pid: rest.parse().ok()? }),
+        "started" => {
+            let (pid, keeper) = rest.split_once(' ')?;
+            Some(Notice::Started { node, pid: pid.parse().ok()?, keeper: keeper.parse().ok()? })
+        }
         "failed" => Some(Notice::NotStarted { node, reason: rest.to_lowercase() }),
         "exited" => Some(Notice::Ended { node, exit: ExitRecord { code: rest.parse().ok(), signal: None } }),
         "signalled" => Some(Notice::Ended { node, exit: ExitRecord { code: None, signal: rest.parse().ok() } }),

@@ -5,6 +5,8 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
+use nix::fcntl::{Flock, FlockArg};
+
 use crate::RunError;
 
 /// Makes a folder and those above it, for its owner only.
@@ -13,7 +15,17 @@ use crate::RunError;
 /// When it cannot be made.
 pub fn create_private_folder(path: &Path) -> Result<(), RunError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.map_err(|error| RunError::file(path, &error))
+    made.map_err(|error| RunError::file(path, error))
+}
+
+/// Waits for the lock at `path`; whoever dies gives it back.
+///
+/// # Errors
+/// When the file cannot be made.
+pub fn lock(path: &Path) -> Result<Flock<File>, RunError> {
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+    let file = opened.map_err(|error| RunError::file(path, error))?;
+    Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| RunError::file(path, error.into()))
 }
 
 /// Replaces the file at `path` by one that holds `bytes`; whoever reads finds the old or the new one.
@@ -33,6 +45,6 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
     write().map_err(|error: std::io::Error| {
         // What was written aside is of no use to anyone; whether it can be removed changes nothing.
         let _ = fs::remove_file(&aside);
-        RunError::file(path, &error)
+        RunError::file(path, error)
     })
 }

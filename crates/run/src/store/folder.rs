@@ -8,10 +8,14 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::fcntl::{Flock, FlockArg};
-use tonnage_core::record::{Entry, Event, Journal, RunRecord, RunState, Sample, read_journal, write_entry};
+use tonnage_core::progress::Progress;
+use tonnage_core::record::{
+    AttemptState, Entry, Event, Journal, RunRecord, RunState, Sample, read_journal, write_entry,
+};
 
 use super::file::{create_private_folder, write_atomically};
 use crate::RunError;
+use crate::launch::{Identity, processes_of};
 use crate::supervise::progress::latest;
 
 /// Milliseconds since 1970.
@@ -35,8 +39,8 @@ pub struct Lock {
 impl RunFolder {
     pub(super) fn create(path: PathBuf, run: &RunRecord) -> Result<Self, RunError> {
         let mode = if run.policy.shared { 0o755 } else { 0o700 };
-        fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(|error| RunError::file(&path, &error))?;
-        let text = serde_json::to_vec_pretty(run).map_err(|error| RunError::Missing(error.to_string()))?;
+        fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(|error| RunError::file(&path, error))?;
+        let text = serde_json::to_vec_pretty(run).map_err(|error| RunError::damaged(&path, error))?;
         write_atomically(&path.join("run.json"), &text)?;
         Ok(Self { path, run: run.clone() })
     }
@@ -47,9 +51,8 @@ impl RunFolder {
     /// When there is none.
     pub fn open(path: PathBuf) -> Result<Self, RunError> {
         let file = path.join("run.json");
-        let text = fs::read_to_string(&file).map_err(|error| RunError::file(&file, &error))?;
-        let run =
-            serde_json::from_str(&text).map_err(|error| RunError::Missing(format!("{}: {error}", file.display())))?;
+        let text = fs::read_to_string(&file).map_err(|error| RunError::file(&file, error))?;
+        let run = serde_json::from_str(&text).map_err(|error| RunError::damaged(&file, error))?;
         Ok(Self { path, run })
     }
 
@@ -73,7 +76,15 @@ impl RunFolder {
     /// # Errors
     /// When it cannot be written.
     pub fn append(&self, event: Event) -> Result<(), RunError> {
-        self.append_line("events.jsonl", &write_entry(&Entry { at_ms: now_ms(), event }))
+        self.append_entries(&write_entry(&Entry { at_ms: now_ms(), event }))
+    }
+
+    /// Adds whole lines of a journal to it.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn append_entries(&self, lines: &str) -> Result<(), RunError> {
+        self.append_line("events.jsonl", lines)
     }
 
     /// Adds a sample.
@@ -81,7 +92,7 @@ impl RunFolder {
     /// # Errors
     /// When it cannot be written.
     pub fn sample(&self, sample: &Sample) -> Result<(), RunError> {
-        let line = serde_json::to_string(sample).map_err(|error| RunError::Missing(error.to_string()))?;
+        let line = serde_json::to_string(sample).map_err(|error| RunError::damaged(&self.path, error))?;
         self.append_line("samples.jsonl", &(line + "\n"))
     }
 
@@ -94,7 +105,7 @@ impl RunFolder {
             let line = if torn { format!("\n{line}") } else { line.to_owned() };
             file.write_all(line.as_bytes())
         };
-        append().map_err(|error: std::io::Error| RunError::file(&path, &error))
+        append().map_err(|error: std::io::Error| RunError::file(&path, error))
     }
 
     /// Everything that happened.
@@ -114,9 +125,11 @@ impl RunFolder {
         for (index, node) in state.nodes.iter_mut().enumerate() {
             let running = node.attempts.last().filter(|attempt| attempt.exit.is_none());
             let logs = running.map(|attempt| self.attempt_path(index, attempt.record.number));
-            if let Some((now, at_ms)) = logs.and_then(|logs| latest(&logs)) {
-                let before = node.progress.and_then(|(_, total)| total);
-                node.progress = Some((now.step, now.total.or(before)));
+            let Some((now, at_ms)) = logs.and_then(|logs| latest(&logs)) else { continue };
+            // The end of a log may hold only what is counted inside a step of the training.
+            let same = |before: Progress| before.unit == now.unit && (before.total == now.total || now.total.is_none());
+            if node.progress_since.is_none() || node.progress.is_none_or(same) {
+                node.goes_on(now, at_ms);
                 state.last_ms = state.last_ms.max(at_ms);
             }
         }
@@ -130,17 +143,41 @@ impl RunFolder {
     pub fn lock(&self) -> Result<Option<Lock>, RunError> {
         let path = self.path.join("lock");
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
-        let file = opened.map_err(|error| RunError::file(&path, &error))?;
+        let file = opened.map_err(|error| RunError::file(&path, error))?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(held) => Ok(Some(Lock { _held: held })),
             Err((_, nix::Error::EWOULDBLOCK)) => Ok(None),
-            Err((_, error)) => Err(RunError::file(&path, &error.into())),
+            Err((_, error)) => Err(RunError::file(&path, error.into())),
         }
     }
 
     /// Whether a supervisor has it now.
     pub fn is_supervised(&self) -> bool {
         matches!(self.lock(), Ok(None))
+    }
+
+    /// Processes of its attempts that live although nobody supervises it.
+    pub fn left_behind(&self) -> Vec<Identity> {
+        if self.is_supervised() { Vec::new() } else { processes_of(&self.path, &self.recorded()) }
+    }
+
+    /// The processes of attempts that have no end in the journal.
+    pub fn recorded(&self) -> Vec<Identity> {
+        let state = self.state();
+        let open = state.nodes.iter().flat_map(|node| node.attempts.last()).filter(|last| last.exit.is_none());
+        let process = |attempt: &AttemptState| Some(Identity { pid: attempt.pid?.cast_signed(), began: attempt.began });
+        open.filter_map(process).collect()
+    }
+
+    /// Removes all that is recorded of it.
+    ///
+    /// # Errors
+    /// When it lives, or cannot be removed.
+    pub fn remove(self) -> Result<(), RunError> {
+        let lock = self.lock()?.ok_or_else(|| RunError::Supervised(self.id().to_owned()))?;
+        fs::remove_dir_all(&self.path).map_err(|error| RunError::file(&self.path, error))?;
+        drop(lock);
+        Ok(())
     }
 
     /// The folder of an attempt's logs, made.

@@ -3,7 +3,7 @@
 mod file;
 mod folder;
 
-pub use file::{create_private_folder, write_atomically};
+pub use file::{create_private_folder, lock, write_atomically};
 pub use folder::{Lock, RunFolder, now_ms};
 
 use std::fs;
@@ -40,7 +40,7 @@ impl Store {
         &self.root
     }
 
-    /// Makes a run's folder and writes `run` into it; its id is the time, made unique.
+    /// Makes a run's folder and writes `run` into it; its id is the time, made unique, its sequence one more than any before.
     ///
     /// # Errors
     /// When the folder cannot be made.
@@ -48,37 +48,52 @@ impl Store {
         let runs = self.root.join("runs");
         create_private_folder(&self.root)?;
         create_private_folder(&runs)?;
+        run.sequence = self.next_sequence()?;
         let base = stamp(run.created_ms);
-        for attempt in 0.. {
+        let mut attempt = 0;
+        loop {
             run.id = if attempt == 0 { base.clone() } else { format!("{base}-{attempt}") };
             let path = runs.join(&run.id);
             match fs::create_dir(&path) {
                 Ok(()) => return RunFolder::create(path, &run),
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && attempt < 10_000 => {}
-                Err(error) => return Err(RunError::file(&path, &error)),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => attempt += 1,
+                Err(error) => return Err(RunError::file(&path, error)),
             }
         }
-        Err(RunError::Missing("no free name for a run".to_owned()))
+    }
+
+    /// The next number of a run. Clocks jump; a counter does not.
+    fn next_sequence(&self) -> Result<u64, RunError> {
+        let path = self.root.join("sequence");
+        let _held = lock(&path.with_extension("lock"))?;
+        let counted = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<u64>().ok());
+        // Lost, or of a version that did not count.
+        let last = counted.unwrap_or_else(|| self.list().last().map_or(0, |run| run.run().sequence));
+        let next = last.saturating_add(1);
+        write_atomically(&path, next.to_string().as_bytes())?;
+        Ok(next)
     }
 
     /// All runs, the oldest first; folders without a record are passed over.
     pub fn list(&self) -> Vec<RunFolder> {
         let entries = fs::read_dir(self.root.join("runs")).into_iter().flatten().flatten();
-        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
-        // A name is a time and, where that was taken, a number.
-        paths.sort_by_key(|path| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            (name.chars().take(STAMP_LEN).collect::<String>(), name.len(), name)
+        let mut runs: Vec<RunFolder> = entries.filter_map(|entry| RunFolder::open(entry.path()).ok()).collect();
+        // Those that were not counted by their names: a time and, where that was taken, a number.
+        runs.sort_by_key(|run| {
+            let id = run.id().to_owned();
+            (run.run().sequence, id.chars().take(STAMP_LEN).collect::<String>(), id.len(), id)
         });
-        paths.into_iter().filter_map(|path| RunFolder::open(path).ok()).collect()
+        runs
     }
 
-    /// The run called `name`, as of [`Self::find`]; `last` is the newest that lives, where one does.
+    /// The run called `name`, as of [`Self::find`]; `last` is the newest that lives or left processes, where one does.
     ///
     /// # Errors
     /// When there is none, or more than one.
     pub fn find_living(&self, name: &str) -> Result<RunFolder, RunError> {
-        let living = || self.list().into_iter().rev().find(RunFolder::is_supervised);
+        let runs = || self.list().into_iter().rev();
+        let has_left = |run: &RunFolder| run.state().result.is_none() && !run.left_behind().is_empty();
+        let living = || runs().find(RunFolder::is_supervised).or_else(|| runs().find(has_left));
         match (name == "last").then(living).flatten() {
             Some(run) => Ok(run),
             None => self.find(name),
@@ -92,7 +107,7 @@ impl Store {
     pub fn find(&self, name: &str) -> Result<RunFolder, RunError> {
         let mut runs = self.list();
         if name == "last" {
-            return runs.pop().ok_or_else(|| RunError::Missing("there is no run yet".to_owned()));
+            return runs.pop().ok_or_else(|| RunError::NoSuchRun("there is no run yet".to_owned()));
         }
         if let Some(at) = runs.iter().position(|run| run.id() == name) {
             return Ok(runs.swap_remove(at));
@@ -100,8 +115,8 @@ impl Store {
         runs.retain(|run| run.id().starts_with(name) || run.id().ends_with(name));
         match (runs.pop(), runs.len()) {
             (Some(run), 0) => Ok(run),
-            (None, _) => Err(RunError::Missing(format!("there is no run `{name}`"))),
-            (Some(_), others) => Err(RunError::Missing(format!("`{name}` may be {} runs", others + 1))),
+            (None, _) => Err(RunError::NoSuchRun(format!("there is no run `{name}`"))),
+            (Some(_), others) => Err(RunError::NoSuchRun(format!("`{name}` may be {} runs", others + 1))),
         }
     }
 }

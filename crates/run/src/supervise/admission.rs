@@ -1,6 +1,7 @@
 //! Admission: a run's predicted bytes in the ledgers of its GPUs.
 
-use std::path::Path;
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
 
 use tonnage_core::record::RunRecord;
 
@@ -11,34 +12,55 @@ use crate::ledger::{Claim, Full, Ledger};
 /// The GPUs of a run, and their ledgers.
 pub(super) struct Admission {
     run: String,
-    /// Each with the nodes on it.
+    folder: PathBuf,
+    /// Each with the nodes on it; none where there is no job, whose bytes nobody knows.
     ledgers: Vec<(Ledger, Vec<usize>)>,
+    /// Whether something was claimed.
+    claims: Cell<bool>,
+}
+
+/// What other runs have of the fullest GPU.
+pub(super) struct Taken {
+    pub bytes: u64,
+    /// Runs among them whose supervisor died, and whose processes live.
+    pub abandoned: Vec<String>,
 }
 
 impl Admission {
-    /// The ledgers below `root` of the GPUs that `run` uses; `ranks` of a plain command take a GPU each.
-    pub fn open(root: &Path, run: &RunRecord, ranks: u64) -> Result<Self, RunError> {
+    /// The ledgers below `root` of the GPUs that `run`, in `folder`, uses; `ranks` of a plain command take a GPU each. `None`
+    /// is a run without a job.
+    pub fn open(root: &Path, folder: &Path, run: &RunRecord, ranks: Option<u64>) -> Result<Self, RunError> {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let gpus = gpus(run, ranks);
+        let gpus = ranks.map_or_else(Vec::new, |ranks| gpus(run, ranks));
         let open =
             |(gpu, nodes): (String, Vec<usize>)| Ok((Ledger::open(root, &format!("{}-{gpu}", host.trim()))?, nodes));
-        Ok(Self { run: run.id.clone(), ledgers: gpus.into_iter().map(open).collect::<Result<_, RunError>>()? })
+        let ledgers = gpus.into_iter().map(open).collect::<Result<_, RunError>>()?;
+        Ok(Self { run: run.id.clone(), folder: folder.to_owned(), ledgers, claims: Cell::new(false) })
+    }
+
+    /// A run that promises nothing, where nothing can be promised.
+    pub fn none(run: &RunRecord) -> Self {
+        Self { run: run.id.clone(), folder: PathBuf::new(), ledgers: Vec::new(), claims: Cell::new(false) }
     }
 
     /// What other runs have of the fullest of these GPUs.
-    pub fn taken(&self) -> Result<u64, RunError> {
-        let mut most = 0;
+    pub fn taken(&self) -> Result<Taken, RunError> {
+        let mut taken = Taken { bytes: 0, abandoned: Vec::new() };
         for (ledger, _) in &self.ledgers {
             let others = ledger.claims()?.into_iter().filter(|claim| claim.run != self.run);
-            most = most.max(others.map(|claim| claim.bytes).sum());
+            let others: Vec<Claim> = others.collect();
+            taken.bytes = taken.bytes.max(others.iter().map(|claim| claim.bytes).sum());
+            let dead = others.into_iter().filter(|claim| !claim.is_supervised()).map(|claim| claim.run);
+            taken.abandoned.extend(dead);
         }
-        Ok(most)
+        taken.abandoned.sort();
+        taken.abandoned.dedup();
+        Ok(taken)
     }
 
     /// Claims `total` of each GPU's `usable` bytes, divided among the nodes on it; gives all back where one GPU is full.
     pub fn claim(&self, total: u64, usable: u64) -> Result<Result<(), Full>, RunError> {
-        let own = Identity::of(std::process::id().cast_signed());
-        let own = own.ok_or_else(|| RunError::Missing("/proc cannot be read".to_owned()))?;
+        let own = Identity::of(std::process::id().cast_signed()).ok_or(RunError::NoProc)?;
         let most = self.ledgers.iter().map(|(_, nodes)| nodes.len() as u64).max().unwrap_or(1).max(1);
         for (ledger, nodes) in &self.ledgers {
             let claim = |node: &usize| Claim {
@@ -47,8 +69,10 @@ impl Admission {
                 bytes: total / most,
                 pid: own.pid,
                 began: own.began,
+                folder: self.folder.clone(),
             };
             let claims: Vec<Claim> = nodes.iter().map(claim).collect();
+            self.claims.set(true);
             if let Err(full) = ledger.claim(&claims, usable)? {
                 self.release()?;
                 return Ok(Err(full));
@@ -59,6 +83,9 @@ impl Admission {
 
     /// Gives everything back.
     pub fn release(&self) -> Result<(), RunError> {
+        if !self.claims.replace(false) {
+            return Ok(());
+        }
         self.ledgers.iter().try_for_each(|(ledger, _)| ledger.release(&self.run, None))
     }
 }

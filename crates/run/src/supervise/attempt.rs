@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tonnage_core::record::{AttemptRecord, Event, ExitRecord, FailureRecord, Outcome};
+use tonnage_core::failure::Class;
+use tonnage_core::record::{AttemptRecord, Event, ExitRecord, FailureClass, FailureRecord, Outcome, of_node};
 use tonnage_core::secrets::hide_in_text;
 
 use super::node::{Node, Place};
@@ -12,22 +13,67 @@ use super::{Supervisor, script};
 use crate::RunError;
 use crate::adapter::{Telling, allocator_environment, find_torch, tell};
 use crate::guard::{Circumstances, Plan, classify};
-use crate::launch::{Notice, Process, Screen, Start};
+use crate::launch::{Identity, Notice, Process, Screen, Start};
+
+/// What an attempt is started with that no record holds.
+struct Unrecorded {
+    argv: Vec<String>,
+    environment: Vec<(String, String)>,
+}
 
 impl Supervisor<'_> {
     /// Starts a node's next attempt.
-    pub(super) fn start(&mut self, index: usize, plan: Plan) -> Result<(), RunError> {
+    pub(super) fn start(&mut self, index: usize, plan: Plan) {
         let number = self.nodes[index].attempts.len() as u32 + 1;
-        let folder = self.folder.attempt(index, number)?;
+        // Without a folder there are no logs; the job runs all the same.
+        let made = self.or_warn(self.folder.attempt(index, number));
+        let folder = made.unwrap_or_else(|| self.folder.attempt_path(index, number));
+        let (attempt, secret) = match self.told(index, number, plan, &folder) {
+            Ok(told) => told,
+            Err(error) => return self.cannot_start(index, &error.to_string()),
+        };
         let record = self.node_record(index);
+        self.note(Event::AttemptStarted { attempt: attempt.clone() });
+        let name = record.map(|record| record.name.clone()).filter(|name| !name.is_empty());
+        let screen = match name {
+            _ if !self.surroundings.on_screen => Screen::Dark,
+            Some(name) => Screen::Labelled(name),
+            None => Screen::Plain,
+        };
+        let argv = secret.argv;
+        let started = Process::start(Start {
+            argv: &argv,
+            environment: &[attempt.environment.as_slice(), &secret.environment].concat(),
+            folder: Path::new(&self.run().folder),
+            logs: folder,
+            grace: Duration::from_secs(self.guard.policy.grace_seconds),
+            screen,
+            notices: self.sender.clone(),
+            node: index,
+        });
+        self.nodes[index].attempts.push(attempt);
+        match started {
+            Ok(process) => self.nodes[index].place = Place::Running(Box::new(Running::new(process, index, number))),
+            Err(error) => self.cannot_start(index, &error.to_string()),
+        }
+    }
+
+    /// The record of an attempt, its files written into `folder`, and what the record does not hold.
+    fn told(
+        &self,
+        index: usize,
+        number: u32,
+        plan: Plan,
+        folder: &Path,
+    ) -> Result<(AttemptRecord, Unrecorded), RunError> {
         let telling = Telling {
             batch: plan.batch,
             changes: &plan.changes,
             resume_from: plan.resume_from.as_deref(),
-            node: record,
+            node: self.node_record(index),
             job: self.run().job.as_ref(),
             attempt: number,
-            folder: folder.clone(),
+            folder: folder.to_owned(),
         };
         let told = tell(&self.run().command, &telling)?;
         let mut environment = told.environment;
@@ -44,52 +90,35 @@ impl Supervisor<'_> {
             resume_from: plan.resume_from,
             reason: plan.reason,
         };
-        let more = script::prepare(self.surroundings.root, &folder, self.run(), &attempt)?;
-        self.folder.append(Event::AttemptStarted { attempt: attempt.clone() })?;
-        let name = record.map(|record| record.name.clone()).filter(|name| !name.is_empty());
-        let screen = match name {
-            _ if !self.surroundings.on_screen => Screen::Dark,
-            Some(name) => Screen::Labelled(name),
-            None => Screen::Plain,
-        };
-        let argv = self.revealed(&attempt.argv)?;
-        let started = Process::start(Start {
-            argv: &argv,
-            environment: &[attempt.environment.as_slice(), &more].concat(),
-            folder: Path::new(&self.run().folder),
-            logs: folder,
-            grace: Duration::from_secs(self.guard.policy.grace_seconds),
-            screen,
-            notices: self.sender.clone(),
-            node: index,
-        });
-        self.nodes[index].attempts.push(attempt);
-        match started {
-            Ok(process) => self.nodes[index].place = Place::Running(Box::new(Running::new(process, index, number))),
-            Err(error) => self.end(index, Outcome::Failed, error.to_string())?,
+        let prepared = script::prepare(self.surroundings.root, folder, self.run(), &attempt)?;
+        for warning in told.warning.into_iter().chain(prepared.warnings) {
+            self.talk(&format!("warning: {warning}"));
         }
-        Ok(())
+        let argv = self.revealed(&attempt.argv)?;
+        Ok((attempt, Unrecorded { argv, environment: prepared.environment }))
+    }
+
+    /// A node whose next attempt cannot even be tried.
+    fn cannot_start(&mut self, index: usize, reason: &str) {
+        self.talk(&of_node(self.run(), index, reason));
+        self.end(index, Outcome::Failed, reason.to_owned());
     }
 
     /// The words with the secrets that no record holds.
     fn revealed(&self, argv: &[String]) -> Result<Vec<String>, RunError> {
-        let reveal = |word: &String| {
-            self.surroundings.secrets.reveal(word).map_err(|name| {
-                RunError::Missing(format!("the command's secret {name} is not recorded: set it as a variable {name}"))
-            })
-        };
-        argv.iter().map(reveal).collect()
+        argv.iter().map(|word| self.surroundings.secrets.reveal(word).map_err(RunError::Secret)).collect()
     }
 
-    pub(super) fn hear(&mut self, notice: Notice) -> Result<(), RunError> {
+    pub(super) fn hear(&mut self, notice: Notice) {
         match notice {
-            Notice::Started { node, pid } => {
+            Notice::Started { node, pid, keeper } => {
                 if let Some(Place::Running(running)) = self.nodes.get_mut(node).map(|node| &mut node.place) {
                     running.pid = Some(pid);
+                    running.process.kept_by(keeper);
                     let number = running.number;
-                    self.folder.append(Event::ProcessStarted { node, number, pid })?;
+                    let began = Identity::of(pid.cast_signed()).map_or(0, |process| process.began);
+                    self.note(Event::ProcessStarted { node, number, pid, began });
                 }
-                Ok(())
             }
             Notice::NotStarted { node, reason } => self.not_started(node, &reason),
             Notice::Ended { node, exit } => self.ended(node, exit),
@@ -97,32 +126,37 @@ impl Supervisor<'_> {
         }
     }
 
-    fn not_started(&mut self, index: usize, reason: &str) -> Result<(), RunError> {
+    fn not_started(&mut self, index: usize, reason: &str) {
         let word = self.nodes[index].attempts.last().and_then(|attempt| attempt.argv.first()).cloned();
+        let reason = reason.split(" (os error").next().unwrap_or_default();
         let reason = format!("cannot start `{}`: {reason}", word.unwrap_or_default());
         if let Place::Running(running) = std::mem::take(&mut self.nodes[index].place) {
             let number = running.number;
-            running.finish(ExitRecord { code: Some(127), signal: None }, self.guard.policy);
             let exit = ExitRecord { code: Some(127), signal: None };
-            self.folder.append(Event::AttemptEnded { node: index, number, exit, seconds: 0.0 })?;
+            running.finish(exit, self.guard.policy);
+            self.note(Event::AttemptEnded { node: index, number, exit, seconds: 0.0 });
+            let (class, at_start) = (FailureClass::NotStarted, true);
+            let failure = FailureRecord { class, at_start, evidence: vec![reason.clone()], ..FailureRecord::default() };
+            self.note(Event::Failed { node: index, number, failure });
         }
-        self.end(index, Outcome::Failed, reason)
+        self.end(index, Outcome::Failed, reason);
     }
 
     /// A process and all it started are gone.
-    fn ended(&mut self, index: usize, exit: ExitRecord) -> Result<(), RunError> {
-        let Some(node) = self.nodes.get_mut(index) else { return Ok(()) };
+    fn ended(&mut self, index: usize, exit: ExitRecord) {
+        let Some(node) = self.nodes.get_mut(index) else { return };
         if !matches!(node.place, Place::Running(_)) {
-            return Ok(());
+            return;
         }
-        let Place::Running(running) = std::mem::take(&mut node.place) else { return Ok(()) };
+        let Place::Running(running) = std::mem::take(&mut node.place) else { return };
         let (number, leader) = (running.number, running.pid);
-        self.end_orphans(leader);
+        let keepers: Vec<i32> = running.process.keepers().collect();
+        self.end_orphans(leader, &keepers);
         let (tail, circumstances) = running.finish(exit, self.guard.policy);
         let seconds = circumstances.seconds;
         self.nodes[index].exit = exit;
-        self.note_what_it_left(index, number, &circumstances)?;
-        self.folder.append(Event::AttemptEnded { node: index, number, exit, seconds })?;
+        self.note_what_it_left(index, number, &circumstances);
+        self.note(Event::AttemptEnded { node: index, number, exit, seconds });
         if self.stopping.is_some() || self.warned {
             return self.end(index, Outcome::Stopped, "asked to stop".to_owned());
         }
@@ -130,10 +164,10 @@ impl Supervisor<'_> {
             return self.end(index, Outcome::Succeeded, "done".to_owned());
         }
         let failure = self.named(index, classify(&tail, &circumstances));
-        self.folder.append(Event::Failed { node: index, number, failure: failure.clone() })?;
+        self.note(Event::Failed { node: index, number, failure: failure.clone() });
         self.nodes[index].lost_seconds += seconds;
         self.nodes[index].failures.push(failure);
-        self.decide(index)
+        self.decide(index);
     }
 
     /// A failure as it is recorded: a neighbour named where none of the run's own nodes has the memory, secrets hidden.
@@ -144,8 +178,8 @@ impl Supervisor<'_> {
             Some(last) => self.guard.with_neighbour(failure, last),
             None => failure,
         };
-        if failure.class == "neighbour" && !alone && self.are_own(&failure) {
-            failure.class = "gpu_memory".to_owned();
+        if failure.class == Class::Neighbour.into() && !alone && self.are_own(&failure) {
+            failure.class = Class::GpuMemory.into();
             failure.evidence.push("the other processes are this run's own nodes".to_owned());
         }
         for text in &mut failure.evidence {
@@ -161,27 +195,24 @@ impl Supervisor<'_> {
         predicted.is_some_and(|predicted| others <= predicted.corrected_bytes)
     }
 
-    fn note_what_it_left(&self, node: usize, number: u32, circumstances: &Circumstances) -> Result<(), RunError> {
-        if let Some(step) = circumstances.step {
-            self.folder.append(Event::Progress { node, step, total: None })?;
+    fn note_what_it_left(&self, node: usize, number: u32, circumstances: &Circumstances) {
+        if let Some(progress) = circumstances.progress {
+            self.note(Event::Progress { node, progress });
         }
-        for (micro_batch_size, gradient_accumulation_steps) in
-            script::rebatched(&self.folder.attempt_path(node, number))
-        {
-            self.folder.append(Event::Rebatched { node, number, micro_batch_size, gradient_accumulation_steps })?;
+        let folder = self.folder.attempt_path(node, number);
+        for (micro_batch_size, gradient_accumulation_steps) in script::rebatched(&folder) {
+            self.note(Event::Rebatched { node, number, micro_batch_size, gradient_accumulation_steps });
         }
-        let Some((peak_allocated_bytes, peak_reserved_bytes)) =
-            script::measured(&self.folder.attempt_path(node, number))
-        else {
-            return Ok(());
-        };
-        self.folder.append(Event::Measured { node, number, peak_allocated_bytes, peak_reserved_bytes })
+        if let Some((peak_allocated_bytes, peak_reserved_bytes)) = script::measured(&folder) {
+            self.note(Event::Measured { node, number, peak_allocated_bytes, peak_reserved_bytes });
+        }
     }
 
     /// Ends what a keeper that was killed itself left: orphans come to the supervisor. A keeper that lived left nothing.
-    fn end_orphans(&self, leader: Option<u32>) {
+    fn end_orphans(&self, leader: Option<u32>, own_keepers: &[i32]) {
         let own = std::process::id().cast_signed();
-        let keepers: Vec<i32> = self.nodes.iter().filter_map(Node::keeper).collect();
+        let mut keepers: Vec<i32> = self.nodes.iter().flat_map(Node::keepers).collect();
+        keepers.extend_from_slice(own_keepers);
         if crate::launch::descendants(own, &keepers).is_empty() {
             return;
         }

@@ -2,17 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use tonnage_core::record::{CostRecord, Event, ExitRecord, Outcome, ResultRecord};
+use tonnage_core::record::{CostRecord, Event, ExitRecord, Outcome, ResultRecord, of_node};
 use tonnage_core::units::Bytes;
 
 use super::Supervisor;
 use super::node::{Node, Place};
-use crate::RunError;
 use crate::guard::{Next, Plan};
 use crate::launch::catches;
 
 impl Supervisor<'_> {
-    pub(super) fn decide(&mut self, index: usize) -> Result<(), RunError> {
+    pub(super) fn decide(&mut self, index: usize) {
         let node = &self.nodes[index];
         let late = self.guard.policy.max_seconds.filter(|limit| self.began.elapsed().as_secs() >= *limit);
         let correction = self.guard.room.correction.clone();
@@ -22,42 +21,44 @@ impl Supervisor<'_> {
         };
         if self.guard.room.correction != correction {
             let correction = self.guard.room.correction.clone();
-            self.talk(&correction.evidence);
-            self.folder.append(Event::Corrected { correction })?;
+            self.talk(&of_node(self.run(), index, &correction.evidence));
+            self.note(Event::Corrected { correction });
         }
-        self.follow(index, next, Instant::now())
+        self.follow(index, next, Instant::now());
     }
 
     /// Does what was decided about a node, not before `at`.
-    pub(super) fn follow(&mut self, index: usize, next: Next, at: Instant) -> Result<(), RunError> {
+    pub(super) fn follow(&mut self, index: usize, next: Next, at: Instant) {
         match next {
             Next::Start(plan, seconds) => {
                 if !self.nodes[index].attempts.is_empty() {
                     let text = decision(&plan, seconds);
-                    self.talk(&text);
-                    self.folder.append(Event::Decided { node: index, text })?;
+                    self.talk(&of_node(self.run(), index, &text));
+                    self.note(Event::Decided { node: index, text });
                 }
                 self.nodes[index].place = Place::Waiting(at + Duration::from_secs(seconds), plan);
-                Ok(())
             }
             Next::End(outcome, reason) => {
                 // What is true of all nodes is said once.
-                if index == 0 || self.nodes[index - 1].reason != reason {
+                let is_its_own = !self.nodes[index].attempts.is_empty();
+                if is_its_own {
+                    self.talk(&of_node(self.run(), index, &reason));
+                } else if index == 0 || self.nodes[index - 1].reason != reason {
                     self.talk(&reason);
                 }
-                self.end(index, outcome, reason)
+                self.end(index, outcome, reason);
             }
         }
     }
 
-    pub(super) fn end(&mut self, index: usize, outcome: Outcome, reason: String) -> Result<(), RunError> {
+    pub(super) fn end(&mut self, index: usize, outcome: Outcome, reason: String) {
         self.nodes[index].place = Place::Ended(outcome);
         self.nodes[index].reason.clone_from(&reason);
-        self.folder.append(Event::NodeEnded { node: index, outcome, reason })
+        self.note(Event::NodeEnded { node: index, outcome, reason });
     }
 
     /// A scheduler's warning: commands that take the signal get it, and end when they have saved; others are asked to end.
-    fn warn(&mut self, signal: i32) -> Result<(), RunError> {
+    fn warn(&mut self, signal: i32) {
         let takes = |node: &Node| match &node.place {
             Place::Running(running) => running.pid.is_some_and(|pid| catches(pid, signal)),
             _ => true,
@@ -70,16 +71,15 @@ impl Supervisor<'_> {
         for index in 0..self.nodes.len() {
             match &mut self.nodes[index].place {
                 Place::Running(running) => running.process.signal(signal),
-                Place::Waiting(..) => self.end(index, Outcome::Stopped, "asked to stop".to_owned())?,
+                Place::Waiting(..) => self.end(index, Outcome::Stopped, "asked to stop".to_owned()),
                 _ => continue,
             }
-            self.folder.append(Event::Signalled { node: index, signal: name_of(signal) })?;
+            self.note(Event::Signalled { node: index, signal: name_of(signal) });
         }
-        Ok(())
     }
 
     /// The first time processes are asked, the second time they are ended.
-    pub(super) fn stop(&mut self, signal: i32) -> Result<(), RunError> {
+    pub(super) fn stop(&mut self, signal: i32) {
         if matches!(signal, nix::libc::SIGUSR1 | nix::libc::SIGUSR2) && self.stopping.is_none() {
             return self.warn(signal);
         }
@@ -92,23 +92,29 @@ impl Supervisor<'_> {
             match &mut self.nodes[index].place {
                 Place::Running(running) if again => running.kill(),
                 Place::Running(running) => running.ask_to_end(sent, grace),
-                Place::Waiting(..) => self.end(index, Outcome::Stopped, "asked to stop".to_owned())?,
+                Place::Waiting(..) => self.end(index, Outcome::Stopped, "asked to stop".to_owned()),
                 _ => continue,
             }
-            self.folder.append(Event::Signalled { node: index, signal: name_of(signal) })?;
+            self.note(Event::Signalled { node: index, signal: name_of(signal) });
         }
-        Ok(())
     }
 
     /// A run is as good as the worst of its nodes.
     pub(super) fn result(&self) -> ResultRecord {
         let is = |wanted: Outcome| move |node: &&Node| matches!(node.place, Place::Ended(outcome) if outcome == wanted);
         let order = [Outcome::Refused, Outcome::Failed, Outcome::Stopped];
-        let worst = order.into_iter().find_map(|outcome| Some((outcome, self.nodes.iter().find(is(outcome))?)));
-        let (outcome, node) = worst.map_or((Outcome::Succeeded, self.nodes.first()), |(o, node)| (o, Some(node)));
+        let place = |outcome: Outcome| self.nodes.iter().position(|node| is(outcome)(&node));
+        let worst = order.into_iter().find_map(|outcome| Some((outcome, place(outcome)?)));
+        let (outcome, at) = worst.unwrap_or((Outcome::Succeeded, 0));
+        let node = self.nodes.get(at);
+        // What is true of all nodes is no single one's.
+        let reason = |node: &Node| match node.attempts.is_empty() || outcome == Outcome::Succeeded {
+            true => node.reason.clone(),
+            false => of_node(self.run(), at, &node.reason),
+        };
         ResultRecord {
             outcome,
-            reason: node.map_or_else(String::new, |node| node.reason.clone()),
+            reason: node.map_or_else(String::new, reason),
             exit: node.map_or_else(ExitRecord::default, |node| node.exit),
             cost: CostRecord {
                 seconds: self.began.elapsed().as_secs_f64(),

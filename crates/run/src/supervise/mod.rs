@@ -5,6 +5,7 @@ mod attempt;
 mod cgroup;
 mod decision;
 mod node;
+mod notes;
 pub mod progress;
 mod reclaim;
 mod running;
@@ -18,14 +19,16 @@ use std::time::{Duration, Instant};
 use tonnage_core::record::{Event, NodeRecord, Outcome, Phase, ResultRecord, RunRecord, RunState};
 
 use crate::RunError;
-use crate::guard::{Guard, Next};
+use crate::guard::{Guard, Next, Preflight};
 use crate::launch::Notice;
 use crate::secrets::Secrets;
 use crate::store::{Lock, RunFolder, now_ms};
 
 use admission::Admission;
 use node::{Node, Place};
+use notes::Notes;
 
+pub use reclaim::end_left_behind;
 pub use script::python_module;
 
 /// How often nodes are looked at when nothing is heard of them.
@@ -63,13 +66,16 @@ pub fn supervise(
     // Orphans of a keeper that was killed come to the supervisor.
     let _ = nix::sys::prctl::set_child_subreaper(true);
     let before = folder.state();
-    reclaim::reclaim(folder, &before, Duration::from_secs(guard.policy.grace_seconds))?;
+    let warn = |error: RunError| (surroundings.talk)(&format!("warning: {error}"));
+    let grace = Duration::from_secs(guard.policy.grace_seconds);
+    let _ = reclaim::reclaim(folder, &before, grace).map_err(warn);
     let before = folder.state();
-    folder.append(Event::Supervised { pid: std::process::id() })?;
-    let ranks = guard.job.as_ref().map_or(1, |job| job.spec.parallel.world_size);
-    let admission = Admission::open(surroundings.root, folder.run(), ranks)?;
+    let ranks = guard.job.as_ref().map(|job| job.spec.parallel.world_size);
+    let opened = Admission::open(surroundings.root, folder.path(), folder.run(), ranks).map_err(warn);
+    let admission = opened.unwrap_or_else(|()| Admission::none(folder.run()));
     let mut supervisor = Supervisor {
         folder,
+        notes: Notes::new(folder),
         surroundings,
         guard,
         admission,
@@ -80,11 +86,11 @@ pub fn supervise(
         began: Instant::now(),
         ticks: 0,
     };
-    supervisor.prepare(&before)?;
+    supervisor.note(Event::Supervised { pid: std::process::id() });
+    supervisor.prepare(&before);
     let result = supervisor.watch(&notices);
-    supervisor.admission.release()?;
-    let result = result?;
-    folder.append(Event::RunEnded { result: result.clone() })?;
+    supervisor.or_warn(supervisor.admission.release());
+    supervisor.note(Event::RunEnded { result: result.clone() });
     Ok(result)
 }
 
@@ -94,13 +100,14 @@ fn lock(folder: &RunFolder) -> Result<Lock, RunError> {
         match folder.lock()? {
             Some(lock) => return Ok(lock),
             None if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
-            None => return Err(RunError::Missing(format!("run {} is supervised already", folder.id()))),
+            None => return Err(RunError::Supervised(folder.id().to_owned())),
         }
     }
 }
 
 struct Supervisor<'a> {
     folder: &'a RunFolder,
+    notes: Notes<'a>,
     surroundings: Surroundings<'a>,
     guard: Guard<'a>,
     admission: Admission,
@@ -119,6 +126,18 @@ impl<'a> Supervisor<'a> {
         (self.surroundings.talk)(text);
     }
 
+    /// Writes an event down.
+    fn note(&self, event: Event) {
+        if let Some(text) = self.notes.add(event) {
+            self.talk(&text);
+        }
+    }
+
+    /// What went right; what did not is said, and done without.
+    fn or_warn<T>(&self, result: Result<T, RunError>) -> Option<T> {
+        result.map_err(|error| self.talk(&format!("warning: {error}"))).ok()
+    }
+
     fn run(&self) -> &'a RunRecord {
         self.folder.run()
     }
@@ -128,10 +147,10 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Takes up what an earlier supervisor left, holds the job against the GPU, and plans each node's first attempt.
-    fn prepare(&mut self, before: &RunState) -> Result<(), RunError> {
+    fn prepare(&mut self, before: &RunState) {
         self.guard.restore(&before.correction);
         self.guard.made_before = before.nodes.iter().map(|node| node.attempts.len() as u32).max().unwrap_or(0);
-        let first = self.admit()?;
+        let first = self.admit();
         let stagger = Duration::from_secs(self.guard.policy.stagger_seconds);
         let mut at = Instant::now();
         for (index, state) in before.nodes.iter().enumerate() {
@@ -140,69 +159,82 @@ impl<'a> Supervisor<'a> {
             node.failures.extend(state.attempts.iter().filter_map(|attempt| attempt.failure.clone()));
             self.nodes.push(node);
             if state.phase == Phase::Ended(Outcome::Succeeded) {
-                self.end(index, Outcome::Succeeded, "done before".to_owned())?;
+                self.end(index, Outcome::Succeeded, "done before".to_owned());
                 continue;
             }
             let next = match (&first, state.attempts.last()) {
                 (Next::Start(..), Some(last)) => self.guard.taken_up(&last.record),
                 (first, _) => first.clone(),
             };
-            self.follow(index, next, at)?;
+            self.follow(index, next, at);
             at += stagger;
         }
-        Ok(())
     }
 
     /// The preflight and the claim; a second time where another run was admitted in between.
-    fn admit(&mut self) -> Result<Next, RunError> {
+    fn admit(&mut self) -> Next {
         for _ in 0..3 {
-            self.guard.room.taken_bytes = self.admission.taken()?;
+            match self.admission.taken() {
+                Ok(taken) => {
+                    self.guard.room.taken_bytes = taken.bytes;
+                    for run in taken.abandoned {
+                        let said =
+                            format!("run {run} lost its supervisor and holds memory: `tonnage stop {run}` ends it");
+                        self.talk(&said);
+                    }
+                }
+                Err(error @ RunError::Damaged { .. }) if !self.guard.policy.forced => {
+                    return Next::End(Outcome::Refused, error.to_string());
+                }
+                Err(error) => self.talk(&format!("warning: {error}; other runs are not counted")),
+            }
             self.guard.room.used_bytes = (self.guard.look)().map_or(0, |now| now.used_bytes);
-            let Some(preflight) = self.guard.preflight() else { return Ok(self.guard.first(None)) };
+            let Some(preflight) = self.guard.preflight() else { return self.guard.first(None) };
             let next = self.guard.first(Some(&preflight));
-            let judgement = match &next {
-                Next::Start(plan, _) if plan.predicted.is_some() => {
-                    preflight.instead.as_ref().filter(|_| !preflight.fits()).map(|choice| &choice.judgement)
-                }
-                _ => None,
-            };
-            let claimed = match (judgement.or(preflight.asked.as_ref()), &next) {
-                (Some(judgement), Next::Start(..)) => {
-                    let usable = if self.guard.policy.forced { u64::MAX } else { self.guard.room.usable() };
-                    // What fits tightly may be more than there is: its caches give back what they must.
-                    let needed = judgement.total_bytes.saturating_add(self.guard.room.correction.offset_bytes);
-                    self.admission.claim(needed.min(self.guard.room.available()), usable)?
-                }
-                _ => Ok(()),
-            };
-            if claimed.is_ok() {
+            if self.claims(&preflight, &next) {
                 // A refusal is said where it is recorded.
                 if matches!(next, Next::Start(..)) {
                     self.talk(&preflight.text);
                 }
-                self.folder.append(Event::Preflight { text: preflight.text.clone(), fits: preflight.fits() })?;
-                return Ok(next);
+                self.note(Event::Preflight { text: preflight.text.clone(), fits: preflight.fits() });
+                return next;
             }
         }
-        Ok(Next::End(Outcome::Refused, "other runs were admitted to the GPU at the same time".to_owned()))
+        Next::End(Outcome::Refused, "other runs were admitted to the GPU at the same time".to_owned())
+    }
+
+    /// Claims what `next` is to start with; false where another run took it in between.
+    fn claims(&self, preflight: &Preflight, next: &Next) -> bool {
+        let judgement = match next {
+            Next::Start(plan, _) if plan.predicted.is_some() => {
+                preflight.instead.as_ref().filter(|_| !preflight.fits()).map(|choice| &choice.judgement)
+            }
+            _ => None,
+        };
+        let (Some(judgement), Next::Start(..)) = (judgement.or(preflight.asked.as_ref()), next) else { return true };
+        let usable = if self.guard.policy.forced { u64::MAX } else { self.guard.room.usable() };
+        // What fits tightly may be more than there is: its caches give back what they must.
+        let needed = judgement.total_bytes.saturating_add(self.guard.room.correction.offset_bytes);
+        // A ledger that cannot be written promises nothing to anybody.
+        self.or_warn(self.admission.claim(needed.min(self.guard.room.available()), usable)).is_none_or(|c| c.is_ok())
     }
 
     /// Watches until every node has ended.
-    fn watch(&mut self, notices: &Receiver<Notice>) -> Result<ResultRecord, RunError> {
+    fn watch(&mut self, notices: &Receiver<Notice>) -> ResultRecord {
         let mut next_tick = Instant::now();
         while !self.nodes.iter().all(|node| matches!(node.place, Place::Ended(_))) {
-            self.start_due()?;
+            self.start_due();
             match notices.recv_timeout(self.patience(next_tick)) {
-                Ok(notice) => self.hear(notice)?,
+                Ok(notice) => self.hear(notice),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             if Instant::now() >= next_tick {
-                self.tick()?;
+                self.tick();
                 next_tick = Instant::now() + TICK;
             }
         }
-        Ok(self.result())
+        self.result()
     }
 
     /// Until the next tick, or the next start that is due.
@@ -223,30 +255,29 @@ impl<'a> Supervisor<'a> {
         *at <= Instant::now() || plan.awaits_bytes.is_some_and(is_free)
     }
 
-    fn start_due(&mut self) -> Result<(), RunError> {
+    fn start_due(&mut self) {
         for index in 0..self.nodes.len() {
             if !self.is_due(&self.nodes[index].place) {
                 continue;
             }
             if let Place::Waiting(_, plan) = std::mem::take(&mut self.nodes[index].place) {
-                self.start(index, *plan)?;
+                self.start(index, *plan);
             }
         }
-        Ok(())
     }
 
-    fn tick(&mut self) -> Result<(), RunError> {
+    fn tick(&mut self) {
         self.ticks += 1;
+        let mut events = Vec::new();
         for node in &mut self.nodes {
             let Place::Running(running) = &mut node.place else { continue };
-            for event in running.tick(self.guard.policy) {
-                self.folder.append(event)?;
-            }
+            events.extend(running.tick(self.guard.policy));
             if let Some(sample) = running.sample(self.ticks) {
-                self.folder.sample(&sample)?;
+                // Samples are for looking back; one that is lost is not missed.
+                let _ = self.folder.sample(&sample);
             }
         }
-        Ok(())
+        events.into_iter().for_each(|event| self.note(event));
     }
 }
 

@@ -19,11 +19,11 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Its keeper, while it runs.
-    pub fn keeper(&self) -> Option<i32> {
+    /// The processes that keep its command, while it runs.
+    pub fn keepers(&self) -> Vec<i32> {
         match &self.place {
-            Place::Running(running) => Some(running.process.keeper_pid()),
-            _ => None,
+            Place::Running(running) => running.process.keepers().collect(),
+            _ => Vec::new(),
         }
     }
 }

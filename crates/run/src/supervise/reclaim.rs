@@ -2,48 +2,49 @@
 
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
-use tonnage_core::record::{Event, ExitRecord, RunState};
+use tonnage_core::record::{Event, ExitRecord, Outcome, Phase, RunState};
 
 use crate::RunError;
-use crate::launch::is_alive;
+use crate::launch::end_processes_of;
 use crate::store::{RunFolder, now_ms};
 
-/// Ends processes whose attempt has no end in the journal, and writes the ends. A keeper that lives does it itself, and
-/// is given `grace` for that.
-pub(super) fn reclaim(folder: &RunFolder, state: &RunState, grace: Duration) -> Result<(), RunError> {
-    let mut pids = Vec::new();
-    for (node, attempt) in state.nodes.iter().enumerate().filter_map(|(at, node)| Some((at, node.attempts.last()?))) {
-        if attempt.exit.is_some() {
-            continue;
-        }
-        if let Some(pid) = attempt.pid.filter(|pid| is_of_this_run(*pid, folder)) {
-            end_group(pid, grace);
-            pids.push(pid);
-        }
+/// Ends the processes of attempts that have no end in the journal, and writes the ends. A keeper that lives does it itself, and
+/// is given `grace` for that. The processes, and whether none is left.
+pub(super) fn reclaim(folder: &RunFolder, state: &RunState, grace: Duration) -> Result<(Vec<u32>, bool), RunError> {
+    let last = |(node, state): (usize, &tonnage_core::record::NodeState)| Some((node, state.attempts.last()?.clone()));
+    let open: Vec<_> =
+        state.nodes.iter().enumerate().filter_map(last).filter(|(_, last)| last.exit.is_none()).collect();
+    if open.is_empty() {
+        return Ok((Vec::new(), true));
+    }
+    let (pids, all_gone) = end_processes_of(folder.path(), &folder.recorded(), grace);
+    for (node, attempt) in open {
         let seconds = now_ms().saturating_sub(attempt.started_ms) as f64 / 1000.0;
         let number = attempt.record.number;
         folder.append(Event::AttemptEnded { node, number, exit: ExitRecord::default(), seconds })?;
     }
-    if pids.is_empty() { Ok(()) } else { folder.append(Event::Reclaimed { pids }) }
-}
-
-/// Whether a process was told the attempt's folder of this run: a number may have been given to another since.
-fn is_of_this_run(pid: u32, folder: &RunFolder) -> bool {
-    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    let path = folder.path().display().to_string();
-    let names = environment.split(|byte| *byte == 0).filter_map(|entry| entry.strip_prefix(b"TONNAGE_ATTEMPT_DIR="));
-    names.into_iter().any(|value| value.starts_with(path.as_bytes()))
-}
-
-fn end_group(pid: u32, grace: Duration) {
-    let group = Pid::from_raw(pid.cast_signed());
-    let until = std::time::Instant::now() + grace;
-    // A group that is gone is what is wanted.
-    let _ = killpg(group, Signal::SIGTERM);
-    while std::time::Instant::now() < until && is_alive(pid.cast_signed()) {
-        std::thread::sleep(Duration::from_millis(20));
+    if !pids.is_empty() {
+        folder.append(Event::Reclaimed { pids: pids.clone() })?;
     }
-    let _ = killpg(group, Signal::SIGKILL);
+    Ok((pids, all_gone))
+}
+
+/// Ends what a run left that nobody supervises, and the run with it. The processes, and whether none is left; `None` where
+/// another has the run.
+///
+/// # Errors
+/// When the record cannot be written.
+pub fn end_left_behind(folder: &RunFolder, grace: Duration) -> Result<Option<(Vec<u32>, bool)>, RunError> {
+    let Some(_lock) = folder.lock()? else { return Ok(None) };
+    let ended = reclaim(folder, &folder.state(), grace)?;
+    for (node, state) in folder.state().nodes.iter().enumerate() {
+        if !matches!(state.phase, Phase::Ended(_)) {
+            let reason = "stopped after its supervisor had died".to_owned();
+            folder.append(Event::NodeEnded { node, outcome: Outcome::Stopped, reason })?;
+        }
+    }
+    if let Some(result) = folder.state().result {
+        folder.append(Event::RunEnded { result })?;
+    }
+    Ok(Some(ended))
 }

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use tonnage_core::progress::Progress;
 use tonnage_core::record::{Event, ExitRecord, Policy, Sample};
 
 use super::cgroup;
-use super::progress::Progress;
 use crate::guard::Circumstances;
 use crate::launch::{LogTail, Process, doing, usage};
 use crate::store::now_ms;
@@ -14,6 +14,8 @@ use crate::store::now_ms;
 const SAMPLE_SECONDS: u64 = 15;
 /// Seconds between two entries of progress.
 const PROGRESS_SECONDS: u64 = 15;
+/// What a keeper is given to end its command, once it was told to.
+const KEEPERS_TIME: Duration = Duration::from_secs(5);
 /// CPU seconds a second below which processes do no work: a loop that polls a lock takes less.
 const IDLE: f64 = 0.02;
 
@@ -75,8 +77,11 @@ impl Running {
 
     /// What a second brought.
     pub fn tick(&mut self, policy: &Policy) -> Vec<Event> {
-        if self.ending.as_ref().is_some_and(|ending| !ending.killed && Instant::now() >= ending.by) {
-            self.kill();
+        match &self.ending {
+            Some(ending) if !ending.killed && Instant::now() >= ending.by => self.kill(),
+            // A keeper that is stopped (SIGSTOP) does not hear that it should end its command.
+            Some(ending) if ending.killed && ending.by.elapsed() > KEEPERS_TIME => self.process.end_from_above(),
+            _ => {}
         }
         let mut events = Vec::new();
         events.extend(self.health(policy));
@@ -115,13 +120,13 @@ impl Running {
             return None;
         }
         self.written = Some((now, Instant::now()));
-        Some(Event::Progress { node: self.node, step: now.step, total: now.total })
+        Some(Event::Progress { node: self.node, progress: now })
     }
 
     /// Neither a byte of output nor work for so long: it hangs, and is ended.
     fn stall(&mut self, policy: &Policy) -> Option<Event> {
         let limit = Duration::from_secs(policy.stall_seconds?);
-        let silent = Duration::from_millis(now_ms().saturating_sub(self.process.output.last_ms()));
+        let silent = self.process.output.silent();
         let look = (limit / 4).min(Duration::from_secs(SAMPLE_SECONDS));
         if self.stalled.is_some() || silent < look {
             self.busy = Instant::now();
@@ -133,7 +138,7 @@ impl Running {
         if self.busy.elapsed() < limit {
             return None;
         }
-        let state = doing(self.process.keeper_pid());
+        let state = doing(self.process.root());
         self.stalled = Some(state.clone());
         self.ask_to_end(nix::libc::SIGTERM, Duration::from_secs(policy.grace_seconds));
         Some(Event::Stalled { node: self.node, seconds: silent.as_secs(), state })
@@ -142,7 +147,7 @@ impl Running {
     /// CPU time of the processes since the last look; a GPU at work keeps the thread busy that feeds it.
     fn look_at_work(&mut self) {
         let (then, at) = self.work;
-        let (now, _) = usage(self.process.keeper_pid());
+        let (now, _) = usage(self.process.root());
         if (now - then) / at.elapsed().as_secs_f64() > IDLE {
             self.busy = Instant::now();
         }
@@ -154,7 +159,7 @@ impl Running {
         if !ticks.is_multiple_of(SAMPLE_SECONDS) {
             return None;
         }
-        let (cpu_seconds, resident_bytes) = usage(self.process.keeper_pid());
+        let (cpu_seconds, resident_bytes) = usage(self.process.root());
         let step = self.process.output.progress().map(|progress| progress.step);
         Some(Sample { at_ms: now_ms(), node: self.node, cpu_seconds, resident_bytes, step })
     }
@@ -165,8 +170,12 @@ impl Running {
         let oom_kills = cgroup::oom_kills().saturating_sub(self.oom_kills);
         let (stalled, is_probed) = (self.stalled.clone(), self.is_probed);
         let output = self.process.finish();
-        let step = output.progress().map(|progress| progress.step);
+        let (progress, steps_made) = (output.progress(), output.steps_made());
+        let step = progress.map(|progress| progress.step);
         let startup_seconds = policy.startup_seconds;
-        (output.tail(), Circumstances { exit, seconds, startup_seconds, step, stalled, oom_kills, is_probed })
+        (
+            output.tail(),
+            Circumstances { exit, seconds, startup_seconds, step, steps_made, progress, stalled, oom_kills, is_probed },
+        )
     }
 }

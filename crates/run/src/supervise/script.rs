@@ -14,23 +14,39 @@ use crate::store::{create_private_folder, write_atomically};
 const MODULE: &str = include_str!("../../python/guard/tonnage_guard.py");
 const OBSERVE: &str = include_str!("../../python/guard/observe.py");
 
-/// Writes what an attempt's script may read into `folder`, and tells the variables that lead to it. These are not
-/// recorded: they hold the user's own `PYTHONPATH`.
+/// What was prepared for a script.
+pub(super) struct Prepared {
+    /// Variables that lead to it. They are not recorded: they hold the user's own `PYTHONPATH`.
+    pub environment: Vec<(String, String)>,
+    /// What could not be written that a script can do without.
+    pub warnings: Vec<String>,
+}
+
+/// Writes what an attempt's script may read into `folder`. Only a lease is not done without: nodes that all train at once are
+/// another job.
 pub(super) fn prepare(
     root: &Path,
     folder: &Path,
     run: &RunRecord,
     attempt: &AttemptRecord,
-) -> Result<Vec<(String, String)>, RunError> {
+) -> Result<Prepared, RunError> {
+    let warnings = std::cell::RefCell::new(Vec::new());
+    let warn = |error: RunError| warnings.borrow_mut().push(error.to_string());
     if let Some(predicted) = &attempt.predicted {
-        write_atomically(&folder.join("predicted.json"), json!(predicted).to_string().as_bytes())?;
+        let text = json!(predicted).to_string();
+        let _ = write_atomically(&folder.join("predicted.json"), text.as_bytes()).map_err(warn);
     }
     if let Some(job) = &run.job {
-        write_job(folder, job)?;
+        let _ = write_job(folder, job).map_err(warn);
     }
-    let mut paths = vec![python_module(root)?];
+    // A full disk is done without; files that others put there are not.
+    let or_warn = |written: Result<String, RunError>| match written {
+        Err(error @ RunError::Foreign(_)) => Err(error),
+        written => Ok(written.map_err(warn).ok()),
+    };
+    let mut paths: Vec<String> = or_warn(python_module(root))?.into_iter().collect();
     if run.policy.observes {
-        paths.push(written(&root.join("observe"), "sitecustomize.py", OBSERVE)?);
+        paths.extend(or_warn(written(&root.join("observe"), "sitecustomize.py", OBSERVE))?);
     }
     paths.extend(std::env::var("PYTHONPATH").ok().filter(|path| !path.is_empty()));
     let mut environment = vec![("PYTHONPATH".to_owned(), paths.join(":"))];
@@ -46,7 +62,7 @@ pub(super) fn prepare(
         environment.push(("TONNAGE_LEASES".to_owned(), leases.display().to_string()));
         environment.push(("TONNAGE_LEASE".to_owned(), lease.to_string()));
     }
-    Ok(environment)
+    Ok(Prepared { environment, warnings: warnings.into_inner() })
 }
 
 /// The folder of the Python module, for `PYTHONPATH`; the module is written where it is not.
@@ -72,11 +88,7 @@ fn written(folder: &Path, name: &str, text: &str) -> Result<String, RunError> {
     // What is being written aside is no module.
     let is_aside = |file: &Path| file.extension().is_some_and(|ending| ending.to_string_lossy().starts_with("tmp-"));
     if !holds_only(folder, &|file| file == Path::new(name) || is_aside(file)) {
-        return Err(RunError::Missing(format!(
-            "{}: holds files that are not Tonnage's, or others may write there: Python would run them; remove it, or set \
-             TONNAGE_HOME to a folder of your own",
-            folder.display()
-        )));
+        return Err(RunError::Foreign(folder.to_owned()));
     }
     if fs::read_to_string(&path).ok().as_deref() != Some(text) {
         write_atomically(&path, text.as_bytes())?;

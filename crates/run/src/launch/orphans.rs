@@ -1,0 +1,86 @@
+//! Processes of a run whose supervisor is gone: found by the attempt's folder that each was told, wherever they were moved to.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::guardian;
+use super::tree::{Identity, descendants};
+
+/// How often the kernel is asked whether they are gone.
+const POLL: Duration = Duration::from_millis(20);
+/// How long killed processes may take to vanish.
+const AFTER_KILL: Duration = Duration::from_secs(2);
+/// The variable by which processes are known.
+const MARK: &[u8] = b"TONNAGE_ATTEMPT_DIR=";
+
+/// The processes of the run in `folder` that live, with what is below them, those that keep them left out: the `recorded` ones,
+/// and all that were told its folder. Others that emptied their environment are not seen.
+pub fn processes_of(folder: &Path, recorded: &[Identity]) -> Vec<Identity> {
+    let marked = marked(folder).into_iter().chain(recorded.iter().copied().filter(Identity::is_alive));
+    let mut pids: Vec<i32> = marked.map(|process| process.pid).collect();
+    pids.extend(pids.clone().into_iter().flat_map(|pid| descendants(pid, &[])));
+    pids.sort_unstable();
+    pids.dedup();
+    pids.into_iter().filter_map(Identity::of).filter(Identity::is_alive).collect()
+}
+
+fn marked(folder: &Path) -> Vec<Identity> {
+    let path = folder.display().to_string();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let own = std::process::id().cast_signed();
+    let found = pids.filter(|pid| *pid != own && is_told(*pid, &path) && !keeps(*pid));
+    found.filter_map(Identity::of).filter(Identity::is_alive).collect()
+}
+
+fn is_told(pid: i32, run: &str) -> bool {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let mut folders = environment.split(|byte| *byte == 0).filter_map(|entry| entry.strip_prefix(MARK));
+    // An id may begin as another does.
+    folders.any(|folder| folder.strip_prefix(run.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'/')))
+}
+
+/// Whether it is a keeper or a guardian: they end by themselves.
+fn keeps(pid: i32) -> bool {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let mut words = line.split(|byte| *byte == 0);
+    let (program, command) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    (program == b"tonnage" && command == b"keep") || program == guardian::NAME.as_bytes()
+}
+
+/// Ends the run's processes: asks, waits for `grace`, then kills. Those that were found, and whether none is left.
+pub fn end_processes_of(folder: &Path, recorded: &[Identity], grace: Duration) -> (Vec<u32>, bool) {
+    let found = processes_of(folder, recorded);
+    let pids = found.iter().map(|process| process.pid.cast_unsigned()).collect();
+    signal(&found, Signal::SIGTERM);
+    if wait_gone(folder, recorded, grace) {
+        return (pids, true);
+    }
+    signal(&processes_of(folder, recorded), Signal::SIGKILL);
+    (pids, wait_gone(folder, recorded, AFTER_KILL))
+}
+
+fn signal(processes: &[Identity], signal: Signal) {
+    for process in processes {
+        // One that is gone is what is wanted; a stopped one takes no other signal.
+        let _ = kill(Pid::from_raw(process.pid), signal);
+        let _ = kill(Pid::from_raw(process.pid), Signal::SIGCONT);
+    }
+}
+
+fn wait_gone(folder: &Path, recorded: &[Identity], limit: Duration) -> bool {
+    let until = Instant::now() + limit;
+    loop {
+        if processes_of(folder, recorded).is_empty() {
+            return true;
+        }
+        if Instant::now() >= until {
+            return false;
+        }
+        std::thread::sleep(POLL);
+    }
+}
