@@ -10,6 +10,7 @@ must hold is relative.
 """
 
 import json
+import random
 
 #: Names of the fields, by model type, where they are not Llama's.
 NAMES = {
@@ -61,8 +62,8 @@ JOBS = [
 ]
 
 
-def model(model_type, at, job):
-    hidden, layers, heads, kv, inner, vocabulary = SHAPES[(at + len(model_type)) % len(SHAPES)]
+def model(model_type, at, sizes):
+    hidden, layers, heads, kv, inner, vocabulary = sizes
     names = dict(LLAMA, **NAMES.get(model_type, {}))
     sizes = {"hidden": hidden, "layers": layers, "heads": heads, "kv": kv, "inner": inner, "positions": 2048}
     fields = {"family": model_type, "vocab_size": vocabulary}
@@ -84,11 +85,42 @@ def model(model_type, at, job):
     return fields
 
 
+#: Names of linear layers that every class has one of, for adapters.
+TARGETS = {"bloom": ["query_key_value"], "falcon": ["query_key_value", "dense"], "gpt_neox": ["query_key_value"], "codegen": ["qkv_proj"],
+           "gpt_bigcode": ["c_attn"]}
+
+
+def mixed(model_type, at, draw):
+    """A job of random sizes: other widths, rows, dtypes and optimizers than the six above, adapters and generation."""
+    head_dim, heads = draw.choice([32, 40, 64, 80, 96]), draw.choice([4, 8, 12, 16])
+    hidden = head_dim * heads
+    sizes = (hidden, draw.randint(2, 9), heads, draw.choice([1, 2, 4, heads]), draw.choice([2, 3, 4]) * hidden + 8 * draw.randint(0, 7),
+             draw.choice([5003, 32000, 50257, 65536, 100352, 151936, 256000]))
+    if model_type == "falcon":
+        sizes = sizes[:3] + (heads,) + sizes[4:]
+    case = {"id": f"{model_type}_x{at + 1}", "model": model(model_type, at + 1, sizes), "micro_batch": draw.choice([1, 2, 3, 5, 8]),
+            "seq_len": draw.choice([64, 129, 256, 500, 1024, 1500]), "precision": draw.choice(["bf16", "bf16", "fp32", "amp_bf16", "amp_fp16"]),
+            "optimizer": draw.choice(["adamw", "adamw_fused", "sgd_momentum", "adamw_forloop"]), "grad_accum": draw.choice([1, 1, 2]),
+            "attn": draw.choice(["sdpa", "sdpa", "eager"]), "gradient_checkpointing": draw.random() < 0.3}
+    if at == 3:
+        case["lora"] = {"r": 8, "alpha": 16, "dropout": draw.choice([0.0, 0.05]), "targets": TARGETS.get(model_type, ["q_proj", "v_proj"])}
+    if at == 4:
+        case.update(task="generate", max_new_tokens=draw.choice([8, 40]), use_cache=True, train_mode=False, precision="bf16",
+                    gradient_checkpointing=False, grad_accum=1, seq_len=min(case["seq_len"], 512))
+    return case
+
+
 def main():
-    cases = []
+    cases, draw = [], random.Random(20261122)
+    for model_type in TYPES:
+        cases_of_type = [mixed(model_type, at, draw) for at in range(6)]
+        for case in cases_of_type:
+            if model_type in EAGER:
+                case["attn"] = "eager"
+        cases += cases_of_type
     for model_type in TYPES:
         for at, job in enumerate(JOBS):
-            case = {"id": f"{model_type}_{at + 1}", "model": model(model_type, at, job), **job}
+            case = {"id": f"{model_type}_{at + 1}", "model": model(model_type, at, SHAPES[(at + len(model_type)) % len(SHAPES)]), **job}
             if model_type in EAGER:
                 case["attn"] = "eager"
             cases.append(case)

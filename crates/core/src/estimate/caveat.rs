@@ -70,7 +70,7 @@ pub(super) fn caveats(
         count(job, parameters),
         generic(job, reserved, parameters),
         judge(job, trace),
-        towers(job),
+        towers(job, reserved),
         device(&job.gpu, reserved),
         garbage_collection(job),
         liger(job),
@@ -218,7 +218,7 @@ fn judge(job: &JobSpec, trace: &Trace) -> Option<Caveat> {
 }
 
 /// The towers of a multimodal model: what is known of them is added, and what is not keeps the job from fitting surely.
-fn towers(job: &JobSpec) -> Option<Caveat> {
+fn towers(job: &JobSpec, reserved: u64) -> Option<Caveat> {
     let left_out = job.model.beside.left_out.as_ref()?;
     let each = if job.task.trains() && job.lora.is_none() { TRAINED_BYTES } else { FROZEN_BYTES };
     let (what, parameters) = match left_out.parameters {
@@ -226,11 +226,14 @@ fn towers(job: &JobSpec) -> Option<Caveat> {
         None => ("its other towers".to_owned(), 0),
     };
     let text = format!(
-        "`{}` is multimodal: only its text model is estimated; {what}, and the activations of images or sound, are left out, \
-         so it is not said to fit: `tonnage rehearse` runs the whole of it",
+        "`{}` is multimodal: only its text model is estimated; {what}, its projector, and the activations of images or \
+         sound are left out, so it is not said to fit: `tonnage rehearse` runs the whole of it; the range allows for the towers' \
+         states and a tenth of the peak",
         left_out.model_type
     );
-    Some(Caveat::adding("towers_left_out", text, parameters.saturating_mul(each)).open())
+    // The projector is in no tower's config.
+    let bytes = parameters.saturating_mul(each).saturating_add(reserved / 10);
+    Some(Caveat::adding("towers_left_out", text, bytes).open())
 }
 
 /// Scratch space inside operators was measured on compute capability 8.0 and 9.0 only.

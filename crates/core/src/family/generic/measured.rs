@@ -1,7 +1,7 @@
 //! How far the generic decoder was from what was measured, by kind: the ranges of its answers.
 //!
-//! The measured jobs are those of `testdata/architectures` (29 model types, six jobs each: four dtypes, both attentions,
-//! checkpointing, five optimizers, inference). `cargo xtask architectures --check` holds every one of them inside the range,
+//! The measured jobs are those of `testdata/architectures` (29 model types, twelve jobs each: four dtypes, both attentions,
+//! checkpointing, seven optimizers, adapters, inference and generation, half of them of random sizes). `cargo xtask architectures --check` holds every one of them inside the range,
 //! and these worst figures to the committed table. Allocated bytes are within 1 % in nearly all; it is the allocator's
 //! fragmentation that a slightly other order of requests changes, in jumps of whole segments.
 
@@ -21,16 +21,19 @@ pub struct Allowance {
 }
 
 /// Scores through transformers' attention interface.
-const INTERFACE: Allowance = Allowance { percent: 25, worst_percent: 15.0, kind: "attention interface" };
+const INTERFACE: Allowance = Allowance { percent: 25, worst_percent: 14.8, kind: "attention interface" };
+/// Falcon, which copies its keys or hands SDPA fewer of them than queries.
+const OWN_KEYS: Allowance = Allowance { percent: 35, worst_percent: 20.9, kind: "own keys" };
 /// Scores that the class computes itself.
-const OWN_SCORES: Allowance = Allowance { percent: 30, worst_percent: 22.1, kind: "own scores" };
+const OWN_SCORES: Allowance = Allowance { percent: 40, worst_percent: 27.0, kind: "own scores" };
 
 /// The allowance for a model type that the generic decoder stands in for.
 pub fn generic_allowance(model_type: &str) -> Option<Allowance> {
     // The kinds do not depend on a config's flags.
     let shape = shape(model_type, &Fields::default()).ok()??;
     Some(match shape.scores {
-        Scores::Interface | Scores::BroadcastKeys | Scores::RepeatedKeys => INTERFACE,
+        Scores::Interface => INTERFACE,
+        Scores::BroadcastKeys | Scores::RepeatedKeys => OWN_KEYS,
         Scores::Float32 | Scores::Float32Masked | Scores::Alibi => OWN_SCORES,
     })
 }
