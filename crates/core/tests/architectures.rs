@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+use tonnage_core::estimate::estimate;
 use tonnage_core::family::known_model_types;
 use tonnage_core::spec::hf::{self, HfModel};
-use tonnage_core::spec::{Architecture, SpecError, architecture, generic_model_types};
+use tonnage_core::spec::{Architecture, SpecError, architecture, from_case, generic_model_types};
 use tonnage_core::step::parameter_count;
 
 /// A line of the walk.
@@ -102,5 +103,25 @@ fn a_config_without_its_sizes_is_refused_and_names_what_is_missing() {
         let model = hf::model("bare", fields, &known_model_types()).unwrap();
         let error = parameter_count(&model.spec).unwrap_err().to_string();
         assert!(error.contains("is missing"), "{model_type}: {error}");
+    }
+}
+
+/// Sizes under any name are bounded: none makes a product leave its range.
+#[test]
+fn huge_sizes_of_a_generic_decoder_are_refused_whatever_they_are_called() {
+    let huge = 1_u64 << 31;
+    let cases = [
+        json!({"family": "opt", "hidden_size": 2, "ffn_dim": huge, "num_hidden_layers": 1, "num_attention_heads": 1,
+            "vocab_size": 9, "max_position_embeddings": huge}),
+        json!({"family": "bloom", "hidden_size": huge, "n_layer": 1, "n_head": 1, "vocab_size": 9}),
+        json!({"family": "gpt_neo", "hidden_size": 64, "num_layers": 4000, "num_heads": 4, "vocab_size": 9,
+            "max_position_embeddings": huge}),
+        json!({"family": "falcon", "hidden_size": 2, "ffn_hidden_size": huge, "num_hidden_layers": 1,
+            "num_attention_heads": 1, "vocab_size": 9}),
+    ];
+    for model in cases {
+        let case = json!({"id": "huge", "model": model, "micro_batch": 1 << 20, "seq_len": 4096});
+        let error = estimate(&from_case(&case).unwrap()).unwrap_err().to_string();
+        assert!(error.contains("config key"), "{model}: {error}");
     }
 }

@@ -191,6 +191,10 @@ fn generic(job: &JobSpec, reserved: u64, parameters: u64) -> Option<Caveat> {
          models were measured to reserve; the range allows {} %",
         allowance.worst_percent, allowance.percent
     );
+    let text = match allowance.ignores_attention {
+        true => format!("{text}; its class computes scores in memory itself, whatever `attention` says"),
+        false => text,
+    };
     let bytes = reserved / 100 * allowance.percent;
     if checked {
         return Some(Caveat::widening("generic_decoder", text, bytes));

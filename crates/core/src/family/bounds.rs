@@ -1,6 +1,6 @@
 //! What no config may ask for: sizes whose products leave the range that figures are computed in.
 
-use super::agi2;
+use super::{agi2, generic_allowance};
 use crate::spec::{Attention, FieldError, JobSpec};
 
 /// The most parameters of a simulated model, 2^50: a thousand times the largest published ones, and far enough below
@@ -14,6 +14,12 @@ pub(super) const MAX_ELEMENTS: u128 = 1 << 43;
 const MAX_FUSED_SCORES: u128 = 1 << 52;
 /// At least as many heads as any config class has by default.
 const DEFAULT_HEADS: u64 = 64;
+
+/// Names of a number of heads, the commonest first.
+const HEADS: [&str; 3] = ["num_attention_heads", "n_head", "num_heads"];
+/// Names of what is as wide as an activation.
+const WIDTHS: [&str; 8] =
+    ["vocab_size", "hidden_size", "intermediate_size", "n_embd", "n_inner", "n_embed", "ffn_dim", "ffn_hidden_size"];
 
 /// A kind of weight matrix: the key that names its size, its two sides, and how many the model has.
 pub(super) type Weight = (&'static str, [u64; 2], u64);
@@ -34,19 +40,16 @@ pub(super) fn bound_weights(weights: &[Weight]) -> Result<(), FieldError> {
 pub(crate) fn bound_activations(job: &JobSpec) -> Result<(), FieldError> {
     let fields = &job.model.config;
     let size = |key| fields.get(key).and_then(serde_json::Value::as_u64);
-    let heads_key = if matches!(job.model.model_type.as_str(), "gpt2" | agi2::MODEL_TYPE) {
-        "n_head"
-    } else {
-        "num_attention_heads"
-    };
+    let usual = if matches!(job.model.model_type.as_str(), "gpt2" | agi2::MODEL_TYPE) { "n_head" } else { HEADS[0] };
+    let heads_key = [usual].into_iter().chain(HEADS).find(|key| size(key).is_some()).unwrap_or(usual);
     let heads = size(heads_key).unwrap_or(DEFAULT_HEADS);
     let row = u128::from(job.seq_len.saturating_add(job.max_new_tokens));
     let tokens = u128::from(job.micro_batch_size).saturating_mul(row);
     let activation = |key, width: u128| (key, tokens.saturating_mul(width), MAX_ELEMENTS);
-    let widths = ["vocab_size", "hidden_size", "intermediate_size", "n_embd", "n_inner"];
-    let mut tensors: Vec<_> = widths.iter().filter_map(|key| Some(activation(*key, size(key)?.into()))).collect();
+    let mut tensors: Vec<_> = WIDTHS.iter().filter_map(|key| Some(activation(*key, size(key)?.into()))).collect();
     tensors.push(activation("head_dim", u128::from(heads) * u128::from(size("head_dim").unwrap_or(1))));
-    let held = matches!(job.attention, Attention::Eager | Attention::Math);
+    let own_scores = generic_allowance(&job.model.model_type).is_some_and(|allowance| allowance.ignores_attention);
+    let held = own_scores || matches!(job.attention, Attention::Eager | Attention::Math);
     let most = if held { MAX_ELEMENTS } else { MAX_FUSED_SCORES };
     tensors.push((heads_key, tokens.saturating_mul(row).saturating_mul(heads.into()), most));
     match tensors.into_iter().find(|(_, elements, most)| elements > most) {

@@ -18,14 +18,18 @@ pub struct Allowance {
     pub worst_percent: f64,
     /// What the kind is called in the table.
     pub kind: &'static str,
+    /// Whether the class computes scores itself, whatever attention the job names.
+    pub ignores_attention: bool,
 }
 
 /// Scores through transformers' attention interface.
-const INTERFACE: Allowance = Allowance { percent: 25, worst_percent: 14.8, kind: "attention interface" };
+const INTERFACE: Allowance =
+    Allowance { percent: 25, worst_percent: 14.8, kind: "attention interface", ignores_attention: false };
 /// Falcon, which copies its keys or hands SDPA fewer of them than queries.
-const OWN_KEYS: Allowance = Allowance { percent: 35, worst_percent: 20.9, kind: "own keys" };
+const OWN_KEYS: Allowance = Allowance { percent: 35, worst_percent: 20.9, kind: "own keys", ignores_attention: false };
 /// Scores that the class computes itself.
-const OWN_SCORES: Allowance = Allowance { percent: 40, worst_percent: 27.0, kind: "own scores" };
+const OWN_SCORES: Allowance =
+    Allowance { percent: 40, worst_percent: 27.0, kind: "own scores", ignores_attention: true };
 
 /// The allowance for a model type that the generic decoder stands in for.
 pub fn generic_allowance(model_type: &str) -> Option<Allowance> {
