@@ -38,7 +38,14 @@ pub fn list(names: &str) -> Result<Vec<Gpu>, Failure> {
     match names.trim().to_ascii_lowercase().as_str() {
         "all" => Ok(all(|_| true)),
         "priced" => Ok(all(|row| prices_of(&row.id, PriceKind::OnDemand).is_some())),
-        _ => names.split(',').filter(|name| !name.trim().is_empty()).map(named).collect(),
+        _ => {
+            let named: Result<Vec<Gpu>, Failure> =
+                names.split(',').filter(|name| !name.trim().is_empty()).map(named).collect();
+            let hint = "name them: `--gpus h100,a100-80`; `tonnage gpus` lists those that are known";
+            named.and_then(
+                |gpus| if gpus.is_empty() { Err(Failure::input("no GPU is named").hint(hint)) } else { Ok(gpus) },
+            )
+        }
     }
 }
 
@@ -100,6 +107,7 @@ mod tests {
         assert_eq!(ids("h100, l4"), ["h100", "l4"]);
         assert_eq!(ids("all").len(), catalog().len());
         assert!(ids("priced").len() < catalog().len() && ids("priced").contains(&"h200".to_owned()));
+        assert_eq!(list(" , ").unwrap_err().problem, "no GPU is named");
         assert!(list("h1000").unwrap_err().hint.unwrap().contains("h100"));
     }
 }

@@ -42,6 +42,7 @@ pub struct SearchView<'a> {
     choice: &'static str,
     chosen: Option<usize>,
     ways: Vec<WayView<'a>>,
+    left_out: &'a [String],
     patch: Option<PatchView>,
 }
 
@@ -135,7 +136,7 @@ impl<'a> PlanView<'a> {
 
 impl<'a> SearchView<'a> {
     /// The document for `ways`, sorted; `with` is the job in the chosen way.
-    pub fn new(ways: &'a [Way], choice: Choice, wish: &Wish, with: &JobSpec) -> Self {
+    pub fn new(ways: &'a [Way], choice: Choice, wish: &Wish, with: &JobSpec, left_out: &'a [String]) -> Self {
         let (name, chosen) = match choice {
             Choice::Best(at) => ("best", Some(at)),
             Choice::Nearest(at) => ("nearest", Some(at)),
@@ -153,6 +154,7 @@ impl<'a> SearchView<'a> {
             choice: name,
             chosen,
             ways: ways.iter().map(WayView::new).collect(),
+            left_out,
             patch,
         }
     }

@@ -1,5 +1,7 @@
 //! Lists in flags: `--seq-len 256,512` stands for a job of each value.
 
+use std::path::Path;
+
 use tonnage_core::spec::{Key, Kind, Override};
 
 use crate::failure::Failure;
@@ -20,7 +22,9 @@ fn is_list(given: &Override) -> bool {
     let of_key = matches!(kind, Some(Kind::Size { .. } | Kind::Number { .. } | Kind::Choice(_) | Kind::Switch));
     let of_gpus = given.key == "gpu" && !given.value.contains("sm") && !given.value.contains("multiprocessors");
     let of_field = given.key.starts_with("model.") && !given.value.starts_with(['[', '{', '"']);
-    given.value.contains(',') && (of_key || of_gpus || of_field || given.key == "judge.model")
+    // A path may have commas.
+    let of_models = matches!(given.key.as_str(), "model" | "judge.model") && !Path::new(&given.value).exists();
+    given.value.contains(',') && (of_key || of_gpus || of_field || of_models)
 }
 
 fn values(list: &Override) -> Result<Vec<Override>, Failure> {
@@ -47,6 +51,7 @@ mod tests {
             ("gpu=h100,l4", true),
             ("gpu=24GiB,sm_86", false),
             ("lora.targets=q_proj,v_proj", false),
+            ("model=gpt2,gpt2-medium", true),
             ("seq_len=1", false),
         ];
         for (text, expected) in cases {

@@ -11,7 +11,7 @@ use tonnage_core::plan::table::{Row, Variant, answer, parts, pruned_parts, rows}
 use tonnage_core::spec::Override;
 use tonnage_report::{FitAnswer, FitView, csv, text};
 
-use super::{axes, json};
+use super::{axes, json, solve};
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
 use crate::gpu_input;
@@ -25,7 +25,9 @@ const EXAMPLES: &str = "Examples:
   tonnage fit examples/grpo-7b-judge-14b.toml --gpus h200,h100,a100-80 --rows 1,4,8,16,32
   tonnage fit examples/sapo-gpt2-swarm.toml --gpus all
   tonnage fit gpt2 --seq-len 256,512,1024 --rows 8,16,32 --csv table.csv
-  tonnage fit gpt2 --gpus l4,24GiB,mine.toml --rows 4,8,16,32,64 --prune --json";
+  tonnage fit gpt2 --gpus l4,24GiB,mine.toml --rows 4,8,16,32,64 --prune --json
+  tonnage fit llama-3.1-8b --precision bf16 --lora-r 16 --gpus h100,a100-80,l40s --solve seq_len
+  tonnage fit --models gpt2,gpt2-medium,qwen2.5-0.5b,qwen2.5-1.5b --precision bf16 --gpus l4,t4";
 
 /// A table of more rows is not shown beside the file it was written to.
 const MOST_SHOWN: usize = 100;
@@ -47,6 +49,14 @@ pub struct FitArgs {
     /// Rows of a pass; accumulation keeps the effective batch, and groups of completions whole [default: the job's]
     #[arg(long, value_name = "N,M", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..), help_heading = "Answer")]
     rows: Vec<u64>,
+
+    /// Models, a line each: names or folders
+    #[arg(long, value_name = "A,B", value_delimiter = ',', help_heading = "Answer")]
+    models: Vec<String>,
+
+    /// The largest value of this key that fits each GPU: seq_len, micro_batch_size, lora.r, grpo.num_generations, model.num_hidden_layers
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["rows", "prune", "no_largest"], help_heading = "Answer")]
+    solve: Option<String>,
 
     /// Leaves out the search for the largest micro-batch
     #[arg(long, help_heading = "Answer")]
@@ -78,12 +88,23 @@ impl FitArgs {
             let names: Vec<&str> = listed.iter().map(|value| value.value.as_str()).collect();
             self.gpus = Some(names.join(","));
         }
+        if let Some(models) = models(&self.models) {
+            if self.job.model.is_some() {
+                return Err(Failure::input("a model is given beside --models").hint("name it in the list"));
+            }
+            self.job.model = self.models.first().cloned();
+            axes.insert(0, models);
+        }
         let input = JobInput::read(&self.job)?;
         let first: Vec<Override> = axes.iter().filter_map(|axis| axis.first().cloned()).collect();
         let base = input.resolve(&first)?;
         let gpus = gpus(self.gpus.as_deref(), &base.job.gpu)?;
         let variants = variants(&axes, &self.rows)?;
         let resolve = |changes: &[Override]| input.try_resolve(changes);
+        if let Some(key) = &self.solve {
+            let solved = solve::solve(key, base, gpus, &variants, &resolve, terminal)?;
+            return solve::show(&solved, self.csv.as_deref(), self.json, terminal);
+        }
         let known = Judgements::new(&base.job, &gpus, &resolve);
         let parts = if self.prune { pruned_parts(&known, &variants) } else { parts(&known, &variants, threads()) };
         let answers = sweep(&parts, terminal, |part| answer(&known, &variants, part, &resolve));
@@ -119,6 +140,16 @@ impl FitArgs {
         let fits = answer.rows.iter().flat_map(|row| &row.cells).flatten().any(|judgement| judgement.fits());
         Ok(if fits { Exit::Done } else { Exit::No })
     }
+}
+
+/// The models as values of a key.
+fn models(names: &[String]) -> Option<Vec<Override>> {
+    let value = |name: &String| Override {
+        key: "model".to_owned(),
+        value: name.trim().to_owned(),
+        flag: "--models".to_owned(),
+    };
+    (!names.is_empty()).then(|| names.iter().map(value).collect())
 }
 
 /// A job that is impossible in every variant has another fault.

@@ -23,6 +23,7 @@ mod remove;
 mod run;
 mod schema;
 mod show;
+mod solve;
 mod status;
 mod stop;
 mod supervise;

@@ -11,7 +11,7 @@ use tonnage_core::gpu::Gpu;
 use tonnage_core::plan::appraisal::appraise;
 use tonnage_core::plan::proposal::{Proposals, consider};
 use tonnage_core::plan::remedy::Change;
-use tonnage_core::plan::search::{Choice, Site, Way, Wish, choose, sites, ways_on};
+use tonnage_core::plan::search::{Choice, Site, Way, Wish, choose, sites, spreads, ways_on};
 use tonnage_core::plan::time::{STEPS_OF_A_SAMPLE, Scale};
 use tonnage_core::spec::{JobSpec, Override};
 use tonnage_report::{PlanView, SearchView, text};
@@ -109,7 +109,15 @@ impl PlanArgs {
         let sites = self.sites(job)?;
         let resolve = |changes: &[Override]| input.try_resolve(changes);
         let found = sweep(&sites, terminal, |site| ways_on(job, site, &resolve, scale, self.change_training));
-        let mut ways: Vec<Way> = found.into_iter().flatten().collect();
+        let mut left_out = if spreads(job) { Vec::new() } else { vec![self.not_spread(job)] };
+        let (mut ways, reasons): (Vec<Vec<Way>>, Vec<Vec<String>>) =
+            found.into_iter().map(|found| (found.ways, found.left_out)).unzip();
+        let mut ways: Vec<Way> = ways.drain(..).flatten().collect();
+        for reason in reasons.into_iter().flatten() {
+            if !left_out.contains(&reason) {
+                left_out.push(reason);
+            }
+        }
         let choice = choose(&mut ways, &wish);
         let chosen = match choice {
             Choice::Best(at) | Choice::Nearest(at) | Choice::NoneFits(at) => ways.get(at),
@@ -120,11 +128,20 @@ impl PlanArgs {
         let gpu = chosen.map(|way| ("gpu", way.gpu.id.clone()));
         self.write(input, &[gpu.into_iter().collect(), changes].concat(), terminal)?;
         if self.json {
-            terminal.print(&json(&SearchView::new(&ways, choice, &wish, &with))?)?;
+            terminal.print(&json(&SearchView::new(&ways, choice, &wish, &with, &left_out))?)?;
         } else {
-            terminal.print(&text::search(job, &ways, choice, &wish, &with, &terminal.look))?;
+            terminal.print(
+                &(text::search(job, &ways, choice, &wish, &with, &terminal.look)
+                    + &text::left_out(&left_out, &terminal.look)),
+            )?;
         }
         Ok(if matches!(choice, Choice::Best(_)) { Exit::Done } else { Exit::No })
+    }
+
+    /// That numbers of GPUs were not searched.
+    fn not_spread(&self, job: &JobSpec) -> String {
+        let ranks = job.parallel.world_size;
+        format!("other numbers of GPUs than {ranks}: several are not simulated for this task, rehearse them")
     }
 
     fn sites(&self, job: &JobSpec) -> Result<Vec<Site>, Failure> {

@@ -175,3 +175,63 @@ fn the_gpu_of_this_machine_is_asked_of_its_driver() {
     let table: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!((table["gpus"][0]["id"].as_str(), table["gpus"][1]["id"].as_str()), (Some("h100"), Some("l4")));
 }
+
+#[test]
+fn the_largest_value_of_a_key_fits_and_the_next_does_not() {
+    let gpu = "3GiB,sm_86,multiprocessors=28";
+    for (key, more) in [
+        ("seq_len", &["-b", "2"][..]),
+        ("micro_batch_size", &["--seq-len", "256"]),
+        ("lora.r", &["-b", "1", "--seq-len", "128", "--lora-r", "8"]),
+    ] {
+        let base = ["fit", "gpt2", "--gpu", gpu, "--solve", key, "--json"];
+        let answer = json(&[&base, more].concat());
+        let found = &answer["rows"][0]["gpus"][0];
+        let (value, next) = (found["value"].as_u64().unwrap(), found["next"]["value"].as_u64().unwrap());
+        assert_eq!(answer["key"], key);
+        let verdict = |value: u64| {
+            let set = format!("{key}={value}");
+            let more = more.strip_suffix(&["--lora-r", "8"]).unwrap_or(more);
+            let output = tonnage(&[&["estimate", "gpt2", "--gpu", gpu, "--json", "--set", &set][..], more].concat());
+            let estimate: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            estimate["verdict"].as_str().unwrap_or("refused").to_owned()
+        };
+        assert_eq!(verdict(value), "fits", "{key}={value}");
+        assert_ne!(verdict(next), "fits", "{key}={next}");
+        assert!(next == value + 1 || found["next"]["verdict"] != "fits", "{key}: {value}, {next}");
+    }
+}
+
+#[test]
+fn a_solved_key_is_refused_where_it_says_nothing() {
+    let refused = |args: &[&str], part: &str| {
+        let output = tonnage(&[&["fit", "gpt2"], args].concat());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && error.contains(part), "{args:?}: {error}");
+    };
+    refused(&["--solve", "precision"], "`precision` is no whole number");
+    refused(&["--solve", "nothing"], "there is no key `nothing`");
+    refused(&["--solve", "seq_len", "--seq-len", "1,2"], "is given a list of values too");
+    refused(&["--gpus", ""], "no GPU is named");
+    refused(&["--gpus", " , "], "no GPU is named");
+    // What the model cannot have stops the search, with the reason.
+    let screen =
+        String::from_utf8_lossy(&tonnage(&["fit", "gpt2", "--gpu", "h200", "-b", "1", "--solve", "seq_len"]).stdout)
+            .into_owned();
+    assert!(screen.contains("1024") && screen.contains("1025: refused"), "{screen}");
+}
+
+#[test]
+fn models_are_a_list_like_any_other() {
+    let model = |answer: &serde_json::Value, at: usize| answer["rows"][at]["changes"]["model"].clone();
+    let answer = json(&["fit", "--models", "gpt2,gpt2-medium", "--gpus", "l4", "--json"]);
+    assert_eq!((model(&answer, 0), model(&answer, 1)), ("gpt2".into(), "gpt2-medium".into()));
+    assert_eq!(
+        answer["rows"],
+        json(&["fit", "gpt2", "--set", "model=gpt2,gpt2-medium", "--gpus", "l4", "--json"])["rows"]
+    );
+    let solved =
+        json(&["fit", "--models", "gpt2,gpt2-medium", "--gpus", "l4", "--solve", "micro_batch_size", "--json"]);
+    let rows = |at: usize| solved["rows"][at]["gpus"][0]["value"].as_u64().unwrap();
+    assert!(rows(0) > rows(1));
+}

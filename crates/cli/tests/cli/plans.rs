@@ -165,3 +165,16 @@ fn examples_in_the_help_run() {
         assert!(run > 0, "{name}");
     }
 }
+
+#[test]
+fn an_empty_table_says_why() {
+    let output = tonnage(&["plan", "gpt2", "--counts", "3,5", "--budget", "10", "--max-steps", "10", "--gpus", "h100"]);
+    let screen = String::from_utf8_lossy(&output.stdout);
+    for count in [3, 5] {
+        let why = format!("left out: {count} GPUs: the 8 rows of a step do not divide by {count}");
+        assert!(screen.contains(&why), "{screen}");
+    }
+    let args = ["plan", "gpt2", "--task", "grpo", "--budget", "10", "--max-steps", "10", "--gpus", "h100", "--json"];
+    let answer = json(&args);
+    assert!(answer["left_out"][0].as_str().unwrap().contains("several are not simulated"), "{answer}");
+}

@@ -12,6 +12,7 @@ pub mod largest;
 pub mod proposal;
 pub mod remedy;
 pub mod search;
+pub mod solve;
 pub mod suite;
 pub mod table;
 pub mod time;

@@ -36,6 +36,32 @@ pub struct Way {
     pub appraisal: Appraisal,
 }
 
+/// The ways at a site, and what was left out there.
+#[derive(Clone, Default)]
+pub struct Found {
+    /// The ways.
+    pub ways: Vec<Way>,
+    /// Numbers of GPUs and GPUs with no way, each with the reason.
+    pub left_out: Vec<String>,
+}
+
+impl Found {
+    fn without(mut self, why: String) -> Self {
+        self.left_out.push(why);
+        self
+    }
+}
+
+impl Site {
+    fn counted(&self) -> String {
+        match self.count {
+            Some(1) => "1 GPU".to_owned(),
+            Some(count) => format!("{count} GPUs"),
+            None => "as many GPUs as the job has".to_owned(),
+        }
+    }
+}
+
 /// What is asked of a way.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Wish {
@@ -159,23 +185,36 @@ fn overrides(changes: &[Change], why: &str) -> Vec<Override> {
 
 /// The ways to run `job` at `site`: as it is where that fits, else with the remedies that make it fit. Remedies that change
 /// the training are left out unless `changed`.
-pub fn ways_on(job: &JobSpec, site: &Site, resolve: &Resolve<'_>, scale: Scale, changed: bool) -> Vec<Way> {
+pub fn ways_on(job: &JobSpec, site: &Site, resolve: &Resolve<'_>, scale: Scale, changed: bool) -> Found {
+    let mut found = Found::default();
     let spread = match site.count {
-        Some(count) => spread(job, count),
-        None => Some(Vec::new()),
+        Some(count) => spread(job, count).ok_or_else(|| why_not_spread(job, count)),
+        None => Ok(Vec::new()),
     };
-    let Some(spread) = spread else { return Vec::new() };
+    let spread = match spread {
+        Ok(spread) => spread,
+        Err(why) => return found.without(why),
+    };
     let first = overrides(&spread, "number of GPUs");
     let on_site = |changes: &[Override]| resolve(&[&first, changes].concat());
-    let Ok(resolved) = on_site(&[]) else { return Vec::new() };
+    let resolved = match on_site(&[]) {
+        Ok(resolved) => resolved,
+        Err(error) => return found.without(format!("{}: {}", site.counted(), error.problem)),
+    };
     let mut alone = None;
-    let mut ways = Vec::new();
+    let ways = &mut found.ways;
     for gpu in &site.gpus {
         let job = match site.has_users_price {
             true => JobSpec { gpu: gpu.clone(), ..resolved.job.clone() },
             false => moved(resolved.job.clone(), gpu),
         };
-        let Ok(base) = appraise(&job, gpu, scale) else { continue };
+        let base = match appraise(&job, gpu, scale) {
+            Ok(base) => base,
+            Err(error) => {
+                found.left_out.push(format!("{}, {}: {error}", gpu.id, site.counted()));
+                continue;
+            }
+        };
         let case = Case { job: &job, gpu, resolve: &on_site, scale };
         let combination = if base.judgement.fit == Fit::Fits {
             None
@@ -204,7 +243,18 @@ pub fn ways_on(job: &JobSpec, site: &Site, resolve: &Resolve<'_>, scale: Scale, 
         }
         ways.extend(combination.map(|it| way(it.remedies, it.changes, it.appraisal)));
     }
-    ways
+    found
+}
+
+/// Why the rows of a step cannot be put on `count` GPUs.
+fn why_not_spread(job: &JobSpec, count: u64) -> String {
+    match &job.task {
+        Task::Swarm(swarm) => format!("{count} GPUs: the swarm has {} nodes", swarm.nodes),
+        _ if job.parallel.replicas() != job.parallel.world_size && job.task != Task::Hrm => {
+            format!("{count} GPUs: the ranks share a model, only {} were estimated", job.parallel.world_size)
+        }
+        _ => format!("{count} GPUs: the {} rows of a step do not divide by {count}", rows_per_step(job)),
+    }
 }
 
 /// Sorts `ways` (those that fit first, by price, then by time) and chooses.

@@ -36,6 +36,13 @@ pub fn search(job: &JobSpec, ways: &[Way], choice: Choice, wish: &Wish, with: &J
     text
 }
 
+/// What was not estimated, and why.
+pub fn left_out(reasons: &[String], look: &Look) -> String {
+    let line =
+        |reason: &String| format!("{} {}\n", paint(WARN, "!"), wrap(&format!("left out: {reason}"), look.width, 2));
+    reasons.iter().map(line).collect()
+}
+
 fn chosen(ways: &[Way], choice: Choice) -> Option<&Way> {
     match choice {
         Choice::Best(at) | Choice::Nearest(at) | Choice::NoneFits(at) => ways.get(at),

@@ -1,0 +1,93 @@
+//! The largest value of a key on each GPU, and what stops the next.
+
+use tonnage_core::gpu::Gpu;
+use tonnage_core::plan::solve::Solution;
+use tonnage_core::units::GIB;
+
+use super::paint::{BOLD, DIM, WARN, fit, paint, wrap};
+use super::table::{Align, Cell, Table, cell};
+use crate::look::Look;
+use crate::solve::{SolveAnswer, SolveRow};
+
+/// The screen for `answer`.
+pub fn solve(answer: &SolveAnswer, look: &Look) -> String {
+    let head = format!("{}: the largest {} that fits", paint(BOLD, &answer.job.model.name), paint(BOLD, &answer.key));
+    let has_changes = answer.rows.iter().any(|row| !row.changes.is_empty());
+    let mut columns = vec![("gpu", Align::Left), ("largest", Align::Right), ("enough", Align::Right)];
+    columns.extend([("usable", Align::Right), ("the next", Align::Left)]);
+    if has_changes {
+        columns.insert(0, ("", Align::Left));
+    }
+    let mut table = Table::new(&columns);
+    for row in &answer.rows {
+        for (at, (gpu, found)) in answer.gpus.iter().zip(&row.cells).enumerate() {
+            let mut cells = line(gpu, found, look);
+            if has_changes {
+                // Said once for all GPUs of a variant.
+                cells.insert(0, if at == 0 { name(row).into() } else { "".into() });
+            }
+            table.row(cells);
+        }
+    }
+    format!("{}\n\n{}\n{}{}", wrap(&head, look.width, 0), table.render(look), refusals(answer, look), legend(look))
+}
+
+fn name(row: &SolveRow) -> String {
+    row.changes.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+fn line(gpu: &Gpu, found: &Result<Solution, String>, look: &Look) -> Vec<Cell> {
+    let id = || -> Cell { gpu.id.as_str().into() };
+    let usable = cell(gib(gpu.usable_bytes), DIM);
+    let Ok(solution) = found else {
+        return vec![id(), cell("impossible", WARN), "".into(), usable, "".into()];
+    };
+    let next = next(solution, look);
+    match &solution.best {
+        Some((value, judgement)) => {
+            let enough = cell(gib(judgement.safe_bytes), fit(judgement.fit));
+            vec![id(), cell(value.to_string(), BOLD), enough, usable, next]
+        }
+        None => vec![id(), cell("none", DIM), "".into(), usable, next],
+    }
+}
+
+fn next(solution: &Solution, look: &Look) -> Cell {
+    match &solution.next {
+        Some((value, Ok(judgement))) => {
+            let sign = match judgement.fit {
+                tonnage_core::estimate::Fit::Tight => look.pick("▲", "~"),
+                _ => look.pick("✘", "-"),
+            };
+            cell(format!("{value}: {} {sign}", gib(judgement.safe_bytes)), fit(judgement.fit))
+        }
+        Some((value, Err(_))) => cell(format!("{value}: refused"), WARN),
+        None => cell("none is tried", DIM),
+    }
+}
+
+fn gib(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / GIB as f64)
+}
+
+/// Why values or variants are refused, each reason once.
+fn refusals(answer: &SolveAnswer, look: &Look) -> String {
+    let mut reasons: Vec<&String> = Vec::new();
+    for found in answer.rows.iter().flat_map(|row| &row.cells) {
+        let reason = match found {
+            Err(reason) => Some(reason),
+            Ok(solution) => solution.next.as_ref().and_then(|(_, tried)| tried.as_ref().err()),
+        };
+        reasons.extend(reason.filter(|reason| !reasons.contains(reason)));
+    }
+    reasons.into_iter().map(|reason| format!("{} {}\n", paint(WARN, "!"), wrap(reason, look.width, 2))).collect()
+}
+
+fn legend(look: &Look) -> String {
+    let (tight, not) = (look.pick("▲", "~"), look.pick("✘", "-"));
+    let signs = format!(
+        "The next value that the job can have: {tight} tight   {not} does not fit   (GiB, as `fit` states them)"
+    );
+    let largest = "Reserved memory does not rise with every step: a value beyond the next may fit again.";
+    [signs.as_str(), largest].map(|line| format!("{}\n", paint(DIM, &wrap(line, look.width, 2)))).concat()
+}
