@@ -25,6 +25,9 @@ pub struct Terminal {
 impl Terminal {
     /// Looks at stdout and the environment.
     pub fn detect() -> Self {
+        if forces_colour(|name| std::env::var(name).ok()) {
+            anstream::ColorChoice::Always.write_global();
+        }
         let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
         let width = terminal_size_of(io::stdout()).map(|(Width(columns), _)| usize::from(columns)).or(columns);
         let width = width.unwrap_or(WIDTH).clamp(NARROWEST, WIDEST);
@@ -86,6 +89,12 @@ impl Terminal {
     }
 }
 
+/// `FORCE_COLOR`, as Node's programs and Python's read it; `NO_COLOR` goes before it.
+fn forces_colour(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+    set("NO_COLOR").is_none() && set("FORCE_COLOR").is_some_and(|value| !matches!(value.as_str(), "0" | "false"))
+}
+
 /// Whoever closes the pipe has read enough.
 fn finish(written: io::Result<()>) -> Result<(), Failure> {
     match written {
@@ -100,4 +109,18 @@ fn speaks_unicode() -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
     let plain = locale.is_some_and(|locale| matches!(locale.as_str(), "C" | "POSIX"));
     !plain && set("TERM").is_none_or(|term| term != "dumb")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::forces_colour;
+
+    #[test]
+    fn colours_are_forced_by_name() {
+        let of = |set: &'static [(&'static str, &'static str)]| {
+            forces_colour(|name| set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned()))
+        };
+        assert!(of(&[("FORCE_COLOR", "1")]) && of(&[("FORCE_COLOR", "3"), ("NO_COLOR", "")]));
+        assert!(!of(&[]) && !of(&[("FORCE_COLOR", "0")]) && !of(&[("FORCE_COLOR", "1"), ("NO_COLOR", "1")]));
+    }
 }

@@ -78,3 +78,37 @@ fn jobs_that_pytorch_refuses_exit_with_2_and_name_the_key() {
         assert!(stderr.starts_with("error: ") && stderr.contains(key), "{args:?}: {stderr}");
     }
 }
+
+#[test]
+fn with_json_an_error_is_text_on_stderr_and_nothing_on_stdout() {
+    for words in [
+        &["estimate", "nosuch", "--json"][..],
+        &["fit", "gpt2", "--gpus", "nosuch", "--json"],
+        &["plan", "nosuch", "--json"],
+        &["cost", "nosuch", "--json"],
+        &["gpus", "nosuch", "--json"],
+        &["keys", "nosuch", "--json"],
+        &["models", "nosuch", "--json"],
+        &["show", "nosuch", "--json"],
+        &["doctor", "nosuch", "--json"],
+        &["rehearse", "--json", "--", "/no/such/program"],
+        &["estimate", "gpt2", "--json", "--nosuch"],
+    ] {
+        let output = tonnage(words);
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]), "{words:?}");
+        assert!(output.stderr.starts_with(b"error: "), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said_as_it_was_written() {
+    let said = |words: &[&str]| String::from_utf8_lossy(&tonnage(words).stderr).into_owned();
+    let dropout = said(&["estimate", "gpt2", "--dropout", "nan"]);
+    assert!(dropout.contains("found \"nan\""), "{dropout}");
+    let folder = std::env::temp_dir().join(format!("tonnage-broken-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("config.json"), "{").unwrap();
+    let broken = said(&["estimate", folder.to_str().unwrap()]);
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert!(broken.contains("/config.json:1:"), "{broken}");
+}

@@ -56,3 +56,29 @@ fn colours_only_where_asked_for() {
     let forced = command(&["estimate", "gpt2"]).env("CLICOLOR_FORCE", "1").output().unwrap().stdout;
     assert!(forced.contains(&0x1b));
 }
+
+#[test]
+fn nothing_is_wider_than_the_terminal() {
+    let commands: [&[&str]; 11] = [
+        &["keys"],
+        &["models"],
+        &["gpus"],
+        &["estimate", "gpt2"],
+        &["estimate", "gpt2", "--explain"],
+        &["estimate", "gpt2", "--compare", "precision=fp32,bf16,amp-bf16"],
+        &["fit", "gpt2", "--gpus", "l4,t4"],
+        &["fit", "gpt2", "--gpus", "l4,t4", "--solve", "seq_len"],
+        &["plan", "gpt2", "--gpu", "t4"],
+        &["cost", "gpt2", "--max-steps", "100"],
+        &["plan", "gpt2", "--max-steps", "10", "--gpus", "h100", "--budget", "10"],
+    ];
+    for width in [60, 80, 120, 200] {
+        for words in commands {
+            let output = command(words).env("COLUMNS", width.to_string()).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let is_long = |line: &&str| line.chars().count() > width && line.trim().contains(' ');
+            let long: Vec<&str> = text.lines().filter(is_long).collect();
+            assert!(long.is_empty(), "{width}: {words:?}: {long:#?}");
+        }
+    }
+}

@@ -66,7 +66,7 @@ impl Kind {
         let text = text.trim();
         let read = match self {
             Self::Size { .. } => text.replace('_', "").parse::<u64>().ok().map(Value::from),
-            Self::Number { .. } => text.parse::<f64>().ok().map(Value::from),
+            Self::Number { .. } => text.parse::<f64>().ok().filter(|number| number.is_finite()).map(Value::from),
             Self::Switch => switch(text).map(Value::from),
             Self::Texts => Some(text.trim_matches(['[', ']']).split(',').map(unquoted).collect()),
             Self::Choice(_) | Self::Text | Self::TextOrNumber => None,

@@ -80,7 +80,12 @@ struct Found {
 fn find(name: &str, inputs: &Inputs<'_>) -> Result<Found, SpecError> {
     match (inputs.read_config)(name) {
         Some(Ok(text)) => {
-            let model = hf::parse_config(name, name, &text, inputs.known)?;
+            let file = if name.ends_with(".json") {
+                name.to_owned()
+            } else {
+                format!("{}/config.json", name.trim_end_matches('/'))
+            };
+            let model = hf::parse_config(name, &file, &text, inputs.known)?;
             return Ok(Found { model, preset: None, config_file: Some((name.to_owned(), text)) });
         }
         Some(Err(problem)) => return Err(SpecError::new(format!("cannot read the config of `{name}`: {problem}"))),

@@ -78,13 +78,15 @@ pub fn keys(keys: &[&Key], words: bool, look: &Look) -> String {
 }
 
 fn one_key(key: &Key, words: bool, look: &Look) -> String {
-    let default = paint(DIM, &format!("default: {}", key.default_text()));
-    let mut text = format!("{}  {default}\n  {}\n", paint(BOLD, key.name), wrap(key.doc, look.width, 2));
+    let default = wrap(&format!("default: {}", key.default_text()), look.width.saturating_sub(key.name.len() + 2), 4);
+    // Where the rest of the name's line is too short for a word of it, it stands below.
+    let default = format!("{}  {}", paint(BOLD, key.name), paint(DIM, &default));
+    let mut text = format!("{default}\n  {}\n", wrap(key.doc, look.width.saturating_sub(2), 2));
     if words {
         let example = format!("for example: {} = {}", key.name, key.example);
         text.push_str(&format!("  {}\n", paint(DIM, &example)));
         if let Kind::Choice(choices) = key.kind {
-            let mut table = Table::new(&[("", Align::Left), ("", Align::Left)]);
+            let mut table = Table::new(&[("", Align::Left), ("", Align::Left)]).wrapped();
             choices.iter().for_each(|(word, meaning)| table.row(vec![(*word).into(), cell(*meaning, DIM)]));
             text.push_str(&table.render(look));
         }

@@ -2,7 +2,7 @@
 
 use tonnage_core::units::Bytes;
 
-use super::paint::{BOLD, DIM, WARN, fit, paint};
+use super::paint::{BOLD, DIM, WARN, fit, paint, wrap};
 use super::table::{Align, Table, cell};
 use crate::answer::{Answer, Variant, fit_name};
 use crate::look::Look;
@@ -49,7 +49,7 @@ pub fn compare(variants: &[Variant], look: &Look) -> String {
         table.row(cells);
     }
     let refused = if refused.is_empty() { refused } else { format!("{refused}\n") };
-    format!("{}\n{}\n{refused}", head(changes, first), table.render(look))
+    format!("{}\n{}\n{refused}", wrap(&head(changes, first), look.width, 2), table.render(look))
 }
 
 /// What the fullest GPU carries.

@@ -205,5 +205,6 @@ pub fn next(answer: &Answer, look: &Look) -> String {
         _ if job.micro_batch_size > 1 => "try a smaller --micro-batch-size with more --gradient-accumulation-steps",
         _ => "try a shorter --seq-len, or a larger --gpu",
     };
-    format!("{}\n", paint(DIM, &format!("{} {advice}", look.pick("→", "->"))))
+    let line = format!("{} {advice}", look.pick("→", "->"));
+    format!("{}\n", paint(DIM, &wrap(&line, look.width, 2)))
 }

@@ -4,7 +4,7 @@ use tonnage_core::estimate::{Estimate, shown_bound};
 use tonnage_core::spec::{Origin, Resolved};
 use tonnage_core::units::Bytes;
 
-use super::paint::{BOLD, DIM, paint};
+use super::paint::{BOLD, DIM, paint, wrap};
 use super::table::{Align, Table, cell};
 use crate::answer::Answer;
 use crate::look::Look;
@@ -22,7 +22,13 @@ pub fn explain(answer: &Answer, look: &Look) -> String {
     format!("{values_title}\n{values}\n{phases_title}\n{phases}\n{}\n", figures(&answer.estimate, look))
 }
 
+/// A terminal that is narrower has no room for three columns.
+const WIDE: usize = 100;
+
 fn values(resolved: &Resolved, look: &Look) -> String {
+    if look.width < WIDE {
+        return narrow_values(resolved, look);
+    }
     let mut table =
         Table::new(&[("key", Align::Left), ("value", Align::Left), ("origin", Align::Left)]).wrapped().flexible(1);
     for value in &resolved.provenance {
@@ -34,6 +40,24 @@ fn values(resolved: &Resolved, look: &Look) -> String {
         ]);
     }
     table.render(look)
+}
+
+/// The same, with origins that go on below over the whole width.
+fn narrow_values(resolved: &Resolved, look: &Look) -> String {
+    let longest = resolved.provenance.iter().map(|value| value.key.len()).max().unwrap_or(0).min(look.width / 2);
+    let mut text = String::new();
+    for value in &resolved.provenance {
+        let style = if matches!(value.origin, Origin::Default(_)) { DIM } else { BOLD };
+        let padding = " ".repeat(longest.saturating_sub(value.key.len()));
+        let line = format!(
+            "{}{padding}  {}  {}",
+            value.key,
+            paint(style, &value.value),
+            paint(DIM, &value.origin.to_string())
+        );
+        text.push_str(&format!("  {}\n", wrap(&line, look.width.saturating_sub(2), 6)));
+    }
+    text
 }
 
 fn phases(estimate: &Estimate, look: &Look) -> String {

@@ -82,7 +82,9 @@ fn headline(judged: &Judged, verdict: Option<Fit>, seen: &Seen, look: &Look) -> 
             Bytes(oom.allocated_bytes),
             Bytes(oom.reserved_bytes)
         );
-        return format!("{verdict}   {usable} usable\n  {}\n\n", wrap(&line, look.width, 2));
+        let least = oom.requested_bytes.saturating_add(oom.allocated_bytes).saturating_add(judged.context_bytes);
+        let needs = format!("needs at least {} of {usable} usable", paint(BOLD, &Bytes(least).to_string()));
+        return format!("{verdict}   {needs}\n  {}\n\n", wrap(&line, look.width, 2));
     }
     let headroom = Bytes(judged.usable_bytes.saturating_sub(judged.total_bytes));
     let share = judged.total_bytes as f64 / judged.usable_bytes.max(1) as f64;

@@ -2,7 +2,7 @@
 
 use anstyle::Style;
 
-use super::paint::{DIM, paint};
+use super::paint::{DIM, paint, wrap};
 use crate::look::Look;
 
 /// Where a column's text stands.
@@ -69,6 +69,9 @@ impl Table {
 
     pub fn render(&self, look: &Look) -> String {
         let widths = self.widths(look.width);
+        if self.indent + widths.iter().sum::<usize>() + GAP.len() * widths.len().saturating_sub(1) > look.width {
+            return self.stacked(look);
+        }
         let mut text = String::new();
         if self.columns.iter().any(|(title, _)| !title.is_empty()) {
             let titles: Vec<_> = self.columns.iter().map(|(title, _)| cell(title.as_str(), DIM)).collect();
@@ -76,6 +79,22 @@ impl Table {
         }
         for row in &self.rows {
             self.lines(row, &widths).iter().for_each(|cells| text.push_str(&self.line(cells, &widths, look)));
+        }
+        text
+    }
+
+    /// Where the columns have no room beside each other: a row's first texts, and the others below with their titles.
+    fn stacked(&self, look: &Look) -> String {
+        let mut text = String::new();
+        for row in &self.rows {
+            let parts = self.columns.iter().zip(row).filter(|(_, cell)| !cell.text.is_empty());
+            let part = |((title, _), cell): (&(String, Align), &Cell)| match title.is_empty() {
+                true => paint(cell.style, &cell.text),
+                false => format!("{} {}", paint(DIM, title), paint(cell.style, &cell.text)),
+            };
+            let line = parts.map(part).collect::<Vec<_>>().join(GAP);
+            let (indent, hanging) = (" ".repeat(self.indent), self.indent + 2);
+            text.push_str(&format!("{indent}{}\n", wrap(&line, look.width.saturating_sub(self.indent), hanging)));
         }
         text
     }
@@ -104,6 +123,8 @@ impl Table {
         let mut excess = total.saturating_sub(width);
         let wrapping = self.wraps.then(|| (widths.len() - 1, LEAST_WRAPPED));
         for (index, least) in wrapping.into_iter().chain(self.flexible.iter().map(|index| (*index, LEAST))) {
+            // A title that is cut says nothing.
+            let least = least.max(self.columns[index].0.chars().count());
             let narrowed = widths[index].saturating_sub(excess).max(least.min(widths[index]));
             excess -= widths[index] - narrowed;
             widths[index] = narrowed;
@@ -146,13 +167,16 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// `text` in at most `width` columns; its end is kept, for that is where paths differ.
+/// `text` in at most `width` columns; its end is kept, for that is where paths differ, but of a command its beginning.
 fn cut(text: &str, width: usize, look: &Look) -> String {
     let length = text.chars().count();
     if length <= width {
         return text.to_owned();
     }
     let mark = look.pick("…", "~");
+    if text.contains(' ') {
+        return text.chars().take(width.saturating_sub(1)).collect::<String>() + mark;
+    }
     let kept: String = text.chars().skip(length - width.saturating_sub(1)).collect();
     format!("{mark}{kept}")
 }

@@ -82,12 +82,17 @@ function plot(device, id, predicted) {
   }
   svg.append(drawn("path", { class: "series device", d: path(own, x, y) }));
   if (predicted) svg.append(drawn("line", { class: "predicted", x1: LEFT, x2: WIDTH, y1: y(predicted), y2: y(predicted) }));
-  const box = element("div", {}, svg);
+  // As text beside the drawing: what is stretched with it cannot be read.
+  const box = element("div", { class: "plot" },
+    element("div", { class: "scale" }, ...[top, top / 2, 0].map((count) => element("span", {}, bytes(count)))),
+    element("div", {}, svg, element("div", { class: "scale" },
+      ...[`${duration(ended - began)} ago`, "now"].map((time) => element("span", {}, time)))));
   const labels = element("div", { class: "figures" },
-    element("span", {}, `last ${duration(ended - began)}, up to ${bytes(top)}`));
+    element("span", {}, element("i", { class: "device" }), " memory of the GPU in use"),
+    ...processes.filter((each) => each[0].length).map((each, i) =>
+      element("span", {}, element("i", { class: `c${each[1]}` }), ` pid ${device.processes[i]?.pid ?? ""}`)));
   if (predicted) labels.append(element("span", {}, "- - predicted ", element("b", {}, bytes(predicted))));
-  box.append(labels);
-  return box;
+  return element("div", {}, box, labels);
 }
 
 function predictedOn(device) {
