@@ -148,25 +148,32 @@ impl Work {
         self.phases_of_step(step).into_iter().fold(Amount::default(), |sum, (_, amount)| sum.plus(amount))
     }
 
-    /// The phases of the first `steps` steps. A step that was not run does what the last one in its place of the cycle
-    /// did, or the last step if none was.
-    pub fn phases_of_steps(&self, steps: u64) -> Vec<(PhaseKind, Amount)> {
-        let run = self.steps_run();
-        let mut kinds: Vec<(PhaseKind, Amount)> = Vec::new();
-        for step in 1..=run {
-            let times = self.times_of_step(step, run, steps);
-            if times > 0 {
-                self.phases_of_step(step).into_iter().for_each(|(kind, amount)| {
-                    add(&mut kinds, kind, amount.times(times));
-                });
+    /// The phases of the mean of the first `steps` steps. A step that was not run does what the last one in its place of
+    /// the cycle did, or the last step if none was. A mean, because what a long training adds up to is beyond a `u64`.
+    pub fn mean_of_steps(&self, steps: u64) -> Vec<(PhaseKind, Amount)> {
+        let mut kinds: Vec<(PhaseKind, Total)> = Vec::new();
+        for (step, times) in self.steps_that_happen(steps) {
+            for (kind, amount) in self.phases_of_step(step) {
+                let total = Total::of(&amount, times);
+                match kinds.iter_mut().find(|(other, _)| *other == kind) {
+                    Some((_, sum)) => *sum = sum.plus(&total),
+                    None => kinds.push((kind, total)),
+                }
             }
         }
-        kinds
+        kinds.into_iter().map(|(kind, total)| (kind, total.over(steps))).collect()
     }
 
-    /// All that the first `steps` steps do.
-    pub fn steps(&self, steps: u64) -> Amount {
-        self.phases_of_steps(steps).into_iter().fold(Amount::default(), |sum, (_, amount)| sum.plus(amount))
+    /// The operations of the first `steps` steps.
+    pub fn flops_of_steps(&self, steps: u64) -> f64 {
+        let of_step = |(step, times): (u32, u64)| self.step(step).flops.total() as f64 * times as f64;
+        self.steps_that_happen(steps).map(of_step).sum()
+    }
+
+    /// The steps that were run, and how often each happens among `steps`.
+    fn steps_that_happen(&self, steps: u64) -> impl Iterator<Item = (u32, u64)> {
+        let run = self.steps_run();
+        (1..=run).map(move |step| (step, self.times_of_step(step, run, steps))).filter(|(_, times)| *times > 0)
     }
 
     /// How often step `step` of `run` that were run happens among `steps`.
@@ -190,6 +197,37 @@ fn add(kinds: &mut Vec<(PhaseKind, Amount)>, kind: PhaseKind, amount: Amount) {
     match kinds.iter_mut().find(|(other, _)| *other == kind) {
         Some((_, sum)) => *sum = sum.plus(amount),
         None => kinds.push((kind, amount)),
+    }
+}
+
+/// Amounts of many steps: flops of the three dtypes, those skipped, bytes and launches.
+struct Total([u128; 9]);
+
+impl Total {
+    fn of(amount: &Amount, times: u64) -> Self {
+        let of_dtypes = |flops: Flops| [flops.float32, flops.bfloat16, flops.float16];
+        let [a, b, c] = of_dtypes(amount.flops);
+        let [d, e, f] = of_dtypes(amount.skipped_flops);
+        let counts = [a, b, c, d, e, f, amount.product_bytes, amount.other_bytes, amount.launches];
+        Self(counts.map(|count| u128::from(count) * u128::from(times)))
+    }
+
+    fn plus(&self, other: &Self) -> Self {
+        Self(std::array::from_fn(|at| self.0[at].saturating_add(other.0[at])))
+    }
+
+    /// Divided by `steps`, to the nearest whole.
+    fn over(&self, steps: u64) -> Amount {
+        let steps = u128::from(steps.max(1));
+        let mean = self.0.map(|count| u64::try_from(count.saturating_add(steps / 2) / steps).unwrap_or(u64::MAX));
+        let flops = |at: usize| Flops { float32: mean[at], bfloat16: mean[at + 1], float16: mean[at + 2] };
+        Amount {
+            flops: flops(0),
+            skipped_flops: flops(3),
+            product_bytes: mean[6],
+            other_bytes: mean[7],
+            launches: mean[8],
+        }
     }
 }
 
@@ -220,8 +258,8 @@ mod tests {
             (&[9], 4, 5, 45),
         ];
         for (flops, cycle, steps, total) in cases {
-            let counted = work(flops, cycle).steps(steps).flops.total();
-            assert_eq!(counted, total, "{flops:?}, cycle {cycle}, {steps} steps");
+            let counted = work(flops, cycle).flops_of_steps(steps);
+            assert_eq!(counted, f64::from(total), "{flops:?}, cycle {cycle}, {steps} steps");
         }
     }
 
@@ -230,6 +268,17 @@ mod tests {
         let mut work = work(&[7, 5], 1);
         work.phases[1].times = 3;
         assert_eq!(work.step(2).flops.total(), 15);
-        assert_eq!(work.phases_of_steps(2), [(PhaseKind::Forward, work.step(1).plus(work.step(2)))]);
+        let mean = Amount { flops: Flops::new(DType::Float32, 11), ..Amount::default() };
+        assert_eq!(work.mean_of_steps(2), [(PhaseKind::Forward, mean)]);
+    }
+
+    #[test]
+    fn a_mean_step_is_the_same_however_long_the_training() {
+        let step = 48_590_000_000_000;
+        for steps in [1, 1000, 518_071, 1 << 40] {
+            assert_eq!(work(&[step], 1).mean_of_steps(steps)[0].1.flops.total(), step, "{steps} steps");
+        }
+        let [one, two] = [step, 2 * step].map(|flops| work(&[flops], 1).flops_of_steps(518_071));
+        assert!((two / one - 2.0).abs() < 1e-12);
     }
 }

@@ -72,9 +72,10 @@ fn batches() -> Result<String> {
         "most questions, of those tried, that fit: Qwen2.5-0.5B",
         "Qwen2.5-1.5B",
     ];
-    let command = node("Qwen/Qwen2.5-0.5B", "rtx-3090").with("swarm.local_questions", formula(24.0)).command();
+    let shown = node("Qwen/Qwen2.5-0.5B", "rtx-3090").with("swarm.local_questions", formula(24.0));
+    let see = see(&shown.command(), &[size(shown.answer()?.total())]);
     let table = table(head, &rows);
-    Ok(format!("### The formula for the batch\n\n{table}Tried: {tried} questions.\n\n{why}{}", see(&command)))
+    Ok(format!("### The formula for the batch\n\n{table}Tried: {tried} questions.\n\n{why}{see}"))
 }
 
 fn settings() -> Result<String> {
@@ -88,7 +89,7 @@ fn settings() -> Result<String> {
             "\"~50% memory savings\"",
             node.with("precision", "amp-fp16"),
             "autocast keeps fp32 weights, gradients and moments and adds half-precision copies; the loss needs fp32 \
-             logits again",
+             logits again. And that trainer scales no loss (no GradScaler): small gradients become zero",
         ),
         (
             "fp16 for the weights as well",
@@ -122,11 +123,12 @@ fn settings() -> Result<String> {
             "it changes which blocks are reused, not what is alive",
         ),
         (
-            "`expandable_segments:True`",
-            "-",
-            node.with("allocator.expandable_segments", "true"),
-            "what the script sets beside it: fewer fragments",
+            "`max_split_size_mb:128`, expandable segments",
+            "512 without",
+            node.with("allocator.max_split_size_mb", 128).with("allocator.expandable_segments", "true"),
+            "what its start script sets, which is not what its text says",
         ),
+        ("`expandable_segments:True`", "-", node.with("allocator.expandable_segments", "true"), "fewer fragments"),
         (
             "head and loss in chunks of rows",
             "-",
@@ -138,10 +140,13 @@ fn settings() -> Result<String> {
         rows.push([what.to_owned(), guide.to_owned(), size(total), change(base, total), why.to_owned()]);
     }
     let note = "`gradient_accumulation_steps` (4, or 8 \"if out of memory\") and `auto_batch_size` have no row: the \
-        training code reads neither, and trains on all rows in one pass.\n\n";
+        training code reads neither, and trains on all rows in one pass. `CUDA_LAUNCH_BLOCKING=0` has none: it is the default. \
+        Nor have its fixes for mismatched tensors, which cut the larger to the smaller batch: completions go missing without a \
+        word, so check that all (I + J) x G rows are trained on.\n\n";
     let head = ["a Qwen2.5-0.5B node", "guide", "ours", "change", "why"];
-    let command = node.with("precision", "amp-fp16").command();
-    Ok(format!("### The settings\n\n{}{note}{}", table(head, &rows), see(&command)))
+    let shown = node.with("precision", "amp-fp16");
+    let figures = [size(shown.answer()?.total())];
+    Ok(format!("### The settings\n\n{}{note}{}", table(head, &rows), see(&shown.command(), &figures)))
 }
 
 fn data_parallel() -> Result<String> {
@@ -159,7 +164,8 @@ fn data_parallel() -> Result<String> {
         every GPU holds a replica, and what the replicas return is gathered on GPU 0, which gets the least relief. Adding up the memory of several cards, as the fork does to choose a model, is wrong for \
         the same reason.\n\n";
     let head = ["GPT-2, 1024 tokens, bf16 autocast", "ours", "against one GPU"];
-    Ok(format!("### DataParallel\n\n{}{why}{}", table(head, &rows), see(&both.command())))
+    let figures: Vec<String> = answer.deployment.gpus.iter().map(|gpu| size(gpu.total_bytes)).collect();
+    Ok(format!("### DataParallel\n\n{}{why}{}", table(head, &rows), see(&both.command(), &figures)))
 }
 
 #[cfg(test)]

@@ -307,22 +307,77 @@ pub fn section() -> Result<String> {
         their gradient to grow. In the setting that the project runs it is far too low: states of fp32 and a reference model \
         alone exceed an H200. A step's peak is its highest phase, not a sum of columns; below a batch of 8, gradients of the \
         first passes are there while later ones run, so that less is not always less.\n\n";
-    let command = see(&pair.question(Settings::OfTheProject, 8).command());
     let jobs = both(&pair, pair.judged)?;
+    let [sees, cards] = [see_both(&jobs), pair.see_card(&rows)];
     let guide = ["~14 GB", "~42-50 GB", "~28 GB", "~10-15 GB", "~94-103 GB (its rows add up to 94-107)"];
     let breakdown = breakdown(&jobs, guide);
     let options = options(&jobs, &LARGE_OPTIONS);
-    let instead = "**What to do instead.** TRL 1.16's fused log-probabilities never hold the logits; bf16 weights, \
-        `beta = 0` and an evaluator that is offloaded or on another GPU take most of the rest.\n\n";
-    let best = Question::of("examples/grpo-7b-judge-14b.toml").with("judge.place", "offload").command();
+    let best = Question::of("examples/grpo-7b-judge-14b.toml").with("judge.place", "offload");
+    let offloaded = size(best.answer()?.total());
+    let instead = format!(
+        "**What to do instead.** TRL 1.16's fused log-probabilities never hold the logits; bf16 weights, `beta = 0` and an \
+         evaluator that is offloaded or on another GPU take most of the rest. With TRL 1.16, and the evaluator offloaded, the job of \
+         our example needs {offloaded}.\n\n{}",
+        see(&best.command(), std::slice::from_ref(&offloaded))
+    );
+    let a100 = on_a100(&pair)?;
+    let option = pair.question(Settings::OfTheGuide, pair.judged).with("judge.weights", "int8");
+    let option = see(&option.command(), &[size(option.answer()?.total())]);
+    let probe = "### The guide's probe\n\nThe guide tries a run with `--num-samples 10` before the full one. At batch 8 in groups of 8 that \
+        is one prompt a step, and ten prompts hardly ever reach the longest completion, whose logits are the peak; and a comment \
+        after a line's closing backslash ends its command there. A probe must force full lengths and run whole steps: `tonnage probe` and \
+        `tonnage rehearse` do, before any GPU is rented.\n\n";
     Ok(format!(
-        "{intro}{SETTINGS}### Batch and memory\n\n{}{why}{command}### Which GPU\n\n{}\
-         \"96 GB\" is no H100 that is sold: the rows show what it may be. A GPU's usable memory is what PyTorch sees.\n\n\
-         ### Breakdown at batch 8\n\n{breakdown}### The guide's options at batch 8\n\n{options}{instead}{}",
+        "{intro}{SETTINGS}### Batch and memory\n\n{}{why}{sees}### Which GPU\n\n{}\
+         H100s of 96 GB exist in some clusters; our catalog has none, and the rows show its nearest. A GPU's usable memory is what \
+         PyTorch sees.\n\n{cards}### On an A100 80GB\n\n{a100}\
+         ### Breakdown at batch 8\n\n{breakdown}{sees}### The guide's options at batch 8\n\n{options}{option}{instead}{probe}",
         pair.batch_table(&rows),
         pair.card_table(&rows),
-        see(&best),
     ))
+}
+
+/// What the guide's "no" for an A100 leaves out, at its recommended batch.
+fn on_a100(pair: &Pair) -> Result<String> {
+    let plain = pair.question(Settings::OfTheGuide, pair.judged).with("gpu", "a100-80");
+    let mut rows = Vec::new();
+    for (what, guide, job) in [
+        ("as the guide adds it up", "❌ No", plain.clone()),
+        ("evaluator in 8 bits", "\"28 -> 14 GB\"", plain.with("judge.weights", "int8")),
+        ("evaluator in 4 bits", "-", plain.with("judge.weights", "nf4")),
+        ("evaluator on another GPU", "-", plain.with("judge.place", "other_gpu")),
+        ("evaluator offloaded while it does not judge", "-", plain.with("judge.place", "offload")),
+        ("LoRA of rank 16", "-", plain.with("lora.r", 16)),
+    ] {
+        let answer = job.answer()?;
+        rows.push([
+            what.to_owned(),
+            guide.to_owned(),
+            size(answer.total()),
+            word(answer.deployment.fit()).to_owned(),
+            format!("`{}`", job.command()),
+        ]);
+    }
+    let why = "The guide's \"no\" holds for one way to train, and it never separates devices.\n\n";
+    let head = ["batch 8, all bf16, A100 80GB", "guide", "ours", "verdict", "command"];
+    Ok(format!("{}{why}", table(head, &rows)))
+}
+
+/// How to see a pair's two totals.
+fn see_both(jobs: &[(Question, Answer); 2]) -> String {
+    jobs.iter().map(|(job, answer)| see(&job.command(), &[size(answer.total())])).collect()
+}
+
+impl Pair {
+    /// How to see the first row of the table of GPUs.
+    fn see_card(&self, rows: &[Row]) -> String {
+        let at = self.batches.iter().position(|batch| batch.0 == self.judged).unwrap_or(0);
+        let judged = self.cards.first().zip(rows[at].guide.first().and_then(Option::as_ref));
+        judged.map_or_else(String::new, |((_, gpu, _), answer)| {
+            let command = self.question(Settings::OfTheGuide, self.judged).with("gpu", gpu).command();
+            see(&command, &[size(answer.usable_bytes), word(answer.fit).to_owned()])
+        })
+    }
 }
 
 const LARGE_OPTIONS: [(&str, &str, Change, &str); 9] = [
@@ -389,14 +444,16 @@ pub fn small_section() -> Result<String> {
     let why = "**Why they differ.** With a small model and a vocabulary of 151,936 the logits are the memory: at batch 128 one \
         fp32 copy of them is as large as the guide's whole total, and training holds several. \"Any GPU\" holds for none of \
         the larger rows.\n\n";
-    let command = see(&pair.question(Settings::OfTheProject, 128).command());
     let jobs = both(&pair, pair.judged)?;
+    let [sees, cards] = [see_both(&jobs), pair.see_card(&rows)];
+    let option = pair.question(Settings::OfTheGuide, pair.judged).with("trl", "1.16");
+    let option = see(&option.command(), &[size(option.answer()?.total())]);
     let breakdown = breakdown(&jobs, ["~1 GB", "~3-4 GB", "~1 GB", "~8-15 GB", "~14-22 GB"]);
     let options = options(&jobs, &SMALL_OPTIONS);
     Ok(format!(
         "## 3b. GRPO with an evaluator: 0.5B and 0.5B\n\nThe same with Qwen2.5-0.5B as policy and as evaluator, and the \
-         same two settings.\n\n### Batch and memory\n\n{}{why}{command}### Which GPU\n\n{}### Breakdown at batch 128\n\n\
-         {breakdown}### What brings it down\n\n{options}",
+         same two settings.\n\n### Batch and memory\n\n{}{why}{sees}### Which GPU\n\n{}{cards}### Breakdown at batch 128\n\n\
+         {breakdown}{sees}### What brings it down\n\n{options}{option}",
         pair.batch_table(&rows),
         pair.card_table(&rows),
     ))

@@ -12,9 +12,10 @@ pub fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
     text
 }
 
-/// A line that says how to see our figures.
-pub fn see(command: &str) -> String {
-    format!("→ `{command}`\n\n")
+/// A line that says how to see our figures: the command, and those of the table that it prints. `cargo xtask guides
+/// --commands` runs it and looks for them.
+pub fn see(command: &str, prints: &[String]) -> String {
+    format!("→ `{command}` prints {}\n\n", prints.join("; "))
 }
 
 /// Bytes as a document shows them.
@@ -35,4 +36,17 @@ pub fn percent(part: u64, whole: u64) -> String {
 /// By how many percent `after` is above or below `before`.
 pub fn change(before: u64, after: u64) -> String {
     format!("{:+.0} %", (after as f64 / before.max(1) as f64 - 1.0) * 100.0)
+}
+
+/// Dollars as the command line prints them.
+pub fn dollars(amount: f64) -> String {
+    if amount < 1000.0 {
+        return format!("${amount:.2}");
+    }
+    let digits = format!("{amount:.0}");
+    let group = |(at, digit): (usize, char)| match at > 0 && (digits.len() - at).is_multiple_of(3) {
+        true => format!(",{digit}"),
+        false => digit.to_string(),
+    };
+    format!("${}", digits.chars().enumerate().map(group).collect::<String>())
 }

@@ -1,6 +1,7 @@
 //! Writes `docs/guides-checked.md`: every figure of five field guides about memory, batches, nodes, hours and cost
 //! beside ours, computed as the document is made. What a guide says is quoted as it says it; no figure of ours is typed.
 
+mod commands;
 mod fork;
 mod grpo;
 mod hrm;
@@ -8,6 +9,7 @@ mod markdown;
 mod question;
 mod sapo;
 mod small_gpt;
+mod together;
 
 use std::fs;
 use std::path::PathBuf;
@@ -24,6 +26,9 @@ pub struct Args {
     /// Fails when the document is not what would be written, and writes nothing.
     #[arg(long)]
     check: bool,
+    /// Runs every command of the document with this program, and fails where one does not print the figures beside it.
+    #[arg(long, value_name = "TONNAGE", conflicts_with = "check")]
+    commands: Option<PathBuf>,
 }
 
 const INTRODUCTION: &str = include_str!("introduction.md");
@@ -32,11 +37,22 @@ const INTRODUCTION: &str = include_str!("introduction.md");
 type Section = fn() -> Result<String>;
 
 /// In the order of the document; independent of each other.
-const SECTIONS: [Section; 6] =
-    [sapo::section, fork::section, grpo::section, grpo::small_section, hrm::section, small_gpt::section];
+const SECTIONS: [Section; 7] = [
+    sapo::section,
+    fork::section,
+    grpo::section,
+    grpo::small_section,
+    hrm::section,
+    small_gpt::section,
+    together::section,
+];
 
 /// Writes the document, or checks it.
 pub fn run(args: &Args) -> Result<()> {
+    if let Some(program) = &args.commands {
+        let written = fs::read_to_string(&args.out).with_context(|| args.out.display().to_string())?;
+        return commands::check(&written, program);
+    }
     let document = document()?;
     let path = &args.out;
     if !args.check {

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use tonnage_core::estimate::{Estimate, Fit};
 use tonnage_core::gpu::catalog;
+use tonnage_core::plan::time::cost_factor;
 use tonnage_core::trace::{Category, PhaseKind};
 
 use super::markdown::{change, gb, percent, see, size, table};
@@ -41,6 +42,8 @@ struct Node {
     weights: &'static str,
 }
 
+/// Steps over which operations are compared: what only the first does must not count.
+const STEPS: u64 = 1000;
 /// Rounds of an experiment, seconds the guide gives one, and its price of an hour on an A100.
 const ROUNDS: f64 = 2000.0;
 const ROUND_SECONDS: f64 = 35.0;
@@ -100,8 +103,9 @@ fn nodes_per_gpu() -> Result<String> {
         for an out-of-memory error is already spent.\n\n\
         **What to do instead.** Let only one node of a GPU be between forward and optimizer at a time (a lease), or compute head and \
         loss for 8 rows at a time; each multiplies the nodes a GPU holds.\n\n";
-    let command = GPT2.with("gpu", "a100-80").with("swarm.log_probs", "chunked_head").command();
-    Ok(format!("### Nodes per GPU (GPT-2)\n\n{}{why}{}", table(head, &rows), see(&command)))
+    let shown = GPT2.with("gpu", "a100-80").with("swarm.nodes", 8);
+    let figures = [size(shown.answer()?.total())];
+    Ok(format!("### Nodes per GPU (GPT-2)\n\n{}{why}{}", table(head, &rows), see(&shown.command(), &figures)))
 }
 
 /// The highest allocated bytes of a kind of phase.
@@ -163,7 +167,8 @@ fn breakdown(described: &Node, node: &Question) -> Result<String> {
         ),
     ];
     let head = ["item", "guide", "ours", "why"];
-    Ok(format!("### A node: {}\n\n{}{}", described.name, table(head, &rows), see(&node.command())))
+    let figures = [size(states.weights), size(estimate.total_bytes)];
+    Ok(format!("### A node: {}\n\n{}{}", described.name, table(head, &rows), see(&node.command(), &figures)))
 }
 
 fn totals() -> Result<String> {
@@ -193,7 +198,9 @@ fn totals() -> Result<String> {
         size(qwen.total() * 8),
     );
     let head = ["swarm", "guide", "ours, per GPU", "of usable", "verdict"];
-    Ok(format!("### Totals\n\n{}{why}{}", table(head, &rows), see(&QWEN.with("gpu", "t4").command())))
+    let shown = QWEN.with("gpu", "t4");
+    let figures = [size(shown.answer()?.total()), "does not fit".to_owned()];
+    Ok(format!("### Totals\n\n{}{why}{}", table(head, &rows), see(&shown.command(), &figures)))
 }
 
 fn total_row(what: &str, guide: &str, answer: &Answer) -> [String; 5] {
@@ -253,7 +260,8 @@ fn phases() -> Result<String> {
     let note = "Eight nodes of which each is at its own peak. Whether all peaks coincide is luck; a plan that counts on \
         luck fails in some round of 2,000.\n\n";
     let head = ["when", "guide, 8 GPT-2 nodes", "ours, 8 GPT-2 nodes", "why"];
-    Ok(format!("### Expected memory over time\n\n{}{note}{}", table(head, &rows), see(&question.command())))
+    let figures = [size(reserved_by(&answer, 4, 8))];
+    Ok(format!("### Expected memory over time\n\n{}{note}{}", table(head, &rows), see(&question.command(), &figures)))
 }
 
 fn remedies() -> Result<String> {
@@ -284,9 +292,21 @@ fn remedies() -> Result<String> {
             format!("`{}`", question.command()),
         ]);
     }
-    let why = "**Why.** Autocast does not help here: weights, gradients and Adam stay fp32, cross-entropy makes fp32 of \
-        half-precision logits, and both are alive. How I and J are split leaves the rows of the training pass, and so \
-        the peak, as they are; fewer rows lower it.\n\n";
+    let alone = node.work()?;
+    let shared = |file| -> Result<String> {
+        let factor = cost_factor(&Question::of(file).work()?, &alone, STEPS).context("a node computes nothing")?;
+        Ok(format!("{:.0} %", factor * 100.0))
+    };
+    let why = format!(
+        "**Why.** Autocast does not help here: weights, gradients and Adam stay fp32, cross-entropy makes fp32 of \
+         half-precision logits, and both are alive. How I and J are split leaves the rows of the training pass, and so \
+         the peak, as they are; fewer rows lower it. The same memory is not the same work: a node of 8/0 generates 64 completions a \
+         round, one of 4/4 half as many and one of 2/6 a quarter, so that a step of 6/2 takes {} of its operations, of 4/4 {}, of \
+         2/6 {}. The guide compares them as equal, by their training samples.\n\n",
+        shared("examples/sapo/gpt2-6-2.toml")?,
+        shared("examples/sapo/gpt2-4-4.toml")?,
+        shared("examples/sapo/gpt2-2-6.toml")?,
+    );
     let head = ["a GPT-2 node", "guide", "ours", "change", "command"];
     Ok(format!("### Remedies\n\n{}{why}", table(head, &rows)))
 }

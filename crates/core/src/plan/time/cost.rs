@@ -50,8 +50,8 @@ pub fn costs(step_seconds: Range, run: Run, rates: Option<&Rates>, price: Option
 
 /// How often the operations of `base`'s steps the first `steps` steps of `work` run; `None` where `base` runs none.
 pub fn cost_factor(work: &Work, base: &Work, steps: u64) -> Option<f64> {
-    let flops = |work: &Work| work.steps(steps).flops.total();
-    (flops(base) > 0).then(|| flops(work) as f64 / flops(base) as f64)
+    let flops = base.flops_of_steps(steps);
+    (flops > 0.0).then(|| work.flops_of_steps(steps) / flops)
 }
 
 #[cfg(test)]

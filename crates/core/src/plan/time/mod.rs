@@ -137,19 +137,19 @@ impl Speed {
 
     /// The time of `steps` optimizer steps from the first, without communication.
     pub fn steps(&self, work: &Work, steps: u64) -> Time {
-        let seconds = self.phases(work, steps).iter().fold(Range::default(), |sum, phase| sum.plus(phase.seconds));
-        Time { seconds, basis: self.basis() }
+        let Time { seconds, basis } = self.step(work, steps);
+        Time { seconds: seconds.scaled(steps as f64), basis }
     }
 
     /// The mean time of a step in a job of `steps`.
     pub fn step(&self, work: &Work, steps: u64) -> Time {
-        let Time { seconds, basis } = self.steps(work, steps);
-        Time { seconds: seconds.scaled(1.0 / steps.max(1) as f64), basis }
+        let seconds = self.phases(work, steps).iter().fold(Range::default(), |sum, phase| sum.plus(phase.seconds));
+        Time { seconds, basis: self.basis() }
     }
 
-    /// The time of each kind of phase in `steps` steps.
+    /// The time of each kind of phase in the mean of `steps` steps.
     pub fn phases(&self, work: &Work, steps: u64) -> Vec<PhaseTime> {
-        let phases = work.phases_of_steps(steps).into_iter();
+        let phases = work.mean_of_steps(steps).into_iter();
         phases.map(|(phase, amount)| self.phase(phase, &amount)).collect()
     }
 

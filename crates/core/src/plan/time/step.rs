@@ -50,7 +50,7 @@ pub fn step_time(simulated: &SimulatedJob<'_>, gpu: &Gpu) -> Result<Option<StepT
     let mut step = StepTime {
         time: Time { seconds: Range::default(), basis: speed.basis() },
         parts: phases(&speed, simulated.work(), steps),
-        flops: simulated.work().steps(steps).flops.total() / steps,
+        flops: (simulated.work().flops_of_steps(steps) / steps as f64).round() as u64,
         notes: Vec::new(),
     };
     if let Task::Grpo(grpo) = &job.task {
@@ -73,11 +73,7 @@ fn processes_per_gpu(job: &JobSpec) -> (u64, Option<u64>) {
 
 /// The phases of the mean step; what takes no time is left out.
 fn phases(speed: &Speed, work: &Work, steps: u64) -> Vec<Part> {
-    let part = |phase: PhaseTime| Part {
-        name: phase.phase.name(),
-        seconds: phase.seconds.scaled(1.0 / steps as f64),
-        bound: Some(phase.bound),
-    };
+    let part = |phase: PhaseTime| Part { name: phase.phase.name(), seconds: phase.seconds, bound: Some(phase.bound) };
     speed.phases(work, steps).into_iter().map(part).filter(|part| part.seconds.high > 0.0).collect()
 }
 
