@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tonnage_core::estimate::{Deployment, Fit, SimulatedJob};
-use tonnage_core::spec::{JobSpec, JudgePlace, Task, from_case};
+use tonnage_core::spec::{Counted, JobSpec, JudgePlace, Task, from_case};
 
 fn deployment(job: &JobSpec) -> Deployment {
     let simulated = SimulatedJob::new(job).unwrap();
@@ -63,7 +63,17 @@ fn a_judge_elsewhere_is_on_a_gpu_of_its_own() {
     {
         judge.place = JudgePlace::OtherGpu;
     }
+    // What a publisher counts of the policy says nothing of the judge.
+    let parameters = SimulatedJob::new(&job).unwrap().parameter_count();
+    job.model.beside.counted = Some(Counted { parameters, who: "its publisher counts" });
+    if let Task::Grpo(grpo) = &mut job.task
+        && let Some(judge) = &mut grpo.judge
+    {
+        judge.model.config.0.insert("num_hidden_layers".to_owned(), json!(3));
+    }
     let apart = deployment(&job);
+    assert_eq!(apart.gpus[1].fit, Fit::Fits);
+    assert!(apart.processes[1].estimate.caveats.iter().all(|caveat| caveat.code != "parameter_count"));
     assert_eq!(together.processes.len(), 1);
     let names: Vec<_> = apart.processes.iter().map(|process| process.name).collect();
     assert_eq!(names, ["process", "judge"]);

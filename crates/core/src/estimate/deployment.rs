@@ -2,7 +2,7 @@
 
 use super::verdict::margin;
 use super::{Estimate, EstimateError, SimulatedJob, Verdict};
-use crate::spec::{GrpoSpec, JobSpec, Parallel, Rollout, Strategy, SwarmSpec, Task};
+use crate::spec::{GrpoSpec, JobSpec, ModelSpec, Parallel, Rollout, Strategy, SwarmSpec, Task};
 use crate::trace::PhaseKind;
 
 /// The processes of a job, and the GPUs they are on.
@@ -154,7 +154,10 @@ impl Deployment {
         let trainer = Self::alone("process", 1, estimate);
         // An engine for the rollout is beside the trainer, not beside the judge.
         let apart = Task::Grpo(Box::new(GrpoSpec { rollout: Rollout::Generate, ..grpo.clone() }));
-        let job = JobSpec { task: apart, ..job.clone() };
+        // What others counted is the judge's own here, not the policy's.
+        let beside = grpo.judge.as_ref().map(|judge| judge.model.beside.clone()).unwrap_or_default();
+        let model = ModelSpec { beside, ..job.model.clone() };
+        let job = JobSpec { task: apart, model, ..job.clone() };
         match SimulatedJob::of_judge(&job)? {
             Some(judge) => Ok(trainer.beside(Self::alone("judge", 1, judge.estimate()?))),
             None => Ok(trainer),
