@@ -1,6 +1,6 @@
 //! The preflight: the job against what the GPU has now, with the arithmetic, and with what would fit.
 
-use tonnage_core::estimate::Fit;
+use tonnage_core::estimate::{Fit, shown_bound};
 use tonnage_core::plan::fit::Judgement;
 use tonnage_core::spec::Task;
 use tonnage_core::units::Bytes;
@@ -117,7 +117,10 @@ fn would_fit(job: &Job<'_>, asked: &Judgement, instead: Option<&Choice>) -> Stri
     }
     // Why it is no more than tight, and the next larger one does not fit.
     let tight = |judgement: &Judgement| match judgement.fit {
-        Fit::Tight => format!(", tightly: up to {} with what was not measured", Bytes(judgement.safe_bytes)),
+        Fit::Tight => match shown_bound(judgement.safe_bytes) {
+            Some(bytes) => format!(", tightly: up to {} with what was not measured", Bytes(bytes)),
+            None => ", and more that is not known: no size surely is enough".to_owned(),
+        },
         _ => String::new(),
     };
     let found = |choice: &Choice| Some((choice.batch?, choice.judgement.total_bytes, tight(&choice.judgement)));
