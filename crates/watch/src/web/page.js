@@ -88,9 +88,7 @@ function plot(device, id, predicted) {
     element("div", {}, svg, element("div", { class: "scale" },
       ...[`${duration(ended - began)} ago`, "now"].map((time) => element("span", {}, time)))));
   const labels = element("div", { class: "figures" },
-    element("span", {}, element("i", { class: "device" }), " memory of the GPU in use"),
-    ...processes.filter((each) => each[0].length).map((each, i) =>
-      element("span", {}, element("i", { class: `c${each[1]}` }), ` pid ${device.processes[i]?.pid ?? ""}`)));
+    element("span", {}, element("i", { class: "device" }), " memory of the GPU in use; the colours are those of the processes below"));
   if (predicted) labels.append(element("span", {}, "- - predicted ", element("b", {}, bytes(predicted))));
   return element("div", {}, box, labels);
 }
