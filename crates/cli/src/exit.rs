@@ -18,7 +18,56 @@ pub enum Exit {
     Command(u8),
 }
 
-/// The codes for `--help`.
+/// A verdict beside `does not fit` on which a command fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum FailOn {
+    /// Less room than the margin and what is not known
+    Tight,
+}
+
+/// The codes of `estimate`.
+pub const ESTIMATE: &str = "Exit codes:
+  0  it fits, or is tight (see --fail-on); with --compare, one variant does
+  1  it does not fit; with --compare, no variant does
+  2  wrong usage, or input that cannot be read";
+/// The codes of `fit`.
+pub const FIT: &str = "Exit codes:
+  0  something fits, or is tight
+  1  nothing of the table fits
+  2  wrong usage, or input that cannot be read";
+/// The codes of `plan`.
+pub const PLAN: &str = "Exit codes:
+  0  the job fits, or a way was found
+  1  no way was found
+  2  wrong usage, or input that cannot be read";
+/// The codes of `cost`.
+pub const COST: &str = "Exit codes:
+  0  all configurations fit, or are tight
+  1  one does not fit
+  2  wrong usage, or input that cannot be read";
+/// The codes of commands that answer without a verdict.
+pub const ANSWER: &str = "Exit codes:
+  0  answered
+  2  wrong usage, or input that cannot be read";
+/// The codes of `trace compare` and `trace replay`.
+pub const TRACE: &str = "Exit codes:
+  0  the traces are equal, or the replay goes through
+  1  the traces differ, or the replay runs out of memory
+  2  wrong usage, or input that cannot be read";
+/// The codes of `rehearse`.
+pub const REHEARSE: &str = "Exit codes:
+  0  it fits (also when tight)
+  1  it does not fit
+  2  wrong usage, or nothing could be rehearsed
+  3  the script waits for a value that only a real GPU computes
+Where the command fails for reasons of its own, its exit code comes through.";
+/// The codes of `run` and `probe`.
+pub const RUN: &str = "Exit codes:
+  0  the run succeeded
+  1  it failed, was stopped, or was refused: the command's own code is said
+  2  wrong usage, or input that cannot be read";
+
+/// All codes, for `tonnage --help`; docs/exit-codes.md has them by command.
 pub const HELP: &str = "Exit codes:
   0  done: it fits (also when tight), traces are equal, or the run succeeded
   1  it does not fit, traces differ, or the run failed, was stopped or refused

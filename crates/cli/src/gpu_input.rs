@@ -108,6 +108,6 @@ mod tests {
         assert_eq!(ids("all").len(), catalog().len());
         assert!(ids("priced").len() < catalog().len() && ids("priced").contains(&"h200".to_owned()));
         assert_eq!(list(" , ").unwrap_err().problem, "no GPU is named");
-        assert!(list("h1000").unwrap_err().hint.unwrap().contains("h100"));
+        assert!(list("hh200").unwrap_err().hint.unwrap().contains("h200"));
     }
 }

@@ -1,6 +1,9 @@
 //! The flags that describe a job: one for every key of the table in `spec`, so that a new key is a flag at once.
 
-use clap::builder::{PossibleValue, PossibleValuesParser};
+use std::ffi::OsStr;
+
+use clap::builder::{PossibleValue, TypedValueParser};
+use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use tonnage_core::spec::{KEYS, Key, KeyDefault, Kind, Override};
 
@@ -94,6 +97,7 @@ impl FromArgMatches for JobArgs {
             let assignment = Override::assignment(text);
             overrides.push(assignment.map_err(|error| usage(&error.into()))?);
         }
+        check(&overrides)?;
         Ok(Self { model, overrides, small_gpt })
     }
 
@@ -150,7 +154,21 @@ fn of_a_small_gpt(flag: &str) -> Failure {
 
 fn usage(failure: &Failure) -> clap::Error {
     let hint = failure.hint.as_ref().map_or_else(String::new, |hint| format!("\nhint: {hint}"));
-    clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{}{hint}\n", failure.problem))
+    clap::Error::raw(ErrorKind::ValueValidation, format!("{}{hint}\n", failure.problem))
+}
+
+/// Refuses a key that is set twice: the last would win without a word.
+fn check(overrides: &[Override]) -> Result<(), clap::Error> {
+    for (at, given) in overrides.iter().enumerate() {
+        let called =
+            |given: &Override| Key::called(&given.key).map_or_else(|| given.key.clone(), |key| key.name.to_owned());
+        if let Some(first) = overrides[..at].iter().find(|first| called(first) == called(given)) {
+            let failure =
+                Failure::input(format!("`{}` is set twice: {} and {}", called(given), first.flag, given.flag));
+            return Err(usage(&failure.hint("leave out one of them")));
+        }
+    }
+    Ok(())
 }
 
 /// The keys that have a flag; the model is the positional argument.
@@ -174,7 +192,7 @@ fn flag(key: &'static Key) -> Arg {
     };
     match key.kind {
         Kind::Switch => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
-        Kind::Choice(words) => arg.value_parser(words_parser(words)).ignore_case(true),
+        Kind::Choice(words) => arg.value_parser(Words(words)),
         _ => arg,
     }
 }
@@ -184,14 +202,21 @@ fn is_rare(name: &str) -> bool {
     (name.contains('.') && !name.starts_with("lora.")) || heading(name) == "Time and price"
 }
 
-/// Words with what they mean, for help and completion; `-` and `_` are the same.
-fn words_parser(words: &'static [(&'static str, &'static str)]) -> PossibleValuesParser {
-    let value = |(word, doc): &(&'static str, &'static str)| {
-        let other = if word.contains('-') { word.replace('-', "_") } else { word.replace('_', "-") };
-        let value = PossibleValue::new(*word).help(*doc);
-        if other == *word { value } else { value.alias(other) }
-    };
-    PossibleValuesParser::new(words.iter().map(value).collect::<Vec<_>>())
+/// Words with what they mean, for help and completion; which are taken, the table of keys says.
+#[derive(Clone, Copy)]
+struct Words(&'static [(&'static str, &'static str)]);
+
+impl TypedValueParser for Words {
+    type Value = String;
+
+    fn parse_ref(&self, command: &Command, _: Option<&Arg>, value: &OsStr) -> Result<String, clap::Error> {
+        let text = value.to_str().ok_or_else(|| clap::Error::new(ErrorKind::InvalidUtf8).with_cmd(command))?;
+        Ok(text.to_owned())
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(self.0.iter().map(|(word, doc)| PossibleValue::new(*word).help(*doc))))
+    }
 }
 
 fn help(key: &Key) -> String {

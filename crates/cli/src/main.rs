@@ -1,5 +1,6 @@
 //! `tonnage`: flags, terminal, exit codes. A command is one file in `command`.
 
+mod brought;
 mod clean;
 mod command;
 mod duration;
@@ -21,6 +22,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use tonnage_core::nearest::nearest;
 
 use command::Cli;
 use terminal::Terminal;
@@ -30,12 +33,45 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let terminal = Terminal::detect();
-    let words: Vec<OsString> = typed::arguments(std::env::args_os()).into_iter().collect();
-    let cli = Cli::try_parse_from(&words).unwrap_or_else(|error| refusal(&words, error).exit());
+    let words = match brought::translated(std::env::args_os()) {
+        Ok(words) => typed::arguments(words),
+        Err(failure) => return terminal.fail(&failure).into(),
+    };
+    let cli = Cli::try_parse_from(&words).unwrap_or_else(|error| refusal(&words, without_guesses(error)).exit());
     match cli.run(&terminal) {
         Ok(exit) => exit.into(),
         Err(failure) => terminal.fail(&failure).into(),
     }
+}
+
+/// clap's own guesses go by letters alone, and name flags that are something else.
+fn without_guesses(mut error: clap::Error) -> clap::Error {
+    if error.kind() == ErrorKind::ValueValidation {
+        return without_usage(error);
+    }
+    if error.kind() != ErrorKind::UnknownArgument {
+        return error;
+    }
+    error.remove(ContextKind::Suggested);
+    let guess = error.remove(ContextKind::SuggestedArg);
+    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidArg).cloned() else { return error };
+    if let Some(ContextValue::String(guess)) = guess
+        && nearest(typed.trim_start_matches('-'), [guess.trim_start_matches('-')]).is_some()
+    {
+        error.insert(ContextKind::SuggestedArg, ContextValue::String(guess));
+    } else {
+        error.remove(ContextKind::Usage);
+    }
+    error
+}
+
+/// An error with a hint of its own needs no line of usage.
+fn without_usage(error: clap::Error) -> clap::Error {
+    let text = error.to_string();
+    let Some((said, _)) = text.split_once("\n\nUsage:").filter(|(said, _)| said.contains("\nhint: ")) else {
+        return error;
+    };
+    clap::Error::raw(error.kind(), format!("{}\n", said.trim_start_matches("error: ").trim_end()))
 }
 
 /// What is wrong with the words, said of words that a terminal can be shown.
@@ -47,5 +83,5 @@ fn refusal(words: &[OsString], error: clap::Error) -> clap::Error {
         return error;
     }
     let said = || clap::Error::raw(error.kind(), clean::plain(&error.to_string()));
-    Cli::try_parse_from(shown).err().unwrap_or_else(said)
+    Cli::try_parse_from(shown).err().map_or_else(said, without_guesses)
 }

@@ -25,7 +25,7 @@ pub fn arguments(typed: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
 fn belongs_to(flag: &OsString, value: &OsString) -> bool {
     let (Some(flag), Some(value)) = (flag.to_str(), value.to_str()) else { return false };
     let number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
-    let truth = matches!(value, "true" | "false");
+    let truth = matches!(value.to_lowercase().as_str(), "true" | "false");
     (flag == "--top" && number) || (truth && is_switch(flag))
 }
 

@@ -53,7 +53,7 @@ pub mod estimate;
 pub mod failure;
 pub mod family;
 pub mod gpu;
-mod nearest;
+pub mod nearest;
 mod nn;
 mod op;
 mod optimizer;

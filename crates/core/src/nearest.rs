@@ -4,19 +4,28 @@
 const MAX_NAME: usize = 96;
 
 /// The candidate closest to `name`, if it is close enough to be worth suggesting.
-pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = if name.len() > MAX_NAME { String::new() } else { plain(name) };
-    // A third of the letters may be wrong; what is left out at either end (`batch_size`) is found by `extends`.
-    let limit = (name.chars().count() / 3).max(1);
-    candidates
-        .into_iter()
-        .filter_map(|candidate| {
-            let other = plain(candidate);
-            let distance = if extends(&other, &name) { 1 } else { edit_distance(&name, &other) };
-            (distance <= limit && !name.is_empty()).then_some((distance, candidate))
-        })
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
+    // A fifth of the letters may be wrong: with more, another word was meant. Numbers are never mistyped into others.
+    let limit = (name.chars().count() / 5).clamp(1, 3);
+    let same_numbers = candidates.into_iter().map(|candidate| (plain(candidate), candidate));
+    let same_numbers: Vec<_> = same_numbers.filter(|(other, _)| digits(other) == digits(&name)).collect();
+    let by_letters = same_numbers.iter().map(|(other, candidate)| (edit_distance(&name, other), *candidate));
+    let closest = by_letters.filter(|(distance, _)| *distance <= limit && !name.is_empty()).min_by_key(|(far, _)| *far);
+    // What is left out at either end (`microbatch`) is found where only one word has it.
+    let mut longer = same_numbers.iter().filter(|(other, _)| extends(other, &name));
+    match (closest, longer.next(), longer.next()) {
+        (Some((_, candidate)), ..) => Some(candidate),
+        (None, Some((_, candidate)), None) => Some(candidate),
+        _ => None,
+    }
+}
+
+/// The digits in order of size: `bf61` may be `bf16`, `4090` is never `3090`.
+fn digits(name: &str) -> Vec<char> {
+    let mut digits: Vec<char> = name.chars().filter(char::is_ascii_digit).collect();
+    digits.sort_unstable();
+    digits
 }
 
 /// Lowercase without separators, as people differ in `-`, `_` and spaces.
@@ -58,7 +67,8 @@ mod tests {
         let cases = [
             ("micro-batch-size", Some("micro_batch_size")),
             ("microbatch", Some("micro_batch_size")),
-            ("batch_size", Some("micro_batch_size")),
+            ("micro_batch_sise", Some("micro_batch_size")),
+            ("seq_len4", None),
             ("seqlen", Some("seq_len")),
             ("optimiser", Some("optimizer")),
             ("percision", Some("precision")),

@@ -19,7 +19,7 @@ pub mod svg;
 pub mod text;
 mod timeline_view;
 mod view;
-mod words;
+pub mod words;
 
 pub use answer::{Answer, Variant};
 pub use doctor::{DoctorAnswer, DoctorView, JobAnswer};

@@ -1,7 +1,7 @@
 //! A command as a shell takes it, to be pasted.
 
 /// The words, quoted where a shell would read more into them.
-pub(crate) fn shell_words(words: &[String]) -> String {
+pub fn shell_words(words: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 

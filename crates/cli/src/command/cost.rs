@@ -25,7 +25,7 @@ const EXAMPLES: &str = "Examples:
 
 /// Tells what a job costs in hours, energy and dollars, or a whole suite of its configurations
 #[derive(Args)]
-#[command(after_help = format!("{EXAMPLES}\n\nA list (`--seq-len 256,512`) makes a configuration of each value.\n\n{}", exit::HELP))]
+#[command(after_help = format!("{EXAMPLES}\n\nA list (`--seq-len 256,512`) makes a configuration of each value.\n\n{}", exit::COST))]
 pub struct CostArgs {
     #[command(flatten)]
     job: JobArgs,

@@ -7,12 +7,13 @@ use clap::Args;
 use tonnage_core::estimate::{Caveat, Deployment, Estimate, Fit, LegacyEstimate};
 use tonnage_core::recording::write_timeline;
 use tonnage_core::spec::Resolved;
+use tonnage_report::words::shell_words;
 use tonnage_report::{Answer, CompareView, EstimateView, Variant, plot, svg, text};
 use tonnage_run::corrections;
 use tonnage_run::store::Store;
 
 use super::{compare, json};
-use crate::exit::{self, Exit};
+use crate::exit::{self, Exit, FailOn};
 use crate::failure::Failure;
 use crate::job_args::JobArgs;
 use crate::job_input::{JobInput, simulate};
@@ -37,7 +38,7 @@ const PLOT_HEIGHT: usize = 14;
 
 /// Predicts the GPU memory of a job and judges whether it fits
 #[derive(Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{}", exit::HELP))]
+#[command(after_help = format!("{EXAMPLES}\n\n{}", exit::ESTIMATE))]
 pub struct EstimateArgs {
     #[command(flatten)]
     job: JobArgs,
@@ -70,6 +71,10 @@ pub struct EstimateArgs {
     #[arg(long, help_heading = "Answer")]
     legacy: bool,
 
+    /// What else than `does not fit` ends with exit code 1
+    #[arg(long, value_name = "VERDICT", help_heading = "Answer")]
+    fail_on: Option<FailOn>,
+
     /// Prints JSON (see docs/json.md)
     #[arg(long, help_heading = "Answer")]
     json: bool,
@@ -101,7 +106,7 @@ impl EstimateArgs {
                 terminal.print(&format!("seen before: {}; `tonnage run` counts on it\n", seen.correction.evidence))?;
             }
         }
-        Ok(exit_code([&answer]))
+        Ok(exit_code([&answer], self.fail_on))
     }
 
     fn several(&self, input: &JobInput, terminal: &Terminal) -> Result<Exit, Failure> {
@@ -129,7 +134,7 @@ impl EstimateArgs {
         } else if !self.quiet {
             terminal.print(&text::compare(&answers, &terminal.look))?;
         }
-        Ok(exit_code(answers.iter().filter_map(|variant| variant.answer.as_ref().ok())))
+        Ok(exit_code(answers.iter().filter_map(|variant| variant.answer.as_ref().ok()), self.fail_on))
     }
 
     /// Simulates once; whatever was asked for is made from that one trace.
@@ -169,8 +174,42 @@ impl EstimateArgs {
         if !(self.explain || self.timeline) {
             screen.push_str(&text::next(answer, look));
         }
+        if answer.deployment.fit() != Fit::Fits {
+            let plan = shell_words(&plan_of_the_same_job(std::env::args().skip(1)));
+            screen.push_str(&text::way_out(&plan, look));
+        }
         screen
     }
+}
+
+/// Flags of `estimate` alone, and whether a value follows.
+const OF_ESTIMATE: [(&str, bool); 11] = [
+    ("--compare", true),
+    ("--explain", false),
+    ("--top", false),
+    ("--timeline", false),
+    ("--svg", true),
+    ("--trace", true),
+    ("--legacy", false),
+    ("--fail-on", true),
+    ("--json", false),
+    ("--quiet", false),
+    ("-q", false),
+];
+
+/// The command that plans the job as it was typed.
+fn plan_of_the_same_job(typed: impl Iterator<Item = String>) -> Vec<String> {
+    let mut words = vec!["tonnage".to_owned(), "plan".to_owned()];
+    let mut typed = typed.skip_while(|word| word != "estimate").skip(1);
+    while let Some(word) = typed.next() {
+        let name = word.split('=').next().unwrap_or_default();
+        match OF_ESTIMATE.iter().find(|(flag, _)| *flag == name) {
+            Some((_, true)) if !word.contains('=') => drop(typed.next()),
+            Some(_) => (),
+            None => words.push(word),
+        }
+    }
+    words
 }
 
 /// What the formula of the small-GPT guide says.
@@ -192,11 +231,28 @@ fn add_input_caveats(estimate: &mut Estimate, resolved: &Resolved) {
 }
 
 /// One that fits is enough.
-fn exit_code<'a>(answers: impl IntoIterator<Item = &'a Answer>) -> Exit {
-    let fits = |answer: &Answer| answer.deployment.fit() != Fit::DoesNotFit;
+fn exit_code<'a>(answers: impl IntoIterator<Item = &'a Answer>, fail_on: Option<FailOn>) -> Exit {
+    let fits = |answer: &Answer| match answer.deployment.fit() {
+        Fit::Fits => true,
+        Fit::Tight => fail_on.is_none(),
+        Fit::DoesNotFit => false,
+    };
     if answers.into_iter().any(fits) { Exit::Done } else { Exit::No }
 }
 
 fn write(path: &PathBuf, text: &str) -> Result<(), Failure> {
     fs::write(path, text).map_err(|error| Failure::file(&path.display().to_string(), &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plan_is_of_the_same_job() {
+        let typed =
+            "estimate gpt2 -b 8 --svg a.svg --gpu=l4 --top=5 --compare seq_len=1,2 --fail-on=tight --set a=b --json";
+        let plan = plan_of_the_same_job(typed.split(' ').map(str::to_owned));
+        assert_eq!(plan.join(" "), "tonnage plan gpt2 -b 8 --gpu=l4 --set a=b");
+    }
 }

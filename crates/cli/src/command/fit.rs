@@ -37,7 +37,7 @@ const MOST_VARIANTS: usize = 100_000;
 
 /// Tells which batch fits which GPU, and the largest that does
 #[derive(Args)]
-#[command(after_help = format!("{EXAMPLES}\n\nA list (`--seq-len 256,512`, `--set precision=bf16,fp32`) makes a variant of each value.\n\n{}", exit::HELP))]
+#[command(after_help = format!("{EXAMPLES}\n\nA list (`--seq-len 256,512`, `--set precision=bf16,fp32`) makes a variant of each value.\n\n{}", exit::FIT))]
 pub struct FitArgs {
     #[command(flatten)]
     job: JobArgs,

@@ -35,7 +35,7 @@ const EXAMPLES: &str = "Examples:
 
 /// Time and price of a job, remedies where it needs too much, and the cheapest way within a budget
 #[derive(Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{}", exit::HELP))]
+#[command(after_help = format!("{EXAMPLES}\n\n{}", exit::PLAN))]
 pub struct PlanArgs {
     #[command(flatten)]
     job: JobArgs,

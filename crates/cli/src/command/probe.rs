@@ -45,7 +45,7 @@ const ROOMIER: u64 = 8;
 
 /// Runs a few steps of a command and puts what its allocator took beside what was calculated
 #[derive(Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{NOTES}\n\n{}", exit::HELP))]
+#[command(after_help = format!("{EXAMPLES}\n\n{NOTES}\n\n{}", exit::RUN))]
 pub struct ProbeArgs {
     #[command(flatten)]
     job: JobArgs,

@@ -12,7 +12,7 @@ use tonnage_core::rehearsal::{Against, Rehearsal, against, context_bytes, larges
 use tonnage_core::spec::Resolved;
 use tonnage_core::units::Bytes;
 use tonnage_report::{RehearsalView, text};
-use tonnage_run::rehearse::{Options, RehearseError, Rehearsed, rehearse};
+use tonnage_run::rehearse::{Options, RehearseError, Rehearsed, rehearse, write_library};
 
 use super::json;
 use crate::exit::{self, Exit};
@@ -32,7 +32,7 @@ const STEADY: u32 = 3;
 
 /// Runs your own training command over a GPU that isn't there, and tells its peak
 #[derive(Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{}", exit::HELP))]
+#[command(after_help = format!("{EXAMPLES}\n\n{}", exit::REHEARSE))]
 pub struct RehearseArgs {
     /// The GPU that the phantom stands for; of several, the largest, and the answer is given for all
     #[arg(long, value_name = "GPU[,GPU..]", default_value = DEFAULT_GPU)]
@@ -74,8 +74,12 @@ pub struct RehearseArgs {
     #[arg(long)]
     json: bool,
 
+    /// Writes the phantom library to a folder, for other programs to preload, and says how; rehearses nothing
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["command", "against", "save_trace"])]
+    write_library: Option<PathBuf>,
+
     /// The command, after `--`
-    #[arg(value_name = "COMMAND", last = true, required = true)]
+    #[arg(value_name = "COMMAND", last = true, required_unless_present = "write_library")]
     command: Vec<OsString>,
 }
 
@@ -86,6 +90,11 @@ impl RehearseArgs {
     /// When nothing could be rehearsed; not when the command fails.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let asked = gpus(&self.gpu)?;
+        if let Some(folder) = &self.write_library {
+            let library = write_library(folder).map_err(failure)?;
+            terminal.print(&how_to_preload(&library, &asked))?;
+            return Ok(Exit::Done);
+        }
         let options = self.options(&asked)?;
         let job = self.against.as_deref().map(job).transpose()?;
         self.save_trace.as_deref().map(writable).transpose()?;
@@ -124,6 +133,24 @@ impl RehearseArgs {
             stdout_to_stderr: self.json,
         })
     }
+}
+
+/// What another program is started with, so that it sees the phantom.
+fn how_to_preload(library: &Path, gpus: &[Gpu]) -> String {
+    let device = |gpu: &Gpu| {
+        let (major, minor) = gpu.compute_capability;
+        let (total, sms) = (gpu.usable_bytes, gpu.multiprocessors);
+        format!("name={},total={total},cc={major}.{minor},sms={sms}", gpu.name)
+    };
+    let devices: Vec<_> = gpus.iter().map(device).collect();
+    let devices = devices.join(";");
+    let shown = library.display();
+    let folder = library.parent().unwrap_or(library).display();
+    format!(
+        "{shown}\n\nA program sees a GPU that isn't there when it is started with it (docs/phantom.md lists all variables):\n  \
+         LD_PRELOAD={shown} TONNAGE_PHANTOM_DEVICES='{devices}' python train.py\nMonitors ask NVML alone:\n  \
+         LD_LIBRARY_PATH={folder} nvitop\n"
+    )
 }
 
 /// The GPUs in a list; a custom GPU has commas of its own (`24GiB,sm_86,multiprocessors=82`).

@@ -34,7 +34,7 @@ Its stdin is empty: what asks questions finds the end of the input.";
 
 /// Runs a command under guard: held against the GPU, restarted with a batch that fits, recorded
 #[derive(Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{}", exit::HELP))]
+#[command(after_help = format!("{EXAMPLES}\n\n{}", exit::RUN))]
 pub struct RunArgs {
     #[command(flatten)]
     job: JobArgs,

@@ -6,7 +6,7 @@ use super::{check, tonnage};
 fn input_that_cannot_be() {
     check("error_unknown_model", &["estimate", "gtp2"]);
     check("error_no_model", &["estimate"]);
-    check("error_unknown_key", &["estimate", "gpt2", "--set", "sequence_len=4"]);
+    check("error_unknown_key", &["estimate", "gpt2", "--set", "micro_batch_sise=4"]);
     check("error_zero", &["estimate", "gpt2", "-b", "0"]);
     check("error_gpu", &["estimate", "gpt2", "--gpu", "h1000"]);
     check("error_job_file", &["estimate", "broken.toml"]);
@@ -111,4 +111,55 @@ fn what_is_wrong_is_said_as_it_was_written() {
     let broken = said(&["estimate", folder.to_str().unwrap()]);
     std::fs::remove_dir_all(&folder).unwrap();
     assert!(broken.contains("/config.json:1:"), "{broken}");
+}
+
+#[test]
+fn words_of_other_programs_are_taken_or_answered() {
+    let same = [
+        &["estimate", "gpt2", "-q", "--per_device_train_batch_size=2", "--max_seq_length", "128"][..],
+        &["estimate", "gpt2", "-q", "-s", "128", "--optimizer", "adamw_torch_fused", "--precision", "bfloat16"],
+        &["estimate", "gpt2", "-q", "-s", "128", "--gpu", "rtx4090", "--task", "sft", "-b", "1"],
+        &["estimate", "gpt2", "-q", "-s", "128", "--gpu", "h100-1g.10gb", "-b", "1", "--set", "batch_size=1"],
+    ];
+    for words in &same[..3] {
+        assert_eq!(tonnage(words).status.code(), Some(0), "{words:?}: {:?}", tonnage(words));
+    }
+    let twice = tonnage(same[3]);
+    assert!(String::from_utf8_lossy(&twice.stderr).contains("is set twice"), "{twice:?}");
+    let answered = [
+        (&["--load-in-4bit"][..], "tonnage rehearse"),
+        (&["--set", "load_in_8bit=true"], "tonnage rehearse"),
+        (&["--optimizer", "paged_adamw_8bit"], "paged optimizers are not simulated"),
+        (&["--parallel", "fsdp"], "--parallel fsdp2"),
+        (&["--gpu", "4xH100"], "--gpu h100 --world-size 4"),
+    ];
+    for (words, said) in answered {
+        let refused = tonnage(&[&["estimate", "gpt2"], words].concat());
+        let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(2) && text.contains(said) && !text.contains("similar"), "{text}");
+    }
+}
+
+#[test]
+fn tight_fails_where_it_shall() {
+    let tight = ["estimate", "job.toml", "--gpu", "13600MiB,sm_90,multiprocessors=132", "-q"];
+    assert_eq!(tonnage(&tight).status.code(), Some(0));
+    assert_eq!(tonnage(&[&tight[..], &["--fail-on", "tight"]].concat()).status.code(), Some(1));
+    let fits = ["estimate", "job.toml", "--gpu", "h100", "-q", "--fail-on", "tight"];
+    assert_eq!(tonnage(&fits).status.code(), Some(0));
+}
+
+#[test]
+fn a_list_of_no_gpus_is_wrong_usage() {
+    assert_eq!(tonnage(&["fit", "gpt2", "--gpus", ""]).status.code(), Some(2));
+}
+
+#[test]
+fn the_phantom_library_is_written_out() {
+    let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("written-library");
+    let output = tonnage(&["rehearse", "--gpu", "l4", "--write-library", folder.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && said.contains("LD_PRELOAD=") && said.contains("cc=8.9"), "{output:?}");
+    assert!(std::fs::metadata(folder.join("libtonnage_phantom.so")).unwrap().len() > 100_000);
+    assert!(folder.join("libnvidia-ml.so.1").exists());
 }

@@ -197,6 +197,12 @@ pub(super) fn matches(name: &str) -> Result<Vec<&'static CatalogGpu>, GpuError> 
 fn unknown(name: &str, typed: &Typed) -> GpuError {
     let name = name.to_owned();
     let plain_name = plain(&name);
+    if let Some((count, gpu)) = several(&name) {
+        return GpuError::Several { name, count, gpu };
+    }
+    if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit()) {
+        return GpuError::NoUnit { number: name };
+    }
     if NOT_CUDA.iter().any(|other| plain_name.contains(other)) {
         return GpuError::NotCuda { name };
     }
@@ -207,6 +213,14 @@ fn unknown(name: &str, typed: &Typed) -> GpuError {
         return GpuError::OtherMemory { name, candidates };
     }
     GpuError::Unknown { nearest: nearest(&plain_name, names()), name }
+}
+
+/// `4xH100`, `8 x a100-80`: how many of which.
+fn several(name: &str) -> Option<(u64, String)> {
+    let (count, gpu) = name.split_once(['x', 'X', '*'])?;
+    let count = count.trim().parse().ok().filter(|count| *count > 0)?;
+    let gpu = find(gpu.trim()).ok()?;
+    Some((count, gpu.id.clone()))
 }
 
 fn names() -> impl Iterator<Item = &'static str> {
@@ -222,7 +236,15 @@ fn plain(name: &str) -> String {
 
 fn words(name: &str) -> impl Iterator<Item = &str> {
     let is_maker = |word: &str| ["nvidia", "tesla", "geforce"].iter().any(|maker| word.eq_ignore_ascii_case(maker));
-    name.split([' ', '-', '_']).filter(move |word| !word.is_empty() && !is_maker(word))
+    let parts = name.split([' ', '-', '_']).flat_map(|word| {
+        let (series, number) = if starts_with(word, "rtx") { word.split_at(3) } else { ("", word) };
+        [series, number]
+    });
+    parts.filter(move |word| !word.is_empty() && !is_maker(word))
+}
+
+fn starts_with(word: &str, series: &str) -> bool {
+    word.get(..series.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(series))
 }
 
 /// The number of a word like `80GB` or `81559MiB`.
@@ -284,6 +306,12 @@ mod tests {
             ("H100", "h100"),
             ("h100_sxm", "h100"),
             ("rtx 4090", "rtx-4090"),
+            ("rtx4090", "rtx-4090"),
+            ("RTX3090", "rtx-3090"),
+            ("rtxa6000", "rtx-a6000"),
+            ("H100-80GB", "h100"),
+            ("a100-80gb", "a100-80"),
+            ("A100-SXM4-80GB", "a100-80"),
             ("GeForce RTX 3090", "rtx-3090"),
             ("tesla t4", "t4"),
             ("T4 16GB", "t4"),
@@ -308,10 +336,16 @@ mod tests {
             ("a100 pcie", "`a100 pcie` may be a100-40-pcie or a100-80-pcie", "say which"),
             ("A100 24GB", "no `A100 24GB` is known; there is `a100-40-pcie` (40 GB), `a100-40` (40 GB)", "name one"),
             ("H100 40GB", "no `H100 40GB` is known; there is `h100-pcie` (80 GB), `h100` (80 GB)", "name one"),
-            ("h1000", "unknown GPU `h1000`", "did you mean `h100`?"),
+            ("h1000", "unknown GPU `h1000`", "`tonnage gpus` lists those that are known"),
+            ("l40ss", "unknown GPU `l40ss`", "did you mean `l40s`?"),
+            ("rtx4080", "unknown GPU `rtx4080`", "`tonnage gpus` lists those that are known"),
+            ("rtx3060", "unknown GPU `rtx3060`", "`tonnage gpus` lists those that are known"),
+            ("4xH100", "`4xH100` is 4 GPUs", "name one: --gpu h100 --world-size 4"),
+            ("8 x a100-80", "`8 x a100-80` is 8 GPUs", "name one: --gpu a100-80 --world-size 8"),
+            ("24", "`24` is a number without a unit", "write 24GiB"),
             ("MI300X", "`MI300X` is no CUDA device", "name a GPU of the catalog"),
-            ("potato", "unknown GPU `potato`", "name a GPU of the catalog"),
-            ("", "unknown GPU ``", "name a GPU of the catalog"),
+            ("potato", "unknown GPU `potato`", "`tonnage gpus` lists"),
+            ("", "unknown GPU ``", "`tonnage gpus` lists"),
         ];
         for (typed, problem, hint) in cases {
             let error = find(typed).unwrap_err();

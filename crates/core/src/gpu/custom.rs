@@ -120,6 +120,6 @@ mod tests {
     #[test]
     fn a_bare_number_is_an_id() {
         assert_eq!(Gpu::parse("3090").unwrap().id, "rtx-3090");
-        assert!(matches!(Gpu::parse("24"), Err(GpuError::Unknown { .. })));
+        assert!(matches!(Gpu::parse("24"), Err(GpuError::NoUnit { .. })));
     }
 }

@@ -88,7 +88,12 @@ fn board_of(gpu: &CatalogGpu) -> Option<&'static Board> {
 /// names none.
 pub(super) fn parse(text: &str) -> Option<Result<Gpu, GpuError>> {
     let lower = text.to_lowercase();
-    let (gpu, profile) = lower.split_once(':').or_else(|| lower.split_once(" mig "))?;
+    let slice = || {
+        // As Kubernetes writes it: `h100-1g.10gb`.
+        let at = lower.find("g.").and_then(|at| lower[..at].rfind('-'))?;
+        Some((&lower[..at], &lower[at + 1..]))
+    };
+    let (gpu, profile) = lower.split_once(':').or_else(|| lower.split_once(" mig ")).or_else(slice)?;
     Some(find(text, gpu.trim(), plain_profile(profile)))
 }
 
@@ -173,7 +178,7 @@ mod tests {
             ("h100:1g.18gb", "h100:1g.10gb"),
             ("l4:1g.6gb", "a100-40-pcie"),
             ("a100:1g.5gb", "say which"),
-            ("h1000:1g.10gb", "did you mean `h100`?"),
+            ("h1000:1g.10gb", "`tonnage gpus` lists"),
         ];
         for (text, hint) in cases {
             let error = Gpu::parse(text).unwrap_err();

@@ -127,6 +127,22 @@ pub enum GpuError {
         /// The id it most likely meant.
         nearest: Option<&'static str>,
     },
+    /// How many GPUs there are is no part of which.
+    #[error("`{name}` is {count} GPUs")]
+    Several {
+        /// The name as typed.
+        name: String,
+        /// How many.
+        count: u64,
+        /// The id of one.
+        gpu: String,
+    },
+    /// A number alone.
+    #[error("`{number}` is a number without a unit")]
+    NoUnit {
+        /// The number as typed.
+        number: String,
+    },
     /// Several GPUs go by this name.
     #[error("`{name}` may be {}", candidates.join(" or "))]
     Ambiguous {
@@ -180,7 +196,16 @@ impl GpuError {
     pub fn hint(&self) -> String {
         match self {
             Self::Unknown { nearest: Some(id), .. } => format!("did you mean `{id}`?"),
-            Self::Unknown { .. } | Self::NotCuda { .. } => {
+            Self::Several { count, gpu, .. } => {
+                format!("name one: --gpu {gpu} --world-size {count} (with --parallel ddp, fsdp2, deepspeed, ...)")
+            }
+            Self::NoUnit { number } => format!("write {number}GiB for a GPU with so much memory"),
+            Self::Unknown { .. } => {
+                "`tonnage gpus` lists those that are known; of any other give memory as PyTorch reports it \
+                                     and kind: 12GiB,sm_86,multiprocessors=28"
+                    .to_owned()
+            }
+            Self::NotCuda { .. } => {
                 "name a GPU of the catalog, or give its memory as PyTorch reports it (`24GiB`)".to_owned()
             }
             Self::Ambiguous { .. } => "say which".to_owned(),

@@ -82,8 +82,11 @@ pub(super) fn read_entry(source: Source<'_>, settings: &mut Settings, entry: Ent
             .at(Some(source.place(value)))
             .hint(format!("write its keys below a line `[{name}]`"))),
         _ => {
-            let row = named(source, key, name)?;
-            source.set(settings, row.name, entry)
+            let json = json(value.get_ref());
+            let set = settings.set_named(name, &json, source.origin(key));
+            set.map_err(|error| {
+                error.at(Some(if Key::called(name).is_some() { source.place(value) } else { source.place(key) }))
+            })
         }
     }
 }
@@ -93,7 +96,7 @@ fn is_table(name: &str) -> bool {
 }
 
 fn named<T>(source: Source<'_>, at: &Spanned<T>, name: &str) -> Result<&'static Key, SpecError> {
-    Key::find(name).ok_or_else(|| unknown_key(name).at(Some(source.place(at))))
+    Key::called(name).ok_or_else(|| unknown_key(name).at(Some(source.place(at))))
 }
 
 /// `[model]`: `name` is the model to start from, every other key a field of its config.
@@ -168,8 +171,9 @@ mod tests {
                 "job.toml:2:9: broken TOML: string values must be quoted, expected literal string",
             ),
             ("a b", "job.toml:1:3: broken TOML: key with no value, expected `=`"),
-            ("\nseqlen = 4", "job.toml:2:1: unknown key `seqlen`"),
-            ("[lora]\nrank = 4", "job.toml:2:1: unknown key `lora.rank`"),
+            ("\nseq_lem = 4", "job.toml:2:1: unknown key `seq_lem`"),
+            ("[lora]\nrang = 4", "job.toml:2:1: unknown key `lora.rang`"),
+            ("qlora = true", "job.toml:1:1: `qlora` is no key of a job"),
             ("lora = 8", "job.toml:1:8: `lora` must be a table"),
             ("seq_len = 1.5", "job.toml:1:11: `seq_len` must be a whole number from 1 to 16777216, found 1.5"),
             (

@@ -22,6 +22,7 @@ pub mod safetensors;
 mod schema;
 mod settings;
 mod task;
+pub mod words;
 
 pub use architecture::{Architecture, Refused, architecture, generic_model_types};
 pub use case::from_case;

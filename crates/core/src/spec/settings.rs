@@ -6,6 +6,8 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 use super::keys::{KEYS, Key};
+use super::kind::brief;
+use super::words::{self, Meaning};
 use super::{Place, SpecError};
 
 /// Where a value came from.
@@ -140,7 +142,16 @@ impl Settings {
     /// # Errors
     /// When there is no such key or the value does not suit it.
     pub fn set(&mut self, name: &str, value: &Value, origin: Origin) -> Result<(), SpecError> {
-        let key = Key::find(name).ok_or_else(|| unknown_key(name))?;
+        let key = Key::called(name).ok_or_else(|| unknown_key(name))?;
+        match words::value(key.name, value).filter(|_| key.kind.check(value).is_err()) {
+            Some(Meaning::Says(others)) => return self.set_all(others, origin),
+            Some(Meaning::Sentence(text)) => {
+                return Err(
+                    SpecError::new(format!("`{}`: {} is a word of other programs", key.name, brief(value))).hint(text)
+                );
+            }
+            Some(Meaning::Key(_)) | None => (),
+        }
         let value = key.kind.check(value).map_err(|error| {
             let hint = error.meant.map_or_else(
                 || format!("for example: {} = {}", key.name, key.example),
@@ -162,6 +173,23 @@ impl Settings {
         Ok(())
     }
 
+    /// Sets what a word of another program says.
+    fn set_all(&mut self, said: &[(&str, &str)], origin: Origin) -> Result<(), SpecError> {
+        said.iter().try_for_each(|(name, text)| self.set(name, &words::json_value(text), origin.clone()))
+    }
+
+    /// Sets the key called `name`, or what a switch of another program with that name says.
+    ///
+    /// # Errors
+    /// When there is no such key or the value does not suit it.
+    pub fn set_named(&mut self, name: &str, value: &Value, origin: Origin) -> Result<(), SpecError> {
+        match words::name(name).filter(|_| Key::find(name).is_none()) {
+            Some(Meaning::Says(others)) if is_on(value) => self.set_all(others, origin),
+            Some(Meaning::Says(_)) => Ok(()),
+            _ => self.set(name, value, origin),
+        }
+    }
+
     /// Sets what a flag says.
     ///
     /// # Errors
@@ -173,8 +201,10 @@ impl Settings {
             self.model.insert(field.to_owned(), Setting { value, origin });
             return Ok(());
         }
-        let key = Key::find(&given.key).ok_or_else(|| unknown_key(&given.key))?;
-        self.set(key.name, &key.kind.parse_text(&given.value), origin)
+        match Key::called(&given.key) {
+            Some(key) => self.set(key.name, &key.kind.parse_text(&given.value), origin),
+            None => self.set_named(&given.key, &given.value.as_str().into(), origin),
+        }
     }
 }
 
@@ -198,8 +228,21 @@ pub fn tables_of_other_strategies(parallel: &str) -> impl Iterator<Item = &'stat
     others.map(|(table, _)| *table)
 }
 
+/// Whether a switch of another program is on.
+fn is_on(value: &Value) -> bool {
+    match value {
+        Value::Bool(on) => *on,
+        Value::String(text) => !matches!(text.to_lowercase().as_str(), "false" | "no" | "off" | "0"),
+        _ => true,
+    }
+}
+
 /// The error for a key that does not exist.
 pub(super) fn unknown_key(name: &str) -> SpecError {
+    if let Some(Meaning::Sentence(text)) = words::name(name) {
+        return SpecError::new(format!("`{}` is no key of a job", name.chars().take(60).collect::<String>()))
+            .hint(text);
+    }
     let hint = match Key::nearest(name) {
         Some(meant) => format!("did you mean `{meant}`?"),
         None => format!("`tonnage keys` lists the {} keys of a job", KEYS.len()),
@@ -239,7 +282,8 @@ mod tests {
     #[test]
     fn says_what_is_wrong() {
         let cases = [
-            ("micro_batch=8", "unknown key `micro_batch`", "did you mean `micro_batch_size`?"),
+            ("micro_batch_siz=8", "unknown key `micro_batch_siz`", "did you mean `micro_batch_size`?"),
+            ("load_in_4bit=true", "`load_in_4bit` is no key of a job", "4-bit and 8-bit weights"),
             ("wombat=8", "unknown key `wombat`", "`tonnage keys` lists the "),
             (
                 "micro_batch_size=0",

@@ -183,6 +183,11 @@ fn caveats(estimate: &Estimate, look: &Look) -> String {
     if text.is_empty() { text } else { format!("{text}\n") }
 }
 
+/// The command that finds what fits.
+pub fn way_out(plan: &str, look: &Look) -> String {
+    format!("{}\n", paint(DIM, &wrap(&format!("{} {plan}   finds what fits", look.pick("→", "->")), look.width, 2)))
+}
+
 /// One thing worth trying.
 pub fn next(answer: &Answer, look: &Look) -> String {
     let (job, estimate) = (&answer.resolved.job, &answer.estimate);

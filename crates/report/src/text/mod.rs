@@ -27,7 +27,7 @@ pub(crate) use paint::paint;
 pub use catalog::{GpuRow, ModelRow, gpus, keys, models};
 pub use compare::compare;
 pub use doctor::doctor;
-pub use estimate::{estimate, next};
+pub use estimate::{estimate, next, way_out};
 pub use explain::explain;
 pub use fit::fit_table;
 pub use legacy::legacy;

@@ -106,6 +106,31 @@ impl Installed {
     }
 }
 
+/// Writes the library to `folder`, under the names by which programs find it, and returns its path.
+///
+/// # Errors
+/// When the program carries none, or the folder cannot be written.
+pub fn write_library(folder: &Path) -> Result<PathBuf, RehearseError> {
+    if LIBRARY.is_empty() {
+        return Err(RehearseError::NotLinux);
+    }
+    let library = folder.join(Path::new(LIBRARY_NAME).file_name().unwrap_or_default());
+    let write = || {
+        fs::create_dir_all(folder)?;
+        fs::write(&library, LIBRARY)?;
+        for link in links() {
+            let link = folder.join(Path::new(link).file_name().unwrap_or_default());
+            if fs::symlink_metadata(&link).is_ok() {
+                fs::remove_file(&link)?;
+            }
+            std::os::unix::fs::symlink(library.file_name().unwrap_or_default(), link)?;
+        }
+        Ok(())
+    };
+    write().map_err(|error| RehearseError::file(folder, error))?;
+    Ok(library)
+}
+
 /// `$XDG_CACHE_HOME/tonnage` or `~/.cache/tonnage`.
 fn cache_folder() -> Option<PathBuf> {
     let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());

@@ -16,6 +16,8 @@ use tonnage_core::gpu::Gpu;
 use tonnage_core::rehearsal::Rehearsal;
 
 use environment::Environment;
+pub use installed::write_library;
+
 use installed::Installed;
 use interrupts::End;
 use records::Folder;

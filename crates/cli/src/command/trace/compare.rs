@@ -20,7 +20,7 @@ const EXAMPLES: &str = "Examples:
 
 /// Compares the predicted trace of a job with a recorded one, event by event
 #[derive(Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{}", exit::HELP))]
+#[command(after_help = format!("{EXAMPLES}\n\n{}", exit::TRACE))]
 pub struct CompareArgs {
     #[command(flatten)]
     job: JobArgs,

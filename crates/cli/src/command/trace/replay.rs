@@ -19,7 +19,7 @@ const EXAMPLES: &str = "Examples:
 
 /// Replays a recorded job through PyTorch's caching allocator
 #[derive(Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{}", exit::HELP))]
+#[command(after_help = format!("{EXAMPLES}\n\n{}", exit::TRACE))]
 pub struct ReplayArgs {
     /// A timeline (.jsonl) or a snapshot of torch.cuda.memory._dump_snapshot(), also compressed (.gz)
     recording: String,

@@ -36,7 +36,7 @@ pub const LIBRARY: &str = "TONNAGE_NVML_LIBRARY";
 
 /// Shows GPUs, their processes, and memory against what was predicted
 #[derive(Args)]
-#[command(after_help = format!("{EXAMPLES}\n\nKeys of the screen: h. What is absent is shown as `-`, never as zero.\n\n{}", exit::HELP))]
+#[command(after_help = format!("{EXAMPLES}\n\nKeys of the screen: h. What is absent is shown as `-`, never as zero.\n\n{}", exit::ANSWER))]
 pub struct WatchArgs {
     #[command(flatten)]
     job: JobArgs,

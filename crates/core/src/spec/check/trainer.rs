@@ -144,7 +144,21 @@ fn fits_ranks(job: &JobSpec) -> Result<(), SpecError> {
     }
     let task = serde_json::to_value(job.task.name()).unwrap_or_default();
     Err(SpecError::new(format!("`parallel`: ranks are simulated for plain training, not for task = {task}"))
-        .hint("leave out `parallel` and `world_size`: each rank needs at least what one process needs"))
+        .hint(without_ranks(job.parallel.strategy)))
+}
+
+/// What answers instead: a replica holds all that one process holds, a shard less.
+const fn without_ranks(strategy: Strategy) -> &'static str {
+    match strategy {
+        Strategy::DataParallel | Strategy::AllReduce | Strategy::Ddp(_) => {
+            "leave out `parallel` and `world_size`: each rank needs at least what one process needs; or `tonnage rehearse --gpus \
+             N -- torchrun --nproc-per-node N train.py` runs your script"
+        }
+        _ => {
+            "one process would need more than a rank that holds a share: `tonnage rehearse --gpus N -- torchrun --nproc-per-node \
+             N train.py` runs your script and tells each rank's peak"
+        }
+    }
 }
 
 /// What is not known of shards: adapters, a scaled loss, optimizers that look beyond a single element.

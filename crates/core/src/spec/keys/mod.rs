@@ -11,6 +11,7 @@ mod step;
 mod swarm;
 
 use super::kind::Kind;
+use super::words::{self, Meaning};
 use crate::nearest::nearest;
 
 /// A key of a job: `name = value` in a job file, `--name value` as a flag, `name=value` as an assignment.
@@ -46,10 +47,21 @@ impl Key {
         KEYS.iter().find(|key| key.name == name)
     }
 
+    /// The same, also by the name that another program has for it.
+    pub fn called(name: &str) -> Option<&'static Self> {
+        Self::find(name).or_else(|| match words::name(name)? {
+            Meaning::Key(ours) => Self::find(ours),
+            Meaning::Says(_) | Meaning::Sentence(_) => None,
+        })
+    }
+
     /// The key name that a mistyped one most likely meant.
     pub fn nearest(name: &str) -> Option<&'static str> {
-        let others = FOREIGN_NAMES.iter().find(|(foreign, _)| *foreign == name).map(|(_, ours)| *ours);
-        others.or_else(|| nearest(name, KEYS.iter().map(|key| key.name)))
+        match words::name(name) {
+            Some(Meaning::Key(ours)) => Some(ours),
+            Some(_) => None,
+            None => nearest(name, KEYS.iter().map(|key| key.name)),
+        }
     }
 
     /// The flag that sets it.
@@ -66,36 +78,6 @@ impl Key {
         }
     }
 }
-
-/// Names other tools give to our keys.
-const FOREIGN_NAMES: [(&str, &str); 26] = [
-    ("per_device_train_batch_size", "micro_batch_size"),
-    ("train_micro_batch_size_per_gpu", "micro_batch_size"),
-    ("max_seq_length", "seq_len"),
-    ("max_length", "seq_len"),
-    ("max_seq_len", "seq_len"),
-    ("sequence_len", "seq_len"),
-    ("sequence_length", "seq_len"),
-    ("context_length", "seq_len"),
-    ("block_size", "seq_len"),
-    ("attn_implementation", "attention"),
-    ("optim", "optimizer"),
-    ("max_grad_norm", "clip_grad_norm"),
-    ("dtype", "precision"),
-    ("device", "gpu"),
-    ("lora.rank", "lora.r"),
-    ("lora.target_modules", "lora.targets"),
-    ("max_prompt_length", "prompt_len"),
-    ("max_completion_length", "completion_len"),
-    ("num_gpus", "world_size"),
-    ("nproc_per_node", "world_size"),
-    ("beta", "grpo.beta"),
-    ("grpo.num_generations", "num_generations"),
-    ("swarm.num_generations", "num_generations"),
-    ("grpo.use_liger_kernel", "use_liger_kernel"),
-    ("judge.dtype", "judge.weights"),
-    ("judge.max_new_tokens", "judge.new_tokens"),
-];
 
 /// More rows or tokens than any GPU holds; the bound keeps sums of sizes inside a `u64`.
 const MAX_ROWS: u64 = 1 << 20;

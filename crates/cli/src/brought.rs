@@ -1,0 +1,157 @@
+//! Flags as other programs have them (`--per_device_train_batch_size 8`) in our words, before they are parsed; what means
+//! something else here is refused with what to write instead.
+
+use std::ffi::OsString;
+
+use clap::CommandFactory;
+use tonnage_core::spec::words::{self, Meaning};
+use tonnage_core::spec::{Key, Kind};
+
+use crate::command::Cli;
+use crate::failure::Failure;
+
+/// The words of the command line, those of other programs replaced. What follows `--` is another program's.
+///
+/// # Errors
+/// With a sentence, for a word that has no equal here.
+pub fn translated(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<OsString>, Failure> {
+    let typed: Vec<OsString> = typed.into_iter().collect();
+    let Some(own) = typed.get(1).and_then(|name| flags_of_job_command(name.to_str()?)) else { return Ok(typed) };
+    let mut words = Vec::with_capacity(typed.len());
+    let mut rest = typed.iter().cloned().peekable();
+    while let Some(word) = rest.next() {
+        if word == "--" {
+            words.push(word);
+            words.extend(rest);
+            break;
+        }
+        let Some((name, value)) = foreign(&word, &own) else {
+            words.push(word);
+            continue;
+        };
+        match words::name(&name) {
+            Some(Meaning::Key("model")) => words.extend(value.map(OsString::from)),
+            Some(Meaning::Key(key)) => words.push(flag(key, value.as_deref())),
+            Some(Meaning::Says(_) | Meaning::Sentence(_)) if is_off(value.as_deref(), rest.peek()) => {
+                rest.next_if(|_| value.is_none());
+            }
+            Some(Meaning::Says(says)) => {
+                rest.next_if(|next| value.is_none() && is_truth(next));
+                words.extend(says.iter().filter_map(|(key, text)| said(key, text, &typed)));
+            }
+            Some(Meaning::Sentence(sentence)) => {
+                return Err(Failure::input(format!("`--{name}` is no flag here")).hint(sentence));
+            }
+            // A flag of ours with `_` for `-`, or one that nobody knows.
+            None => words.push(joined(&name, value.as_deref())),
+        }
+    }
+    Ok(words)
+}
+
+/// The long flags of a command that takes a job; `None` of any other.
+fn flags_of_job_command(name: &str) -> Option<Vec<String>> {
+    let cli = Cli::command();
+    let command = cli.find_subcommand(name)?;
+    command.get_arguments().find(|argument| argument.get_id() == "micro_batch_size")?;
+    Some(command.get_arguments().filter_map(clap::Arg::get_long).map(str::to_owned).collect())
+}
+
+/// Name and value of a flag that the command does not have as it was typed.
+fn foreign(word: &OsString, own: &[String]) -> Option<(String, Option<String>)> {
+    let text = word.to_str()?.strip_prefix("--")?;
+    let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value.to_owned())));
+    let is_ours = |name: &str| own.iter().any(|flag| flag == name) || matches!(name, "help" | "version");
+    (!is_ours(name)).then(|| (name.replace('_', "-"), value))
+}
+
+fn joined(name: &str, value: Option<&str>) -> OsString {
+    value.map_or_else(|| format!("--{name}"), |value| format!("--{name}={value}")).into()
+}
+
+/// The flag of a key of ours; a switch stands for itself.
+fn flag(key: &str, value: Option<&str>) -> OsString {
+    let name = Key::find(key).map_or_else(|| key.to_owned(), |key| key.flag().trim_start_matches('-').to_owned());
+    let is_switch = Key::find(key).is_some_and(|key| matches!(key.kind, Kind::Switch));
+    let value = value.map(|value| if is_switch { value.to_lowercase() } else { value.to_owned() });
+    joined(&name, value.as_deref())
+}
+
+/// What a switch of theirs says, unless the key's own flag was typed.
+fn said(key: &str, text: &str, typed: &[OsString]) -> Option<OsString> {
+    let own = flag(key, None);
+    let own = own.to_str()?;
+    let means_it = |word: &str| {
+        let name = word.split('=').next().unwrap_or_default();
+        let key_of = words::name(name).filter(|_| name.starts_with("--"));
+        name == own || key_of == Some(Meaning::Key(Key::find(key).map_or("", |key| key.name)))
+    };
+    let is_said = typed.iter().filter_map(|word| word.to_str()).any(means_it);
+    (!is_said).then(|| format!("{own}={text}").into())
+}
+
+fn is_truth(word: &OsString) -> bool {
+    word.to_str().is_some_and(|word| matches!(word.to_lowercase().as_str(), "true" | "false"))
+}
+
+fn is_off(value: Option<&str>, next: Option<&OsString>) -> bool {
+    let word = value.or_else(|| next.and_then(|next| next.to_str()));
+    word.is_some_and(|word| word.eq_ignore_ascii_case("false"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Result<String, String> {
+        let typed = text.split(' ').map(OsString::from);
+        let said = translated(typed).map_err(|failure| failure.hint.unwrap_or_default())?;
+        Ok(said.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn words_that_mean_the_same_are_ours() {
+        let cases = [
+            ("--per-device-train-batch-size 8", "--micro-batch-size 8"),
+            ("--per_device_train_batch_size=8", "--micro-batch-size=8"),
+            ("--max_seq_length 512", "--seq-len 512"),
+            ("--zero-stage 3", "--deepspeed-stage 3"),
+            ("--zero3", "--parallel=deepspeed --deepspeed-stage=3"),
+            ("--num-gpus 8", "--world-size 8"),
+            ("--gradient_checkpointing", "--gradient-checkpointing"),
+            ("--lora", "--lora-r=8"),
+            ("--use-lora True --lora-rank 16", "--lora-r 16"),
+            ("--target-modules q_proj,v_proj", "--lora-targets q_proj,v_proj"),
+            ("--model_name_or_path gpt2", "gpt2"),
+            ("--load_in_4bit False -b 4", "-b 4"),
+            ("-- python t.py --batch_size 8", "-- python t.py --batch_size 8"),
+        ];
+        for (typed, meant) in cases {
+            assert_eq!(
+                words(&format!("tonnage plan {typed}")).as_deref(),
+                Ok(format!("tonnage plan {meant}").as_str())
+            );
+        }
+        assert_eq!(words("tonnage gpus --max_length 3").as_deref(), Ok("tonnage gpus --max_length 3"));
+    }
+
+    #[test]
+    fn words_that_mean_something_else_are_answered() {
+        let cases = [
+            ("--load-in-4bit", "tonnage rehearse"),
+            ("--qlora", "tonnage rehearse"),
+            ("--bf16", "--precision amp-bf16"),
+            ("--fp16 True", "--precision amp-fp16"),
+            ("--torch-compile", "tonnage rehearse"),
+            ("--cpu-offload", "tonnage rehearse"),
+            ("--packing", "--seq-len"),
+            ("--deepspeed ds.json", "--parallel deepspeed"),
+            ("--gradient_checkpointing_kwargs {}", "use_reentrant"),
+            ("--torch_dtype bfloat16", "--precision"),
+        ];
+        for (typed, hint) in cases {
+            let said = words(&format!("tonnage estimate gpt2 {typed}")).unwrap_err();
+            assert!(said.contains(hint), "{typed}: {said}");
+        }
+    }
+}
