@@ -126,6 +126,9 @@ pub enum Event {
     EmptyCache,
     /// The stretch of events that begins after this one (index into [`Trace::repeats`]) happens several times.
     Repeat(u32),
+    /// Before the stretch of events that begins after this one (index into [`Trace::growing`]) the same happens with sizes
+    /// that grow towards those recorded.
+    Growing(u32),
 }
 
 /// A stretch of events that frees all it allocates, and nothing else; it is recorded once.
@@ -135,6 +138,30 @@ pub struct Repeat {
     pub until: usize,
     /// How often it happens.
     pub times: u64,
+}
+
+/// A stretch of events that happens several times, each time with sizes that are larger by the same: tokens that are
+/// generated one after another. The last time is the one that is recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Growing {
+    /// Index of the event after its last.
+    pub until: usize,
+    /// How many events it has.
+    pub stretch: usize,
+    /// How often it happens, the recorded time among them.
+    pub times: u64,
+    /// By how many bytes allocations are larger than the time before; the others stay as they are.
+    pub growth: Vec<(AllocationId, i64)>,
+    /// What it frees that it did not allocate, and what it leaves in its place for the next time.
+    pub carried: Vec<(AllocationId, AllocationId)>,
+}
+
+impl Growing {
+    /// How many bytes fewer than recorded an allocation asks for, `back` times before the recorded one.
+    pub(crate) fn less(&self, id: AllocationId, back: u64) -> i64 {
+        let growth = self.growth.binary_search_by_key(&id, |(id, _)| *id).map_or(0, |at| self.growth[at].1);
+        growth.saturating_mul(i64::try_from(back).unwrap_or(i64::MAX))
+    }
 }
 
 /// What a phase is called in the reference measurements.
@@ -236,11 +263,84 @@ pub struct Trace {
     pub phases: Vec<Phase>,
     /// Stretches that happen several times.
     pub repeats: Vec<Repeat>,
+    /// Stretches that happen several times with growing sizes.
+    pub growing: Vec<Growing>,
 }
 
 impl Trace {
     /// Every event as it happens, repeated stretches as often as they do; and the allocations they then name.
     pub fn unrolled(&self) -> Self {
+        match self.growing.is_empty() {
+            true => self.repeated(),
+            false => self.grown().repeated(),
+        }
+    }
+
+    /// Every growing stretch as often as it happens.
+    fn grown(&self) -> Self {
+        let mut trace = Self { events: Vec::new(), growing: Vec::new(), ..self.clone() };
+        // Where each event stands now.
+        let mut moved = Vec::with_capacity(self.events.len() + 1);
+        // What stands for an allocation in the recorded time of the stretch that runs.
+        let mut carried: Vec<(AllocationId, AllocationId)> = Vec::new();
+        for (index, event) in self.events.iter().enumerate() {
+            moved.push(trace.events.len());
+            match *event {
+                Event::Growing(at) => {
+                    let Some(growing) = self.growing.get(at as usize) else { continue };
+                    let stretch = self.events.get(index + 1..growing.until).unwrap_or_default();
+                    carried.clear();
+                    (1..growing.times)
+                        .rev()
+                        .for_each(|back| trace.append_smaller(stretch, growing, back, &mut carried));
+                }
+                Event::Free(id) => {
+                    let found = carried.iter().position(|(old, _)| *old == id);
+                    trace.events.push(Event::Free(found.map_or(id, |at| carried.swap_remove(at).1)));
+                }
+                event => trace.events.push(event),
+            }
+        }
+        moved.push(trace.events.len());
+        for repeat in &mut trace.repeats {
+            repeat.until = moved.get(repeat.until).copied().unwrap_or(repeat.until);
+        }
+        trace
+    }
+
+    /// Appends a growing stretch as it was `back` times before the recorded one; `carried` says what stands for what it
+    /// frees, and afterwards for what the next time frees.
+    fn append_smaller(
+        &mut self,
+        stretch: &[Event],
+        growing: &Growing,
+        back: u64,
+        carried: &mut Vec<(AllocationId, AllocationId)>,
+    ) {
+        let mut own: std::collections::HashMap<AllocationId, AllocationId> = std::collections::HashMap::new();
+        for event in stretch {
+            match *event {
+                Event::Alloc(id) => {
+                    let Some(mut allocation) = self.allocations.get(id as usize).copied() else { continue };
+                    allocation.bytes = allocation.bytes.saturating_add_signed(-growing.less(id, back));
+                    let new = self.allocations.len() as AllocationId;
+                    self.allocations.push(allocation);
+                    own.insert(id, new);
+                    self.events.push(Event::Alloc(new));
+                }
+                Event::Free(id) => {
+                    let earlier = || carried.iter().find(|(old, _)| *old == id).map(|(_, new)| *new);
+                    let freed = own.get(&id).copied().or_else(earlier).unwrap_or(id);
+                    self.events.push(Event::Free(freed));
+                }
+                event => self.events.push(event),
+            }
+        }
+        *carried = growing.carried.iter().filter_map(|(old, new)| Some((*old, *own.get(new)?))).collect();
+    }
+
+    /// Every repeated stretch as often as it happens.
+    fn repeated(&self) -> Self {
         let mut trace = Self { events: Vec::new(), repeats: Vec::new(), ..self.clone() };
         let mut index = 0;
         while let Some(event) = self.events.get(index) {

@@ -74,7 +74,7 @@ fn kept(simulation: &Simulation) -> BTreeMap<Category, u64> {
                 let allocation = &trace.allocations[id as usize];
                 *alive.entry(allocation.category).or_insert(0) -= allocation.bytes;
             }
-            Event::Phase(_) | Event::EmptyCache | Event::Repeat(_) => {}
+            Event::Phase(_) | Event::EmptyCache | Event::Repeat(_) | Event::Growing(_) => {}
         }
     }
     alive.retain(|_, bytes| *bytes > 0);

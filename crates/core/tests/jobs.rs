@@ -151,7 +151,7 @@ fn check_lifetimes(trace: &Trace) -> Result<(), TestCaseError> {
             }
             Event::Free(id) => prop_assert!(std::mem::replace(&mut alive[id as usize], false), "{} freed twice", id),
             Event::Phase(phase) => prop_assert!((phase as usize) < trace.phases.len()),
-            Event::EmptyCache | Event::Repeat(_) => {}
+            Event::EmptyCache | Event::Repeat(_) | Event::Growing(_) => {}
         }
     }
     prop_assert_eq!(born as usize, trace.allocations.len());
@@ -172,7 +172,7 @@ fn saved_activations(trace: &Trace) -> u64 {
             Event::Phase(phase) if trace.phases[phase as usize].kind.name() == "loss" => return alive,
             Event::Alloc(id) => alive += trace.allocations[id as usize].bytes,
             Event::Free(id) => alive -= trace.allocations[id as usize].bytes,
-            Event::Phase(_) | Event::EmptyCache | Event::Repeat(_) => {}
+            Event::Phase(_) | Event::EmptyCache | Event::Repeat(_) | Event::Growing(_) => {}
         }
     }
     alive
@@ -185,7 +185,7 @@ fn passes(trace: &Trace) -> Vec<Vec<(bool, u64)>> {
     for event in &trace.events {
         match *event {
             Event::Phase(phase) if trace.phases[phase as usize].kind == PhaseKind::Input => passes.push(Vec::new()),
-            Event::Phase(_) | Event::EmptyCache | Event::Repeat(_) => {}
+            Event::Phase(_) | Event::EmptyCache | Event::Repeat(_) | Event::Growing(_) => {}
             Event::Alloc(id) => {
                 born = u64::from(id);
                 passes

@@ -42,9 +42,9 @@ pub struct CachingAllocator {
     pub(super) taken: u64,
     pub(super) allowed: Option<u64>,
     pub(super) collects_garbage: bool,
-    max_split_size: u64,
+    pub(super) max_split_size: u64,
     /// Whether sizes are rounded to more than a multiple of 512.
-    rounds_to_divisions: bool,
+    pub(super) rounds_to_divisions: bool,
     pub(super) arena: Arena,
     pub(super) pools: [Pool; 2],
     pub(super) stats: Stats,

@@ -8,6 +8,7 @@ mod arrangement;
 mod caching;
 mod config;
 mod expandable;
+pub(crate) mod growing;
 mod memory_map;
 mod parse;
 mod pool;

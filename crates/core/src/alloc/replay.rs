@@ -2,6 +2,7 @@
 
 use super::arena::BlockId;
 use super::caching::{CachingAllocator, OutOfMemory};
+use super::growing;
 use super::stats::Stats;
 use crate::trace::{Event, Repeat, Trace};
 
@@ -80,8 +81,8 @@ pub fn replay_trace(allocator: &mut CachingAllocator, trace: &Trace) -> Result<R
             let repeat = trace.repeats.get(*at as usize).copied().unwrap_or(Repeat { until: index, times: 0 });
             run.repeat(trace, index, repeat)?;
             index = repeat.until;
-        } else if let Some(request) = request(trace, *event) {
-            run.answer(index - 1, request)?;
+        } else {
+            run.event(trace, index - 1)?;
         }
     }
     Ok(run.finish())
@@ -97,7 +98,7 @@ fn request(trace: &Trace, event: Event) -> Option<Request> {
         Event::Free(id) => Request::Free { id },
         Event::Phase(index) => Request::Phase { index },
         Event::EmptyCache => Request::EmptyCache,
-        Event::Repeat(_) => return None,
+        Event::Repeat(_) | Event::Growing(_) => return None,
     })
 }
 
@@ -117,10 +118,7 @@ impl<'a> Run<'a> {
         match request {
             Request::Alloc { id, bytes, stream } => match self.allocator.malloc_on(stream, bytes) {
                 Ok(block) => *slot(&mut self.blocks, id, BlockId::NONE) = block,
-                Err(oom) => {
-                    let replayed = Box::new(std::mem::take(&mut self.peaks).finish(self.allocator));
-                    return Err(ReplayOom { event, oom, replayed });
-                }
+                Err(oom) => return Err(self.out_of_memory(event, oom)),
             },
             Request::Free { id } => {
                 if let Some(block) = self.blocks.get_mut(id as usize) {
@@ -133,14 +131,33 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Runs the event at this index; where it announces a growing stretch, all of it but the last time.
+    fn event(&mut self, trace: &Trace, index: usize) -> Result<(), ReplayOom> {
+        let Some(event) = trace.events.get(index) else { return Ok(()) };
+        if let Event::Growing(at) = event
+            && let Some(growing) = trace.growing.get(*at as usize)
+        {
+            let memory = (&mut *self.allocator, &mut self.blocks);
+            let ran = growing::run_all_but_last(memory, (trace, index + 1), growing, |_, _| {});
+            return ran.map_err(|(event, oom)| self.out_of_memory(event, oom));
+        }
+        match request(trace, *event) {
+            Some(request) => self.answer(index, request),
+            None => Ok(()),
+        }
+    }
+
+    fn out_of_memory(&mut self, event: usize, oom: Box<OutOfMemory>) -> ReplayOom {
+        let replayed = Box::new(std::mem::take(&mut self.peaks).finish(self.allocator));
+        ReplayOom { event, oom, replayed }
+    }
+
     /// Runs a stretch as often as it happens, or until it changes nothing any more.
     fn repeat(&mut self, trace: &Trace, first: usize, repeat: Repeat) -> Result<(), ReplayOom> {
         for _ in 0..repeat.times {
             let before = self.allocator.arrangement();
-            for (at, event) in trace.events.iter().enumerate().take(repeat.until).skip(first) {
-                if let Some(request) = request(trace, *event) {
-                    self.answer(at, request)?;
-                }
+            for at in first..repeat.until {
+                self.event(trace, at)?;
             }
             if before.is_some() && before == self.allocator.arrangement() {
                 break;

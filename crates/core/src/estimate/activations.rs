@@ -79,6 +79,7 @@ mod tests {
             modules: vec![String::new()],
             phases: vec![phase(PhaseKind::Forward), phase(PhaseKind::Backward)],
             repeats: Vec::new(),
+            growing: Vec::new(),
         };
         mark(&mut trace);
         let categories: Vec<_> = trace.allocations.iter().map(|allocation| allocation.category).collect();

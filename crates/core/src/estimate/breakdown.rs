@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-use crate::trace::{AllocationId, Category, Event, Origin, Phase, Trace};
+use crate::alloc::growing::Place;
+use crate::trace::{AllocationId, Category, Event, Growing, Origin, Phase, Trace};
 use crate::units::round_up;
 
 /// Every tensor the allocator counts is a multiple of this.
@@ -46,15 +47,47 @@ pub struct LiveTensor {
     pub born: Phase,
 }
 
-/// What is alive after event `peak`, of which the allocator counts `allocated` bytes.
-pub(super) fn at_peak(trace: &Trace, peak: usize, allocated: u64) -> AtPeak {
-    let mut live = live_after(trace, peak);
+/// The sizes of allocations at a moment: where that is within a growing stretch, before its recorded time.
+#[derive(Clone, Copy)]
+struct Sizes<'a> {
+    trace: &'a Trace,
+    growing: Option<(&'a Growing, u64)>,
+}
+
+impl<'a> Sizes<'a> {
+    fn at(trace: &'a Trace, place: Place) -> Self {
+        let holds = |(index, event): (usize, &Event)| match *event {
+            Event::Growing(at) => {
+                trace.growing.get(at as usize).filter(|growing| growing.until > place.event && index < place.event)
+            }
+            _ => None,
+        };
+        let events = trace.events.iter().enumerate().take(place.event).rev();
+        let growing = if place.back > 0 { { events }.find_map(holds) } else { None };
+        Self { trace, growing: growing.map(|growing| (growing, place.back)) }
+    }
+
+    /// Bytes, rounded up to 512.
+    fn of(&self, id: AllocationId) -> u64 {
+        let recorded = |id: AllocationId| self.trace.allocations[id as usize].bytes;
+        let Some((growing, back)) = self.growing else { return round_up(recorded(id), BLOCK) };
+        // What the first time finds there is what was there before; later it is what the time before it left.
+        let found = growing.carried.iter().find(|(old, _)| *old == id).filter(|_| back + 1 < growing.times);
+        let (id, back) = found.map_or((id, back), |(_, new)| (*new, back + 1));
+        round_up(recorded(id).saturating_add_signed(-growing.less(id, back)), BLOCK)
+    }
+}
+
+/// What is alive after the event at `peak`, of which the allocator counts `allocated` bytes.
+pub(super) fn at_peak(trace: &Trace, peak: Place, allocated: u64) -> AtPeak {
+    let sizes = Sizes::at(trace, peak);
+    let mut live = live_after(trace, peak.event);
     let mut by_category = [0; Category::ALL.len()];
     let mut by_module: HashMap<&str, u64> = HashMap::new();
     let mut by_model: Vec<(&'static str, u64)> = Vec::new();
     for id in &live {
         let allocation = &trace.allocations[*id as usize];
-        let bytes = round_up(allocation.bytes, BLOCK);
+        let bytes = sizes.of(*id);
         by_category[allocation.category as usize] += bytes;
         *by_module.entry(trace.module(allocation)).or_default() += bytes;
         if let Some(model) = trace.model(allocation) {
@@ -72,7 +105,7 @@ pub(super) fn at_peak(trace: &Trace, peak: usize, allocated: u64) -> AtPeak {
         by_module,
         by_model,
         tensors: live.len(),
-        largest: largest(trace, &mut live),
+        largest: largest(sizes, &mut live),
     }
 }
 
@@ -82,27 +115,28 @@ fn live_after(trace: &Trace, event: usize) -> Vec<AllocationId> {
         match *event {
             Event::Alloc(id) => alive[id as usize] = true,
             Event::Free(id) => alive[id as usize] = false,
-            Event::Phase(_) | Event::EmptyCache | Event::Repeat(_) => {}
+            Event::Phase(_) | Event::EmptyCache | Event::Repeat(_) | Event::Growing(_) => {}
         }
     }
     alive.iter().enumerate().filter(|(_, alive)| **alive).map(|(id, _)| id as AllocationId).collect()
 }
 
-fn largest(trace: &Trace, live: &mut Vec<AllocationId>) -> Vec<LiveTensor> {
-    let order = |id: &AllocationId| (Reverse(trace.allocations[*id as usize].bytes), *id);
+fn largest(sizes: Sizes, live: &mut Vec<AllocationId>) -> Vec<LiveTensor> {
+    let order = |id: &AllocationId| (Reverse(sizes.of(*id)), *id);
     if live.len() > LARGEST {
         live.select_nth_unstable_by_key(LARGEST, order);
         live.truncate(LARGEST);
     }
     live.sort_unstable_by_key(order);
-    live.iter().map(|id| live_tensor(trace, *id)).collect()
+    live.iter().map(|id| live_tensor(sizes, *id)).collect()
 }
 
-fn live_tensor(trace: &Trace, id: AllocationId) -> LiveTensor {
+fn live_tensor(sizes: Sizes, id: AllocationId) -> LiveTensor {
+    let trace = sizes.trace;
     let allocation = &trace.allocations[id as usize];
     let Origin { op, node } = trace.origin(allocation);
     LiveTensor {
-        bytes: round_up(allocation.bytes, BLOCK),
+        bytes: sizes.of(id),
         op,
         node,
         module: trace.module(allocation).to_owned(),

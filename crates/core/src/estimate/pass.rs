@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::peaks::{Peaks, Tally};
+use crate::alloc::growing::{self, Place};
 use crate::alloc::{AllocatorConfig, BlockId, CachingAllocator};
 use crate::trace::{Event, Phase, Repeat, Trace};
 
@@ -64,13 +65,14 @@ impl Pass {
         Some(())
     }
 
-    /// Applies one event; where it announces a repeated stretch, all of it but the last time. `None` when the address space is full.
+    /// Applies one event; where it announces a stretch that happens several times, all of it but the last time. `None` when
+    /// the address space is full.
     pub fn event(&mut self, trace: &Trace, index: usize, event: Event) -> Option<()> {
         match event {
             Event::Alloc(id) => {
                 let asked = &trace.allocations[id as usize];
                 self.blocks[id as usize] = self.allocator.malloc_on(asked.stream, asked.bytes).ok()?;
-                self.tally.rises(self.allocator.stats().allocated, index);
+                self.tally.rises(self.allocator.stats().allocated, Place { event: index, back: 0 });
             }
             Event::Free(id) => self.allocator.free(std::mem::replace(&mut self.blocks[id as usize], BlockId::NONE)),
             Event::Phase(phase) => self.begin(trace.phases[phase as usize]),
@@ -78,6 +80,12 @@ impl Pass {
             Event::Repeat(at) => {
                 let Repeat { until, times } = trace.repeats[at as usize];
                 self.repeat(trace, index + 1..until, times.saturating_sub(1))?;
+            }
+            Event::Growing(at) => {
+                let Self { allocator, blocks, tally } = self;
+                let growing = &trace.growing[at as usize];
+                let rises = |allocated, place| tally.rises(allocated, place);
+                growing::run_all_but_last((allocator, blocks), (trace, index + 1), growing, rises).ok()?;
             }
         }
         Some(())
@@ -107,6 +115,7 @@ mod tests {
             modules: vec![String::new()],
             phases: phases.iter().map(|(kind, step)| Phase { kind: *kind, step: *step }).collect(),
             repeats: Vec::new(),
+            growing: Vec::new(),
         }
     }
 
@@ -128,7 +137,7 @@ mod tests {
         let expected = [("0:load", 2), ("1:forward", 6), ("1:backward", 6)].map(|(label, mib)| (label.to_owned(), mib));
         assert_eq!(figures, expected);
         assert_eq!(peaks.phase().unwrap().label(), "1:forward");
-        assert_eq!((peaks.event, peaks.after_load / MIB, peaks.steady_state / MIB), (3, 2, 2));
+        assert_eq!((peaks.place.event, peaks.after_load / MIB, peaks.steady_state / MIB), (3, 2, 2));
         assert_eq!((peaks.reserved / MIB, peaks.rounded512 / MIB), (20, 6));
     }
 }

@@ -1,6 +1,7 @@
 //! [`Peaks`]: the peaks of every phase and the moment of the highest; [`Tally`] gathers them as phases end.
 
 use crate::alloc::Stats;
+use crate::alloc::growing::Place;
 use crate::trace::{Phase, PhaseKind};
 
 /// The peaks of a phase; what is alive when it begins counts.
@@ -18,8 +19,8 @@ pub struct PhasePeak {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Peaks {
     pub phases: Vec<PhasePeak>,
-    /// Index of the event at which the allocated bytes are highest for the first time.
-    pub event: usize,
+    /// The event at which the allocated bytes are highest for the first time.
+    pub place: Place,
     pub allocated: u64,
     pub reserved: u64,
     pub rounded512: u64,
@@ -68,9 +69,9 @@ pub(super) struct Tally {
 
 impl Tally {
     /// Notes the moment of the highest peak so far; the first of equals.
-    pub fn rises(&mut self, allocated: u64, event: usize) {
+    pub fn rises(&mut self, allocated: u64, place: Place) {
         if allocated > self.peaks.allocated {
-            (self.peaks.allocated, self.peaks.event) = (allocated, event);
+            (self.peaks.allocated, self.peaks.place) = (allocated, place);
         }
     }
 

@@ -219,10 +219,10 @@ impl<'a> SimulatedJob<'a> {
             usable_bytes: job.gpu.usable_bytes,
             verdict: Verdict::Fits,
             at_peak: match detail {
-                Detail::Full => breakdown::at_peak(&self.trace, peaks.event, peaks.allocated),
+                Detail::Full => breakdown::at_peak(&self.trace, peaks.place, peaks.allocated),
                 Detail::Brief => AtPeak::default(),
             },
-            peak_event: peaks.event,
+            peak_event: peaks.place.event,
             events: self.trace.events.len(),
             parameter_count: self.parameter_count,
             trainable_count: self.trainable_count,

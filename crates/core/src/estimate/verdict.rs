@@ -200,6 +200,7 @@ mod tests {
             modules: vec!["lm_head".to_owned()],
             phases: vec![Phase { kind: PhaseKind::Forward, step: 1 }],
             repeats: Vec::new(),
+            growing: Vec::new(),
         }
     }
 

@@ -79,6 +79,14 @@ pub(crate) fn call_layer(
     output
 }
 
+impl AlikeLayers {
+    /// What is known of the layers, for a cache that goes on for another.
+    pub(super) fn inherited(&self) -> Self {
+        let like = self.0.borrow().like.clone();
+        Self(RefCell::new(State { like, ..State::default() }))
+    }
+}
+
 impl State {
     /// Copies what an earlier layer did, where it is known to do the same.
     fn echo(&mut self, call: &Call, hidden_states: &Tensor, cache: &KvCache) -> Option<Tensor> {

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use super::alike::AlikeLayers;
 use crate::dtype::DType;
 use crate::op::{cat, full};
-use crate::tensor::{Look, Tensor};
+use crate::tensor::{Doubles, Look, Tensor};
 use crate::trace::Category;
 
 /// Keys and values by layer.
@@ -73,6 +73,42 @@ impl KvCache {
         };
         let layers = self.layers.borrow().iter().map(&mut map_layer).collect();
         Self { windows: self.windows.clone(), layers: RefCell::new(layers), alike: AlikeLayers::default() }
+    }
+
+    /// How many tokens this cache may be moved on by [`doubled`](Self::doubled): a window that is not full yet must not fill.
+    pub(crate) fn room(&self) -> u64 {
+        let layers = self.layers.borrow();
+        let room = |(at, layer): (usize, &CacheLayer)| match self.windows.get(at).copied().flatten() {
+            Some(window) if layer.seen < window => (window - 1).saturating_sub(layer.seen),
+            _ => u64::MAX,
+        };
+        layers.iter().enumerate().map(room).min().unwrap_or(0)
+    }
+
+    /// The cache as it is so many tokens later.
+    pub(crate) fn doubled(&self, doubles: &mut Doubles, tokens: u64) -> Self {
+        let mut double = |(at, layer): (usize, &CacheLayer)| {
+            let window = self.windows.get(at).copied().flatten();
+            let grows = window.is_none_or(|window| layer.seen < window);
+            let mut longer = |tensor: &Tensor| doubles.of(tensor, grows.then_some((2, tokens)));
+            CacheLayer {
+                keys: longer(&layer.keys),
+                values: longer(&layer.values),
+                seen: layer.seen + tokens,
+                window: layer.window.as_ref().map(|size| doubles.of(size, None)),
+            }
+        };
+        let layers = self.layers.borrow().iter().enumerate().map(&mut double).collect();
+        Self { windows: self.windows.clone(), layers: RefCell::new(layers), alike: self.alike.inherited() }
+    }
+
+    /// Every tensor that it holds.
+    pub(crate) fn for_each(&self, mut see: impl FnMut(&Tensor)) {
+        for layer in self.layers.borrow().iter() {
+            see(&layer.keys);
+            see(&layer.values);
+            layer.window.iter().for_each(&mut see);
+        }
     }
 
     /// Tokens seen so far.

@@ -102,7 +102,7 @@ fn predicted(case: &Case) -> Events {
     grouped(trace.events[before..].iter().filter_map(|event| match *event {
         Event::Alloc(id) => Some(Ok(trace.allocations[id as usize].bytes)),
         Event::Free(id) => Some(Err(id as usize - first)),
-        Event::Phase(_) | Event::EmptyCache | Event::Repeat(_) => None,
+        Event::Phase(_) | Event::EmptyCache | Event::Repeat(_) | Event::Growing(_) => None,
     }))
 }
 

@@ -118,7 +118,7 @@ impl From<&Trace> for Recording {
                     })
                 })),
                 Event::EmptyCache => events.push(RecordedEvent::EmptyCache),
-                Event::Repeat(_) => {}
+                Event::Repeat(_) | Event::Growing(_) => {}
                 Event::Free(id) => events.extend(numbers.get(&id).map(|number| RecordedEvent::Free(*number))),
             }
         }

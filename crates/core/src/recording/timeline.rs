@@ -128,7 +128,7 @@ pub fn write_timeline(trace: &Trace) -> String {
             Event::Alloc(id) => trace.allocations.get(id as usize).map(|a| alloc_line(trace, id, a)),
             Event::Free(id) => Some(json!(["f", id])),
             Event::EmptyCache => Some(json!(["e"])),
-            Event::Repeat(_) => None,
+            Event::Repeat(_) | Event::Growing(_) => None,
             Event::Phase(index) => trace.phases.get(index as usize).map(|p| json!(["p", p.kind.name(), p.step])),
         };
         if let Some(line) = line {
@@ -211,6 +211,7 @@ mod tests {
             modules: vec![String::new(), "h.0".to_owned()],
             phases: vec![Phase { kind: PhaseKind::Backward, step: 2 }],
             repeats: Vec::new(),
+            growing: Vec::new(),
         };
         let recording = read_timeline(&write_timeline(&trace)).unwrap();
         let expected = RecordedAlloc {

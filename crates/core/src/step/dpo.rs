@@ -15,6 +15,7 @@ use crate::trace::{Category, PhaseKind};
 use super::fused_head::{FusedCall, FusedCausalLmOutput, fused_forward};
 use super::grpo::{Kind, load};
 use super::prepared::Prepared;
+use super::schedule::pieces_left_out;
 use super::train::Repetition;
 use super::trainer::{self, Recipe};
 
@@ -122,7 +123,11 @@ impl Trainer<'_> {
     fn precompute_ref_logps(&self) {
         let mut last_batch = None;
         let mut last_logps = None;
-        for _ in 0..u64::from(self.job.steps) * self.job.gradient_accumulation_steps {
+        let batches = u64::from(self.job.steps).saturating_mul(self.job.gradient_accumulation_steps);
+        let mut done = 0;
+        while done < batches {
+            let begun = self.context.phases();
+            done += 1;
             let batch = &*last_batch.insert(self.batch(false));
             self.context.phase(PhaseKind::Logps);
             let labels = labels(batch);
@@ -134,6 +139,11 @@ impl Trainer<'_> {
             drop((log_probs, labels));
             self.context.phase(PhaseKind::Load);
             last_logps = Some(logps);
+            let left_out = pieces_left_out(self.context, done, batches);
+            if left_out > 0 {
+                done += left_out;
+                self.context.count_phases_again(begun..self.context.phases(), left_out);
+            }
         }
         drop((last_batch, last_logps));
     }

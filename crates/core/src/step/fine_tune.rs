@@ -91,10 +91,6 @@ impl Recipe for FineTune<'_> {
         }
     }
 
-    fn repeats(&self) -> bool {
-        true
-    }
-
     fn end(&self) {
         let used_up = self.batches.take();
         drop(used_up);

@@ -7,9 +7,10 @@ use crate::dtype::DType;
 use crate::family::{ForwardCall, Model, ModelOutput};
 use crate::nn::KvCache;
 use crate::op::{ReduceKind, arange, cat, full};
-use crate::tensor::{Context, Tensor};
+use crate::tensor::{Context, Doubles, Tensor};
 
 use super::sampling::Sampling;
+use super::tokens::{self, Leaping};
 
 /// What `prepare_inputs_for_generation` returns.
 struct ModelInputs {
@@ -26,6 +27,7 @@ struct Decoding {
     unfinished_sequences: Tensor,
     cache: Rc<KvCache>,
     chosen: Option<Chosen>,
+    model_inputs: Option<ModelInputs>,
 }
 
 /// `next_token_logits`, `next_token_scores` and what was made of them; they live until the next token's are there.
@@ -40,16 +42,6 @@ struct Choice {
     probs: Option<Tensor>,
     next_tokens: Tensor,
 }
-
-/// The most events of a job that is run to its end: seconds and a gigabyte.
-const MOST_EVENTS: usize = 1 << 24;
-/// After this many tokens it is known how many events a token takes.
-const TOKENS_TO_KNOW: u64 = 8;
-
-/// Room is made for so many calls at once: a policy and its judge, which is twice as deep, in two steps.
-const EXPECTED_CALLS: usize = 6;
-/// Of a call, room is made for no more events than this in advance.
-const MOST_EXPECTED: usize = 1 << 20;
 
 /// Arguments of `generate`, whose caller holds both tensors until it returns.
 pub(super) struct GenerateCall<'a> {
@@ -102,6 +94,7 @@ pub(super) fn generate(context: &Rc<Context>, model: &dyn Model, call: &Generate
         unfinished_sequences: full(context, "ones.default", &[call.input_ids.size(0)], DType::Int64),
         cache: model.new_cache(),
         chosen: None,
+        model_inputs: None,
     };
     sample(context, model, call.config, &special_tokens, state)
 }
@@ -114,45 +107,22 @@ fn sample(
     special_tokens: &SpecialTokenTensors,
     mut state: Decoding,
 ) -> Tensor {
-    let mut outputs = Some(prefill(model, &state));
-    let mut model_inputs: Option<ModelInputs> = None;
-    let mut after_prefill = 0;
-    for token in 0..config.max_new_tokens {
-        if token == 1 {
-            after_prefill = context.events();
-        }
-        if token == TOKENS_TO_KNOW && is_too_long(config, context, after_prefill) {
-            break;
-        }
-        let output = match outputs.take() {
-            Some(prefilled) => prefilled,
-            None => {
-                let inputs = state.prepare_inputs(1);
-                let inputs = model_inputs.insert(inputs);
-                forward(model, inputs, &state.cache)
-            }
+    let prefilled = prefill(model, &state);
+    state.take(context, config, special_tokens, prefilled);
+    if config.max_new_tokens > 1 {
+        let decode = |state: &mut Decoding| {
+            let output = state.forward(model);
+            state.take(context, config, special_tokens, output);
         };
-        state.update_model_kwargs(context);
-        if let Some(logits) = &output.logits {
-            state.select_token(logits, config.sampling);
-            state.append_token(context, special_tokens);
-        }
+        // A token ends with the inputs of the next one: what it leaves then goes before that one ends.
+        state.prepare_inputs(1);
+        state = tokens::run(context, state, config.max_new_tokens - 2, |state| {
+            decode(state);
+            state.prepare_inputs(1);
+        });
+        decode(&mut state);
     }
     state.input_ids
-}
-
-/// Makes room for the events to come, and refuses a job whose tokens, taking as many events each as those since the prefill, are too many
-/// to run.
-fn is_too_long(config: &GenerationConfig, context: &Rc<Context>, after_prefill: usize) -> bool {
-    let per_token = ((context.events() - after_prefill) as u64 / (TOKENS_TO_KNOW - 1)).max(1);
-    let most = MOST_EVENTS as u64 / per_token;
-    let events = per_token.saturating_mul(config.max_new_tokens);
-    context.expect_events((events as usize).min(MOST_EXPECTED), EXPECTED_CALLS);
-    if config.max_new_tokens > most {
-        let asked = config.max_new_tokens;
-        context.fail(|| format!("`max_new_tokens` is {asked}; of this model at most {most} are simulated"));
-    }
-    config.max_new_tokens > most
 }
 
 fn any(conditions: &Tensor) -> Tensor {
@@ -205,11 +175,34 @@ fn forward(model: &dyn Model, inputs: &ModelInputs, cache: &Rc<KvCache>) -> Mode
 }
 
 impl Decoding {
-    fn prepare_inputs(&self, tokens: u64) -> ModelInputs {
-        ModelInputs {
+    /// What the loop makes of the model's output: the next token, and the inputs of the one after it.
+    fn take(
+        &mut self,
+        context: &Rc<Context>,
+        config: &GenerationConfig,
+        special_tokens: &SpecialTokenTensors,
+        output: ModelOutput,
+    ) {
+        self.update_model_kwargs(context);
+        if let Some(logits) = &output.logits {
+            self.select_token(logits, config.sampling);
+            self.append_token(context, special_tokens);
+        }
+    }
+
+    fn prepare_inputs(&mut self, tokens: u64) {
+        let inputs = ModelInputs {
             input_ids: self.input_ids.narrow(1, tokens).clone_contiguous(),
             attention_mask: self.attention_mask.clone(),
             position_ids: self.position_ids.narrow(1, tokens).clone_contiguous(),
+        };
+        self.model_inputs = Some(inputs);
+    }
+
+    fn forward(&self, model: &dyn Model) -> ModelOutput {
+        match &self.model_inputs {
+            Some(inputs) => forward(model, inputs, &self.cache),
+            None => prefill(model, self),
         }
     }
 
@@ -262,6 +255,56 @@ impl Decoding {
         drop(going_on);
         let longest = self.unfinished_sequences.reduce_all("max.default", ReduceKind::WholeMax, DType::Int64);
         let _is_zero = longest.map("eq.Scalar", DType::Bool);
+    }
+}
+
+impl Leaping for Decoding {
+    fn room(&self) -> u64 {
+        self.cache.room()
+    }
+
+    fn doubled(&self, doubles: &mut Doubles, tokens: u64) -> Self {
+        let longer = Some((1, tokens));
+        let input_ids = doubles.of(&self.input_ids, longer);
+        let attention_mask = doubles.of(&self.attention_mask, longer);
+        let position_ids = doubles.of(&self.position_ids, longer);
+        // The mask is the one above.
+        let mut inputs = |inputs: &ModelInputs| ModelInputs {
+            input_ids: doubles.of(&inputs.input_ids, None),
+            attention_mask: doubles.of(&inputs.attention_mask, None),
+            position_ids: doubles.of(&inputs.position_ids, None),
+        };
+        let model_inputs = self.model_inputs.as_ref().map(&mut inputs);
+        let mut chosen = |chosen: &Chosen| Chosen {
+            logits: doubles.of(&chosen.logits, None),
+            scores: doubles.of(&chosen.scores, None),
+            choice: Choice {
+                probs: chosen.choice.probs.as_ref().map(|probs| doubles.of(probs, None)),
+                next_tokens: doubles.of(&chosen.choice.next_tokens, None),
+            },
+        };
+        let chosen = self.chosen.as_ref().map(&mut chosen);
+        Self {
+            input_ids,
+            attention_mask,
+            position_ids,
+            unfinished_sequences: doubles.of(&self.unfinished_sequences, None),
+            cache: Rc::new(self.cache.doubled(doubles, tokens)),
+            chosen,
+            model_inputs,
+        }
+    }
+
+    fn for_each(&self, mut see: impl FnMut(&Tensor)) {
+        let Self { input_ids, attention_mask, position_ids, unfinished_sequences, cache, chosen, model_inputs } = self;
+        [input_ids, attention_mask, position_ids, unfinished_sequences].into_iter().for_each(&mut see);
+        if let Some(Chosen { logits, scores, choice: Choice { probs, next_tokens } }) = chosen {
+            [logits, scores, next_tokens].into_iter().chain(probs).for_each(&mut see);
+        }
+        if let Some(ModelInputs { input_ids, attention_mask, position_ids }) = model_inputs {
+            [input_ids, attention_mask, position_ids].into_iter().for_each(&mut see);
+        }
+        cache.for_each(see);
     }
 }
 

@@ -12,8 +12,10 @@ mod infer;
 mod prepared;
 mod repeat;
 mod sampling;
+mod schedule;
 mod simulate;
 mod swarm;
+mod tokens;
 mod train;
 mod trainer;
 

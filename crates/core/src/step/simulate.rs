@@ -88,16 +88,18 @@ pub fn simulate_with_kin(job: &JobSpec, kin: &[Device]) -> Result<Simulation, Si
             let policy = grpo::Policy { model: model.as_ref(), builder: &builder };
             repetition = Some(grpo::train(job, spec, &context, &policy)?);
         }
-        Task::Swarm(swarm) => Node {
-            job,
-            swarm,
-            context: &context,
-            model: model.as_ref(),
-            mode: &builder.mode(),
-            parameters: &builder.trainable(),
-            has_begin_token: has_begin_token(&job.model, family),
+        Task::Swarm(swarm) => {
+            let node = Node {
+                job,
+                swarm,
+                context: &context,
+                model: model.as_ref(),
+                mode: &builder.mode(),
+                parameters: &builder.trainable(),
+                has_begin_token: has_begin_token(&job.model, family),
+            };
+            repetition = Some(node.run());
         }
-        .run(),
         Task::Dpo(spec) => {
             let policy = dpo::Policy { model: model.as_ref(), builder: &builder };
             repetition = Some(dpo::train(job, spec, &context, &policy)?);

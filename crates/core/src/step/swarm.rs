@@ -16,6 +16,7 @@ use super::calls::Calls;
 use super::generate::{GenerateCall, GenerationConfig, SpecialTokens, generate};
 use super::sampling::Sampling;
 use super::simulate::input_ids;
+use super::train::{ENOUGH_EVENTS, Repetition, STEPS_RUN};
 
 /// The node's process: what lives as long as the job.
 pub(super) struct Node<'a> {
@@ -50,10 +51,15 @@ struct Loss {
 
 impl Node<'_> {
     /// Runs the node's steps.
-    pub(super) fn run(&self) {
+    pub(super) fn run(&self) -> Repetition {
+        let mut run = Repetition { steps: 0, passes: self.job.gradient_accumulation_steps };
         let mut optimizer = optimizer::build(self.job.optimizer, self.parameters);
         let mut calls = Calls::default();
         for step in 1..=self.job.steps {
+            if self.context.has_failed() || step > STEPS_RUN && self.context.events() >= ENOUGH_EVENTS {
+                break;
+            }
+            run.steps = step;
             self.context.begin_step(step);
             self.context.phase(PhaseKind::Generate);
             if self.swarm.generates {
@@ -74,6 +80,7 @@ impl Node<'_> {
             }
         }
         self.context.end();
+        run
     }
 
     /// Generates all rows, some at a time; the completions go to the host.

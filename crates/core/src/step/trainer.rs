@@ -10,7 +10,8 @@ use crate::spec::JobSpec;
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
 
-use super::train::{ENOUGH_EVENTS, PASSES_RUN, Repetition, STEPS_RUN};
+use super::schedule::{Passes, Schedule, Skip};
+use super::train::Repetition;
 
 /// What one trainer does its own way.
 pub(super) trait Recipe {
@@ -20,16 +21,16 @@ pub(super) trait Recipe {
     /// `_prepare_inputs`, before pass number `pass`.
     fn prepare_inputs(&self, _pass: u64) {}
 
+    /// Every so many passes `prepare_inputs` generates anew.
+    fn generate_every(&self) -> u64 {
+        u64::MAX
+    }
+
     /// `compute_loss(model, inputs)`; `None` where there are no inputs.
     fn compute_loss(&self, pass: u64) -> Option<Tensor>;
 
     /// Whether the loop divides the loss by the number of passes, as where the loss is a mean of its own batch.
     fn divides_loss(&self) -> bool {
-        false
-    }
-
-    /// Whether every pass does what the one before did, so that those of a long job can be left out.
-    fn repeats(&self) -> bool {
         false
     }
 
@@ -53,28 +54,23 @@ pub(super) fn train(job: &JobSpec, context: &Rc<Context>, parameters: &[Tensor],
     let mut optimizers = create_optimizer(job, parameters);
     let tr_loss = full(context, "_to_copy.default", &[], DType::Float32);
     let mut variables = Variables::default();
-    let mut run = Repetition { steps: 0, passes: job.gradient_accumulation_steps };
-    for step in 1..=job.steps {
-        let is_long = || recipe.repeats() && context.events() >= ENOUGH_EVENTS;
-        if step > STEPS_RUN && is_long() {
-            break;
-        }
-        run.steps = step;
+    let passes = Passes { of_step: job.gradient_accumulation_steps, generate_every: recipe.generate_every() };
+    let mut schedule = Schedule::new(passes);
+    let mut run = Repetition { steps: 0, passes: passes.of_step };
+    let mut step = 1;
+    while step <= u64::from(job.steps) && !context.has_failed() {
+        run.steps += 1;
+        let begun = context.phases();
         recipe.get_batch_samples();
-        let before = u64::from(step - 1).saturating_mul(job.gradient_accumulation_steps);
-        let mut begun = [context.phases(); 2];
-        for pass in 1..=job.gradient_accumulation_steps {
-            begun = [begun[1], context.phases()];
-            training_step(context, recipe, before.saturating_add(pass - 1), &mut variables);
-            if pass >= PASSES_RUN && pass < job.gradient_accumulation_steps && is_long() {
-                run.passes = run.passes.min(pass);
-                context.count_phases_again(begun[0]..begun[1], job.gradient_accumulation_steps - pass);
-                break;
-            }
-        }
+        run.passes = run.passes.min(run_passes(context, recipe, &mut schedule, (passes, step), &mut variables));
         variables.grad_norm = None;
         update(context, parameters, &mut optimizers, &mut variables);
-        context.begin_step(step + 1);
+        let left_out = schedule.after_step(step, Schedule::is_long(context.events()));
+        if let Some(steps @ 1..) = left_out {
+            context.count_phases_again(begun..context.phases(), steps);
+        }
+        step += 1 + left_out.unwrap_or(u64::from(job.steps));
+        context.begin_step(u32::try_from(step).unwrap_or(u32::MAX).min(job.steps.saturating_add(1)));
         context.phase(PhaseKind::Between);
         parameters.iter().for_each(|parameter| parameter.set_grad(None));
         tr_loss.reduce_all("mean.default", ReduceKind::Mean, DType::Float32);
@@ -83,6 +79,43 @@ pub(super) fn train(job: &JobSpec, context: &Rc<Context>, parameters: &[Tensor],
     recipe.end();
     context.end();
     run
+}
+
+/// The passes of an optimizer step; how many were run.
+fn run_passes(
+    context: &Rc<Context>,
+    recipe: &dyn Recipe,
+    schedule: &mut Schedule,
+    (passes, step): (Passes, u64),
+    variables: &mut Variables,
+) -> u64 {
+    schedule.begin_step();
+    let (mut at, mut ran) = (0, 0);
+    // Where the phases of the pass, and of its cycle of generation, begin.
+    let mut cycle_begun = context.phases();
+    while at < passes.of_step && !context.has_failed() {
+        let pass = (step - 1).saturating_mul(passes.of_step).saturating_add(at);
+        let begun = context.phases();
+        if pass.is_multiple_of(passes.generate_every) {
+            cycle_begun = begun;
+        }
+        training_step(context, recipe, pass, variables);
+        ran += 1;
+        at += 1;
+        let (phases, times) = match schedule.after_pass(pass, at - 1, Schedule::is_long(context.events())) {
+            Skip::Nothing => continue,
+            Skip::Passes(skipped) => {
+                at += skipped;
+                (begun, skipped)
+            }
+            Skip::Cycles(skipped) => {
+                at += skipped * passes.generate_every;
+                (cycle_begun, skipped)
+            }
+        };
+        context.count_phases_again(phases..context.phases(), times);
+    }
+    ran
 }
 
 /// `create_optimizer`: matrices decay and come first, biases and norms do not.

@@ -13,6 +13,7 @@ use super::forward_hooks::ForwardHooks;
 use super::handle::Tensor;
 use super::kin::Kin;
 use super::origins::Origins;
+use super::part::Moment;
 use super::workspace::Thread;
 use crate::dtype::DType;
 use crate::gpu::Device;
@@ -21,6 +22,9 @@ use crate::work::PhaseWork;
 
 /// Room for so many allocations is made in advance: two steps of a model with a few dozen layers.
 const EXPECTED_ALLOCATIONS: usize = 1 << 14;
+
+/// The most events of a trace: a quarter of a gigabyte. Long jobs leave out what only repeats, far below it.
+pub(crate) const MOST_EVENTS: usize = 1 << 23;
 
 /// What a hook puts off until the engine is done.
 type Callback = Box<dyn FnOnce()>;
@@ -75,6 +79,7 @@ impl Context {
             phases: vec![Phase { kind: PhaseKind::Load, step: 0 }],
             origins: Vec::new(),
             repeats: Vec::new(),
+            growing: Vec::new(),
             events: Vec::with_capacity(2 * EXPECTED_ALLOCATIONS),
             allocations: Vec::with_capacity(EXPECTED_ALLOCATIONS),
         };
@@ -232,6 +237,11 @@ impl Context {
         self.failure.borrow_mut().get_or_insert_with(problem);
     }
 
+    /// Whether the job has come to an error.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failure.borrow().is_some()
+    }
+
     /// The error that PyTorch would have stopped with.
     pub(crate) fn take_failure(&self) -> Option<String> {
         self.failure.take()
@@ -294,6 +304,26 @@ impl Context {
         self.counter.repeat_phases(range, times);
     }
 
+    /// What was counted since `moment`, in this phase, happens `times` more times, which are left out of the trace.
+    pub(crate) fn count_again(&self, moment: &Moment, times: u64) {
+        if self.current_phase() == moment.phase {
+            self.counter.repeat_since(&moment.tally, times);
+        }
+    }
+
+    /// Whether the trace is as long as any may be; the job fails then, for want of an end to `what`.
+    pub(crate) fn is_full(&self, what: &str) -> bool {
+        let is_full = self.events() >= MOST_EVENTS;
+        if is_full {
+            self.fail(|| {
+                format!(
+                    "{what}: the job makes more than {MOST_EVENTS} allocations and frees, and more are not simulated"
+                )
+            });
+        }
+        is_full
+    }
+
     /// Hands over the work of each phase.
     pub(crate) fn take_work(&self) -> Vec<PhaseWork> {
         self.counter.take(&self.trace.borrow().phases)
@@ -326,6 +356,11 @@ impl Context {
         }
         let category = category.or(self.category.get()).unwrap_or(Category::Temporary);
         let mut trace = self.trace.borrow_mut();
+        if trace.events.len() >= 2 * MOST_EVENTS {
+            drop(trace);
+            self.is_full("all of the job");
+            return None;
+        }
         let origin = self.origins.index(&mut trace.origins, Origin { op, node: self.node.get() });
         let id = trace.allocations.len() as AllocationId;
         trace.allocations.push(Allocation {

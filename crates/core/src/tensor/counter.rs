@@ -47,6 +47,21 @@ impl Tally {
         }
     }
 
+    const fn half(&self) -> Self {
+        const fn halves(flops: Flops) -> Flops {
+            Flops { float32: flops.float32 / 2, bfloat16: flops.bfloat16 / 2, float16: flops.float16 / 2 }
+        }
+        Self {
+            flops: halves(self.flops),
+            skipped: halves(self.skipped),
+            product_read: self.product_read / 2,
+            product_written: self.product_written / 2,
+            written: self.written / 2,
+            read: self.read / 2,
+            launches: self.launches / 2,
+        }
+    }
+
     /// What came between `earlier` and `later`, `times` more.
     fn add_between(&mut self, earlier: &Self, later: &Self, times: u64) {
         let more =
@@ -129,6 +144,16 @@ impl Counter {
         add(&self.product_written, product.written);
     }
 
+    /// Between two passes there are so many others, whose counts rise evenly from those of the first to those of the last.
+    pub(super) fn interpolate(&self, [begun, ended]: &[Tally; 2], [last_begun, last_ended]: &[Tally; 2], between: u64) {
+        let mut tally = self.tally();
+        let mut twice = Tally::default();
+        twice.add_between(begun, ended, between);
+        twice.add_between(last_begun, last_ended, between);
+        tally.add_between(&Tally::default(), &twice.half(), 1);
+        self.set(&tally);
+    }
+
     /// What was counted in this phase so far.
     pub(super) fn tally(&self) -> Tally {
         Tally {
@@ -142,7 +167,7 @@ impl Counter {
         }
     }
 
-    fn set(&self, tally: &Tally) {
+    pub(super) fn set(&self, tally: &Tally) {
         set_flops(&self.flops, tally.flops);
         set_flops(&self.skipped, tally.skipped);
         self.product_read.set(tally.product_read);
@@ -196,8 +221,9 @@ impl Counter {
         self.close();
         let (tallies, repeated) = (self.done.take(), self.repeated.take());
         let times = |at: usize| {
+            // A range that is noted later holds an earlier one whole, or none of it.
             let more = repeated.iter().filter(|(range, _)| range.contains(&at)).map(|(_, times)| times);
-            more.fold(1, |sum: u64, times| sum.saturating_add(*times))
+            more.fold(1, |product: u64, times| product.saturating_mul(times.saturating_add(1)))
         };
         let accounts = phases.iter().zip(&tallies).enumerate();
         accounts

@@ -9,10 +9,10 @@ use crate::trace::{Allocation, AllocationId, Event};
 
 /// What was recorded between two moments, with nothing but allocations and frees in it.
 pub(crate) struct Stretch {
-    events: Range<usize>,
-    allocations: Range<AllocationId>,
+    pub(super) events: Range<usize>,
+    pub(super) allocations: Range<AllocationId>,
     /// What was counted before it, and after.
-    tallies: [Tally; 2],
+    pub(super) tallies: [Tally; 2],
 }
 
 /// How the names in a stretch change when it happens again: the module, and allocations from before the stretch.
@@ -42,16 +42,6 @@ impl Stretch {
 }
 
 impl Context {
-    /// Makes room for `calls` times so many events, unless there is room for one time: a trace that grows step by step is
-    /// copied over and over.
-    pub(crate) fn expect_events(&self, events: usize, calls: usize) {
-        let mut trace = self.trace.borrow_mut();
-        if trace.events.capacity() - trace.events.len() < events {
-            trace.events.reserve(events.saturating_mul(calls));
-            trace.allocations.reserve(events.saturating_mul(calls) / 2);
-        }
-    }
-
     /// What was recorded since `moment`.
     pub(crate) fn stretch_since(&self, moment: &Moment) -> Stretch {
         let now = self.moment();

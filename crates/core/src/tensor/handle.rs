@@ -54,6 +54,11 @@ pub(crate) struct Look {
 }
 
 impl Look {
+    /// The same with another layout.
+    pub(super) fn resized(self, layout: Layout) -> Self {
+        Self { layout, ..self }
+    }
+
     /// Whether both look the same wherever they lie.
     pub(crate) fn resembles(&self, other: &Self) -> bool {
         let traits = |look: &Self| (look.dtype, look.requires_grad, look.is_view, look.allocation.is_some());
@@ -207,6 +212,11 @@ impl Tensor {
         let bytes = layout.sizes.numel().saturating_mul(dtype.size());
         let id = context.allocate(op, bytes, None);
         Self::new(Memory::Own(Storage::new(context, id)), layout, dtype, false)
+    }
+
+    /// A new contiguous tensor of the same sizes.
+    pub(crate) fn another(&self) -> Self {
+        Self::empty(self.context(), "empty.memory_format", *self.sizes(), self.dtype())
     }
 
     /// A contiguous view of a new tensor that `op` makes and nobody else holds: one object stands for both.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::context::Context;
 use super::counter::Tally;
-use crate::trace::{Allocation, AllocationId, Category, Event, Phase, Repeat, Trace};
+use crate::trace::{Allocation, AllocationId, Category, Event, Growing, Phase, Repeat, Trace};
 
 /// A moment of the trace.
 pub(crate) struct Moment {
@@ -94,7 +94,7 @@ impl Context {
                     let is_left = is_left.get_mut(id.wrapping_sub(first) as usize).filter(|is_left| **is_left)?;
                     *is_left = false;
                 }
-                Event::Phase(_) => {}
+                Event::Phase(_) | Event::Growing(_) => {}
                 Event::EmptyCache | Event::Repeat(_) => return None,
             }
         }
@@ -123,7 +123,7 @@ impl Context {
         let is_own = |event: &Event| match event {
             Event::Alloc(_) => true,
             Event::Free(id) => *id >= moment.allocation,
-            Event::Phase(_) | Event::EmptyCache | Event::Repeat(_) => false,
+            Event::Phase(_) | Event::EmptyCache | Event::Repeat(_) | Event::Growing(_) => false,
         };
         if !stretch.iter().all(is_own) {
             return false;
@@ -175,13 +175,32 @@ impl Trace {
             match event {
                 Event::Alloc(id) | Event::Free(id) => *id = copied.id(*id),
                 Event::Phase(phase) => *phase += later,
-                Event::EmptyCache | Event::Repeat(_) => {}
+                Event::EmptyCache | Event::Repeat(_) | Event::Growing(_) => {}
             }
         }
         let is_copied = |event: &Event| *event != Event::Alloc(NOT_COPIED);
         if !self.events[begin..].iter().all(is_copied) {
+            // Workspaces are allocated before anything grows, so that growing stretches are copied whole.
             let events = self.events.split_off(begin);
             self.events.extend(events.into_iter().filter(is_copied));
+        }
+        self.copy_growing(begin, copied);
+    }
+
+    /// Gives the growing stretches that were copied to `begin` and behind it their own sizes and ends.
+    fn copy_growing(&mut self, begin: usize, copied: &Copied) {
+        for index in begin..self.events.len() {
+            let Event::Growing(at) = self.events[index] else { continue };
+            let Some(growing) = self.growing.get(at as usize) else { continue };
+            let mut copy = Growing {
+                until: index + 1 + growing.stretch,
+                growth: growing.growth.iter().map(|(id, growth)| (copied.id(*id), *growth)).collect(),
+                carried: growing.carried.iter().map(|(old, new)| (copied.id(*old), copied.id(*new))).collect(),
+                ..*growing
+            };
+            copy.growth.sort_unstable();
+            self.events[index] = Event::Growing(self.growing.len() as u32);
+            self.growing.push(copy);
         }
     }
 }

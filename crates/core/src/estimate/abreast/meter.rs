@@ -1,5 +1,6 @@
 //! [`Meter`]: the counters of a device whose pools are replayed apart; [`Common`]: what all devices have alike.
 
+use crate::alloc::growing::Place;
 use crate::estimate::peaks::{Peaks, Reached, Tally};
 use crate::trace::Phase;
 
@@ -51,7 +52,7 @@ impl Meter {
         let allocated = self.allocated + common.highest;
         if allocated > self.peak_allocated {
             self.peak_allocated = allocated;
-            self.tally.rises(allocated, common.event);
+            self.tally.rises(allocated, Place { event: common.event, back: 0 });
         }
     }
 

@@ -26,7 +26,7 @@ use crate::trace::{Allocation, Event, Trace};
 /// with settings under which pools or sizes are not what they are by default, with stretches that repeat themselves, or when
 /// the address space is full.
 pub(super) fn peaks_abreast(trace: &Trace, config: &AllocatorConfig, sizes: &Sizes) -> Option<Vec<Peaks>> {
-    if *config != AllocatorConfig::default() || !trace.repeats.is_empty() {
+    if *config != AllocatorConfig::default() || !trace.repeats.is_empty() || !trace.growing.is_empty() {
         return None;
     }
     let mut pass = Abreast::new(trace, sizes);
@@ -82,7 +82,7 @@ impl<'a> Abreast<'a> {
                 self.devices.iter_mut().for_each(|device| device.large.empty_cache());
                 self.note_reserved();
             }
-            Event::Repeat(_) => return None,
+            Event::Repeat(_) | Event::Growing(_) => return None,
         }
         if self.stretch_until == Some(index + 1) {
             self.stretch_until = None;

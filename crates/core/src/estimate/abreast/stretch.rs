@@ -29,7 +29,7 @@ pub(super) fn end(trace: &Trace, begin: usize) -> Option<usize> {
                     return Some(at + 1);
                 }
             }
-            Event::Phase(_) | Event::EmptyCache | Event::Repeat(_) => return None,
+            Event::Phase(_) | Event::EmptyCache | Event::Repeat(_) | Event::Growing(_) => return None,
         }
     }
     None

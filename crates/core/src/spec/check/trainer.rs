@@ -1,8 +1,16 @@
 //! What trainers of several models, nodes or ranks refuse, with the arithmetic.
 
+use super::MAX_TOKENS_PER_PASS;
 use crate::spec::{
     DpoSpec, GrpoSpec, JobSpec, LossKernel, OptimizerKind, SpecError, Strategy, SwarmLogProbs, SwarmSpec, Task,
 };
+
+/// The most batches that DPO's loop holds at once, three tensors each.
+const MAX_HELD_BATCHES: u64 = 1 << 18;
+/// The most chunks of a node's rows: what each leaves is alive until the end of the step.
+const MAX_CHUNKS: u64 = 1 << 14;
+/// The most parts of a generation batch, one a pass.
+const MAX_PARTS: u64 = 1 << 20;
 
 /// Model types that are no causal language models.
 const NO_DECODERS: [&str; 2] = ["bert", "hrm"];
@@ -12,7 +20,7 @@ pub(super) fn fits(job: &JobSpec) -> Result<(), SpecError> {
     fits_model(job)?;
     match &job.task {
         Task::Grpo(grpo) => fits_grpo(job, grpo)?,
-        Task::Dpo(dpo) => fits_lengths(dpo)?,
+        Task::Dpo(dpo) => fits_dpo(job, dpo)?,
         Task::Swarm(swarm) => fits_swarm(job, swarm)?,
         _ => {}
     }
@@ -49,6 +57,18 @@ fn fits_grpo(job: &JobSpec, grpo: &GrpoSpec) -> Result<(), SpecError> {
         ("grpo.num_iterations", grpo.num_iterations),
     ];
     not_zero(&sizes)?;
+    if grpo.steps_per_generation > MAX_PARTS {
+        let problem = format!(
+            "`grpo.steps_per_generation` must be from 1 to {MAX_PARTS}, found {} (`gradient_accumulation_steps` where it is not given)",
+            grpo.steps_per_generation
+        );
+        return Err(
+            SpecError::new(problem).hint("lower `gradient_accumulation_steps`, or give `grpo.steps_per_generation`")
+        );
+    }
+    let tokens = grpo.prompt_len.saturating_add(grpo.completion_len);
+    let rows = job.micro_batch_size.saturating_mul(grpo.steps_per_generation);
+    bound_rows(rows, "`micro_batch_size` x `grpo.steps_per_generation`", tokens)?;
     let world_size = job.parallel.world_size;
     let rows = job.micro_batch_size.saturating_mul(grpo.steps_per_generation).saturating_mul(world_size);
     if !rows.is_multiple_of(grpo.num_generations) {
@@ -68,8 +88,33 @@ fn fits_grpo(job: &JobSpec, grpo: &GrpoSpec) -> Result<(), SpecError> {
     Ok(())
 }
 
-fn fits_lengths(dpo: &DpoSpec) -> Result<(), SpecError> {
-    not_zero(&[("prompt_len", dpo.prompt_len), ("completion_len", dpo.completion_len)])
+fn fits_dpo(job: &JobSpec, dpo: &DpoSpec) -> Result<(), SpecError> {
+    not_zero(&[("prompt_len", dpo.prompt_len), ("completion_len", dpo.completion_len)])?;
+    if job.gradient_accumulation_steps > MAX_HELD_BATCHES {
+        let problem = format!(
+            "`gradient_accumulation_steps` must be from 1 to {MAX_HELD_BATCHES} for DPO, whose loop loads all batches of a \
+             step at once, found {}",
+            job.gradient_accumulation_steps
+        );
+        return Err(SpecError::new(problem).hint("lower `gradient_accumulation_steps`"));
+    }
+    bound_rows(
+        job.micro_batch_size.saturating_mul(2),
+        "2 x `micro_batch_size`",
+        dpo.prompt_len.saturating_add(dpo.completion_len),
+    )
+}
+
+/// Refuses more tokens in a batch than any GPU holds.
+fn bound_rows(rows: u64, named: &str, tokens: u64) -> Result<(), SpecError> {
+    if rows.saturating_mul(tokens) <= MAX_TOKENS_PER_PASS {
+        return Ok(());
+    }
+    let problem = format!(
+        "{named} = {rows} rows of `prompt_len` + `completion_len` = {tokens} tokens is more than a GPU can hold: at most {} rows",
+        MAX_TOKENS_PER_PASS / tokens.max(1)
+    );
+    Err(SpecError::new(problem).hint("lower them"))
 }
 
 fn fits_swarm(job: &JobSpec, swarm: &SwarmSpec) -> Result<(), SpecError> {
@@ -93,6 +138,20 @@ fn fits_swarm(job: &JobSpec, swarm: &SwarmSpec) -> Result<(), SpecError> {
             swarm.local_questions, swarm.external_questions, swarm.num_generations
         );
         return Err(SpecError::new(problem).hint("give it questions"));
+    }
+    bound_rows(
+        swarm.train_rows,
+        "(`swarm.local_questions` + `swarm.external_questions`) x `num_generations`",
+        job.seq_len,
+    )?;
+    if swarm.train_rows.div_ceil(chunk) > MAX_CHUNKS && swarm.log_probs != SwarmLogProbs::Full {
+        let problem = format!(
+            "`swarm.rows_per_chunk` {chunk} makes {} chunks of {} rows; at most {MAX_CHUNKS} are simulated",
+            swarm.train_rows.div_ceil(chunk),
+            swarm.train_rows
+        );
+        let least = swarm.train_rows.div_ceil(MAX_CHUNKS);
+        return Err(SpecError::new(problem).hint(format!("set it to {least} or more")));
     }
     let generated = swarm.local_questions.saturating_mul(swarm.num_generations);
     if swarm.generates && swarm.generate_rows > generated {

@@ -45,9 +45,9 @@ impl Batch {
         })
     }
 
-    /// `split_tensor_dict`: views of so many rows each.
-    pub(super) fn split(&self, chunks: u64) -> Vec<Self> {
+    /// One of the views of `split_tensor_dict`, which all have as many rows.
+    pub(super) fn part(&self, chunks: u64) -> Self {
         let rows = self.prompt_ids.size(0) / chunks.max(1);
-        (0..chunks).map(|_| self.map(|tensor| tensor.narrow(0, rows))).collect()
+        self.map(|tensor| tensor.narrow(0, rows))
     }
 }

@@ -7,6 +7,7 @@ use crate::tensor::Tensor;
 
 use super::logps::LogpsCall;
 use crate::step::prepared::Prepared;
+use crate::step::schedule::pieces_left_out;
 
 /// Positions whose entropies are taken at once.
 const ENTROPY_CHUNK: u64 = 128;
@@ -27,8 +28,12 @@ pub(super) fn per_token_logps(model: &Prepared, call: &LogpsCall) -> (Tensor, Op
     let batch_size = call.batch_size.unwrap_or(rows).max(1);
     let (mut all_logps, mut all_entropies) = (Vec::new(), Vec::new());
     let mut variables = Variables::default();
-    for start in (0..rows).step_by(batch_size as usize) {
-        let count = batch_size.min(rows - start);
+    let pieces = rows.div_ceil(batch_size);
+    let mut piece = 0;
+    while piece < pieces && !model.context.has_failed() {
+        let count = batch_size.min(rows - piece * batch_size);
+        let moment = model.context.moment();
+        piece += 1;
         let ids = call.input_ids.narrow(0, count);
         let Some(mut logits) = completion_logits(model, call, &ids, count) else { continue };
         variables.logits = Some(logits.clone());
@@ -37,6 +42,12 @@ pub(super) fn per_token_logps(model: &Prepared, call: &LogpsCall) -> (Tensor, Op
         all_logps.extend(variables.log_probs(&logits, &ids.narrow(1, call.logits_to_keep)));
         if call.entropy {
             all_entropies.push(variables.take_entropies(&logits));
+        }
+        let left_out = pieces_left_out(model.context, piece, pieces);
+        if let Some(logps) = all_logps.last().filter(|_| left_out > 0).cloned() {
+            piece += left_out;
+            model.context.count_again(&moment, left_out);
+            all_logps.extend((0..left_out).map(|_| logps.another()));
         }
     }
     let logps = cat(&all_logps.iter().collect::<Vec<_>>(), 0);
@@ -72,6 +83,9 @@ impl Variables {
         }
         self.selected.clear();
         for (row, tokens) in logits.unbind().iter().zip(tokens.unbind()) {
+            if logits.context().is_full("log-probabilities row by row") {
+                break;
+            }
             self.selected.push(row.log_softmax().gather_one(&tokens));
         }
         stack(&self.selected)
@@ -83,8 +97,13 @@ impl Variables {
         let positions = logits.numel() / logits.size(-1).max(1);
         let flat = logits.reshape(&[positions, logits.size(-1)]);
         self.entropies.clear();
-        for start in (0..positions).step_by(ENTROPY_CHUNK as usize) {
-            let chunk = flat.narrow(0, ENTROPY_CHUNK.min(positions - start));
+        let context = logits.context();
+        let pieces = positions.div_ceil(ENTROPY_CHUNK);
+        let mut piece = 0;
+        while piece < pieces && !context.is_full("entropies of so many tokens") {
+            let moment = context.moment();
+            let chunk = flat.narrow(0, ENTROPY_CHUNK.min(positions - piece * ENTROPY_CHUNK));
+            piece += 1;
             let log_p: &Tensor = self.log_p.insert(chunk.log_softmax());
             let sum = {
                 let product = {
@@ -93,7 +112,15 @@ impl Variables {
                 };
                 product.reduce_last("sum.dim_IntList", ReduceKind::Sum, log_p.dtype())
             };
-            self.entropies.push(sum.neg());
+            let entropies = sum.neg();
+            drop(sum);
+            let left_out = pieces_left_out(context, piece, pieces);
+            if left_out > 0 {
+                piece += left_out;
+                context.count_again(&moment, left_out);
+                self.entropies.extend((0..left_out).map(|_| entropies.another()));
+            }
+            self.entropies.push(entropies);
         }
         let joined = cat(&self.entropies.iter().collect::<Vec<_>>(), 0);
         joined.reshape(&[logits.size(0), positions / logits.size(0).max(1)])

@@ -13,6 +13,7 @@ use crate::work::Work;
 
 use super::trainer::Trainer;
 use super::{Kind, load};
+use crate::step::calls::Calls;
 use crate::step::generate::{GenerateCall, GenerationConfig, SpecialTokens, generate};
 use crate::step::simulate::{SimulateError, Simulation, has_begin_token};
 
@@ -47,8 +48,11 @@ impl Judge {
     /// Scores so many completions, some at a time.
     fn score(&self, context: &Rc<Context>, grpo: &GrpoSpec, rows: u64) {
         let at_once = self.spec.rows.unwrap_or(rows).max(1);
-        for start in (0..rows).step_by(at_once as usize) {
-            self.score_rows(context, grpo, at_once.min(rows - start));
+        let mut calls = Calls::default();
+        for (rows, times) in [(at_once, rows / at_once), (rows % at_once, 1)] {
+            if rows > 0 && times > 0 {
+                calls.run(context, rows, times, || self.score_rows(context, grpo, rows));
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use crate::tensor::Tensor;
 use super::trainer::Trainer;
 use crate::step::fused_head::{FusedCall, fused_forward};
 use crate::step::prepared::Prepared;
+use crate::step::schedule::pieces_left_out;
 
 /// The arguments.
 pub(super) struct LogpsCall<'a> {
@@ -34,8 +35,11 @@ impl Trainer<'_> {
         let batch_size = call.batch_size.unwrap_or(rows).max(1);
         let (mut all_logps, mut all_entropies) = (Vec::new(), Vec::new());
         let (mut labels, mut outputs) = (None, None);
-        for start in (0..rows).step_by(batch_size as usize) {
-            let count = batch_size.min(rows - start);
+        let pieces = rows.div_ceil(batch_size);
+        let mut piece = 0;
+        while piece < pieces && !model.context.has_failed() {
+            let count = batch_size.min(rows - piece * batch_size);
+            let moment = model.context.moment();
             let input_ids = call.input_ids.narrow(0, count);
             let attention_mask = call.attention_mask.narrow(0, count);
             let labels = labels.insert(completion_labels(&input_ids, &attention_mask));
@@ -54,6 +58,13 @@ impl Trainer<'_> {
             all_logps.push(outputs.log_probs.slice(1, call.logits_to_keep));
             if let Some(entropy) = outputs.entropy.as_ref().filter(|_| call.entropy) {
                 all_entropies.push(entropy.slice(1, call.logits_to_keep));
+            }
+            piece += 1;
+            let left_out = pieces_left_out(model.context, piece, pieces);
+            if left_out > 0 {
+                piece += left_out;
+                model.context.count_again(&moment, left_out);
+                all_logps.extend((0..left_out).map(|_| outputs.log_probs.another().slice(1, call.logits_to_keep)));
             }
         }
         let logps = cat(&all_logps.iter().collect::<Vec<_>>(), 0);

@@ -13,6 +13,7 @@ use super::statistics::{is_zero, log_reduced, nanmean, nanstd, nansum};
 use super::trainer::Trainer;
 use super::vllm::Correction;
 use crate::step::prepared::Prepared;
+use crate::step::trainer::Recipe;
 
 /// What is computed of a batch before it is trained on.
 struct Frozen {

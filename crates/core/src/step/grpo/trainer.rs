@@ -30,7 +30,8 @@ pub(super) struct Trainer<'a> {
     pub adapters: Vec<Tensor>,
     /// The optimizer step whose weights the engine has.
     pub last_loaded_step: Cell<Option<u64>>,
-    pub buffered_inputs: RefCell<Vec<Batch>>,
+    /// `_buffered_inputs`, before they are split into views: each pass takes its own.
+    pub buffered_inputs: RefCell<Option<Batch>>,
 }
 
 impl Trainer<'_> {
@@ -49,11 +50,6 @@ impl Trainer<'_> {
         let head_outputs = TokenOutputs { entropy, ..TokenOutputs::default() };
         Prepared { context: self.context, model, autocast, head_outputs }
     }
-
-    /// Passes after which new completions are generated.
-    pub(super) fn generate_every(&self) -> u64 {
-        self.spec.steps_per_generation.saturating_mul(self.spec.num_iterations).max(1)
-    }
 }
 
 impl Recipe for Trainer<'_> {
@@ -65,14 +61,18 @@ impl Recipe for Trainer<'_> {
         let rows = self.job.micro_batch_size.saturating_mul(self.spec.steps_per_generation);
         let mut generation_batch = self.generate_and_score(rows, pass);
         generation_batch = generation_batch.shuffled();
-        let batches = generation_batch.split(self.spec.steps_per_generation);
-        let used_up = self.buffered_inputs.replace(batches);
+        let used_up = self.buffered_inputs.replace(Some(generation_batch));
         drop(used_up);
     }
 
-    fn compute_loss(&self, pass: u64) -> Option<Tensor> {
+    /// Passes after which new completions are generated.
+    fn generate_every(&self) -> u64 {
+        self.spec.steps_per_generation.saturating_mul(self.spec.num_iterations).max(1)
+    }
+
+    fn compute_loss(&self, _pass: u64) -> Option<Tensor> {
         let buffered = self.buffered_inputs.borrow();
-        let at = (pass % self.spec.steps_per_generation.max(1)) as usize;
-        buffered.get(at).map(|inputs| compute_loss(self, inputs))
+        let inputs = buffered.as_ref()?.part(self.spec.steps_per_generation);
+        Some(compute_loss(self, &inputs))
     }
 }

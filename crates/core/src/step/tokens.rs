@@ -1,0 +1,249 @@
+//! Generates tokens one after another, and leaps over those that do as foretold.
+
+use std::rc::Rc;
+
+use crate::tensor::{Context, Doubles, Growth, Landing, Leap, MOST_EVENTS, Tensor, Token};
+
+/// The longest leap. Kernels choose how to split their work by blocks of 64 keys and more, so that no choice is made and
+/// unmade within one.
+const LONGEST_LEAP: u64 = 64;
+
+/// What lives from token to token.
+pub(super) trait Leaping: Sized {
+    /// Over how many tokens it can be moved at once.
+    fn room(&self) -> u64;
+
+    /// The same so many tokens later.
+    fn doubled(&self, doubles: &mut Doubles, tokens: u64) -> Self;
+
+    /// Every tensor that it holds.
+    fn for_each(&self, see: impl FnMut(&Tensor));
+}
+
+/// Runs so many tokens, each by `run`, or as if.
+pub(super) fn run<S: Leaping>(context: &Rc<Context>, mut state: S, tokens: u64, run: impl Fn(&mut S)) -> S {
+    let mut last: Option<Token> = None;
+    let mut growth: Option<Growth> = None;
+    let (mut done, mut leap) = (0, 1);
+    while done < tokens && !is_too_long(context, done, tokens) {
+        let most = leap.min(tokens - done).min(state.room().saturating_add(1));
+        #[cfg(test)]
+        let most = if tests::LEAPS.get() { most } else { 1 };
+        if let (Some(before), Some(foretold), 2..) = (&last, &growth, most) {
+            match try_leap(context, &mut state, (before, foretold), most, &run) {
+                Some(token) => {
+                    last = Some(token);
+                    done += most;
+                    leap = (leap * 2).min(LONGEST_LEAP);
+                    continue;
+                }
+                None => leap = most / 2,
+            }
+            if leap > 1 {
+                continue;
+            }
+        }
+        let moment = context.moment();
+        run(&mut state);
+        let token = context.token_since(&moment, last.as_ref());
+        growth = last.as_ref().and_then(|before| context.growth(before, &token));
+        last = Some(token);
+        done += 1;
+        leap = leap.max(2);
+    }
+    state
+}
+
+/// Runs the token that is so many tokens after the last one; `None`, and nothing has happened, where it does something else
+/// than foretold.
+fn try_leap<S: Leaping>(
+    context: &Rc<Context>,
+    state: &mut S,
+    (before, foretold): (&Token, &Growth),
+    tokens: u64,
+    run: impl Fn(&mut S),
+) -> Option<Token> {
+    let mut doubles = Doubles::default();
+    let mut later = state.doubled(&mut doubles, tokens - 1);
+    let originals = match doubles.let_go() {
+        Some(originals) => originals,
+        None => return None,
+    };
+    let leap: Leap = context.leap();
+    let moment = context.moment();
+    run(&mut later);
+    let token = context.token_since(&moment, Some(before));
+    match context.land(before, token, foretold, tokens) {
+        Landing::Stands(token) => {
+            originals.forget();
+            *state = later;
+            Some(token)
+        }
+        Landing::Joined(token, renamed) => {
+            originals.forget();
+            let mut doubles = Doubles::renamed(renamed);
+            *state = later.doubled(&mut doubles, 0);
+            doubles.let_go()?.forget();
+            Some(token)
+        }
+        Landing::Misses => {
+            later.for_each(Tensor::forget_storage);
+            drop(later);
+            context.take_back(&leap);
+            None
+        }
+    }
+}
+
+/// Refuses a job whose tokens are too many to run.
+fn is_too_long(context: &Context, done: u64, tokens: u64) -> bool {
+    let is_too_long = context.events() >= MOST_EVENTS;
+    if is_too_long {
+        context.fail(|| format!("{tokens} new tokens: of this model and this job at most {done} are simulated"));
+    }
+    is_too_long
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::collections::HashMap;
+
+    use serde_json::{Value, json};
+
+    use crate::alloc::{AllocatorConfig, CachingAllocator, OutOfMemory, Replayed, replay_trace};
+    use crate::spec::from_case;
+    use crate::step::simulate;
+    use crate::trace::{AllocationId, Event, Trace};
+    use crate::work::Work;
+
+    thread_local! {
+        /// Whether tokens are leapt over.
+        pub(super) static LEAPS: Cell<bool> = const { Cell::new(true) };
+    }
+
+    /// Every event with what it allocates, by the order of birth.
+    fn events(trace: &Trace) -> Vec<(Option<String>, u32)> {
+        let mut births: HashMap<AllocationId, u32> = HashMap::new();
+        let mut event = |event: &Event| match *event {
+            Event::Alloc(id) => {
+                let born = births.len() as u32;
+                births.insert(id, born);
+                let allocation = &trace.allocations[id as usize];
+                let origin = trace.origin(allocation);
+                (Some(format!("{} {:?} {}", allocation.bytes, origin, trace.module(allocation))), born)
+            }
+            Event::Free(id) => (None, births[&id]),
+            Event::Phase(at) => (Some(trace.phases[at as usize].label()), at),
+            Event::EmptyCache => (Some("empty_cache".to_owned()), 0),
+            Event::Repeat(_) | Event::Growing(_) => panic!("is unrolled"),
+        };
+        trace.events.iter().map(&mut event).collect()
+    }
+
+    /// The trace as recorded, and unrolled; and what was computed.
+    fn run(case: &Value, leaps: bool) -> (Trace, Trace, Work) {
+        LEAPS.set(leaps);
+        let simulation = simulate(&from_case(case).unwrap()).unwrap();
+        LEAPS.set(true);
+        let unrolled = simulation.trace.unrolled();
+        (simulation.trace, unrolled, simulation.work)
+    }
+
+    fn check(case: &Value) -> usize {
+        let (recorded, leapt, work) = run(case, true);
+        let (whole, expected, all_work) = run(case, false);
+        let (leapt, expected) = (events(&leapt), events(&expected));
+        if let Some(at) = (0..leapt.len().max(expected.len())).find(|at| leapt.get(*at) != expected.get(*at)) {
+            panic!("{case}: event {at} is {:?}, not {:?}", leapt.get(at), expected.get(at));
+        }
+        for (step, (phase, all)) in work.phases.iter().zip(&all_work.phases).enumerate() {
+            let (flops, whole) = (phase.amount.flops.total(), all.amount.flops.total());
+            assert!(flops.abs_diff(whole) <= whole / 1_000_000, "{case}: phase {step}: {flops}, not {whole}");
+        }
+        whole.events.len() / recorded.events.len().max(1)
+    }
+
+    fn models() -> Vec<Value> {
+        let llama = json!({
+            "family": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512,
+        });
+        let with = |changes: Value| {
+            let mut model = llama.clone();
+            model.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+            model
+        };
+        vec![
+            llama.clone(),
+            with(json!({"family": "qwen3", "head_dim": 32, "num_key_value_heads": 4})),
+            with(json!({"family": "mistral", "sliding_window": 40})),
+            with(json!({"family": "gemma2", "head_dim": 16, "sliding_window": 32})),
+            with(json!({"family": "phi3", "num_key_value_heads": 4, "rope_scaling": {"rope_type": "longrope"}})),
+            json!({"family": "gpt2", "n_layer": 3, "n_embd": 64, "n_head": 2, "vocab_size": 512}),
+        ]
+    }
+
+    #[test]
+    fn what_is_leapt_over_is_what_every_token_does() {
+        let mut state = 7_u64;
+        let mut draw = move |among: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % among
+        };
+        for model in models() {
+            for _ in 0..3 {
+                let precision = ["fp32", "bf16"][draw(2) as usize];
+                let attention = ["sdpa", "eager", "math"][draw(3) as usize];
+                let case = json!({
+                    "model": model, "task": "generate", "micro_batch": 1 + draw(5), "seq_len": 1 + draw(90),
+                    "max_new_tokens": 1 + draw(400), "precision": precision, "attn": attention,
+                });
+                check(&case);
+            }
+        }
+    }
+
+    /// What the allocator makes of a trace on a device of so many bytes.
+    fn replayed(trace: &Trace, capacity: Option<u64>) -> Result<Replayed, (Box<OutOfMemory>, Box<Replayed>)> {
+        let mut allocator = CachingAllocator::new(AllocatorConfig::default(), capacity);
+        replay_trace(&mut allocator, trace).map_err(|failed| (failed.oom, failed.replayed))
+    }
+
+    #[test]
+    fn the_allocator_does_the_same_when_small_requests_are_left_out() {
+        for (rows, tokens, kv_heads, changes) in [
+            (32, 90, 8, json!({})),
+            (40, 70, 8, json!({"family": "gemma2", "head_dim": 64, "sliding_window": 64})),
+            (3, 120, 2, json!({"family": "qwen3", "head_dim": 256})),
+        ] {
+            let mut model = json!({
+                "family": "llama", "hidden_size": 512, "intermediate_size": 640, "num_hidden_layers": 9,
+                "num_attention_heads": 8, "num_key_value_heads": kv_heads, "vocab_size": 512,
+            });
+            model.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+            let case = json!({
+                "model": model, "task": "generate", "micro_batch": rows, "seq_len": 40, "max_new_tokens": tokens,
+                "precision": "bf16",
+            });
+            let (recorded, unrolled, _) = run(&case, true);
+            let expected = replayed(&unrolled, None);
+            assert_eq!(replayed(&recorded, None), expected, "{case}");
+            let reserved = expected.unwrap().total.peak_reserved;
+            for share in [70, 90, 97, 99] {
+                let capacity = Some(reserved / 100 * share);
+                assert_eq!(replayed(&recorded, capacity), replayed(&unrolled, capacity), "{case} on {share} %");
+            }
+        }
+    }
+
+    #[test]
+    fn most_tokens_are_leapt_over() {
+        for model in models() {
+            let case =
+                json!({"model": model, "task": "generate", "micro_batch": 2, "seq_len": 16, "max_new_tokens": 600});
+            let fewer = check(&case);
+            assert!(fewer >= 5, "{model}: only {fewer} times fewer events");
+        }
+    }
+}

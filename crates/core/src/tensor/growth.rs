@@ -1,0 +1,236 @@
+//! Tokens that do the same with sizes that grow evenly: a few of them are run, the others follow from those.
+//!
+//! A token's events are compared with those of the one before it: where both do the same, their sizes say by how much each
+//! allocation grows. Then a later token is run next, on [`Doubles`] of all that lives from token to token. If it asks for
+//! what the growth foretells, it stands for the tokens before it ([`Event::Growing`]); else all is taken back.
+
+use super::context::Context;
+use super::counter::Tally;
+use super::echo::Stretch;
+use super::handle::Tensor;
+use super::layout::Layout;
+use super::part::Moment;
+use crate::trace::{Allocation, AllocationId, Event, Growing};
+
+/// What one token did.
+pub(crate) struct Token {
+    stretch: Stretch,
+    /// `None` where it did more than allocate and free what it or the token before it had allocated.
+    did: Option<Vec<Did>>,
+    /// Index of the leap that ended with it, in [`Trace::growing`](crate::trace::Trace).
+    leap: Option<usize>,
+}
+
+/// How a leap ended.
+pub(crate) enum Landing {
+    /// The token stands for those before it.
+    Stands(Token),
+    /// It did what the leap before foretold as well, and is one with it: its allocations have other names now.
+    Joined(Token, Renamed),
+    /// It did something else.
+    Misses,
+}
+
+/// Allocations from `first` on are named `by` less.
+#[derive(Clone, Copy)]
+pub(crate) struct Renamed {
+    first: AllocationId,
+    by: AllocationId,
+}
+
+/// An event of a token. Allocations are named by their place among those of their token.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Did {
+    Alloc,
+    FreeOwn(AllocationId),
+    FreeEarlier(AllocationId),
+}
+
+/// By how many bytes each allocation of a token is larger than that of the token before it.
+pub(crate) struct Growth(Vec<i64>);
+
+/// A leap that was begun: what it takes to take it back.
+pub(crate) struct Leap {
+    moment: Moment,
+    workspaces: [[bool; 2]; 2],
+    tally: Tally,
+}
+
+impl Context {
+    /// What the token did that began at `moment`.
+    pub(crate) fn token_since(&self, moment: &Moment, before: Option<&Token>) -> Token {
+        let stretch = self.stretch_since(moment);
+        let trace = self.trace.borrow();
+        let place = |stretch: &Stretch, id: AllocationId| stretch.allocations.contains(&id).then(|| stretch.place(id));
+        let did = |event: &Event| match *event {
+            Event::Alloc(_) => Some(Did::Alloc),
+            Event::Free(id) => {
+                let earlier = || place(&before?.stretch, id).map(Did::FreeEarlier);
+                place(&stretch, id).map(Did::FreeOwn).or_else(earlier)
+            }
+            Event::Phase(_) | Event::EmptyCache | Event::Repeat(_) | Event::Growing(_) => None,
+        };
+        let did = trace.events[stretch.events.clone()].iter().map(did).collect();
+        drop(trace);
+        Token { stretch, did, leap: None }
+    }
+
+    /// What grows from one token to the next; `None` where they do not do the same.
+    pub(crate) fn growth(&self, earlier: &Token, later: &Token) -> Option<Growth> {
+        let sizes = self.sizes_beside(earlier, later)?;
+        Some(Growth(sizes.into_iter().map(|(earlier, later)| later - earlier).collect()))
+    }
+
+    /// The sizes of the allocations of two tokens, which agree in all else.
+    fn sizes_beside(&self, earlier: &Token, later: &Token) -> Option<Vec<(i64, i64)>> {
+        let trace = self.trace.borrow();
+        let allocations = |token: &Token| {
+            let Stretch { allocations, .. } = &token.stretch;
+            &trace.allocations[allocations.start as usize..allocations.end as usize]
+        };
+        let (these, those) = (allocations(earlier), allocations(later));
+        let agree = |(one, other): (&Allocation, &Allocation)| {
+            Allocation { bytes: 0, ..*one } == Allocation { bytes: 0, ..*other }
+        };
+        let do_the_same = earlier.did.is_some() && earlier.did == later.did && these.len() == those.len();
+        let sizes = || these.iter().zip(those).map(|(one, other)| (one.bytes as i64, other.bytes as i64));
+        (do_the_same && these.iter().zip(those).all(agree)).then(|| sizes().collect())
+    }
+
+    /// Begins a leap: the next token that is run may stand for those before it.
+    pub(crate) fn leap(&self) -> Leap {
+        let leap = Leap { moment: self.moment(), workspaces: self.workspaces.get(), tally: self.counter.tally() };
+        let mut trace = self.trace.borrow_mut();
+        let at = trace.growing.len() as u32;
+        trace.growing.push(Growing::default());
+        trace.events.push(Event::Growing(at));
+        drop(trace);
+        leap
+    }
+
+    /// Ends a leap of so many tokens from the one that did `before`: whether `token` did what `growth` foretells.
+    pub(crate) fn land(&self, before: &Token, mut token: Token, growth: &Growth, tokens: u64) -> Landing {
+        let Some(sizes) = self.sizes_beside(before, &token) else { return Landing::Misses };
+        let foretold = |((before, now), growth): (&(i64, i64), &i64)| *now == before + growth * tokens as i64;
+        if sizes.len() != growth.0.len() || !sizes.iter().zip(&growth.0).all(foretold) {
+            return Landing::Misses;
+        }
+        self.counter.interpolate(&before.stretch.tallies, &token.stretch.tallies, tokens - 1);
+        if let Some(joined) = self.join(before, &token, growth, tokens) {
+            return joined;
+        }
+        let (own, earlier) = (token.stretch.allocations.start, before.stretch.allocations.start);
+        let grows = |(place, growth): (usize, &i64)| (*growth != 0).then_some((own + place as AllocationId, *growth));
+        let carried = |did: &Did| match did {
+            Did::FreeEarlier(place) => Some((earlier + place, own + place)),
+            Did::Alloc | Did::FreeOwn(_) => None,
+        };
+        let growing = Growing {
+            until: token.stretch.events.end,
+            stretch: token.stretch.events.len(),
+            times: tokens,
+            growth: growth.0.iter().enumerate().filter_map(grows).collect(),
+            carried: token.did.iter().flatten().filter_map(carried).collect(),
+        };
+        let mut trace = self.trace.borrow_mut();
+        if let Some(last) = trace.growing.last_mut() {
+            *last = growing;
+        }
+        token.leap = trace.growing.len().checked_sub(1);
+        Landing::Stands(token)
+    }
+
+    /// Makes one leap of two that grow alike, the first of which ended with `before`.
+    fn join(&self, before: &Token, token: &Token, growth: &Growth, tokens: u64) -> Option<Landing> {
+        let mut trace = self.trace.borrow_mut();
+        let trace = &mut *trace;
+        let at = before.leap?;
+        let (first, own) = (before.stretch.allocations.start, token.stretch.allocations.start);
+        let grows = |(place, growth): (usize, &i64)| (*growth != 0).then_some((first + place as AllocationId, *growth));
+        let earlier = trace.growing.get_mut(at)?;
+        if !earlier.growth.iter().copied().eq(growth.0.iter().enumerate().filter_map(grows)) {
+            return None;
+        }
+        earlier.times += tokens;
+        for place in 0..growth.0.len() {
+            trace.allocations[first as usize + place].bytes = trace.allocations[own as usize + place].bytes;
+        }
+        trace.events.truncate(before.stretch.events.end);
+        trace.allocations.truncate(before.stretch.allocations.end as usize);
+        trace.growing.truncate(at + 1);
+        let stretch = Stretch {
+            events: before.stretch.events.clone(),
+            allocations: before.stretch.allocations.clone(),
+            tallies: token.stretch.tallies,
+        };
+        let joined = Token { stretch, did: token.did.clone(), leap: before.leap };
+        Some(Landing::Joined(joined, Renamed { first: own, by: own - first }))
+    }
+
+    /// Takes all back that came since the leap began. Nothing that was allocated since may still be held.
+    pub(crate) fn take_back(&self, leap: &Leap) {
+        let mut trace = self.trace.borrow_mut();
+        trace.events.truncate(leap.moment.event);
+        trace.allocations.truncate(leap.moment.allocation as usize);
+        trace.growing.pop();
+        self.workspaces.set(leap.workspaces);
+        self.counter.set(&leap.tally);
+    }
+}
+
+/// Tensors that stand for others, over the same memory, while a leap is tried.
+#[derive(Default)]
+pub(crate) struct Doubles {
+    pairs: Vec<(Tensor, Tensor)>,
+    /// Whether some tensor could not be doubled.
+    failed: bool,
+    renamed: Option<Renamed>,
+}
+
+/// What doubles stand for.
+pub(crate) struct Originals(Vec<Tensor>);
+
+impl Doubles {
+    /// Doubles of tensors whose allocations have other names.
+    pub(crate) fn renamed(renamed: Renamed) -> Self {
+        Self { renamed: Some(renamed), ..Self::default() }
+    }
+
+    /// One that stands for `tensor`, with so many more elements along a dimension.
+    pub(crate) fn of(&mut self, tensor: &Tensor, longer: Option<(usize, u64)>) -> Tensor {
+        let Some(id) = tensor.allocation() else { return tensor.clone() };
+        if let Some((_, double)) = self.pairs.iter().find(|(original, _)| original.is_same(tensor)) {
+            return double.clone();
+        }
+        let mut look = tensor.look();
+        if let Some((dim, by)) = longer {
+            let sizes = tensor.sizes();
+            if by > 0 {
+                self.failed |= !tensor.is_contiguous();
+                look = look.resized(Layout::contiguous(sizes.with(dim, sizes[dim] + by)));
+            }
+        }
+        self.failed |= self.pairs.iter().any(|(original, _)| original.allocation() == Some(id));
+        let name = self.renamed.filter(|renamed| id >= renamed.first).map_or(id, |renamed| id - renamed.by);
+        let double = Tensor::over(tensor.context(), name, &look);
+        self.pairs.push((tensor.clone(), double.clone()));
+        double
+    }
+
+    /// Lets go of the doubles, which others hold by now. `None`, and the memory is the originals', where not all could be
+    /// doubled.
+    pub(crate) fn let_go(self) -> Option<Originals> {
+        if self.failed {
+            self.pairs.iter().for_each(|(_, double)| double.forget_storage());
+            return None;
+        }
+        Some(Originals(self.pairs.into_iter().map(|(original, _)| original).collect()))
+    }
+}
+
+impl Originals {
+    /// The memory is the doubles' from now on.
+    pub(crate) fn forget(self) {
+        self.0.iter().for_each(Tensor::forget_storage);
+    }
+}
