@@ -164,6 +164,9 @@ impl Growing {
     }
 }
 
+/// From so many events of growing stretches on a trace is long: a twentieth of a second.
+const LONG: u64 = 1 << 20;
+
 /// What a phase is called in the reference measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -274,6 +277,12 @@ impl Trace {
             true => self.repeated(),
             false => self.grown().repeated(),
         }
+    }
+
+    /// Whether a replay takes so long that the least memory is not searched for by one after another.
+    pub(crate) fn is_long(&self) -> bool {
+        let events = |growing: &Growing| (growing.stretch as u64).saturating_mul(growing.times);
+        self.growing.iter().map(events).fold(0, u64::saturating_add) > LONG
     }
 
     /// Every growing stretch as often as it happens.

@@ -78,7 +78,10 @@ fn errors_name_the_line_of_the_key() {
         ("model = \"gpt2\"\n[lora]\ntargets = [\"x\"]\n", "job.toml:3:1: `lora.targets`: no module is called x"),
         ("model = \"gpt2\"\nlogits_to_keep = 1\n", "job.toml:2:1: `logits_to_keep`"),
         ("seq_len = 8\n[model]\nmodel_type = \"llama\"\nvocab_size = 0\n", "job.toml:4:1: config key `vocab_size`"),
-        ("model = \"llama-3.2-1b\"\ntask = \"generate\"\nmax_new_tokens = 131072\n", "job.toml:3:1: `max_new_tokens`"),
+        (
+            "task = \"generate\"\nmax_new_tokens = 131072\n[model]\nmodel_type = \"llama\"\nnum_hidden_layers = 640\n",
+            "job.toml:2:1: `max_new_tokens`",
+        ),
     ];
     for (file, problem) in cases {
         let error = resolved(file, &[]).map_or_else(
@@ -155,10 +158,12 @@ fn long_jobs_take_bounded_time_and_say_what_was_run() {
                        num_hidden_layers = 4096, vocab_size = 50",
     );
     assert_eq!(refusal(&deep, &["steps=1", "optimizer=sgd"]), None);
-    let told =
-        refusal(&config("model_type = \"llama\", num_hidden_layers = 64"), &["task=generate", "max_new_tokens=131072"])
-            .unwrap();
-    assert!(told.contains("`max_new_tokens` is 131072; of this model at most"), "{told}");
+    let told = refusal(
+        &config("model_type = \"llama\", num_hidden_layers = 640"),
+        &["task=generate", "max_new_tokens=131072"],
+    )
+    .unwrap();
+    assert!(told.contains("131070 tokens; of this model and this job at most"), "{told}");
 }
 
 /// A job that was never resolved: a library's caller may write any number into it.
@@ -197,4 +202,51 @@ fn jobs_that_were_never_resolved_are_checked_too() {
     // The most tokens at once: more than any GPU holds, and no overflow on the way.
     let huge = unchecked(|job| (job.micro_batch_size, job.seq_len) = (1 << 16, 1 << 16));
     assert!(huge.is_err() || huge.is_ok_and(|reserved| reserved > 1 << 40));
+}
+
+/// A trainer of rows that are generated, of pairs, and a node of a swarm: each with a key at its greatest.
+#[test]
+fn no_size_makes_a_trainer_run_for_ever() {
+    let model = "model = { model_type = \"llama\", num_hidden_layers = 1, hidden_size = 16, intermediate_size = 16, \
+                 num_attention_heads = 2, num_key_value_heads = 2, vocab_size = 50 }\ngpu = \"h100\"\n";
+    let lengths = "prompt_len = 8\ncompletion_len = 4\n";
+    let grpo = format!("{model}task = \"grpo\"\nmicro_batch_size = 2\nnum_generations = 2\n{lengths}");
+    let dpo = format!("{model}task = \"dpo\"\nmicro_batch_size = 2\n{lengths}");
+    let swarm = format!("{model}task = \"swarm\"\nnum_generations = 2\n{lengths}");
+    let answered = [
+        (&grpo, "gradient_accumulation_steps=100000"),
+        (&grpo, "steps=4294967295"),
+        (&grpo, "grpo.num_iterations=65536"),
+        (&dpo, "gradient_accumulation_steps=100000"),
+        (&swarm, "steps=4294967295"),
+    ];
+    for (file, assignment) in answered {
+        assert_eq!(refusal(file, &[assignment]), None, "{assignment}");
+    }
+    let refused = [
+        (
+            &grpo,
+            &["gradient_accumulation_steps=4294967295"][..],
+            "`grpo.steps_per_generation` must be from 1 to 1048576",
+        ),
+        (&grpo, &["micro_batch_size=1048576", "gradient_accumulation_steps=1048576"], "more than a GPU can hold"),
+        (&dpo, &["gradient_accumulation_steps=4294967295"], "`gradient_accumulation_steps` must be from 1 to 262144"),
+        (
+            &swarm,
+            &["num_generations=65536", "swarm.log_probs=chunked", "swarm.rows_per_chunk=1"],
+            "`swarm.rows_per_chunk` 1",
+        ),
+    ];
+    for (file, assignments, problem) in refused {
+        let told = refusal(file, assignments).unwrap_or_default();
+        assert!(told.contains(problem), "{assignments:?}: {told:?}");
+    }
+}
+
+#[test]
+fn hints_do_not_name_what_is_set_or_cannot_be() {
+    let hint = |assignments: &[&str]| resolved("model = \"llama-3.2-1b\"\n", assignments).unwrap_err().hint.unwrap();
+    assert!(hint(&["logits_to_keep=1"]).contains("set loss = \"liger\""));
+    assert_eq!(hint(&["logits_to_keep=1", "loss=liger"]), "leave it out");
+    assert_eq!(hint(&["logits_to_keep=1", "model=gpt2", "seq_len=64"]), "leave it out");
 }

@@ -76,6 +76,7 @@ pub(super) fn caveats(
         liger(job),
         eager(job),
         flash_attn(job),
+        flash_attn_package(job),
         nccl(job),
         split(job, reserved),
         quantized_judge(job, trace),
@@ -317,6 +318,13 @@ fn flash_attn(job: &JobSpec) -> Option<Caveat> {
     (job.task == Task::Hrm && job.gpu.compute_capability.0 == 9).then(|| {
         let text = "attention is flash-attn 2's; flash-attn 3, which HRM prefers on this GPU, was not measured";
         Caveat::remark("flash_attn_3", text)
+    })
+}
+
+fn flash_attn_package(job: &JobSpec) -> Option<Caveat> {
+    (job.attention == Attention::FlashAttention2).then(|| {
+        let text = "what flash-attn's kernels allocate comes from its source (2.8), not from a measurement on a GPU";
+        Caveat::remark("flash_attn_from_source", text)
     })
 }
 

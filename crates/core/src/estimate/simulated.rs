@@ -280,6 +280,16 @@ impl<'a> SimulatedJob<'a> {
             let is_enough = capacity.most >= peaks.rounded512 && self.is_enough(peaks, capacity.most);
             return if is_enough { Verdict::Tight { retries: None } } else { Verdict::DoesNotFit(None) };
         }
+        // Of a long trace one replay decides, and the least is not searched for.
+        if self.trace.is_long() {
+            return match run_within(config, &self.trace, capacity.most) {
+                Ok(retries) => {
+                    let expected = run_within(config, &self.trace, capacity.expected);
+                    Verdict::Tight { retries: Some(expected.unwrap_or(retries)) }
+                }
+                Err(moment) => Verdict::DoesNotFit(Some(moment)),
+            };
+        }
         // Nothing goes through on less than the live requests.
         let least = if capacity.most < peaks.rounded512 {
             peaks.rounded512

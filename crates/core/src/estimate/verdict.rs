@@ -104,6 +104,9 @@ impl Least {
 
     /// Whether `capacity` is the least or more; not halved further than that takes.
     pub fn is_within(&mut self, capacity: u64, config: &AllocatorConfig, trace: &Trace) -> bool {
+        if trace.is_long() {
+            return capacity >= self.reserved || run_within(config, trace, capacity).is_ok();
+        }
         loop {
             match self.bounds() {
                 (_, most) if capacity >= most => return true,

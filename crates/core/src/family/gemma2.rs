@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::dtype::DType;
 use crate::nn::{
     AttentionConfig, AttentionOutput, BuildError, Builder, Embedding, HeadOutput, KvCache, LayerMasks, LayerType,
-    Linear, LmHead, Module, RopeType, RotaryEmbedding, apply_rotary_pos_emb, repeat_kv, sdpa_attention_forward,
+    Linear, LmHead, Module, RopeType, RotaryEmbedding, apply_rotary_pos_emb, attention_forward, repeat_kv,
 };
 use crate::spec::{Attention, FieldError, Fields, ModelSpec};
 use crate::tensor::Tensor;
@@ -185,13 +185,13 @@ impl GemmaAttention {
         if let Some(cache) = &call.cache {
             (key_states, value_states) = cache.update(layer, &key_states, &value_states);
         }
-        let (mut attn_output, attn_weights) =
-            self.attend(&query_states, &key_states, &value_states, call.mask.as_ref());
+        let (mut attn_output, attn_weights) = self.attend(&query_states, &key_states, &value_states, call);
         attn_output = attn_output.reshape(&[rows, tokens, attn_output.size(2) * attn_output.size(3)]).contiguous();
         (self.o_proj.forward(&attn_output), attn_weights)
     }
 
-    fn attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, mask: Option<&Tensor>) -> AttentionOutput {
+    fn attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, call: &LayerCall) -> AttentionOutput {
+        let (mask, position_ids) = (call.mask.as_ref(), &call.position_ids);
         let decoder = &self.config.decoder;
         let config = AttentionConfig {
             implementation: self.options.attention,
@@ -204,7 +204,7 @@ impl GemmaAttention {
             let softcap = self.config.attn_logit_softcapping && self.norms.is_none();
             eager_attention_forward(query, key, value, mask, config, softcap)
         } else {
-            (sdpa_attention_forward(query, key, value, mask, config), None)
+            (attention_forward(query, key, value, (mask, position_ids), config), None)
         }
     }
 }
@@ -334,7 +334,7 @@ impl GemmaModel {
             let (cos, sin) = position_embeddings[self.rotary_of(layer_type)].clone();
             let mask = masks.of(layer_type).cloned();
             let layer_call =
-                LayerCall { cos, sin, _position_ids: position_ids.clone(), mask, cache: call.cache.clone() };
+                LayerCall { cos, sin, position_ids: position_ids.clone(), mask, cache: call.cache.clone() };
             hidden_states = call_layer(layer, &hidden_states, layer_call, &self.options);
         }
         self.norm.forward(&hidden_states)

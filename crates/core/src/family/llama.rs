@@ -5,8 +5,8 @@ use std::rc::Rc;
 use crate::dtype::DType;
 use crate::nn::{
     Activation, AttentionConfig, AttentionOutput, BuildError, Builder, Embedding, HeadOutput, KvCache, LayerMasks,
-    LigerKernels, Linear, LmHead, Mode, Module, RmsNorm, RotaryEmbedding, apply_rotary_pos_emb, repeat_kv,
-    sdpa_attention_forward,
+    LigerKernels, Linear, LmHead, Mode, Module, RmsNorm, RotaryEmbedding, apply_rotary_pos_emb, attention_forward,
+    repeat_kv,
 };
 use crate::op::liger_rope;
 use crate::spec::{Attention, ModelSpec};
@@ -121,13 +121,13 @@ impl DecoderAttention {
         if let Some(cache) = &call.cache {
             (key_states, value_states) = cache.update(layer, &key_states, &value_states);
         }
-        let (mut attn_output, attn_weights) =
-            self.attend(&query_states, &key_states, &value_states, call.mask.as_ref());
+        let (mut attn_output, attn_weights) = self.attend(&query_states, &key_states, &value_states, call);
         attn_output = attn_output.reshape(&[batch, tokens, attn_output.size(2) * attn_output.size(3)]).contiguous();
         (self.o_proj.forward(&attn_output), attn_weights)
     }
 
-    fn attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, mask: Option<&Tensor>) -> AttentionOutput {
+    fn attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, call: &LayerCall) -> AttentionOutput {
+        let (mask, position_ids) = (call.mask.as_ref(), &call.position_ids);
         let config = AttentionConfig {
             implementation: self.options.attention,
             num_key_value_groups: self.config.num_attention_heads / self.config.num_key_value_heads,
@@ -137,7 +137,7 @@ impl DecoderAttention {
         if self.options.attention == Attention::Eager {
             eager_attention_forward(query, key, value, mask, config)
         } else {
-            (sdpa_attention_forward(query, key, value, mask, config), None)
+            (attention_forward(query, key, value, (mask, position_ids), config), None)
         }
     }
 }
@@ -247,7 +247,7 @@ impl<L: DecoderLayer> DecoderModel<L> {
         let inputs = call.mask_inputs(self.options.attention, &inputs_embeds, &position_ids);
         let masks = LayerMasks::create(inputs, self.config.mask_types, self.config.sliding_window);
         let (cos, sin) = self.rotary_emb.forward(inputs_embeds.dtype(), &position_ids);
-        let layer_call = LayerCall { cos, sin, _position_ids: position_ids, mask: None, cache: call.cache.clone() };
+        let layer_call = LayerCall { cos, sin, position_ids, mask: None, cache: call.cache.clone() };
         let mut hidden_states = inputs_embeds.clone();
         for (layer, &layer_type) in self.layers.iter().zip(self.config.layer_types.iter()) {
             let layer_call = LayerCall { mask: masks.of(layer_type).cloned(), ..layer_call.clone() };

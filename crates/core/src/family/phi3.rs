@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::nn::{
     Activation, AttentionConfig, AttentionOutput, BuildError, Builder, LayerType, Linear, Module, RmsNorm,
-    apply_partial_rotary_pos_emb, sdpa_attention_forward,
+    apply_partial_rotary_pos_emb, attention_forward,
 };
 use crate::spec::{Attention, FieldError, Fields, ModelSpec};
 use crate::tensor::Tensor;
@@ -138,13 +138,13 @@ impl Phi3Attention {
         if let Some(cache) = &call.cache {
             (key_states, value_states) = cache.update(layer, &key_states, &value_states);
         }
-        let (mut attn_output, attn_weights) =
-            self.attend(&query_states, &key_states, &value_states, call.mask.as_ref());
+        let (mut attn_output, attn_weights) = self.attend(&query_states, &key_states, &value_states, call);
         attn_output = attn_output.reshape(&[rows, tokens, query_width]).contiguous();
         (self.o_proj.forward(&attn_output), attn_weights)
     }
 
-    fn attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, mask: Option<&Tensor>) -> AttentionOutput {
+    fn attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, call: &LayerCall) -> AttentionOutput {
+        let (mask, position_ids) = (call.mask.as_ref(), &call.position_ids);
         let decoder = &self.config.decoder;
         let config = AttentionConfig {
             implementation: self.options.attention,
@@ -155,7 +155,7 @@ impl Phi3Attention {
         if self.options.attention == Attention::Eager {
             eager_attention_forward(query, key, value, mask, config)
         } else {
-            (sdpa_attention_forward(query, key, value, mask, config), None)
+            (attention_forward(query, key, value, (mask, position_ids), config), None)
         }
     }
 }

@@ -1,6 +1,7 @@
-//! The attention interface of transformers (integrations/sdpa_attention.py).
+//! The attention interface of transformers (integrations/sdpa_attention.py, integrations/flash_attention.py).
 
-use crate::op::{AttentionCall, scaled_dot_product_attention};
+use crate::dtype::DType;
+use crate::op::{AttentionCall, ReduceKind, arange, package_flash_attn_func, scaled_dot_product_attention};
 use crate::spec::Attention;
 use crate::tensor::Tensor;
 
@@ -46,4 +47,51 @@ pub(crate) fn sdpa_attention_forward(
     let call = AttentionCall { mask, dropout: config.dropout, is_causal, enable_gqa, backend: config.implementation };
     let attn_output = scaled_dot_product_attention(query, &key, &value, call);
     attn_output.transpose(1, 2).contiguous()
+}
+
+/// `attention_interface(...)` of what is not eager: returns [batch, tokens, heads, head_dim].
+pub(crate) fn attention_forward(
+    query: &Tensor,
+    key: &Tensor,
+    value: &Tensor,
+    (mask, position_ids): (Option<&Tensor>, &Tensor),
+    config: AttentionConfig,
+) -> Tensor {
+    match config.implementation {
+        Attention::FlashAttention2 => flash_attention_forward([query, key, value], position_ids, config),
+        _ => sdpa_attention_forward(query, key, value, mask, config),
+    }
+}
+
+/// `flash_attention_forward` of rows without padding (modeling_flash_attention_utils.py): heads come last but one, and what
+/// rotary tables made fp32 under autocast is cast back.
+fn flash_attention_forward(states: [&Tensor; 3], position_ids: &Tensor, config: AttentionConfig) -> Tensor {
+    let states = states.map(|states| states.transpose(1, 2));
+    let target = states[0].context().autocast_dtype().filter(|_| states[0].dtype() == DType::Float32);
+    let [query, key, value] = match target {
+        Some(dtype) => states.map(|states| states.to(dtype)),
+        None => states,
+    };
+    let _is_fa_with_position_ids = is_packed_sequence(position_ids, query.size(0));
+    package_flash_attn_func(&query, &key, &value, config.dropout, config.is_causal)
+}
+
+/// `_is_packed_sequence`: positions are compared only in a batch of one row.
+fn is_packed_sequence(position_ids: &Tensor, batch_size: u64) -> Option<Tensor> {
+    let context = position_ids.context();
+    let increasing = {
+        let positions = arange(context, position_ids.size(1));
+        let least = position_ids.reduce_all("min.default", ReduceKind::WholeMax, DType::Int64);
+        positions.binary("add.Tensor", &least, DType::Int64)
+    };
+    (batch_size == 1).then(|| {
+        let sum = {
+            let distances = {
+                let differences = increasing.binary("sub.Tensor", position_ids, DType::Int64);
+                differences.unary("abs.default", DType::Int64)
+            };
+            distances.reduce_all("sum.default", ReduceKind::Sum, DType::Int64)
+        };
+        sum.to(DType::Bool)
+    })
 }

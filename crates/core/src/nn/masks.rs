@@ -67,6 +67,8 @@ pub(crate) fn create_causal_mask(inputs: MaskInputs) -> Option<Tensor> {
     let call = preprocess(inputs, None);
     if inputs.attention == Attention::Eager {
         Some(eager_mask(&call, Pattern::Causal, inputs.inputs_embeds.dtype()))
+    } else if inputs.attention == Attention::FlashAttention2 {
+        flash_attention_mask(&call)
     } else if ignores_causal_mask(&call, None) {
         None
     } else {
@@ -79,11 +81,27 @@ pub(crate) fn create_sliding_window_causal_mask(inputs: MaskInputs, window: u64)
     let call = preprocess(inputs, Some(window));
     if inputs.attention == Attention::Eager {
         Some(eager_mask(&call, Pattern::SlidingWindow, inputs.inputs_embeds.dtype()))
+    } else if inputs.attention == Attention::FlashAttention2 {
+        flash_attention_mask(&call)
     } else if ignores_causal_mask(&call, Some(window)) {
         None
     } else {
         Some(sdpa_mask(&call, Pattern::SlidingWindow))
     }
+}
+
+/// `flash_attention_mask`: none where no row is padded.
+fn flash_attention_mask(call: &MaskCall) -> Option<Tensor> {
+    let mask = call.padding_mask.as_ref()?;
+    let mask = mask.narrow(1, call.kv_length.min(mask.size(1)));
+    if mask.size(1) != call.kv_length {
+        return None;
+    }
+    let _all = mask.reduce_all("all.default", ReduceKind::Any, DType::Bool);
+    if mask.context().has_padded_rows() {
+        mask.context().fail(|| "attention = \"flash_attention_2\": padded rows are not simulated with it".to_owned());
+    }
+    None
 }
 
 /// `create_bidirectional_mask`: never needed for unpadded rows, whatever the attention.

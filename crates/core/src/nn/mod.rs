@@ -12,7 +12,7 @@ mod positions;
 mod quantized;
 
 pub(crate) use alike::call_layer;
-pub(crate) use attention::{AttentionConfig, AttentionOutput, repeat_kv, sdpa_attention_forward};
+pub(crate) use attention::{AttentionConfig, AttentionOutput, attention_forward, repeat_kv, sdpa_attention_forward};
 pub(crate) use builder::{BuildError, Builder, Placed, PlacedKind, Sharding};
 pub(crate) use cache::KvCache;
 pub(crate) use head::{HeadCall, HeadOutput, LmHead, masked_lm_loss};

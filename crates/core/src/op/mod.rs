@@ -29,7 +29,7 @@ pub mod scratch;
 mod softmax;
 mod view;
 
-pub(crate) use attention::{AttentionCall, flash_attn_func, scaled_dot_product_attention};
+pub(crate) use attention::{AttentionCall, flash_attn_func, package_flash_attn_func, scaled_dot_product_attention};
 pub(crate) use chunked_log_prob::{TokenOutputs, chunked_log_probs};
 pub(crate) use create::{arange, full, index, where_self};
 pub(crate) use foreach::{foreach_norm, foreach_sqrt, group_by_dtype};

@@ -51,7 +51,7 @@ impl Precision {
     }
 }
 
-/// The attention implementation; all but `Eager` go through `scaled_dot_product_attention`.
+/// The attention implementation; all but `Eager` and `FlashAttention2` go through `scaled_dot_product_attention`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Attention {
@@ -68,6 +68,9 @@ pub enum Attention {
     Cudnn,
     /// The modeling file's own matmul and softmax.
     Eager,
+    /// The flash-attn package (2.x), as transformers calls it.
+    #[serde(rename = "flash_attention_2")]
+    FlashAttention2,
 }
 
 /// The optimizer and its implementation.

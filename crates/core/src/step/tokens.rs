@@ -8,6 +8,11 @@ use crate::tensor::{Context, Doubles, Growth, Landing, Leap, MOST_EVENTS, Tensor
 /// unmade within one.
 const LONGEST_LEAP: u64 = 64;
 
+/// The most events that are replayed of tokens that were leapt over: seconds.
+const MOST_REPLAYED: u64 = 1 << 28;
+/// After so many tokens it is known how many events one has.
+const FEW: u64 = 3;
+
 /// What lives from token to token.
 pub(super) trait Leaping: Sized {
     /// Over how many tokens it can be moved at once.
@@ -25,7 +30,7 @@ pub(super) fn run<S: Leaping>(context: &Rc<Context>, mut state: S, tokens: u64, 
     let mut last: Option<Token> = None;
     let mut growth: Option<Growth> = None;
     let (mut done, mut leap) = (0, 1);
-    while done < tokens && !is_too_long(context, done, tokens) {
+    while done < tokens && !is_too_long(context, last.as_ref(), done, tokens) {
         let most = leap.min(tokens - done).min(state.room().saturating_add(1));
         #[cfg(test)]
         let most = if tests::LEAPS.get() { most } else { 1 };
@@ -50,6 +55,9 @@ pub(super) fn run<S: Leaping>(context: &Rc<Context>, mut state: S, tokens: u64, 
         last = Some(token);
         done += 1;
         leap = leap.max(2);
+    }
+    if let Some(token) = &last {
+        context.count_grown(token.events().saturating_mul(done).min(MOST_REPLAYED - context.grown()));
     }
     state
 }
@@ -95,8 +103,13 @@ fn try_leap<S: Leaping>(
     }
 }
 
-/// Refuses a job whose tokens are too many to run.
-fn is_too_long(context: &Context, done: u64, tokens: u64) -> bool {
+/// Refuses a job whose tokens are too many to run, or to replay.
+fn is_too_long(context: &Context, last: Option<&Token>, done: u64, tokens: u64) -> bool {
+    let most = last.filter(|_| done == FEW).map(|token| (MOST_REPLAYED - context.grown()) / token.events().max(1));
+    if let Some(most) = most.filter(|most| *most < tokens) {
+        context.fail(|| format!("`max_new_tokens` or `completion_len`: {tokens} tokens; of this model and this job at most {most} are simulated"));
+        return true;
+    }
     let is_too_long = context.events() >= MOST_EVENTS;
     if is_too_long {
         context.fail(|| format!("{tokens} new tokens: of this model and this job at most {done} are simulated"));

@@ -57,6 +57,8 @@ pub struct Context {
     pub(super) thread: Cell<Thread>,
     pub(super) workspaces: Cell<[[bool; 2]; 2]>,
     padded_rows: Cell<bool>,
+    /// Events of all tokens so far, those that were leapt over among them.
+    grown: Cell<u64>,
     failure: RefCell<Option<String>>,
     origins: Origins,
     /// Answers by question, of whatever types the ops have.
@@ -105,6 +107,7 @@ impl Context {
             thread: Cell::new(Thread::Main),
             workspaces: Cell::default(),
             padded_rows: Cell::new(false),
+            grown: Cell::new(0),
             failure: RefCell::default(),
             origins: Origins::default(),
             answers: RefCell::default(),
@@ -322,6 +325,15 @@ impl Context {
             });
         }
         is_full
+    }
+
+    /// Events of all tokens so far.
+    pub(crate) fn grown(&self) -> u64 {
+        self.grown.get()
+    }
+
+    pub(crate) fn count_grown(&self, events: u64) {
+        self.grown.set(self.grown.get().saturating_add(events));
     }
 
     /// Hands over the work of each phase.

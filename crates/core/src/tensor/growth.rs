@@ -38,6 +38,13 @@ pub(crate) struct Renamed {
     by: AllocationId,
 }
 
+impl Token {
+    /// How many events it has.
+    pub(crate) fn events(&self) -> u64 {
+        self.stretch.events.len() as u64
+    }
+}
+
 /// An event of a token. Allocations are named by their place among those of their token.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Did {

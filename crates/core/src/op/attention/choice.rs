@@ -47,7 +47,9 @@ impl Question<'_> {
             // cuDNN saves what flash saves.
             Attention::Cudnn => self.cudnn().then_some(AttentionKernel::Flash),
             Attention::MemEfficient => self.mem_efficient().then_some(AttentionKernel::MemEfficient),
-            Attention::Sdpa | Attention::Math | Attention::Eager => Some(AttentionKernel::Math),
+            Attention::Sdpa | Attention::Math | Attention::Eager | Attention::FlashAttention2 => {
+                Some(AttentionKernel::Math)
+            }
         }
     }
 

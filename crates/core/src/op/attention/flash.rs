@@ -3,9 +3,9 @@
 use super::AttentionCall;
 use super::work::AttentionWork;
 use crate::dtype::DType;
-use crate::op::scratch::flash::{Copies, Flash, backward, forward};
+use crate::op::scratch::flash::{Copies, Flash, backward, forward, package_backward, package_forward};
 use crate::op::scratch::{DeviceSteps, contiguous, like};
-use crate::tensor::{Gradients, NodeBuilder, Shape, Tensor, gradients};
+use crate::tensor::{Gradients, NodeBuilder, Saved, Shape, Tensor, gradients};
 use crate::units::round_up;
 
 /// Flash needs head_dim in multiples of 8: its inputs are padded with zeros and the result is cut.
@@ -27,6 +27,16 @@ struct Entry {
     backward: &'static str,
     /// [batch, tokens, heads, head_dim] rather than [batch, heads, tokens, head_dim].
     tokens_first: bool,
+    kernel: Kernel,
+}
+
+/// Whose build of the kernel runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kernel {
+    /// PyTorch's copy.
+    PyTorch,
+    /// The flash-attn package.
+    Package,
 }
 
 /// `scaled_dot_product_attention`'s.
@@ -35,6 +45,7 @@ const SDPA: Entry = Entry {
     forward: "_scaled_dot_product_flash_attention.default",
     backward: "_scaled_dot_product_flash_attention_backward.default",
     tokens_first: false,
+    kernel: Kernel::PyTorch,
 };
 
 /// flash-attn's own `flash_attn_func`, as PyTorch's copy of the kernel runs it.
@@ -43,6 +54,16 @@ const FLASH_ATTN: Entry = Entry {
     forward: "_flash_attention_forward.default",
     backward: "_flash_attention_backward.default",
     tokens_first: true,
+    kernel: Kernel::PyTorch,
+};
+
+/// flash-attn's `flash_attn_func` in its own build (flash-attn 2.8, flash_attn_interface.py and csrc/flash_attn/flash_api.cpp).
+const PACKAGE: Entry = Entry {
+    node: "FlashAttnFuncBackward",
+    forward: "flash_attn._flash_attn_forward",
+    backward: "flash_attn._flash_attn_backward",
+    tokens_first: true,
+    kernel: Kernel::Package,
 };
 
 impl Entry {
@@ -60,15 +81,45 @@ impl Entry {
         }
     }
 
-    /// Whether the kernel reads the tensor as it lies.
+    /// Whether the kernel reads the tensor as it lies; the package asks for nothing but a dense last dimension.
     fn reads(self, tensor: &Tensor) -> bool {
-        if self.tokens_first { tensor.is_contiguous() } else { tensor.is_contiguous_transposed() }
+        if self.kernel == Kernel::Package {
+            true
+        } else if self.tokens_first {
+            tensor.is_contiguous()
+        } else {
+            tensor.is_contiguous_transposed()
+        }
     }
 }
 
 /// `flash_attn_func(query, key, value)` of [batch, tokens, heads, head_dim] tensors, without a mask.
 pub(crate) fn flash_attn_func(query: &Tensor, key: &Tensor, value: &Tensor) -> Tensor {
     run(FLASH_ATTN, [query, key, value], Options { dropout: false, is_causal: false })
+}
+
+/// The package's `flash_attn_func` of the same form: heads that it cannot take as they are come padded, and the result is cut.
+pub(crate) fn package_flash_attn_func(
+    query: &Tensor,
+    key: &Tensor,
+    value: &Tensor,
+    dropout: f64,
+    is_causal: bool,
+) -> Tensor {
+    let options = Options { dropout: dropout > 0.0, is_causal };
+    if query.size(-1) > 256 {
+        query.context().fail(|| {
+            let problem = "FlashAttention forward only supports head dimension at most 256";
+            format!("attention = \"flash_attention_2\": {problem}, found {}", query.size(-1))
+        });
+    }
+    let head_dim = query.size(-1);
+    let wanted = round_up(head_dim, 8);
+    if wanted == head_dim {
+        return run(PACKAGE, [query, key, value], options);
+    }
+    let out = run(PACKAGE, [&query.pad_last(wanted), &key.pad_last(wanted), &value.pad_last(wanted)], options);
+    out.slice(3, head_dim)
 }
 
 fn flash(query: &Tensor, key: &Tensor, value: &Tensor, call: &AttentionCall) -> Tensor {
@@ -89,6 +140,7 @@ fn run(entry: Entry, [query, key, value]: [&Tensor; 3], options: Options) -> Ten
     let node = NodeBuilder::new(entry.node, [query, key, value]);
     let (saved_query, saved_key, saved_value) = (node.save(query), node.save(key), node.save(value));
     let rows = Shape::new(&[flash.batch, flash.heads, flash.queries]);
+    let forward = if entry.kernel == Kernel::Package { package_forward } else { forward };
     let steps = DeviceSteps::new(context, |device| forward(&flash, device));
     let mut outputs = steps.run(context, entry.forward, |index| match index {
         0 => like(query),
@@ -99,11 +151,12 @@ fn run(entry: Entry, [query, key, value]: [&Tensor; 3], options: Options) -> Ten
     work.count_forward(context);
     let out = outputs.take(0);
     let saved_results = [node.save(&out), node.save(&outputs.take(1))];
-    let saved_state = [node.save(&outputs.take(6)), node.save(&outputs.take(7))];
+    let states: &[u8] = if entry.kernel == Kernel::Package { &[6] } else { &[6, 7] };
+    let saved_state: Vec<_> = states.iter().map(|state| node.save(&outputs.take(*state))).collect();
     node.finish(out, move |grad| {
         let (query, key, value) = (saved_query.unpack(), saved_key.unpack(), saved_value.unpack());
         let [result, _log_sum_exp] = [saved_results[0].unpack(), saved_results[1].unpack()];
-        let _state = [saved_state[0].unpack(), saved_state[1].unpack()];
+        let _state: Vec<Tensor> = saved_state.iter().map(Saved::unpack).collect();
         work.count_backward(grad.context());
         flash_backward(entry, grad, [&query, &key, &value], &result, &flash)
     })
@@ -112,6 +165,7 @@ fn run(entry: Entry, [query, key, value]: [&Tensor; 3], options: Options) -> Ten
 fn flash_backward(entry: Entry, grad: &Tensor, inputs: [&Tensor; 3], result: &Tensor, flash: &Flash) -> Gradients {
     let context = grad.context();
     let copies = Copies { grad: !entry.reads(grad), result: !entry.reads(result) };
+    let backward = if entry.kernel == Kernel::Package { package_backward } else { backward };
     let steps = DeviceSteps::new(context, |device| backward(flash, copies, device));
     let mut outputs = steps.run(context, entry.backward, |index| like(inputs[index as usize]));
     gradients![outputs.take(0), outputs.take(1), outputs.take(2)]

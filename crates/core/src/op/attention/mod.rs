@@ -8,7 +8,7 @@ mod math;
 mod work;
 
 use choice::choose_kernel;
-pub(crate) use flash::flash_attn_func;
+pub(crate) use flash::{flash_attn_func, package_flash_attn_func};
 
 use super::where_self;
 use crate::dtype::DType;

@@ -55,6 +55,11 @@ impl Flash {
         self.head_size.next_multiple_of(if self.head_size <= 128 { 32 } else { 64 })
     }
 
+    /// The same in the package (2.7 and later; `head_size_rounded` in flash_api.cpp).
+    const fn package_head_size(&self) -> u64 {
+        if self.head_size <= 192 { self.head_size.next_multiple_of(32) } else { 256 }
+    }
+
     /// A single query position turns its head groups into query rows.
     const fn swaps_groups(&self) -> bool {
         self.queries == 1 && self.heads > self.kv_heads && !self.dropout
@@ -84,6 +89,42 @@ pub fn forward(op: &Flash, device: Device) -> Steps {
         plan.free(unused_state);
     }
     plan.free_all(accumulators);
+    plan.finish()
+}
+
+/// Everything that the flash-attn package's forward allocates (`mha_fwd`, flash-attn 2.8): outputs 0 (result), 1 (logsumexp),
+/// 6 (random state).
+pub fn package_forward(op: &Flash, device: Device) -> Steps {
+    let mut plan = Plan::new();
+    let rows = op.batch * op.heads * op.queries;
+    plan.output(0, op.query_bytes());
+    plan.output(1, rows * FLOAT);
+    let splits = splits(op, device);
+    let accumulators = if splits > 1 {
+        let statistics = plan.alloc(splits * rows * FLOAT);
+        [statistics, plan.alloc(splits * rows * op.package_head_size() * FLOAT)]
+    } else {
+        [None, None]
+    };
+    plan.output(6, RNG_STATE);
+    plan.free_all(accumulators);
+    plan.finish()
+}
+
+/// Everything that its backward allocates (`FlashAttnFunc.backward`, then `mha_bwd`): outputs 0, 1 and 2, the gradients of
+/// query, key and value. It copies nothing.
+pub fn package_backward(op: &Flash, _copies: Copies, device: Device) -> Steps {
+    let mut plan = Plan::new();
+    plan.output(0, op.query_bytes());
+    plan.output(1, op.key_bytes());
+    plan.output(2, op.key_bytes());
+    let rows = op.batch * op.heads * op.queries.next_multiple_of(ROW_BLOCK);
+    let sums = plan.alloc(rows * FLOAT);
+    let query_sums = plan.alloc(rows * op.package_head_size() * FLOAT);
+    if op.kv_heads != op.heads {
+        expanded(&mut plan, op, device);
+    }
+    plan.free_all([query_sums, sums]);
     plan.finish()
 }
 

@@ -1,6 +1,7 @@
 //! What a job's values must be together, and what the answer must say about them.
 
 mod agi2;
+mod flash_attn;
 mod hrm;
 mod trainer;
 
@@ -85,6 +86,7 @@ pub(crate) fn possible(job: &JobSpec) -> Result<(), SpecError> {
     fits_sizes(job)?;
     fits_positions(job)?;
     fits_task(job)?;
+    flash_attn::fits(job)?;
     trainer::fits(job)?;
     hrm::fits(job)?;
     agi2::fits(job)?;
@@ -161,8 +163,13 @@ fn fits_task(job: &JobSpec) -> Result<(), SpecError> {
             Err(SpecError::new("BERT is no decoder").hint("set task = \"masked_lm\" or \"inference_forward\""))
         }
         Task::CausalLm | Task::MaskedLm if job.logits.logits_to_keep.is_some() => {
-            Err(SpecError::new("`logits_to_keep` leaves training without logits for its labels")
-                .hint("leave it out, or set loss = \"liger\" to save the logits' memory"))
+            let error = SpecError::new("`logits_to_keep` leaves training without logits for its labels");
+            // Liger's loss is a way out where there is one, and where it is not set already.
+            let liger = LIGER.contains(&job.model.model_type.as_str()) && job.logits.loss == LossKernel::Full;
+            Err(error.hint(match liger {
+                true => "leave it out, or set loss = \"liger\" to save the logits' memory",
+                false => "leave it out",
+            }))
         }
         Task::InferenceForward if bert && job.logits.logits_to_keep.is_some() => {
             Err(SpecError::new("`logits_to_keep`: BERT's head computes all positions").hint("leave it out"))

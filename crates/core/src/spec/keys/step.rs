@@ -36,6 +36,7 @@ pub(super) const ATTENTIONS: Kind = Kind::Choice(&[
     ("math", "SDPA's math fallback"),
     ("cudnn", "SDPA's cuDNN kernel (workspace not known)"),
     ("eager", "the modeling file's own matmul and softmax"),
+    ("flash_attention_2", "the flash-attn package, as transformers calls it"),
 ]);
 pub(super) const OPTIMIZERS: Kind = Kind::Choice(&[
     ("adamw", "torch.optim.AdamW, foreach"),
