@@ -73,10 +73,7 @@ fn try_leap<S: Leaping>(
 ) -> Option<Token> {
     let mut doubles = Doubles::default();
     let mut later = state.doubled(&mut doubles, tokens - 1);
-    let originals = match doubles.let_go() {
-        Some(originals) => originals,
-        None => return None,
-    };
+    let originals = doubles.let_go()?;
     let leap: Leap = context.leap();
     let moment = context.moment();
     run(&mut later);
