@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use tonnage_core::failure::{Raised, Scan, Scanner, Source, last_raised, place_of, printable};
+use tonnage_core::failure::{Scan, Scanner, Source, place_of, printable};
 
 use crate::failure::Failure;
 use crate::log_text::LogText;
@@ -14,8 +14,6 @@ const PIECE: usize = 1 << 20;
 /// Folders below one that is named, and files of all of them.
 const DEEPEST: usize = 12;
 const MOST_FILES: usize = 20_000;
-/// The end of a log in which a traceback is looked for.
-const TAIL: usize = 32 << 10;
 /// How files that hold logs end; what has no ending, or a number as one, may be a log too.
 const ENDINGS: &[&str] = &["log", "txt", "out", "err", "stdout", "stderr"];
 
@@ -26,6 +24,8 @@ pub struct Logs {
     pub sources: Vec<Source>,
     /// Files of folders that do not look like logs.
     pub not_read: usize,
+    /// One of them that is compressed.
+    packed: Option<PathBuf>,
 }
 
 impl Logs {
@@ -35,8 +35,8 @@ impl Logs {
     /// When it cannot be read.
     pub fn read(&mut self, path: &Path) -> Result<(), Failure> {
         if path == Path::new("-") {
-            let (scan, raised) = scan("stdin", io::stdin().lock())?;
-            self.sources.push(Source { name: "stdin".to_owned(), scan, raised, ..Source::default() });
+            let scan = scan("stdin", io::stdin().lock())?;
+            self.sources.push(Source { name: "stdin".to_owned(), scan, ..Source::default() });
             return Ok(());
         }
         let name = path.display().to_string();
@@ -46,8 +46,7 @@ impl Logs {
         let mut files = Vec::new();
         self.collect(path, 0, &mut files)?;
         if files.is_empty() {
-            let failure = Failure::input(format!("{name}: no logs in this folder"));
-            return Err(failure.hint(format!("logs end in .{}", ENDINGS.join(", ."))));
+            return Err(self.no_logs(&name));
         }
         files.sort();
         for file in &files {
@@ -61,12 +60,25 @@ impl Logs {
         Ok(())
     }
 
+    /// Why a folder has none.
+    fn no_logs(&self, name: &str) -> Failure {
+        let failure = |why: &str| Failure::input(format!("{}: {why}", printable(name)));
+        match &self.packed {
+            Some(path) => {
+                let tool = packed_by(path).unwrap_or("zcat");
+                let path = printable(&path.display().to_string());
+                failure("the logs in this folder are compressed").hint(format!("`{tool} {path} | tonnage doctor -`"))
+            }
+            None => failure("no logs in this folder").hint(format!("logs end in .{}", ENDINGS.join(", ."))),
+        }
+    }
+
     fn file(&mut self, path: &Path) -> Result<(), Failure> {
         let name = path.display().to_string();
         let shown = printable(&name);
-        let (scan, raised) = scan(&shown, File::open(path).map_err(|error| Failure::file(&shown, &error))?)?;
+        let scan = scan(&shown, File::open(path).map_err(|error| Failure::file(&shown, &error))?)?;
         let (rank, attempt) = place_of(&name);
-        self.sources.push(Source { name, rank, attempt, scan, raised });
+        self.sources.push(Source { name, rank, attempt, scan });
         Ok(())
     }
 
@@ -82,6 +94,7 @@ impl Logs {
             } else if path.is_file() && looks_like_a_log(&path) && files.len() < MOST_FILES {
                 files.push(path);
             } else if !kind.is_dir() {
+                self.packed = self.packed.take().or_else(|| is_packed(&path).then(|| path.clone()));
                 self.not_read += 1;
             }
         }
@@ -96,9 +109,27 @@ fn looks_like_a_log(path: &Path) -> bool {
         return true;
     }
     match name.rsplit_once('.') {
-        Some((_, ending)) => ENDINGS.contains(&ending) || ending.bytes().all(|byte| byte.is_ascii_digit()),
+        // `slurm-1.out_0` and `train.log-2` are numbered.
+        Some((_, ending)) => {
+            let plain =
+                ending.trim_end_matches(|character: char| character.is_ascii_digit()).trim_end_matches(['_', '-']);
+            ENDINGS.contains(&plain) || plain.is_empty()
+        }
         None => true,
     }
+}
+
+/// Endings of compressed files, with what unpacks them.
+const PACKED: &[(&str, &str)] =
+    &[("gz", "zcat"), ("zst", "zstdcat"), ("xz", "xzcat"), ("bz2", "bzcat"), ("zip", "unzip -p")];
+
+fn packed_by(path: &Path) -> Option<&'static str> {
+    let ending = path.extension()?.to_str()?.to_lowercase();
+    PACKED.iter().find(|(packed, _)| *packed == ending).map(|(_, tool)| *tool)
+}
+
+fn is_packed(path: &Path) -> bool {
+    packed_by(path).is_some()
 }
 
 /// Whether the file's first bytes are text.
@@ -110,10 +141,10 @@ fn is_text(path: &Path) -> Result<bool, Failure> {
     Ok(LogText::of(&name, &first).is_ok())
 }
 
-fn scan(name: &str, mut log: impl Read) -> Result<(Scan, Option<Raised>), Failure> {
+fn scan(name: &str, mut log: impl Read) -> Result<Scan, Failure> {
     let mut scanner = Scanner::new();
     let mut piece = vec![0; PIECE];
-    let (mut text, mut tail) = (None, Vec::new());
+    let mut text = None;
     loop {
         let length = match log.read(&mut piece) {
             Ok(0) => break,
@@ -132,10 +163,6 @@ fn scan(name: &str, mut log: impl Read) -> Result<(Scan, Option<Raised>), Failur
         };
         let bytes = wide.as_ref().map_or(bytes, String::as_bytes);
         scanner.feed(bytes);
-        tail.extend_from_slice(bytes.get(bytes.len().saturating_sub(TAIL)..).unwrap_or_default());
-        tail.drain(..tail.len().saturating_sub(TAIL));
     }
-    let scan = scanner.finish();
-    let raised = last_raised(&tail, scan.lines);
-    Ok((scan, raised))
+    Ok(scanner.finish())
 }

@@ -3,7 +3,8 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tonnage_core::failure::{
-    Class, Diagnosis, FailureCause, Figure, GpuMemory, Located, Raised, Source, advice, printable,
+    Class, Context, Diagnosis, End, FailureCause, Figure, GpuMemory, Located, Place, Progress, Source, advise,
+    printable,
 };
 use tonnage_core::plan::proposal::Proposals;
 use tonnage_core::spec::JobSpec;
@@ -44,10 +45,18 @@ impl DoctorAnswer<'_> {
         }
     }
 
-    /// The exceptions that logs end with, where nothing that is known explains the end.
-    pub fn raised(&self) -> impl Iterator<Item = (&Source, &Raised)> {
-        let sources = if self.diagnosis.root.is_none() { self.sources } else { &[] };
-        sources.iter().filter_map(|source| Some((source, source.raised.as_ref()?)))
+    /// The exceptions of the program, each rank's own, the root's first.
+    pub fn raised(&self) -> impl Iterator<Item = &Located<'_>> {
+        let diagnosis = &self.diagnosis;
+        let all = diagnosis.root.iter().chain(&diagnosis.others).chain(&diagnosis.echoes);
+        all.filter(|found| {
+            matches!(found.finding.cause, FailureCause::Raised(_)) && found.finding.class() == Class::Raised
+        })
+    }
+
+    /// What advice must fit: the root's own phase.
+    pub fn context(&self) -> Context<'_> {
+        Context { setting: &self.diagnosis.setting, phase: self.diagnosis.phase }
     }
 
     /// What the run would have had to hold in tensors to go on: what it held and what it asked for.
@@ -65,20 +74,61 @@ pub struct DoctorView {
     lines: u64,
     cause: Option<CauseView>,
     first_rank: Option<u32>,
+    /// `restart`, `restart_elsewhere`, `change` or `stopped`; `null` where nothing was identified.
+    verdict: Option<&'static str>,
+    /// `load`, `step`, `save` or `eval`.
+    phase: Option<&'static str>,
+    step: Option<StepView>,
+    /// The machine to leave out, or that is named.
+    node: Option<String>,
+    gpu: Option<String>,
+    ranks: RanksView,
     lines_after: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     raised: Vec<RaisedView>,
     others: Vec<CauseView>,
     echoes: Vec<CauseView>,
     warnings: Vec<CauseView>,
+    /// What the job went on after.
+    survived: Vec<CauseView>,
+    /// What earlier attempts ended with.
+    earlier_attempts: Vec<CauseView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     job: Option<Value>,
+}
+
+#[derive(Serialize)]
+struct StepView {
+    step: u64,
+    of: Option<u64>,
+}
+
+/// Ranks by how they ended.
+#[derive(Serialize)]
+struct RanksView {
+    raised: Vec<u32>,
+    waited: Vec<u32>,
+    lost: Vec<u32>,
+    torn_down: Vec<u32>,
+    silent: Vec<u32>,
+    /// Those whose collectives stopped earlier than others'.
+    behind: Vec<u32>,
+}
+
+/// A place in the program.
+#[derive(Serialize)]
+struct PlaceView {
+    file: String,
+    line: u64,
+    function: String,
 }
 
 #[derive(Serialize)]
 struct CauseView {
     class: &'static str,
     title: &'static str,
+    /// `cause`, `death`, `ending`, `echo` or `warning`.
+    strength: &'static str,
     /// All that the numbers give as a reason.
     reasons: Vec<&'static str>,
     figures: Map<String, Value>,
@@ -95,6 +145,9 @@ struct EvidenceView {
     count: u64,
     signature: &'static str,
     quoted: String,
+    place: Option<PlaceView>,
+    /// The lines just before.
+    before: Vec<String>,
 }
 
 /// The exception that a log ends with.
@@ -102,7 +155,9 @@ struct EvidenceView {
 struct RaisedView {
     log: String,
     line: u64,
+    rank: Option<u32>,
     quoted: String,
+    place: Option<PlaceView>,
 }
 
 #[derive(Serialize)]
@@ -115,25 +170,56 @@ impl DoctorView {
     /// The document for `answer`.
     pub fn new(answer: &DoctorAnswer<'_>) -> Self {
         let diagnosis = &answer.diagnosis;
-        let causes = |found: &[Located<'_>]| found.iter().map(cause_view).collect();
+        let context = answer.context();
+        let causes = |found: &[Located<'_>]| found.iter().map(|found| cause_view(found, &context)).collect();
         Self {
             version: VERSION,
             logs: answer.sources.len(),
             lines: answer.sources.iter().map(|source| source.scan.lines).sum(),
-            cause: diagnosis.root.as_ref().map(cause_view),
+            cause: diagnosis.root.as_ref().map(|root| cause_view(root, &context)),
             first_rank: diagnosis.first_rank,
+            verdict: diagnosis.root.as_ref().map(|root| root.finding.class().verdict().name()),
+            phase: diagnosis.phase.map(tonnage_core::failure::Phase::name),
+            step: diagnosis.step.map(|Progress { step, of, .. }| StepView { step, of }),
+            node: diagnosis.node.as_deref().map(printable),
+            gpu: diagnosis.gpu.as_deref().map(printable),
+            ranks: ranks_view(diagnosis),
             lines_after: diagnosis.lines_after,
             raised: answer.raised().map(raised_view).collect(),
             others: causes(&diagnosis.others),
             echoes: causes(&diagnosis.echoes),
             warnings: causes(&diagnosis.warnings),
+            survived: causes(&diagnosis.survived),
+            earlier_attempts: causes(&diagnosis.earlier),
             job: answer.job.as_ref().map(|job| job_view(job, answer.needed_bytes())),
         }
     }
 }
 
-fn raised_view((source, raised): (&Source, &Raised)) -> RaisedView {
-    RaisedView { log: printable(&source.name), line: raised.line, quoted: printable(&raised.text) }
+fn raised_view(found: &Located<'_>) -> RaisedView {
+    RaisedView {
+        log: printable(&found.source.name),
+        line: found.finding.line,
+        rank: found.rank(),
+        quoted: printable(&found.finding.text),
+        place: found.finding.place().map(place_view),
+    }
+}
+
+fn place_view(place: &Place) -> PlaceView {
+    PlaceView { file: printable(&place.file), line: place.line, function: printable(&place.function) }
+}
+
+fn ranks_view(diagnosis: &Diagnosis<'_>) -> RanksView {
+    let ranks = &diagnosis.ranks;
+    RanksView {
+        raised: ranks.with(End::Raised),
+        waited: ranks.with(End::Waited),
+        lost: ranks.with(End::Lost),
+        torn_down: ranks.with(End::TornDown),
+        silent: ranks.with(End::Silent),
+        behind: ranks.behind.clone(),
+    }
 }
 
 fn job_view(job: &JobAnswer, needed: Option<u64>) -> Value {
@@ -147,7 +233,7 @@ fn job_view(job: &JobAnswer, needed: Option<u64>) -> Value {
     })
 }
 
-fn cause_view(found: &Located<'_>) -> CauseView {
+fn cause_view(found: &Located<'_>, context: &Context<'_>) -> CauseView {
     let cause = &found.finding.cause;
     let class = cause.class();
     let reasons = match cause {
@@ -166,6 +252,7 @@ fn cause_view(found: &Located<'_>) -> CauseView {
     CauseView {
         class: class.name(),
         title: class.title(),
+        strength: found.finding.strength().name(),
         reasons: reasons.into_iter().map(Class::name).collect(),
         figures: cause.figures().into_iter().map(named).collect(),
         evidence: EvidenceView {
@@ -175,7 +262,12 @@ fn cause_view(found: &Located<'_>) -> CauseView {
             count: found.finding.count,
             signature: found.finding.signature,
             quoted: printable(&found.finding.text),
+            place: found.finding.place().map(place_view),
+            before: found.finding.context.iter().map(|line| printable(line)).collect(),
         },
-        advice: advice(cause).into_iter().map(|advice| AdviceView { text: advice.text, flag: advice.flag }).collect(),
+        advice: advise(cause, context)
+            .into_iter()
+            .map(|advice| AdviceView { text: advice.text, flag: advice.flag })
+            .collect(),
     }
 }

@@ -83,16 +83,7 @@ fn status(text: &str) -> Result<i64, String> {
 
 /// What an exit status says, as if a log said it.
 fn exit_status(status: i64) -> Option<Source> {
-    let finding = Finding {
-        cause: FailureCause::of_exit_status(status)?,
-        signature: "exit_status",
-        line: 0,
-        rank: None,
-        text: format!("exit status {status}"),
-        count: 1,
-        last_line: 0,
-    };
-    let scan = Scan { findings: vec![finding], lines: 0 };
+    let scan = Scan { findings: vec![Finding::of_exit_status(status)?], ..Scan::default() };
     Some(Source { name: format!("exit status {status}"), scan, ..Source::default() })
 }
 

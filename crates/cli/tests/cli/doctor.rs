@@ -95,7 +95,7 @@ fn what_is_no_text_is_refused_and_utf_16_is_read() {
     let (code, text) =
         doctor("raised.log", b"Traceback (most recent call last):\n  File \"t.py\"\n    f()\nValueError: no\n");
     assert!(
-        code == Some(0) && text.contains("raised.log:4\n  > ValueError: no") && !text.contains("without a word"),
+        code == Some(0) && text.contains("raised.log:4 raised\n  > ValueError: no") && !text.contains("without a word"),
         "{text}"
     );
     fs::remove_dir_all(folder).unwrap();

@@ -42,6 +42,11 @@ impl<'a> Block<'a> {
         candidate.is_some()
     }
 
+    /// The lines that were read or passed over.
+    pub(super) fn passed(&self) -> &'a [u8] {
+        self.raw.get(..self.raw_at).unwrap_or_default()
+    }
+
     /// The next line, without its end.
     pub(super) fn line(&mut self) -> Option<&'a [u8]> {
         let left = self.raw.get(self.raw_at..).filter(|left| !left.is_empty())?;

@@ -1,6 +1,7 @@
 //! [`FailureCause`]: what a message says went wrong, with every number it states.
 
-use super::class::Class;
+use super::class::{Class, Strength};
+use super::exception::{Exception, Raiser};
 use super::memory::GpuMemory;
 
 /// What a message says, with its numbers. Sizes are bytes; what a message leaves out is `None`.
@@ -76,7 +77,10 @@ pub enum FailureCause {
     /// No room on a disk.
     DiskFull,
     /// The GPU ran a wrong instruction or touched a wrong address.
-    CudaFault,
+    CudaFault {
+        /// The condition of the kernel that did not hold.
+        assertion: Option<String>,
+    },
     /// A kernel asks for more than a multiprocessor has, or an op for more elements than it can count.
     KernelLimit,
     /// Memory of expandable segments cannot be shared between processes.
@@ -88,6 +92,20 @@ pub enum FailureCause {
     },
     /// The scheduler ended the job when its time was over.
     TimeLimit,
+    /// An exception that no signature knows.
+    Raised(Exception),
+    /// SLURM's word that a job, or a step of it, was cancelled; steps are when one of their tasks has failed.
+    Cancelled {
+        /// Whether it was a step.
+        is_step: bool,
+    },
+    /// What a class says, with a word on it: the architecture that is missing, the host that does not answer.
+    Stated {
+        /// The class.
+        class: Class,
+        /// The word, as the message has it.
+        detail: Option<String>,
+    },
 }
 
 /// A collective that timed out.
@@ -99,8 +117,12 @@ pub struct Collective {
     pub op: Option<String>,
     /// How long it ran, in milliseconds.
     pub ran_ms: Option<u64>,
+    /// The last one that was begun.
+    pub last_enqueued: Option<u64>,
     /// The last one that was completed.
     pub last_completed: Option<u64>,
+    /// The process group, as PyTorch names it.
+    pub group: Option<String>,
 }
 
 /// A worker that a launcher saw fail.
@@ -114,12 +136,23 @@ pub struct Worker {
     pub pid: Option<u64>,
     /// Whether the launcher calls it the first to fail.
     pub first: bool,
+    /// Whether the rank counts on its machine alone.
+    pub is_local: bool,
+    /// Its machine.
+    pub host: Option<String>,
 }
 
 /// SIGKILL, SIGBUS and SIGSEGV, as `subprocess` states them.
 const KILLED: i64 = -9;
 const BUS_ERROR: i64 = -7;
 const SEGMENTATION: i64 = -11;
+/// SIGILL and SIGFPE: native code as well.
+const ILLEGAL: i64 = -4;
+const ARITHMETIC: i64 = -8;
+/// SIGHUP, SIGINT and SIGTERM.
+const HANGUP: i64 = -1;
+const INTERRUPT: i64 = -2;
+const TERMINATE: i64 = -15;
 
 impl FailureCause {
     /// What kind it is.
@@ -140,18 +173,36 @@ impl FailureCause {
             Self::Xid { .. } => Class::Xid,
             Self::WorkerFailed(worker) => worker.class(),
             Self::DiskFull => Class::DiskFull,
-            Self::CudaFault => Class::CudaFault,
+            Self::CudaFault { .. } => Class::CudaFault,
             Self::KernelLimit => Class::KernelLimit,
             Self::ExpandableSharing => Class::ExpandableSharing,
             Self::Crash { .. } => Class::Crash,
             Self::TimeLimit => Class::TimeLimit,
+            Self::Raised(exception) => match exception.raiser {
+                Raiser::Program | Raiser::Aside => Class::Raised,
+                Raiser::Launcher | Raiser::Victim => Class::WorkerFailed,
+                Raiser::Interrupt => Class::Interrupted,
+            },
+            Self::Cancelled { .. } => Class::Cancelled,
+            Self::Stated { class, .. } => *class,
+        }
+    }
+
+    /// How much it explains.
+    pub fn strength(&self) -> Strength {
+        match self {
+            Self::Raised(exception) if exception.raiser == Raiser::Aside => Strength::Ending,
+            Self::Cancelled { is_step: true } => Strength::Echo,
+            // That a worker is gone, and nobody says by what.
+            Self::Stated { class: Class::Killed, .. } => Strength::Ending,
+            _ => self.class().strength(),
         }
     }
 
     /// What an exit status says by itself; 0 says nothing. A shell adds 128 to a signal, Python makes it negative.
     pub fn of_exit_status(status: i64) -> Option<Self> {
         let exit_code = if (129..=192).contains(&status) { 128 - status } else { status };
-        (status != 0).then(|| Self::WorkerFailed(Worker { exit_code, ..Worker::default() }))
+        (status != 0).then(|| Self::WorkerFailed(Worker { exit_code, first: true, ..Worker::default() }))
     }
 
     /// The numbers, by name, in the order of the message.
@@ -180,10 +231,16 @@ impl FailureCause {
             Self::PortInUse { port } => figures.number("port", *port),
             Self::Xid { code, .. } => figures.number("xid", *code),
             Self::WorkerFailed(worker) => {
-                figures.number("rank", worker.rank);
+                figures.number(if worker.is_local { "local_rank" } else { "rank" }, worker.rank);
                 figures.0.push(("exit_code", Figure::Number(worker.exit_code)));
                 figures.number("pid", worker.pid);
+                if let Some(host) = &worker.host {
+                    figures.text("host", host);
+                }
             }
+            Self::Raised(exception) => figures.text("exception", &exception.name),
+            Self::CudaFault { assertion: Some(assertion) } => figures.text("assertion", assertion),
+            Self::Stated { detail: Some(detail), .. } => figures.text("detail", detail),
             _ => {}
         }
         figures.0
@@ -197,6 +254,7 @@ impl Collective {
             figures.text("op", op);
         }
         figures.number("ran_ms", self.ran_ms);
+        figures.number("last_enqueued", self.last_enqueued);
         figures.number("last_completed", self.last_completed);
     }
 }
@@ -206,7 +264,11 @@ impl Worker {
         match self.exit_code {
             KILLED => Class::Killed,
             BUS_ERROR => Class::SharedMemory,
-            SEGMENTATION => Class::Crash,
+            SEGMENTATION | ILLEGAL | ARITHMETIC => Class::Crash,
+            // Of those that a launcher ends after the first nobody asks why.
+            HANGUP if self.first => Class::Hangup,
+            INTERRUPT if self.first => Class::Interrupted,
+            TERMINATE if self.first => Class::Terminated,
             _ => Class::WorkerFailed,
         }
     }
@@ -252,7 +314,8 @@ mod tests {
         assert_eq!([137, -9].map(class), [Some(Class::Killed); 2]);
         assert_eq!([135, -7].map(class), [Some(Class::SharedMemory); 2]);
         assert_eq!([139, -11].map(class), [Some(Class::Crash); 2]);
-        assert_eq!([1, 2, -15, i64::MIN, i64::MAX].map(class), [Some(Class::WorkerFailed); 5]);
+        assert_eq!([1, 2, -6, i64::MIN, i64::MAX].map(class), [Some(Class::WorkerFailed); 5]);
+        assert_eq!([143, 130, 129].map(class), [Class::Terminated, Class::Interrupted, Class::Hangup].map(Some));
         assert_eq!(class(0), None);
     }
 }

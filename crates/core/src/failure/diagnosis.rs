@@ -1,13 +1,19 @@
 //! [`diagnose`]: of all that was found in one or several logs, what came first, what follows from it, and which rank it
 //! was.
 
-use super::cause::FailureCause;
+use super::choice::choose;
 use super::class::{Class, Strength};
-use super::scanner::{Finding, Scan};
-use super::traceback::Raised;
+use super::exception::Phase;
+use super::finding::{Finding, Scan, Tone};
+use super::progress::Progress;
+use super::ranks::{self, Ranks};
+use super::setting::Setting;
 
-/// Findings further apart than this many lines are two events: whoever wrote so much in between was alive.
-const SAME_EVENT: u64 = 1000;
+/// Steps that must be seen to rise after a finding for it to have been survived.
+const RISING: usize = 3;
+
+/// Lines behind a log's last words: a shell's, a blank one.
+const LAST_WORDS: u64 = 3;
 
 /// A log with what was found in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,8 +26,6 @@ pub struct Source {
     pub attempt: Option<u32>,
     /// What was found.
     pub scan: Scan,
-    /// The exception that it ends with, which explains a failure that no signature does.
-    pub raised: Option<Raised>,
 }
 
 /// A finding with the log it stands in.
@@ -39,15 +43,58 @@ impl Located<'_> {
         self.finding.rank.or(self.source.rank)
     }
 
-    fn class(&self) -> Class {
-        self.finding.cause.class()
+    pub(super) fn class(&self) -> Class {
+        self.finding.class()
     }
+
+    /// How much it explains where it stands: what is often printed and not fatal is what ended a log that ends with it.
+    pub(super) fn strength(&self) -> Strength {
+        let is_last = self.finding.last_line + LAST_WORDS >= self.source.scan.lines;
+        let raised = matches!(self.finding.tone, Tone::Raised { .. });
+        if self.class() == Class::Protobuf && (is_last || raised) { Strength::Cause } else { self.finding.strength() }
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        std::ptr::eq(self.finding, other.finding)
+    }
+
+    /// Whether the job is seen to go on after it: a good end, a new start that gets somewhere, steps that rise.
+    fn is_survived(&self) -> bool {
+        let (scan, line) = (&self.source.scan, self.finding.last_line);
+        if self.finding.line == 0 {
+            return false;
+        }
+        let ended_well = scan.successes.iter().any(|success| *success > line);
+        let same = |step: &&Progress| {
+            step.line > line && (step.rank == self.rank() || step.rank.is_none() || self.rank().is_none())
+        };
+        let steps = scan.steps.iter().filter(same);
+        let restarted = scan.restarts.iter().any(|restart| {
+            let later = |other: &Finding| other.line > *restart && other.strength() > Strength::Warning;
+            *restart > line && (steps.clone().any(|step| step.line > *restart) || scan.findings.iter().any(later))
+        });
+        ended_well || restarted || rising(steps) >= RISING
+    }
+}
+
+/// How many of the steps are larger than all before.
+fn rising<'a>(steps: impl Iterator<Item = &'a Progress>) -> usize {
+    let (mut steps_seen, mut epochs_seen, mut count) = (None, None, (0, 0));
+    for step in steps {
+        let (seen, count) =
+            if step.is_epoch { (&mut epochs_seen, &mut count.0) } else { (&mut steps_seen, &mut count.1) };
+        if seen.is_none_or(|last| step.step > last) {
+            *seen = Some(step.step);
+            *count += 1;
+        }
+    }
+    count.0.max(count.1)
 }
 
 /// What happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnosis<'a> {
-    /// What explains the rest; `None` where nothing was recognised but warnings.
+    /// What explains the rest; `None` where nothing was recognised, or all was survived.
     pub root: Option<Located<'a>>,
     /// The rank that failed first, where anything names it.
     pub first_rank: Option<u32>,
@@ -57,101 +104,96 @@ pub struct Diagnosis<'a> {
     pub echoes: Vec<Located<'a>>,
     /// What is printed and often not fatal.
     pub warnings: Vec<Located<'a>>,
-    /// Lines of the root's log after its last repetition: many mean that the job went on.
+    /// What the job went on after.
+    pub survived: Vec<Located<'a>>,
+    /// What earlier attempts ended with.
+    pub earlier: Vec<Located<'a>>,
+    /// What is known of every rank.
+    pub ranks: Ranks,
+    /// What the program was doing.
+    pub phase: Option<Phase>,
+    /// The last step before.
+    pub step: Option<Progress>,
+    /// The machine to leave out, where one is at fault or is named.
+    pub node: Option<String>,
+    /// The GPU to leave out, as the driver names it.
+    pub gpu: Option<String>,
+    /// On what and with what it ran.
+    pub setting: Setting,
+    /// Lines of the root's log after its last repetition: many mean that the job may have gone on.
     pub lines_after: u64,
 }
 
 /// Weighs the findings of logs that belong to one job.
 pub fn diagnose(sources: &[Source]) -> Diagnosis<'_> {
+    let attempt = sources.iter().map(|source| source.attempt).max().flatten();
     let all = || {
         sources.iter().flat_map(|source| source.scan.findings.iter().map(move |finding| Located { source, finding }))
     };
-    let causes: Vec<Located<'_>> = all().filter(|found| found.class().strength() > Strength::Warning).collect();
-    let warnings = all().filter(|found| found.class().strength() == Strength::Warning).collect();
-    let named = first_named(&causes);
-    let Some(root) = root(&causes, named) else { return Diagnosis { warnings, ..Diagnosis::default() } };
-    let first_rank = match root.class() {
-        Class::NcclTimeout => slowest(&causes).or(root.rank()),
-        _ => worker_rank(&root).or(root.rank()).or(named),
-    };
-    let rest = causes.iter().copied().filter(|found| found.finding != root.finding || found.source != root.source);
-    let (others, echoes) = rest.partition(|found| found.class().strength() > Strength::Death);
-    let lines_after = root.source.scan.lines.saturating_sub(root.finding.last_line);
-    Diagnosis { root: Some(root), first_rank, others, echoes, warnings, lines_after }
-}
-
-/// The rank that a launcher's summary names as the first to fail.
-fn first_named(causes: &[Located<'_>]) -> Option<u32> {
-    let first = |found: &Located<'_>| match &found.finding.cause {
-        FailureCause::WorkerFailed(worker) if worker.first => worker.rank.and_then(|rank| u32::try_from(rank).ok()),
-        _ => None,
-    };
-    causes.iter().find_map(first)
-}
-
-fn worker_rank(found: &Located<'_>) -> Option<u32> {
-    match &found.finding.cause {
-        FailureCause::WorkerFailed(worker) => worker.rank.and_then(|rank| u32::try_from(rank).ok()),
-        _ => None,
+    let is_earlier = |found: &Located<'_>| found.source.attempt.is_some() && found.source.attempt < attempt;
+    let (earlier, latest): (Vec<_>, Vec<_>) = all().partition(is_earlier);
+    let (survived, live): (Vec<_>, Vec<_>) = latest.into_iter().partition(Located::is_survived);
+    let (causes, warnings): (Vec<Located<'_>>, Vec<Located<'_>>) =
+        live.into_iter().partition(|found| found.strength() > Strength::Warning);
+    let mut setting = Setting::default();
+    sources.iter().for_each(|source| setting.join(&source.scan.setting));
+    let ranks = Ranks::of(sources, &causes, &setting);
+    let named = ranks::named(&causes, &setting, sources);
+    let quiet = Diagnosis { warnings, survived, earlier, setting, ..Diagnosis::default() };
+    let Some(root) = choose(&causes, named) else { return quiet };
+    let rest = causes.iter().copied().filter(|found| !found.is(&root));
+    let (others, echoes) = rest.partition(|found: &Located<'_>| found.strength() > Strength::Death);
+    Diagnosis {
+        first_rank: ranks::first(&root, &causes, named, &ranks, &quiet.setting, sources),
+        others,
+        echoes,
+        ranks,
+        phase: root.finding.phase(),
+        step: root.finding.step(),
+        node: node(&root, &causes),
+        gpu: gpu(&root),
+        lines_after: root.source.scan.lines.saturating_sub(last_line(&root, &causes)),
+        root: Some(root),
+        ..quiet
     }
 }
 
-/// The rank whose last completed collective has the lowest number.
-fn slowest(causes: &[Located<'_>]) -> Option<u32> {
-    let last = |found: &Located<'_>| match &found.finding.cause {
-        FailureCause::NcclTimeout(collective) => Some((collective.last_completed?, found.rank()?)),
+/// The last line of the root's log that says anything about the failure: what echoes was not survived.
+fn last_line(root: &Located<'_>, causes: &[Located<'_>]) -> u64 {
+    let same = causes.iter().filter(|found| std::ptr::eq(found.source, root.source));
+    same.map(|found| found.finding.last_line).max().unwrap_or(root.finding.last_line)
+}
+
+/// The machine of the worker that failed, as its launcher names it.
+fn node(root: &Located<'_>, causes: &[Located<'_>]) -> Option<String> {
+    let host = |found: &Located<'_>| match &found.finding.cause {
+        super::cause::FailureCause::WorkerFailed(worker) => worker.host.clone(),
         _ => None,
     };
-    let completed: Vec<(u64, u32)> = causes.iter().filter_map(last).collect();
-    let (low, rank) = completed.iter().min()?;
-    // Where all stopped at the same one, none is behind.
-    completed.iter().any(|(other, _)| other > low).then_some(*rank)
+    let of_line = || {
+        let text = root.finding.text.as_str();
+        let slurm = super::text::after(text, " ON ").and_then(|rest| rest.split(' ').next());
+        let srun = super::text::after(text, "srun: error: ").and_then(|rest| rest.split(':').next());
+        slurm.filter(|_| super::text::has(text, "CANCELLED AT")).or(srun).map(str::to_owned)
+    };
+    host(root).or_else(of_line).or_else(|| causes.iter().find_map(host)).filter(|node| !node.is_empty())
 }
 
-/// The earliest of the strongest causes, in the last attempt, of the rank that is named where one is.
-fn root<'a>(causes: &[Located<'a>], named: Option<u32>) -> Option<Located<'a>> {
-    let attempt = causes.iter().map(|found| found.source.attempt).max()?;
-    let latest = || causes.iter().filter(|found| found.source.attempt == attempt || found.source.attempt.is_none());
-    let strength = latest().map(|found| found.class().strength()).max()?;
-    let strongest: Vec<Located<'a>> = latest().filter(|found| found.class().strength() == strength).copied().collect();
-    let of_rank = |found: &&Located<'a>| named.is_some() && found.rank() == named;
-    let chosen = strongest.iter().find(of_rank).or_else(|| strongest.first())?;
-    Some(start_of_event(&strongest, chosen))
-}
-
-/// The first finding of the log's last event: an error that was caught and trained past is not what ended the job.
-fn start_of_event<'a>(strongest: &[Located<'a>], chosen: &Located<'a>) -> Located<'a> {
-    let same_log = |found: &&Located<'a>| std::ptr::eq(found.source, chosen.source);
-    let mut start = *chosen;
-    for found in strongest.iter().filter(same_log) {
-        let apart = found.finding.line.saturating_sub(start.finding.last_line);
-        if apart > SAME_EVENT {
-            start = *found;
-        }
-    }
-    start
-}
-
-/// The rank and the attempt that a log's path names: torchrun's `RUN/attempt_0/3/stderr.log`, or `rank_3.log`.
-pub fn place_of(path: &str) -> (Option<u32>, Option<u32>) {
-    let parts: Vec<&str> = path.split(['/', '\\']).filter(|part| !part.is_empty()).collect();
-    let attempt_at = parts.iter().rposition(|part| part.starts_with("attempt_"));
-    let attempt = attempt_at.and_then(|at| parts.get(at)?.strip_prefix("attempt_")?.parse().ok());
-    let folder = attempt_at.and_then(|at| parts.get(at + 1)?.parse().ok());
-    let rank = folder.or_else(|| parts.iter().rev().find_map(|part| rank_in_name(part)));
-    (rank, attempt)
-}
-
-/// `rank3.log`, `rank_3.err`, `train-rank-3.out`
-fn rank_in_name(name: &str) -> Option<u32> {
-    let lower = name.to_ascii_lowercase();
-    let after = lower.get(lower.rfind("rank")? + 4..)?.trim_start_matches(['_', '-', '.', '=']);
-    let end = after.find(|character: char| !character.is_ascii_digit()).unwrap_or(after.len());
-    after.get(..end)?.parse().ok()
+/// `PCI:0000:44:00` of the driver's lines.
+fn gpu(root: &Located<'_>) -> Option<String> {
+    let text = root.finding.text.as_str();
+    let hardware = matches!(root.class(), Class::Xid | Class::GpuHardware);
+    let starts = ["(PCI:", "NVRM: GPU at PCI:", "NVRM: GPU ", "NVRM: The NVIDIA GPU ", "handle for GPU"];
+    let name = starts.iter().find_map(|start| super::text::after(text, start)).filter(|_| hardware)?;
+    let end =
+        name.find(|character: char| !character.is_ascii_hexdigit() && !":.".contains(character)).unwrap_or(name.len());
+    let name = name.get(..end)?.trim_end_matches([':', '.']);
+    (name.len() > 5).then(|| name.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::place::place_of;
     use super::*;
     use crate::failure::Scanner;
 
@@ -164,7 +206,7 @@ mod tests {
         let mut scanner = Scanner::new();
         scanner.feed(log.as_bytes());
         let (rank, attempt) = place_of(name);
-        Source { name: name.to_owned(), rank, attempt, scan: scanner.finish(), raised: None }
+        Source { name: name.to_owned(), rank, attempt, scan: scanner.finish() }
     }
 
     fn root_class(sources: &[Source]) -> Option<(Class, Option<u32>)> {
@@ -177,7 +219,8 @@ mod tests {
         let sources = [source("rank_0.log", TIMEOUT), source("rank_1.log", MEMORY)];
         assert_eq!(root_class(&sources), Some((Class::GpuMemory, Some(1))));
         assert_eq!(diagnose(&sources).echoes.len(), 1);
-        assert_eq!(root_class(&sources[..1]), Some((Class::NcclTimeout, Some(0))));
+        // Who reports a timeout is its victim.
+        assert_eq!(root_class(&sources[..1]), Some((Class::NcclTimeout, None)));
     }
 
     #[test]
@@ -204,19 +247,5 @@ mod tests {
     fn the_last_attempt_counts() {
         let sources = [source("l/run/attempt_0/1/stderr.log", DISK), source("l/run/attempt_1/0/stderr.log", MEMORY)];
         assert_eq!(root_class(&sources), Some((Class::GpuMemory, Some(0))));
-    }
-
-    #[test]
-    fn paths_name_ranks() {
-        let cases = [
-            ("logs/none_x/attempt_0/3/stderr.log", (Some(3), Some(0))),
-            ("out/rank_12.log", (Some(12), None)),
-            ("out/train-Rank=2.err", (Some(2), None)),
-            ("frank.log", (None, None)),
-            ("attempt_x/y", (None, None)),
-        ];
-        for (path, place) in cases {
-            assert_eq!(place_of(path), place, "{path}");
-        }
     }
 }

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use memchr::memchr;
 
+use super::prefix;
+
 pub(super) const ESCAPE: u8 = 0x1b;
 const BELL: u8 = 0x07;
 
@@ -14,20 +16,18 @@ pub(super) struct Line {
     pub(super) text: String,
     /// The rank that wrote it, where the line says so.
     pub(super) rank: Option<u32>,
+    /// Blanks between the prefixes and the text: how a traceback tells code from what was raised.
+    pub(super) indent: usize,
 }
 
 impl Line {
     /// Reads bytes without terminal codes and line end.
     pub(super) fn new(clean: &[u8]) -> Self {
         let text = String::from_utf8_lossy(clean);
-        let (prefixed, rest) = strip_prefixes(&text);
-        let rank = prefixed.or_else(|| named_rank(rest));
-        Self { text: rest.to_owned(), rank }
-    }
-
-    /// Whether somebody quotes a log here: mail, Markdown, a table, a comment, this program's own evidence.
-    pub(super) fn is_quote(&self) -> bool {
-        self.text.starts_with(['>', '|', '#', '`']) || self.text.starts_with("\"quoted\":")
+        let unpacked = prefix::unpacked(&text);
+        let stripped = prefix::strip(unpacked.as_deref().unwrap_or(&text));
+        let rank = stripped.rank.or_else(|| prefix::named_rank(stripped.text));
+        Self { text: stripped.text.to_owned(), rank, indent: stripped.indent }
     }
 }
 
@@ -61,56 +61,6 @@ pub(super) fn sequence_length(after: &[u8]) -> usize {
         Some(_) => 1,
         None => 0,
     }
-}
-
-/// Removes what launchers put before lines, and the rank it names: `[rank3]:`, `[default0]:`, `[1,3]<stderr>:`,
-/// `3: `, `(EngineCore pid=42)`.
-fn strip_prefixes(text: &str) -> (Option<u32>, &str) {
-    let mut rank = None;
-    let mut rest = text.trim_start();
-    for _ in 0..3 {
-        let Some((found, after)) = bracketed(rest).or_else(|| labelled(rest)).or_else(|| process(rest)) else { break };
-        rank = rank.or(found);
-        rest = after.trim_start();
-    }
-    (rank, rest.trim_end())
-}
-
-/// `[rank3]:`, `[default0]:`, `[3]:`, `[1,3]<stderr>:`: a role and a rank (torchrun's `{role}{rank}` and PyTorch's own
-/// excepthook), or MPI's job and rank.
-fn bracketed(text: &str) -> Option<(Option<u32>, &str)> {
-    let (inside, after) = text.strip_prefix('[')?.split_once(']')?;
-    let after = after.strip_prefix("<stderr>").or_else(|| after.strip_prefix("<stdout>")).unwrap_or(after);
-    let after = after.strip_prefix(':')?;
-    let digits = inside.trim_end_matches(|character: char| character.is_ascii_digit()).len();
-    let (role, number) = inside.split_at_checked(digits)?;
-    let is_role = role.chars().all(|character| character.is_ascii_alphabetic() || "_-,".contains(character))
-        || role.strip_suffix(',').is_some_and(|job| job.parse::<u32>().is_ok());
-    if !is_role {
-        return None;
-    }
-    Some((Some(number.parse().ok()?), after))
-}
-
-/// `srun --label`.
-fn labelled(text: &str) -> Option<(Option<u32>, &str)> {
-    let (number, after) = text.split_once(": ")?;
-    let short = (1..=5).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit());
-    short.then(|| (number.parse().ok(), after))
-}
-
-/// `(EngineCore_DP0 pid=6940)`: vLLM and Ray.
-fn process(text: &str) -> Option<(Option<u32>, &str)> {
-    let (inside, after) = text.strip_prefix('(')?.split_once(')')?;
-    inside.contains("pid=").then_some((None, after))
-}
-
-/// A rank in the middle of a line: after a progress bar, or in the message itself (`[Rank 4] Watchdog`).
-fn named_rank(text: &str) -> Option<u32> {
-    let text = text.get(super::text::find(text, "ank")?.saturating_sub(2)..).unwrap_or(text);
-    let number = |phrase| super::text::integer_after(text, phrase);
-    let rank = number("[rank").or_else(|| number("[Rank ")).or_else(|| number(" Rank "))?;
-    u32::try_from(rank).ok()
 }
 
 /// The text with control characters, and those that turn writing round, shown as `\u{1b}`: it can be printed.
@@ -168,7 +118,8 @@ mod tests {
             ("[99999999999]: x", None, "[99999999999]: x"),
         ];
         for (raw, rank, text) in cases {
-            assert_eq!(Line::new(raw.as_bytes()), Line { text: text.to_owned(), rank }, "{raw}");
+            let line = Line::new(raw.as_bytes());
+            assert_eq!((line.text.as_str(), line.rank), (text, rank), "{raw}");
         }
     }
 

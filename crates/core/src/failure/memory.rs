@@ -2,7 +2,7 @@
 
 use super::cause::Figures;
 use super::class::Class;
-use crate::units::{GIB, MIB};
+use crate::units::{Bytes, GIB, MIB};
 
 /// What a CUDA context and the libraries' own buffers take in any process; less than this outside the allocator is
 /// nothing to wonder about.
@@ -52,8 +52,12 @@ impl GpuMemory {
             (self.is_outside(), Class::OutsideAllocator),
         ];
         let mut reasons: Vec<Class> = candidates.iter().filter(|(holds, _)| *holds).map(|(_, class)| *class).collect();
+        if reasons == [Class::Fragmentation] && self.is_nearly_full() {
+            reasons.push(Class::GpuMemory);
+        }
         if reasons.is_empty() {
             reasons.push(Class::GpuMemory);
+            reasons.extend(self.may_be_fragmented().then_some(Class::Fragmentation));
         }
         reasons
     }
@@ -75,11 +79,14 @@ impl GpuMemory {
         others
     }
 
+    /// The entry of this process. Whoever holds more than the card has beside this process's allocator is this process.
     fn own_entry(&self) -> Option<usize> {
         let reserved = self.reserved()?;
         let holds_it = |entry: &(usize, &(u64, u64))| {
             let (_, (_, bytes)) = entry;
-            bytes.saturating_add(64 * MIB) >= reserved && *bytes <= reserved.saturating_add(2 * ORDINARY_OUTSIDE)
+            let about_it = bytes.saturating_add(64 * MIB) >= reserved;
+            let no_other = self.total.is_some_and(|total| bytes.saturating_add(reserved) > total);
+            about_it && (no_other || *bytes <= reserved.saturating_add(2 * ORDINARY_OUTSIDE))
         };
         self.processes.iter().enumerate().filter(holds_it).min_by_key(|(_, (_, bytes))| *bytes).map(|(at, _)| at)
     }
@@ -102,24 +109,76 @@ impl GpuMemory {
         self.this_process.or_else(entry)?.checked_sub(self.reserved()?)
     }
 
-    /// More is free than was asked for, by more than the rounding of segments.
+    /// What cannot have been free: `free` is read after the failure, and others move in between.
+    fn free_then(&self) -> Option<u64> {
+        let (free, requested) = (self.free?, self.requested?);
+        Some(if free < requested.saturating_add(64 * MIB) { free.min(requested.saturating_sub(1)) } else { free })
+    }
+
+    /// Free memory that was not given: a stated limit, a private pool, or far more free than was asked for and nobody
+    /// else there who could just have left.
     fn is_capped(&self) -> bool {
         let (Some(free), Some(requested)) = (self.free, self.requested) else { return false };
-        free >= requested.saturating_add((requested / 8).max(64 * MIB))
+        if free < requested.saturating_add((requested / 8).max(64 * MIB)) {
+            return false;
+        }
+        let others = self.neighbours_bytes().saturating_add(self.unexplained().unwrap_or(0));
+        let stated = self.allowed.is_some() || self.private_pools.is_some();
+        let far = free - requested >= (GIB / 2).max(self.total.unwrap_or(0) / 20);
+        stated || (far && others <= GIB / 2)
     }
 
     /// Without the others it would have fitted.
     fn is_crowded(&self) -> bool {
         let (Some(free), Some(requested)) = (self.free, self.requested) else { return false };
         let others = self.neighbours_bytes().saturating_add(self.unexplained().unwrap_or(0));
-        others > GIB / 2 && free < requested && free.saturating_add(others) >= requested
+        let then = self.free_then().unwrap_or(free);
+        // With much free beside a neighbour it is the neighbour's that came and went.
+        others > GIB / 2 && !self.is_capped() && then.saturating_add(others) >= requested
     }
 
-    /// The cache holds what was asked for, and that is no small part of the card.
+    /// What was missing of the request beside what the device had free.
+    pub fn missing(&self) -> Option<u64> {
+        self.requested?.checked_sub(self.free_then()?)
+    }
+
+    /// Whether the cache in pieces could have given what was missing. At the message every whole free segment has been
+    /// given back already (c10/cuda/CUDACachingAllocator.cpp, malloc); holes can only be had by unmapping their pages,
+    /// 20 MiB each, which expandable segments do: hence three quarters.
+    fn may_be_fragmented(&self) -> bool {
+        let (Some(unallocated), Some(missing)) = (self.unallocated, self.missing_or_all()) else { return false };
+        missing <= unallocated / 4 * 3
+    }
+
+    /// Whether pieces are the first reason: twice what is missing, and no small sum.
     fn is_fragmented(&self) -> bool {
-        let (Some(unallocated), Some(requested)) = (self.unallocated, self.requested) else { return false };
-        let total = self.total.or_else(|| self.reserved()).unwrap_or(0);
-        unallocated >= requested && unallocated >= total / 32 && self.free.is_none_or(|free| free < requested)
+        let (Some(unallocated), Some(missing)) = (self.unallocated, self.missing_or_all()) else { return false };
+        self.may_be_fragmented() && unallocated >= missing.saturating_mul(2).max(512 * MIB)
+    }
+
+    /// Where the message does not say what was free, all of the request is missing.
+    fn missing_or_all(&self) -> Option<u64> {
+        if self.free.is_none() { self.requested } else { self.missing() }
+    }
+
+    fn is_nearly_full(&self) -> bool {
+        self.free.zip(self.total).is_some_and(|(free, total)| free < total / 20)
+    }
+
+    /// A word on the numbers, where the class alone says too little: how much was missing and how much lies in pieces.
+    pub fn words(&self) -> Option<String> {
+        let (missing, unallocated) = (self.missing()?, self.unallocated?);
+        if self.is_capped() || unallocated == 0 {
+            return None;
+        }
+        let numbers = format!("{} missing, {} cached in pieces", Bytes(missing), Bytes(unallocated));
+        if self.may_be_fragmented() {
+            let full = if self.is_nearly_full() { "; the card is nearly full as well" } else { "" };
+            let first = if self.is_fragmented() { "" } else { ": try expandable segments first" };
+            return Some(format!("{numbers}{first}{full}"));
+        }
+        let short = missing.checked_sub(unallocated)?;
+        Some(format!("{numbers}: {} too little even if the pieces were one", Bytes(short)))
     }
 
     /// This process holds much beside its allocator, enough for what was asked for.

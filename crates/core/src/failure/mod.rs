@@ -1,28 +1,46 @@
 //! What went wrong, read from a log: bytes in, findings with their numbers out, root cause told from echoes, advice.
 //!
 //! [`Scanner`] finds messages ([`Finding`]: cause, line, rank) in a log fed to it piece by piece; [`diagnose`] weighs
-//! the findings of one or several logs; [`advice`] says what to do. Nothing here reads a file: whoever has a log, a
+//! the findings of one or several logs; [`advise`] says what to do. Nothing here reads a file: whoever has a log, a
 //! pipe or a folder feeds it.
 
 mod advice;
 mod block;
 mod cause;
+mod choice;
 mod class;
 mod diagnosis;
+mod exception;
+mod finding;
+mod history;
 mod line;
+mod mark;
 mod memory;
 mod needles;
+mod place;
+mod prefix;
+mod progress;
+mod quote;
+mod ranks;
 mod scanner;
+mod setting;
 mod signature;
+mod stamp;
 mod text;
 mod traceback;
 
-pub use advice::{Advice, advice};
+pub use advice::{Advice, Context, advise};
 pub use cause::{Collective, FailureCause, Figure, Worker};
 pub use class::{CLASSES, Class, STRENGTHS, Strength, Verdict};
-pub use diagnosis::{Diagnosis, Located, Source, diagnose, place_of};
+pub use diagnosis::{Diagnosis, Located, Source, diagnose};
+pub use exception::{Exception, Phase, Place, Raiser};
+pub use finding::{Finding, Scan, Tone};
 pub use line::printable;
 pub use memory::GpuMemory;
-pub use scanner::{Finding, Scan, Scanner};
+pub use place::place_of;
+pub use progress::Progress;
+pub use ranks::{End, Ranks};
+pub use scanner::Scanner;
+pub use setting::{Framework, Setting};
 pub use signature::{Reading, SIGNATURES, Signature};
-pub use traceback::{Raised, last_raised};
+pub use stamp::Stamp;

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use aho_corasick::{AhoCorasick, Input, MatchKind, packed};
 use memchr::{memchr, memrchr};
 
+use super::mark::MARKS;
 use super::signature::SIGNATURES;
 
 /// Stands in a cleaned block where a line must be read whatever it says; no cleaned line has it by itself.
@@ -64,7 +65,7 @@ impl Needles {
     }
 
     fn new() -> Self {
-        let mut texts: Vec<&str> = SIGNATURES.iter().flat_map(|signature| signature.needles).copied().collect();
+        let mut texts: Vec<&str> = all_texts().collect();
         // Those that begin alike belong together: the search looks at beginnings first.
         texts.sort_unstable();
         texts.dedup();
@@ -105,6 +106,12 @@ impl Needles {
     }
 }
 
+/// Every needle's text, of signatures and of marks.
+fn all_texts() -> impl Iterator<Item = &'static str> {
+    let signatures = SIGNATURES.iter().flat_map(|signature| signature.needles);
+    signatures.chain(MARKS.iter().flat_map(|mark| mark.needles)).copied()
+}
+
 impl Ahead {
     /// The first needle from `from` on.
     fn next(&mut self, searches: &[Search], bytes: &[u8], from: usize) -> Hit {
@@ -123,10 +130,17 @@ impl Ahead {
 
 impl Needle {
     fn new(text: &str) -> Self {
-        let having = SIGNATURES.iter().enumerate().filter(|(_, signature)| signature.needles.contains(&text));
-        let signatures = having.clone().fold(0, |mask, (at, _)| mask | 1 << at);
-        let also: Vec<&[u8]> = having.clone().flat_map(|(_, each)| each.also).map(|also| also.as_bytes()).collect();
-        let always = having.into_iter().any(|(_, signature)| signature.also.is_empty());
+        let signatures = SIGNATURES.iter().map(|signature| (signature.needles, signature.also));
+        let marks = MARKS.iter().map(|mark| (mark.needles, mark.also));
+        let having: Vec<(usize, &[&str])> = signatures
+            .chain(marks)
+            .enumerate()
+            .filter(|(_, (needles, _))| needles.contains(&text))
+            .map(|(at, (_, also))| (at, also))
+            .collect();
+        let signatures = having.iter().fold(0, |mask, (at, _)| mask | 1 << at);
+        let also: Vec<&[u8]> = having.iter().flat_map(|(_, also)| *also).map(|also| also.as_bytes()).collect();
+        let always = having.iter().any(|(_, also)| also.is_empty());
         Self { length: text.len(), signatures, also: (!always).then(|| Search::new(0, &also)) }
     }
 }
@@ -161,10 +175,10 @@ mod tests {
 
     #[test]
     fn signatures_fit_into_a_word_and_no_needle_hides_another() {
-        assert!(SIGNATURES.len() <= 128);
-        let all: Vec<&str> = SIGNATURES.iter().flat_map(|signature| signature.needles).copied().collect();
+        assert!(SIGNATURES.len() + MARKS.len() <= 128);
+        let all: Vec<&str> = all_texts().collect();
         for needle in &all {
-            assert!(needle.len() >= 4, "{needle}");
+            assert!(needle.len() >= 3, "{needle}");
             // Of overlapping needles only one is found, so none may be part of another.
             assert!(all.iter().all(|other| other == needle || !other.contains(needle)), "{needle}");
         }

@@ -3,7 +3,7 @@
 //! Evidence stands behind `> `, as quotations do: this screen in a log is not read as a failure. Nothing of a log or of
 //! a file's name is printed but through [`printable`].
 
-use tonnage_core::failure::{Class, Figure, Located, advice, printable};
+use tonnage_core::failure::{Class, Diagnosis, End, FailureCause, Figure, Located, Strength, advise, printable};
 use tonnage_core::units::Bytes;
 
 use super::paint::{BAD, BOLD, DIM, FLAG, WARN, paint, wrap};
@@ -21,12 +21,18 @@ const TOLERANCE: f64 = 1.02;
 /// The screen for `answer`.
 pub fn doctor(answer: &DoctorAnswer<'_>, look: &Look) -> String {
     let Some(root) = &answer.diagnosis.root else { return nothing(answer, look) };
+    let diagnosis = &answer.diagnosis;
     let mut text = head(answer, root, look);
     text.push_str(&evidence("evidence", std::slice::from_ref(root), look));
-    text.push_str(&evidence("also found", &answer.diagnosis.others, look));
-    text.push_str(&evidence("follows from a rank's death", &answer.diagnosis.echoes, look));
-    text.push_str(&evidence("often printed and not fatal", &answer.diagnosis.warnings, look));
-    text.push_str(&remedies(root, look));
+    text.push_str(&before(root, look));
+    text.push_str(&ranks(diagnosis, look));
+    text.push_str(&evidence("also found", &diagnosis.others, look));
+    let echoes = if root.finding.strength() > Strength::Echo { "follows from a rank's death" } else { "found with it" };
+    text.push_str(&evidence(echoes, &diagnosis.echoes, look));
+    text.push_str(&evidence("often printed and not fatal", &diagnosis.warnings, look));
+    text.push_str(&evidence("the job went on after", &diagnosis.survived, look));
+    text.push_str(&evidence("earlier attempts ended with", &diagnosis.earlier, look));
+    text.push_str(&remedies(answer, root, look));
     match &answer.job {
         Some(job) => text.push_str(&against(answer, job, look)),
         None if answer.memory().is_some() => {
@@ -41,23 +47,17 @@ pub fn doctor(answer: &DoctorAnswer<'_>, look: &Look) -> String {
 fn nothing(answer: &DoctorAnswer<'_>, look: &Look) -> String {
     let lines: u64 = answer.sources.iter().map(|source| source.scan.lines).sum();
     let logs = answer.sources.len();
-    let mut text = format!("no known failure in {lines} lines of {logs} log{}\n", if logs == 1 { "" } else { "s" });
+    let diagnosis = &answer.diagnosis;
+    let went_on = !diagnosis.survived.is_empty() || !diagnosis.earlier.is_empty();
+    let what = if went_on { "no failure that ended it" } else { "not identified: no known failure" };
+    let mut text = format!("{what} in {lines} lines of {logs} log{}\n", if logs == 1 { "" } else { "s" });
     if answer.not_read > 0 {
         text.push_str(&format!("{} files that do not look like logs were not read\n", answer.not_read));
     }
-    text.push_str(&evidence("often printed and not fatal", &answer.diagnosis.warnings, look));
-    let raised: Vec<_> = answer.raised().collect();
-    if !raised.is_empty() {
-        text.push_str(&format!(
-            "\n{}\n",
-            paint(BOLD, "ends with an exception of Python, whose text is not a known failure's")
-        ));
-    }
-    for (source, raised) in raised.iter().take(MOST_SHOWN) {
-        let place = cut(&format!("{}:{}", source.name, raised.line), look, 2);
-        text.push_str(&format!("  {}\n  > {}\n", paint(DIM, &place), cut(&raised.text, look, 4)));
-    }
-    if !raised.is_empty() {
+    text.push_str(&evidence("often printed and not fatal", &diagnosis.warnings, look));
+    text.push_str(&evidence("the job went on after", &diagnosis.survived, look));
+    text.push_str(&evidence("earlier attempts ended with", &diagnosis.earlier, look));
+    if went_on {
         return text;
     }
     let hint = "if the job died without a word, give its exit status: tonnage doctor LOG --exit-status 137";
@@ -66,12 +66,11 @@ fn nothing(answer: &DoctorAnswer<'_>, look: &Look) -> String {
 }
 
 fn head(answer: &DoctorAnswer<'_>, root: &Located<'_>, look: &Look) -> String {
-    let class = root.finding.cause.class();
-    let rank = answer.diagnosis.first_rank.map(|rank| format!(", first on rank {rank}")).unwrap_or_default();
-    let title = format!("{} {}{rank}", look.pick("✘", "x"), class.title());
+    let title = format!("{} {}", look.pick("✘", "x"), title(answer, root));
     let mut text = format!("{}\n", paint(BAD, &wrap(&title, look.width, 2)));
     let mut figures: Vec<String> = root.finding.cause.figures().into_iter().map(shown).collect();
     if let Some(memory) = answer.memory() {
+        figures.extend(memory.words());
         let others: Vec<&str> = memory.reasons().into_iter().skip(1).map(Class::title).collect();
         figures.extend((!others.is_empty()).then(|| format!("also: {}", others.join("; "))));
         figures
@@ -79,6 +78,9 @@ fn head(answer: &DoctorAnswer<'_>, root: &Located<'_>, look: &Look) -> String {
     }
     if !figures.is_empty() {
         text.push_str(&format!("  {}\n", wrap(&figures.join(look.pick(" · ", ", ")), look.width, 2)));
+    }
+    for line in circumstances(&answer.diagnosis, root) {
+        text.push_str(&format!("  {}\n", wrap(&line, look.width, 2)));
     }
     if answer.diagnosis.lines_after > MANY_LINES {
         let note = format!(
@@ -88,6 +90,103 @@ fn head(answer: &DoctorAnswer<'_>, root: &Located<'_>, look: &Look) -> String {
         text.push_str(&format!("  {}\n", paint(WARN, &wrap(&note, look.width, 2))));
     }
     text
+}
+
+/// What happened and to which rank: an exception in its own words.
+fn title(answer: &DoctorAnswer<'_>, root: &Located<'_>) -> String {
+    let class = root.finding.class();
+    let first = answer.diagnosis.first_rank;
+    if let FailureCause::Raised(exception) = &root.finding.cause
+        && class == Class::Raised
+    {
+        let message = printable(&exception.message);
+        let said = if message.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", message.chars().take(160).collect::<String>())
+        };
+        let who = first.map_or_else(|| "the program".to_owned(), |rank| format!("rank {rank}"));
+        return format!("{who} raised {}{said}", printable(exception.short_name()));
+    }
+    let rank = first.map(|rank| format!(", first on rank {rank}")).unwrap_or_default();
+    let vague = if class == Class::WorkerFailed { ": not identified why" } else { "" };
+    format!("{}{rank}{vague}", class.title())
+}
+
+/// When it happened, where, and whether to start again.
+fn circumstances(diagnosis: &Diagnosis<'_>, root: &Located<'_>) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(place) = root.finding.place() {
+        let function =
+            if place.function.is_empty() { String::new() } else { format!(" in {}", printable(&place.function)) };
+        lines.push(format!("at {}:{}{function}", printable(&place.file), place.line));
+    }
+    let phase = diagnosis.phase.map(|phase| format!("phase {}", phase.name()));
+    let step = diagnosis.step.map(|step| match step.of {
+        Some(of) => format!("after step {} of {of}", step.step),
+        None => format!("after step {}", step.step),
+    });
+    let node = diagnosis.node.as_deref().map(|node| format!("machine {}", printable(node)));
+    let gpu = diagnosis.gpu.as_deref().map(|gpu| format!("GPU {}", printable(gpu)));
+    let parts: Vec<String> = [phase, step, node, gpu].into_iter().flatten().collect();
+    if !parts.is_empty() {
+        lines.push(parts.join(", "));
+    }
+    lines.push(root.finding.class().verdict().words().to_owned());
+    lines
+}
+
+/// The lines just before the evidence.
+fn before(root: &Located<'_>, look: &Look) -> String {
+    let lines = root.finding.context.iter().map(|line| format!("  > {}\n", cut(line, look, 4)));
+    let lines: String = lines.collect();
+    if lines.is_empty() { lines } else { format!("\n{}\n{lines}", paint(BOLD, "just before")) }
+}
+
+/// Ranks by how they ended; nothing where one rank alone is known.
+fn ranks(diagnosis: &Diagnosis<'_>, look: &Look) -> String {
+    const WORDS: &[(End, &str)] = &[
+        (End::Raised, "failed by themselves"),
+        (End::Waited, "waited for others"),
+        (End::Lost, "lost the others"),
+        (End::TornDown, "were told to end"),
+        (End::Silent, "not heard of"),
+    ];
+    let ranks = &diagnosis.ranks;
+    if ranks.ends.len() < 2 {
+        return String::new();
+    }
+    let mut text = format!("\n{}\n", paint(BOLD, "ranks"));
+    for (end, words) in WORDS {
+        let with = ranks.with(*end);
+        if !with.is_empty() {
+            text.push_str(&format!("  {words}: {}\n", wrap(&list(&with), look.width, 4)));
+        }
+    }
+    let waited = !ranks.with(End::Waited).is_empty();
+    if !ranks.behind.is_empty() {
+        text.push_str(&format!("  behind the others: {}\n", wrap(&list(&ranks.behind), look.width, 4)));
+    } else if waited && diagnosis.root.is_some_and(|root| root.finding.class() == Class::NcclTimeout) {
+        text.push_str("  none is seen to be behind: those that report a timeout only waited\n");
+    }
+    text
+}
+
+/// `0 to 6, 9`
+fn list(ranks: &[u32]) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for rank in ranks {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == *rank => *last = *rank,
+            _ => runs.push((*rank, *rank)),
+        }
+    }
+    let shown = |(first, last): &(u32, u32)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first}, {last}"),
+        _ => format!("{first} to {last}"),
+    };
+    runs.iter().map(shown).collect::<Vec<_>>().join(", ")
 }
 
 fn shown((name, figure): (&str, Figure)) -> String {
@@ -149,9 +248,9 @@ fn ascii(text: &str) -> String {
     plain
 }
 
-fn remedies(root: &Located<'_>, look: &Look) -> String {
+fn remedies(answer: &DoctorAnswer<'_>, root: &Located<'_>, look: &Look) -> String {
     let mut text = format!("\n{}\n", paint(BOLD, "what to do"));
-    for advice in advice(&root.finding.cause) {
+    for advice in advise(&root.finding.cause, &answer.context()) {
         text.push_str(&format!("  {} {}\n", look.pick("•", "-"), wrap(&advice.text, look.width, 4)));
         if let Some(flag) = &advice.flag {
             // Not wrapped: it is there to be copied.

@@ -18,7 +18,8 @@ pub(super) const MEMORY: Signature = Signature {
     read: |text| {
         let check = is_said(text, "THCudaCheck FAIL file=") && has(text, "error=2 : out of memory");
         let triton = is_said(text, "Triton Error [HIP]:") && text.ends_with(": out of memory");
-        if check || triton || says(text, MESSAGES) { without_numbers(false) } else { None }
+        let caffe2 = has(text, "error == cudaSuccess. 2 vs 0.");
+        if check || triton || caffe2 || says(text, MESSAGES) { without_numbers(false) } else { None }
     },
 };
 
@@ -32,6 +33,7 @@ const MESSAGES: &[&str] = &[
     "cuMemAlloc failed: out of memory",
     "cudaMalloc failed: out of memory",
     "cudaMalloc retry failed: out of memory",
+    "hipErrorOutOfMemory: out of memory",
 ];
 
 /// Expandable segments go through the driver's own interface.
@@ -54,9 +56,6 @@ const FAULTS: &[&str] = &[
     "misaligned address",
     "an illegal instruction was encountered",
     "unspecified launch failure",
-    "uncorrectable ECC error encountered",
-    "uncorrectable NVLink error detected during the execution",
-    "no kernel image is available for execution on the device",
     "the launch timed out and was terminated",
     "invalid program counter",
     "hardware stack error",
@@ -74,8 +73,6 @@ pub(super) const FAULT: Signature = Signature {
         "device-side assert",
         "misaligned",
         "launch",
-        "uncorrectable",
-        "no kernel image",
         "counter",
         "stack",
         "CUBLAS_STATUS",
@@ -86,7 +83,7 @@ pub(super) const FAULT: Signature = Signature {
         let prefix = ["CUDA error: ", "HIP error: "].into_iter().find(|prefix| is_said(text, prefix))?;
         let error = after(text, prefix)?;
         if FAULTS.iter().any(|fault| error.starts_with(fault)) {
-            return Reading::whole(FailureCause::CudaFault);
+            return Reading::whole(FailureCause::CudaFault { assertion: None });
         }
         let limit = LIMITS.iter().any(|limit| error.starts_with(limit));
         if limit { Reading::whole(FailureCause::KernelLimit) } else { None }
@@ -100,8 +97,16 @@ pub(super) const REPORTED: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let said = says(text, &["cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", "Memory access fault by GPU node"]);
-        if said { Reading::whole(FailureCause::CudaFault) } else { None }
+        let said = says(
+            text,
+            &[
+                "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
+                "CuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
+                "CUDNN_STATUS_EXECUTION_FAILED",
+                "Memory access fault by GPU node",
+            ],
+        );
+        if said { Reading::whole(FailureCause::CudaFault { assertion: None }) } else { None }
     },
 };
 
@@ -126,5 +131,20 @@ pub(super) const ELEMENTS: Signature = Signature {
     read: |text| {
         let said = has(text, "not supported for tensors with more than INT_MAX elements") && !text.contains('`');
         if said { Reading::whole(FailureCause::KernelLimit) } else { None }
+    },
+};
+
+/// What a kernel asserts, most often that an index is in range: this, not what follows from it, says what was wrong.
+pub(super) const ASSERTION: Signature = Signature {
+    name: "kernel_assertion",
+    needles: &["thread: ["],
+    also: &["Assertion "],
+    follow: 0,
+    read: |text| {
+        let kernel = has(text, "block: [") && has(text, "thread: [");
+        // Markdown takes the backticks away.
+        let assertion = after(text, "Assertion ")?.split(" failed").next()?;
+        let assertion = assertion.trim_matches('`').chars().take(200).collect();
+        if kernel { Reading::whole(FailureCause::CudaFault { assertion: Some(assertion) }) } else { None }
     },
 };

@@ -2,6 +2,7 @@
 
 use super::{Reading, Signature};
 use crate::failure::cause::FailureCause;
+use crate::failure::class::Class;
 use crate::failure::text::has;
 
 pub(super) const FULL: Signature = Signature {
@@ -44,5 +45,33 @@ pub(super) const TORCH_SAVE: Signature = Signature {
         } else {
             None
         }
+    },
+};
+
+/// Disks that fail, and file systems over a network that went away.
+pub(super) const BROKEN: Signature = Signature {
+    name: "io_error",
+    needles: &[
+        "Input/output error",
+        "Stale file handle",
+        "Transport endpoint is not connected",
+        "Read-only file system",
+        "Remote I/O error",
+    ],
+    also: &["[Errno ", "os error ", "failed with ", "rror: "],
+    follow: 0,
+    read: |text| {
+        let numbers = [
+            "[Errno 5] ",
+            "[Errno 116] ",
+            "[Errno 107] ",
+            "[Errno 30] ",
+            "[Errno 121] ",
+            "(os error 5)",
+            "(os error 116)",
+        ];
+        let said = numbers.iter().any(|number| has(text, number)) || has(text, "failed with Input/output error");
+        let cause = FailureCause::Stated { class: Class::IoError, detail: None };
+        if said && !text.contains('`') { Reading::whole(cause) } else { None }
     },
 };

@@ -2,6 +2,7 @@
 
 use super::{Reading, Signature, is_said, says};
 use crate::failure::cause::FailureCause;
+use crate::failure::class::Class;
 use crate::failure::memory::GpuMemory;
 use crate::failure::text::{after, compact, has, integer_after, size, size_after, size_before};
 
@@ -75,6 +76,19 @@ pub(super) const OTHERS: Signature = Signature {
 };
 
 /// vLLM raises this for whatever PyTorch said during its warm-up.
+/// SGLang's scheduler, while it serves.
+pub(super) const SLOTS: Signature = Signature {
+    name: "sglang_slots",
+    needles: &["ut of memory"],
+    also: &["Please set a smaller number for"],
+    follow: 0,
+    read: |text| {
+        let said = has(text, "runs out of memory. ") && has(text, "--max-running-requests") && !text.contains('`');
+        let cause = FailureCause::Stated { class: Class::EngineCapacity, detail: None };
+        if said { Reading::whole(cause) } else { None }
+    },
+};
+
 pub(super) const WARM_UP: Signature = Signature {
     name: "vllm_warm_up",
     needles: &["ut of memory"],

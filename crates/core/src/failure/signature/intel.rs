@@ -11,10 +11,16 @@ fn memory(likely: bool) -> Option<Reading> {
 
 pub(super) const MEMORY: Signature = Signature {
     name: "xpu_memory",
-    needles: &["ut of memory"],
-    also: &["XPU out of memory, please"],
+    needles: &["ut of memory", "Allocation is out of device memory"],
+    also: &["XPU out of memory, please", "on current platform"],
     follow: 0,
-    read: |text| if is_said(text, "XPU out of memory, please use") { memory(false) } else { None },
+    read: |text| {
+        if is_said(text, "XPU out of memory, please use") || is_said(text, "Allocation is out of device memory") {
+            memory(false)
+        } else {
+            None
+        }
+    },
 };
 
 /// `OUT_OF_RESOURCES` is most often memory too.

@@ -1,7 +1,8 @@
 //! SIGKILL, which leaves the killed no time to say anything: what others say of them.
 
 use super::{Reading, Signature};
-use crate::failure::cause::FailureCause;
+use crate::failure::cause::{FailureCause, Worker};
+use crate::failure::class::Class;
 use crate::failure::text::{after, compact, has, integer_after};
 
 fn killed(pid: Option<u64>, data_loader: bool) -> Option<Reading> {
@@ -17,14 +18,19 @@ pub(super) const WORKER: Signature = Signature {
     read: |text| {
         if let Some(pids) = after(text, "DataLoader worker (pid(s) ").filter(|pids| has(pids, ") exited unexpectedly"))
         {
-            return killed(integer_after(pids, ""), true);
+            let detail = integer_after(pids, "").map(|pid| pid.to_string());
+            return Reading::whole(FailureCause::Stated { class: Class::Killed, detail });
         }
         let pid = integer_after(text, "DataLoader worker (pid ")?;
         let signal = after(text, "is killed by signal: ")?;
         if signal.starts_with("Bus error") {
             return Reading::whole(FailureCause::SharedMemory { pid: Some(pid) });
         }
-        if signal.starts_with("Segmentation fault") {
+        if signal.starts_with("Terminated") {
+            return Reading::whole(FailureCause::Stated { class: Class::Terminated, detail: None });
+        }
+        if ["Segmentation fault", "Aborted", "Floating point", "Illegal"].iter().any(|fault| signal.starts_with(fault))
+        {
             return Reading::whole(FailureCause::Crash { pid: Some(pid) });
         }
         if signal.starts_with("Killed") { killed(Some(pid), true) } else { None }
@@ -53,11 +59,31 @@ pub(super) const SHELL: Signature = Signature {
 /// Python's `subprocess`, torchrun, GNU time.
 pub(super) const SIGNAL: Signature = Signature {
     name: "signal_9",
-    needles: &["SIGKILL", "terminated by signal 9", "exited on signal 9", "pool was terminated abruptly"],
+    needles: &[
+        "SIGKILL",
+        "died with <Signals.SIG",
+        "terminated with signal SIG",
+        "terminated by signal 9",
+        "exited on signal 9",
+        "pool was terminated abruptly",
+        "worker died or was killed while",
+    ],
     also: &[],
     follow: 0,
     read: |text| {
-        let python = has(text, "died with <Signals.SIGKILL: 9>");
+        if let Some((_, cause)) = SIGNALS.iter().find(|(signal, _)| has(text, signal)) {
+            let local = integer_after(text, "--local_rank=").or_else(|| integer_after(text, "local_rank', '"));
+            let exit_code = *cause;
+            let (rank, is_local) = (local, local.is_some());
+            return Reading::whole(FailureCause::WorkerFailed(Worker {
+                rank,
+                exit_code,
+                is_local,
+                first: true,
+                ..Worker::default()
+            }));
+        }
+        let python = false;
         let time = text.ends_with("Command terminated by signal 9");
         let multiprocessing = has(text, "terminated with signal SIGKILL");
         let ray = has(text, "A worker died or was killed while executing a task");
@@ -71,6 +97,23 @@ pub(super) const SIGNAL: Signature = Signature {
     },
 };
 
+/// Signals as Python's `subprocess` and `multiprocessing` name them, with what they are as exit codes.
+const SIGNALS: &[(&str, i64)] = &[
+    ("died with <Signals.SIGKILL: 9>", -9),
+    ("died with <Signals.SIGSEGV: 11>", -11),
+    ("died with <Signals.SIGBUS: 7>", -7),
+    ("died with <Signals.SIGABRT: 6>", -6),
+    ("died with <Signals.SIGILL: 4>", -4),
+    ("died with <Signals.SIGFPE: 8>", -8),
+    ("died with <Signals.SIGTERM: 15>", -15),
+    ("died with <Signals.SIGINT: 2>", -2),
+    ("died with <Signals.SIGHUP: 1>", -1),
+    ("terminated with signal SIGSEGV", -11),
+    ("terminated with signal SIGBUS", -7),
+    ("terminated with signal SIGTERM", -15),
+    ("terminated with signal SIGABRT", -6),
+];
+
 /// 128 and SIGKILL, as container engines, Kubernetes and Python state it.
 pub(super) const STATUS: Signature = Signature {
     name: "exit_status_137",
@@ -82,6 +125,22 @@ pub(super) const STATUS: Signature = Signature {
             || text.ends_with(" exited with code 137")
             || (has(text, "CalledProcessError: Command ") && text.ends_with("non-zero exit status 137."));
         if said { killed(None, false) } else { None }
+    },
+};
+
+/// Kubernetes' word on a container that ended by SIGKILL and not for its memory's limit.
+pub(super) const POD: Signature = Signature {
+    name: "pod_killed",
+    needles: &["Last State:"],
+    also: &[],
+    follow: 3,
+    read: |text| {
+        let text = compact(text);
+        if !has(&text, "LastState:Terminated") {
+            return None;
+        }
+        let by_signal = has(&text, "Reason:Error") && has(&text, "ExitCode:137");
+        if by_signal { killed(None, false) } else { Reading::part(None) }
     },
 };
 

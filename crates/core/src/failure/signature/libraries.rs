@@ -52,9 +52,9 @@ pub(super) const CUDNN: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let raised = has(text, "cuDNN error: CUDNN_STATUS_")
+        let raised = (has(text, "cuDNN error: CUDNN_STATUS_") || has(text, "CuDNN error: CUDNN_STATUS_"))
             || is_said(text, "CUDNN_STATUS_ALLOC_FAILED")
-            || has(text, "could not create cudnn handle: CUDNN");
+            || has(text, "ould not create cudnn handle: CUDNN");
         if raised && !text.contains('`') { outside("cuDNN") } else { None }
     },
 };

@@ -6,14 +6,19 @@
 mod crash;
 mod cuda;
 mod disk;
+mod divergence;
 mod driver;
+mod ending;
 mod engine;
+mod hardware;
 mod host;
 mod intel;
+mod kernel_image;
 mod killed;
 mod libraries;
 mod mps;
 mod nccl;
+mod network;
 mod port;
 mod protobuf;
 mod python_cuda;
@@ -25,6 +30,8 @@ mod tensorflow;
 mod torch;
 mod torch_async;
 mod torchrun;
+mod usage;
+mod windows;
 mod xid;
 mod xla;
 
@@ -77,6 +84,7 @@ pub const SIGNATURES: &[Signature] = &[
     intel::MEMORY,
     intel::RUNTIME,
     engine::WARM_UP,
+    engine::SLOTS,
     python_cuda::CUPY,
     python_cuda::BITSANDBYTES,
     python_cuda::RAPIDS,
@@ -89,11 +97,13 @@ pub const SIGNATURES: &[Signature] = &[
     libraries::CUDNN,
     libraries::CUDNN_ENGINE,
     nccl::MEMORY,
+    network::NCCL,
     nccl::TIMEOUT,
     nccl::LAST_WORK,
     nccl::HEARTBEAT,
     nccl::ERROR,
     nccl::PEER,
+    network::RENDEZVOUS,
     rendezvous::TIMEOUT,
     rendezvous::CONNECTION,
     xla::MEMORY,
@@ -112,6 +122,7 @@ pub const SIGNATURES: &[Signature] = &[
     killed::SHELL,
     killed::SIGNAL,
     killed::STATUS,
+    killed::POD,
     killed::CONTAINER,
     killed::RAY,
     host::ALLOCATOR,
@@ -135,12 +146,28 @@ pub const SIGNATURES: &[Signature] = &[
     disk::FULL,
     disk::TORCH_SAVE,
     cuda::FAULT,
+    cuda::ASSERTION,
     cuda::REPORTED,
     cuda::TRITON,
     cuda::ELEMENTS,
     torch::EXPANDABLE_SHARING,
     crash::SEGMENTATION,
-    scheduler::TIME_LIMIT,
+    scheduler::SLURM,
+    scheduler::OTHERS,
+    scheduler::EVICTED,
+    hardware::ECC,
+    hardware::NVLINK,
+    kernel_image::IMAGE,
+    divergence::LOSS,
+    divergence::SCALE,
+    ending::AGENT,
+    ending::SHELL,
+    ending::KEYBOARD,
+    windows::PAGING,
+    network::DUPLICATE,
+    network::BUSY,
+    usage::USAGE,
+    disk::BROKEN,
 ];
 
 /// Whether the line raises or logs `message`: it opens the line, follows an exception's name (`RuntimeError: `), a

@@ -35,6 +35,8 @@ pub(super) const TIMEOUT: Signature = Signature {
             op: op.map(|op| op.chars().take(40).collect()),
             ran_ms: integer_after(work, "ran for "),
             last_completed: None,
+            last_enqueued: None,
+            group: group(text),
         }))
     },
 };
@@ -50,10 +52,19 @@ pub(super) const LAST_WORK: Signature = Signature {
         let last =
             integer_after(text, "last completed NCCL work: ").or_else(|| integer_after(text, "last completed work: "));
         let sequence = integer_after(text, "at work: ").or_else(|| integer_after(text, "at work sequence id: "));
-        let collective = Collective { sequence, last_completed: last, ..Collective::default() };
+        let last_enqueued =
+            integer_after(text, "last enqueued NCCL work: ").or_else(|| integer_after(text, "last enqueued work: "));
+        let group = group(text);
+        let collective = Collective { sequence, last_enqueued, last_completed: last, group, ..Collective::default() };
         if watchdog { Reading::whole(FailureCause::NcclTimeout(collective)) } else { None }
     },
 };
+
+/// `[PG ID 0 PG GUID 0(default_pg) Rank 3]`: the group's name.
+fn group(text: &str) -> Option<String> {
+    let group = after(text, "[PG ")?.split(" Rank ").next()?;
+    (group.len() < 60).then(|| group.to_owned())
+}
 
 pub(super) const HEARTBEAT: Signature = Signature {
     name: "nccl_heartbeat",

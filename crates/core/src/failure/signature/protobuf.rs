@@ -5,6 +5,7 @@ use crate::failure::cause::FailureCause;
 
 const MESSAGES: &[&str] = &[
     "AttributeError: 'MessageFactory' object has no attribute 'GetPrototype'",
+    "'MessageFactory' object has no attribute 'GetPrototype'",
     "TypeError: Descriptors cannot not be created directly",
     "TypeError: Descriptors cannot be created directly",
     "AttributeError: module 'wandb.proto.wandb_internal_pb2' has no attribute",

@@ -7,11 +7,11 @@ use crate::failure::text::{after, has, integer_after, size_after};
 
 pub(super) const TENSOR: Signature = Signature {
     name: "tensorflow_tensor",
-    needles: &["OOM when allocating tensor with shape["],
+    needles: &["OOM when allocating tensor with shape"],
     also: &[],
     follow: 0,
     read: |text| {
-        let tensor = after(text, "OOM when allocating tensor with shape[")?;
+        let tensor = after(text, "OOM when allocating tensor with shape")?.trim_start_matches('[');
         let requested = tensor_bytes(tensor);
         if has(tensor, "device:CPU:") || has(tensor, "by allocator cpu") {
             return Reading::whole(FailureCause::HostMemory { requested, resident: None, pid: None });

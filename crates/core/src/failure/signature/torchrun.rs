@@ -2,7 +2,7 @@
 
 use super::{Reading, Signature};
 use crate::failure::cause::{FailureCause, Worker};
-use crate::failure::text::{compact, has, integer_after, signed_after};
+use crate::failure::text::{after, compact, has, integer_after, signed_after};
 
 /// The block at the end of the launcher's output: time, host, rank, exit code.
 pub(super) const ROOT_CAUSE: Signature = Signature {
@@ -15,7 +15,9 @@ pub(super) const ROOT_CAUSE: Signature = Signature {
         let Some(exit_code) = signed_after(&text, "exitcode:") else { return Reading::part(None) };
         let rank = integer_after(&text, "rank:");
         let pid = integer_after(&text, "(pid:");
-        Reading::whole(FailureCause::WorkerFailed(Worker { rank, exit_code, pid, first: true }))
+        let host = after(&text, "host:").and_then(|host| host.split("rank:").next()).map(|host| host.to_owned());
+        let host = host.filter(|host| host.len() < 100);
+        Reading::whole(FailureCause::WorkerFailed(Worker { rank, exit_code, pid, first: true, is_local: false, host }))
     },
 };
 
@@ -33,7 +35,11 @@ pub(super) const EXIT: Signature = Signature {
         if exit_code == 0 {
             return None;
         }
-        Reading::whole(FailureCause::WorkerFailed(Worker { exit_code, ..Worker::default() }))
+        let local = integer_after(text, "--local_rank=").or_else(|| integer_after(text, "--local_rank', '"));
+        let rank = integer_after(text, ": task ").or(local);
+        let host = after(text, "srun: error: ").and_then(|rest| rest.split(':').next()).map(str::to_owned);
+        let is_local = local.is_some();
+        Reading::whole(FailureCause::WorkerFailed(Worker { rank, exit_code, is_local, host, ..Worker::default() }))
     },
 };
 
@@ -47,6 +53,7 @@ pub(super) const FAILED: Signature = Signature {
         let exit_code = signed_after(text, "failed (exitcode: ")?;
         let rank = integer_after(text, "local_rank: ")?;
         let pid = integer_after(text, "(pid: ");
-        Reading::whole(FailureCause::WorkerFailed(Worker { rank: Some(rank), exit_code, pid, first: false }))
+        let rank = Some(rank);
+        Reading::whole(FailureCause::WorkerFailed(Worker { rank, exit_code, pid, is_local: true, ..Worker::default() }))
     },
 };
