@@ -26,13 +26,24 @@ Written by `cargo xtask failures` from the samples in `testdata/failures`; a tes
 alone, as it is, among other lines, behind launchers' prefixes, in colour and wrapped, and finds none of them in ordinary
 logs, in this document or in the doctor's own output. Quoted lines (`>`, tables, comments) are not read.
 
-A cause explains the rest; a death is a cause without a reason; an echo follows from another rank's death; a warning is
-often printed and not fatal. Of several, the root is the earliest cause of the log's last event, of the rank that a
-launcher names where one does.
+A cause explains the rest; a death is a cause without a reason; an ending was asked for from outside; an echo follows from
+another rank's death; a warning is often printed and not fatal. Exceptions are found wherever they stand, each rank's by
+itself, with the innermost line of the program's own code; launchers' and victims' are told apart from the program's. Of
+several causes the root is the one of the rank that a launcher names, else the earliest by the logs' own times; in one
+process the last exception that nobody caught. A first rank is named only where a launcher, a lone exception or a
+collective that stopped earlier than others' names it.
 
-An out-of-memory message is told apart by its numbers: more free than was asked for is a limit or a private pool
-(`allocator_cap`); enough in other processes, a `neighbour`; enough in the allocator's own cache, `fragmentation`; enough
-in this process beside the allocator, `outside_allocator`; else the job needs more (`gpu_memory`).
+What a job went on after (steps that rise, a good end, a new start) is no cause, nor is what is quoted: samples of data,
+code, documents, git's output, warnings. The verdict says whether the same job may be started again as it is.
+
+An out-of-memory message is told apart by its numbers. Missing is what was asked for less what was free (which is read
+after the failure: up to 64 MiB more than was asked for counts as not free). Others' processes that held what was missing
+are a `neighbour`; a process that holds more than the card has beside the allocator is the job itself. When the message is
+written the allocator has given back every whole free segment, so that what is cached lies in pieces: three quarters of
+it could be had by expandable segments, hence `fragmentation` where twice what was missing, and 512 MiB, are cached. Free
+memory that was not given is `allocator_cap` where a limit or private pools are stated, or 512 MiB and 5 % more were free
+and nobody else was there. Enough in this process beside the allocator is `outside_allocator`; else the job needs more
+(`gpu_memory`).
 
 `python testdata/ordinary/speed.py target/release/tonnage` reads a gigabyte of each kind of log: on one core of a shared
 machine ordinary training at 1.4 GB/s, tracebacks in colour at 0.8, broken and interleaved lines with bytes that are no

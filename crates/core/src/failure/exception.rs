@@ -308,6 +308,17 @@ pub(super) fn phase_of(function: &str, file: &str) -> Option<Phase> {
     PHASES.iter().find(|(_, names)| names.iter().any(|name| function == *name)).map(|(phase, _)| *phase)
 }
 
+/// The phase that a frame's line of code tells.
+pub(super) fn phase_of_code(code: &str) -> Option<Phase> {
+    const CALLS: &[(Phase, &[&str])] = &[
+        (Phase::Step, &[".backward(", "optimizer.step("]),
+        (Phase::Save, &["save_pretrained(", "torch.save(", "save_checkpoint("]),
+        (Phase::Eval, &["evaluate(", ".validate("]),
+        (Phase::Load, &["from_pretrained(", "load_dataset(", "load_state_dict("]),
+    ];
+    CALLS.iter().find(|(_, calls)| calls.iter().any(|call| has(code, call))).map(|(phase, _)| *phase)
+}
+
 /// Whether a file belongs to Python or to an installed package rather than to the program.
 pub(super) fn is_library(file: &str) -> bool {
     let file = file.replace('\\', "/");

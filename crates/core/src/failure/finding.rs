@@ -14,6 +14,9 @@ const MOST_ALIKE: usize = 4;
 /// Findings kept of all.
 const MOST_FINDINGS: usize = 1024;
 
+/// The signature of C++ exceptions.
+const THROWN: &str = "native_exception";
+
 /// How a failure is stated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tone {
@@ -238,6 +241,10 @@ impl Kept {
     /// In the order of lines, without those of the first `closed` blocks of Markdown.
     pub(super) fn finish(mut self, closed: usize) -> Vec<Finding> {
         self.findings.retain(|finding| finding.fence == 0 || finding.fence > closed);
+        // What a signature knows of a C++ exception's words says more than that it was thrown.
+        let known: Vec<u64> = self.findings.iter().filter(|it| it.signature != THROWN).map(|it| it.line).collect();
+        let is_known = |line: u64| known.iter().any(|other| (line..=line + 3).contains(other));
+        self.findings.retain(|finding| finding.signature != THROWN || !is_known(finding.line));
         self.findings.sort_by_key(|finding| finding.line);
         self.findings
     }

@@ -2,7 +2,7 @@
 //!
 //! Plain ones, those in a box (rich), those of notebooks, and those that a logger or a container puts a prefix before.
 
-use super::exception::{Exception, Files, Phase, Place, is_library, phase_of, stated};
+use super::exception::{Exception, Files, Phase, Place, is_library, phase_of, phase_of_code, stated};
 use super::line::Line;
 use super::prefix::unescaped;
 use super::text::{after, find, has, integer_after};
@@ -317,6 +317,9 @@ impl Open {
         let marks = text.is_empty() || text.chars().all(|c| "^~ ".contains(c)) || text.starts_with("[Previous line");
         let was_frame = std::mem::take(&mut self.after_frame);
         if marks || indent > 0 {
+            if was_frame {
+                self.phase = phase_of_code(text).or(self.phase);
+            }
             return Step::On;
         }
         // Where blanks were lost, the line of code looks like anything.

@@ -37,7 +37,7 @@ pub struct Circumstances {
 pub fn classify(tail: &LogTail, circumstances: &Circumstances) -> FailureRecord {
     let sources = [source("stderr", &tail.stderr), source("stdout", &tail.stdout)];
     let diagnosis = diagnose(&sources);
-    let root = diagnosis.root.map(|root| root.finding);
+    let root = diagnosis.root.map(|root| root.finding).filter(|finding| !is_told_by_exit(finding.class()));
     let (class, mut evidence) = match root {
         // Whoever was ended for hanging, or by the kernel, died of that and not of what it said before.
         _ if circumstances.stalled.is_some() => (FailureClass::Stalled, vec![hung(circumstances)]),
@@ -58,6 +58,11 @@ pub fn classify(tail: &LogTail, circumstances: &Circumstances) -> FailureRecord 
         step: circumstances.step,
         steps_made: circumstances.steps_made,
     }
+}
+
+/// Classes that say no more than how the program ended, which its exit says as well.
+const fn is_told_by_exit(class: Class) -> bool {
+    matches!(class, Class::Raised | Class::Interrupted | Class::Terminated | Class::Hangup | Class::Cancelled)
 }
 
 /// SIGKILL.

@@ -2,7 +2,8 @@
 
 use super::{Reading, Signature, is_said};
 use crate::failure::cause::FailureCause;
-use crate::failure::text::has;
+use crate::failure::exception::{Exception, Raiser};
+use crate::failure::text::{after, has};
 
 pub(super) const SEGMENTATION: Signature = Signature {
     name: "segmentation_fault",
@@ -37,3 +38,24 @@ fn reported_pid(text: &str) -> Option<u64> {
     let report = words.windows(3).find(|words| matches!(words, [_, "Segmentation" | "segmentation", "fault"]))?;
     report.first()?.parse().ok()
 }
+
+/// A C++ exception that nobody caught; what signatures know of it stands in lines of their own.
+pub(super) const THROWN: Signature = Signature {
+    name: "native_exception",
+    needles: &["terminate called after throwing an instance of"],
+    also: &[],
+    follow: 2,
+    read: |text| {
+        let name = after(text, "terminate called after throwing an instance of '")?.split('\'').next()?;
+        let message = after(text, "what():").map_or("", |message| message.trim().lines().next().unwrap_or_default());
+        // The watchdog's words are of another rank's death, and memory has signatures of its own.
+        let known = ["NCCL", "Watchdog", "out of memory", "bad_alloc"].iter().any(|words| has(message, words));
+        if known {
+            return Some(Reading { cause: None, complete: true });
+        }
+        let (name, message) = (name.chars().take(100).collect(), message.chars().take(300).collect());
+        let cause = FailureCause::Raised(Exception { name, message, raiser: Raiser::Aside });
+        let complete = has(text, "what():");
+        Some(Reading { cause: complete.then_some(cause), complete })
+    },
+};

@@ -152,6 +152,7 @@ pub const SIGNATURES: &[Signature] = &[
     cuda::ELEMENTS,
     torch::EXPANDABLE_SHARING,
     crash::SEGMENTATION,
+    crash::THROWN,
     scheduler::SLURM,
     scheduler::OTHERS,
     scheduler::EVICTED,
@@ -175,6 +176,10 @@ pub const SIGNATURES: &[Signature] = &[
 fn is_said(text: &str, message: &str) -> bool {
     super::text::places(text, message).any(|at| {
         let head = text.get(..at).unwrap_or_default();
+        // What stands in backticks is talked of.
+        if head.bytes().filter(|byte| *byte == b'`').count() % 2 == 1 {
+            return false;
+        }
         let head = head.trim_end_matches([' ', '\t']);
         let value = head.strip_suffix('"').is_some_and(|key| key.trim_end().ends_with([':', '=']));
         value || head.is_empty() || head.ends_with([':', ']', '-', ')', '|', '\n'])
