@@ -305,7 +305,7 @@ pub(super) fn phase_of(function: &str, file: &str) -> Option<Phase> {
     if saves {
         return Some(Phase::Save);
     }
-    PHASES.iter().find(|(_, names)| names.iter().any(|name| function == *name)).map(|(phase, _)| *phase)
+    PHASES.iter().find(|(_, names)| names.contains(&function)).map(|(phase, _)| *phase)
 }
 
 /// The phase that a frame's line of code tells.
