@@ -5,6 +5,7 @@ mod architectures;
 mod failures;
 mod guides;
 mod presets;
+mod published;
 mod reference;
 mod supervisor;
 mod sweeps;
@@ -34,6 +35,8 @@ enum Command {
     Guides(guides::Args),
     /// Write or check docs/failures.md: every failure that `tonnage doctor` recognises.
     Failures(failures::Args),
+    /// Estimate what others measured on real GPUs and published, and hold it to its tolerance (docs/published.md).
+    Published(published::Args),
     /// Time tables of many estimates (`cargo build --release` first).
     Sweeps(sweeps::Args),
     /// Measure what a supervisor costs beside its job, and hold it against its bars (`cargo build --release` first).
@@ -51,6 +54,7 @@ fn main() -> Result<()> {
         Command::Presets(args) => presets::run(&args),
         Command::Guides(args) => guides::run(&args),
         Command::Failures(args) => failures::run(&args),
+        Command::Published(args) => published::run(&args),
         Command::Sweeps(args) => sweeps::run(&args),
         Command::Supervisor(args) => supervisor::run(&args),
         Command::Tidy => tidy::run(),

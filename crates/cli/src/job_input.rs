@@ -1,18 +1,20 @@
 //! From what was typed to a resolved job: reads job files and configs.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use tonnage_core::estimate::SimulatedJob;
 use tonnage_core::family::known_model_types;
 use tonnage_core::record::JobRecord;
-use tonnage_core::spec::{Counted, Inputs, Override, Resolved, SpecError, resolve};
+use tonnage_core::spec::{Counted, Inputs, Origin, Override, Resolved, SpecError, resolve};
 
 use tonnage_core::gpu::Gpu;
 
 use crate::failure::Failure;
 use crate::gpu_input;
+use crate::installed::Installed;
 use crate::job_args::JobArgs;
 use crate::patched::patched;
 use crate::text_file;
@@ -26,6 +28,8 @@ pub struct JobInput {
     gpu: Option<(String, Gpu)>,
     /// What the weights beside a config hold, by the model's name: headers are read once.
     weights: Mutex<HashMap<String, Option<Weights>>>,
+    /// The transformers that the job will find, which decides where nobody says.
+    installed: Option<Installed>,
 }
 
 impl JobInput {
@@ -52,7 +56,7 @@ impl JobInput {
             }
         };
         let gpu = special_gpu(&mut overrides)?;
-        Ok(Self { file, overrides, gpu, weights: Mutex::default() })
+        Ok(Self { file, overrides, gpu, weights: Mutex::default(), installed: Installed::active() })
     }
 
     /// A job that was recorded.
@@ -63,13 +67,19 @@ impl JobInput {
             overrides: record.overrides(),
             gpu: None,
             weights: Mutex::default(),
+            installed: None,
         }
     }
 
     /// What is recorded of it, `resolved` being what it came to.
     pub fn record(&self, resolved: &Resolved) -> JobRecord {
         let file = self.file.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
-        JobRecord::new(file, &self.overrides, resolved)
+        let installed = match resolved.origin(TRANSFORMERS) {
+            Some(Origin::Installed(_)) => self.installed.as_ref().map(as_override),
+            _ => None,
+        };
+        let overrides: Vec<_> = installed.into_iter().chain(self.overrides.iter().cloned()).collect();
+        JobRecord::new(file, &overrides, resolved)
     }
 
     /// Name and text of the job file.
@@ -153,7 +163,37 @@ impl JobInput {
         Ok(())
     }
 
+    /// The same job in the environment of the program that runs it, where it has one.
+    #[must_use]
+    pub fn run_by(mut self, program: &OsStr) -> Self {
+        self.installed = Installed::beside(program).or(self.installed);
+        self
+    }
+
+    /// Where nobody says a version of transformers, the installed one decides.
     fn resolve_named(&self, overrides: &[Override]) -> Result<Resolved, SpecError> {
+        let resolved = self.resolve_said(overrides)?;
+        let Some(installed) = &self.installed else { return Ok(resolved) };
+        if !matches!(resolved.origin(TRANSFORMERS), Some(Origin::Default(_))) {
+            return Ok(resolved);
+        }
+        let place = installed.environment.display().to_string();
+        if installed.parsed().is_none() {
+            let mut resolved = resolved;
+            resolved.notes.push(format!(
+                "transformers {} in {place} is not simulated: the answer is for {}",
+                installed.version, resolved.job.transformers
+            ));
+            return Ok(resolved);
+        }
+        let mut resolved = self.resolve_said(&[&[as_override(installed)], overrides].concat())?;
+        for value in resolved.provenance.iter_mut().filter(|value| value.key == TRANSFORMERS) {
+            value.origin = Origin::Installed(place.clone());
+        }
+        Ok(resolved)
+    }
+
+    fn resolve_said(&self, overrides: &[Override]) -> Result<Resolved, SpecError> {
         let folder = self.file.as_ref().and_then(|(name, _)| Path::new(name).parent());
         resolve(&Inputs {
             job_file: self.file.as_ref().map(|(name, text)| (name.as_str(), text.as_str())),
@@ -162,6 +202,14 @@ impl JobInput {
             read_config: &|name| beside(folder, name).or_else(|| read_config(name)),
         })
     }
+}
+
+/// The key that an environment decides where nobody does.
+const TRANSFORMERS: &str = "transformers";
+
+fn as_override(installed: &Installed) -> Override {
+    let version = installed.version.clone();
+    Override { key: TRANSFORMERS.to_owned(), value: version, flag: installed.environment.display().to_string() }
 }
 
 /// Simulates what was resolved; an error says where the key or the model's field stands.

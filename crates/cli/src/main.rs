@@ -7,6 +7,7 @@ mod duration;
 mod exit;
 mod failure;
 mod gpu_input;
+mod installed;
 mod job_args;
 mod job_input;
 mod log_text;

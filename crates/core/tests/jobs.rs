@@ -119,6 +119,7 @@ fn jobs() -> impl Strategy<Value = JobSpec> {
             },
             use_cache: on[7],
             steps,
+            transformers: Default::default(),
             liger_kernels: false,
             parallel: Default::default(),
             allocator: Default::default(),

@@ -102,7 +102,7 @@ impl ProbeArgs {
         let Some(job) = run.job.clone() else {
             return Err(Failure::input("there is no job to compare with").hint("`tonnage probe JOB -- COMMAND`"));
         };
-        let spec = JobInput::read(&self.job)?.resolve(&[])?.job;
+        let spec = JobInput::of_record(&job).resolve(&[])?.job;
         let has_gpu = || library().is_some_and(|library| library.count().is_ok_and(|count| count > 0));
         let rehearses = self.rehearse || !(self.measure || has_gpu());
         let seen = if rehearses {

@@ -1,5 +1,6 @@
 //! `tonnage run`: launches a command, keeps it alive, keeps its effective batch.
 
+use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -185,7 +186,6 @@ pub fn request(
 ) -> Result<(RunRecord, Secrets), Failure> {
     let has_job = job.model.is_some() || job.small_gpt.is_some();
     let input = has_job.then(|| JobInput::read(job)).transpose()?;
-    let resolved = input.as_ref().map(|input| input.resolve(&[])).transpose()?;
     let table = match input.as_ref().and_then(JobInput::file) {
         Some((name, text)) => RunTable::read(name, text)?,
         None => RunTable::default(),
@@ -200,6 +200,8 @@ pub fn request(
             Failure::input(problem).hint("is its environment activated, its name spelt right? Nothing was recorded")
         );
     }
+    let input = input.map(|input| input.run_by(OsStr::new(&command[0])));
+    let resolved = input.as_ref().map(|input| input.resolve(&[])).transpose()?;
     let job = input.as_ref().zip(resolved.as_ref()).map(|(input, resolved)| (input.record(resolved), &resolved.job));
     let policy = policy(table.apply(Policy::default()));
     let here = std::env::current_dir().map_err(|error| Failure::file(".", &error))?;

@@ -3,7 +3,9 @@
 use super::engine::loaded;
 use crate::family::generic_allowance;
 use crate::gpu::Gpu;
-use crate::spec::{Attention, JobSpec, JudgeWeights, LossKernel, Precision, Rollout, Strategy, Task};
+use crate::spec::{
+    Attention, JobSpec, JudgeWeights, LossKernel, Precision, Rollout, Strategy, Task, TransformersVersion,
+};
 use crate::step::Repetition;
 use crate::trace::{Allocation, Trace};
 use crate::units::Bytes;
@@ -79,6 +81,7 @@ pub(super) fn caveats(
         flash_attn_package(job),
         nccl(job),
         split(job, reserved),
+        transformers(job, reserved),
         quantized_judge(job, trace),
         engine(job),
         repetition.and_then(|run| repeats(job, run)),
@@ -302,6 +305,50 @@ fn split(job: &JobSpec, reserved: u64) -> Option<Caveat> {
         _ => return None,
     };
     Some(Caveat::widening(code, text, reserved / 5))
+}
+
+/// `kLargeBuffer` (CUDACachingAllocator.cpp): what the allocator takes at once for blocks below 10 MiB. Where reserved bytes of
+/// the measured versions differ, they differ by less.
+const SEGMENT_ALLOWANCE: u64 = 20 << 20;
+
+/// A tenth or a fiftieth of the peak: allowances, where the versions measured around it differ by less from what is
+/// simulated of them.
+fn transformers(job: &JobSpec, reserved: u64) -> Option<Caveat> {
+    let version = job.transformers;
+    if version == TransformersVersion::DEFAULT || job.task == Task::Hrm {
+        return None;
+    }
+    if matches!(job.task, Task::Grpo(_) | Task::Dpo(_) | Task::Swarm(_)) {
+        let text = format!(
+            "the trainer was measured with transformers {}; with {version} its logits, losses, masks and attention are \
+             simulated as that version's, and the range allows a tenth of the peak",
+            TransformersVersion::DEFAULT
+        );
+        return Some(Caveat::widening("transformers_of_trainer", text, reserved / 10));
+    }
+    if !version.is_newer() && !version.knows_layers_of(&job.model.model_type) {
+        let text = format!(
+            "of transformers {version} the layers of `{}` were not read and are taken from {}; the range allows a tenth of the \
+             peak",
+            job.model.model_type,
+            TransformersVersion::DEFAULT
+        );
+        return Some(Caveat::widening("transformers_layers_not_read", text, reserved / 10));
+    }
+    if version.is_measured() {
+        let text = format!(
+            "what differs in transformers {version} was measured on small cases; the range allows a segment more"
+        );
+        return (version < TransformersVersion::DEFAULT)
+            .then(|| Caveat::widening("transformers_older", text, SEGMENT_ALLOWANCE));
+    }
+    Some({
+        let how = if version.is_newer() { "simulated as the newest that was" } else { "simulated from its source" };
+        let text = format!(
+            "transformers {version} was not measured: it is {how}, and the range allows a fiftieth of the peak"
+        );
+        Caveat::widening("transformers_not_measured", text, reserved / 50)
+    })
 }
 
 /// `pretrain.py` compiles the model unless `DISABLE_COMPILE` is set.

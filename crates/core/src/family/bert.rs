@@ -7,7 +7,7 @@ use crate::nn::{
     Activation, AttentionConfig, AttentionOutput, BuildError, Builder, Embedding, LayerNorm, Linear, MaskInputs,
     Module, create_bidirectional_mask, masked_lm_loss, sdpa_attention_forward,
 };
-use crate::spec::{Attention, FieldError, Fields, ModelSpec};
+use crate::spec::{Attention, FieldError, Fields, ModelSpec, ModelingFile};
 use crate::tensor::{Tensor, checkpoint};
 
 use super::bounds::{bound_weights, check_divides};
@@ -311,6 +311,7 @@ impl BertModel {
         let embedding_output = self.embeddings.forward(call.input_ids);
         let mask = create_bidirectional_mask(MaskInputs {
             attention: self.options.attention,
+            file: ModelingFile::Later,
             inputs_embeds: &embedding_output,
             attention_mask: call.attention_mask,
             cache: None,

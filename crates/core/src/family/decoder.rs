@@ -5,7 +5,7 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use crate::nn::{Activation, LayerType, RopeType};
-use crate::spec::{FieldError, Fields};
+use crate::spec::{FieldError, Fields, ModelingFile};
 
 use super::bounds::{bound_weights, check_divides, check_rotary};
 
@@ -38,6 +38,10 @@ pub(super) struct DecoderDefaults {
     pub reads_mlp_bias: bool,
     /// Norms on q and k.
     pub qk_norm: bool,
+    /// Whose code it is in older versions of transformers.
+    pub file: ModelingFile,
+    /// `max_position_embeddings`
+    pub positions: u64,
 }
 
 impl DecoderDefaults {
@@ -57,6 +61,8 @@ impl DecoderDefaults {
         reads_attention_bias: true,
         reads_mlp_bias: true,
         qk_norm: false,
+        file: ModelingFile::Llama,
+        positions: 2048,
     };
 }
 
@@ -85,6 +91,10 @@ pub(super) struct DecoderConfig {
     /// The masks that every forward pass makes.
     pub mask_types: &'static [LayerType],
     pub sliding_window: u64,
+    /// Whose code it is in older versions of transformers.
+    pub file: ModelingFile,
+    /// Positions that rotary tables of older versions hold.
+    pub positions: u64,
 }
 
 impl DecoderConfig {
@@ -116,6 +126,8 @@ impl DecoderConfig {
             layer_types: vec![LayerType::FullAttention; num_hidden_layers as usize].into(),
             mask_types: FULL,
             sliding_window: 0,
+            file: defaults.file,
+            positions: fields.size("max_position_embeddings", defaults.positions)?,
         };
         config.check()?;
         Ok(config)

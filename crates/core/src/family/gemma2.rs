@@ -7,7 +7,7 @@ use crate::nn::{
     AttentionConfig, AttentionOutput, BuildError, Builder, Embedding, HeadOutput, KvCache, LayerMasks, LayerType,
     Linear, LmHead, Module, RopeType, RotaryEmbedding, apply_rotary_pos_emb, attention_forward, repeat_kv,
 };
-use crate::spec::{Attention, FieldError, Fields, ModelSpec};
+use crate::spec::{Attention, FieldError, Fields, ModelSpec, ModelingFile};
 use crate::tensor::Tensor;
 
 use super::decoder::{DecoderConfig, DecoderDefaults, FULL_AND_SLIDING};
@@ -30,6 +30,7 @@ pub(super) const DEFAULTS: DecoderDefaults = DecoderDefaults {
     activation: "gelu_pytorch_tanh",
     tie_word_embeddings: true,
     reads_mlp_bias: false,
+    file: ModelingFile::Later,
     ..DecoderDefaults::LLAMA
 };
 

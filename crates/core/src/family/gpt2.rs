@@ -5,10 +5,10 @@ use std::rc::Rc;
 use crate::dtype::DType;
 use crate::nn::{
     Activation, AttentionConfig, AttentionOutput, BuildError, Builder, Conv1d, Embedding, HeadOutput, KvCache,
-    LayerNorm, Linear, LmHead, Module, call_layer, create_causal_mask, sdpa_attention_forward,
+    LayerNorm, Linear, LmHead, MaskInputs, Module, call_layer, create_causal_mask, sdpa_attention_forward,
 };
 use crate::op::full;
-use crate::spec::{Attention, FieldError, Fields, ModelSpec};
+use crate::spec::{Attention, FieldError, Fields, ModelSpec, ModelingFile};
 use crate::tensor::{Tensor, checkpoint};
 
 use super::bounds::{bound_weights, check_divides};
@@ -70,6 +70,8 @@ struct Gpt2Attention {
     module: Module,
     c_attn: Conv1d,
     c_proj: Conv1d,
+    /// `bias`, which positions see which, and `masked_bias` (before transformers 5).
+    mask_buffers: Option<(Tensor, Tensor)>,
     dropout: Module,
     config: Config,
     options: RunOptions,
@@ -77,10 +79,19 @@ struct Gpt2Attention {
 
 impl Gpt2Attention {
     fn new(at: &Builder, config: Config, options: &RunOptions) -> Self {
+        let (module, positions) = (at.module(), config.n_positions);
+        let c_attn = Conv1d::new(&at.at("c_attn"), config.n_embd, 3 * config.n_embd);
+        let c_proj = Conv1d::new(&at.at("c_proj"), config.n_embd, config.n_embd);
+        let mask_buffers = at
+            .context()
+            .transformers()
+            .has_mask_buffers_of_gpt2()
+            .then(|| (at.buffer(&[1, 1, positions, positions], DType::Bool), at.buffer(&[], DType::Float32)));
         Self {
-            module: at.module(),
-            c_attn: Conv1d::new(&at.at("c_attn"), config.n_embd, 3 * config.n_embd),
-            c_proj: Conv1d::new(&at.at("c_proj"), config.n_embd, config.n_embd),
+            module,
+            c_attn,
+            c_proj,
+            mask_buffers,
             dropout: at.at("resid_dropout").module(),
             config,
             options: options.clone(),
@@ -115,6 +126,11 @@ impl Gpt2Attention {
                 return self.upcast_and_reordered_attn(query, key, value, mask);
             }
             let mut attn_weights = query.matmul(&key.transpose(2, 3)).mul_scalar();
+            if let Some((bias, _)) = &self.mask_buffers {
+                let causal_mask = bias.narrow(2, query.size(2)).narrow(3, key.size(2));
+                let mask_value = full(query.context(), "full.default", &[], attn_weights.dtype());
+                attn_weights = causal_mask.choose(&attn_weights, &mask_value);
+            }
             if let Some(mask) = mask {
                 attn_weights = &attn_weights + mask;
             }
@@ -260,13 +276,28 @@ impl Gpt2Model {
         }
     }
 
+    /// Before masking_utils.py, a mask of the padding only beside the layers' own tables; none where SDPA needs none.
+    fn causal_mask(&self, inputs: MaskInputs) -> Option<Tensor> {
+        let context = inputs.inputs_embeds.context();
+        let has_tables = !context.transformers().has_masking_utils(ModelingFile::Gpt2);
+        if !has_tables || inputs.attention != Attention::Eager {
+            return create_causal_mask(inputs);
+        }
+        inputs.attention_mask.map(|mask| {
+            let rows = mask.unsqueeze(1).unsqueeze(1).to(inputs.inputs_embeds.dtype());
+            let hidden = rows.unary("rsub.Scalar", rows.dtype());
+            hidden.unary("mul.Tensor", rows.dtype())
+        })
+    }
+
     fn forward(&self, call: &ForwardCall) -> Tensor {
         let _module = self.module.enter();
         let inputs_embeds = self.options.require_input_grads(self.wte.forward(call.input_ids));
         let position_ids = call.position_ids_for(&inputs_embeds);
         let position_embeds = self.wpe.forward(&position_ids);
         let mut hidden_states = &inputs_embeds + &position_embeds;
-        let causal_mask = create_causal_mask(call.mask_inputs(self.options.attention, &inputs_embeds, &position_ids));
+        let inputs = call.mask_inputs(self.options.attention, &inputs_embeds, &position_ids);
+        let causal_mask = self.causal_mask(MaskInputs { file: ModelingFile::Gpt2, ..inputs });
         hidden_states = {
             let _drop = self.drop.enter();
             hidden_states.dropout(self.config.embd_pdrop, self.options.drops_out())
@@ -302,7 +333,8 @@ impl Gpt2LmHeadModel {
         let module = at.module();
         let transformer = Gpt2Model::new(&at.at("transformer"), config, options);
         let tied = config.tie_word_embeddings.then_some(&transformer.wte);
-        let lm_head = LmHead::new(&at.at("lm_head"), config.n_embd, config.vocab_size, tied);
+        let lm_head =
+            LmHead::new(&at.at("lm_head"), config.n_embd, config.vocab_size, tied).of_file(ModelingFile::Gpt2);
         Ok(Box::new(Self { module, transformer, lm_head }))
     }
 }

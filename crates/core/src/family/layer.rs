@@ -13,7 +13,8 @@ use super::RunOptions;
 pub(super) struct LayerCall {
     pub cos: Tensor,
     pub sin: Tensor,
-    /// Read by `flash_attention_2` only, but alive as long as what a checkpointed layer needs to run again.
+    /// Read by `flash_attention_2` and by layers with rotary embeddings of their own; alive as long as what a checkpointed
+    /// layer needs to run again.
     pub position_ids: Tensor,
     pub mask: Option<Tensor>,
     pub cache: Option<Rc<KvCache>>,

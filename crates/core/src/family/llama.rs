@@ -5,11 +5,11 @@ use std::rc::Rc;
 use crate::dtype::DType;
 use crate::nn::{
     Activation, AttentionConfig, AttentionOutput, BuildError, Builder, Embedding, HeadOutput, KvCache, LayerMasks,
-    LigerKernels, Linear, LmHead, Mode, Module, RmsNorm, RotaryEmbedding, apply_rotary_pos_emb, attention_forward,
+    LayerRotary, LigerKernels, Linear, LmHead, Mode, Module, RmsNorm, RotaryCall, RotaryEmbedding, attention_forward,
     repeat_kv,
 };
 use crate::op::liger_rope;
-use crate::spec::{Attention, ModelSpec};
+use crate::spec::{Attention, ModelSpec, RotaryPlace, SdpaForm};
 use crate::tensor::Tensor;
 
 use super::decoder::{DecoderConfig, DecoderDefaults};
@@ -74,6 +74,7 @@ struct DecoderAttention {
     v_proj: Linear,
     o_proj: Linear,
     norms: Option<(RmsNorm, RmsNorm)>,
+    rotary_emb: LayerRotary,
     config: DecoderConfig,
     options: RunOptions,
 }
@@ -92,6 +93,7 @@ impl DecoderAttention {
                 let norm = |name| RmsNorm::new(&at.at(name), config.head_dim);
                 (norm("q_norm"), norm("k_norm"))
             }),
+            rotary_emb: LayerRotary::new(at, config.file, config.rotary_dim, config.positions, config.rope),
             config: config.clone(),
             options: options.clone(),
         }
@@ -114,23 +116,34 @@ impl DecoderAttention {
         let mut key_states = heads_last(self.k_proj.forward(hidden_states), key_norm);
         let mut value_states = heads_last(self.v_proj.forward(hidden_states), None);
         (query_states, key_states) = if self.options.mode.liger_kernels() == LigerKernels::Off {
-            apply_rotary_pos_emb(&query_states, &key_states, &call.cos, &call.sin)
+            let rotary = RotaryCall { cos: &call.cos, sin: &call.sin, position_ids: &call.position_ids };
+            self.rotary_emb.turn(&query_states, &key_states, &value_states, &rotary)
         } else {
             liger_rope(&query_states, &key_states, &call.cos, &call.sin)
         };
         if let Some(cache) = &call.cache {
             (key_states, value_states) = cache.update(layer, &key_states, &value_states);
         }
+        let is_class = hidden_states.context().transformers().sdpa() == SdpaForm::Class;
+        if is_class && self.options.attention != Attention::FlashAttention2 {
+            // Before attention functions, the module's own variables are repeated.
+            key_states = repeat_kv(&key_states, self.groups());
+            value_states = repeat_kv(&value_states, self.groups());
+        }
         let (mut attn_output, attn_weights) = self.attend(&query_states, &key_states, &value_states, call);
         attn_output = attn_output.reshape(&[batch, tokens, attn_output.size(2) * attn_output.size(3)]).contiguous();
         (self.o_proj.forward(&attn_output), attn_weights)
+    }
+
+    fn groups(&self) -> u64 {
+        self.config.num_attention_heads / self.config.num_key_value_heads
     }
 
     fn attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, call: &LayerCall) -> AttentionOutput {
         let (mask, position_ids) = (call.mask.as_ref(), &call.position_ids);
         let config = AttentionConfig {
             implementation: self.options.attention,
-            num_key_value_groups: self.config.num_attention_heads / self.config.num_key_value_heads,
+            num_key_value_groups: self.config.num_attention_heads / key.size(1).max(1),
             dropout: self.options.active(self.config.attention_dropout),
             is_causal: true,
         };
@@ -211,7 +224,8 @@ struct DecoderModel<L> {
     embed_tokens: Embedding,
     layers: Vec<Rc<L>>,
     norm: RmsNorm,
-    rotary_emb: RotaryEmbedding,
+    /// `None` where the layers have their own.
+    rotary_emb: Option<RotaryEmbedding>,
     config: DecoderConfig,
     options: RunOptions,
 }
@@ -223,6 +237,8 @@ impl<L: DecoderLayer> DecoderModel<L> {
         options: &RunOptions,
         new_layer: impl Fn(&Builder, usize, &DecoderConfig) -> L,
     ) -> Self {
+        let place = at.context().transformers().rotary(config.file);
+        let is_the_models = matches!(place, RotaryPlace::Model | RotaryPlace::ModelBesideLayers);
         let layer = |layer: u64| Rc::new(new_layer(&at.at("layers").element(layer), layer as usize, &config));
         Self {
             module: at.module(),
@@ -234,7 +250,8 @@ impl<L: DecoderLayer> DecoderModel<L> {
             ),
             layers: (0..config.num_hidden_layers).map(layer).collect(),
             norm: RmsNorm::new(&at.at("norm"), config.hidden_size),
-            rotary_emb: RotaryEmbedding::new(&at.at("rotary_emb"), config.rotary_dim, config.rope),
+            rotary_emb: is_the_models
+                .then(|| RotaryEmbedding::new(&at.at("rotary_emb"), config.rotary_dim, config.rope)),
             config,
             options: options.clone(),
         }
@@ -246,7 +263,11 @@ impl<L: DecoderLayer> DecoderModel<L> {
         let position_ids = call.position_ids_for(&inputs_embeds);
         let inputs = call.mask_inputs(self.options.attention, &inputs_embeds, &position_ids);
         let masks = LayerMasks::create(inputs, self.config.mask_types, self.config.sliding_window);
-        let (cos, sin) = self.rotary_emb.forward(inputs_embeds.dtype(), &position_ids);
+        let (cos, sin) = match &self.rotary_emb {
+            Some(rotary_emb) => rotary_emb.forward(inputs_embeds.dtype(), &position_ids),
+            // Layers with tables of their own read these positions only.
+            None => (position_ids.clone(), position_ids.clone()),
+        };
         let layer_call = LayerCall { cos, sin, position_ids, mask: None, cache: call.cache.clone() };
         let mut hidden_states = inputs_embeds.clone();
         for (layer, &layer_type) in self.layers.iter().zip(self.config.layer_types.iter()) {
@@ -283,6 +304,7 @@ impl<L: DecoderLayer> DecoderForCausalLm<L> {
         let model = DecoderModel::new(&at.at("model"), config, options, new_layer);
         let tied = model.config.tie_word_embeddings.then_some(&model.embed_tokens);
         let lm_head = LmHead::new(&at.at("lm_head"), model.config.hidden_size, model.config.vocab_size, tied);
+        let lm_head = lm_head.of_file(model.config.file);
         Self { module, model, lm_head }
     }
 }
@@ -304,6 +326,7 @@ impl<L: DecoderLayer> Model for DecoderForCausalLm<L> {
     }
 
     fn new_cache(&self) -> Rc<KvCache> {
-        Rc::new(KvCache::new(self.model.config.windows()))
+        let forgets = self.model.embed_tokens.weight.context().transformers().forgets_keys();
+        Rc::new(KvCache::new(if forgets { self.model.config.windows() } else { Vec::new() }))
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::nn::{BuildError, Builder, LayerType};
-use crate::spec::{FieldError, Fields, ModelSpec};
+use crate::spec::{FieldError, Fields, ModelSpec, ModelingFile};
 
 use super::decoder::{DecoderConfig, DecoderDefaults, SLIDING};
 use super::llama::DecoderForCausalLm;
@@ -17,6 +17,8 @@ const DEFAULTS: DecoderDefaults = DecoderDefaults {
     num_key_value_heads: Some(8),
     reads_attention_bias: false,
     reads_mlp_bias: false,
+    file: ModelingFile::Mistral,
+    positions: 131_072,
     ..DecoderDefaults::LLAMA
 };
 

@@ -20,7 +20,7 @@ mod qwen2;
 use std::rc::Rc;
 
 use crate::nn::{BuildError, Builder, HeadCall, KvCache, Linear, MaskInputs, Mode, position_ids};
-use crate::spec::{Attention, ModelSpec};
+use crate::spec::{Attention, ModelSpec, ModelingFile};
 use crate::tensor::Tensor;
 
 pub(crate) use bounds::bound_activations;
@@ -118,6 +118,7 @@ impl ForwardCall<'_> {
     ) -> MaskInputs<'a> {
         MaskInputs {
             attention,
+            file: ModelingFile::Llama,
             inputs_embeds,
             attention_mask: self.attention_mask,
             cache: self.cache.as_deref(),

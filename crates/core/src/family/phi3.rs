@@ -7,7 +7,7 @@ use crate::nn::{
     Activation, AttentionConfig, AttentionOutput, BuildError, Builder, LayerType, Linear, Module, RmsNorm,
     apply_partial_rotary_pos_emb, attention_forward,
 };
-use crate::spec::{Attention, FieldError, Fields, ModelSpec};
+use crate::spec::{Attention, FieldError, Fields, ModelSpec, ModelingFile};
 use crate::tensor::Tensor;
 
 use super::bounds::check_rotary;
@@ -25,6 +25,7 @@ const DEFAULTS: DecoderDefaults = DecoderDefaults {
     intermediate_size: 8192,
     reads_attention_bias: false,
     reads_mlp_bias: false,
+    file: ModelingFile::Later,
     ..DecoderDefaults::LLAMA
 };
 

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::nn::{BuildError, Builder, LayerType};
-use crate::spec::{FieldError, Fields, ModelSpec};
+use crate::spec::{FieldError, Fields, ModelSpec, ModelingFile};
 
 use super::decoder::{DecoderConfig, DecoderDefaults, FULL_AND_SLIDING};
 use super::llama::DecoderForCausalLm;
@@ -20,6 +20,8 @@ const QWEN2: DecoderDefaults = DecoderDefaults {
     qkv_bias: true,
     reads_attention_bias: false,
     reads_mlp_bias: false,
+    file: ModelingFile::Qwen2,
+    positions: 32_768,
     ..DecoderDefaults::LLAMA
 };
 

@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::op::{AttentionCall, ReduceKind, arange, package_flash_attn_func, scaled_dot_product_attention};
-use crate::spec::Attention;
+use crate::spec::{Attention, SdpaForm};
 use crate::tensor::Tensor;
 
 /// What a call of the attention interface depends on beside its tensors.
@@ -36,16 +36,25 @@ pub(crate) fn sdpa_attention_forward(
     mask: Option<&Tensor>,
     config: AttentionConfig,
 ) -> Tensor {
+    let form = query.context().transformers().sdpa();
     let grouped = config.num_key_value_groups > 1;
-    let enable_gqa = grouped && mask.is_none() && key.size(-1) == value.size(-1) && value.size(-1) <= 256;
+    let takes_groups = mask.is_none() && key.size(-1) == value.size(-1) && value.size(-1) <= 256;
+    let enable_gqa = grouped && takes_groups && matches!(form, SdpaForm::Grouped | SdpaForm::GroupedContiguous);
     let (key, value) = if grouped && !enable_gqa {
         (repeat_kv(key, config.num_key_value_groups), repeat_kv(value, config.num_key_value_groups))
     } else {
         (key.clone(), value.clone())
     };
+    let is_copied = match form {
+        SdpaForm::Grouped => false,
+        SdpaForm::Class => mask.is_some(),
+        SdpaForm::RepeatedContiguous | SdpaForm::GroupedContiguous => true,
+    };
+    let query = if is_copied { query.contiguous() } else { query.clone() };
+    let (key, value) = if is_copied { (key.contiguous(), value.contiguous()) } else { (key, value) };
     let is_causal = query.size(2) > 1 && mask.is_none() && config.is_causal;
     let call = AttentionCall { mask, dropout: config.dropout, is_causal, enable_gqa, backend: config.implementation };
-    let attn_output = scaled_dot_product_attention(query, &key, &value, call);
+    let attn_output = scaled_dot_product_attention(&query, &key, &value, call);
     attn_output.transpose(1, 2).contiguous()
 }
 

@@ -134,6 +134,11 @@ impl KvCache {
     /// `DynamicLayer.update`: the cache drops its old keys before it joins the values.
     fn update_all(&self, layer: usize, keys: &Tensor, values: &Tensor) -> (Tensor, Tensor) {
         let old = self.layers.borrow().get(layer).cloned();
+        if old.is_none() && !keys.context().transformers().copies_first_keys() {
+            let seen = keys.size(2);
+            self.store(layer, CacheLayer { keys: keys.clone(), values: values.clone(), seen, window: None });
+            return (keys.clone(), values.clone());
+        }
         let seen = old.as_ref().map_or(0, |old| old.seen) + keys.size(2);
         let new_keys = join(old.as_ref().map(|old| &old.keys), keys, keys.dtype());
         let old_values = old.map(|old| old.values);

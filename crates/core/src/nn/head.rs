@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::op::{Reduction, fused_linear_cross_entropy};
+use crate::spec::{CausalLoss, ModelingFile};
 use crate::tensor::Tensor;
 use crate::trace::PhaseKind;
 
@@ -16,6 +17,7 @@ use super::mode::Mode;
 pub(crate) struct LmHead {
     linear: Rc<Linear>,
     mode: Rc<Mode>,
+    file: ModelingFile,
 }
 
 /// What a head makes of hidden states.
@@ -40,7 +42,12 @@ impl LmHead {
             Some(embedding) => Linear::tied(at, &embedding.weight, None),
             None => Linear::head(at, width, vocab_size, false),
         };
-        Self { linear: Rc::new(linear), mode: at.mode() }
+        Self { linear: Rc::new(linear), mode: at.mode(), file: ModelingFile::Llama }
+    }
+
+    /// The head of another modeling file than Llama's, where older versions of transformers treat it differently.
+    pub(crate) fn of_file(self, file: ModelingFile) -> Self {
+        Self { file, ..self }
     }
 
     /// With a bias and a weight of its own.
@@ -65,15 +72,27 @@ impl LmHead {
                 HeadOutput { loss: Some(self.liger_loss(hidden_states, labels)), logits: None }
             }
             labels => {
-                let logits = cap(self.logits(hidden_states, call.logits_to_keep));
-                HeadOutput { loss: labels.map(|labels| causal_lm_loss(&logits, labels)), logits: Some(logits) }
+                let form = hidden_states.context().transformers().causal_loss(self.file);
+                let mut logits = cap(self.logits(hidden_states, call.logits_to_keep));
+                if form == CausalLoss::UpcastInModel || (form == CausalLoss::UpcastForLoss && labels.is_some()) {
+                    logits = logits.float();
+                }
+                let loss = labels.map(|labels| match form {
+                    CausalLoss::InModel | CausalLoss::UpcastInModel | CausalLoss::UpcastForLoss => {
+                        shifted_loss(&logits, labels)
+                    }
+                    CausalLoss::ShiftedLogits => shifted_causal_lm_loss(&logits, labels),
+                    CausalLoss::PaddedLabels => causal_lm_loss(&logits, labels),
+                });
+                HeadOutput { loss, logits: Some(logits) }
             }
         }
     }
 
-    /// Logits of the last `logits_to_keep` positions, of all when `None`.
+    /// Logits of the last `logits_to_keep` positions, of all when `None` or where the model cannot leave any out.
     fn logits(&self, hidden_states: &Tensor, logits_to_keep: Option<u64>) -> Tensor {
-        match logits_to_keep.filter(|&keep| keep < hidden_states.size(1)) {
+        let leaves_out = hidden_states.context().transformers().leaves_logits_out(self.file);
+        match logits_to_keep.filter(|&keep| leaves_out && keep < hidden_states.size(1)) {
             Some(keep) => self.project(&hidden_states.slice(1, keep)),
             None => self.project(hidden_states),
         }
@@ -100,6 +119,39 @@ impl LmHead {
         context.phase(PhaseKind::ForwardTail);
         loss
     }
+}
+
+/// The loss of a model whose forward pass computes it (before 4.46): copies of all logits but the last and of all labels
+/// but the first. The reference measurements see it begin where cross_entropy does.
+fn shifted_loss(logits: &Tensor, labels: &Tensor) -> Tensor {
+    let context = logits.context();
+    let (shift_logits, shift_labels) = shifted(logits, labels);
+    context.phase(PhaseKind::Loss);
+    let loss = shift_logits.cross_entropy(&shift_labels, Reduction::Mean);
+    context.phase(PhaseKind::ForwardTail);
+    loss
+}
+
+/// `ForCausalLMLoss` of 4.46 to 4.48: fp32 logits, and their copy without the last.
+fn shifted_causal_lm_loss(logits: &Tensor, labels: &Tensor) -> Tensor {
+    let context = logits.context();
+    context.phase(PhaseKind::Loss);
+    let loss = {
+        let logits = logits.to(DType::Float32);
+        let (shift_logits, shift_labels) = shifted(&logits, labels);
+        shift_logits.cross_entropy(&shift_labels, Reduction::Mean)
+    };
+    context.phase(PhaseKind::ForwardTail);
+    loss
+}
+
+/// `logits[..., :-1, :].contiguous()` and `labels[..., 1:].contiguous()`, as rows.
+fn shifted(logits: &Tensor, labels: &Tensor) -> (Tensor, Tensor) {
+    let length = labels.size(1).saturating_sub(1);
+    let shift_logits = logits.slice(1, length).contiguous();
+    let shift_labels = labels.narrow(1, length).contiguous();
+    let rows = shift_labels.numel();
+    (shift_logits.view(&[rows, logits.size(-1)]), shift_labels.view(&[rows]))
 }
 
 /// `ForCausalLMLoss`: fp32 logits, labels shifted by padding, mean cross-entropy.

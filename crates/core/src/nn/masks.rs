@@ -6,10 +6,11 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::op::{ReduceKind, arange, full, index, where_self};
-use crate::spec::Attention;
+use crate::spec::{Attention, ModelingFile};
 use crate::tensor::{Context, Tensor};
 
 use super::cache::KvCache;
+use super::mask_versions::update_causal_mask;
 use super::positions::find_packed_sequence_indices;
 
 /// Which keys the queries of a layer see.
@@ -25,6 +26,7 @@ pub(crate) enum LayerType {
 #[derive(Clone, Copy)]
 pub(crate) struct MaskInputs<'a> {
     pub attention: Attention,
+    pub file: ModelingFile,
     pub inputs_embeds: &'a Tensor,
     pub attention_mask: Option<&'a Tensor>,
     pub cache: Option<&'a KvCache>,
@@ -64,12 +66,15 @@ impl LayerMasks {
 
 /// `create_causal_mask`
 pub(crate) fn create_causal_mask(inputs: MaskInputs) -> Option<Tensor> {
+    if !inputs.has_masking_utils() {
+        return update_causal_mask(inputs, None);
+    }
     let call = preprocess(inputs, None);
     if inputs.attention == Attention::Eager {
         Some(eager_mask(&call, Pattern::Causal, inputs.inputs_embeds.dtype()))
     } else if inputs.attention == Attention::FlashAttention2 {
         flash_attention_mask(&call)
-    } else if ignores_causal_mask(&call, None) {
+    } else if call.packed_sequence_mask.is_none() && ignores_causal_mask(&call, None) {
         None
     } else {
         Some(sdpa_mask(&call, Pattern::Causal))
@@ -78,12 +83,15 @@ pub(crate) fn create_causal_mask(inputs: MaskInputs) -> Option<Tensor> {
 
 /// `create_sliding_window_causal_mask`
 pub(crate) fn create_sliding_window_causal_mask(inputs: MaskInputs, window: u64) -> Option<Tensor> {
+    if !inputs.has_masking_utils() {
+        return update_causal_mask(inputs, Some(window));
+    }
     let call = preprocess(inputs, Some(window));
     if inputs.attention == Attention::Eager {
         Some(eager_mask(&call, Pattern::SlidingWindow, inputs.inputs_embeds.dtype()))
     } else if inputs.attention == Attention::FlashAttention2 {
         flash_attention_mask(&call)
-    } else if ignores_causal_mask(&call, Some(window)) {
+    } else if call.packed_sequence_mask.is_none() && ignores_causal_mask(&call, Some(window)) {
         None
     } else {
         Some(sdpa_mask(&call, Pattern::SlidingWindow))
@@ -128,6 +136,13 @@ struct MaskCall {
     kv_length: u64,
     q_offset: u64,
     padding_mask: Option<Tensor>,
+    packed_sequence_mask: Option<Tensor>,
+}
+
+impl MaskInputs<'_> {
+    fn has_masking_utils(&self) -> bool {
+        self.inputs_embeds.context().transformers().has_masking_utils(self.file)
+    }
 }
 
 fn preprocess(inputs: MaskInputs, sliding_window: Option<u64>) -> MaskCall {
@@ -138,9 +153,12 @@ fn preprocess(inputs: MaskInputs, sliding_window: Option<u64>) -> MaskCall {
         (None, Some(mask)) => (mask.size(-1), 0),
         (None, None) => (q_length, 0),
     };
-    if let (Some(position_ids), None, None) = (inputs.position_ids, inputs.attention_mask, inputs.cache) {
-        find_packed_sequence_indices(&position_ids.expand(&[batch_size, position_ids.size(1)]));
-    }
+    let packed_sequence_mask = match (inputs.position_ids, inputs.attention_mask, inputs.cache) {
+        (Some(position_ids), None, None) => {
+            find_packed_sequence_indices(&position_ids.expand(&[batch_size, position_ids.size(1)]))
+        }
+        _ => None,
+    };
     MaskCall {
         context: Rc::clone(inputs.inputs_embeds.context()),
         batch_size,
@@ -148,6 +166,7 @@ fn preprocess(inputs: MaskInputs, sliding_window: Option<u64>) -> MaskCall {
         kv_length,
         q_offset,
         padding_mask,
+        packed_sequence_mask,
     }
 }
 
@@ -198,9 +217,18 @@ fn sdpa_mask(call: &MaskCall, pattern: Pattern) -> Tensor {
     let batch_indices = batch_arange.unsqueeze(1).unsqueeze(2).unsqueeze(3);
     let q_indices = q_arange.unsqueeze(0).unsqueeze(0).unsqueeze(3);
     let kv_indices = kv_arange.unsqueeze(0).unsqueeze(0).unsqueeze(0);
-    let mask = match &call.padding_mask {
-        None => pattern.evaluate(&q_indices, &kv_indices),
-        Some(padding_mask) => {
+    let mask = match (&call.padding_mask, &call.packed_sequence_mask) {
+        (None, None) => pattern.evaluate(&q_indices, &kv_indices),
+        (None, Some(packed)) => {
+            let result = and(&new_ones(&call.context), pattern.evaluate(&q_indices, &kv_indices));
+            let same_sequence = {
+                let of_queries = index(packed, &[call.batch_size, 1, call.q_length, 1], &[&batch_indices, &q_indices]);
+                let of_keys = index(packed, &[call.batch_size, 1, 1, call.kv_length], &[&batch_indices, &kv_indices]);
+                of_queries.binary("eq.Tensor", &of_keys, DType::Bool)
+            };
+            and(&result, same_sequence)
+        }
+        (Some(padding_mask), _) => {
             let mut result = new_ones(&call.context);
             let seen = pattern.evaluate(&q_indices, &kv_indices);
             result = and(&result, seen);

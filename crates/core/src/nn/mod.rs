@@ -6,10 +6,12 @@ mod builder;
 mod cache;
 mod head;
 mod layers;
+mod mask_versions;
 mod masks;
 mod mode;
 mod positions;
 mod quantized;
+mod rotary_versions;
 
 pub(crate) use alike::call_layer;
 pub(crate) use attention::{AttentionConfig, AttentionOutput, attention_forward, repeat_kv, sdpa_attention_forward};
@@ -23,3 +25,4 @@ pub(crate) use positions::{
     RopeType, RotaryEmbedding, apply_partial_rotary_pos_emb, apply_rotary_pos_emb, position_ids, rotate,
 };
 pub(crate) use quantized::Quantization;
+pub(crate) use rotary_versions::{LayerRotary, RotaryCall};

@@ -12,12 +12,16 @@ use super::layers::Module;
 
 /// `(arange(tokens) + past_seen_tokens).unsqueeze(0)`
 pub(crate) fn position_ids(context: &Rc<Context>, tokens: u64) -> Tensor {
-    let shifted = arange(context, tokens).map("add.Tensor", DType::Int64);
-    shifted.unsqueeze(0)
+    let positions = arange(context, tokens);
+    if context.transformers().reads_cache_position() {
+        return positions.unsqueeze(0);
+    }
+    positions.map("add.Tensor", DType::Int64).unsqueeze(0)
 }
 
-/// `find_packed_sequence_indices` (transformers/masking_utils.py): the ops run, and unpadded rows answer "not packed".
-pub(crate) fn find_packed_sequence_indices(position_ids: &Tensor) {
+/// `find_packed_sequence_indices` (transformers/masking_utils.py): the ops run, and unpacked rows answer "not packed", but
+/// before 5.0 it was never asked.
+pub(crate) fn find_packed_sequence_indices(position_ids: &Tensor) -> Option<Tensor> {
     let first_dummy_value = position_ids.narrow(1, 1).map("sub.Tensor", DType::Int64);
     let position_diff = {
         let joined = cat(&[&first_dummy_value, position_ids], 1);
@@ -28,8 +32,12 @@ pub(crate) fn find_packed_sequence_indices(position_ids: &Tensor) {
         let differs = position_diff.map("ne.Scalar", DType::Bool);
         differs.cumsum()
     };
+    if position_ids.context().transformers().takes_rows_as_packed() {
+        return Some(packed_sequence_mask);
+    }
     let is_last_zero = packed_sequence_mask.narrow(1, 1).squeeze(1).map("eq.Scalar", DType::Bool);
     let _all = is_last_zero.reduce_all("all.default", ReduceKind::Any, DType::Bool);
+    None
 }
 
 /// Whether rotary frequencies depend on how long the sequence is (transformers/modeling_rope_utils.py).
@@ -76,16 +84,25 @@ impl RopeType {
 pub(crate) struct RotaryEmbedding {
     module: Module,
     inv_freq: RefCell<Tensor>,
-    original_inv_freq: Tensor,
+    /// What a longer sequence's frequencies are put back from; on the CPU before transformers 5.
+    original_inv_freq: Option<Tensor>,
     rope: RopeType,
+    /// Whether the tables are multiplied by the attention's scaling, which older ones did not have.
+    scales: bool,
 }
 
 impl RotaryEmbedding {
     pub(crate) fn new(at: &Builder, rotary_dim: u64, rope: RopeType) -> Self {
         let module = at.module();
         let inv_freq = RefCell::new(at.buffer(&[rotary_dim / 2], DType::Float32));
-        let original_inv_freq = at.buffer(&[rotary_dim / 2], DType::Float32);
-        Self { module, inv_freq, original_inv_freq, rope }
+        let keeps_original = at.context().transformers().keeps_original_frequencies();
+        let original_inv_freq = keeps_original.then(|| at.buffer(&[rotary_dim / 2], DType::Float32));
+        Self { module, inv_freq, original_inv_freq, rope, scales: true }
+    }
+
+    /// One without a scaling of its tables.
+    pub(crate) fn unscaled(at: &Builder, rotary_dim: u64, rope: RopeType) -> Self {
+        Self { scales: false, ..Self::new(at, rotary_dim, rope) }
     }
 
     pub(crate) fn forward(&self, dtype: DType, position_ids: &Tensor) -> (Tensor, Tensor) {
@@ -93,9 +110,9 @@ impl RotaryEmbedding {
         let _module = self.module.enter();
         let _no_grad = context.set_grad_enabled(false);
         self.rope.check_length(position_ids);
-        if self.rope == RopeType::LongRope {
-            // One of the two sets is registered anew in each forward pass.
-            self.inv_freq.replace(self.original_inv_freq.clone());
+        // One of the two sets is registered anew in each forward pass.
+        if let (RopeType::LongRope, Some(original)) = (self.rope, &self.original_inv_freq) {
+            self.inv_freq.replace(original.clone());
         }
         let inv_freq = self.inv_freq.borrow();
         let half_dim = inv_freq.size(0);
@@ -104,6 +121,11 @@ impl RotaryEmbedding {
         let _float32 = context.disable_autocast();
         let freqs = inv_freq_expanded.matmul(&position_ids_expanded).transpose(1, 2);
         let emb = cat(&[&freqs, &freqs], 2);
+        if !self.scales {
+            let cos = emb.map("cos.default", DType::Float32);
+            let sin = emb.map("sin.default", DType::Float32);
+            return (cos.to(dtype), sin.to(dtype));
+        }
         let cos = emb.map("cos.default", DType::Float32).mul_scalar();
         let sin = emb.map("sin.default", DType::Float32).mul_scalar();
         (cos.to(dtype), sin.to(dtype))

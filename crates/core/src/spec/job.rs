@@ -1,9 +1,9 @@
 //! [`JobSpec`]: one resolved training or inference job, every value decided. Defaults are those of PyTorch 2.11 and
-//! transformers 5.17; `resolve` fills them in and remembers where each value came from.
+//! transformers 5.17 unless the job names another version; `resolve` fills them in and remembers where each value came from.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fields, Framework, Parallel, RunSpec, Task};
+use super::{Fields, Framework, Parallel, RunSpec, Task, TransformersVersion};
 use crate::alloc::AllocatorConfig;
 use crate::dtype::DType;
 use crate::gpu::Gpu;
@@ -240,6 +240,8 @@ pub struct JobSpec {
     pub use_cache: bool,
     /// Optimizer steps simulated; the state appears in step 1, the steady peak in step 2.
     pub steps: u32,
+    /// The version of transformers.
+    pub transformers: TransformersVersion,
     /// Whether Liger's kernels replace the layers' own (`use_liger_kernel`).
     pub liger_kernels: bool,
     /// How the job is spread over ranks.

@@ -22,6 +22,7 @@ pub mod safetensors;
 mod schema;
 mod settings;
 mod task;
+mod transformers;
 pub mod words;
 
 pub use architecture::{Architecture, Refused, architecture, generic_model_types};
@@ -45,4 +46,7 @@ pub use settings::{Origin, Override, Provenance, tables_of_other_strategies};
 pub use task::{
     DpoSpec, GrpoSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, LogProbs, Rollout, SwarmLogProbs, SwarmSpec,
     Task, TaskName, TrlVersion,
+};
+pub use transformers::{
+    CausalLoss, ModelingFile, NextTokenLogits, RotaryPlace, SdpaForm, TransformersError, TransformersVersion,
 };

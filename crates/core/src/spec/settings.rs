@@ -21,6 +21,8 @@ pub enum Origin {
     JobFile(Place),
     /// A flag or an assignment on the command line.
     Flag(String),
+    /// What lies in an environment of Python's.
+    Installed(String),
 }
 
 impl fmt::Display for Origin {
@@ -30,6 +32,7 @@ impl fmt::Display for Origin {
             Self::ModelConfig(name) => write!(f, "config of {name}"),
             Self::JobFile(place) => write!(f, "{}:{}", place.file, place.line),
             Self::Flag(flag) => write!(f, "flag {flag}"),
+            Self::Installed(environment) => write!(f, "installed in {environment}"),
         }
     }
 }

@@ -7,24 +7,28 @@ use crate::dtype::DType;
 use crate::family::{ForwardCall, Model, ModelOutput};
 use crate::nn::KvCache;
 use crate::op::{ReduceKind, arange, cat, full};
+use crate::spec::NextTokenLogits;
 use crate::tensor::{Context, Doubles, Tensor};
 
+use super::cache_position;
 use super::sampling::Sampling;
 use super::tokens::{self, Leaping};
 
 /// What `prepare_inputs_for_generation` returns.
-struct ModelInputs {
-    input_ids: Tensor,
-    attention_mask: Tensor,
-    position_ids: Tensor,
+pub(super) struct ModelInputs {
+    pub input_ids: Tensor,
+    pub attention_mask: Tensor,
+    pub position_ids: Tensor,
 }
 
 /// What changes from token to token; the names are those of `_sample`.
-struct Decoding {
-    input_ids: Tensor,
-    attention_mask: Tensor,
+pub(super) struct Decoding {
+    pub input_ids: Tensor,
+    pub attention_mask: Tensor,
     position_ids: Tensor,
     unfinished_sequences: Tensor,
+    /// Where the next tokens lie in the cache (before transformers 5.1, which then makes position ids from the mask).
+    cache_position: Option<Tensor>,
     cache: Rc<KvCache>,
     chosen: Option<Chosen>,
     model_inputs: Option<ModelInputs>,
@@ -86,12 +90,17 @@ pub(super) fn generate(context: &Rc<Context>, model: &dyn Model, call: &Generate
         let is_padding = call.attention_mask.narrow(1, 1).squeeze(1).map("eq.Scalar", DType::Bool);
         any(&is_padding);
     }
-    let position_ids = positions_of(call.attention_mask);
+    let cache_position = cache_position::initial(context, call.input_ids);
+    let position_ids = match &cache_position {
+        Some(position) => position.clone(),
+        None => positions_of(call.attention_mask),
+    };
     let state = Decoding {
         input_ids: call.input_ids.clone(),
         attention_mask: call.attention_mask.clone(),
         position_ids: position_ids.clone(),
         unfinished_sequences: full(context, "ones.default", &[call.input_ids.size(0)], DType::Int64),
+        cache_position,
         cache: model.new_cache(),
         chosen: None,
         model_inputs: None,
@@ -154,6 +163,9 @@ fn positions_of(mask: &Tensor) -> Tensor {
 }
 
 fn prefill(model: &dyn Model, state: &Decoding) -> ModelOutput {
+    if let Some(position) = &state.cache_position {
+        return forward(model, &state.inputs_at(position), &state.cache);
+    }
     let model_inputs = ModelInputs {
         input_ids: state.input_ids.clone_contiguous(),
         attention_mask: state.attention_mask.clone(),
@@ -191,6 +203,10 @@ impl Decoding {
     }
 
     fn prepare_inputs(&mut self, tokens: u64) {
+        if let Some(position) = &self.cache_position {
+            self.model_inputs = Some(self.inputs_at(position));
+            return;
+        }
         let inputs = ModelInputs {
             input_ids: self.input_ids.narrow(1, tokens).clone_contiguous(),
             attention_mask: self.attention_mask.clone(),
@@ -208,6 +224,12 @@ impl Decoding {
 
     /// `_update_model_kwargs_for_generation`: one more position and one more mask column.
     fn update_model_kwargs(&mut self, context: &Rc<Context>) {
+        if let Some(position) = &self.cache_position {
+            let column = full(context, "new_ones.default", &[self.attention_mask.size(0), 1], DType::Int64);
+            self.attention_mask = cat(&[&self.attention_mask, &column], 1);
+            self.cache_position = Some(position.narrow(0, 1).map("add.Tensor", DType::Int64));
+            return;
+        }
         let old_positions = self.position_ids.clone();
         let next = {
             let last = old_positions.narrow(1, 1);
@@ -227,7 +249,7 @@ impl Decoding {
             Some(Chosen { logits, scores, choice }) => (Some(logits), Some(scores), Some(choice)),
             None => (None, None, None),
         };
-        let next_token_logits = logits.narrow(1, 1).squeeze(1).unary("_to_copy.default", DType::Float32);
+        let next_token_logits = next_token_logits(logits);
         drop(previous_logits);
         let next_token_scores = match sampling {
             Some(sampling) => sampling.process(&next_token_logits),
@@ -267,7 +289,9 @@ impl Leaping for Decoding {
         let longer = Some((1, tokens));
         let input_ids = doubles.of(&self.input_ids, longer);
         let attention_mask = doubles.of(&self.attention_mask, longer);
-        let position_ids = doubles.of(&self.position_ids, longer);
+        // Those of the prompt, where the mask of each pass makes new ones.
+        let position_ids = doubles.of(&self.position_ids, longer.filter(|_| self.cache_position.is_none()));
+        let cache_position = self.cache_position.as_ref().map(|position| doubles.of(position, None));
         // The mask is the one above.
         let mut inputs = |inputs: &ModelInputs| ModelInputs {
             input_ids: doubles.of(&inputs.input_ids, None),
@@ -289,6 +313,7 @@ impl Leaping for Decoding {
             attention_mask,
             position_ids,
             unfinished_sequences: doubles.of(&self.unfinished_sequences, None),
+            cache_position,
             cache: Rc::new(self.cache.doubled(doubles, tokens)),
             chosen,
             model_inputs,
@@ -296,7 +321,17 @@ impl Leaping for Decoding {
     }
 
     fn for_each(&self, mut see: impl FnMut(&Tensor)) {
-        let Self { input_ids, attention_mask, position_ids, unfinished_sequences, cache, chosen, model_inputs } = self;
+        let Self {
+            input_ids,
+            attention_mask,
+            position_ids,
+            unfinished_sequences,
+            cache_position,
+            cache,
+            chosen,
+            model_inputs,
+        } = self;
+        cache_position.iter().for_each(&mut see);
         [input_ids, attention_mask, position_ids, unfinished_sequences].into_iter().for_each(&mut see);
         if let Some(Chosen { logits, scores, choice: Choice { probs, next_tokens } }) = chosen {
             [logits, scores, next_tokens].into_iter().chain(probs).for_each(&mut see);
@@ -305,6 +340,18 @@ impl Leaping for Decoding {
             [input_ids, attention_mask, position_ids].into_iter().for_each(&mut see);
         }
         cache.for_each(see);
+    }
+}
+
+/// The last position's logits, [rows, vocabulary].
+fn next_token_logits(logits: &Tensor) -> Tensor {
+    let last = |logits: &Tensor| logits.narrow(1, 1).squeeze(1);
+    match logits.context().transformers().next_token_logits() {
+        NextTokenLogits::View => last(logits),
+        NextTokenLogits::Clone => last(logits).clone_contiguous(),
+        NextTokenLogits::UpcastOfWholeClone => last(&logits.clone_contiguous()).float(),
+        NextTokenLogits::UpcastOfClone => last(logits).clone_contiguous().float(),
+        NextTokenLogits::Upcast => last(logits).unary("_to_copy.default", DType::Float32),
     }
 }
 

@@ -52,6 +52,7 @@ pub fn simulate_with_kin(job: &JobSpec, kin: &[Device]) -> Result<Simulation, Si
     check::possible(job)?;
     let job = &parallel::as_run(job);
     let context = Context::with_kin(job.gpu.device(), kin);
+    context.install_transformers(job.transformers);
     let _device = context.enter_device(parallel::holds_model(job.parallel));
     if job.task == Task::Hrm {
         return reason(job, &context);

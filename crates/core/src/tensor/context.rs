@@ -17,6 +17,7 @@ use super::part::Moment;
 use super::workspace::Thread;
 use crate::dtype::DType;
 use crate::gpu::Device;
+use crate::spec::TransformersVersion;
 use crate::trace::{Allocation, AllocationId, Category, Event, Origin, Phase, PhaseKind, Trace};
 use crate::work::PhaseWork;
 
@@ -59,6 +60,7 @@ pub struct Context {
     padded_rows: Cell<bool>,
     /// Events of all tokens so far, those that were leapt over among them.
     grown: Cell<u64>,
+    transformers: Cell<TransformersVersion>,
     failure: RefCell<Option<String>>,
     origins: Origins,
     /// Answers by question, of whatever types the ops have.
@@ -108,6 +110,7 @@ impl Context {
             workspaces: Cell::default(),
             padded_rows: Cell::new(false),
             grown: Cell::new(0),
+            transformers: Cell::default(),
             failure: RefCell::default(),
             origins: Origins::default(),
             answers: RefCell::default(),
@@ -186,6 +189,16 @@ impl Context {
     /// Whether attention masks hide something.
     pub(crate) fn has_padded_rows(&self) -> bool {
         self.padded_rows.get()
+    }
+
+    /// Says which version of transformers is installed.
+    pub(crate) fn install_transformers(&self, version: TransformersVersion) {
+        self.transformers.set(version);
+    }
+
+    /// The installed version of transformers.
+    pub(crate) fn transformers(&self) -> TransformersVersion {
+        self.transformers.get()
     }
 
     /// `Engine::queue_callback`: `callback` runs when the backward pass that runs now is done.

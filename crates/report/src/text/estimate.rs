@@ -58,10 +58,13 @@ fn job(resolved: &Resolved, estimate: &Estimate, look: &Look) -> String {
     }
     settings.push(mark(word(resolved, "attention"), "attention"));
     settings.extend(extras(job));
+    if job.model.is_in_transformers() {
+        settings.push(mark(format!("transformers {}", job.transformers), "transformers"));
+    }
     settings.push(mark(job.gpu.name.clone(), "gpu"));
     let head = format!("{}{dot}{size}", paint(BOLD, &job.model.name));
     let settings = wrap_items(&settings, dot, look.width);
-    let assumptions = ["micro_batch_size", "seq_len", "precision", "optimizer", "attention", "gpu"];
+    let assumptions = ["micro_batch_size", "seq_len", "precision", "optimizer", "attention", "transformers", "gpu"];
     let note = if assumptions.iter().any(|key| assumed(key)) {
         let others = others(resolved);
         let program = format!("* nobody said: taken as with {}{others}", job.framework.title());

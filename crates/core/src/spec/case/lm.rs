@@ -4,7 +4,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{CaseLora, CasePrecision, checkpointing, clip, default_model, model, plain_job};
-use crate::spec::{Attention, JobSpec, LogitsPath, LossKernel, OptimizerKind, SpecError, Task, TaskName};
+use crate::spec::{
+    Attention, JobSpec, LogitsPath, LossKernel, OptimizerKind, SpecError, Task, TaskName, TransformersVersion,
+};
 
 /// A case as written; a field left out has the script's default.
 #[derive(Deserialize)]
@@ -30,6 +32,9 @@ pub(super) struct Case {
     max_new_tokens: Option<u64>,
     steps: u32,
     loss: LossKernel,
+    transformers: String,
+    #[serde(rename = "reentrant")]
+    _reentrant: bool,
     #[serde(rename = "fp32_matmul")]
     _fp32_matmul: String,
     #[serde(rename = "note")]
@@ -59,6 +64,8 @@ impl Default for Case {
             max_new_tokens: None,
             steps: 2,
             loss: LossKernel::Full,
+            transformers: TransformersVersion::DEFAULT.to_string(),
+            _reentrant: false,
             _fp32_matmul: "highest".to_owned(),
             _note: String::new(),
         }
@@ -74,6 +81,9 @@ pub(super) fn job(case: Case) -> Result<JobSpec, SpecError> {
         _ => return Err(SpecError::new(format!("reference case `{}`: its task has a kind of its own", case.id))),
     };
     let trains = task.trains();
+    let transformers = case.transformers.parse::<TransformersVersion>();
+    let transformers =
+        transformers.map_err(|error| SpecError::new(format!("reference case `{}`: {error}", case.id)))?;
     Ok(JobSpec {
         micro_batch_size: case.micro_batch,
         seq_len: case.seq_len,
@@ -90,6 +100,7 @@ pub(super) fn job(case: Case) -> Result<JobSpec, SpecError> {
         logits: LogitsPath { keep_outputs: case.keep_outputs, logits_to_keep: case.logits_to_keep, loss: case.loss },
         use_cache: case.use_cache,
         steps: case.steps,
+        transformers,
         ..plain_job(model(case.id, case.model)?, task)
     })
 }

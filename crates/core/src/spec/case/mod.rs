@@ -15,6 +15,7 @@ use serde_json::{Map, Value};
 use super::{
     Attention, Beside, CheckpointPolicy, ClipSpec, Fields, Framework, JobSpec, LogitsPath, LoraSpec, LossKernel,
     ModelSpec, OptimizerKind, Parallel, Precision, RunSpec, SpecError, Task, TaskName,
+    TransformersVersion,
 };
 use crate::alloc::AllocatorConfig;
 use crate::gpu::Gpu;
@@ -138,6 +139,7 @@ fn plain_job(model: ModelSpec, task: Task) -> JobSpec {
         logits: LogitsPath { keep_outputs: false, logits_to_keep: None, loss: LossKernel::Full },
         use_cache: false,
         steps: 2,
+        transformers: TransformersVersion::DEFAULT,
         liger_kernels: false,
         parallel: Parallel::default(),
         allocator: AllocatorConfig::default(),

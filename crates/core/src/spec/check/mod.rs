@@ -6,7 +6,9 @@ mod hrm;
 mod trainer;
 
 use super::settings::{Origin, Settings};
-use super::{CheckpointPolicy, JobSpec, LossKernel, ModelSpec, Precision, SpecError, Task};
+use super::{
+    Attention, CheckpointPolicy, JobSpec, LossKernel, ModelSpec, Precision, SpecError, Task, TransformersVersion,
+};
 
 /// Families with a learned table of positions: a longer row reads past it, and PyTorch stops.
 const LEARNED_POSITIONS: [&str; 7] = ["gpt2", "bert", "opt", "gpt_bigcode", "gpt_neo", "gptj", "codegen"];
@@ -84,6 +86,7 @@ const LIGER: [&str; 16] = [
 /// Refuses what PyTorch would refuse, and sizes beyond any machine.
 pub(crate) fn possible(job: &JobSpec) -> Result<(), SpecError> {
     fits_sizes(job)?;
+    fits_transformers(job)?;
     fits_positions(job)?;
     fits_task(job)?;
     flash_attn::fits(job)?;
@@ -134,6 +137,22 @@ fn fits_sizes(job: &JobSpec) -> Result<(), SpecError> {
             total_tokens(job)
         ))
         .hint("lower `micro_batch_size` or `seq_len`"));
+    }
+    Ok(())
+}
+
+fn fits_transformers(job: &JobSpec) -> Result<(), SpecError> {
+    let (version, model_type) = (job.transformers, job.model.model_type.as_str());
+    let first = TransformersVersion::first_with(model_type);
+    if version < first {
+        let problem = format!("`transformers` {version}: `{model_type}` is simulated from {first} on");
+        return Err(SpecError::new(problem).hint(format!(
+            "set transformers = \"{first}\" or newer; `tonnage rehearse -- COMMAND` runs an older one itself"
+        )));
+    }
+    if job.attention != Attention::Eager && !version.has_sdpa_of(model_type) {
+        let problem = format!("`attention`: `{model_type}` of transformers {version} has no SDPA");
+        return Err(SpecError::new(problem).hint("set attention = \"eager\", which it then takes by default"));
     }
     Ok(())
 }

@@ -210,6 +210,13 @@ pub(super) const KEYS: [Key; 22] = [
         example: "2",
     },
     Key {
+        name: "transformers",
+        kind: Kind::TextOrNumber,
+        default: Default::Fixed("\"5.17\"", "the version that is simulated when nothing else is said"),
+        doc: "version of transformers that runs: logits, losses, masks and attention changed between 4.38 and 5.17; an active environment's is read",
+        example: "\"4.48\"",
+    },
+    Key {
         name: "gpu",
         kind: Kind::Text,
         default: Default::Fixed("\"h100\"", "none was named"),

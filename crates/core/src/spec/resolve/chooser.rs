@@ -7,7 +7,9 @@ use crate::alloc::AllocatorConfig;
 use crate::gpu::{DEFAULT_GPU, Gpu};
 use crate::spec::keys::{self, Key};
 use crate::spec::settings::{Origin, Provenance, Settings};
-use crate::spec::{LoraSpec, ModelSpec, RunLength, RunSpec, SpecError, allocator, check};
+use crate::spec::{
+    LoraSpec, ModelSpec, RunLength, RunSpec, SpecError, TransformersError, TransformersVersion, allocator, check,
+};
 
 /// Hands out the value of each key and writes down where it came from. The settings were checked against the table
 /// when they were set, so a value always has its key's type.
@@ -90,6 +92,15 @@ impl<'a> Chooser<'a> {
     pub fn word_or<T: DeserializeOwned>(&mut self, name: &str, default: &str, why: &str) -> Result<T, SpecError> {
         let word = self.take(name, default.into(), why);
         variant(name, word)
+    }
+
+    pub fn transformers(&mut self) -> Result<TransformersVersion, SpecError> {
+        let name = "transformers";
+        let version = self.fixed(name).as_str().unwrap_or_default().parse();
+        version.map_err(|error: TransformersError| {
+            let hint = "the version is the one that `pip show transformers` prints, in quotes";
+            self.about(name, SpecError::new(format!("`{name}`: {error}")).hint(hint))
+        })
     }
 
     pub fn gpu(&mut self) -> Result<Gpu, SpecError> {

@@ -4,7 +4,8 @@ use super::chooser::Chooser;
 use super::{Inputs, ranks, trainer};
 use crate::spec::model_source::Model;
 use crate::spec::{
-    CheckpointPolicy, ClipSpec, Framework, JobSpec, LogitsPath, Precision, SpecError, Task, TaskName, check,
+    CheckpointPolicy, ClipSpec, Framework, JobSpec, LogitsPath, Precision, SpecError, Task, TaskName, TransformersVersion,
+    check,
 };
 
 /// The job that the settings describe.
@@ -36,6 +37,7 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, inputs: &Inputs<'_>) -
     let logits_to_keep = Some(choose.size("logits_to_keep")).filter(|positions| *positions > 0);
     let loss = choose.word("loss")?;
     let steps = u32::try_from(choose.size("steps")).unwrap_or(u32::MAX);
+    let transformers = if name == TaskName::Hrm { TransformersVersion::DEFAULT } else { choose.transformers()? };
     let gpu = choose.gpu()?;
     let lora = choose.lora(&model.model_type)?;
     let task = task(choose, name, &lengths, accumulation, inputs)?;
@@ -69,6 +71,7 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, inputs: &Inputs<'_>) -
         logits: LogitsPath { keep_outputs, logits_to_keep, loss },
         use_cache,
         steps,
+        transformers,
         liger_kernels,
         parallel,
         allocator,

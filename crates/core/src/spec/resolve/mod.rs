@@ -171,6 +171,7 @@ mod tests {
             "logits_to_keep = 0 (default: transformers' default: all positions)",
             "loss = \"full\" (default: transformers' default)",
             "steps = 2 (default: optimizer state appears in step 1, the steady peak in step 2)",
+            "transformers = \"5.17\" (default: the version that is simulated when nothing else is said)",
             "gpu = \"h100\" (default: none was named)",
         ];
         assert_eq!(lines(&resolved), expected);

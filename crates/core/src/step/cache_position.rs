@@ -1,0 +1,36 @@
+//! What `generate` knew of positions before transformers 5.1: `cache_position`, and position ids made from the mask of
+//! every pass (generation/utils.py, `_get_initial_cache_position` and `prepare_inputs_for_generation`).
+
+use std::rc::Rc;
+
+use crate::dtype::DType;
+use crate::op::index;
+use crate::tensor::{Context, Tensor};
+
+use super::generate::{Decoding, ModelInputs};
+
+/// `ones_like(input_ids[0]).cumsum(0) - 1`; `None` for versions without it.
+pub(super) fn initial(context: &Rc<Context>, input_ids: &Tensor) -> Option<Tensor> {
+    context.transformers().reads_cache_position().then(|| {
+        let row = input_ids.narrow(0, 1).squeeze(0).ones_like();
+        row.cumsum().map("sub.Tensor", DType::Int64)
+    })
+}
+
+impl Decoding {
+    /// The tokens at `cache_position`, and their position ids.
+    pub(super) fn inputs_at(&self, cache_position: &Tensor) -> ModelInputs {
+        let tokens = cache_position.size(0);
+        let chosen = if self.input_ids.size(1) == tokens {
+            self.input_ids.clone()
+        } else {
+            index(&self.input_ids, &[self.input_ids.size(0), tokens], &[cache_position])
+        };
+        let input_ids = chosen.clone_contiguous();
+        let positions = self.attention_mask.cumsum().map("sub.Tensor", DType::Int64);
+        let is_padding = self.attention_mask.map("eq.Scalar", DType::Bool);
+        drop(is_padding);
+        let position_ids = positions.narrow(1, tokens).clone_contiguous();
+        ModelInputs { input_ids, attention_mask: self.attention_mask.clone(), position_ids }
+    }
+}
