@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::figure::{Class, Compared, Library, Source};
+use super::figure::{Class, Compared, Figure, Library, Source};
 
 const INTRODUCTION: &str = include_str!("introduction.md");
 
@@ -18,7 +18,7 @@ pub fn page(library: &Library, compared: &[Compared]) -> String {
         let why = class.why.as_ref().map_or_else(String::new, |why| format!(" Why not nearer: {why}."));
         let _ = writeln!(text, "- **{}**: {}.{why}", class.name, class.what);
     }
-    text.push_str("\n## Figures\n\n| figure | what | published | Tonnage, bytes | error | class | source |\n|---|---|---|---|---|---|---|\n");
+    text.push_str("\n## Figures\n\n| figure | what | measured | published | Tonnage, bytes | error | class | source |\n|---|---|---|---|---|---|---|---|\n");
     compared.iter().for_each(|row| text.push_str(&line(row)));
     text.push_str("\n## Sources\n\n");
     for (at, source) in library.sources.iter().enumerate() {
@@ -30,7 +30,8 @@ pub fn page(library: &Library, compared: &[Compared]) -> String {
 /// The sentence for those who read one: all figures that have a tolerance.
 fn in_short(compared: &[Compared]) -> String {
     let tested: Vec<&Compared> = compared.iter().filter(|row| row.class.tolerance_percent.is_some()).collect();
-    let within = |percent: f64| tested.iter().filter(|row| row.is_equal() || row.error_percent().abs() <= percent).count();
+    let within =
+        |percent: f64| tested.iter().filter(|row| row.is_equal() || row.error_percent().abs() <= percent).count();
     let listed = compared.len() - tested.len();
     format!(
         "Of {} figures that are tested, {} are within 0.1 %, {} within 1 % and {} within 5 %. {listed} more are listed with \
@@ -47,7 +48,8 @@ fn of<'a, 'b>(compared: &'a [Compared<'b>], class: &Class) -> Vec<&'a Compared<'
 }
 
 fn summary(class: &Class, rows: &[&Compared]) -> String {
-    let within = |percent: f64| rows.iter().filter(|row| row.is_equal() || row.error_percent().abs() <= percent).count();
+    let within =
+        |percent: f64| rows.iter().filter(|row| row.is_equal() || row.error_percent().abs() <= percent).count();
     let equal = rows.iter().filter(|row| row.is_equal()).count();
     let worst = rows.iter().map(|row| row.error_percent()).max_by(|a, b| a.abs().total_cmp(&b.abs()));
     let worst = worst.map_or_else(|| "-".to_owned(), |worst| format!("{worst:+.3} %"));
@@ -61,11 +63,13 @@ fn line(row: &Compared) -> String {
     let mark = if row.is_equal() { " =" } else { "" };
     let job: Vec<&str> = figure.set.iter().map(String::as_str).filter(|set| tells(set)).collect();
     format!(
-        "| {} | {}: {} {} | {} {} | {} | {:+.4} %{mark} | {} | {} |\n",
+        "| {} | {}: {} {} | {}; {} | {} {} | {} | {:+.4} %{mark} | {} | {} |\n",
         figure.id,
         figure.compared.name(),
         figure.model.trim_start_matches("models/").trim_end_matches(".json"),
         job.join(" "),
+        where_and_how(figure),
+        figure.instrument,
         figure.published,
         figure.unit,
         row.estimated,
@@ -75,9 +79,17 @@ fn line(row: &Compared) -> String {
     )
 }
 
+/// The GPU, and the versions that the source tells.
+fn where_and_how(figure: &Figure) -> String {
+    let versions = figure.versions.iter().map(|(library, version)| format!("{library} {version}"));
+    [figure.gpu.clone()].into_iter().chain(versions).collect::<Vec<_>>().join(", ")
+}
+
 /// Whether a setting tells one row of the table from another.
 fn tells(set: &str) -> bool {
-    ["micro_batch_size=", "seq_len=", "lora.r=", "transformers=", "world_size=", "gpu="].iter().any(|key| set.starts_with(key))
+    ["micro_batch_size=", "seq_len=", "lora.r=", "transformers=", "world_size=", "gpu="]
+        .iter()
+        .any(|key| set.starts_with(key))
 }
 
 fn told(source: &Source) -> String {

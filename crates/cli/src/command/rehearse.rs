@@ -1,6 +1,6 @@
 //! `tonnage rehearse`: the user's own script over a phantom GPU.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -96,7 +96,8 @@ impl RehearseArgs {
             return Ok(Exit::Done);
         }
         let options = self.options(&asked)?;
-        let job = self.against.as_deref().map(job).transpose()?;
+        let program = self.command.first().map_or(OsStr::new(""), OsString::as_os_str);
+        let job = self.against.as_deref().map(|name| job(name, program)).transpose()?;
         self.save_trace.as_deref().map(writable).transpose()?;
         let rehearsed = rehearse(&options).map_err(failure)?;
         let rehearsal = &rehearsed.rehearsal;
@@ -209,9 +210,11 @@ fn command_exit(code: Option<i32>) -> Exit {
     Exit::Command(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
 }
 
-/// The job to put beside the rehearsal; read before the command runs, because that may take long.
-fn job(name: &str) -> Result<Resolved, Failure> {
-    JobInput::read(&JobArgs { model: Some(name.to_owned()), overrides: Vec::new(), small_gpt: None })?.resolve(&[])
+/// The job to put beside the rehearsal, with the transformers that `program` will find; read before the command runs, because
+/// that may take long.
+fn job(name: &str, program: &OsStr) -> Result<Resolved, Failure> {
+    let args = JobArgs { model: Some(name.to_owned()), overrides: Vec::new(), small_gpt: None };
+    JobInput::read(&args)?.run_by(program).resolve(&[])
 }
 
 /// The estimate of `job` beside the fullest device.

@@ -144,3 +144,32 @@ fn keys_and_trace_comparisons_are_json_too() {
     assert!(mini("24")["first_difference"].is_null());
     assert_eq!(mini("8")["first_difference"]["kind"], "allocation differs in bytes");
 }
+
+/// An environment with transformers in it, as pip lays it out.
+fn environment(name: &str, version: &str) -> std::path::PathBuf {
+    let root = std::env::temp_dir().join(format!("tonnage-{name}-{}", std::process::id()));
+    let site = root.join("lib/python3.11/site-packages");
+    std::fs::create_dir_all(site.join(format!("transformers-{version}.dist-info"))).expect("a folder");
+    root
+}
+
+#[test]
+fn the_installed_transformers_decides_where_nobody_says() {
+    let estimate = |environment: &std::path::Path, more: &[&str]| {
+        let args = [&["estimate", "gpt2", "-b", "2", "-s", "64", "--gpu", "l4"], more].concat();
+        let output = crate::command(&args).env("VIRTUAL_ENV", environment).output().expect("the binary runs");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let active = environment("active", "4.48.1");
+    let place = format!("installed in {}", active.display());
+    let answer = estimate(&active, &["--json"]);
+    assert!(answer.contains(&place) && answer.contains("4.48.1"), "{answer}");
+    assert!(estimate(&active, &[]).contains("transformers 4.48 "), "the answer says it");
+    let said = estimate(&active, &["--transformers", "4.57", "--json"]);
+    assert!(said.contains("flag --transformers") && !said.contains(&place), "{said}");
+    let old = environment("old", "4.20.0");
+    assert!(estimate(&old, &["--json"]).contains("transformers 4.20.0 in"), "what is not simulated is said");
+    for folder in [active, old] {
+        std::fs::remove_dir_all(folder).expect("removed");
+    }
+}

@@ -82,6 +82,7 @@ pub(super) fn caveats(
         nccl(job),
         split(job, reserved),
         transformers(job, reserved),
+        silicon(job, reserved),
         quantized_judge(job, trace),
         engine(job),
         repetition.and_then(|run| repeats(job, run)),
@@ -307,6 +308,21 @@ fn split(job: &JobSpec, reserved: u64) -> Option<Caveat> {
     Some(Caveat::widening(code, text, reserved / 5))
 }
 
+/// Of the published totals of such runs that lie below their card (docs/published.md, `device-total`), the highest is this many
+/// percent of our reserved bytes above ours.
+const SILICON_ALLOWANCE_PERCENT: u64 = 9;
+
+/// What real allocators held in training with transformers 4, beyond what is simulated of it.
+fn silicon(job: &JobSpec, reserved: u64) -> Option<Caveat> {
+    (job.task.trains() && job.model.is_in_transformers() && job.transformers.is_before_5()).then(|| {
+        let text = format!(
+            "published totals of training with transformers 4 on A100s reach {SILICON_ALLOWANCE_PERCENT} % above what is \
+             calculated (docs/published.md), most within 5 %: other kernels leave other holes; the range allows for it"
+        );
+        Caveat::adding("reserved_on_silicon", text, reserved / 100 * SILICON_ALLOWANCE_PERCENT)
+    })
+}
+
 /// `kLargeBuffer` (CUDACachingAllocator.cpp): what the allocator takes at once for blocks below 10 MiB. Where reserved bytes of
 /// the measured versions differ, they differ by less.
 const SEGMENT_ALLOWANCE: u64 = 20 << 20;
@@ -315,7 +331,7 @@ const SEGMENT_ALLOWANCE: u64 = 20 << 20;
 /// simulated of them.
 fn transformers(job: &JobSpec, reserved: u64) -> Option<Caveat> {
     let version = job.transformers;
-    if version == TransformersVersion::DEFAULT || job.task == Task::Hrm {
+    if version == TransformersVersion::DEFAULT || !job.model.is_in_transformers() {
         return None;
     }
     if matches!(job.task, Task::Grpo(_) | Task::Dpo(_) | Task::Swarm(_)) {

@@ -198,6 +198,13 @@ pub struct LeftOut {
     pub parameters: Option<u64>,
 }
 
+impl ModelSpec {
+    /// Whether its code is in transformers, rather than its trainer's own.
+    pub fn is_in_transformers(&self) -> bool {
+        !matches!(self.model_type.as_str(), "agi2" | "hrm")
+    }
+}
+
 /// One job, every value decided.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobSpec {

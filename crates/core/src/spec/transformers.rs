@@ -208,6 +208,11 @@ impl TransformersVersion {
         }
     }
 
+    /// Whether it is a transformers 4.
+    pub fn is_before_5(self) -> bool {
+        self.before(5, 0)
+    }
+
     /// Whether it is newer than all that was measured.
     pub fn is_newer(self) -> bool {
         self > Self::NEWEST

@@ -37,7 +37,7 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, inputs: &Inputs<'_>) -
     let logits_to_keep = Some(choose.size("logits_to_keep")).filter(|positions| *positions > 0);
     let loss = choose.word("loss")?;
     let steps = u32::try_from(choose.size("steps")).unwrap_or(u32::MAX);
-    let transformers = if name == TaskName::Hrm { TransformersVersion::DEFAULT } else { choose.transformers()? };
+    let transformers = if model.is_in_transformers() { choose.transformers()? } else { TransformersVersion::DEFAULT };
     let gpu = choose.gpu()?;
     let lora = choose.lora(&model.model_type)?;
     let task = task(choose, name, &lengths, accumulation, inputs)?;
