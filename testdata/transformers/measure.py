@@ -17,6 +17,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import measure_torch as reference  # noqa: E402
 
 reference.DEFAULTS["transformers"] = None   # "4.44": the installed version must begin so
+reference.DEFAULTS["device_map"] = False    # saved, and loaded with from_pretrained(device_map="cuda")
 reference.DEFAULTS["reentrant"] = False     # gradient checkpointing with use_reentrant=True, as transformers 4 does by default
 
 
@@ -100,6 +101,8 @@ def build(case):
     with no_init_weights():
         model = kind.from_config(config, **named)
     model.tie_weights()
+    if case["device_map"]:
+        model = loaded(model, kind, named)
     if case["lora"]:
         from peft import LoraConfig, get_peft_model
         lora = case["lora"]
@@ -112,6 +115,13 @@ def build(case):
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": case["reentrant"]})
     model.train(case["train_mode"] and case["task"] in ("causal_lm", "masked_lm"))
     return model, config
+
+
+def loaded(model, kind, named):
+    import tempfile
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        return kind.from_pretrained(folder, device_map="cuda", **named)
 
 
 def run_case(case, hooks, *arguments, **named):

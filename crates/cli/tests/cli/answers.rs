@@ -157,7 +157,7 @@ fn environment(name: &str, version: &str) -> std::path::PathBuf {
 fn the_installed_transformers_decides_where_nobody_says() {
     let estimate = |environment: &std::path::Path, more: &[&str]| {
         let args = [&["estimate", "gpt2", "-b", "2", "-s", "64", "--gpu", "l4"], more].concat();
-        let output = crate::command(&args).env("VIRTUAL_ENV", environment).output().expect("the binary runs");
+        let output = command(&args).env("VIRTUAL_ENV", environment).output().expect("the binary runs");
         String::from_utf8(output.stdout).expect("text")
     };
     let active = environment("active", "4.48.1");
