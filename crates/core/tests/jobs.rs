@@ -104,6 +104,7 @@ fn jobs() -> impl Strategy<Value = JobSpec> {
             max_new_tokens,
             gradient_accumulation_steps,
             materialized: false,
+            device_map: false,
             precision,
             attention,
             gradient_checkpointing: if on[2] { CheckpointPolicy::EveryLayer } else { CheckpointPolicy::Off },

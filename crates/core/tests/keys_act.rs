@@ -116,6 +116,7 @@ const TRACES: &[(&str, &str, &[&str], &str)] = &[
     ("loss", LLAMA, &[], "loss=liger"),
     ("steps", GPT2, &[], "steps=3"),
     ("transformers", GPT2, &[], "transformers=4.57"),
+    ("device_map", GPT2, &[], "device_map=true"),
     ("transformers", LLAMA, &[], "transformers=4.48"),
     ("transformers", LLAMA, &["transformers=4.48"], "transformers=4.44"),
     ("transformers", LLAMA, &["task=generate", "max_new_tokens=4"], "transformers=4.44"),

@@ -52,7 +52,8 @@ impl LmHead {
 
     /// With a bias and a weight of its own.
     pub(crate) fn with_bias(at: &Builder, width: u64, vocab_size: u64) -> Self {
-        Self { linear: Rc::new(Linear::head(at, width, vocab_size, true)), mode: at.mode() }
+        let linear = Rc::new(Linear::head(at, width, vocab_size, true));
+        Self { linear, mode: at.mode(), file: ModelingFile::Llama }
     }
 
     /// The layer itself.

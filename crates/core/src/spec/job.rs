@@ -225,6 +225,8 @@ pub struct JobSpec {
     /// Whether a model made on the meta device got memory for its parameters, then for its buffers, instead of being
     /// moved module by module (`model.to`).
     pub materialized: bool,
+    /// Whether `from_pretrained(device_map=...)` loaded it, which warms the allocator up with one block.
+    pub device_map: bool,
     /// Weight dtype and autocast.
     pub precision: Precision,
     /// Attention implementation.

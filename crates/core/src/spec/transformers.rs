@@ -208,6 +208,11 @@ impl TransformersVersion {
         }
     }
 
+    /// Whether `from_pretrained(device_map=...)` first allocates the model's bytes in one block (`caching_allocator_warmup`).
+    pub fn warms_allocator_up(self) -> bool {
+        !self.before(4, 50)
+    }
+
     /// Whether it is a transformers 4.
     pub fn is_before_5(self) -> bool {
         self.before(5, 0)

@@ -6,6 +6,7 @@ use crate::dtype::DType;
 use crate::family::{self, Family, RunOptions};
 use crate::gpu::Device;
 use crate::nn::{BuildError, Builder, Mode};
+use crate::op::full;
 use crate::parallel::{self, Loaded, Rebuild};
 use crate::spec::{Attention, CheckpointPolicy, JobSpec, ModelSpec, SpecError, Task, check};
 use crate::tensor::{Context, Tensor};
@@ -68,6 +69,9 @@ pub fn simulate_with_kin(job: &JobSpec, kin: &[Device]) -> Result<Simulation, Si
     let builder = builder.materialized(job.materialized).sharded(parallel::sharding(job));
     let options = RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: job.lora.is_some() };
     let spec = parallel::share(job)?;
+    if job.device_map {
+        warm_up(job, &context, &spec, family)?;
+    }
     let model = (family.build)(&spec, &builder, &options)?;
     builder.check_targets()?;
     builder.materialize_buffers();
@@ -136,6 +140,25 @@ pub fn parameter_count(model: &ModelSpec) -> Result<u64, SimulateError> {
     Ok(builder.parameter_count())
 }
 
+/// 1.2 GiB of the device, which `caching_allocator_warmup` leaves free (transformers/modeling_utils.py).
+const NOT_WARMED: u64 = 1_288_490_188;
+
+/// `caching_allocator_warmup`: one block of the size of all parameters, given back to the allocator at once.
+fn warm_up(job: &JobSpec, context: &Rc<Context>, spec: &ModelSpec, family: &Family) -> Result<(), SimulateError> {
+    if !job.transformers.warms_allocator_up() {
+        return Ok(());
+    }
+    let elsewhere = Context::new(job.gpu.device());
+    elsewhere.install_transformers(job.transformers);
+    let builder = Builder::new(&elsewhere, job.precision.weight_dtype(), None, Mode::new(false, CheckpointPolicy::Off));
+    let options = RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: false };
+    (family.build)(spec, &builder, &options)?;
+    let bytes: u64 = builder.parameters().iter().map(Tensor::bytes).sum();
+    let bytes = bytes.min(job.gpu.usable_bytes.saturating_sub(NOT_WARMED));
+    full(context, "empty.memory_format", &[bytes / 2], DType::Float16);
+    Ok(())
+}
+
 /// Trains the hierarchical reasoning model, whose buffers are sized by the batch.
 fn reason(job: &JobSpec, context: &Rc<Context>) -> Result<Simulation, SimulateError> {
     let mode = Mode::new(true, CheckpointPolicy::Off);
@@ -186,7 +209,7 @@ fn greatest_common_divisor(a: u64, b: u64) -> u64 {
 
 pub(super) fn input_ids(context: &Rc<Context>, rows: u64, tokens: u64) -> Tensor {
     let _category = context.enter_category(crate::trace::Category::Input);
-    crate::op::full(context, "_to_copy.default", &[rows, tokens], DType::Int64)
+    full(context, "_to_copy.default", &[rows, tokens], DType::Int64)
 }
 
 /// Whether the model's config, and so its generation config, names a begin token.

@@ -33,6 +33,7 @@ pub(super) struct Case {
     steps: u32,
     loss: LossKernel,
     transformers: String,
+    device_map: bool,
     #[serde(rename = "reentrant")]
     _reentrant: bool,
     #[serde(rename = "fp32_matmul")]
@@ -65,6 +66,7 @@ impl Default for Case {
             steps: 2,
             loss: LossKernel::Full,
             transformers: TransformersVersion::DEFAULT.to_string(),
+            device_map: false,
             _reentrant: false,
             _fp32_matmul: "highest".to_owned(),
             _note: String::new(),
@@ -101,6 +103,7 @@ pub(super) fn job(case: Case) -> Result<JobSpec, SpecError> {
         use_cache: case.use_cache,
         steps: case.steps,
         transformers,
+        device_map: case.device_map,
         ..plain_job(model(case.id, case.model)?, task)
     })
 }

@@ -14,8 +14,7 @@ use serde_json::{Map, Value};
 
 use super::{
     Attention, Beside, CheckpointPolicy, ClipSpec, Fields, Framework, JobSpec, LogitsPath, LoraSpec, LossKernel,
-    ModelSpec, OptimizerKind, Parallel, Precision, RunSpec, SpecError, Task, TaskName,
-    TransformersVersion,
+    ModelSpec, OptimizerKind, Parallel, Precision, RunSpec, SpecError, Task, TaskName, TransformersVersion,
 };
 use crate::alloc::AllocatorConfig;
 use crate::gpu::Gpu;
@@ -129,6 +128,7 @@ fn plain_job(model: ModelSpec, task: Task) -> JobSpec {
         max_new_tokens: 0,
         gradient_accumulation_steps: 1,
         materialized: false,
+        device_map: false,
         precision: Precision::Fp32,
         attention: Attention::Sdpa,
         gradient_checkpointing: CheckpointPolicy::Off,

@@ -61,7 +61,7 @@ const MAX_PASSES: u64 = u32::MAX as u64;
 const MAX_STEPS: u64 = u32::MAX as u64;
 
 /// The rows.
-pub(super) const KEYS: [Key; 22] = [
+pub(super) const KEYS: [Key; 24] = [
     Key {
         name: "model",
         kind: Kind::Text,
@@ -215,6 +215,13 @@ pub(super) const KEYS: [Key; 22] = [
         default: Default::Fixed("\"5.17\"", "the version that is simulated when nothing else is said"),
         doc: "version of transformers that runs: logits, losses, masks and attention changed between 4.38 and 5.17; an active environment's is read",
         example: "\"4.48\"",
+    },
+    Key {
+        name: "device_map",
+        kind: Kind::Switch,
+        default: Default::Fixed("false", "the model is moved with .to()"),
+        doc: "from_pretrained(device_map=...) loads the model, which first takes its bytes in one block (transformers 4.50 on)",
+        example: "true",
     },
     Key {
         name: "gpu",

@@ -4,8 +4,8 @@ use super::chooser::Chooser;
 use super::{Inputs, ranks, trainer};
 use crate::spec::model_source::Model;
 use crate::spec::{
-    CheckpointPolicy, ClipSpec, Framework, JobSpec, LogitsPath, Precision, SpecError, Task, TaskName, TransformersVersion,
-    check,
+    CheckpointPolicy, ClipSpec, Framework, JobSpec, LogitsPath, Precision, SpecError, Task, TaskName,
+    TransformersVersion, check,
 };
 
 /// The job that the settings describe.
@@ -38,6 +38,7 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, inputs: &Inputs<'_>) -
     let loss = choose.word("loss")?;
     let steps = u32::try_from(choose.size("steps")).unwrap_or(u32::MAX);
     let transformers = if model.is_in_transformers() { choose.transformers()? } else { TransformersVersion::DEFAULT };
+    let device_map = model.is_in_transformers() && choose.switch("device_map");
     let gpu = choose.gpu()?;
     let lora = choose.lora(&model.model_type)?;
     let task = task(choose, name, &lengths, accumulation, inputs)?;
@@ -60,6 +61,7 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, inputs: &Inputs<'_>) -
         max_new_tokens: lengths.max_new_tokens,
         gradient_accumulation_steps: accumulation,
         materialized: false,
+        device_map,
         precision,
         attention,
         gradient_checkpointing,

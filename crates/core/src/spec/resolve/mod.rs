@@ -172,6 +172,7 @@ mod tests {
             "loss = \"full\" (default: transformers' default)",
             "steps = 2 (default: optimizer state appears in step 1, the steady peak in step 2)",
             "transformers = \"5.17\" (default: the version that is simulated when nothing else is said)",
+            "device_map = false (default: the model is moved with .to())",
             "gpu = \"h100\" (default: none was named)",
         ];
         assert_eq!(lines(&resolved), expected);
