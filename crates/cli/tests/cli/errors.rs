@@ -69,7 +69,7 @@ fn jobs_that_pytorch_refuses_exit_with_2_and_name_the_key() {
         (&["bert-base-uncased", "-s", "513"], "512 positions"),
         (&["gpt2", "-b", "1099511627776"], "`micro_batch_size`"),
         (&["gpt2", "--logits-to-keep", "1"], "`logits_to_keep`"),
-        (&["llama-3.2-1b", "--task", "generate", "--max-new-tokens", "131072", "-b", "1"], "`max_new_tokens`"),
+        (&["llama-3.2-1b", "--task", "generate", "--max-new-tokens", "131073", "-b", "1"], "`max_new_tokens`"),
     ];
     for (args, key) in cases {
         let output = tonnage(&[&["estimate"], args].concat());

@@ -277,9 +277,8 @@ const VALUES: &[(&str, &str, Meaning)] = &[
         "fp8",
         Sentence("fp8 is not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script"),
     ),
-    ("attention", "flash_attention_2", Sentence(FLASH_PACKAGE)),
     ("attention", "flash_attention_3", Sentence(FLASH_PACKAGE)),
-    ("attention", "fa2", Sentence(FLASH_PACKAGE)),
+    ("attention", "fa2", Says(&[("attention", "flash_attention_2")])),
     (
         "attention",
         "flex_attention",
@@ -332,8 +331,8 @@ const VALUES: &[(&str, &str, Meaning)] = &[
     ("framework", "lightning", Sentence("Lightning's loop is not simulated: --framework loop is a plain one")),
 ];
 
-const FLASH_PACKAGE: &str =
-    "the flash-attn package is not simulated; SDPA's own flash kernel saves the same: --attention flash";
+const FLASH_PACKAGE: &str = "version 3 of the flash-attn package is not simulated: version 2 is --attention flash_attention_2, \
+                             SDPA's own kernel --attention flash";
 const TASK: &str = "this trainer is not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script and tells its peak";
 
 /// `-` and `_` are the same, and so are capitals.
