@@ -21,7 +21,11 @@ impl Calls {
             let part = context.part_since(&beginning);
             if context.left_by(slice::from_ref(&part)).is_some_and(|left| left.is_empty()) {
                 context.repeat_whole(&part, left);
-                return self.0.push((rows, part));
+                // A call that found what an earlier one left (autocast's copies of the weights) is none to begin a step with.
+                if left + 1 == times {
+                    self.0.push((rows, part));
+                }
+                return;
             }
             // What autocast cast of the weights is left for the other calls of the step.
             if left > 0 && context.repeat_since(&beginning, left) {

@@ -57,6 +57,6 @@ mod tests {
         assert!(problem(&job("llama", "fp32")).contains("only support fp16 and bf16"));
         assert!(problem(&job("gpt2", "bf16")).contains("not simulated for `gpt2`"));
         let turing = JobSpec { gpu: Gpu::parse("t4").unwrap(), ..job("llama", "fp16") };
-        assert!(problem(&turing).contains("Ampere GPUs or newer, and T4 is sm_75"), "{}", problem(&turing));
+        assert!(problem(&turing).contains("Ampere GPUs or newer, and NVIDIA T4 is sm_75"), "{}", problem(&turing));
     }
 }

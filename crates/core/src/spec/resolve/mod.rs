@@ -327,8 +327,7 @@ mod tests {
             ),
             (
                 "model = \"gpt2\"\nlogits_to_keep = 1",
-                "job.toml:2:1: `logits_to_keep` leaves training without logits for its labels | leave it out, or set loss = \"liger\" \
-                 to save the logits' memory",
+                "job.toml:2:1: `logits_to_keep` leaves training without logits for its labels | leave it out",
             ),
             (
                 "model = \"gpt2\"\nallocator = \"max_split_size_mb:x\"",
