@@ -223,6 +223,9 @@ fn no_size_makes_a_trainer_run_for_ever() {
     for (file, assignment) in answered {
         assert_eq!(refusal(file, &[assignment]), None, "{assignment}");
     }
+    let deep = grpo.replace("num_hidden_layers = 1,", "num_hidden_layers = 640,");
+    let told = refusal(&deep, &["completion_len=131072"]).unwrap_or_default();
+    assert!(told.contains("`completion_len`: 131070 tokens; of this model and this job at most"), "{told:?}");
     let refused = [
         (
             &grpo,

@@ -30,7 +30,7 @@ pub(super) fn per_token_logps(model: &Prepared, call: &LogpsCall) -> (Tensor, Op
     let mut variables = Variables::default();
     let pieces = rows.div_ceil(batch_size);
     let mut piece = 0;
-    while piece < pieces && !model.context.has_failed() {
+    while piece < pieces && (piece == 0 || !model.context.has_failed()) {
         let count = batch_size.min(rows - piece * batch_size);
         let moment = model.context.moment();
         piece += 1;
@@ -100,7 +100,7 @@ impl Variables {
         let context = logits.context();
         let pieces = positions.div_ceil(ENTROPY_CHUNK);
         let mut piece = 0;
-        while piece < pieces && !context.is_full("entropies of so many tokens") {
+        while piece < pieces && (piece == 0 || !context.is_full("entropies of so many tokens")) {
             let moment = context.moment();
             let chunk = flat.narrow(0, ENTROPY_CHUNK.min(positions - piece * ENTROPY_CHUNK));
             piece += 1;

@@ -37,7 +37,7 @@ impl Trainer<'_> {
         let (mut labels, mut outputs) = (None, None);
         let pieces = rows.div_ceil(batch_size);
         let mut piece = 0;
-        while piece < pieces && !model.context.has_failed() {
+        while piece < pieces && (piece == 0 || !model.context.has_failed()) {
             let count = batch_size.min(rows - piece * batch_size);
             let moment = model.context.moment();
             let input_ids = call.input_ids.narrow(0, count);
