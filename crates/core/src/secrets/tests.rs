@@ -1,3 +1,5 @@
+//! What of words is a secret, and what of ordinary training flags is not.
+
 use super::*;
 
 #[test]
