@@ -98,7 +98,7 @@ mod tests {
     fn secrets_are_hidden() {
         assert_eq!(hidden("WANDB_API_KEY=abc=d"), "WANDB_API_KEY=(hidden)");
         assert_eq!(hidden("hf_token=x"), "hf_token=(hidden)");
-        assert_eq!(hidden("DB_URL=postgres://u:pw@h/x"), "DB_URL=postgres://(hidden)@h/x");
+        assert_eq!(hidden("DB_URL=postgres://u:pw@h/x"), "DB_URL=postgres://u:(hidden)@h/x");
         assert_eq!(hidden("RANK=3"), "RANK=3");
     }
 }
