@@ -2,15 +2,16 @@
 
 use super::MAX_TOKENS_PER_PASS;
 use crate::spec::{
-    DpoSpec, GrpoSpec, JobSpec, LossKernel, OptimizerKind, SpecError, Strategy, SwarmLogProbs, SwarmSpec, Task,
+    DpoSpec, GrpoSpec, JobSpec, LogProbs, LossKernel, OptimizerKind, SpecError, Strategy, SwarmLogProbs, SwarmSpec,
+    Task,
 };
 
 /// The most batches that DPO's loop holds at once, three tensors each.
-const MAX_HELD_BATCHES: u64 = 1 << 18;
+const MAX_HELD_BATCHES: u64 = 1 << 16;
 /// The most chunks of a node's rows: what each leaves is alive until the end of the step.
 const MAX_CHUNKS: u64 = 1 << 14;
-/// The most parts of a generation batch, one a pass.
-const MAX_PARTS: u64 = 1 << 20;
+/// The most parts of a generation batch, one a pass, and the most rows that are taken one by one.
+const MAX_PARTS: u64 = 1 << 17;
 
 /// Model types that are no causal language models.
 const NO_DECODERS: [&str; 2] = ["bert", "hrm"];
@@ -65,6 +66,14 @@ fn fits_grpo(job: &JobSpec, grpo: &GrpoSpec) -> Result<(), SpecError> {
         return Err(
             SpecError::new(problem).hint("lower `gradient_accumulation_steps`, or give `grpo.steps_per_generation`")
         );
+    }
+    if grpo.log_probs == LogProbs::FullLogits && job.micro_batch_size > MAX_PARTS {
+        let problem = format!(
+            "`micro_batch_size` must be from 1 to {MAX_PARTS} with grpo.log_probs = \"full_logits\", which takes rows one by \
+             one, found {}",
+            job.micro_batch_size
+        );
+        return Err(SpecError::new(problem).hint("lower `micro_batch_size`"));
     }
     let tokens = grpo.prompt_len.saturating_add(grpo.completion_len);
     let rows = job.micro_batch_size.saturating_mul(grpo.steps_per_generation);
