@@ -45,7 +45,7 @@ pub struct Estimate {
     pub range: (u64, u64),
     /// Room beyond what is known of the job; see [`margin`](super::margin).
     pub margin_bytes: u64,
-    /// The most that the total may be, and the margin: the job fits a GPU that has as much; [`NO_SIZE`] where something is
+    /// The most that the total may be, and the margin: the job fits a GPU that has as much; `NO_SIZE` where something is
     /// left out that no allowance covers.
     pub safe_bytes: u64,
     /// The smallest GPU on which it could run by flushing the allocator's cache, its context at the lowest; `None` where
