@@ -75,7 +75,7 @@ impl JobInput {
     pub fn record(&self, resolved: &Resolved) -> JobRecord {
         let file = self.file.as_ref().map(|(name, text)| (name.as_str(), text.as_str()));
         let installed = match resolved.origin(TRANSFORMERS) {
-            Some(Origin::Installed(_)) => self.installed.as_ref().map(as_override),
+            Some(Origin::Installed(_)) => self.installed.as_ref().and_then(as_override),
             _ => None,
         };
         let overrides: Vec<_> = installed.into_iter().chain(self.overrides.iter().cloned()).collect();
@@ -178,15 +178,15 @@ impl JobInput {
             return Ok(resolved);
         }
         let place = installed.environment.display().to_string();
-        if installed.parsed().is_none() {
+        let Some(said) = as_override(installed) else {
             let mut resolved = resolved;
             resolved.notes.push(format!(
                 "transformers {} in {place} is not simulated: the answer is for {}",
                 installed.version, resolved.job.transformers
             ));
             return Ok(resolved);
-        }
-        let mut resolved = self.resolve_said(&[&[as_override(installed)], overrides].concat())?;
+        };
+        let mut resolved = self.resolve_said(&[&[said], overrides].concat())?;
         for value in resolved.provenance.iter_mut().filter(|value| value.key == TRANSFORMERS) {
             value.origin = Origin::Installed(place.clone());
         }
@@ -207,9 +207,10 @@ impl JobInput {
 /// The key that an environment decides where nobody does.
 const TRANSFORMERS: &str = "transformers";
 
-fn as_override(installed: &Installed) -> Override {
-    let version = installed.version.clone();
-    Override { key: TRANSFORMERS.to_owned(), value: version, flag: installed.environment.display().to_string() }
+/// Major and minor, as the default is written: a job is the same one in an environment and outside it.
+fn as_override(installed: &Installed) -> Option<Override> {
+    let value = installed.parsed()?.to_string();
+    Some(Override { key: TRANSFORMERS.to_owned(), value, flag: installed.environment.display().to_string() })
 }
 
 /// Simulates what was resolved; an error says where the key or the model's field stands.
