@@ -163,7 +163,7 @@ fn the_installed_transformers_decides_where_nobody_says() {
     let active = environment("active", "4.48.1");
     let place = format!("installed in {}", active.display());
     let answer = estimate(&active, &["--json"]);
-    assert!(answer.contains(&place) && answer.contains("4.48.1"), "{answer}");
+    assert!(answer.contains(&place) && answer.contains("\"value\": \"4.48\""), "{answer}");
     assert!(estimate(&active, &[]).contains("transformers 4.48 "), "the answer says it");
     let said = estimate(&active, &["--transformers", "4.57", "--json"]);
     assert!(said.contains("flag --transformers") && !said.contains(&place), "{said}");
