@@ -1,0 +1,3 @@
+//! What an experiment says, and what it does not.
+
+pub mod statistics;

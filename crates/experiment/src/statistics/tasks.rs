@@ -1,0 +1,36 @@
+//! Scores of runs on several tasks, as rliable has them: a run is a row, a task a column, and seeds are drawn within a task.
+
+use super::summary::iqm_in_place;
+use super::{Resampling, improvement, iqm, stratified};
+
+/// Scores by task: a list of runs for each.
+pub type TaskScores = [Vec<f64>];
+
+/// The interquartile mean over all runs and tasks, and its stratified bootstrap interval.
+pub fn task_iqm(tasks: &TaskScores, how: Resampling) -> Option<(f64, Option<[f64; 2]>)> {
+    let all: Vec<f64> = tasks.concat();
+    if all.is_empty() {
+        return None;
+    }
+    let strata: Vec<&[f64]> = tasks.iter().map(Vec::as_slice).collect();
+    let how = how.within(20_000_000, all.len());
+    let interval = match strata.as_slice() {
+        [one] => stratified(&[one], how, |drawn| iqm_in_place(&mut drawn[0])),
+        several => stratified(several, how, |drawn| iqm_in_place(&mut drawn.concat())),
+    };
+    Some((iqm(&all), interval))
+}
+
+/// The share of runs, over all tasks, whose score is above each of `thresholds`.
+pub fn performance_profile(tasks: &TaskScores, thresholds: &[f64]) -> Vec<f64> {
+    let mut all = tasks.concat();
+    all.sort_unstable_by(f64::total_cmp);
+    let above = |threshold: &f64| all.len() - all.partition_point(|score| score <= threshold);
+    thresholds.iter().map(|threshold| above(threshold) as f64 / all.len().max(1) as f64).collect()
+}
+
+/// The probability that a run of `b` is above a run of `a`, averaged over the tasks.
+pub fn task_improvement(a: &TaskScores, b: &TaskScores) -> Option<f64> {
+    let each: Option<Vec<f64>> = a.iter().zip(b).map(|(a, b)| improvement(a, b)).collect();
+    each.filter(|each| !each.is_empty()).map(|each| each.iter().sum::<f64>() / each.len() as f64)
+}
