@@ -171,7 +171,7 @@ def reduce():
         o = DT[out] if out != dt else None
         ev = events(lambda: f(x, dims, o))
         yield [kind, dt, out, sizes, 0 if st == contiguous(sizes) else st, "".join(map(str, red)), offset, ev]
-        del x
+        x = None
 
 
 def embedding(index="int64"):

@@ -145,7 +145,7 @@ def lease():
     if not folder or count == 0:
         yield
         return
-    slots = [open(os.path.join(folder, "lease-%d" % slot), "w") for slot in range(count)]
+    slots = [open(os.path.join(folder, "lease-%d" % slot), "w") for slot in range(count)]  # noqa: SIM115
     try:
         held = _first_free(slots, fcntl)
         try:
@@ -190,7 +190,7 @@ def guard(function):
                 )
             except RuntimeError as error:
                 # Ranks must agree on a batch: only the supervisor, which starts all of them again, can see to that.
-                if "out of memory" not in str(error) or int(os.environ.get("WORLD_SIZE", 1)) > 1:
+                if "out of memory" not in str(error) or int(os.environ.get("WORLD_SIZE", "1")) > 1:
                     raise
                 needed = _needed()
                 smaller = next_batch(rows, passes, needed)
@@ -232,7 +232,7 @@ def next_batch(rows, passes, needed):
     smaller = [r for r in range(rows - 1, 0, -1) if effective % r == 0]
     if not smaller:
         return None
-    totals = _predicted(smaller + [rows])
+    totals = _predicted([*smaller, rows])
     if totals and needed:
         # What was in use is less than what was needed.
         offset = max(0, needed[0] - totals.get(rows, 0))
@@ -249,7 +249,7 @@ def _predicted(sizes):
     words = [program, "fit", job, "--rows", ",".join(map(str, sorted(sizes))), "--no-largest", "--json"]
     with open(os.path.join(folder, "job.args.json")) as file:
         words[3:3] = json.load(file)
-    answer = subprocess.run(words, capture_output=True, text=True)
+    answer = subprocess.run(words, capture_output=True, text=True, check=False)
     if not answer.stdout.startswith("{"):
         return {}
     found = {}

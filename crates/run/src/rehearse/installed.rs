@@ -56,9 +56,11 @@ const SHIM: &[(&str, &str)] = &[
     ("tonnage_rehearse/places.py", include_str!("../../python/rehearse/tonnage_rehearse/places.py")),
     ("tonnage_rehearse/record.py", include_str!("../../python/rehearse/tonnage_rehearse/record.py")),
     ("tonnage_rehearse/roles.py", include_str!("../../python/rehearse/tonnage_rehearse/roles.py")),
+    ("tonnage_rehearse/session.py", include_str!("../../python/rehearse/tonnage_rehearse/session.py")),
     ("tonnage_rehearse/settings.py", include_str!("../../python/rehearse/tonnage_rehearse/settings.py")),
     ("tonnage_rehearse/starts.py", include_str!("../../python/rehearse/tonnage_rehearse/starts.py")),
     ("tonnage_rehearse/stop.py", include_str!("../../python/rehearse/tonnage_rehearse/stop.py")),
+    ("tonnage_rehearse/timeline.py", include_str!("../../python/rehearse/tonnage_rehearse/timeline.py")),
     ("tonnage_rehearse/trace.py", include_str!("../../python/rehearse/tonnage_rehearse/trace.py")),
     ("tonnage_rehearse/watchdog.py", include_str!("../../python/rehearse/tonnage_rehearse/watchdog.py")),
 ];

@@ -2,13 +2,16 @@
 that only data could answer, and stops when nothing new is to be seen. The user's script is not changed.
 """
 
-from . import answers, imports, named, settings, starts
+from . import answers, imports, settings, starts
+from .named import Named
 
 
 def start():
     """Arranges for everything to be set up as the modules concerned are imported."""
-    if settings.read() is None:
+    wanted = settings.read()
+    if wanted is None:
         return
+    named = Named()
     named.install()
     answers.install()
-    imports.after("torch", starts.torch_is_there)
+    imports.after("torch", lambda torch: starts.torch_is_there(torch, wanted, named))

@@ -6,20 +6,11 @@ for is answered with the peaks that it would see without us.
 
 import torch
 
-_stats = torch._C._cuda_memoryStats
-_reset_peak = torch._C._cuda_resetPeakMemoryStats
-_reset_accumulated = torch._C._cuda_resetAccumulatedMemoryStats
-
-_script_peaks = {}
-"""Device -> what the peaks were, since the script last reset them, before our own resets."""
-_forgotten = {}
-"""Device -> allocations and frees that the script's resets took out of the counters."""
-
 
 class Reading:
     """What a device's counters say."""
 
-    __slots__ = ("allocated", "reserved", "peak_allocated", "peak_reserved", "allocations", "frees", "retries", "ooms")
+    __slots__ = ("allocated", "allocations", "frees", "ooms", "peak_allocated", "peak_reserved", "reserved", "retries")
 
     def __init__(self, stats, forgotten):
         allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
@@ -35,24 +26,61 @@ class Reading:
         return self.allocations + self.frees
 
 
-def read(device):
-    """The counters, with the peaks since `begin` was called last."""
-    return Reading(_stats(device), _forgotten.get(device, (0, 0)))
+class Counters:
+    """The counters of every device, with the script's view of them kept apart from ours."""
 
+    def __init__(self):
+        self.stats = torch._C._cuda_memoryStats
+        self.reset_peak = torch._C._cuda_resetPeakMemoryStats
+        self.reset_accumulated = torch._C._cuda_resetAccumulatedMemoryStats
+        self.script_peaks = {}
+        """Device -> what the peaks were, since the script last reset them, before our own resets."""
+        self.forgotten = {}
+        """Device -> allocations and frees that the script's resets took out of the counters."""
 
-def end_and_begin(device):
-    """The counters at a boundary; peaks start anew."""
-    stats = _stats(device)
-    _keep_peaks(device, stats)
-    _reset_peak(device)
-    return Reading(stats, _forgotten.get(device, (0, 0)))
+    def install(self, before_reset):
+        """Puts the script's view in place of PyTorch's; `before_reset()` is called before the script's reset of peaks."""
 
+        def script_resets_peaks(device):
+            before_reset()
+            self.reset_peak(device)
+            self.script_peaks.pop(device, None)
 
-def install():
-    """Puts the script's view in place of PyTorch's."""
-    torch._C._cuda_memoryStats = _script_view
-    torch._C._cuda_resetPeakMemoryStats = _script_resets_peaks
-    torch._C._cuda_resetAccumulatedMemoryStats = _script_resets_accumulated
+        torch._C._cuda_memoryStats = self.script_view
+        torch._C._cuda_resetPeakMemoryStats = script_resets_peaks
+        torch._C._cuda_resetAccumulatedMemoryStats = self.script_resets_accumulated
+
+    def read(self, device):
+        """The counters, with the peaks since the last boundary."""
+        return Reading(self.stats(device), self.forgotten.get(device, (0, 0)))
+
+    def end_and_begin(self, device):
+        """The counters at a boundary; peaks start anew."""
+        stats = self.stats(device)
+        self._keep_peaks(device, stats)
+        self.reset_peak(device)
+        return Reading(stats, self.forgotten.get(device, (0, 0)))
+
+    def _keep_peaks(self, device, stats):
+        peaks = self.script_peaks.setdefault(device, {})
+        for name, pool, counter in _pools(stats):
+            key = (name, pool)
+            if counter["peak"] > peaks.get(key, -1):
+                peaks[key] = counter["peak"]
+
+    def script_view(self, device):
+        """What PyTorch would say if nobody had reset peaks but the script."""
+        stats = self.stats(device)
+        peaks = self.script_peaks.get(device, {})
+        for name, pool, counter in _pools(stats):
+            counter["peak"] = max(counter["peak"], peaks.get((name, pool), 0))
+        return stats
+
+    def script_resets_accumulated(self, device):
+        """The script's totals start anew; ours go on."""
+        before = self.read(device)
+        self.forgotten[device] = (before.allocations, before.frees)
+        self.reset_accumulated(device)
 
 
 def _pools(stats):
@@ -66,34 +94,3 @@ def _pools(stats):
             for pool, counter in value.items():
                 if isinstance(counter, dict) and "peak" in counter:
                     yield name, pool, counter
-
-
-def _keep_peaks(device, stats):
-    peaks = _script_peaks.setdefault(device, {})
-    for name, pool, counter in _pools(stats):
-        key = (name, pool)
-        if counter["peak"] > peaks.get(key, -1):
-            peaks[key] = counter["peak"]
-
-
-def _script_view(device):
-    stats = _stats(device)
-    peaks = _script_peaks.get(device, {})
-    for name, pool, counter in _pools(stats):
-        counter["peak"] = max(counter["peak"], peaks.get((name, pool), 0))
-    return stats
-
-
-def _script_resets_peaks(device):
-    """The running phase keeps its peak; only the script's view starts anew."""
-    from . import phases
-
-    phases.running().note_peaks()
-    _reset_peak(device)
-    _script_peaks.pop(device, None)
-
-
-def _script_resets_accumulated(device):
-    before = read(device)
-    _forgotten[device] = (before.allocations, before.frees)
-    _reset_accumulated(device)

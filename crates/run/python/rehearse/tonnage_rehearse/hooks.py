@@ -8,123 +8,101 @@ from torch.nn.modules import module as modules
 from torch.optim import Optimizer
 from torch.optim import optimizer as optimizers
 
-from . import named, phases, places, roles, trace
-
-_depth = 0
-backward_line = None
-"""The user's line that runs the backward pass."""
+from . import places
 
 
-def install():
-    """Sets every hook."""
-    # The hook is gone again when the module that was compiled calls what is inside it.
-    warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are global hooks")
-    _Root.install()
-    _wrap_backward()
-    optimizers.register_optimizer_step_pre_hook(_before_step)
-    optimizers.register_optimizer_step_post_hook(_after_step)
-    Optimizer.zero_grad = named.phased(Optimizer.zero_grad, "zero_grad")
-    _wrap_empty_cache()
+class Hooks:
+    """The hooks of a session. While an outermost module runs, the global hook is out of the way, so that the calls inside
+    it cost nothing."""
 
+    def __init__(self, phases, roles, trace, stop, named):
+        self.phases, self.roles, self.trace, self.stop, self.named = phases, roles, trace, stop, named
+        self.before_forward = self.after_forward = None
+        self.in_backward = False
 
-class _Root:
-    """Sees the calls of outermost modules only: while one runs, the global hook is out of the way, so that the calls
-    inside it cost nothing."""
+    def install(self):
+        """Sets every hook."""
+        # The hook is gone again when the module that was compiled calls what is inside it.
+        warnings.filterwarnings("ignore", message="Using `torch.compile.module.` when there are global hooks")
+        self._await_forward()
+        self._wrap_backward()
+        optimizers.register_optimizer_step_pre_hook(self._before_step)
+        optimizers.register_optimizer_step_post_hook(self._after_step)
+        Optimizer.zero_grad = self.named.phased(Optimizer.zero_grad, "zero_grad")
+        self._wrap_empty_cache()
 
-    hook = None
+    def _await_forward(self):
+        """The next call of a module is an outermost one."""
+        if self.before_forward is None:
+            self.before_forward = modules.register_module_forward_pre_hook(self._enter)
 
-    @classmethod
-    def install(cls):
-        """Waits for the next outermost call."""
-        if cls.hook is None:
-            cls.hook = modules.register_module_forward_pre_hook(cls.entered)
+    def _ignore_forward(self):
+        """No call of a module is outermost for now."""
+        if self.before_forward is not None:
+            self.before_forward.remove()
+            self.before_forward = None
 
-    @classmethod
-    def remove(cls):
-        """No call is outermost for now."""
-        if cls.hook is not None:
-            cls.hook.remove()
-            cls.hook = None
-
-    @classmethod
-    def entered(cls, module, _):
-        """An outermost call begins."""
-        running = phases.running()
-        if running is None or torch.compiler.is_compiling():
+    def _enter(self, module, _):
+        if torch.compiler.is_compiling():
             return
-        cls.remove()
-        trace.drain_if_many()
-        roles.note_module(module)
-        outer = running.current.name
+        self._ignore_forward()
+        self.trace.drain_if_many()
+        self.roles.note_module(module)
+        outer = self.phases.current.name
         if torch.is_grad_enabled():
-            running.begin("forward")
+            self.phases.begin("forward")
             outer = None
         elif outer not in ("generate", "evaluate", "reward"):
-            running.begin("logps" if outer == "prepare" else "inference")
+            self.phases.begin("logps" if outer == "prepare" else "inference")
         else:
             outer = None
-        after = module.register_forward_hook(functools.partial(cls.left, outer), always_call=True)
-        cls.after = after
+        leave = functools.partial(self._leave, outer)
+        self.after_forward = module.register_forward_hook(leave, always_call=True)
 
-    @classmethod
-    def left(cls, outer, *_):
-        """It has ended."""
-        cls.after.remove()
-        cls.install()
+    def _leave(self, outer, *_):
+        self.after_forward.remove()
+        self._await_forward()
         if outer is not None:
-            phases.running().begin(outer)
+            self.phases.begin(outer)
 
+    def _wrap_backward(self):
+        original = torch.autograd._engine_run_backward
 
-def _wrap_backward():
-    original = torch.autograd._engine_run_backward
+        @functools.wraps(original)
+        def run_backward(*args, **kwargs):
+            if self.in_backward:
+                return original(*args, **kwargs)
+            self.in_backward = True
+            self._ignore_forward()
+            self.phases.backward_line = places.here()
+            self.phases.begin("backward")
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self.in_backward = False
+                self._await_forward()
+                self.phases.begin("between")
 
-    @functools.wraps(original)
-    def run_backward(*args, **kwargs):
-        global _depth, backward_line
-        running = phases.running()
-        if running is None or _depth:
-            return original(*args, **kwargs)
-        _depth += 1
-        _Root.remove()
-        backward_line = places.here()
-        running.begin("backward")
-        try:
-            return original(*args, **kwargs)
-        finally:
-            _depth -= 1
-            _Root.install()
-            running.begin("between")
+        torch.autograd._engine_run_backward = run_backward
 
-    torch.autograd._engine_run_backward = run_backward
+    def _before_step(self, optimizer, *_):
+        self.roles.note_gradients(optimizer)
+        self.phases.begin("optimizer")
 
+    def _after_step(self, optimizer, *_):
+        self.roles.note_states(optimizer)
+        new = self.phases.step_done(optimizer)
+        self.phases.begin("between")
+        if new:
+            self.trace.drain()
+            self.stop.after_step()
 
-def _before_step(optimizer, *_):
-    running = phases.running()
-    if running is not None:
-        roles.note_gradients(optimizer)
-        running.begin("optimizer")
+    def _wrap_empty_cache(self):
+        original = torch._C._cuda_emptyCache
 
+        @functools.wraps(original)
+        def empty_cache(*args):
+            original(*args)
+            self.trace.emptied()
 
-def _after_step(optimizer, *_):
-    running = phases.running()
-    if running is None:
-        return
-    roles.note_states(optimizer)
-    new = running.step_done(optimizer)
-    running.begin("between")
-    if new:
-        from . import stop
-
-        trace.drain()
-        stop.after_step(running)
-
-
-def _wrap_empty_cache():
-    original = torch._C._cuda_emptyCache
-
-    @functools.wraps(original)
-    def empty_cache(*args):
-        original(*args)
-        trace.emptied()
-
-    torch._C._cuda_emptyCache = empty_cache
+        torch._C._cuda_emptyCache = empty_cache

@@ -3,7 +3,6 @@ by its name; PyTorch itself may not be there yet.
 """
 
 import functools
-import sys
 
 from . import imports
 
@@ -22,27 +21,32 @@ NAMED = [
 """Module, class (or none), function, phase."""
 
 
-def install():
-    """Arranges for all of them."""
-    for module, owner, function, phase in NAMED:
-        imports.after(module, functools.partial(_wrap_named, owner=owner, function=function, phase=phase))
+class Named:
+    """Begins and ends the phases of named functions, once there is a session."""
 
+    def __init__(self):
+        self.phases = None
+        """Set when the device is there; before, a named function is the function alone."""
 
-def _wrap_named(module, owner, function, phase):
-    holder = getattr(module, owner, None) if owner else module
-    original = getattr(holder, function, None)
-    if original is not None:
-        setattr(holder, function, phased(original, phase))
+    def install(self):
+        """Arranges for all of them."""
+        for module, owner, function, phase in NAMED:
+            imports.after(module, functools.partial(self._wrap, owner=owner, function=function, phase=phase))
 
+    def _wrap(self, module, owner, function, phase):
+        holder = getattr(module, owner, None) if owner else module
+        original = getattr(holder, function, None)
+        if original is not None:
+            setattr(holder, function, self.phased(original, phase))
 
-def phased(function, phase):
-    """The function as a phase; before the device is there, it is the function alone."""
-    @functools.wraps(function)
-    def begins(*args, **kwargs):
-        phases = sys.modules.get("tonnage_rehearse.phases")
-        if phases is None:
-            return function(*args, **kwargs)
-        with phases.within(phase):
-            return function(*args, **kwargs)
+    def phased(self, function, phase):
+        """The function as a phase."""
 
-    return begins
+        @functools.wraps(function)
+        def begins(*args, **kwargs):
+            if self.phases is None:
+                return function(*args, **kwargs)
+            with self.phases.within(phase):
+                return function(*args, **kwargs)
+
+        return begins

@@ -5,10 +5,6 @@ Boundaries come from `hooks`; at each, the counters of every device are read.
 
 import threading
 
-import torch
-
-from . import counters
-
 LABELLED_STEPS = 16
 """Steps whose phases keep their own labels; later ones share the label of the last of these, marked `+`."""
 
@@ -16,7 +12,7 @@ LABELLED_STEPS = 16
 class Phase:
     """A stretch of one phase, and where in the trace of each device it begins."""
 
-    __slots__ = ("name", "step", "begins")
+    __slots__ = ("begins", "name", "step")
 
     def __init__(self, name, step, begins):
         self.name, self.step, self.begins = name, step, begins
@@ -45,16 +41,21 @@ class Device:
 
 
 class Phases:
-    """The phases of this process."""
+    """The phases of this process; it begins with the loading phase, as soon as the device is there."""
 
-    def __init__(self):
-        self.devices = [Device() for _ in range(torch.cuda.device_count())]
+    def __init__(self, counters, devices):
+        self.counters = counters
+        self.devices = [Device() for _ in range(devices)]
         self.steps_done = 0
         self.per_optimizer = {}
         self.seen_since_second = set()
         self.kinds = set()
         self.thread = threading.get_ident()
         self.boundaries = 0
+        self.backward_line = None
+        """The user's line that runs the backward pass."""
+        self.grown = None
+        self.steady_steps = 0
         self.history = []
         self.current = Phase("load", 0, [0] * len(self.devices))
         self.history.append(self.current)
@@ -68,7 +69,7 @@ class Phases:
             return
         begins = []
         for index, device in enumerate(self.devices):
-            reading = counters.end_and_begin(index)
+            reading = self.counters.end_and_begin(index)
             device.note(self.current.label, reading)
             begins.append(reading.events)
         self.current = Phase(name, self._step(name), begins)
@@ -84,10 +85,15 @@ class Phases:
             return max(self.steps_done, self.current.step if self.current.step > self.steps_done else 0)
         return self.steps_done + 1
 
+    def take_history(self):
+        """The phases that have begun since the last call."""
+        history, self.history = self.history, []
+        return history
+
     def note_peaks(self):
         """Takes the peaks reached so far without ending the phase."""
         for index, device in enumerate(self.devices):
-            device.note(self.current.label, counters.read(index))
+            device.note(self.current.label, self.counters.read(index))
 
     def step_done(self, optimizer):
         """An optimizer has stepped; several optimizers that take turns make one step together."""
@@ -101,37 +107,34 @@ class Phases:
         """Whether a model ran with gradients, or a backward pass, and no optimizer stepped."""
         return self.steps_done == 0 and bool(self.kinds & {"forward", "backward"})
 
-    def growth(self):
-        """What must not grow for a peak to be steady."""
-        return tuple((device.peak_allocated, device.peak_reserved) for device in self.devices)
+    def note_growth(self):
+        """After a step: counts the steps since a peak last grew."""
+        growth = tuple((device.peak_allocated, device.peak_reserved) for device in self.devices)
+        self.steady_steps = self.steady_steps + 1 if growth == self.grown else 0
+        self.grown = growth
+
+    def steady_since(self):
+        """The step after which no peak grew, or None where the last step still grew."""
+        return self.steps_done - self.steady_steps if self.steady_steps else None
+
+    def not_seen_again(self):
+        """Kinds of phase that never happened with the optimizer's state in memory."""
+        once = {"load", "wrap", "optimizer", "between", "clip", "zero_grad"}
+        return sorted(self.kinds - once - self.seen_since_second)
+
+    def within(self, name):
+        """A phase inside another, which goes on afterwards."""
+        return _Within(self, name)
 
 
-_running = None
-
-
-def install():
-    """Begins with the loading phase, as soon as the device is there."""
-    global _running
-    _running = Phases()
-    return _running
-
-
-def running():
-    """The phases of this process."""
-    return _running
-
-
-class within:
-    """A phase inside another, which goes on afterwards."""
-
-    def __init__(self, name):
-        self.name, self.outer = name, None
+class _Within:
+    # A class, because torch.compile follows it into compiled code more surely than a generator.
+    def __init__(self, phases, name):
+        self.phases, self.name, self.outer = phases, name, None
 
     def __enter__(self):
-        if _running is not None:
-            self.outer = _running.current.name
-            _running.begin(self.name)
+        self.outer = self.phases.current.name
+        self.phases.begin(self.name)
 
     def __exit__(self, *_):
-        if self.outer is not None:
-            _running.begin(self.outer)
+        self.phases.begin(self.outer)

@@ -4,7 +4,7 @@ import os
 import sys
 import sysconfig
 
-_HERE = os.path.dirname(os.path.abspath(__file__))
+HERE = os.path.dirname(os.path.abspath(__file__))
 _STDLIB = tuple({sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib")})
 _GENERATED = (os.sep + "torchinductor_", os.environ.get("TORCHINDUCTOR_CACHE_DIR") or os.sep + "torchinductor_")
 """What torch.compile writes and runs."""
@@ -25,7 +25,7 @@ def _judge(filename):
     if any(part in filename for part in ("site-packages", "dist-packages", *_GENERATED)):
         return False
     path = os.path.abspath(filename)
-    return not path.startswith((_HERE, *_STDLIB))
+    return not path.startswith((HERE, *_STDLIB))
 
 
 def short(filename):
@@ -46,7 +46,7 @@ def of_frame(frame):
 
 def innermost(frame):
     """The innermost line that is not ours."""
-    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+    while frame is not None and frame.f_code.co_filename.startswith(HERE):
         frame = frame.f_back
     if frame is None:
         return "?"

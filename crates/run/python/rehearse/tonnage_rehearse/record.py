@@ -8,97 +8,93 @@ import time
 
 import torch
 
-from . import caveats, counters, phases, settings, trace
+from . import caveats
 from .answers import distributed
 
-_started = time.time()
-_out_of_memory = []
-_written = False
-_lock = threading.Lock()
-"""The watchdog's thread may end the process as the script ends."""
-_failure = None
+_loaded = time.time()
 
 
-def note_out_of_memory(device, requested, stack_line, innermost):
-    """PyTorch is about to raise its out-of-memory error."""
-    running = phases.running()
-    running.note_peaks()
-    reading = counters.read(device)
-    _out_of_memory.append(
-        {
-            "device": device,
-            "phase": running.current.label,
-            "requested_bytes": requested,
-            "allocated_bytes": reading.allocated,
-            "reserved_bytes": reading.reserved,
-            "line": stack_line,
-            "op": innermost,
+class Record:
+    """The record of this process, written once."""
+
+    def __init__(self, wanted, counters, phases, trace):
+        self.wanted, self.counters, self.phases, self.trace = wanted, counters, phases, trace
+        self.out_of_memory = []
+        self.failure = None
+        self.is_written = False
+        self.lock = threading.Lock()
+        """The watchdog's thread may end the process as the script ends."""
+
+    def note_out_of_memory(self, device, requested, stack_line, innermost):
+        """PyTorch is about to raise its out-of-memory error."""
+        self.phases.note_peaks()
+        reading = self.counters.read(device)
+        self.out_of_memory.append(
+            {
+                "device": device,
+                "phase": self.phases.current.label,
+                "requested_bytes": requested,
+                "allocated_bytes": reading.allocated,
+                "reserved_bytes": reading.reserved,
+                "line": stack_line,
+                "op": innermost,
+            }
+        )
+
+    def note_failure(self, kind, value):
+        """An exception has reached the top of the script."""
+        out_of_memory = issubclass(kind, torch.OutOfMemoryError)
+        self.failure = {"type": kind.__name__, "out_of_memory": out_of_memory, "message": str(value)[:2000]}
+
+    def write(self, stop):
+        """Writes it, once."""
+        with self.lock:
+            if not self.is_written:
+                self.is_written = True
+                self._write(stop)
+
+    def _write(self, stop):
+        self.phases.note_peaks()
+        traces = self.trace.close()
+        path = os.path.join(self.wanted.folder, f"record-{os.getpid()}.json")
+        with open(path + ".part", "w", encoding="utf-8") as file:
+            json.dump(self._document(traces, stop), file)
+        os.replace(path + ".part", path)
+
+    def _document(self, traces, stop):
+        phases = self.phases
+        rank, world_size = _place()
+        return {
+            "version": 1,
+            "pid": os.getpid(),
+            "rank": rank,
+            "world_size": world_size,
+            "command": sys.orig_argv,
+            "versions": _versions(),
+            "steps": phases.steps_done,
+            "steady_since": phases.steady_since(),
+            "stop": stop,
+            "failure": self.failure,
+            "out_of_memory": list(self.out_of_memory),
+            "host_peak_bytes": _host_peak(),
+            "wall_s": round(time.time() - _loaded, 3),
+            "trace_ends": self.trace.left_out,
+            "caveats": caveats.told(),
+            "devices": [_device(seen, index, traces) for index, seen in enumerate(phases.devices) if self._is_used(seen, index)],
         }
-    )
 
-
-def note_failure(kind, value):
-    """An exception has reached the top of the script."""
-    global _failure
-    _failure = {"type": kind.__name__, "out_of_memory": issubclass(kind, torch.OutOfMemoryError), "message": str(value)[:2000]}
-
-
-def write(stop):
-    """Writes it, once."""
-    global _written
-    with _lock:
-        if not _written:
-            _written = True
-            _write(stop)
-
-
-def _write(stop):
-    running = phases.running()
-    running.note_peaks()
-    traces = trace.close()
-    folder = settings.read().folder
-    path = os.path.join(folder, f"record-{os.getpid()}.json")
-    with open(path + ".part", "w", encoding="utf-8") as file:
-        json.dump(_document(running, traces, stop), file)
-    os.replace(path + ".part", path)
-
-
-def _document(running, traces, stop):
-    from . import stop as stopping
-
-    rank, world_size = _place()
-    return {
-        "version": 1,
-        "pid": os.getpid(),
-        "rank": rank,
-        "world_size": world_size,
-        "command": sys.orig_argv,
-        "versions": _versions(),
-        "steps": running.steps_done,
-        "steady_since": stopping.steady_since(),
-        "stop": stop,
-        "failure": _failure,
-        "out_of_memory": list(_out_of_memory),
-        "host_peak_bytes": _host_peak(),
-        "wall_s": round(time.time() - _started, 3),
-        "trace_ends": trace.left_out(),
-        "caveats": caveats.told(),
-        "devices": [_device(running, index, traces) for index in range(len(running.devices)) if _used(running, index)],
-    }
+    def _is_used(self, seen, index):
+        return seen.peak_reserved > 0 or any(oom["device"] == index for oom in self.out_of_memory)
 
 
 def _place():
     """Global rank and number of ranks: as the script joined them, else as the launcher says."""
     launched = int(os.environ.get("RANK") or 0), int(os.environ.get("WORLD_SIZE") or 1)
-    return distributed.place or launched
+    return distributed.Joined.place or launched
 
 
-def _used(running, index):
-    return running.devices[index].peak_reserved > 0 or any(oom["device"] == index for oom in _out_of_memory)
-
-
-def _device(running, index, traces):
-    seen, properties = running.devices[index], torch.cuda.get_device_properties(index)
+def _device(seen, index, traces):
+    properties = torch.cuda.get_device_properties(index)
     # The script's thread may be at a boundary meanwhile.
     peaks, reserved = dict(seen.peaks), dict(seen.reserved)
     return {

@@ -5,55 +5,54 @@ A mark says: at this place of the trace, what is alive at this address is a ...
 
 import torch
 
-from . import counters
-
-_marks = []
-_known_modules = set()
 MARKED_STEPS = 8
 """Optimizer steps whose gradients and states are looked up; later ones only repeat."""
-_steps = {}
 
 
-def take():
-    """The marks since the last call: lists of (places by device, category, addresses)."""
-    global _marks
-    marks, _marks = _marks, []
-    return marks
+class Roles:
+    """The marks of this process."""
 
+    def __init__(self, counters):
+        self.counters = counters
+        self.marks = []
+        self.known_modules = set()
+        self.steps = {}
 
-def note_module(module):
-    """Marks the weights of an outermost module, once."""
-    if id(module) in _known_modules:
-        return
-    _known_modules.add(id(module))
-    _mark("parameter", module.parameters())
-    _mark("buffer", module.buffers())
+    def take(self):
+        """The marks since the last call: (device, place, category, addresses)."""
+        marks, self.marks = self.marks, []
+        return marks
 
+    def note_module(self, module):
+        """Marks the weights of an outermost module, once."""
+        if id(module) in self.known_modules:
+            return
+        self.known_modules.add(id(module))
+        self._mark("parameter", module.parameters())
+        self._mark("buffer", module.buffers())
 
-def note_gradients(optimizer):
-    """Marks parameters and their gradients, before a step."""
-    count = _steps[id(optimizer)] = _steps.get(id(optimizer), 0) + 1
-    if count > MARKED_STEPS:
-        return
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    _mark("parameter", parameters)
-    _mark("gradient", (p.grad for p in parameters if p.grad is not None))
+    def note_gradients(self, optimizer):
+        """Marks parameters and their gradients, before a step."""
+        count = self.steps[id(optimizer)] = self.steps.get(id(optimizer), 0) + 1
+        if count > MARKED_STEPS:
+            return
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self._mark("parameter", parameters)
+        self._mark("gradient", (p.grad for p in parameters if p.grad is not None))
 
+    def note_states(self, optimizer):
+        """Marks what the optimizer keeps, after a step."""
+        if self.steps.get(id(optimizer), 0) > MARKED_STEPS:
+            return
+        state = getattr(optimizer, "state", None) or {}
+        kept = [value for one in state.values() if isinstance(one, dict) for value in one.values()]
+        self._mark("optimizer_state", (value for value in kept if isinstance(value, torch.Tensor)))
 
-def note_states(optimizer):
-    """Marks what the optimizer keeps, after a step."""
-    if _steps.get(id(optimizer), 0) > MARKED_STEPS:
-        return
-    state = getattr(optimizer, "state", None) or {}
-    kept = [value for one in state.values() if isinstance(one, dict) for value in one.values()]
-    _mark("optimizer_state", (value for value in kept if isinstance(value, torch.Tensor)))
-
-
-def _mark(category, tensors):
-    addresses = {}
-    for tensor in tensors:
-        tensor = getattr(tensor, "_local_tensor", tensor)
-        if tensor.device.type == "cuda":
-            addresses.setdefault(tensor.device.index or 0, []).append(tensor.untyped_storage().data_ptr())
-    for device, here in addresses.items():
-        _marks.append((device, counters.read(device).events, category, here))
+    def _mark(self, category, tensors):
+        addresses = {}
+        for tensor in tensors:
+            here = getattr(tensor, "_local_tensor", tensor)
+            if here.device.type == "cuda":
+                addresses.setdefault(here.device.index or 0, []).append(here.untyped_storage().data_ptr())
+        for device, here in addresses.items():
+            self.marks.append((device, self.counters.read(device).events, category, here))

@@ -1,5 +1,6 @@
 """What the command asks of the shim: environment variables, read once."""
 
+import functools
 import os
 from dataclasses import dataclass
 
@@ -26,25 +27,22 @@ class Settings:
     """Entries of PyTorch's buffer between two drains; what makes more without a boundary is not recorded to its end."""
 
 
-_settings = None
-
-
+@functools.cache
 def read():
     """The settings, or None in a process that is no rehearsal."""
-    global _settings
     folder = os.environ.get("TONNAGE_REHEARSE_DIR")
-    if _settings is None and folder:
-        _settings = Settings(
-            folder=folder,
-            steps=int(_number("STEPS", 0)),
-            seconds=_number("SECONDS", 0),
-            steady=int(_number("STEADY", 3)),
-            patience=_number("PATIENCE", 60),
-            generate_length=int(_number("GENERATE_LENGTH", 0)),
-            trace_events=int(_number("TRACE_EVENTS", 4_000_000)),
-            trace_entries=int(_number("TRACE_ENTRIES", 2_000_000)),
-        )
-    return _settings
+    if not folder:
+        return None
+    return Settings(
+        folder=folder,
+        steps=int(_number("STEPS", 0)),
+        seconds=_number("SECONDS", 0),
+        steady=int(_number("STEADY", 3)),
+        patience=_number("PATIENCE", 60),
+        generate_length=int(_number("GENERATE_LENGTH", 0)),
+        trace_events=int(_number("TRACE_EVENTS", 4_000_000)),
+        trace_entries=int(_number("TRACE_ENTRIES", 2_000_000)),
+    )
 
 
 def _number(name, default):

@@ -5,54 +5,47 @@ else of the script runs, so that it saves no weights that were never trained.
 import os
 import sys
 
-from . import caveats, phases, record, settings
+from . import caveats
 
-_last = None
-_steady = 0
 STUCK_EXIT = 3
+"""Told to the command by the exit code as well: a loop waits for a value of the device."""
 LONG_STEADY = 50
 """Steps without a new peak after which a kind of phase that does not come again is waited for no longer."""
-"""Told to the command by the exit code as well: a loop waits for a value of the device."""
 
 
-def steady_since():
-    """The step after which no peak grew, or None where the last step still grew."""
-    running = phases.running()
-    return running.steps_done - _steady if _steady else None
+class Stop:
+    """Decides after every step, and ends the process."""
 
+    def __init__(self, wanted, phases, record):
+        self.wanted, self.phases, self.record = wanted, phases, record
 
-def after_step(running):
-    """Called after every optimizer step."""
-    global _last, _steady
-    growth = running.growth()
-    _steady = _steady + 1 if growth == _last else 0
-    _last = growth
-    wanted = settings.read()
-    if wanted.steps and running.steps_done >= wanted.steps:
-        end("steps", f"stopped after step {running.steps_done}, as asked")
-    if wanted.steady and _steady >= wanted.steady:
-        lacking = _not_seen_again(running)
-        if lacking and _steady < LONG_STEADY:
+    def after_step(self):
+        """Called after every optimizer step."""
+        phases, wanted = self.phases, self.wanted
+        phases.note_growth()
+        if wanted.steps and phases.steps_done >= wanted.steps:
+            self.end("steps", f"stopped after step {phases.steps_done}, as asked")
+        if not wanted.steady or phases.steady_steps < wanted.steady:
+            return
+        lacking = phases.not_seen_again()
+        if lacking and phases.steady_steps < LONG_STEADY:
             return
         if lacking:
-            caveats.tell_of_run("not_again", f"{', '.join(lacking)}: seen before the first step was over and never again; with gradients and the optimizer's state in memory it may take more")
-        end("steady", f"stopped after step {running.steps_done}: no peak grew since step {running.steps_done - _steady}")
+            caveats.tell_of_run(
+                "not_again",
+                f"{', '.join(lacking)}: seen before the first step was over and never again; with gradients and the optimizer's "
+                "state in memory it may take more",
+            )
+        self.end("steady", f"stopped after step {phases.steps_done}: no peak grew since step {phases.steady_since()}")
 
-
-def _not_seen_again(running):
-    """Kinds of phase that never happened with the optimizer's state in memory."""
-    once = {"load", "wrap", "optimizer", "between", "clip", "zero_grad"}
-    return sorted(running.kinds - once - running.seen_since_second)
-
-
-def end(reason, message, code=0, place=None):
-    """Writes the record and ends the process."""
-    record.write({"reason": reason, "message": message, "place": place})
-    print(f"tonnage rehearse: {message}", file=sys.stderr)
-    _end_children()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    def end(self, reason, message, code=0, place=None):
+        """Writes the record and ends the process."""
+        self.record.write({"reason": reason, "message": message, "place": place})
+        print(f"tonnage rehearse: {message}", file=sys.stderr)
+        _end_children()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _end_children():

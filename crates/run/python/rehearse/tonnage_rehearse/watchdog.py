@@ -14,76 +14,112 @@ import time
 
 import torch
 
-from . import counters, phases, places, settings
+from . import places
+from .stop import STUCK_EXIT
 
 MANY_READS = 200
 """Fewer reads at one line in the time of the patience are no loop that spins."""
+_READS = ("item", "__bool__", "__int__", "__float__", "__index__", "tolist", "cpu", "equal", "allclose", "is_nonzero")
 
-_reads = {}
-_started = time.time()
-
-
-def start():
-    """Counts reads, and starts the thread."""
-    for name in ("item", "__bool__", "__int__", "__float__", "__index__", "tolist", "cpu", "equal", "allclose", "is_nonzero"):
-        setattr(torch.Tensor, name, _counted(getattr(torch.Tensor, name)))
-    for name in ("equal", "allclose", "is_nonzero"):
-        setattr(torch, name, _counted(getattr(torch, name)))
-    threading.Thread(target=_watch, args=(threading.main_thread().ident,), name="tonnage", daemon=True).start()
+_loaded = time.time()
 
 
-def _counted(read):
-    def counted(tensor, *args, **kwargs):
-        if tensor.is_cuda:
-            frame = sys._getframe(1)
-            key = (frame.f_code, frame.f_lineno)
-            _reads[key] = _reads.get(key, 0) + 1
-        return read(tensor, *args, **kwargs)
+class Watchdog:
+    """Counts reads of device values, and judges them on a thread of its own."""
 
-    counted.__name__ = getattr(read, "__name__", "read")
-    counted.__doc__ = read.__doc__
-    return counted
+    def __init__(self, wanted, counters, phases, stop):
+        self.wanted, self.counters, self.phases, self.stop = wanted, counters, phases, stop
+        self.reads = {}
+        """(code, line) -> reads at this line."""
 
+    def start(self):
+        """Counts reads, and starts the thread."""
+        for name in _READS:
+            setattr(torch.Tensor, name, self._counted(getattr(torch.Tensor, name)))
+        for name in ("equal", "allclose", "is_nonzero"):
+            setattr(torch, name, self._counted(getattr(torch, name)))
+        main = threading.main_thread().ident
+        threading.Thread(target=self._watch, args=(main,), name="tonnage", daemon=True).start()
 
-def _state():
-    running = phases.running()
-    return running.boundaries, tuple(counters.read(i).peak_allocated for i in range(len(running.devices)))
+    def _counted(self, read):
+        reads = self.reads
+
+        def counted(tensor, *args, **kwargs):
+            if tensor.is_cuda:
+                frame = sys._getframe(1)
+                key = (frame.f_code, frame.f_lineno)
+                reads[key] = reads.get(key, 0) + 1
+            return read(tensor, *args, **kwargs)
+
+        counted.__name__ = getattr(read, "__name__", "read")
+        counted.__doc__ = read.__doc__
+        return counted
+
+    def _state(self):
+        peaks = (self.counters.read(index).peak_allocated for index in range(len(self.phases.devices)))
+        return self.phases.boundaries, tuple(peaks)
+
+    def _watch(self, main):
+        wanted, owner = self.wanted, os.getpid()
+        anything = _Since(self._state, self.reads)
+        steps = _Since(lambda: self.phases.steps_done, self.reads)
+        while os.getpid() == owner:
+            time.sleep(0.5)
+            if wanted.seconds and time.time() - _loaded > wanted.seconds:
+                self.stop.end("seconds", f"stopped after {wanted.seconds:g} seconds, as asked", place=_line_of(main))
+            self._judge(main, anything, lambda code, line: True, "nothing else has happened")
+            self._judge(main, steps, is_while, "no optimizer has stepped")
+
+    def _judge(self, main, since, judged, meanwhile):
+        seconds = since.seconds()
+        if seconds <= self.wanted.patience:
+            return
+        busiest, count = self._busiest(sys._current_frames().get(main), since.before, judged)
+        if busiest is None:
+            return
+        code, line = busiest
+        place = f"{places.short(code.co_filename)}:{line} in {code.co_name}"
+        # Meanwhile the loop is at another of its lines.
+        own = None if places.is_own(code.co_filename) else _line_of(main)
+        self.stop.end(
+            "waiting",
+            f"{place} has read values of the device {count} times in {seconds:.0f} s and {meanwhile}: the loop "
+            "waits for a value that only a real GPU computes (here all read as zero); give the loop a bound that the host knows",
+            code=STUCK_EXIT,
+            place=own or place,
+        )
+
+    def _busiest(self, frame, before, judged):
+        """The line of the stack with the most reads since then, among those that are judged to wait; and how many."""
+        busiest, count = None, 0
+        while frame is not None:
+            for (code, line), total in list(self.reads.items()):
+                read = total - before.get((code, line), 0)
+                if code is frame.f_code and read > max(count, MANY_READS) and judged(code, line):
+                    busiest, count = (code, line), read
+            frame = frame.f_back
+        return busiest, count
 
 
 class _Since:
     """Since when something has stayed as it is, and the reads until then."""
 
-    def __init__(self, ask):
-        self.ask = ask
-        self.begin(ask())
+    def __init__(self, ask, reads):
+        self.ask, self.reads = ask, reads
+        self._begin(ask())
 
-    def begin(self, state):
-        self.state, self.at, self.reads = state, time.time(), dict(_reads)
+    def _begin(self, state):
+        self.state, self.at, self.before = state, time.time(), dict(self.reads)
 
     def seconds(self):
         """How long nothing has changed."""
         state = self.ask()
         if state != self.state:
-            self.begin(state)
+            self._begin(state)
         return time.time() - self.at
 
 
-def _watch(main):
-    wanted, owner = settings.read(), os.getpid()
-    anything, steps = _Since(_state), _Since(lambda: phases.running().steps_done)
-    while os.getpid() == owner:
-        time.sleep(0.5)
-        if wanted.seconds and time.time() - _started > wanted.seconds:
-            from . import stop
-
-            stop.end("seconds", f"stopped after {wanted.seconds:g} seconds, as asked", place=_line_of(main))
-        for since, judged, meanwhile in ((anything, lambda code, line: True, "nothing else has happened"), (steps, _is_while, "no optimizer has stepped")):
-            seconds = since.seconds()
-            if seconds > wanted.patience:
-                _judge(main, since.reads, seconds, judged, meanwhile)
-
-
-def _is_while(code, line):
+def is_while(code, line):
     """Whether a `while` is the innermost loop around a line of the user's."""
     if not places.is_own(code.co_filename):
         return False
@@ -91,34 +127,9 @@ def _is_while(code, line):
         tree = ast.parse("".join(linecache.getlines(code.co_filename)))
     except SyntaxError:
         return False
-    around = [node for node in ast.walk(tree) if isinstance(node, (ast.While, ast.For)) and node.lineno <= line <= node.end_lineno]
+    loops = (node for node in ast.walk(tree) if isinstance(node, (ast.While, ast.For)))
+    around = [node for node in loops if node.lineno <= line <= node.end_lineno]
     return bool(around) and isinstance(max(around, key=lambda node: node.lineno), ast.While)
-
-
-def _judge(main, before, seconds, judged, meanwhile):
-    frame = sys._current_frames().get(main)
-    busiest, count = None, 0
-    while frame is not None:
-        for (code, line), total in list(_reads.items()):
-            read = total - before.get((code, line), 0)
-            if code is frame.f_code and read > max(count, MANY_READS) and judged(code, line):
-                busiest, count = (code, line), read
-        frame = frame.f_back
-    if busiest is None:
-        return
-    from . import stop
-
-    code, line = busiest
-    place = f"{places.short(code.co_filename)}:{line} in {code.co_name}"
-    # Meanwhile the loop is at another of its lines.
-    own = None if places.is_own(code.co_filename) else _line_of(main)
-    stop.end(
-        "waiting",
-        f"{place} has read values of the device {count} times in {seconds:.0f} s and {meanwhile}: the loop "
-        "waits for a value that only a real GPU computes (here all read as zero); give the loop a bound that the host knows",
-        code=stop.STUCK_EXIT,
-        place=own or place,
-    )
 
 
 def _line_of(thread):

@@ -4,7 +4,8 @@ A file a library. Each says what a run at full length and without padding would 
 before it went to the device.
 """
 
-from . import accelerate, bitsandbytes, distributed, torch as torch_answers, transformers, triton, trl
+from . import accelerate, bitsandbytes, distributed, transformers, triton, trl
+from . import torch as torch_answers
 
 
 def install():

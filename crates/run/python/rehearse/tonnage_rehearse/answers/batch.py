@@ -2,20 +2,24 @@
 
 _counts = {}
 _rows = {}
-padded = False
-"""Whether the latest batch with an attention mask has padding."""
+
+
+class Latest:
+    """The batch that was sent last."""
+
+    is_padded = False
+    """Whether the latest with an attention mask has padding."""
 
 
 def note(batch):
     """Looks at a batch that is still in the host's memory."""
-    global padded
     if not hasattr(batch, "items"):
         return
     for name, value in batch.items():
         if getattr(value, "ndim", 0) != 2 or value.device.type != "cpu":
             continue
         if name == "attention_mask":
-            padded = not bool(value.bool().all())
+            Latest.is_padded = not bool(value.bool().all())
         elif name == "labels":
             _count(value != -100)
         elif name == "completion_mask":

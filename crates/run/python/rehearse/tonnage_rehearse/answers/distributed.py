@@ -7,9 +7,14 @@ import pickle
 
 from .. import imports
 
-_sent = 0
-place = None
-"""Global rank and number of ranks, once the script has joined the others; kept when it leaves them."""
+
+class Joined:
+    """How this process stands to the other ranks."""
+
+    place = None
+    """Global rank and number of ranks, once the script has joined the others; kept when it leaves them."""
+    sent = 0
+    """Objects that were exchanged through the store."""
 
 
 def install():
@@ -30,9 +35,8 @@ def _joins(module):
 
     @functools.wraps(join)
     def init_process_group(*args, **kwargs):
-        global place
         join(*args, **kwargs)
-        place = (module.get_rank(), module.get_world_size())
+        Joined.place = (module.get_rank(), module.get_world_size())
 
     module.init_process_group = init_process_group
 
@@ -43,11 +47,10 @@ def _objects(module):
 
     def exchange(group, mine):
         """Everyone's object, in order of ranks."""
-        global _sent
-        _sent += 1
+        Joined.sent += 1
         store = module._get_default_store()
         ranks = module.get_process_group_ranks(group or module._get_default_group())
-        key = f"tonnage/{_sent}/{ranks[0]}-{len(ranks)}/"
+        key = f"tonnage/{Joined.sent}/{ranks[0]}-{len(ranks)}/"
         store.set(key + str(module.get_rank()), pickle.dumps(mine))
         return [pickle.loads(store.get(key + str(rank))) for rank in ranks]
 

@@ -4,8 +4,8 @@ import functools
 import os
 import sys
 
-from . import batch, truth
 from .. import caveats
+from . import batch, truth
 
 
 def install(torch):

@@ -80,7 +80,7 @@ def _stopping(module):
 def _masking(module):
     _answer(module, "find_packed_sequence_indices", lambda: None)
     # transformers 5: whether a mask has no padding.
-    _answer(module, "fast_all", lambda: not batch.padded)
+    _answer(module, "fast_all", lambda: not batch.Latest.is_padded)
 
 
 def _answer(module, name, answer):

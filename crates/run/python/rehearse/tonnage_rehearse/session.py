@@ -1,0 +1,81 @@
+"""One rehearsed process, from the moment when it first touches the device: everything that is remembered of it is here.
+
+Each part is handed the parts below it: counters; phases and roles; the trace; the record; stop; hooks and the watchdog.
+"""
+
+import atexit
+import os
+import sys
+import threading
+
+import torch
+
+from . import caveats, places
+from .counters import Counters
+from .hooks import Hooks
+from .phases import Phases
+from .record import Record
+from .roles import Roles
+from .stop import Stop
+from .trace import Trace
+from .watchdog import Watchdog
+
+
+class Session:
+    """Made once CUDA has been initialised."""
+
+    def __init__(self, wanted, named):
+        self.named = named
+        self.counters = Counters()
+        self.phases = Phases(self.counters, torch.cuda.device_count())
+        self.roles = Roles(self.counters)
+        self.trace = Trace(wanted, self.counters, self.phases, self.roles)
+        self.record = Record(wanted, self.counters, self.phases, self.trace)
+        self.stop = Stop(wanted, self.phases, self.record)
+        self.hooks = Hooks(self.phases, self.roles, self.trace, self.stop, named)
+        self.watchdog = Watchdog(wanted, self.counters, self.phases, self.stop)
+
+    def begin(self):
+        """Puts everything in its place."""
+        self.counters.install(before_reset=self.phases.note_peaks)
+        self.named.phases = self.phases
+        self.trace.begin()
+        self.hooks.install()
+        self.watchdog.start()
+        self._observe_out_of_memory()
+        self._observe_failures()
+        atexit.register(self._finish, os.getpid())
+
+    def _finish(self, owner):
+        if os.getpid() != owner:
+            return
+        if self.phases.trained_nothing():
+            caveats.tell_of_run(
+                "no_steps",
+                "the script ended by itself before any optimizer step, though a model ran with gradients: if it trains, nothing of "
+                "its training was seen",
+            )
+        self.record.write({"reason": "end", "message": "the script ended", "place": None})
+
+    def _observe_out_of_memory(self):
+        if torch.cuda.get_allocator_backend() != "native":
+            # Others call nobody; what the script then raises is told at its top.
+            return
+
+        def observe(device, requested, device_total, device_free):
+            if threading.current_thread() is threading.main_thread():
+                frame = sys._getframe(1)
+                self.record.note_out_of_memory(device, requested, places.of_frame(frame), places.innermost(frame))
+            else:
+                self.record.note_out_of_memory(device, requested, self.phases.backward_line, "backward")
+
+        torch._C._cuda_attach_out_of_memory_observer(observe)
+
+    def _observe_failures(self):
+        before = sys.excepthook
+
+        def excepthook(kind, value, traceback):
+            self.record.note_failure(kind, value)
+            before(kind, value, traceback)
+
+        sys.excepthook = excepthook

@@ -1,0 +1,72 @@
+"""A timeline from PyTorch's entries: order, owners, categories, streams."""
+
+import json
+import os
+import tempfile
+import unittest
+
+from tonnage_rehearse.phases import Phase
+from tonnage_rehearse.timeline import Writer
+
+TORCH = "/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py"
+
+
+def alloc(address, size, frames=(), stream=0):
+    """An allocation as in a snapshot's trace."""
+    frames = [{"name": name, "filename": filename, "line": line} for name, filename, line in frames]
+    return {"action": "alloc", "addr": address, "size": size, "stream": stream, "frames": frames}
+
+
+def free(address):
+    """Its end; the request before is another entry."""
+    return {"action": "free_completed", "addr": address, "size": 0, "stream": 0}
+
+
+class Take(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.writer = Writer(0, os.path.join(folder.name, "trace.jsonl"), lambda: {"source": "test"})
+
+    def lines(self, *takes):
+        for entries, history, marks, backward_line in takes:
+            self.writer.take(entries, history, marks, backward_line)
+        with open(self.writer.close(), encoding="utf-8") as file:
+            header, *lines = (json.loads(line) for line in file if line.strip())
+        self.assertEqual(header, {"source": "test", "device": 0})
+        return lines
+
+    def test_nothing_is_written_where_nothing_was_allocated(self):
+        self.assertEqual(self.writer.take([], [], [], None), 0)
+        self.assertFalse(os.path.exists(self.writer.path))
+
+    def test_frees_name_their_allocation_and_unknown_ones_none(self):
+        entries = [alloc(1, 512), alloc(2, 0), free(1), {"action": "free_requested", "addr": 2}, alloc(1, 256), free(1), free(9)]
+        lines = self.lines((entries, [], [], None))
+        self.assertEqual([line[:3] for line in lines], [["a", 0, 512], ["a", 1, 1], ["f", 0], ["a", 2, 256], ["f", 2], ["f", 0]])
+
+    def test_boundaries_and_emptied_caches_stand_before_what_follows_them(self):
+        self.writer.empties = [1]
+        history = [Phase("load", 0, [0]), Phase("forward", 1, [1])]
+        lines = self.lines(([alloc(1, 1), alloc(2, 2)], history, [], None), ([free(1)], [Phase("backward", 1, [2])], [], None))
+        short = [line[0] if line[0] != "p" else line[1] for line in lines]
+        self.assertEqual(short, ["load", "a", "forward", "e", "a", "backward", "f"])
+
+    def test_a_mark_says_what_is_alive_at_an_address(self):
+        marks = [(0, 2, "parameter", [1]), (1, 2, "gradient", [2])]
+        lines = self.lines(([alloc(1, 1), alloc(2, 2), alloc(1, 3)], [], marks, None))
+        self.assertEqual([line[5] for line in lines], ["parameter", "temporary", "temporary"])
+
+    def test_the_users_line_and_the_innermost_function(self):
+        frames = [("linear", TORCH, 3), ("forward", "/venv/site-packages/peft/lora.py", 7), ("main", os.path.abspath("train.py"), 41)]
+        self.assertEqual(self.lines(([alloc(1, 1, frames)], [], [], None))[0][3:5], ["linear (lora.py:7)", "train.py:41 in main"])
+
+    def test_the_backward_pass_belongs_to_the_line_that_began_it(self):
+        history = [Phase("forward", 1, [0]), Phase("backward", 1, [1])]
+        lines = self.lines(([alloc(1, 1), alloc(2, 1)], history, [], "train.py:9 in step"))
+        self.assertEqual([line[4] for line in lines if line[0] == "a"], ["", "train.py:9 in step"])
+
+    def test_streams_are_numbered_as_they_come_and_wrappers_communicate(self):
+        wrapper = [("all_gather", "/venv/site-packages/torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", 1)]
+        lines = self.lines(([alloc(1, 1), alloc(2, 1, wrapper, stream=7700)], [], [], None))
+        self.assertEqual((len(lines[0]), lines[1][5:]), (6, ["communication", 1]))
