@@ -2,6 +2,9 @@
 //!
 //! A screen is compared with a file in `expected`; `TONNAGE_BLESS=1 cargo test -p tonnage` writes those files anew.
 
+#[path = "../support/mod.rs"]
+mod support;
+
 mod answers;
 mod architectures;
 mod doctor;
@@ -18,6 +21,8 @@ mod watch;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
+
+pub use support::torch_python;
 
 /// Runs `tonnage` beside the test data, in a terminal of 80 columns without colours.
 pub fn tonnage(args: &[&str]) -> Output {
@@ -49,11 +54,7 @@ pub fn check(name: &str, args: &[&str]) {
     let found =
         format!("$ tonnage {typed}\nexit {code}\n{}{}", part("stdout", &output.stdout), part("stderr", &output.stderr));
     let path = folder("expected").join(format!("{name}.txt"));
-    if std::env::var_os("TONNAGE_BLESS").is_some() {
-        std::fs::write(&path, &found).expect("expected file is written");
-    }
-    let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(found == expected, "{name}: found\n{found}\nexpected\n{expected}");
+    support::check_snapshot(&path, &found);
 }
 
 /// A folder of the tests.

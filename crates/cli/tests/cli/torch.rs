@@ -1,30 +1,31 @@
-//! `tonnage rehearse` with real PyTorch, where there is one: `TONNAGE_TORCH_PYTHON` names its Python. No GPU is used.
+//! `tonnage rehearse` with real PyTorch; no GPU is used. Ignored unless asked for, because most machines have no PyTorch:
+//! `TONNAGE_TORCH_PYTHON=.../bin/python cargo test -p tonnage -- --ignored`.
 
 use std::path::PathBuf;
 use std::process::Output;
 
 use serde_json::Value;
 
-use super::{command, folder, tonnage};
+use super::{command, folder, tonnage, torch_python};
 
 /// A script that must rehearse.
 fn script(name: &str) -> PathBuf {
     folder("../../../testdata/rehearse/scripts").join(name)
 }
 
-/// Rehearses it; `None` where there is no PyTorch.
-fn rehearse(name: &str, options: &[&str]) -> Option<Output> {
+/// Rehearses it.
+fn rehearse(name: &str, options: &[&str]) -> Output {
     rehearse_with(name, options, &[])
 }
 
-fn rehearse_with(name: &str, options: &[&str], variables: &[(&str, &str)]) -> Option<Output> {
-    let python = std::env::var("TONNAGE_TORCH_PYTHON").ok().filter(|python| !python.is_empty())?;
+fn rehearse_with(name: &str, options: &[&str], variables: &[(&str, &str)]) -> Output {
+    let python = torch_python();
     let script = script(name);
-    let command_line = ["--", &python, script.to_str()?];
+    let command_line = ["--", &python, script.to_str().unwrap()];
     let args = [&["rehearse", "--json"], options, &command_line].concat();
     let mut command = command(&args);
     command.env("PATH", "/usr/bin:/bin").env("HOME", std::env::temp_dir()).envs(variables.iter().copied());
-    Some(command.output().expect("the binary runs"))
+    command.output().expect("the binary runs")
 }
 
 fn document(output: &Output) -> Value {
@@ -32,10 +33,11 @@ fn document(output: &Output) -> Value {
 }
 
 #[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
 fn a_script_is_stopped_when_its_peak_is_steady_and_its_trace_replays_to_the_byte() {
     let path = std::env::temp_dir().join(format!("tonnage-torch-{}.jsonl", std::process::id()));
     let path = path.to_str().unwrap();
-    let Some(output) = rehearse("nanogpt.py", &["--gpu", "h200", "--save-trace", path]) else { return };
+    let output = rehearse("nanogpt.py", &["--gpu", "h200", "--save-trace", path]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let answer = document(&output);
     let process = &answer["processes"][0];
@@ -55,8 +57,9 @@ fn a_script_is_stopped_when_its_peak_is_steady_and_its_trace_replays_to_the_byte
 }
 
 #[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
 fn memory_runs_out_as_pytorch_says_it() {
-    let Some(output) = rehearse("nanogpt.py", &["--gpu", "2GiB,sm_90,multiprocessors=132"]) else { return };
+    let output = rehearse("nanogpt.py", &["--gpu", "2GiB,sm_90,multiprocessors=132"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("torch.OutOfMemoryError: CUDA out of memory"));
     let judged = &document(&output)["gpus"][0];
@@ -65,9 +68,10 @@ fn memory_runs_out_as_pytorch_says_it() {
 }
 
 #[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
 fn a_loop_that_waits_for_the_device_is_named() {
     for (script, place) in [("waits.py", "waits.py:6"), ("samples.py", "samples.py:9")] {
-        let Some(output) = rehearse(script, &["--patience", "2"]) else { return };
+        let output = rehearse(script, &["--patience", "2"]);
         assert_eq!(output.status.code(), Some(3));
         let answer = document(&output);
         assert!(answer["processes"][0]["stop"]["place"].as_str().unwrap().contains(place), "{answer}");
@@ -75,8 +79,9 @@ fn a_loop_that_waits_for_the_device_is_named() {
 }
 
 #[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
 fn a_script_that_never_ends_is_stopped_after_seconds() {
-    let Some(output) = rehearse("endless.py", &["--whole", "--seconds", "8"]) else { return };
+    let output = rehearse("endless.py", &["--whole", "--seconds", "8"]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let answer = document(&output);
     let process = &answer["processes"][0];
@@ -85,8 +90,9 @@ fn a_script_that_never_ends_is_stopped_after_seconds() {
 }
 
 #[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
 fn a_phase_that_never_comes_again_is_not_waited_for() {
-    let Some(output) = rehearse("endless.py", &[]) else { return };
+    let output = rehearse("endless.py", &[]);
     let answer = document(&output);
     let process = &answer["processes"][0];
     assert_eq!((&process["stop"]["reason"], &process["steps"]), (&"steady".into(), &51.into()));
@@ -95,8 +101,9 @@ fn a_phase_that_never_comes_again_is_not_waited_for() {
 }
 
 #[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
 fn more_events_than_pytorch_remembers_leave_the_peaks() {
-    let Some(output) = rehearse_with("bare.py", &[], &[("TONNAGE_REHEARSE_TRACE_ENTRIES", "1000")]) else { return };
+    let output = rehearse_with("bare.py", &[], &[("TONNAGE_REHEARSE_TRACE_ENTRIES", "1000")]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let answer = document(&output);
     let process = &answer["processes"][0];
@@ -108,8 +115,9 @@ fn more_events_than_pytorch_remembers_leave_the_peaks() {
 }
 
 #[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
 fn ranks_without_a_launcher_are_told_apart() {
-    let Some(output) = rehearse("spawned.py", &["--gpus", "2", "--whole"]) else { return };
+    let output = rehearse("spawned.py", &["--gpus", "2", "--whole"]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let answer = document(&output);
     let ranks: Vec<_> = answer["processes"].as_array().unwrap().iter().map(|process| &process["rank"]).collect();
@@ -117,6 +125,7 @@ fn ranks_without_a_launcher_are_told_apart() {
 }
 
 #[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
 fn a_trace_replays_under_the_settings_of_its_run() {
     let path = std::env::temp_dir().join(format!("tonnage-torch-settings-{}.jsonl", std::process::id()));
     let path = path.to_str().unwrap();
@@ -136,6 +145,7 @@ fn a_trace_replays_under_the_settings_of_its_run() {
 }
 
 #[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
 fn a_job_that_cannot_be_read_is_told_before_the_command_runs() {
     let output = tonnage(&["rehearse", "--against", "nosuch", "--", "/nonexistent/python"]);
     assert_eq!(output.status.code(), Some(2));

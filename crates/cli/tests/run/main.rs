@@ -1,5 +1,8 @@
 //! `tonnage run` with commands that behave badly: they hang, ignore signals, leave grandchildren, write without end.
 
+#[path = "../support/mod.rs"]
+mod support;
+
 mod ends;
 mod guarded;
 mod homes;
@@ -15,6 +18,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+pub use support::torch_python;
 
 /// A place for a test's runs, empty.
 pub struct Home {

@@ -1,6 +1,6 @@
 //! What a probe saw is counted on: by the preflight, and said by an estimate. Over real PyTorch, and kept by hand.
 
-use super::Home;
+use super::{Home, torch_python};
 
 const JOB: &str =
     "model = \"gpt2\"\nmicro_batch_size = 4\nseq_len = 128\nprecision = \"amp-bf16\"\ngpu = \"8GiB,sm_90\"\n";
@@ -16,8 +16,9 @@ trainer.train()
 "#;
 
 #[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
 fn a_probe_rehearses_where_there_is_no_gpu_and_is_counted_on() {
-    let Ok(python) = std::env::var("TONNAGE_TORCH_PYTHON") else { return };
+    let python = torch_python();
     let home = Home::new("probe");
     let job = home.write("job.toml", JOB);
     let script = home.write("train.py", SCRIPT);

@@ -1,7 +1,8 @@
-//! Real PyTorch over a GPU that is not there; only where `TONNAGE_TORCH_PYTHON` names a Python with PyTorch,
-//! transformers and accelerate, and `TONNAGE_TORCH_PRELOAD` the library that stands in for the driver.
+//! Real PyTorch over a GPU that is not there. Ignored unless asked for: `TONNAGE_TORCH_PYTHON` names a Python with PyTorch,
+//! transformers and accelerate, `TONNAGE_TORCH_PRELOAD` the library that stands in for the driver; then
+//! `cargo test -p tonnage -- --ignored`.
 
-use super::Home;
+use super::{Home, torch_python};
 
 /// A Trainer with a small GPT-2: micro-batch and accumulation by the Trainer's own flags.
 const TRAINER: &str = include_str!("trainer.py");
@@ -14,10 +15,10 @@ precision = "amp-bf16"
 gpu = "8GiB,sm_90"
 "#;
 
-/// A home with the script, and the words that start it; `None` without PyTorch.
-fn trainer(name: &str, launcher: Option<&str>) -> Option<(Home, Vec<String>)> {
-    let python = std::env::var("TONNAGE_TORCH_PYTHON").ok()?;
-    let preload = std::env::var("TONNAGE_TORCH_PRELOAD").unwrap_or_default();
+/// A home with the script, and the words that start it.
+fn trainer(name: &str, launcher: Option<&str>) -> (Home, Vec<String>) {
+    let python = torch_python();
+    let preload = std::env::var("TONNAGE_TORCH_PRELOAD").expect("TONNAGE_TORCH_PRELOAD names libtonnage_phantom.so");
     let home = Home::new(name);
     let script = home.write("trainer.py", TRAINER);
     // With two GPUs and no launcher, the Trainer would wrap its model in DataParallel and double the batch.
@@ -33,7 +34,7 @@ fn trainer(name: &str, launcher: Option<&str>) -> Option<(Home, Vec<String>)> {
     words.push(program);
     words.extend(launcher.iter().flat_map(|_| ["--standalone", "--nproc_per_node", "2"]).map(str::to_owned));
     words.push(script);
-    Some((home, words))
+    (home, words)
 }
 
 /// A guarded function in a script that nobody can tell its batch.
@@ -60,8 +61,9 @@ fn run(home: &Home, options: &[&str], command: &[String], flags: &[&str]) -> (Op
 }
 
 #[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON, TONNAGE_TORCH_PRELOAD"]
 fn a_script_too_big_ends_trained() {
-    let Some((home, command)) = trainer("torch-too-big", None) else { return };
+    let (home, command) = trainer("torch-too-big", None);
     let job = home.write("job.toml", JOB);
     let flags = ["--per_device_train_batch_size", "32", "--gradient_accumulation_steps", "1"];
     let (code, run) = run(&home, &[&job, "--force"], &command, &flags);
@@ -76,8 +78,9 @@ fn a_script_too_big_ends_trained() {
 
 /// The job says rows of 32 tokens, the script's have 512: what is missing grows with the rows.
 #[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON, TONNAGE_TORCH_PRELOAD"]
 fn a_job_that_says_too_little_ends_trained() {
-    let Some((home, command)) = trainer("torch-misdescribed", None) else { return };
+    let (home, command) = trainer("torch-misdescribed", None);
     let job = home.write("job.toml", &JOB.replace("seq_len = 512", "seq_len = 32"));
     let flags = ["--per_device_train_batch_size", "32", "--gradient_accumulation_steps", "1", "--max_steps", "3"];
     let (code, run) = run(&home, &[&job], &command, &flags);
@@ -90,8 +93,9 @@ fn a_job_that_says_too_little_ends_trained() {
 }
 
 #[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON, TONNAGE_TORCH_PRELOAD"]
 fn a_leak_is_told_from_a_script_too_big() {
-    let Some((home, command)) = trainer("torch-leak", None) else { return };
+    let (home, command) = trainer("torch-leak", None);
     let job = home.write("job.toml", &JOB.replace("= 32", "= 4"));
     let flags = ["--per_device_train_batch_size", "4", "--gradient_accumulation_steps", "1", "--leak", "300"];
     let (code, run) = run(&home, &[&job], &command, &flags);
@@ -101,12 +105,9 @@ fn a_leak_is_told_from_a_script_too_big() {
 }
 
 #[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON, TONNAGE_TORCH_PRELOAD"]
 fn two_ranks_end_trained_at_the_same_effective_batch() {
-    // Only the phantom has a NCCL.
-    if !std::env::var("TONNAGE_TORCH_PRELOAD").is_ok_and(|library| library.contains("phantom")) {
-        return;
-    }
-    let Some((home, command)) = trainer("torch-ranks", Some("torchrun")) else { return };
+    let (home, command) = trainer("torch-ranks", Some("torchrun"));
     let job = home.write("job.toml", &format!("{}world_size = 2\nparallel = \"ddp\"\n", JOB.replace("= 32", "= 16")));
     let flags = ["--per_device_train_batch_size", "16", "--gradient_accumulation_steps", "1", "--max_steps", "4"];
     let (code, run) = run(&home, &[&job, "--force", "--grace", "5"], &command, &flags);
@@ -117,8 +118,9 @@ fn two_ranks_end_trained_at_the_same_effective_batch() {
 }
 
 #[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON, TONNAGE_TORCH_PRELOAD"]
 fn a_guarded_function_finds_its_batch_in_its_own_process() {
-    let Some((home, mut command)) = trainer("torch-guard", None) else { return };
+    let (home, mut command) = trainer("torch-guard", None);
     *command.last_mut().unwrap() = home.write("guarded.py", GUARDED);
     let job = home.write("job.toml", JOB);
     let (code, run) = run(&home, &[&job, "--force"], &command, &[]);
@@ -135,8 +137,9 @@ fn a_guarded_function_finds_its_batch_in_its_own_process() {
 }
 
 #[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON, TONNAGE_TORCH_PRELOAD"]
 fn a_neighbour_is_waited_for() {
-    let Some((home, mut command)) = trainer("torch-neighbour", None) else { return };
+    let (home, mut command) = trainer("torch-neighbour", None);
     command.insert(1, format!("TONNAGE_PHANTOM_LEDGER={}", home.path("ledger").display()));
     let script = home.write("neighbour.py", NEIGHBOUR);
     let at = command.iter().position(|word| word.ends_with("trainer.py")).unwrap();
@@ -166,8 +169,9 @@ fn a_neighbour_is_waited_for() {
 
 /// Eight nodes of GPT-2 where four fit: refused with the arithmetic, then four at once on one phantom.
 #[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON, TONNAGE_TORCH_PRELOAD"]
 fn a_swarm_is_refused_with_eight_nodes_and_runs_with_four() {
-    let Some((home, mut command)) = trainer("torch-swarm", None) else { return };
+    let (home, mut command) = trainer("torch-swarm", None);
     // The context as the estimate has it for this GPU; all nodes are on one account.
     let device = format!("name=Phantom,total={},context=692060160,cc=9.0,sms=132", 24_u64 << 30);
     let devices = command.iter().position(|word| word.starts_with("TONNAGE_PHANTOM_DEVICES=")).unwrap();
