@@ -1,17 +1,31 @@
-//! Compiles `crates/phantom` to the shared library that `tonnage rehearse` preloads; it needs nothing but rustc.
+//! Compiles the phantom GPU to the shared library that `tonnage rehearse` preloads; it needs nothing but rustc. Its source is
+//! `crates/phantom`, linked into this package as the folder `phantom`, so that a published package has it.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Names a library that was built before, for those who compile for a machine whose linker they lack.
+const BUILT: &str = "TONNAGE_BUILT_PHANTOM";
+
 fn main() {
-    let source = Path::new("../phantom/src");
+    // Cargo looks at the times of files, not of the link to their folder.
+    let source = match std::fs::canonicalize("phantom") {
+        Ok(source) => source,
+        Err(error) => fail(&format!("phantom: {error}")),
+    };
     println!("cargo::rerun-if-changed={}", source.display());
     println!("cargo::rerun-if-changed=build.rs");
     let library = PathBuf::from(variable("OUT_DIR")).join("libtonnage_phantom.so");
-    // The loader that reads LD_PRELOAD is Linux's; elsewhere the program says that it cannot rehearse.
-    if variable("CARGO_CFG_TARGET_OS") == "linux" {
+    println!("cargo::rerun-if-env-changed={BUILT}");
+    if let Some(built) = env::var_os(BUILT) {
+        // An empty file stands for none: the program says that it cannot rehearse.
+        if let Err(error) = std::fs::read(&built).and_then(|bytes| std::fs::write(&library, bytes)) {
+            fail(&format!("{}: {error}", Path::new(&built).display()));
+        }
+    } else if variable("CARGO_CFG_TARGET_OS") == "linux" {
         compile(&source.join("lib.rs"), &library);
+    // The loader that reads LD_PRELOAD is Linux's; elsewhere the program says that it cannot rehearse.
     } else if let Err(error) = std::fs::write(&library, []) {
         fail(&format!("{}: {error}", library.display()));
     }
