@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::alert::{Alert, Alerts, conditions, mib};
+use crate::alert::Alerts;
+use crate::amount::mib;
 use crate::history::{History, Point};
 use crate::prediction::Prediction;
 use crate::sample::{DeviceSample, ProcessSample, Sample};
@@ -69,20 +70,14 @@ impl Board {
         }
     }
 
-    /// Takes a sample; returns the alerts that it raises.
-    pub fn take(&mut self, sample: Sample) -> Vec<Alert> {
-        self.remember(sample);
-        let found = conditions(self);
-        self.alerts.update(self.sample.time, found)
-    }
-
-    /// Takes a sample of an earlier run: for the history only.
-    pub fn take_old(&mut self, sample: Sample) {
+    /// Remembers a sample of an earlier run: for the history only.
+    pub fn remember_earlier(&mut self, sample: Sample) {
         self.remember(sample);
         self.samples = 0;
     }
 
-    fn remember(&mut self, sample: Sample) {
+    /// Remembers a sample, the newest; what it means is told by [`crate::observe`].
+    pub fn remember(&mut self, sample: Sample) {
         if self.samples == 0 {
             self.began = sample.time;
         }

@@ -98,6 +98,10 @@ impl Kernel {
         if self.in_container {
             return Host { command: Command::OfTheHost, ..Host::default() };
         }
+        // Other systems do not tell of processes in files: nothing is known of them, not that they are gone.
+        if cfg!(not(target_os = "linux")) {
+            return Host::default();
+        }
         let folder = self.root.join(pid.to_string());
         let Some(stat) = fs::read_to_string(folder.join("stat")).ok().as_deref().and_then(Stat::parse) else {
             return Host { command: Command::Gone, ..Host::default() };

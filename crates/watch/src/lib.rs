@@ -1,15 +1,19 @@
 //! Reads GPUs through NVML and says what is going on: `nvml` (the only part that knows the library) makes a [`Sample`],
-//! `host` adds what the kernel knows of the processes, [`Board`] keeps history, trends and alerts, and `format`,
+//! `host` adds what the kernel knows of the processes, [`Board`] keeps history and trends, [`observe`] says
+//! what somebody should be told, and `format`,
 //! `screen` and `web` show it. `replay` makes samples of a recording instead.
 
 pub mod absent;
 pub mod alert;
+mod amount;
 pub mod board;
+mod conditions;
 pub mod format;
 pub mod history;
 pub mod host;
 pub mod notify;
 pub mod nvml;
+mod os;
 pub mod prediction;
 pub mod record;
 pub mod sample;
@@ -21,5 +25,6 @@ pub mod web;
 pub use absent::{Absent, Reading};
 pub use alert::{Alert, AlertKind, Alerts};
 pub use board::{Board, Series, SeriesKey};
+pub use conditions::observe;
 pub use prediction::{PredictedPhase, Prediction};
 pub use sample::{DeviceSample, Memory, ProcessKind, ProcessSample, Sample, Sampler};

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::board::Board;
+use crate::conditions::observe;
 use crate::notify::Notify;
 use crate::nvml::NvmlSampler;
 use crate::record::{Recorder, Recording, Store};
@@ -55,7 +56,7 @@ impl Watcher {
     pub fn begin_with(&mut self, store: Store, samples: Vec<Sample>) {
         self.store = Some(store);
         let mut board = locked(&self.board);
-        samples.into_iter().for_each(|sample| board.take_old(sample));
+        samples.into_iter().for_each(|sample| board.remember_earlier(sample));
     }
 
     /// Takes a sample; false when there are no more.
@@ -66,7 +67,7 @@ impl Watcher {
         let Some(sample) = self.source.sample() else { return Ok(false) };
         self.last = Some(sample.time);
         self.keep(&sample)?;
-        let raised = locked(&self.board).take(sample);
+        let raised = observe(&mut locked(&self.board), sample);
         raised.iter().for_each(|alert| self.notify.tell(alert));
         Ok(true)
     }

@@ -11,7 +11,7 @@ use scripted::Scripted;
 use serde_json::Value;
 use tonnage_watch::format::{Csv, MetricOptions, metrics, plain, sample_json};
 use tonnage_watch::screen::{App, draw};
-use tonnage_watch::{Board, DeviceSample, Reading, Sample, Sampler};
+use tonnage_watch::{Board, DeviceSample, Reading, Sample, Sampler, observe};
 
 const NODE: &str = include_str!("../../../testdata/nvml/node.jsonl");
 const MIG: &str = include_str!("../../../testdata/nvml/mig.jsonl");
@@ -54,7 +54,7 @@ struct Views {
 impl Views {
     fn of(sample: &Sample) -> Self {
         let mut board = Board::new(None);
-        board.take(Sample { time: 1e9, ..sample.clone() });
+        observe(&mut board, Sample { time: 1e9, ..sample.clone() });
         let mut json = BTreeMap::new();
         leaves(&sample_json(&board), String::new(), &mut json);
         let page = metrics(&board, MetricOptions { processes: true, dcgm: true });

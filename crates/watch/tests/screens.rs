@@ -8,9 +8,10 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Color;
+use similar::TextDiff;
 use tonnage_watch::record::Recording;
 use tonnage_watch::screen::{Action, App, Palette, Theme, draw};
-use tonnage_watch::{Board, PredictedPhase, Prediction, Sampler};
+use tonnage_watch::{Board, PredictedPhase, Prediction, Sampler, observe};
 
 const GIB: u64 = 1 << 30;
 
@@ -19,7 +20,7 @@ fn board(script: &str, until: f64, prediction: Option<Prediction>) -> Board {
     let mut recording = Recording::parse(&std::fs::read_to_string(path).unwrap()).unwrap();
     let mut board = Board::new(prediction);
     while recording.next_time().is_some_and(|time| time <= until) {
-        board.take(recording.sample().unwrap());
+        observe(&mut board, recording.sample().unwrap());
     }
     board
 }
@@ -57,7 +58,12 @@ fn check(name: &str, found: &str) {
         std::fs::write(&path, found).unwrap();
     }
     let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(found == expected, "{name}: found\n{found}\nexpected\n{expected}");
+    let diff = TextDiff::from_lines(expected.as_str(), found);
+    assert!(
+        found == expected,
+        "{}",
+        diff.unified_diff().context_radius(2).header(&path.display().to_string(), "found")
+    );
 }
 
 fn keys(app: &mut App, board: &Board, keys: &str) -> Action {

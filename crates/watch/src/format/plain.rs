@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::printable;
 use crate::absent::Reading;
-use crate::alert::{mib, minutes};
+use crate::amount::{mib, minutes};
 use crate::board::Board;
 use crate::host::Command;
 use crate::sample::{DeviceSample, ProcessSample};

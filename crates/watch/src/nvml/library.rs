@@ -9,10 +9,9 @@ use std::path::Path;
 
 use super::structs::{Device, EventData, MEMORY_V2, MemoryV1, MemoryV2, PciInfo, Utilization};
 use crate::absent::{Absent, Reading};
+use crate::os::NVML;
 use crate::sample::Memory;
 
-/// What the loader looks for when nobody names a file.
-const NAME: &str = "libnvidia-ml.so.1";
 /// `nvmlEventTypeXidCriticalError`.
 const EVENT_XID: c_ulonglong = 8;
 /// `NVML_DEVICE_NAME_V2_BUFFER_SIZE` and all other texts.
@@ -71,7 +70,7 @@ impl Library {
     /// # Errors
     /// When it cannot be loaded or does not start.
     pub fn open(path: Option<&Path>) -> Result<Self, OpenError> {
-        let name = path.map_or_else(|| OsString::from(NAME), |path| path.as_os_str().to_owned());
+        let name = path.map_or_else(|| OsString::from(NVML), |path| path.as_os_str().to_owned());
         // SAFETY: loading runs the library's initializers; NVML's, which do nothing of note, are what the user asks for.
         let library =
             unsafe { libloading::Library::new(&name) }.map_err(|error| OpenError::not_loaded(&name, &error))?;

@@ -1,13 +1,13 @@
 //! [`Store`]: a history on disk that survives a restart and never outgrows its folder: recordings of a coarse step in
 //! segments, the oldest of which go.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, File};
 use std::io::{self, BufWriter};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::reader::Recording;
 use super::writer::Recorder;
+use crate::os;
 use crate::sample::{Sample, Sampler};
 
 /// A segment ends beyond this.
@@ -60,14 +60,12 @@ impl Store {
         let lock = folder.join("lock");
         if lock.exists() {
             // One of before it was private.
-            fs::set_permissions(folder, Permissions::from_mode(0o700))?;
+            os::make_private(folder)?;
         }
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        let lock = private_file(&lock)?;
-        rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| StoreError::InUse)?;
+        os::create_private_folder(folder)?;
+        let lock = os::lock_file(&lock)?.ok_or(StoreError::InUse)?;
         let segments = segments(folder)?;
-        segments.iter().try_for_each(|(_, path)| fs::set_permissions(path, Permissions::from_mode(0o600)))?;
+        segments.iter().try_for_each(|(_, path)| os::make_private(path))?;
         let samples = segments.iter().flat_map(|(_, path)| samples(path)).collect();
         let number = segments.last().map_or(1, |(number, _)| number + 1);
         let recorder = Recorder::new(BufWriter::new(private_file(&segment(folder, number))?));
@@ -105,10 +103,10 @@ impl Store {
 /// # Errors
 /// When it cannot be made.
 pub fn private_file(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    let file = os::private_options().write(true).create(true).truncate(true).open(path)?;
     // One that was there keeps its mode; what is no file (`/dev/stdout`) has none that matters.
     if file.metadata()?.is_file() {
-        file.set_permissions(Permissions::from_mode(0o600))?;
+        os::make_private(path)?;
     }
     Ok(file)
 }
@@ -148,8 +146,11 @@ mod tests {
         Sample { time, driver: Ok("1".to_owned()), cuda: Ok(13000), devices: vec![device], problem: None }
     }
 
+    #[cfg(unix)]
     #[test]
     fn survives_a_restart_and_is_bounded() {
+        use std::os::unix::fs::PermissionsExt;
+
         let folder = std::env::temp_dir().join(format!("tonnage-store-{}", std::process::id()));
         let (mut store, old) = Store::open(&folder).unwrap();
         let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;

@@ -118,28 +118,6 @@ pub enum Layout {
     Compact,
 }
 
-/// The signals that can be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
-    /// As Ctrl-C does.
-    Interrupt,
-    /// Please end.
-    Terminate,
-    /// End at once.
-    Kill,
-}
-
-impl Signal {
-    /// Its name.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Interrupt => "SIGINT",
-            Self::Terminate => "SIGTERM",
-            Self::Kill => "SIGKILL",
-        }
-    }
-}
-
 /// A question before a signal is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {

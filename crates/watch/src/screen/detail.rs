@@ -9,7 +9,7 @@ use super::app::App;
 use super::draw::split;
 use super::plot;
 use super::rows::{Row, rows};
-use crate::alert::{mib, minutes};
+use crate::amount::{mib, minutes};
 use crate::board::Board;
 use crate::format::{kind_word, who};
 

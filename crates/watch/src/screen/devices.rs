@@ -5,7 +5,7 @@ use ratatui::text::{Line, Span};
 use super::app::{App, Levels};
 use super::theme::{Level, Theme};
 use crate::absent::Reading;
-use crate::alert::{mib, minutes};
+use crate::amount::{mib, minutes};
 use crate::board::Board;
 use crate::sample::{DeviceSample, Memory};
 

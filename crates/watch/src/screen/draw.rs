@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 use super::app::{App, Asked, Layout, View};
 use super::theme::Level;
 use super::{detail, devices, help, plot, processes};
-use crate::alert::mib;
+use crate::amount::mib;
 use crate::board::Board;
 
 /// A plot needs so many rows, and a screen with one so many more.

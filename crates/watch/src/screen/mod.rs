@@ -11,7 +11,9 @@ mod rows;
 mod run;
 mod theme;
 
-pub use app::{Action, App, Asked, Layout, Levels, Signal, Sort, View};
+pub use app::{Action, App, Asked, Layout, Levels, Sort, View};
 pub use draw::draw;
 pub use run::run;
 pub use theme::{Palette, Theme};
+
+pub use crate::os::Signal;

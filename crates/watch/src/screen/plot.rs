@@ -6,7 +6,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Block, Borders, Chart, Dataset, GraphType};
 
 use super::app::App;
-use crate::alert::mib;
+use crate::amount::mib;
 use crate::board::Board;
 use crate::history::Point;
 use crate::sample::DeviceSample;
@@ -51,7 +51,7 @@ pub(super) fn draw_points(
         sets.push(dataset(prediction.as_slice(), 1));
     }
     let span = |text: String| Span::styled(text, theme.dim());
-    let ago = crate::alert::minutes(ended - began);
+    let ago = crate::amount::minutes(ended - began);
     let x = Axis::default().bounds([0.0, ended - began]).labels([span(format!("-{ago}")), span("now".to_owned())]);
     let y = Axis::default().bounds([0.0, top]).labels([span("0".to_owned()), span(format!("{top:.1} GiB"))]);
     let block = Block::new().borders(Borders::TOP).border_set(theme.border()).title(Line::raw(theme.text(title)));

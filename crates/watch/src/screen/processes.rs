@@ -8,7 +8,7 @@ use super::app::App;
 use super::devices::label_width;
 use super::rows::{Row, rows};
 use crate::absent::Reading;
-use crate::alert::mib;
+use crate::amount::mib;
 use crate::board::Board;
 use crate::format::who;
 use crate::sample::ProcessKind;

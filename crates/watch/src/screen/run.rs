@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use ratatui::crossterm::event::{self, Event as TerminalEvent, KeyEvent};
-use rustix::process::{Pid, Signal as UnixSignal, kill_process};
 
-use super::app::{Action, App, Asked, Signal};
+use super::app::{Action, App, Asked};
 use super::draw::draw;
 use crate::board::Board;
 use crate::host::Kernel;
+use crate::os;
 use crate::watcher::{Watcher, locked};
 
 /// All that can happen.
@@ -100,26 +100,15 @@ fn sample(mut watcher: Watcher, events: &Sender<Event>, refreshed: &Receiver<()>
 /// Sends a signal that was confirmed to those processes that are still the same.
 fn send(asked: &Asked) -> String {
     let mut kernel = Kernel::of_this_machine();
-    let signal = match asked.signal {
-        Signal::Interrupt => UnixSignal::INT,
-        Signal::Terminate => UnixSignal::TERM,
-        Signal::Kill => UnixSignal::KILL,
-    };
     let one = |(pid, started): &(u32, Option<u64>)| {
         let host = kernel.look_up(*pid);
         if host.started.is_none() || host.started != *started {
             return format!("{pid} has ended");
         }
-        let pid = i32::try_from(*pid).ok().and_then(Pid::from_raw);
-        match pid.map(|pid| kill_process(pid, signal)) {
-            Some(Ok(())) => format!("{} sent to {}", asked.signal.word(), host_pid(pid)),
-            Some(Err(error)) => format!("{}: {error}", host_pid(pid)),
-            None => "no such process".to_owned(),
+        match os::send_signal(*pid, asked.signal) {
+            Ok(()) => format!("{} sent to {pid}", asked.signal.word()),
+            Err(problem) => format!("{pid}: {problem}"),
         }
     };
     asked.targets.iter().map(one).collect::<Vec<_>>().join("; ")
-}
-
-fn host_pid(pid: Option<Pid>) -> String {
-    pid.map_or_else(String::new, |pid| pid.as_raw_nonzero().to_string())
 }
