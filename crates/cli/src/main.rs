@@ -29,6 +29,7 @@ use tonnage_core::nearest::nearest;
 use command::Cli;
 use terminal::Terminal;
 
+#[cfg(target_os = "linux")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -11,7 +11,8 @@ use tonnage_core::spec::{JobSpec, Task};
 use tonnage_core::units::Bytes;
 
 use crate::RunError;
-use crate::store::{create_private_folder, lock, now_ms, write_atomically};
+use crate::clock::now_ms;
+use crate::store::{create_private_folder, lock, write_atomically};
 
 /// Keys by which the same job differs from run to run.
 const FREE: [&str; 5] = [MICRO_BATCH_SIZE, GRADIENT_ACCUMULATION_STEPS, STEPS_PER_GENERATION, "gpu", "swarm.nodes"];

@@ -3,16 +3,39 @@
 //! [`supervise`] runs what a [`store::RunFolder`] says: [`launch`] starts processes and sees their end, [`guard`] decides
 //! what follows a failure, [`adapter`] speaks the flags of trainers and launchers, [`ledger`] shares a GPU among runs.
 
+//!
+//! Runs and rehearsals need Linux. On macOS the crate compiles, reads what is stored, and refuses to start anything
+//! ([`os::check`]); on Windows only [`home`] and [`RunError`] are there.
+
+#[cfg(unix)]
 pub mod adapter;
+pub mod clock;
+#[cfg(unix)]
 pub mod corrections;
+#[cfg(unix)]
 pub mod guard;
+pub mod home;
+#[cfg(unix)]
+mod interrupts;
+#[cfg(unix)]
 pub mod launch;
+#[cfg(unix)]
 pub mod ledger;
+#[cfg(unix)]
+pub mod log;
+#[cfg(unix)]
+pub mod os;
+#[cfg(unix)]
 pub mod private;
+#[cfg(unix)]
 pub mod rehearse;
+#[cfg(unix)]
 pub mod request;
+#[cfg(unix)]
 pub mod secrets;
+#[cfg(unix)]
 pub mod store;
+#[cfg(unix)]
 pub mod supervise;
 
 use std::path::{Path, PathBuf};
@@ -72,6 +95,13 @@ pub enum RunError {
         .0.display()
     )]
     Foreign(PathBuf),
+    /// Another system than Linux.
+    #[error(
+        "runs are kept alive by Linux's /proc and prctl, which {} lacks: run on the machine with the GPU, or in a Linux \
+         container; `tonnage estimate`, `fit`, `plan` and `doctor` work here",
+        std::env::consts::OS
+    )]
+    NotLinux,
     /// The kernel does not tell of processes.
     #[error("/proc cannot be read: processes are told apart by it")]
     NoProc,

@@ -6,17 +6,15 @@ use std::fs::{self, DirBuilder, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::unistd::{geteuid, mkdtemp};
+
+use crate::interrupts;
 
 /// Permissions that let others write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// In such a folder only the owner of a file can rename or remove it.
 const STICKY: u32 = 0o1000;
-
-/// Those that are there, for a signal that ends this process.
-static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// A temporary folder that only its owner may enter; it goes when this goes, or when a signal ends this process.
 #[derive(Debug)]
@@ -28,11 +26,8 @@ impl TemporaryFolder {
     /// # Errors
     /// When it cannot be made.
     pub fn make() -> io::Result<Self> {
-        crate::rehearse::take_signals();
-        let mut folders = folders();
-        let path = mkdtemp(&std::env::temp_dir().join("tonnage-XXXXXX"))?;
-        folders.push(path.clone());
-        Ok(Self(path))
+        let make = || Ok(mkdtemp(&std::env::temp_dir().join("tonnage-XXXXXX"))?);
+        interrupts::folder(make).map(Self)
     }
 
     /// Where it is.
@@ -43,20 +38,9 @@ impl TemporaryFolder {
 
 impl Drop for TemporaryFolder {
     fn drop(&mut self) {
-        folders().retain(|folder| *folder != self.0);
+        interrupts::forget_folder(&self.0);
         // A temporary folder that stays behind is no reason to fail.
         let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn folders() -> MutexGuard<'static, Vec<PathBuf>> {
-    FOLDERS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Removes all temporary folders: this process ends.
-pub(crate) fn remove_all() {
-    for folder in folders().drain(..) {
-        let _ = fs::remove_dir_all(folder);
     }
 }
 

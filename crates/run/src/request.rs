@@ -10,8 +10,8 @@ use tonnage_core::spec::{JobSpec, Task};
 
 use crate::RunError;
 use crate::adapter::check;
+use crate::clock::now_ms;
 use crate::secrets::Secrets;
-use crate::store::now_ms;
 
 /// Variables of the environment that say how a job ran and hold no secret. No other is recorded.
 const RECORDED: [&str; 12] = [

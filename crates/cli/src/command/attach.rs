@@ -35,7 +35,7 @@ impl AttachArgs {
     /// # Errors
     /// When there is no such run.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let folder = Store::new(Store::default_root()).find_living(&self.run)?;
+        let folder = Store::of_user().find_living(&self.run)?;
         let mut reader = LogReader::new(&folder, None, None, true);
         reader.as_json = self.json;
         reader.print(terminal)?;

@@ -9,8 +9,6 @@ use tonnage_core::recording::write_timeline;
 use tonnage_core::spec::Resolved;
 use tonnage_report::words::shell_words;
 use tonnage_report::{Answer, CompareView, EstimateView, Variant, plot, svg, text};
-use tonnage_run::corrections;
-use tonnage_run::store::Store;
 
 use super::{compare, json};
 use crate::exit::{self, Exit, FailOn};
@@ -96,14 +94,14 @@ impl EstimateArgs {
 
     fn one(&self, input: &JobInput, terminal: &Terminal) -> Result<Exit, Failure> {
         let resolved = input.resolve(&[])?;
-        let seen = corrections::kept(Store::new(Store::default_root()).root(), &input.record(&resolved))?;
+        let seen = seen_before(input, &resolved)?;
         let answer = self.answer(resolved)?;
         if self.json {
             terminal.print(&json(&EstimateView::new(&answer, self.top.unwrap_or(TOP)))?)?;
         } else if !self.quiet {
             terminal.print(&self.screen(&answer, terminal))?;
             if let Some(seen) = seen {
-                terminal.print(&format!("seen before: {}; `tonnage run` counts on it\n", seen.correction.evidence))?;
+                terminal.print(&format!("seen before: {seen}; `tonnage run` counts on it\n"))?;
             }
         }
         Ok(exit_code([&answer], self.fail_on))
@@ -242,6 +240,20 @@ fn exit_code<'a>(answers: impl IntoIterator<Item = &'a Answer>, fail_on: Option<
 
 fn write(path: &PathBuf, text: &str) -> Result<(), Failure> {
     fs::write(path, text).map_err(|error| Failure::file(&path.display().to_string(), &error))
+}
+
+/// What a probe or a run of such a job showed.
+#[cfg(unix)]
+fn seen_before(input: &JobInput, resolved: &Resolved) -> Result<Option<String>, Failure> {
+    use tonnage_run::{corrections, store::Store};
+    let kept = corrections::kept(Store::of_user().root(), &input.record(resolved))?;
+    Ok(kept.map(|seen| seen.correction.evidence))
+}
+
+/// Nothing: there are no runs on such a system.
+#[cfg(not(unix))]
+fn seen_before(_input: &JobInput, _resolved: &Resolved) -> Result<Option<String>, Failure> {
+    Ok(None)
 }
 
 #[cfg(test)]

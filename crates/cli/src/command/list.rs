@@ -3,7 +3,8 @@
 use clap::Args;
 use serde_json::json;
 use tonnage_report::{RunLine, text};
-use tonnage_run::store::{RunFolder, Store, now_ms};
+use tonnage_run::clock::now_ms;
+use tonnage_run::store::{RunFolder, Store};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -24,7 +25,7 @@ impl ListArgs {
     /// # Errors
     /// When nothing can be printed.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let runs = Store::new(Store::default_root()).list();
+        let runs = Store::of_user().list();
         let lines: Vec<RunLine> = runs.iter().map(line).collect();
         if self.json {
             terminal.print(&format!("{:#}\n", json!({"version": tonnage_report::VERSION, "runs": lines})))?;

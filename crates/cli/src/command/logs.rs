@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use tonnage_run::launch::Follower;
+use tonnage_run::log::Follower;
 use tonnage_run::store::{RunFolder, Store};
 
 use super::colours::Colours;
@@ -50,7 +50,7 @@ impl LogsArgs {
     /// # Errors
     /// When there is no such run or node.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let store = Store::new(Store::default_root());
+        let store = Store::of_user();
         let folder = if self.follow { store.find_living(&self.run)? } else { store.find(&self.run)? };
         let known = |name: &String| folder.run().nodes.iter().any(|node| node.name == *name);
         if let Some(name) = self.node.as_ref().filter(|name| !known(name)) {

@@ -1,5 +1,6 @@
 //! The commands, a file each: its arguments and `run`.
 
+#[cfg(unix)]
 mod attach;
 mod axes;
 mod colours;
@@ -7,25 +8,38 @@ mod compare;
 mod completions;
 mod cost;
 mod doctor;
+#[cfg(not(unix))]
+mod elsewhere;
 mod estimate;
 mod fit;
 mod gpus;
+#[cfg(unix)]
 mod keep;
 mod keys;
+#[cfg(unix)]
 mod list;
+#[cfg(unix)]
 mod logs;
 mod man;
 mod models;
 mod plan;
+#[cfg(unix)]
 mod probe;
+#[cfg(unix)]
 mod rehearse;
+#[cfg(unix)]
 mod remove;
+#[cfg(unix)]
 mod run;
 mod schema;
+#[cfg(unix)]
 mod show;
 mod solve;
+#[cfg(unix)]
 mod status;
+#[cfg(unix)]
 mod stop;
+#[cfg(unix)]
 mod supervise;
 mod trace;
 mod watch;
@@ -33,6 +47,9 @@ mod watch;
 use clap::builder::Styles;
 use clap::builder::styling::AnsiColor;
 use clap::{Parser, Subcommand};
+
+#[cfg(not(unix))]
+use elsewhere::{attach, keep, list, logs, probe, rehearse, remove, run, show, status, stop, supervise};
 
 use crate::exit::{self, Exit};
 use crate::failure::Failure;

@@ -13,6 +13,7 @@ use tonnage_core::spec::JobSpec;
 use tonnage_core::units::Bytes;
 use tonnage_run::adapter::{Telling, tell};
 use tonnage_run::corrections::{self, Kept};
+use tonnage_run::os;
 use tonnage_run::private::TemporaryFolder;
 use tonnage_run::rehearse::{Options, rehearse_with};
 use tonnage_run::secrets::Secrets;
@@ -89,6 +90,7 @@ impl ProbeArgs {
     /// # Errors
     /// When there is no job or command, the command fails, or it told no peaks.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
+        os::check()?;
         let policy = |policy: Policy| Policy {
             max_attempts: 1,
             forced: true,
@@ -114,12 +116,12 @@ impl ProbeArgs {
             self.measured(run, secrets, terminal)?
         };
         let kept = Kept::new(seen.by, &spec, seen.calculated.1, seen.seen.1);
-        corrections::keep(Store::new(Store::default_root()).root(), &job, kept.clone())?;
+        corrections::keep(Store::of_user().root(), &job, kept.clone())?;
         self.tell(&seen, &kept, terminal)
     }
 
     fn measured(&self, run: RunRecord, secrets: Secrets, terminal: &Terminal) -> Result<Seen, Failure> {
-        let folder = Store::new(Store::default_root()).create(run)?;
+        let folder = Store::of_user().create(run)?;
         let result = supervise_here(&folder, secrets, !self.json, terminal)?;
         if result.outcome != Outcome::Succeeded {
             let hint = Some("`tonnage show` tells more".to_owned());
@@ -152,7 +154,7 @@ impl ProbeArgs {
             patience: 60,
             stdout_to_stderr: self.json,
         };
-        let module = python_module(Store::new(Store::default_root()).root())?;
+        let module = python_module(Store::of_user().root())?;
         let inherited = |name: &str| match (name, std::env::var_os(name)) {
             ("PYTHONPATH", Some(own)) => Some([OsString::from(&module), own].join(OsStr::new(":"))),
             ("PYTHONPATH", None) => Some(OsString::from(&module)),

@@ -31,7 +31,7 @@ impl RemoveArgs {
     /// # Errors
     /// When there is no such run, or one of them lives.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let store = Store::new(Store::default_root());
+        let store = Store::of_user();
         let removed = match self.keep {
             Some(keep) => {
                 let mut ended: Vec<RunFolder> = store.list().into_iter().filter(|run| !lives(run)).collect();

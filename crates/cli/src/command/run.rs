@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use tonnage_core::record::{Policy, RunRecord};
 use tonnage_report::{RunLine, run_json, text};
-use tonnage_run::RunError;
+use tonnage_run::clock::now_ms;
 use tonnage_run::request::{RunTable, cannot_start, record};
 use tonnage_run::secrets::Secrets;
-use tonnage_run::store::{RunFolder, Store, now_ms};
+use tonnage_run::store::{RunFolder, Store};
+use tonnage_run::{RunError, os};
 
 use super::json;
 use super::supervise::{exit, supervise_here};
@@ -144,7 +145,8 @@ impl RunArgs {
     /// # Errors
     /// When the job cannot be resolved, there is no command, or the run cannot be recorded.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let store = Store::new(Store::default_root());
+        os::check()?;
+        let store = Store::of_user();
         let (folder, secrets) = match &self.resume {
             Some(name) => (store.find(name)?, Secrets::default()),
             None => {

@@ -27,7 +27,7 @@ impl ShowArgs {
     /// # Errors
     /// When there is no such run.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let folder = Store::new(Store::default_root()).find(&self.run)?;
+        let folder = Store::of_user().find(&self.run)?;
         show(&folder, true, self.json, terminal)
     }
 }

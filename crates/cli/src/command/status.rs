@@ -29,7 +29,7 @@ impl StatusArgs {
     /// # Errors
     /// When there is no such run.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let folder = Store::new(Store::default_root()).find_living(&self.run)?;
+        let folder = Store::of_user().find_living(&self.run)?;
         show(&folder, false, self.json, terminal)
     }
 }

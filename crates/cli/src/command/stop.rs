@@ -42,7 +42,7 @@ impl StopArgs {
     /// # Errors
     /// When there is no such run, or it cannot be asked.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let folder = Store::new(Store::default_root()).find_living(&self.run)?;
+        let folder = Store::of_user().find_living(&self.run)?;
         let supervisor = folder.state().supervisor.filter(|_| folder.is_supervised());
         match supervisor {
             Some(supervisor) => self.ask(&folder, Pid::from_raw(supervisor.cast_signed()), terminal),

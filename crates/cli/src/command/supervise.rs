@@ -61,7 +61,7 @@ pub fn supervise_here(
     };
     let spec = input.as_ref().map(|input| input.resolve(&[])).transpose()?.map(|resolved| resolved.job);
     let usable_bytes = run.policy.capacity_bytes.or(spec.as_ref().map(|spec| spec.gpu.usable_bytes)).unwrap_or(0);
-    let store = Store::new(Store::default_root());
+    let store = Store::of_user();
     let kept = run.job.as_ref().map(|job| corrections::kept(store.root(), job)).transpose()?.flatten();
     let kept = kept.unwrap_or_default();
     let (correction, less_bytes) =

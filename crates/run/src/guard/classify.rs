@@ -5,7 +5,7 @@ use tonnage_core::failure::{Class, FailureCause, Figure, Scanner, Source, diagno
 use tonnage_core::progress::Progress;
 use tonnage_core::record::{ExitRecord, FailureClass, FailureRecord};
 
-use crate::launch::LogTail;
+use crate::log::LogTail;
 
 /// Lines of a program's last words, where nothing in them is known.
 const LAST_LINES: usize = 2;

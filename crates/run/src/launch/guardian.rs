@@ -21,8 +21,9 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::waitpid;
 
-use super::keeper::{OWN_PROGRAM, hold_out, own_pid};
+use super::keeper::{hold_out, own_pid};
 use super::tree;
+use crate::os::OWN_PROGRAM;
 
 /// What it is called in lists of processes.
 pub(super) const NAME: &str = "run-guardian";

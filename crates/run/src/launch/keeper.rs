@@ -14,17 +14,15 @@ use std::thread;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::tree;
+use crate::os;
 
 /// What the keeper says with its own exit code when the command cannot be started.
 const NOT_STARTED: u8 = 127;
-/// The program itself, also where its file was replaced or removed since it started.
-pub(super) const OWN_PROGRAM: &str = "/proc/self/exe";
 /// How long the processes that a command leaves behind are waited for.
 const AFTER_THE_COMMAND: Duration = Duration::from_secs(5);
 /// What ends other processes politely. Who keeps a command is ended by its socket, or by the command's end.
@@ -64,10 +62,8 @@ pub(super) fn hold_out(name: &str) {
     let set: SigSet = POLITE.into_iter().collect();
     // What cannot be had is done without: the processes above and below see this one's death.
     let _ = set.thread_block();
-    let _ = prctl::set_child_subreaper(true);
-    if let Ok(name) = std::ffi::CString::new(name) {
-        let _ = prctl::set_name(&name);
-    }
+    os::adopt_orphans();
+    os::set_name(name);
 }
 
 /// The command's words, the first line that the supervisor says.
@@ -82,7 +78,7 @@ fn named(control: &UnixStream) -> Option<(BufReader<UnixStream>, Vec<String>)> {
 fn start(argv: &[String]) -> Result<Child, String> {
     let words = |error: std::io::Error| error.to_string();
     let (mut ours, theirs) = UnixStream::pair().map_err(words)?;
-    let mut command = Command::new(OWN_PROGRAM);
+    let mut command = Command::new(os::OWN_PROGRAM);
     command.arg0("tonnage").arg("begin").arg(own_pid().to_string()).arg("--").args(argv);
     command.stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0);
     let mut child = command.spawn().map_err(words)?;
@@ -105,7 +101,7 @@ pub fn begin(keeper: i32, argv: &[std::ffi::OsString]) -> ExitCode {
     // The keeper takes no signals; the command must not inherit that.
     let _ = SigSet::empty().thread_set_mask();
     // The last resort, where supervisor, guardian and keeper die at once.
-    let _ = prctl::set_pdeathsig(Signal::SIGKILL);
+    os::die_with_parent();
     let is_orphan = nix::unistd::getppid().as_raw() != keeper;
     let Some((program, arguments)) = argv.split_first().filter(|_| !is_orphan) else {
         return ExitCode::from(NOT_STARTED);

@@ -12,7 +12,7 @@ mod tree;
 mod wait;
 
 pub use orphans::{end_processes_of, processes_of};
-pub use output::{Follower, LogTail, Output, Screen, log_end};
+pub use output::{Output, Screen};
 pub use process::{Notice, Process, Start};
 pub use tree::{Identity, descendants, end_tree, is_alive, usage};
 pub use wait::{catches, doing};

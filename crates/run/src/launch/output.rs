@@ -1,8 +1,6 @@
 //! What a command writes: into its logs whole, onto the screen labelled, and read on the way for progress.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStderr, ChildStdout};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use tonnage_core::progress::{Lines, Progress, Tracker};
 
-/// A log grows to this and begins anew, its last part kept: gigabytes of output must not fill the disk.
-const MAX_LOG_BYTES: u64 = 256 << 20;
+use crate::log::{Log, LogTail};
+
 /// What is read at once.
 const CHUNK: usize = 64 << 10;
 /// A line without an end is shown from this length on.
@@ -93,138 +91,6 @@ impl Output {
     /// The ends of its logs.
     pub fn tail(&self) -> LogTail {
         LogTail::read(&self.folder)
-    }
-}
-
-/// The ends of an attempt's logs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LogTail {
-    /// Of stdout.
-    pub stdout: String,
-    /// Of stderr.
-    pub stderr: String,
-}
-
-impl LogTail {
-    /// What is read of each at most: tracebacks of all ranks and more.
-    const BYTES: u64 = 512 << 10;
-
-    /// Reads the logs in `folder`.
-    pub fn read(folder: &Path) -> Self {
-        let tail = |name: &str| {
-            let (older, newer) = (folder.join(older(name)), folder.join(name));
-            let end = log_end(&newer, Self::BYTES).unwrap_or_default();
-            let before = Self::BYTES.saturating_sub(end.len() as u64);
-            // A log that has just begun anew has its last words in the older part.
-            let text = [tail_of(before, &older), end].concat();
-            String::from_utf8_lossy(&text).into_owned()
-        };
-        Self { stdout: tail("stdout.log"), stderr: tail("stderr.log") }
-    }
-
-    /// Both, stderr last: a traceback is the last that is written.
-    pub fn text(&self) -> String {
-        format!("{}\n{}", self.stdout, self.stderr)
-    }
-}
-
-/// The name of a log's older part.
-fn older(name: &str) -> String {
-    format!("{name}.1")
-}
-
-fn tail_of(bytes: u64, path: &Path) -> Vec<u8> {
-    if bytes == 0 { Vec::new() } else { log_end(path, bytes).unwrap_or_default() }
-}
-
-/// The last `bytes` of the log at `path`.
-///
-/// # Errors
-/// When it cannot be read.
-pub fn log_end(path: &Path, bytes: u64) -> std::io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    let size = file.metadata()?.len();
-    file.seek(SeekFrom::Start(size.saturating_sub(bytes)))?;
-    let mut text = Vec::new();
-    file.take(bytes).read_to_end(&mut text)?;
-    Ok(text)
-}
-
-/// Reads a log as it grows, from where it was left.
-pub struct Follower {
-    path: PathBuf,
-    at: u64,
-}
-
-impl Follower {
-    /// Of the log at `path`, from its beginning, or from its end.
-    pub fn new(path: PathBuf, from_end: bool) -> Self {
-        let size = fs::metadata(&path).map_or(0, |metadata| metadata.len());
-        Self { path, at: if from_end { size } else { 0 } }
-    }
-
-    /// What came since; a log that began anew is read from its beginning.
-    pub fn more(&mut self) -> Vec<u8> {
-        let Ok(mut file) = File::open(&self.path) else { return Vec::new() };
-        let size = file.metadata().map_or(0, |metadata| metadata.len());
-        if size < self.at {
-            let rest = self.rest_of_the_older_part();
-            self.at = 0;
-            return rest;
-        }
-        let mut bytes = Vec::new();
-        let read = file.seek(SeekFrom::Start(self.at)).and_then(|_| file.take(1 << 20).read_to_end(&mut bytes));
-        self.at += read.map_or(0, |count| count as u64);
-        bytes
-    }
-}
-
-impl Follower {
-    fn rest_of_the_older_part(&self) -> Vec<u8> {
-        let mut rest = Vec::new();
-        let older = self.path.with_extension("log.1");
-        // Gone, or shorter than what was read: there is no rest.
-        let read = File::open(older).and_then(|mut file| {
-            file.seek(SeekFrom::Start(self.at))?;
-            file.read_to_end(&mut rest)
-        });
-        if read.is_err() { Vec::new() } else { rest }
-    }
-}
-
-struct Log {
-    path: PathBuf,
-    /// `None` where it cannot be written.
-    file: Option<File>,
-    bytes: u64,
-    most: u64,
-}
-
-impl Log {
-    fn create(folder: &Path, name: &str) -> Self {
-        let path = folder.join(name);
-        let file = Self::open(&path).ok();
-        Self { path, file, bytes: 0, most: MAX_LOG_BYTES }
-    }
-
-    fn open(path: &Path) -> std::io::Result<File> {
-        // Appended to: a guardian may add the last words after the supervisor's death.
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-        file.set_len(0)?;
-        Ok(file)
-    }
-
-    /// A disk that is full, or gone, stops the log, never the job.
-    fn write(&mut self, bytes: &[u8]) {
-        if self.bytes > self.most
-            && fs::rename(&self.path, self.path.with_extension("log.1")).is_ok()
-            && let Ok(file) = Self::open(&self.path)
-        {
-            (self.file, self.bytes) = (Some(file), 0);
-        }
-        if self.file.as_mut().is_some_and(|file| file.write_all(bytes).is_ok()) {
-            self.bytes += bytes.len() as u64;
-        }
     }
 }
 
@@ -321,31 +187,9 @@ impl<W: Write> Shown<W> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::fs;
 
-    #[test]
-    fn a_log_begins_anew_and_nothing_of_its_end_is_lost() {
-        let folder = std::env::temp_dir().join(format!("tonnage-log-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let mut log = Log { most: 100, ..Log::create(&folder, "stderr.log") };
-        let mut follower = Follower::new(folder.join("stderr.log"), false);
-        let mut followed = Vec::new();
-        for number in 0..50 {
-            log.write(format!("line {number}\n").as_bytes());
-            if number % 3 == 0 {
-                followed.extend(follower.more());
-            }
-        }
-        followed.extend(follower.more());
-        followed.extend(follower.more());
-        let lines: Vec<String> = String::from_utf8(followed).unwrap().lines().map(str::to_owned).collect();
-        assert_eq!(lines, (0..50).map(|number| format!("line {number}")).collect::<Vec<_>>());
-        let kept: u64 = fs::read_dir(&folder).unwrap().flatten().map(|entry| entry.metadata().unwrap().len()).sum();
-        assert!(kept <= 220, "{kept}");
-        let tail = LogTail::read(&folder).stderr;
-        assert!(tail.ends_with("line 48\nline 49\n") && tail.contains("line 37\n"), "{tail}");
-        fs::remove_dir_all(folder).unwrap();
-    }
+    use super::*;
 
     /// Gives so many bytes at a read.
     struct Pieces(Vec<u8>, usize);

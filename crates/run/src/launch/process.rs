@@ -15,10 +15,10 @@ use nix::unistd::Pid;
 use tonnage_core::record::ExitRecord;
 
 use super::guardian;
-use super::keeper::OWN_PROGRAM;
 use super::output::{Output, Screen};
 use super::tree::end_tree;
 use crate::RunError;
+use crate::os::OWN_PROGRAM;
 
 /// What is to be started.
 pub struct Start<'a> {

@@ -3,7 +3,6 @@
 
 mod environment;
 mod installed;
-mod interrupts;
 mod records;
 
 use std::ffi::OsString;
@@ -19,10 +18,9 @@ use environment::Environment;
 pub use installed::write_library;
 
 use installed::Installed;
-use interrupts::End;
 use records::Folder;
 
-pub(crate) use interrupts::take as take_signals;
+use crate::interrupts::{self, End};
 
 /// What to rehearse, and how far.
 #[derive(Clone, Debug)]

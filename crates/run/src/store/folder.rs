@@ -5,7 +5,6 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::fcntl::{Flock, FlockArg};
 use tonnage_core::progress::Progress;
@@ -15,14 +14,9 @@ use tonnage_core::record::{
 
 use super::file::{create_private_folder, write_atomically};
 use crate::RunError;
+use crate::clock::now_ms;
 use crate::launch::{Identity, processes_of};
-use crate::supervise::progress::latest;
-
-/// Milliseconds since 1970.
-pub fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
+use crate::log::latest;
 
 /// One run's folder.
 #[derive(Clone, Debug)]

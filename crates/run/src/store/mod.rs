@@ -4,14 +4,14 @@ mod file;
 mod folder;
 
 pub use file::{create_private_folder, lock, write_atomically};
-pub use folder::{Lock, RunFolder, now_ms};
+pub use folder::{Lock, RunFolder};
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use tonnage_core::record::RunRecord;
 
-use crate::RunError;
+use crate::{RunError, home};
 
 /// The folder that holds all runs.
 #[derive(Clone, Debug)]
@@ -26,13 +26,9 @@ impl Store {
         Self { root: std::path::absolute(&root).unwrap_or(root) }
     }
 
-    /// Where runs are kept if nobody says: `$TONNAGE_HOME`, or the user's folder for state.
-    pub fn default_root() -> PathBuf {
-        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        set("TONNAGE_HOME")
-            .or_else(|| set("XDG_STATE_HOME").map(|state| state.join("tonnage")))
-            .or_else(|| set("HOME").map(|home| home.join(".local/state/tonnage")))
-            .unwrap_or_else(|| PathBuf::from(".tonnage"))
+    /// The runs of this user: see [`home::default_root`].
+    pub fn of_user() -> Self {
+        Self::new(home::default_root())
     }
 
     /// The folder itself.

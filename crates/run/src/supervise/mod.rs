@@ -6,7 +6,6 @@ mod cgroup;
 mod decision;
 mod node;
 mod notes;
-pub mod progress;
 mod reclaim;
 mod running;
 mod script;
@@ -21,8 +20,9 @@ use tonnage_core::record::{Event, NodeRecord, Outcome, Phase, ResultRecord, RunR
 use crate::RunError;
 use crate::guard::{Guard, Next, Preflight};
 use crate::launch::Notice;
+use crate::os;
 use crate::secrets::Secrets;
-use crate::store::{Lock, RunFolder, now_ms};
+use crate::store::{Lock, RunFolder};
 
 use admission::Admission;
 use node::{Node, Place};
@@ -60,11 +60,12 @@ pub fn supervise(
     guard: Guard<'_>,
     surroundings: Surroundings<'_>,
 ) -> Result<ResultRecord, RunError> {
+    os::check()?;
     let _lock = lock(folder)?;
     let (sender, notices) = channel();
     signals::take(sender.clone());
     // Orphans of a keeper that was killed come to the supervisor.
-    let _ = nix::sys::prctl::set_child_subreaper(true);
+    os::adopt_orphans();
     let before = folder.state();
     let warn = |error: RunError| (surroundings.talk)(&format!("warning: {error}"));
     let grace = Duration::from_secs(guard.policy.grace_seconds);
@@ -279,9 +280,4 @@ impl<'a> Supervisor<'a> {
         }
         events.into_iter().for_each(|event| self.note(event));
     }
-}
-
-/// How long ago, in milliseconds, something was, for whoever shows it.
-pub fn ago_ms(at_ms: u64) -> u64 {
-    now_ms().saturating_sub(at_ms)
 }

@@ -5,7 +5,8 @@ use std::cell::{Cell, RefCell};
 
 use tonnage_core::record::{Entry, Event, write_entry};
 
-use crate::store::{RunFolder, now_ms};
+use crate::clock::now_ms;
+use crate::store::RunFolder;
 
 /// So many lines are kept; of more, progress is left out.
 const MOST: usize = 10_000;

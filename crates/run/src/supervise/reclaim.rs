@@ -5,8 +5,9 @@ use std::time::Duration;
 use tonnage_core::record::{Event, ExitRecord, Outcome, Phase, RunState};
 
 use crate::RunError;
+use crate::clock::now_ms;
 use crate::launch::end_processes_of;
-use crate::store::{RunFolder, now_ms};
+use crate::store::RunFolder;
 
 /// Ends the processes of attempts that have no end in the journal, and writes the ends. A keeper that lives does it itself, and
 /// is given `grace` for that. The processes, and whether none is left.

@@ -6,9 +6,10 @@ use tonnage_core::progress::Progress;
 use tonnage_core::record::{Event, ExitRecord, Policy, Sample};
 
 use super::cgroup;
+use crate::clock::now_ms;
 use crate::guard::Circumstances;
-use crate::launch::{LogTail, Process, doing, usage};
-use crate::store::now_ms;
+use crate::launch::{Process, doing, usage};
+use crate::log::LogTail;
 
 /// Seconds between samples.
 const SAMPLE_SECONDS: u64 = 15;

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::Args;
-use tonnage_run::store as runs;
+use tonnage_run::home;
 use tonnage_watch::Board;
 use tonnage_watch::format::{Csv, MetricOptions, sample_line};
 use tonnage_watch::notify::Hook;
@@ -111,8 +111,7 @@ impl SinkArgs {
 
     /// Keeps the history that was asked for, or that a page has without being asked.
     pub fn keep_history(&self, watcher: &mut Watcher, terminal: &Terminal) -> Result<(), Failure> {
-        let Some(folder) = self.history.clone().or_else(|| self.web.map(|_| runs::Store::default_root().join("watch")))
-        else {
+        let Some(folder) = self.history.clone().or_else(|| self.web.map(|_| home::default_root().join("watch"))) else {
             return Ok(());
         };
         match Store::open(&folder) {

@@ -1,7 +1,10 @@
-//! Signals that ask a rehearsal to end: its command and all in the command's group get them, and no folder stays behind.
+//! Signals that ask this process to end: its command and all in the command's group get them, and no temporary folder stays
+//! behind.
 
+use std::fs;
 use std::io::{self, IsTerminal};
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
@@ -15,6 +18,8 @@ const TAKEN: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 /// How long the command may take to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// Temporary folders that are there.
+static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 static RUNNING: Mutex<Running> = Mutex::new(Running { command: None, signal: None });
 
 /// What a signal concerns.
@@ -38,15 +43,40 @@ impl Started {
 }
 
 /// How a command ended.
-pub(super) enum End {
+pub(crate) enum End {
     /// By itself.
     Exited(ExitStatus),
     /// Because this process was asked to end.
     Interrupted(Signal),
 }
 
+/// A temporary folder that `make` makes; it goes when a signal ends this process. Signals are taken from now on.
+pub(crate) fn folder(make: impl FnOnce() -> io::Result<PathBuf>) -> io::Result<PathBuf> {
+    take();
+    // Held while it is made: no signal finds it half remembered.
+    let mut folders = folders();
+    let path = make()?;
+    folders.push(path.clone());
+    Ok(path)
+}
+
+/// The folder goes otherwise.
+pub(crate) fn forget_folder(path: &Path) {
+    folders().retain(|folder| folder != path);
+}
+
+fn folders() -> MutexGuard<'static, Vec<PathBuf>> {
+    FOLDERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn remove_folders() {
+    for folder in folders().drain(..) {
+        let _ = fs::remove_dir_all(folder);
+    }
+}
+
 /// Runs `command` to its end.
-pub(super) fn run(command: &mut Command) -> io::Result<End> {
+pub(crate) fn run(command: &mut Command) -> io::Result<End> {
     let own_group = !io::stdin().is_terminal();
     if own_group {
         command.process_group(0);
@@ -95,7 +125,7 @@ fn running() -> MutexGuard<'static, Running> {
 }
 
 /// Blocks the signals in this thread and all that it starts; a thread of their own takes them.
-pub(crate) fn take() {
+fn take() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let set = taken_signals();
@@ -114,7 +144,7 @@ fn taken(signal: Signal) {
     let mut now = running();
     let Some(command) = now.command else {
         // The command has not begun, or its report is being made.
-        crate::private::remove_all();
+        remove_folders();
         std::process::exit(128 + signal as i32);
     };
     now.signal = Some(signal);

@@ -5,7 +5,7 @@ use std::time::UNIX_EPOCH;
 
 use tonnage_core::progress::{Lines, Progress, Tracker};
 
-use crate::launch::log_end;
+use super::log_end;
 
 /// What is read of a log's end for its last progress.
 const END_BYTES: u64 = 16 << 10;

@@ -1,0 +1,29 @@
+//! Linux: `prctl` and `/proc`.
+
+use std::ffi::CString;
+
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+
+/// The program itself, also where its file was replaced or removed since it started.
+pub(crate) const OWN_PROGRAM: &str = "/proc/self/exe";
+
+/// Processes below this one whose parent dies become its children.
+pub(crate) fn adopt_orphans() {
+    // What cannot be had is done without: the processes above and below see this one's death.
+    let _ = prctl::set_child_subreaper(true);
+}
+
+/// The kernel kills this process when its parent dies.
+pub(crate) fn die_with_parent() {
+    // As above.
+    let _ = prctl::set_pdeathsig(Signal::SIGKILL);
+}
+
+/// What this process is called in lists.
+pub(crate) fn set_name(name: &str) {
+    if let Ok(name) = CString::new(name) {
+        // A list that says something else misleads nobody.
+        let _ = prctl::set_name(&name);
+    }
+}
