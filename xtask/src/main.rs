@@ -2,6 +2,7 @@
 
 mod accuracy;
 mod architectures;
+mod circles;
 mod failures;
 mod guides;
 mod presets;

@@ -1,10 +1,12 @@
 //! The house rules that no lint knows: how files open, how long they grow, what they may be called, and that every
-//! family, op and optimizer on disk is in its list.
+//! family, op and optimizer on disk is in its list; that modules name each other one way.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+
+use crate::circles;
 
 /// Code lines of a file without its tests: more than this is two files.
 const MAX_CODE_LINES: usize = 500;
@@ -30,10 +32,12 @@ pub fn run() -> Result<()> {
     for folder in LISTED_FOLDERS {
         check_folder(Path::new(folder), &mut problems)?;
     }
+    problems.extend(circles::found()?);
     if problems.is_empty() { Ok(()) } else { bail!("untidy:\n{}", problems.join("\n")) }
 }
 
-fn rust_files(root: &Path) -> Result<Vec<PathBuf>> {
+/// Every Rust file below `root`.
+pub fn rust_files(root: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
