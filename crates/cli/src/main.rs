@@ -1,4 +1,5 @@
 //! `tonnage`: flags, terminal, exit codes. A command is one file in `command`.
+#![cfg_attr(not(unix), allow(dead_code, reason = "what commands need that are refused here"))]
 
 mod brought;
 mod clean;

@@ -63,7 +63,6 @@ pub mod progress;
 pub mod record;
 pub mod recording;
 pub mod rehearsal;
-pub mod secrets;
 pub mod spec;
 pub mod step;
 mod tensor;

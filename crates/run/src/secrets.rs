@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use tonnage_core::secrets::{HIDDEN, Spot, find_in_text, find_in_words, hide_in_text, is_secret};
+use tonnage_secrets::{HIDDEN, Spot, find_in_text, find_in_words, hide_in_text, is_secret};
 
 /// A value shorter than this is replaced nowhere but where a name says what it is: it is part of too many words.
 const LEAST_LENGTH: usize = 6;

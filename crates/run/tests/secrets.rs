@@ -1,6 +1,6 @@
 //! What is recorded of a command holds no secret, and the command comes back from it.
 
-#[path = "../../core/tests/grammar/mod.rs"]
+#[path = "../../secrets/tests/grammar/mod.rs"]
 mod grammar;
 
 use proptest::prelude::*;

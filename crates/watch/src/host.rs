@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tonnage_core::secrets::hide_in_words;
+use tonnage_secrets::hide_in_words;
 
 /// The inode of the host's own process namespace (`PROC_PID_INIT_INO` of the Linux kernel's `proc_ns.h`).
 const HOST_NAMESPACE: &str = "pid:[4026531836]";

@@ -6,8 +6,6 @@ use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::secrets::hide_in_words;
-
 /// The version that is read.
 const VERSION: u32 = 1;
 
@@ -177,7 +175,7 @@ impl<'de> Deserialize<'de> for PhaseBytes {
     }
 }
 
-/// Reads a record.
+/// Reads a record. Its command line is as it was typed: whoever shows it hides what is secret in it.
 ///
 /// # Errors
 /// When the text is none, or of another version.
@@ -190,9 +188,7 @@ pub fn read_record(text: &str) -> Result<ProcessRecord, RecordError> {
     if head.version != VERSION {
         return Err(RecordError::Version(head.version));
     }
-    let mut record: ProcessRecord = serde_json::from_str(text).map_err(|error| RecordError::Json(error.to_string()))?;
-    record.command = hide_in_words(record.command.iter().map(String::as_str));
-    Ok(record)
+    serde_json::from_str(text).map_err(|error| RecordError::Json(error.to_string()))
 }
 
 impl ProcessRecord {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tonnage_core::recording::{Recording, read_timeline};
 use tonnage_core::rehearsal::{ProcessRecord, Seen, read_record};
+use tonnage_secrets::hide_in_words;
 
 use super::RehearseError;
 use crate::private::TemporaryFolder;
@@ -66,7 +67,9 @@ impl Folder {
             if name.starts_with("record-") && name.ends_with(".json") {
                 let text = fs::read_to_string(&path).map_err(|error| RehearseError::file(&path, error))?;
                 let read = read_record(&text);
-                records.push(read.map_err(|error| RehearseError::Record { path, problem: error.to_string() })?);
+                let mut record = read.map_err(|error| RehearseError::Record { path, problem: error.to_string() })?;
+                record.command = hide_in_words(record.command.iter().map(String::as_str));
+                records.push(record);
             }
         }
         Ok(records)
@@ -104,6 +107,16 @@ mod tests {
         let path = folder.path().to_owned();
         drop(folder);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_secret_of_the_command_is_not_in_the_record() {
+        let folder = Folder::make().unwrap();
+        let mut record: serde_json::Value = serde_json::from_str(RECORD).unwrap();
+        record["command"] = serde_json::json!(["python", "train.py", "--api-key", "abcdefgh", "--lr", "1"]);
+        fs::write(folder.path().join("record-1.json"), record.to_string()).unwrap();
+        let (processes, ..) = folder.read().unwrap();
+        assert_eq!(processes[0].command.join(" "), "python train.py --api-key (hidden) --lr 1");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tonnage_core::failure::Class;
 use tonnage_core::record::{AttemptRecord, Event, ExitRecord, FailureClass, FailureRecord, Outcome, of_node};
-use tonnage_core::secrets::hide_in_text;
+use tonnage_secrets::hide_in_text;
 
 use super::node::{Node, Place};
 use super::running::Running;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tonnage_core::secrets::hide_in_text;
+use tonnage_secrets::hide_in_text;
 
 use super::library::Library;
 use super::structs::Device;

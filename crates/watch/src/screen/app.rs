@@ -8,6 +8,7 @@ use super::rows::{Row, rows};
 use super::theme::Theme;
 use crate::board::Board;
 use crate::host::Command;
+use crate::os::Signal;
 
 /// The screen's state.
 #[derive(Clone, Debug, Default)]

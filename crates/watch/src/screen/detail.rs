@@ -3,7 +3,7 @@
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Text};
-use tonnage_core::secrets::hide_in_variable;
+use tonnage_secrets::hide_in_variable;
 
 use super::app::App;
 use super::draw::split;

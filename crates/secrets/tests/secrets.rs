@@ -3,7 +3,7 @@
 mod grammar;
 
 use proptest::prelude::*;
-use tonnage_core::secrets::{find_in_words, hide_in_text, hide_in_variable, hide_in_words};
+use tonnage_secrets::{find_in_words, hide_in_text, hide_in_variable, hide_in_words};
 
 /// As much of a secret as may be seen.
 const PART: usize = 4;

@@ -1,6 +1,21 @@
 //! Secrets in command lines, addresses and environments: what names one, what looks like one, and texts with them hidden.
 //! Whoever records, writes or shows the words of a process sends them through here first.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::unreachable,
+        clippy::print_stdout,
+        clippy::print_stderr,
+        clippy::disallowed_macros,
+        clippy::disallowed_methods,
+        clippy::disallowed_types
+    )
+)]
+
 mod address;
 mod encoded;
 mod extent;
