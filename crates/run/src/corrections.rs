@@ -7,7 +7,7 @@ use tonnage_core::plan::batch::{GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE, S
 
 use serde::{Deserialize, Serialize};
 use tonnage_core::record::{CorrectionRecord, JobRecord};
-use tonnage_core::spec::{JobSpec, Task};
+use tonnage_core::spec::JobSpec;
 use tonnage_core::units::Bytes;
 
 use crate::RunError;
@@ -66,13 +66,8 @@ impl Kept {
 
 /// Processes of a job on a GPU that are at their peak at once.
 fn processes(spec: &JobSpec) -> u64 {
-    match &spec.task {
-        Task::Swarm(swarm) => {
-            let nodes = swarm.nodes.div_ceil(swarm.gpus.max(1));
-            swarm.lease.map_or(nodes, |lease| lease.min(nodes))
-        }
-        _ => 1,
-    }
+    let facts = spec.task.facts();
+    facts.lease().unwrap_or(u64::MAX).min(facts.processes_per_gpu())
 }
 
 /// What was kept of `job` below `root`.

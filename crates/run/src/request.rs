@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use tonnage_core::record::{FORMAT, JobRecord, NodeRecord, Policy, RunRecord};
-use tonnage_core::spec::{JobSpec, Task};
+use tonnage_core::spec::{JobSpec, Spreading};
 
 use crate::RunError;
 use crate::adapter::check;
@@ -136,7 +136,7 @@ pub fn record(
     let job = job.map(|(record, spec)| (without(record, &secrets), spec));
     let command = secrets.hide_command(&command);
     let nodes = job.as_ref().map_or_else(Vec::new, |(_, spec)| nodes(spec, table));
-    let policy = Policy { lease: job.as_ref().and_then(|(_, spec)| lease(spec)), ..policy };
+    let policy = Policy { lease: job.as_ref().and_then(|(_, spec)| spec.task.facts().lease()), ..policy };
     let checkpoints = policy.checkpoints.clone().or_else(|| output_dir(&command));
     let policy = Policy { checkpoints, ..policy };
     let run = RunRecord {
@@ -169,18 +169,11 @@ fn output_dir(command: &[String]) -> Option<String> {
     }
 }
 
-fn lease(job: &JobSpec) -> Option<u64> {
-    match &job.task {
-        Task::Swarm(swarm) => swarm.lease,
-        _ => None,
-    }
-}
-
 /// A swarm's nodes, dealt to its GPUs in turn.
 fn nodes(job: &JobSpec, table: &RunTable) -> Vec<NodeRecord> {
-    let Task::Swarm(swarm) = &job.task else { return Vec::new() };
+    let Spreading::Nodes { nodes, gpus } = job.task.facts().spreading() else { return Vec::new() };
     let gpus: Vec<String> =
-        if table.gpus.is_empty() { (0..swarm.gpus).map(|gpu| gpu.to_string()).collect() } else { table.gpus.clone() };
+        if table.gpus.is_empty() { (0..gpus).map(|gpu| gpu.to_string()).collect() } else { table.gpus.clone() };
     let seed = table.seed.unwrap_or(0);
     let node = |index: u64| {
         let at = usize::try_from(index).unwrap_or(usize::MAX);
@@ -192,7 +185,7 @@ fn nodes(job: &JobSpec, table: &RunTable) -> Vec<NodeRecord> {
             gpu: gpus.get(at % gpus.len().max(1)).cloned(),
         }
     };
-    (0..swarm.nodes).map(node).collect()
+    (0..nodes).map(node).collect()
 }
 
 fn environment() -> BTreeMap<String, String> {

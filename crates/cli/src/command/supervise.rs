@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use tonnage_core::record::{Outcome, ResultRecord};
-use tonnage_core::spec::{JobSpec, Override, Task};
+use tonnage_core::spec::{JobSpec, Override, Spreading};
 use tonnage_run::corrections;
 use tonnage_run::guard::{GpuNow, Guard, Job, Room};
 use tonnage_run::secrets::Secrets;
@@ -97,7 +97,7 @@ pub fn library() -> Option<Library> {
 /// What one process does that sees several GPUs, where the job speaks of one.
 fn several_gpus(spec: &JobSpec, library: &Library) -> Option<String> {
     let count = library.count().ok().filter(|count| *count > 1)?;
-    let is_one = spec.parallel.world_size <= 1 && !matches!(spec.task, Task::Swarm(_));
+    let is_one = spec.parallel.world_size <= 1 && !matches!(spec.task.facts().spreading(), Spreading::Nodes { .. });
     (is_one && std::env::var_os("CUDA_VISIBLE_DEVICES").is_none()).then(|| {
         format!(
             "the job is of one rank and {count} GPUs are visible: Hugging Face's Trainer would take all of them and \

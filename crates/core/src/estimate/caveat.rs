@@ -3,9 +3,7 @@
 use super::engine::loaded;
 use crate::family::generic_allowance;
 use crate::gpu::Gpu;
-use crate::spec::{
-    Attention, JobSpec, JudgeWeights, LossKernel, Precision, Rollout, Strategy, Task, TransformersVersion,
-};
+use crate::spec::{Attention, JobSpec, JudgeWeights, LossKernel, Precision, Rollout, Strategy, TransformersVersion};
 use crate::step::Repetition;
 use crate::trace::{Allocation, Trace};
 use crate::units::Bytes;
@@ -63,7 +61,7 @@ pub(super) fn caveats(
     parameters: u64,
     repetition: Option<Repetition>,
 ) -> Vec<Caveat> {
-    [
+    let of_model = [
         math_attention(job, trace, reserved),
         loss_scaling(job),
         context(&job.gpu),
@@ -76,8 +74,8 @@ pub(super) fn caveats(
         device(&job.gpu, reserved),
         garbage_collection(job),
         liger(job),
-        eager(job),
-        flash_attn(job),
+    ];
+    let of_setup = [
         flash_attn_package(job),
         nccl(job),
         split(job, reserved),
@@ -86,10 +84,9 @@ pub(super) fn caveats(
         quantized_judge(job, trace),
         engine(job),
         repetition.and_then(|run| repeats(job, run)),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    ];
+    let of_model = of_model.into_iter().flatten();
+    of_model.chain(of_task(job)).chain(of_setup.into_iter().flatten()).collect()
 }
 
 /// Where no fused kernel takes the calls, every layer keeps its scores: what turns a small job into a huge one.
@@ -213,8 +210,7 @@ fn generic(job: &JobSpec, reserved: u64, parameters: u64) -> Option<Caveat> {
 
 /// A judge of a type that no family mirrors, or without its towers.
 fn judge(job: &JobSpec, trace: &Trace) -> Option<Caveat> {
-    let Task::Grpo(grpo) = &job.task else { return None };
-    let model = &grpo.judge.as_ref()?.model;
+    let model = &job.task.facts().judge()?.model;
     let is_partial = generic_allowance(&model.model_type).is_some() || model.beside.left_out.is_some();
     is_partial.then(|| {
         let text = format!(
@@ -334,7 +330,7 @@ fn transformers(job: &JobSpec, reserved: u64) -> Option<Caveat> {
     if version == TransformersVersion::DEFAULT || !job.model.is_in_transformers() {
         return None;
     }
-    if matches!(job.task, Task::Grpo(_) | Task::Dpo(_) | Task::Swarm(_)) {
+    if job.task.facts().completion_len().is_some() {
         let text = format!(
             "the trainer was measured with transformers {}; with {version} its logits, losses, masks and attention are \
              simulated as that version's, and the range allows a tenth of the peak",
@@ -367,21 +363,9 @@ fn transformers(job: &JobSpec, reserved: u64) -> Option<Caveat> {
     })
 }
 
-/// `pretrain.py` compiles the model unless `DISABLE_COMPILE` is set.
-fn eager(job: &JobSpec) -> Option<Caveat> {
-    (job.task == Task::Hrm).then(|| {
-        let text = "HRM compiles its model by default; the figures are of eager mode (DISABLE_COMPILE=1), which makes \
-                    temporaries that a compiled graph fuses away: take them as an upper bound";
-        Caveat::remark("hrm_eager", text)
-    })
-}
-
-/// layers.py prefers flash-attn 3 (Hopper) where it is installed.
-fn flash_attn(job: &JobSpec) -> Option<Caveat> {
-    (job.task == Task::Hrm && job.gpu.compute_capability.0 == 9).then(|| {
-        let text = "attention is flash-attn 2's; flash-attn 3, which HRM prefers on this GPU, was not measured";
-        Caveat::remark("flash_attn_3", text)
-    })
+/// What the task's own program does otherwise.
+fn of_task(job: &JobSpec) -> impl Iterator<Item = Caveat> {
+    job.task.facts().remarks(&job.gpu).into_iter().map(|(code, text)| Caveat::remark(code, text))
 }
 
 fn flash_attn_package(job: &JobSpec) -> Option<Caveat> {
@@ -393,8 +377,7 @@ fn flash_attn_package(job: &JobSpec) -> Option<Caveat> {
 
 /// A twentieth of the judge's weights: an allowance, not a measurement.
 fn quantized_judge(job: &JobSpec, trace: &Trace) -> Option<Caveat> {
-    let Task::Grpo(grpo) = &job.task else { return None };
-    let weights = grpo.judge.as_ref()?.weights;
+    let weights = job.task.facts().judge()?.weights;
     matches!(weights, JudgeWeights::Int8 | JudgeWeights::Nf4).then(|| {
         let text = "the judge's linear layers are simulated from bitsandbytes' source (0.50) and were not measured: head and \
                     embeddings in bf16, int8 without outlier columns, nf4 unpacked whole for more than 4 rows; the range allows \
@@ -407,8 +390,7 @@ fn quantized_judge(job: &JobSpec, trace: &Trace) -> Option<Caveat> {
 const ENGINE_ALLOWANCE: u64 = 1 << 30;
 
 fn engine(job: &JobSpec) -> Option<Caveat> {
-    let Task::Grpo(grpo) = &job.task else { return None };
-    let Rollout::Vllm { sleep_mode, .. } = grpo.rollout else { return None };
+    let Rollout::Vllm { sleep_mode, .. } = job.task.grpo()?.rollout else { return None };
     let asleep = if sleep_mode { ", and to hold nothing of it asleep" } else { "" };
     let text = format!(
         "what the trainer reserves is calculated; the vLLM engine is assumed to fill its share of the GPU from its start \

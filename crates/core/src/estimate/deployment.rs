@@ -2,7 +2,7 @@
 
 use super::verdict::margin;
 use super::{Estimate, EstimateError, SimulatedJob, Verdict};
-use crate::spec::{GrpoSpec, JobSpec, ModelSpec, Parallel, Rollout, Strategy, SwarmSpec, Task};
+use crate::spec::{GrpoSpec, JobSpec, ModelSpec, Parallel, Rollout, Strategy, SwarmSpec};
 use crate::trace::PhaseKind;
 
 /// The processes of a job, and the GPUs they are on.
@@ -108,15 +108,17 @@ impl Deployment {
     /// When a second process cannot be estimated.
     pub fn new(simulated: &SimulatedJob<'_>, estimate: Estimate) -> Result<Self, EstimateError> {
         let job = simulated.job();
-        match &job.task {
-            Task::Swarm(swarm) => Self::of_swarm(swarm, simulated, estimate),
+        if let Some(swarm) = job.task.swarm() {
+            return Self::of_swarm(swarm, simulated, estimate);
+        }
+        match job.task.grpo() {
             _ if job.parallel.strategy == Strategy::DataParallel && job.parallel.world_size > 1 => {
                 Self::of_data_parallel(job, estimate)
             }
             _ if matches!(job.parallel.strategy, Strategy::PipelineParallel { .. }) => Self::of_pipeline(job, estimate),
             _ if job.parallel.world_size > 1 => Ok(Self::alone("rank", job.parallel.world_size, estimate)),
-            Task::Grpo(grpo) => Self::of_grpo(job, grpo, estimate),
-            _ => Ok(Self::alone("process", 1, estimate)),
+            Some(grpo) => Self::of_grpo(job, grpo, estimate),
+            None => Ok(Self::alone("process", 1, estimate)),
         }
     }
 
@@ -153,7 +155,7 @@ impl Deployment {
     fn of_grpo(job: &JobSpec, grpo: &GrpoSpec, estimate: Estimate) -> Result<Self, EstimateError> {
         let trainer = Self::alone("process", 1, estimate);
         // An engine for the rollout is beside the trainer, not beside the judge.
-        let apart = Task::Grpo(Box::new(GrpoSpec { rollout: Rollout::Generate, ..grpo.clone() }));
+        let apart = GrpoSpec { rollout: Rollout::Generate, ..grpo.clone() }.into();
         // What others counted is the judge's own here, not the policy's.
         let beside = grpo.judge.as_ref().map(|judge| judge.model.beside.clone()).unwrap_or_default();
         let model = ModelSpec { beside, ..job.model.clone() };

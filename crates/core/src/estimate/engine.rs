@@ -1,7 +1,7 @@
 //! A vLLM engine in the trainer's process: its share of the GPU beside what the trainer reserves, phase by phase.
 
 use super::peaks::{Peaks, PhasePeak};
-use crate::spec::{JobSpec, Rollout, SpecError, Task};
+use crate::spec::{JobSpec, Rollout, SpecError};
 use crate::trace::{Allocation, Category, PhaseKind, Trace};
 use crate::units::Bytes;
 
@@ -23,7 +23,7 @@ impl Engine {
     /// The engine of `job`, if it has one. vLLM fills its share with KV cache whatever else is on the GPU; asleep (level 2,
     /// trl 1.16, generation/vllm_generation.py) it holds neither weights nor cache.
     pub(super) fn of(job: &JobSpec) -> Option<Self> {
-        let Task::Grpo(grpo) = &job.task else { return None };
+        let grpo = job.task.grpo()?;
         let Rollout::Vllm { gpu_memory_utilization, sleep_mode } = grpo.rollout else { return None };
         let awake_bytes = (job.gpu.usable_bytes as f64 * gpu_memory_utilization) as u64;
         let asleep_bytes = if sleep_mode { 0 } else { awake_bytes };

@@ -1,6 +1,6 @@
 //! Another number of rows at exactly the same effective batch: what accumulation makes up for, groups kept whole.
 
-use crate::spec::{JobSpec, Override, Task};
+use crate::spec::{JobSpec, Override, Passes};
 
 /// The key of the rows of a pass.
 pub const MICRO_BATCH_SIZE: &str = "micro_batch_size";
@@ -23,8 +23,8 @@ pub struct Batch {
 impl Batch {
     /// What the job says.
     pub fn of(job: &JobSpec) -> Self {
-        let steps_per_generation = match &job.task {
-            Task::Grpo(grpo) => Some(grpo.steps_per_generation),
+        let steps_per_generation = match job.task.facts().passes() {
+            Passes::WholeGroups { steps_per_generation, .. } => Some(steps_per_generation),
             _ => None,
         };
         Self {
@@ -44,23 +44,22 @@ impl Batch {
     pub fn with_rows(job: &JobSpec, rows: u64) -> Option<Self> {
         let now = Self::of(job);
         let effective = now.effective();
-        match &job.task {
-            Task::Swarm(_) => None,
-            // A segment trains on its rows in one pass.
-            Task::Hrm => Some(Self { micro_batch_size: rows, ..now }),
-            Task::Grpo(grpo) => {
-                let wanted = effective.max(rows).next_multiple_of(lcm(rows, grpo.num_generations)?);
+        match job.task.facts().passes() {
+            Passes::Counted(_) => None,
+            Passes::One(_) => Some(Self { micro_batch_size: rows, ..now }),
+            Passes::WholeGroups { group, steps_per_generation } => {
+                let wanted = effective.max(rows).next_multiple_of(lcm(rows, group)?);
                 let passes = wanted / rows.max(1);
                 // The generated batch stays what it was, or as large as a step of whole groups.
-                let generated = now.micro_batch_size.saturating_mul(grpo.steps_per_generation);
-                let generated = generated.max(1).next_multiple_of(lcm(rows, grpo.num_generations)?);
+                let generated = now.micro_batch_size.saturating_mul(steps_per_generation);
+                let generated = generated.max(1).next_multiple_of(lcm(rows, group)?);
                 Some(Self {
                     micro_batch_size: rows,
                     gradient_accumulation_steps: passes,
                     steps_per_generation: Some(generated / rows.max(1)),
                 })
             }
-            _ => Some(Self {
+            Passes::Accumulated => Some(Self {
                 micro_batch_size: rows,
                 gradient_accumulation_steps: effective.max(1).div_ceil(rows.max(1)),
                 steps_per_generation: None,

@@ -8,7 +8,7 @@ use super::fit::Judgement;
 use super::judgements::Judgements;
 use crate::estimate::Fit;
 use crate::gpu::Device;
-use crate::spec::Task;
+use crate::spec::Passes;
 
 /// The most rows that are asked for.
 const MOST_ROWS: u64 = 1 << 20;
@@ -27,11 +27,12 @@ pub struct Largest {
 /// fits, or rows are not the job's to choose. Sizes that cannot be (past a model's positions, say) do not fit.
 pub fn largest(known: &Judgements<'_>, index: usize) -> Option<Largest> {
     let (job, usable) = (known.job(), known.gpus()[index].usable_bytes);
-    // A pass of a whole number of groups; of HRM, whose rows are its effective batch, of one row.
-    let (grain, whole) = match &job.task {
-        Task::Grpo(grpo) => (grpo.num_generations.max(1), Batch::of(job).effective()),
-        Task::Hrm => (1, 1),
-        _ => (1, Batch::of(job).effective()),
+    let passes = job.task.facts().passes();
+    let (grain, whole) = match passes {
+        Passes::WholeGroups { group, .. } => (group.max(1), Batch::of(job).effective()),
+        // Rows are the effective batch: the search begins at one.
+        Passes::One(_) => (1, 1),
+        Passes::Accumulated | Passes::Counted(_) => (1, Batch::of(job).effective()),
     };
     let search = Search { known, index, together: Vec::new() };
     let first = whole.max(1).next_multiple_of(grain);
@@ -40,7 +41,7 @@ pub fn largest(known: &Judgements<'_>, index: usize) -> Option<Largest> {
         None => {
             let search = Search { together: known.devices_not_fit_for(Batch::with_rows(job, first)?), ..search };
             let divisors = (1..first).rev().filter(|rows| first.is_multiple_of(*rows));
-            divisors.take_while(|_| job.task != Task::Hrm).find_map(|rows| search.fits(rows))
+            divisors.take_while(|_| !matches!(passes, Passes::One(_))).find_map(|rows| search.fits(rows))
         }
     }
 }

@@ -8,7 +8,7 @@ use super::remedy::{Change, Remedy, Results};
 use super::time::Scale;
 use crate::estimate::Fit;
 use crate::gpu::Gpu;
-use crate::spec::{JobSpec, Override, Strategy, Task, rows_per_step};
+use crate::spec::{JobSpec, Override, Spreading, Strategy, rows_per_step};
 
 /// GPUs on which host code gives the same answers, and how many of each are taken.
 #[derive(Clone, Debug, PartialEq)]
@@ -142,18 +142,17 @@ pub fn sites(job: &JobSpec, gpus: &[Gpu], counts: &[u64], are_named: bool) -> Ve
 
 /// Whether the job can be put on another number of GPUs.
 pub fn spreads(job: &JobSpec) -> bool {
-    matches!(job.task, Task::CausalLm | Task::MaskedLm | Task::Swarm(_) | Task::Hrm)
+    job.task.facts().spreading() != Spreading::OneRank
 }
 
 /// The job on `count` GPUs at the same rows per step; `None` where they do not divide.
 pub(super) fn spread(job: &JobSpec, count: u64) -> Option<Vec<Change>> {
-    match &job.task {
-        Task::Swarm(swarm) if count == swarm.gpus => Some(Vec::new()),
-        Task::Swarm(swarm) if count <= swarm.nodes => Some(vec![("swarm.gpus", count.to_string())]),
-        Task::Swarm(_) => None,
+    match job.task.facts().spreading() {
+        Spreading::Nodes { gpus, .. } if count == gpus => Some(Vec::new()),
+        Spreading::Nodes { nodes, .. } if count <= nodes => Some(vec![("swarm.gpus", count.to_string())]),
+        Spreading::Nodes { .. } => None,
         _ if count == job.parallel.world_size => Some(Vec::new()),
-        // HRM's loop reduces its gradients itself, in one pass a step.
-        Task::Hrm => {
+        Spreading::OwnRanks => {
             let rows = rows_per_step(job);
             let per_rank = rows.checked_div(count).filter(|rows_each| *rows_each > 0 && rows_each * count == rows)?;
             Some(vec![("world_size", count.to_string()), ("micro_batch_size", per_rank.to_string())])
@@ -248,9 +247,9 @@ pub fn ways_on(job: &JobSpec, site: &Site, resolve: &Resolve<'_>, scale: Scale, 
 
 /// Why the rows of a step cannot be put on `count` GPUs.
 fn why_not_spread(job: &JobSpec, count: u64) -> String {
-    match &job.task {
-        Task::Swarm(swarm) => format!("{count} GPUs: the swarm has {} nodes", swarm.nodes),
-        _ if job.parallel.replicas() != job.parallel.world_size && job.task != Task::Hrm => {
+    match job.task.facts().spreading() {
+        Spreading::Nodes { nodes, .. } => format!("{count} GPUs: the swarm has {nodes} nodes"),
+        Spreading::Ranks if job.parallel.replicas() != job.parallel.world_size => {
             format!("{count} GPUs: the ranks share a model, only {} were estimated", job.parallel.world_size)
         }
         _ => format!("{count} GPUs: the {} rows of a step do not divide by {count}", rows_per_step(job)),

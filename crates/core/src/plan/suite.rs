@@ -6,7 +6,7 @@ use super::Resolve;
 use super::appraisal::{Appraisal, appraise};
 use super::time::{Scale, cost_factor};
 use crate::estimate::SimulatedJob;
-use crate::spec::{JobSpec, Override, SpecError, Task, has_field};
+use crate::spec::{JobSpec, Override, SpecError, has_field};
 use crate::work::Work;
 
 /// More configurations than this take too long to be meant.
@@ -108,7 +108,8 @@ impl Suite {
                 let error = SpecError::new(configuration.place(&problem));
                 return Err(error.hint("the suite is another model's: name none, and its own `job` is taken"));
             }
-            let Some(Task::Swarm(swarm)) = resolve(&changes).ok().map(|resolved| resolved.job.task) else { continue };
+            let Ok(resolved) = resolve(&changes) else { continue };
+            let Some(swarm) = resolved.job.task.swarm() else { continue };
             let questions = swarm.local_questions.saturating_add(swarm.external_questions);
             let expected = *first.get_or_insert(questions);
             if questions != expected {

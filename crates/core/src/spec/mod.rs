@@ -44,8 +44,8 @@ pub use run::{RunLength, RunSpec, rows_per_step};
 pub use schema::job_schema;
 pub use settings::{Origin, Override, Provenance, tables_of_other_strategies};
 pub use task::{
-    DpoSpec, GrpoSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, LogProbs, Rollout, SwarmLogProbs, SwarmSpec,
-    Task, TaskName, TrlVersion,
+    DpoSpec, GrpoSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, LogProbs, LossOf, Passes, Rollout, Spreading,
+    SwarmLogProbs, SwarmSpec, Task, TaskFacts, TaskName, TrlVersion,
 };
 pub use transformers::{
     CausalLoss, ModelingFile, NextTokenLogits, RotaryPlace, SdpaForm, TransformersError, TransformersVersion,

@@ -1,6 +1,6 @@
 //! What a training's time and price depend on beside its steps: how many there are, and what the user measured or pays.
 
-use super::{JobSpec, Task};
+use super::JobSpec;
 
 /// How long a training is, and what is known of its time and price. It changes no byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -39,7 +39,7 @@ impl RunLength {
             Self::Steps(steps) => steps,
             Self::Tokens(tokens) => tokens.div_ceil(rows.saturating_mul(job.seq_len.max(1))),
             Self::Epochs { epochs, rows: of_data } => {
-                let data_rows_per_step = rows as f64 / repeats_of_row(job);
+                let data_rows_per_step = rows as f64 / job.task.facts().rows_per_data_row() as f64;
                 (epochs * of_data as f64 / data_rows_per_step).ceil() as u64
             }
         }
@@ -51,16 +51,6 @@ impl RunLength {
 pub fn rows_per_step(job: &JobSpec) -> u64 {
     let ranks = job.parallel.replicas();
     job.micro_batch_size.saturating_mul(job.gradient_accumulation_steps).saturating_mul(ranks)
-}
-
-/// How often a row of the data set comes up in a training's rows: a prompt has several completions, each trained on for
-/// `num_iterations` updates.
-fn repeats_of_row(job: &JobSpec) -> f64 {
-    match &job.task {
-        Task::Grpo(grpo) => grpo.num_generations.saturating_mul(grpo.num_iterations).max(1) as f64,
-        Task::Swarm(swarm) => swarm.num_generations.max(1) as f64,
-        _ => 1.0,
-    }
 }
 
 #[cfg(test)]

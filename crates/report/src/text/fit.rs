@@ -4,7 +4,7 @@ use tonnage_core::estimate::{Fit, Room, shown_bound};
 use tonnage_core::plan::fit::Judgement;
 use tonnage_core::plan::largest::Largest;
 use tonnage_core::plan::table::{PRUNED, Row};
-use tonnage_core::spec::{Task, rows_per_step};
+use tonnage_core::spec::{Passes, rows_per_step};
 use tonnage_core::units::GIB;
 
 use super::paint::{BOLD, DIM, WARN, fit, paint, wrap};
@@ -103,7 +103,8 @@ fn remarks(answer: &FitAnswer, look: &Look) -> String {
 /// Whether the steps of lines have other numbers of rows than the job's, or than each other's.
 fn by_step(answer: &FitAnswer) -> bool {
     let own = rows_per_step(&answer.job);
-    answer.rows.iter().any(|row| row.rows_per_step() != own) && !matches!(answer.job.task, Task::Swarm(_))
+    answer.rows.iter().any(|row| row.rows_per_step() != own)
+        && !matches!(answer.job.task.facts().passes(), Passes::Counted(_))
 }
 
 /// Lines whose steps have other numbers of rows are other trainings, which is easily overlooked where rows are those of a
@@ -120,8 +121,8 @@ fn steps(answer: &FitAnswer, look: &Look) -> String {
              trainings. --micro-batch-size, or --gradient-accumulation-steps where the task accumulates, makes up for it."
         ),
         [fewest, .., most] => {
-            let way_out = match answer.job.task {
-                Task::Hrm => "for its passes are its steps.",
+            let way_out = match answer.job.task.facts().passes() {
+                Passes::One(_) => "for its passes are its steps.",
                 _ => "unless --global-batch-size is given, a multiple of all.",
             };
             format!("An optimizer step has {fewest} to {most} rows, by line: these are different trainings, {way_out}")

@@ -4,7 +4,7 @@ use tonnage_core::estimate::Fit;
 use tonnage_core::gpu::Gpu;
 use tonnage_core::plan::batch::Batch;
 use tonnage_core::plan::fit::{Judgement, judge};
-use tonnage_core::spec::{JobSpec, Override, Task};
+use tonnage_core::spec::{JobSpec, Override, Passes};
 
 use super::{Job, Room};
 
@@ -36,10 +36,9 @@ impl Batches {
 
     /// Why there is but one, where there is.
     pub fn why_not(job: &JobSpec) -> &'static str {
-        match job.task {
-            Task::Swarm(_) => "a swarm's rows are its questions times its completions",
-            Task::Hrm => "a segment trains on its rows in one pass: fewer rows are another effective batch",
-            _ => "no smaller micro-batch divides the effective batch",
+        match job.task.facts().passes() {
+            Passes::One(why) | Passes::Counted(why) => why,
+            Passes::Accumulated | Passes::WholeGroups { .. } => "no smaller micro-batch divides the effective batch",
         }
     }
 

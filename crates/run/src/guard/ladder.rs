@@ -7,7 +7,6 @@ use tonnage_core::record::{
     AttemptRecord, BatchRecord, ChangeRecord, CorrectionRecord, FailureClass, FailureRecord, Outcome, Policy,
     PredictionRecord,
 };
-use tonnage_core::spec::Task;
 use tonnage_core::units::Bytes;
 
 use super::batches::{Batches, Choice};
@@ -140,10 +139,7 @@ impl Guard<'_> {
     }
 
     fn prediction(&self, choice: &Choice) -> PredictionRecord {
-        let processes = self.job.as_ref().map_or(1, |job| match &job.spec.task {
-            Task::Swarm(swarm) => swarm.nodes.div_ceil(swarm.gpus.max(1)),
-            _ => 1,
-        });
+        let processes = self.job.as_ref().map_or(1, |job| job.spec.task.facts().processes_per_gpu());
         PredictionRecord::new(&choice.judgement, choice.more_bytes, self.room.available(), processes)
     }
 

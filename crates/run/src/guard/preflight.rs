@@ -2,7 +2,7 @@
 
 use tonnage_core::estimate::{Fit, shown_bound};
 use tonnage_core::plan::fit::Judgement;
-use tonnage_core::spec::Task;
+use tonnage_core::spec::Spreading;
 use tonnage_core::units::Bytes;
 
 use super::batches::{Batches, Choice, choose};
@@ -68,10 +68,11 @@ fn needs(job: &Job<'_>, asked: &Judgement, room: &Room) -> String {
         (0, less) => format!(" (seen before: {} less than calculated)", Bytes(less)),
         (more, _) => format!(" (seen before: {} more than calculated)", Bytes(more)),
     };
-    match &job.spec.task {
-        Task::Swarm(swarm) => {
-            let each = swarm.nodes.div_ceil(swarm.gpus.max(1));
-            let product = match swarm.lease {
+    let facts = job.spec.task.facts();
+    match facts.spreading() {
+        Spreading::Nodes { .. } => {
+            let each = facts.processes_per_gpu();
+            let product = match facts.lease() {
                 Some(lease) => held_under_a_lease(asked, lease, each),
                 None => format!("{each} x {}", Bytes(total / each.max(1))),
             };
@@ -108,7 +109,7 @@ fn has(room: &Room) -> String {
 }
 
 fn would_fit(job: &Job<'_>, asked: &Judgement, instead: Option<&Choice>) -> String {
-    if matches!(job.spec.task, Task::Swarm(_)) {
+    if let Spreading::Nodes { .. } = job.spec.task.facts().spreading() {
         let room = |room: &tonnage_core::estimate::Room| match room.lease {
             None => format!("{} would fit", room.processes),
             Some(lease) => format!("{} with a lease of {lease}", room.processes),

@@ -1,7 +1,7 @@
 //! Plain PyTorch: torchrun's flags, and the line of code that every framework comes down to where it has no option.
 
 use super::{Line, launcher};
-use crate::spec::{JobSpec, Task};
+use crate::spec::JobSpec;
 
 /// What torchrun is told.
 pub(super) fn launch(key: &str, value: &str) -> Option<Vec<Line>> {
@@ -13,11 +13,11 @@ pub(super) fn launch(key: &str, value: &str) -> Option<Vec<Line>> {
 
 /// The line of code.
 pub(super) fn code(job: &JobSpec, key: &str, value: &str) -> Vec<Line> {
+    let own = |value| job.task.facts().own_argument(key, value, job.parallel.world_size);
+    if let Some(argument) = value.parse().ok().and_then(own) {
+        return vec![Line::Argument(argument)];
+    }
     let text = match (key, value) {
-        ("micro_batch_size", rows) if job.task == Task::Hrm => {
-            let global = rows.parse::<u64>().unwrap_or(job.micro_batch_size).saturating_mul(job.parallel.world_size);
-            return vec![Line::Argument(format!("global_batch_size={global}"))];
-        }
         ("micro_batch_size", rows) => format!("DataLoader(dataset, batch_size={rows})"),
         ("gradient_accumulation_steps", passes) => {
             format!("optimizer.step() every {passes} backward passes, each loss / {passes}")

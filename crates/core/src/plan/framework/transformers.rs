@@ -2,7 +2,7 @@
 //! (transformers 5.17, training_args.py; trl 1.16, trainer/*_config.py), and accelerate's launcher.
 
 use super::{Line, accelerate, argument, code};
-use crate::spec::{JobSpec, Task};
+use crate::spec::JobSpec;
 
 /// What both know: `TrainingArguments`.
 pub(super) fn trainer(job: &JobSpec, key: &str, value: &str) -> Option<Vec<Line>> {
@@ -41,10 +41,10 @@ pub(super) fn trl(job: &JobSpec, key: &str, value: &str) -> Option<Vec<Line>> {
         ("lora.r", r) => argument(format!("--use_peft --lora_r {r}")),
         ("lora.targets", targets) => argument(format!("--lora_target_modules {targets}")),
         ("seq_len", tokens) => argument(format!("--max_length {tokens}")),
-        ("completion_len", tokens) => match &job.task {
+        ("completion_len", tokens) => match job.task.dpo() {
             // `max_length` is that of prompt and answer together.
-            Task::Dpo(dpo) => argument(format!("--max_length {}", dpo.prompt_len.saturating_add(dpo.completion_len))),
-            _ => argument(format!("--max_completion_length {tokens}")),
+            Some(dpo) => argument(format!("--max_length {}", dpo.prompt_len.saturating_add(dpo.completion_len))),
+            None => argument(format!("--max_completion_length {tokens}")),
         },
         _ => trainer(job, key, value),
     }

@@ -1,17 +1,13 @@
 //! The second model.
 
 use super::{Applied, Declined, Remedy, Results, done, not_for, one};
-use crate::spec::{JobSpec, JudgePlace, JudgeSpec, JudgeWeights, Preset, Task};
+use crate::spec::{JobSpec, JudgePlace, JudgeSpec, JudgeWeights, Preset};
 
 const NO_JUDGE: &str = "there is no judge";
 
 /// The judge, if it is on a GPU.
 fn judge(job: &JobSpec) -> Result<&JudgeSpec, Declined> {
-    let judge = match &job.task {
-        Task::Grpo(grpo) => grpo.judge.as_ref(),
-        _ => None,
-    };
-    match judge {
+    match job.task.facts().judge() {
         None => Err(Declined::NotApplicable(NO_JUDGE)),
         Some(judge) if judge.place != JudgePlace::Cpu => Ok(judge),
         Some(_) => Err(Declined::Done("the judge is on no GPU")),
@@ -82,7 +78,7 @@ pub(super) const FEWER_ROWS: Remedy = Remedy {
     caution: "",
     apply: |job| {
         let judge = judge(job)?;
-        let Task::Grpo(grpo) = &job.task else { return not_for(NO_JUDGE) };
+        let Some(grpo) = job.task.grpo() else { return not_for(NO_JUDGE) };
         let rows = judge.rows.unwrap_or(job.micro_batch_size.saturating_mul(grpo.steps_per_generation));
         if rows < 2 {
             done("the judge reads one completion at a time")

@@ -1,18 +1,16 @@
 //! Fewer tokens a row.
 
 use super::{Applied, Remedy, Results, done, not_for, one};
-use crate::spec::Task;
+use crate::spec::LossOf;
 
 pub(super) const SHORTER_COMPLETIONS: Remedy = Remedy {
     name: "shorter_completions",
     text: "cut completions to half their length",
     results: Results::Changed,
     caution: "",
-    apply: |job| match &job.task {
-        Task::Grpo(grpo) => halved("completion_len", grpo.completion_len),
-        Task::Swarm(swarm) => halved("completion_len", swarm.completion_len),
-        Task::Dpo(dpo) => halved("completion_len", dpo.completion_len),
-        _ => not_for("rows have no completions"),
+    apply: |job| match job.task.facts().completion_len() {
+        Some(tokens) => halved("completion_len", tokens),
+        None => not_for("rows have no completions"),
     },
 };
 
@@ -21,9 +19,9 @@ pub(super) const SHORTER_ROWS: Remedy = Remedy {
     text: "cut rows to half their length",
     results: Results::Changed,
     caution: "",
-    apply: |job| match &job.task {
-        Task::CausalLm | Task::MaskedLm => halved("seq_len", job.seq_len),
-        _ => not_for("the length of rows is not free"),
+    apply: |job| match job.task.facts().loss() {
+        LossOf::NextToken | LossOf::MaskedToken => halved("seq_len", job.seq_len),
+        LossOf::Trainer | LossOf::Nobody => not_for("the length of rows is not free"),
     },
 };
 

@@ -1,16 +1,16 @@
 //! The logits and their copies.
 
 use super::{Remedy, Results, done, not_for, one};
-use crate::spec::{LogProbs, LossKernel, SwarmLogProbs, Task};
+use crate::spec::{LogProbs, LossKernel, LossOf, SwarmLogProbs};
 
 pub(super) const LIGER: Remedy = Remedy {
     name: "fused_loss",
     text: "compute head and loss in chunks (Liger): the logits never exist as a whole",
     results: Results::Rounding,
     caution: "Trainer's flag replaces norms, rotary embeddings and MLPs too, which saves more and is not counted",
-    apply: |job| match (&job.task, job.logits.loss) {
-        (Task::CausalLm, LossKernel::Full) => one("loss", "liger"),
-        (Task::CausalLm, LossKernel::Liger) => done("the loss is fused already"),
+    apply: |job| match (job.task.facts().loss(), job.logits.loss) {
+        (LossOf::NextToken, LossKernel::Full) => one("loss", "liger"),
+        (LossOf::NextToken, LossKernel::Liger) => done("the loss is fused already"),
         _ => not_for("the task has a loss of its own"),
     },
 };
@@ -20,10 +20,10 @@ pub(super) const FUSED_LOG_PROBS: Remedy = Remedy {
     text: "compute log-probabilities in tiles, as TRL from 1.16 on does by itself",
     results: Results::Rounding,
     caution: "",
-    apply: |job| match &job.task {
-        Task::Grpo(grpo) if grpo.log_probs == LogProbs::FullLogits => one("grpo.log_probs", "fused"),
-        Task::Grpo(_) => done("log-probabilities are fused already"),
-        _ => not_for("the task is no GRPO"),
+    apply: |job| match job.task.grpo() {
+        Some(grpo) if grpo.log_probs == LogProbs::FullLogits => one("grpo.log_probs", "fused"),
+        Some(_) => done("log-probabilities are fused already"),
+        None => not_for("the task is no GRPO"),
     },
 };
 
@@ -32,10 +32,10 @@ pub(super) const COMPLETION_LOGITS: Remedy = Remedy {
     text: "compute the logits of completions only, not those of prompts",
     results: Results::Same,
     caution: "",
-    apply: |job| match &job.task {
-        Task::Swarm(swarm) if !swarm.logits_to_keep => one("swarm.logits_to_keep", "true"),
-        Task::Swarm(_) => done("prompts have no logits already"),
-        _ => not_for("the job is no swarm"),
+    apply: |job| match job.task.swarm() {
+        Some(swarm) if !swarm.logits_to_keep => one("swarm.logits_to_keep", "true"),
+        Some(_) => done("prompts have no logits already"),
+        None => not_for("the job is no swarm"),
     },
 };
 
@@ -44,11 +44,11 @@ pub(super) const CHUNKED_HEAD: Remedy = Remedy {
     text: "compute head and loss for a few rows at a time, and again in backward",
     results: Results::Same,
     caution: "",
-    apply: |job| match &job.task {
-        Task::Swarm(swarm) if !matches!(swarm.log_probs, SwarmLogProbs::ChunkedHead { .. }) => {
+    apply: |job| match job.task.swarm() {
+        Some(swarm) if !matches!(swarm.log_probs, SwarmLogProbs::ChunkedHead { .. }) => {
             one("swarm.log_probs", "chunked_head")
         }
-        Task::Swarm(_) => done("head and loss are in chunks already"),
-        _ => not_for("the job is no swarm"),
+        Some(_) => done("head and loss are in chunks already"),
+        None => not_for("the job is no swarm"),
     },
 };

@@ -2,7 +2,7 @@
 
 use super::{Applied, Remedy, Results, not_for};
 use crate::plan::batch::{Batch, GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE, STEPS_PER_GENERATION};
-use crate::spec::{JobSpec, Task};
+use crate::spec::{JobSpec, Passes};
 
 /// A smaller micro-batch.
 pub const SMALLER: Remedy = Remedy {
@@ -18,11 +18,8 @@ fn fewer(job: &JobSpec) -> Applied {
     if !job.task.trains() {
         return not_for("nothing is accumulated");
     }
-    if job.task == Task::Hrm {
-        return not_for("HRM's code does not accumulate: put its rows on more GPUs");
-    }
-    if matches!(job.task, Task::Swarm(_)) {
-        return not_for("a node trains on all its rows in one pass");
+    if let Passes::One(why) | Passes::Counted(why) = job.task.facts().passes() {
+        return not_for(why);
     }
     if job.micro_batch_size < 2 {
         return not_for("a pass has one row already");

@@ -140,6 +140,14 @@ fn one(key: &'static str, value: impl Into<String>) -> Applied {
     Ok(vec![(key, value.into())])
 }
 
+/// Declines where the task's program has no switch for a key.
+fn is_read(job: &JobSpec, key: &str) -> Result<(), Declined> {
+    match job.task.facts().unread_keys().iter().find(|(unread, _)| *unread == key) {
+        Some((_, why)) => Err(Declined::NotApplicable(why)),
+        None => Ok(()),
+    }
+}
+
 /// Declines for a job that has nothing it is for.
 const fn not_for(reason: &'static str) -> Applied {
     Err(Declined::NotApplicable(reason))

@@ -2,11 +2,11 @@
 
 use super::{Applied, Declined, Remedy, Results, done, not_for, one};
 use crate::plan::fit::judge;
-use crate::spec::{JobSpec, SwarmSpec, Task};
+use crate::spec::{JobSpec, SwarmSpec};
 
 fn shared(job: &JobSpec) -> Result<&SwarmSpec, Declined> {
-    match &job.task {
-        Task::Swarm(swarm) if swarm.nodes > swarm.gpus => Ok(swarm),
+    match job.task.swarm() {
+        Some(swarm) if swarm.nodes > swarm.gpus => Ok(swarm),
         _ => Err(Declined::NotApplicable("no processes share a GPU")),
     }
 }

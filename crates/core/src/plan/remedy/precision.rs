@@ -1,14 +1,14 @@
 //! Half precision.
 
-use super::{Declined, Remedy, Results, done, one};
-use crate::spec::{JobSpec, Precision, Task};
+use super::{Declined, Remedy, Results, done, is_read, one};
+use crate::spec::{JobSpec, Precision};
 
 /// bf16 where the GPU has units for it.
 fn has_bf16(job: &JobSpec) -> Result<(), Declined> {
-    match () {
-        () if job.task == Task::Hrm => Err(Declined::NotApplicable("HRM chooses its dtypes itself (`forward_dtype`)")),
-        () if job.gpu.compute_capability < (8, 0) => Err(Declined::NotApplicable("the GPU has no units for bf16")),
-        () => Ok(()),
+    is_read(job, "precision")?;
+    match job.gpu.compute_capability < (8, 0) {
+        true => Err(Declined::NotApplicable("the GPU has no units for bf16")),
+        false => Ok(()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Applied, Remedy, Results, done, not_for, one};
 use crate::plan::search::spread;
-use crate::spec::{JobSpec, Strategy, Task};
+use crate::spec::{JobSpec, Spreading, Strategy};
 
 pub(super) const ZERO1: Remedy = Remedy {
     name: "zero1",
@@ -37,17 +37,19 @@ pub(super) const TWICE_THE_GPUS: Remedy = Remedy {
 };
 
 fn doubled(job: &JobSpec) -> Applied {
-    let others = match &job.task {
-        Task::Hrm => spread(job, job.parallel.world_size.saturating_mul(2)),
-        Task::Swarm(swarm) => spread(job, swarm.gpus.saturating_mul(2)),
-        _ => Some(Vec::new()),
+    let over = |gpus: u64| match spread(job, gpus.saturating_mul(2)) {
+        Some(changes) if !changes.is_empty() => Ok(changes),
+        _ => not_for("its rows or nodes do not divide over twice as many"),
     };
-    match others {
-        None => return not_for("its rows or nodes do not divide over twice as many"),
-        Some(changes) if !changes.is_empty() => return Ok(changes),
-        Some(_) if matches!(job.task, Task::CausalLm | Task::MaskedLm) => {}
-        Some(_) => return not_for("this trainer is simulated on one rank"),
+    match job.task.facts().spreading() {
+        Spreading::OwnRanks => over(job.parallel.world_size),
+        Spreading::Nodes { gpus, .. } => over(gpus),
+        Spreading::Ranks => sharded_over_twice(job),
+        Spreading::OneRank => not_for("this trainer is simulated on one rank"),
     }
+}
+
+fn sharded_over_twice(job: &JobSpec) -> Applied {
     if !matches!(job.parallel.strategy, Strategy::None | Strategy::Ddp(_) | Strategy::Zero1 { .. } | Strategy::Fsdp2(_))
     {
         return not_for("the model is divided another way");

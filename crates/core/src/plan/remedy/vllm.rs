@@ -1,16 +1,13 @@
 //! The engine that generates beside the trainer.
 
 use super::{Declined, Remedy, Results, done, one};
-use crate::spec::{JobSpec, Rollout, Task};
+use crate::spec::{JobSpec, Rollout};
 
 /// Its share of the GPU, and whether it sleeps.
 fn engine(job: &JobSpec) -> Result<(f64, bool), Declined> {
-    match &job.task {
-        Task::Grpo(grpo) => match grpo.rollout {
-            Rollout::Vllm { gpu_memory_utilization, sleep_mode } => Ok((gpu_memory_utilization, sleep_mode)),
-            Rollout::Generate => Err(Declined::NotApplicable("there is no vLLM engine")),
-        },
-        _ => Err(Declined::NotApplicable("there is no vLLM engine")),
+    match job.task.grpo().map(|grpo| grpo.rollout) {
+        Some(Rollout::Vllm { gpu_memory_utilization, sleep_mode }) => Ok((gpu_memory_utilization, sleep_mode)),
+        Some(Rollout::Generate) | None => Err(Declined::NotApplicable("there is no vLLM engine")),
     }
 }
 

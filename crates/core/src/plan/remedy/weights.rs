@@ -1,20 +1,18 @@
 //! Fewer weights that are trained or held.
 
 use super::{Remedy, Results, done, not_for, one};
-use crate::spec::{Strategy, Task};
+use crate::spec::Strategy;
 
 pub(super) const LORA: Remedy = Remedy {
     name: "lora",
     text: "train adapters of rank 16 on all linear layers instead of the weights",
     results: Results::Changed,
     caution: "",
-    apply: |job| match (&job.task, job.parallel.strategy) {
+    apply: |job| match job.parallel.strategy {
         _ if job.lora.is_some() => done("adapters are trained already"),
-        (Task::CausalLm | Task::Grpo(_) | Task::Dpo(_), Strategy::None) => {
-            Ok(vec![("lora.r", "16".to_owned()), ("lora.targets", "all-linear".to_owned())])
-        }
-        (Task::CausalLm, _) => not_for("adapters are not simulated under this strategy"),
-        _ => not_for("the task trains all weights"),
+        _ if !job.task.facts().takes_adapters() => not_for("the task trains all weights"),
+        Strategy::None => Ok(vec![("lora.r", "16".to_owned()), ("lora.targets", "all-linear".to_owned())]),
+        _ => not_for("adapters are not simulated under this strategy"),
     },
 };
 
@@ -23,10 +21,10 @@ pub(super) const NO_REFERENCE: Remedy = Remedy {
     text: "leave the KL term out, and the reference model with it",
     results: Results::Changed,
     caution: "",
-    apply: |job| match &job.task {
-        Task::Grpo(grpo) if grpo.beta > 0.0 => one("grpo.beta", "0"),
-        Task::Grpo(_) => done("there is no reference model"),
-        _ => not_for("the task is no GRPO"),
+    apply: |job| match job.task.grpo() {
+        Some(grpo) if grpo.beta > 0.0 => one("grpo.beta", "0"),
+        Some(_) => done("there is no reference model"),
+        None => not_for("the task is no GRPO"),
     },
 };
 
@@ -35,9 +33,9 @@ pub(super) const PRECOMPUTED_REFERENCE: Remedy = Remedy {
     text: "compute the reference's log-probabilities once, before training",
     results: Results::Same,
     caution: "one pass over the data set before training is not in the factor",
-    apply: |job| match &job.task {
-        Task::Dpo(dpo) if !dpo.precompute_ref_log_probs => one("dpo.precompute_ref_log_probs", "true"),
-        Task::Dpo(_) => done("they are computed before training already"),
-        _ => not_for("the task is no DPO"),
+    apply: |job| match job.task.dpo() {
+        Some(dpo) if !dpo.precompute_ref_log_probs => one("dpo.precompute_ref_log_probs", "true"),
+        Some(_) => done("they are computed before training already"),
+        None => not_for("the task is no DPO"),
     },
 };

@@ -3,7 +3,7 @@
 use super::{Costs, Measured, Range, Run, StepTime, Time, costs, step_time};
 use crate::estimate::{EstimateError, SimulatedJob};
 use crate::gpu::{Gpu, Price, PriceKind, prices_of};
-use crate::spec::{JobSpec, JudgePlace, Task};
+use crate::spec::{JobSpec, Spreading};
 
 /// Steps that a bill is for where the length of the training is not said.
 pub const STEPS_OF_A_SAMPLE: u64 = 1000;
@@ -71,13 +71,9 @@ pub fn price(job: &JobSpec, gpu: &Gpu) -> Option<Price> {
 
 /// GPUs that a job takes.
 pub fn gpus_taken(job: &JobSpec) -> u64 {
-    let of_judge = |job: &JobSpec| match &job.task {
-        Task::Grpo(grpo) => grpo.judge.as_ref().is_some_and(|judge| judge.place == JudgePlace::OtherGpu),
-        _ => false,
-    };
-    match &job.task {
-        Task::Swarm(swarm) => swarm.gpus.min(swarm.nodes).max(1),
-        _ => job.parallel.world_size.max(1) + u64::from(of_judge(job)),
+    match job.task.facts().spreading() {
+        Spreading::Nodes { nodes, gpus } => gpus.min(nodes).max(1),
+        _ => job.parallel.world_size.max(1) + job.task.facts().more_gpus(),
     }
 }
 

@@ -5,7 +5,7 @@ use super::assumption::assumed;
 use super::{Bound, PhaseTime, Range, Speed, Time, communication};
 use crate::estimate::{EstimateError, SimulatedJob};
 use crate::gpu::Gpu;
-use crate::spec::{GrpoSpec, JobSpec, JudgePlace, Rollout, Strategy, Task};
+use crate::spec::{GrpoSpec, JobSpec, JudgePlace, Rollout, Strategy};
 use crate::trace::PhaseKind;
 use crate::work::Work;
 
@@ -44,8 +44,8 @@ pub struct StepTime {
 pub fn step_time(simulated: &SimulatedJob<'_>, gpu: &Gpu) -> Result<Option<StepTime>, EstimateError> {
     let job = simulated.job();
     let Some(speed) = Speed::new(gpu, job.run.allow_tf32) else { return Ok(None) };
-    let (processes, lease) = processes_per_gpu(job);
-    let speed = speed.shared(processes, lease);
+    // Of GPUs that carry unlike numbers of nodes, the fullest sets the pace.
+    let speed = speed.shared(job.task.facts().processes_per_gpu(), job.task.facts().lease());
     let steps = job.run.length.map_or(STEPS, |length| length.steps(job));
     let mut step = StepTime {
         time: Time { seconds: Range::default(), basis: speed.basis() },
@@ -53,7 +53,7 @@ pub fn step_time(simulated: &SimulatedJob<'_>, gpu: &Gpu) -> Result<Option<StepT
         flops: (simulated.work().flops_of_steps(steps) / steps as f64).round() as u64,
         notes: Vec::new(),
     };
-    if let Task::Grpo(grpo) = &job.task {
+    if let Some(grpo) = job.task.grpo() {
         step.add_judge(job, grpo, &speed, steps)?;
         step.add_engine(job, grpo, &speed, steps)?;
     }
@@ -61,14 +61,6 @@ pub fn step_time(simulated: &SimulatedJob<'_>, gpu: &Gpu) -> Result<Option<StepT
     step.add_pipeline(job);
     step.time.seconds = step.parts.iter().fold(Range::default(), |sum, part| sum.plus(part.seconds));
     Ok(Some(step))
-}
-
-/// Nodes of a swarm share GPUs; of GPUs that carry unlike numbers, the fullest sets the pace.
-fn processes_per_gpu(job: &JobSpec) -> (u64, Option<u64>) {
-    match &job.task {
-        Task::Swarm(swarm) => (swarm.nodes.div_ceil(swarm.gpus.max(1)), swarm.lease),
-        _ => (1, None),
-    }
 }
 
 /// The phases of the mean step; what takes no time is left out.
@@ -80,10 +72,7 @@ fn phases(speed: &Speed, work: &Work, steps: u64) -> Vec<Part> {
 /// The judge of a job as if it were alone on a GPU.
 fn apart(job: &JobSpec, grpo: &GrpoSpec) -> JobSpec {
     let judge = grpo.judge.clone().map(|judge| crate::spec::JudgeSpec { place: JudgePlace::OtherGpu, ..judge });
-    JobSpec {
-        task: Task::Grpo(Box::new(GrpoSpec { judge, rollout: Rollout::Generate, ..grpo.clone() })),
-        ..job.clone()
-    }
+    JobSpec { task: GrpoSpec { judge, rollout: Rollout::Generate, ..grpo.clone() }.into(), ..job.clone() }
 }
 
 /// Generation batches of a mean step.
@@ -125,7 +114,7 @@ impl StepTime {
     fn add_engine(&mut self, job: &JobSpec, grpo: &GrpoSpec, speed: &Speed, steps: u64) -> Result<(), EstimateError> {
         let Rollout::Vllm { sleep_mode, .. } = grpo.rollout else { return Ok(()) };
         let own = GrpoSpec { rollout: Rollout::Generate, judge: None, ..grpo.clone() };
-        let own = JobSpec { task: Task::Grpo(Box::new(own)), ..job.clone() };
+        let own = JobSpec { task: own.into(), ..job.clone() };
         let simulated = SimulatedJob::new(&own)?;
         let mut work = simulated.work().clone();
         work.phases.retain(|phase| phase.phase.kind == PhaseKind::Generate);

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::rl::OptimizerName;
 use super::{CaseLora, CasePrecision, checkpointing, clip, model, plain_job};
-use crate::spec::{DpoSpec, JobSpec, OptimizerKind, SpecError, Task};
+use crate::spec::{DpoSpec, JobSpec, OptimizerKind, SpecError};
 
 /// A case of kind `trl_dpo`.
 #[derive(Deserialize)]
@@ -68,6 +68,6 @@ pub(super) fn job(case: DpoCase) -> Result<JobSpec, SpecError> {
         clip_grad_norm: clip(Some(case.max_grad_norm).filter(|norm| *norm > 0.0)),
         lora: case.lora.map(Into::into),
         steps: case.steps,
-        ..plain_job(model(case.id, case.model)?, Task::Dpo(Box::new(dpo)))
+        ..plain_job(model(case.id, case.model)?, dpo.into())
     })
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::{CaseLora, CasePrecision, checkpointing, clip, default_model, model, plain_job};
 use crate::spec::{
     GrpoSpec, JobSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, LogProbs, OptimizerKind, Rollout, SpecError,
-    SwarmLogProbs, SwarmSpec, Task,
+    SwarmLogProbs, SwarmSpec,
 };
 
 /// A case of kind `trl_grpo`.
@@ -159,7 +159,7 @@ pub(super) fn grpo_job(case: GrpoCase) -> Result<JobSpec, SpecError> {
         lora: case.lora.map(Into::into),
         steps: case.steps,
         liger_kernels: case.liger,
-        ..plain_job(model(case.id, case.model)?, Task::Grpo(Box::new(grpo)))
+        ..plain_job(model(case.id, case.model)?, grpo.into())
     })
 }
 
@@ -257,6 +257,6 @@ pub(super) fn swarm_job(case: SwarmCase) -> Result<JobSpec, SpecError> {
         optimizer: case.optimizer,
         steps: case.steps,
         materialized: true,
-        ..plain_job(model(case.id, case.model)?, Task::Swarm(Box::new(swarm)))
+        ..plain_job(model(case.id, case.model)?, swarm.into())
     })
 }

@@ -1,7 +1,7 @@
 //! What AGI2's own training loop has no switch for, and what the answer must say of it.
 
 use crate::family::agi2;
-use crate::spec::{Attention, CheckpointPolicy, JobSpec, LossKernel, Precision, SpecError, Task};
+use crate::spec::{Attention, CheckpointPolicy, JobSpec, LossKernel, Precision, SpecError, TaskName};
 
 /// Refuses settings that the loop does not read.
 pub(super) fn fits(job: &JobSpec) -> Result<(), SpecError> {
@@ -10,7 +10,7 @@ pub(super) fn fits(job: &JobSpec) -> Result<(), SpecError> {
     }
     let autocast_at_most = matches!(job.precision, Precision::Fp32 | Precision::AmpFp16 | Precision::AmpBf16);
     let refused = [
-        ("task", job.task != Task::CausalLm, "only its training loop is simulated"),
+        ("task", job.task.name() != TaskName::CausalLm, "only its training loop is simulated"),
         ("precision", !autocast_at_most, "its weights are fp32, with or without autocast"),
         (
             "attention",
@@ -75,7 +75,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::spec::from_case;
+    use crate::spec::{Task, from_case};
 
     fn job() -> JobSpec {
         from_case(&json!({"kind": "agi2", "batch": 2})).unwrap()

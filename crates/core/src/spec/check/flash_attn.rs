@@ -1,13 +1,13 @@
 //! What `attention = "flash_attention_2"` takes: the flash-attn package's own conditions, and what of it is simulated.
 
-use crate::spec::{Attention, JobSpec, SpecError, Task};
+use crate::spec::{Attention, JobSpec, SpecError};
 
 /// Model types whose layers are simulated with the package.
 const FAMILIES: [&str; 7] = ["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3"];
 
 /// Refuses what the package refuses, and calls that are not simulated.
 pub(super) fn fits(job: &JobSpec) -> Result<(), SpecError> {
-    if job.attention != Attention::FlashAttention2 || job.task == Task::Hrm {
+    if job.attention != Attention::FlashAttention2 {
         return Ok(());
     }
     let refused = |problem: String| SpecError::new(format!("attention = \"flash_attention_2\": {problem}"));
@@ -26,7 +26,7 @@ pub(super) fn fits(job: &JobSpec) -> Result<(), SpecError> {
         let problem = format!("it is not simulated for `{}`", job.model.model_type);
         return Err(refused(problem).hint("set attention = \"sdpa\", or rehearse the script: tonnage rehearse"));
     }
-    if matches!(job.task, Task::Grpo(_) | Task::Dpo(_) | Task::Swarm(_)) {
+    if job.task.facts().completion_len().is_some() {
         let problem =
             "batches of prompts and completions come with a mask, and what the package makes of one is not simulated";
         return Err(

@@ -2,12 +2,14 @@
 
 mod agi2;
 mod flash_attn;
-mod hrm;
-mod trainer;
+mod task;
+pub(super) mod trainer;
+
+pub(super) use task::{has_logits_for_labels, has_masked_lm_head, is_decoder, is_hrm, leaves_logits_out};
 
 use super::settings::{Origin, Settings};
 use super::{
-    Attention, CheckpointPolicy, JobSpec, LossKernel, ModelSpec, Precision, SpecError, Task, TransformersVersion,
+    Attention, CheckpointPolicy, JobSpec, LossKernel, ModelSpec, Precision, SpecError, TaskName, TransformersVersion,
 };
 
 /// Families with a learned table of positions: a longer row reads past it, and PyTorch stops.
@@ -88,10 +90,9 @@ pub(crate) fn possible(job: &JobSpec) -> Result<(), SpecError> {
     fits_sizes(job)?;
     fits_transformers(job)?;
     fits_positions(job)?;
-    fits_task(job)?;
+    task::fits(job)?;
     flash_attn::fits(job)?;
-    trainer::fits(job)?;
-    hrm::fits(job)?;
+    trainer::fits_ranks(job)?;
     agi2::fits(job)?;
     fits_loss(job)?;
     fits_lora(job)
@@ -102,9 +103,7 @@ pub(super) fn notes(job: &JobSpec, settings: &Settings, published_dtype: Option<
     let defaulted = |key| settings.get(key).is_none_or(|setting| matches!(setting.origin, Origin::Default(_)));
     let notes = [
         defaulted("gpu").then(|| format!("no GPU was named: judged against {}", job.gpu.name)),
-        published_dtype
-            .filter(|_| defaulted("precision") && matches!(job.task, Task::Swarm(_)))
-            .and_then(published_note),
+        published_dtype.filter(|_| defaulted("precision") && job.task.swarm().is_some()).and_then(published_note),
         native_bf16(job),
         beyond_positions(job),
         cache_and_checkpointing(job),
@@ -114,7 +113,7 @@ pub(super) fn notes(job: &JobSpec, settings: &Settings, published_dtype: Option<
 
 /// The most tokens that the job runs through at once or in a row; saturates.
 fn total_tokens(job: &JobSpec) -> u64 {
-    let new_tokens = if job.task == Task::Generate { job.max_new_tokens } else { 0 };
+    let new_tokens = if job.task.name() == TaskName::Generate { job.max_new_tokens } else { 0 };
     job.seq_len.saturating_add(new_tokens)
 }
 
@@ -169,33 +168,6 @@ fn fits_positions(job: &JobSpec) -> Result<(), SpecError> {
             0 => format!("set `max_new_tokens` below {positions}"),
             room => format!("set `seq_len` to {room} or less"),
         })),
-        _ => Ok(()),
-    }
-}
-
-fn fits_task(job: &JobSpec) -> Result<(), SpecError> {
-    let bert = job.model.model_type == "bert";
-    match &job.task {
-        Task::MaskedLm if !bert => Err(SpecError::new(format!("`{}` has no masked-LM head", job.model.model_type))
-            .hint("set task = \"causal_lm\"")),
-        Task::CausalLm | Task::Generate if bert => {
-            Err(SpecError::new("BERT is no decoder").hint("set task = \"masked_lm\" or \"inference_forward\""))
-        }
-        Task::CausalLm | Task::MaskedLm if job.logits.logits_to_keep.is_some() => {
-            let error = SpecError::new("`logits_to_keep` leaves training without logits for its labels");
-            // Liger's loss is a way out where there is one, and where it is not set already.
-            let liger = LIGER.contains(&job.model.model_type.as_str()) && job.logits.loss == LossKernel::Full;
-            Err(error.hint(match liger {
-                true => "leave it out, or set loss = \"liger\" to save the logits' memory",
-                false => "leave it out",
-            }))
-        }
-        Task::InferenceForward if bert && job.logits.logits_to_keep.is_some() => {
-            Err(SpecError::new("`logits_to_keep`: BERT's head computes all positions").hint("leave it out"))
-        }
-        Task::Generate if job.max_new_tokens == 0 => {
-            Err(SpecError::new("`max_new_tokens` is 0: nothing is generated").hint("set it to 1 or more"))
-        }
         _ => Ok(()),
     }
 }

@@ -2,8 +2,8 @@
 
 use super::MAX_TOKENS_PER_PASS;
 use crate::spec::{
-    DpoSpec, GrpoSpec, JobSpec, LogProbs, LossKernel, OptimizerKind, SpecError, Strategy, SwarmLogProbs, SwarmSpec,
-    Task,
+    DpoSpec, GrpoSpec, JobSpec, LogProbs, LossKernel, OptimizerKind, SpecError, Spreading, Strategy, SwarmLogProbs,
+    SwarmSpec,
 };
 
 /// The most batches that DPO's loop holds at once, three tensors each.
@@ -16,37 +16,21 @@ const MAX_PARTS: u64 = 1 << 17;
 /// Model types that are no causal language models.
 const NO_DECODERS: [&str; 2] = ["bert", "hrm"];
 
-/// Refuses what the task's trainer would refuse.
-pub(super) fn fits(job: &JobSpec) -> Result<(), SpecError> {
-    fits_model(job)?;
-    match &job.task {
-        Task::Grpo(grpo) => fits_grpo(job, grpo)?,
-        Task::Dpo(dpo) => fits_dpo(job, dpo)?,
-        Task::Swarm(swarm) => fits_swarm(job, swarm)?,
-        _ => {}
+/// Refuses a policy that writes no text, and a loss that the trainer does not use.
+fn policy(job: &JobSpec) -> Result<(), SpecError> {
+    let model_type = job.model.model_type.as_str();
+    if NO_DECODERS.contains(&model_type) {
+        return Err(SpecError::new(format!("`{model_type}` generates no text")).hint("choose a decoder"));
     }
-    fits_ranks(job)
-}
-
-fn fits_model(job: &JobSpec) -> Result<(), SpecError> {
-    let hrm = job.model.model_type == "hrm";
-    match &job.task {
-        Task::Hrm if !hrm => Err(SpecError::new(format!("task = \"hrm\" runs HRM, not `{}`", job.model.model_type))
-            .hint("set task = \"causal_lm\"")),
-        Task::Hrm => Ok(()),
-        _ if hrm => Err(SpecError::new("HRM is no language model").hint("set task = \"hrm\"")),
-        Task::Grpo(_) | Task::Dpo(_) | Task::Swarm(_) if NO_DECODERS.contains(&job.model.model_type.as_str()) => {
-            Err(SpecError::new(format!("`{}` generates no text", job.model.model_type)).hint("choose a decoder"))
-        }
-        Task::Grpo(_) | Task::Dpo(_) | Task::Swarm(_) if job.logits.loss != LossKernel::Full => {
-            Err(SpecError::new("loss = \"liger\": the trainer computes its own loss").hint("leave out `loss`"))
-        }
-        _ => Ok(()),
+    if job.logits.loss != LossKernel::Full {
+        return Err(SpecError::new("loss = \"liger\": the trainer computes its own loss").hint("leave out `loss`"));
     }
+    Ok(())
 }
 
 /// `GRPOConfig.__post_init__`: a generation batch holds whole groups, of at least two.
-fn fits_grpo(job: &JobSpec, grpo: &GrpoSpec) -> Result<(), SpecError> {
+pub(in crate::spec) fn grpo(job: &JobSpec, grpo: &GrpoSpec) -> Result<(), SpecError> {
+    policy(job)?;
     if grpo.num_generations < 2 {
         return Err(SpecError::new(format!("`num_generations` is {}: an advantage needs 2", grpo.num_generations))
             .hint("set it to 2 or more"));
@@ -97,7 +81,9 @@ fn fits_grpo(job: &JobSpec, grpo: &GrpoSpec) -> Result<(), SpecError> {
     Ok(())
 }
 
-fn fits_dpo(job: &JobSpec, dpo: &DpoSpec) -> Result<(), SpecError> {
+/// What `DPOTrainer` refuses.
+pub(in crate::spec) fn dpo(job: &JobSpec, dpo: &DpoSpec) -> Result<(), SpecError> {
+    policy(job)?;
     not_zero(&[("prompt_len", dpo.prompt_len), ("completion_len", dpo.completion_len)])?;
     if job.gradient_accumulation_steps > MAX_HELD_BATCHES {
         let problem = format!(
@@ -126,7 +112,9 @@ fn bound_rows(rows: u64, named: &str, tokens: u64) -> Result<(), SpecError> {
     Err(SpecError::new(problem).hint("lower them"))
 }
 
-fn fits_swarm(job: &JobSpec, swarm: &SwarmSpec) -> Result<(), SpecError> {
+/// What a node refuses.
+pub(in crate::spec) fn swarm(job: &JobSpec, swarm: &SwarmSpec) -> Result<(), SpecError> {
+    policy(job)?;
     let chunk = match swarm.log_probs {
         SwarmLogProbs::Full => 1,
         SwarmLogProbs::Chunked { rows } | SwarmLogProbs::ChunkedHead { rows } => rows,
@@ -186,7 +174,7 @@ fn not_zero(sizes: &[(&str, u64)]) -> Result<(), SpecError> {
 }
 
 /// Wrappers are simulated round the plain training step.
-fn fits_ranks(job: &JobSpec) -> Result<(), SpecError> {
+pub(super) fn fits_ranks(job: &JobSpec) -> Result<(), SpecError> {
     if job.parallel.world_size == 0 {
         return Err(SpecError::new("`world_size` must be at least 1, found 0"));
     }
@@ -202,9 +190,9 @@ fn fits_ranks(job: &JobSpec) -> Result<(), SpecError> {
     if let Strategy::Fsdp2(_) = job.parallel.strategy {
         fits_shards(job)?;
     }
-    match (&job.task, job.parallel.strategy) {
-        (_, Strategy::None) | (Task::CausalLm | Task::MaskedLm, _) | (Task::Hrm, Strategy::AllReduce) => return Ok(()),
-        (Task::Hrm, _) => {
+    match (job.task.facts().spreading(), job.parallel.strategy) {
+        (_, Strategy::None) | (Spreading::Ranks, _) | (Spreading::OwnRanks, Strategy::AllReduce) => return Ok(()),
+        (Spreading::OwnRanks, _) => {
             let problem = "`parallel`: HRM's loop has no wrapper, it all-reduces its gradients itself";
             return Err(SpecError::new(problem).hint("leave `parallel` out, or set parallel = \"all_reduce\""));
         }

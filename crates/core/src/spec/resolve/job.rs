@@ -42,12 +42,9 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, inputs: &Inputs<'_>) -
     let gpu = choose.gpu()?;
     let lora = choose.lora(&model.model_type)?;
     let task = task(choose, name, &lengths, accumulation, inputs)?;
-    let micro_batch_size = match &task {
-        Task::Swarm(swarm) => swarm.train_rows,
-        _ => micro_batch_size,
-    };
+    let micro_batch_size = task.swarm().map_or(micro_batch_size, |swarm| swarm.train_rows);
     // Elsewhere the layers are not simulated with Liger's kernels: a key that nothing reads is refused.
-    let reads_liger = matches!(task, Task::Grpo(_)) && choose.is_said("use_liger_kernel");
+    let reads_liger = task.grpo().is_some() && choose.is_said("use_liger_kernel");
     let liger_kernels = reads_liger && choose.switch("use_liger_kernel");
     let parallel = ranks::parallel(choose, name)?;
     let run = choose.run()?;

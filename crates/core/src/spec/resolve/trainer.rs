@@ -81,7 +81,7 @@ pub(super) fn grpo(
     let cast_lm_head_to_fp32 = choose.switch("grpo.cast_lm_head_to_fp32");
     let rollout = rollout(choose)?;
     let judge = judge(choose, inputs)?;
-    Ok(Task::Grpo(Box::new(GrpoSpec {
+    Ok(GrpoSpec {
         prompt_len: lengths.prompt,
         completion_len: lengths.completion,
         num_generations,
@@ -93,7 +93,8 @@ pub(super) fn grpo(
         padded,
         cast_lm_head_to_fp32,
         judge,
-    })))
+    }
+    .into())
 }
 
 fn rollout(choose: &mut Chooser<'_>) -> Result<Rollout, SpecError> {
@@ -137,11 +138,7 @@ fn no_model(settings: &Settings) -> SpecError {
 
 pub(super) fn dpo(choose: &mut Chooser<'_>, lengths: &Lengths) -> Task {
     let precompute_ref_log_probs = choose.switch("dpo.precompute_ref_log_probs");
-    Task::Dpo(Box::new(DpoSpec {
-        prompt_len: lengths.prompt,
-        completion_len: lengths.completion,
-        precompute_ref_log_probs,
-    }))
+    DpoSpec { prompt_len: lengths.prompt, completion_len: lengths.completion, precompute_ref_log_probs }.into()
 }
 
 pub(super) fn swarm(choose: &mut Chooser<'_>, lengths: &Lengths) -> Result<Task, SpecError> {
@@ -161,7 +158,7 @@ pub(super) fn swarm(choose: &mut Chooser<'_>, lengths: &Lengths) -> Result<Task,
     };
     let logits_to_keep = choose.switch("swarm.logits_to_keep");
     let empty_cache = choose.switch("swarm.empty_cache");
-    Ok(Task::Swarm(Box::new(SwarmSpec {
+    Ok(SwarmSpec {
         prompt_len: lengths.prompt,
         completion_len: lengths.completion,
         local_questions,
@@ -176,5 +173,6 @@ pub(super) fn swarm(choose: &mut Chooser<'_>, lengths: &Lengths) -> Result<Task,
         nodes,
         gpus,
         lease,
-    })))
+    }
+    .into())
 }

@@ -1,5 +1,8 @@
 //! DPO as TRL's `DPOTrainer` runs it: chosen and rejected answers in one batch, a policy and its frozen reference.
 
+use super::{TaskFacts, TaskName};
+use crate::spec::{JobSpec, SpecError, check};
+
 /// What DPO needs beyond the policy. `micro_batch_size` counts pairs: a pass has twice as many rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DpoSpec {
@@ -9,4 +12,22 @@ pub struct DpoSpec {
     pub completion_len: u64,
     /// Whether the reference's log-probabilities are computed once before training (`precompute_ref_log_probs`).
     pub precompute_ref_log_probs: bool,
+}
+
+impl TaskFacts for DpoSpec {
+    fn name(&self) -> TaskName {
+        TaskName::Dpo
+    }
+
+    fn check(&self, job: &JobSpec) -> Result<(), SpecError> {
+        check::trainer::dpo(job, self)
+    }
+
+    fn completion_len(&self) -> Option<u64> {
+        Some(self.completion_len)
+    }
+
+    fn takes_adapters(&self) -> bool {
+        true
+    }
 }

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::JudgeSpec;
+use super::{JudgePlace, JudgeSpec, Passes, TaskFacts, TaskName};
+use crate::spec::{JobSpec, SpecError, check};
 
 /// What GRPO needs beyond the policy. `micro_batch_size` is `per_device_train_batch_size`: completions, not prompts.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +30,40 @@ pub struct GrpoSpec {
     pub cast_lm_head_to_fp32: bool,
     /// A second model that judges the completions.
     pub judge: Option<JudgeSpec>,
+}
+
+impl TaskFacts for GrpoSpec {
+    fn name(&self) -> TaskName {
+        TaskName::Grpo
+    }
+
+    fn check(&self, job: &JobSpec) -> Result<(), SpecError> {
+        check::trainer::grpo(job, self)
+    }
+
+    fn passes(&self) -> Passes {
+        Passes::WholeGroups { group: self.num_generations, steps_per_generation: self.steps_per_generation }
+    }
+
+    fn rows_per_data_row(&self) -> u64 {
+        self.num_generations.saturating_mul(self.num_iterations).max(1)
+    }
+
+    fn completion_len(&self) -> Option<u64> {
+        Some(self.completion_len)
+    }
+
+    fn takes_adapters(&self) -> bool {
+        true
+    }
+
+    fn more_gpus(&self) -> u64 {
+        u64::from(self.judge.as_ref().is_some_and(|judge| judge.place == JudgePlace::OtherGpu))
+    }
+
+    fn judge(&self) -> Option<&JudgeSpec> {
+        self.judge.as_ref()
+    }
 }
 
 /// How a trainer turns hidden states into the log-probabilities of the completion's tokens.

@@ -1,6 +1,9 @@
 //! A swarm as GenRL runs it: nodes that share GPUs, each a process that generates for its own questions, takes other
 //! nodes' completions as well, and trains on all rows in one pass.
 
+use super::{Passes, Spreading, TaskFacts, TaskName};
+use crate::spec::{JobSpec, SpecError, check};
+
 /// A node's step and the swarm round it. A question comes with a group of completions; a row is one completion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SwarmSpec {
@@ -32,6 +35,36 @@ pub struct SwarmSpec {
     pub gpus: u64,
     /// How many nodes of a GPU may be between forward and optimizer at once; `None` for all.
     pub lease: Option<u64>,
+}
+
+impl TaskFacts for SwarmSpec {
+    fn name(&self) -> TaskName {
+        TaskName::Swarm
+    }
+
+    fn check(&self, job: &JobSpec) -> Result<(), SpecError> {
+        check::trainer::swarm(job, self)
+    }
+
+    fn passes(&self) -> Passes {
+        Passes::Counted("a node trains on its questions times its completions in one pass")
+    }
+
+    fn spreading(&self) -> Spreading {
+        Spreading::Nodes { nodes: self.nodes, gpus: self.gpus }
+    }
+
+    fn rows_per_data_row(&self) -> u64 {
+        self.num_generations.max(1)
+    }
+
+    fn completion_len(&self) -> Option<u64> {
+        Some(self.completion_len)
+    }
+
+    fn lease(&self) -> Option<u64> {
+        self.lease
+    }
 }
 
 /// How a node computes log-probabilities.
