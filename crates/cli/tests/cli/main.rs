@@ -7,6 +7,7 @@ mod support;
 
 mod answers;
 mod architectures;
+mod docs;
 mod doctor;
 mod errors;
 mod files;
