@@ -47,7 +47,7 @@ fn every_log_has_its_cause_and_its_first_rank() {
         assert_eq!((cause(&diagnosis), diagnosis.first_rank), (class, rank.parse().ok()), "{name}");
         listed += 1;
     }
-    assert!(listed >= 39, "{listed}");
+    assert!(listed >= 57, "{listed}");
 }
 
 #[test]
@@ -69,6 +69,22 @@ fn what_steps_rise_after_was_survived() {
     let diagnosis = diagnose(&sources);
     assert_eq!((cause(&diagnosis), diagnosis.survived[0].finding.class()), ("raised", Class::GpuMemory));
     assert_eq!(diagnosis.step.map(|step| (step.step, step.of)), Some((1999, Some(3000))));
+}
+
+#[test]
+fn a_good_end_or_a_new_start_counts_however_much_follows() {
+    let after = "DEBUG a b c\n".repeat(5000);
+    let error = fs::read_to_string(root().join("key_error.log")).unwrap();
+    let ended = format!("{error}{after}{{'train_runtime': 12.1, 'train_loss': 0.2}}\n{after}");
+    assert_eq!(cause(&diagnose(&[source("a", ended.as_bytes())])), "none");
+    let disk = "OSError: [Errno 28] No space left on device\n";
+    let again = format!("{error}{after}Restarting job from step 10\n{after}{disk}");
+    let sources = [source("a", again.as_bytes())];
+    let diagnosis = diagnose(&sources);
+    assert_eq!((cause(&diagnosis), diagnosis.survived.len()), ("disk_full", 1));
+    // What came before the failure is no sign of life after it.
+    let before = format!("{{'train_runtime': 12.1, 'train_loss': 0.2}}\n{after}{error}");
+    assert_eq!(cause(&diagnose(&[source("a", before.as_bytes())])), "raised");
 }
 
 #[test]

@@ -23,10 +23,10 @@ impl<'a> Block<'a> {
     }
 
     /// Goes to the next line that is worth reading, and counts those passed over; false where there is none.
-    pub(super) fn skip_to_candidate(&mut self, needles: &Needles, lines: &mut u64) -> bool {
+    pub(super) fn skip_to_candidate(&mut self, needles: &Needles, lines: &mut u64, found: bool) -> bool {
         let (seen, at) =
             if self.clean.is_empty() { (self.raw, self.raw_at) } else { (self.clean.as_slice(), self.clean_at) };
-        let candidate = needles.candidate(seen, at, &mut self.ahead);
+        let candidate = needles.candidate(seen, at, &mut self.ahead, found);
         let passed = seen.get(at..candidate.unwrap_or(seen.len())).unwrap_or_default();
         let start = memrchr(b'\n', passed).map_or(0, |end| end + 1);
         let count = memchr_iter(b'\n', passed).count();
@@ -47,14 +47,18 @@ impl<'a> Block<'a> {
         self.raw.get(..self.raw_at).unwrap_or_default()
     }
 
-    /// The next line, without its end.
-    pub(super) fn line(&mut self) -> Option<&'a [u8]> {
+    /// The next line, without its end, and the signatures whose needles it has, where they are known.
+    pub(super) fn line(&mut self, needles: &Needles, found: bool) -> Option<(&'a [u8], Option<u128>)> {
         let left = self.raw.get(self.raw_at..).filter(|left| !left.is_empty())?;
-        self.raw_at += line_length(left);
-        if !self.clean.is_empty() {
-            self.clean_at += line_length(self.clean.get(self.clean_at..).unwrap_or_default());
-        }
-        left.get(..memchr(b'\n', left).unwrap_or(left.len()))
+        let length = line_length(left);
+        let (seen, at) =
+            if self.clean.is_empty() { (self.raw, self.raw_at) } else { (self.clean.as_slice(), self.clean_at) };
+        let end =
+            if self.clean.is_empty() { at + length } else { at + line_length(seen.get(at..).unwrap_or_default()) };
+        let signatures = needles.between(seen, at, end, &mut self.ahead, found);
+        self.raw_at += length;
+        self.clean_at = end;
+        Some((left.get(..memchr(b'\n', left).unwrap_or(left.len()))?, signatures))
     }
 }
 

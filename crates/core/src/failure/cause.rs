@@ -89,6 +89,8 @@ pub enum FailureCause {
     Crash {
         /// The process.
         pid: Option<u64>,
+        /// Whether it ended itself by `abort()`: after an exception or a timeout that says more.
+        aborted: bool,
     },
     /// The scheduler ended the job when its time was over.
     TimeLimit,
@@ -130,7 +132,7 @@ pub struct Collective {
 pub struct Worker {
     /// Its rank; of a summary's line without one, its rank on its node.
     pub rank: Option<u64>,
-    /// Its exit code; a signal is negative.
+    /// Its exit code; a signal is negative; 0 where none is stated.
     pub exit_code: i64,
     /// Its process.
     pub pid: Option<u64>,
@@ -193,6 +195,7 @@ impl FailureCause {
         match self {
             Self::Raised(exception) if exception.raiser == Raiser::Aside => Strength::Ending,
             Self::Cancelled { is_step: true } => Strength::Echo,
+            Self::Crash { aborted: true, .. } => Strength::Echo,
             // That a worker is gone, and nobody says by what.
             Self::Stated { class: Class::Killed, .. } => Strength::Ending,
             _ => self.class().strength(),
@@ -226,13 +229,17 @@ impl FailureCause {
                 figures.bytes("resident", *resident);
                 figures.number("pid", *pid);
             }
-            Self::Killed { pid, .. } | Self::SharedMemory { pid } | Self::Crash { pid } => figures.number("pid", *pid),
+            Self::Killed { pid, .. } | Self::SharedMemory { pid } | Self::Crash { pid, .. } => {
+                figures.number("pid", *pid)
+            }
             Self::NcclTimeout(collective) => collective.figures(&mut figures),
             Self::PortInUse { port } => figures.number("port", *port),
             Self::Xid { code, .. } => figures.number("xid", *code),
             Self::WorkerFailed(worker) => {
                 figures.number(if worker.is_local { "local_rank" } else { "rank" }, worker.rank);
-                figures.0.push(("exit_code", Figure::Number(worker.exit_code)));
+                if worker.exit_code != 0 {
+                    figures.0.push(("exit_code", Figure::Number(worker.exit_code)));
+                }
                 figures.number("pid", worker.pid);
                 if let Some(host) = &worker.host {
                     figures.text("host", host);

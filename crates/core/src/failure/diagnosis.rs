@@ -1,10 +1,12 @@
 //! [`diagnose`]: of all that was found in one or several logs, what came first, what follows from it, and which rank it
 //! was.
 
+use super::cause::FailureCause;
 use super::choice::choose;
 use super::class::{Class, Strength};
-use super::exception::Phase;
+use super::exception::Raiser;
 use super::finding::{Finding, Scan, Tone};
+use super::phase::Phase;
 use super::progress::Progress;
 use super::ranks::{self, Ranks};
 use super::setting::Setting;
@@ -73,17 +75,21 @@ impl Located<'_> {
             let later = |other: &Finding| other.line > *restart && other.strength() > Strength::Warning;
             *restart > line && (steps.clone().any(|step| step.line > *restart) || scan.findings.iter().any(later))
         });
-        ended_well || restarted || rising(steps) >= RISING
+        // Who warned of it, or raised it in a thread of its own, did not end the program: any step shows that it goes on.
+        let aside = matches!(self.finding.tone, Tone::Warned) || self.finding.strength() < Strength::Death;
+        let goes_on = matches!(&self.finding.cause, FailureCause::Raised(it) if it.raiser == Raiser::Aside)
+            && scan.lines > line + LAST_WORDS;
+        ended_well || restarted || goes_on || rising(steps) >= if aside { 1 } else { RISING }
     }
 }
 
-/// How many of the steps are larger than all before.
+/// How many of the steps are larger than those before; one of less than half begins another epoch.
 fn rising<'a>(steps: impl Iterator<Item = &'a Progress>) -> usize {
     let (mut steps_seen, mut epochs_seen, mut count) = (None, None, (0, 0));
     for step in steps {
         let (seen, count) =
             if step.is_epoch { (&mut epochs_seen, &mut count.0) } else { (&mut steps_seen, &mut count.1) };
-        if seen.is_none_or(|last| step.step > last) {
+        if seen.is_none_or(|last| step.step > last || (!step.is_epoch && step.step < last / 2)) {
             *seen = Some(step.step);
             *count += 1;
         }
@@ -167,7 +173,7 @@ fn last_line(root: &Located<'_>, causes: &[Located<'_>]) -> u64 {
 /// The machine of the worker that failed, as its launcher names it.
 fn node(root: &Located<'_>, causes: &[Located<'_>]) -> Option<String> {
     let host = |found: &Located<'_>| match &found.finding.cause {
-        super::cause::FailureCause::WorkerFailed(worker) => worker.host.clone(),
+        FailureCause::WorkerFailed(worker) => worker.host.clone(),
         _ => None,
     };
     let of_line = || {

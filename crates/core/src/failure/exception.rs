@@ -13,31 +13,6 @@ pub struct Place {
     pub function: String,
 }
 
-/// What the program did when it died.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Phase {
-    /// Imports, models, data, checkpoints: before the first step.
-    Load,
-    /// Forward, backward, optimizer.
-    Step,
-    /// Writing a checkpoint.
-    Save,
-    /// Evaluation or generation.
-    Eval,
-}
-
-impl Phase {
-    /// Its name for programs: `load`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Load => "load",
-            Self::Step => "step",
-            Self::Save => "save",
-            Self::Eval => "eval",
-        }
-    }
-}
-
 /// Who raised it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Raiser {
@@ -90,8 +65,6 @@ const LAUNCHER_FILES: &[&str] = &[
 ];
 /// Exceptions of those who lost the other end, by the end of their names.
 const VICTIMS: &[&str] = &[
-    "BrokenPipeError",
-    "ConnectionResetError",
     "ActorDiedError",
     "RayActorError",
     "ActorUnavailableError",
@@ -119,8 +92,8 @@ const VICTIMS_WORDS: &[&str] = &[
     "NCCL error",
     "NCCL Error",
     "NCCL communicator was aborted",
-    "Connection closed by peer",
-    "Connection reset by peer",
+    "successfully reached monitoredBarrier, but received errors",
+    "failed to pass monitoredBarrier",
     "Horovod detected that one or more processes exited",
     "Horovod has been shut down",
     "HorovodInternalError",
@@ -164,6 +137,19 @@ pub(super) struct Files {
     pub(super) pipe: bool,
 }
 
+/// Files whose other end is another process of the job. Of a download or a server the same exceptions say what is wrong.
+const PIPES: &[&str] = &[
+    "multiprocessing/connection.py",
+    "multiprocessing/managers.py",
+    "multiprocessing/reduction.py",
+    "multiprocessing/popen_",
+    "multiprocessing/queues.py",
+    "torch/distributed/",
+    "torch/utils/data/",
+    "vllm/",
+    "zmq/",
+];
+
 impl Files {
     pub(super) fn of(file: &str) -> Self {
         let file = file.replace('\\', "/");
@@ -171,7 +157,7 @@ impl Files {
         Self {
             shared_memory: shared.iter().any(|part| has(&file, part)),
             launcher: LAUNCHER_FILES.iter().any(|part| has(&file, part)),
-            pipe: has(&file, "multiprocessing/connection.py") || has(&file, "multiprocessing/managers.py"),
+            pipe: PIPES.iter().any(|part| has(&file, part)),
         }
     }
 }
@@ -183,14 +169,23 @@ fn raiser(name: &str, message: &str, files: &Files) -> Raiser {
         return Raiser::Interrupt;
     }
     let of_command = short == "CalledProcessError" && (files.launcher || names_a_launch(message));
-    if ends(LAUNCHERS)
-        || of_command
-        || (files.launcher && short != "ModuleNotFoundError" && short != "FileNotFoundError")
-    {
+    // What else a launcher raises is its own: a flag that is missing, a file of hosts that cannot be read.
+    if ends(LAUNCHERS) || of_command || (files.launcher && matches!(short, "SystemExit" | "Exit")) {
         return Raiser::Launcher;
     }
-    let cut = files.pipe && matches!(short, "EOFError" | "ConnectionRefusedError" | "FileNotFoundError" | "OSError");
-    if cut || ends(VICTIMS) || VICTIMS_WORDS.iter().any(|words| has(message, words)) {
+    let peer = ["Connection closed by peer", "Connection reset by peer"].iter().any(|words| has(message, words));
+    let of_ranks = files.pipe || ["gloo/", "c10d", "TCPStore"].iter().any(|words| has(message, words));
+    let cut = files.pipe
+        && matches!(
+            short,
+            "EOFError"
+                | "ConnectionRefusedError"
+                | "ConnectionResetError"
+                | "BrokenPipeError"
+                | "FileNotFoundError"
+                | "OSError"
+        );
+    if cut || (peer && of_ranks) || ends(VICTIMS) || VICTIMS_WORDS.iter().any(|words| has(message, words)) {
         return Raiser::Victim;
     }
     Raiser::Program
@@ -212,7 +207,10 @@ const ENDS: &[&str] =
 /// one: then only names that end as exceptions' do.
 pub(super) fn stated(text: &str, strict: bool) -> Option<(&str, &str)> {
     let (name, message) = match text.split_once(':') {
-        Some((name, message)) if message.is_empty() || message.starts_with([' ', '\t']) => (name, message.trim()),
+        // Pages that tidy quotation marks take the blank away.
+        Some((name, message)) if message.is_empty() || message.starts_with([' ', '\t', '\'', '‘', '“']) => {
+            (name, message.trim())
+        }
         Some(_) => return None,
         None => (text, ""),
     };
@@ -231,92 +229,6 @@ pub(super) fn stated(text: &str, strict: bool) -> Option<(&str, &str)> {
     let capital = last.starts_with(|c: char| c.is_uppercase()) || plain.contains('.');
     let likely = !strict && text.contains(':') && capital && !message.starts_with(|c: char| c.is_ascii_digit());
     (known && (capital || last == "error") || likely).then_some((name, message))
-}
-
-/// The phase that a function's name tells.
-pub(super) fn phase_of(function: &str, file: &str) -> Option<Phase> {
-    const PHASES: &[(Phase, &[&str])] = &[
-        (
-            Phase::Save,
-            &[
-                "save_pretrained",
-                "save_checkpoint",
-                "_save",
-                "save_model",
-                "save_state",
-                "torch_save",
-                "_legacy_save",
-                "full_state_dict",
-                "_full_state_dict",
-                "get_model_state_dict",
-                "_gather_state_dict",
-                "state_dict_to_cpu",
-            ],
-        ),
-        (
-            Phase::Eval,
-            &[
-                "evaluate",
-                "evaluation_loop",
-                "prediction_loop",
-                "prediction_step",
-                "validate",
-                "validation_step",
-                "validation_epoch",
-                "eval_step",
-                "_evaluate",
-                "generate",
-            ],
-        ),
-        (
-            Phase::Step,
-            &[
-                "training_step",
-                "train_step",
-                "backward",
-                "compute_loss",
-                "optimizer_step",
-                "clip_grad_norm_",
-                "train_one_epoch",
-                "train_epoch",
-                "_inner_training_loop",
-                "training_loop",
-                "run_training_epoch",
-            ],
-        ),
-        (
-            Phase::Load,
-            &[
-                "from_pretrained",
-                "load_dataset",
-                "load_state_dict",
-                "load_model",
-                "load_checkpoint",
-                "_find_and_load",
-                "prepare_dataset",
-                "init_process_group",
-                "snapshot_download",
-                "hf_hub_download",
-                "load_tokenizer",
-            ],
-        ),
-    ];
-    let saves = function == "save" && !file.ends_with("image.py");
-    if saves {
-        return Some(Phase::Save);
-    }
-    PHASES.iter().find(|(_, names)| names.contains(&function)).map(|(phase, _)| *phase)
-}
-
-/// The phase that a frame's line of code tells.
-pub(super) fn phase_of_code(code: &str) -> Option<Phase> {
-    const CALLS: &[(Phase, &[&str])] = &[
-        (Phase::Step, &[".backward(", "optimizer.step("]),
-        (Phase::Save, &["save_pretrained(", "torch.save(", "save_checkpoint("]),
-        (Phase::Eval, &["evaluate(", ".validate("]),
-        (Phase::Load, &["from_pretrained(", "load_dataset(", "load_state_dict("]),
-    ];
-    CALLS.iter().find(|(_, calls)| calls.iter().any(|call| has(code, call))).map(|(phase, _)| *phase)
 }
 
 /// Whether a file belongs to Python or to an installed package rather than to the program.

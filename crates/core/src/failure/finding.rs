@@ -2,7 +2,8 @@
 
 use super::cause::FailureCause;
 use super::class::{Class, Strength};
-use super::exception::{Phase, Place, Raiser};
+use super::exception::{Place, Raiser};
+use super::phase::Phase;
 use super::progress::Progress;
 use super::setting::Setting;
 use super::stamp::Stamp;
@@ -222,9 +223,10 @@ impl Kept {
         false
     }
 
-    /// Gives what a signature found at a traceback's last line its place; whether there was one.
-    pub(super) fn at_line(&mut self, ended: &Ended, chain: u64) -> bool {
-        let Some(found) = self.findings.iter_mut().rev().find(|finding| finding.last_line == ended.line) else {
+    /// Gives what a signature found at a traceback's last lines its tone and place; whether there was one.
+    pub(super) fn at_line(&mut self, ended: &Ended, tone: &Tone) -> bool {
+        let lines = ended.line..=ended.last_line;
+        let Some(found) = self.findings.iter_mut().rev().find(|finding| lines.contains(&finding.last_line)) else {
             return false;
         };
         found.rank = found.rank.or(ended.rank);
@@ -233,7 +235,7 @@ impl Kept {
             found.cause = FailureCause::SharedMemory { pid: None };
         }
         if ended.exception.raiser != Raiser::Aside {
-            found.tone = Tone::Raised { place: ended.place.clone(), phase: ended.phase, chain };
+            found.tone = tone.clone();
         }
         true
     }

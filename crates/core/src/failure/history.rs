@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::exception::Phase;
 use super::line::without_codes;
+use super::phase::Phase;
 use super::prefix;
 use super::progress::Progress;
 use super::stamp::Stamp;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use memchr::memchr;
+use memchr::{memchr, memchr_iter};
 
 use super::prefix;
 
@@ -29,6 +29,17 @@ impl Line {
         let rank = stripped.rank.or_else(|| prefix::named_rank(stripped.text));
         Self { text: stripped.text.to_owned(), rank, indent: stripped.indent }
     }
+}
+
+/// A progress bar (tqdm's rate and the bracket behind it) and what was written behind it on the same line.
+pub(super) fn behind_bar(clean: &[u8]) -> Option<(&[u8], &[u8])> {
+    let rate = memchr_iter(b'/', clean).find(|at| {
+        let around = clean.get(at.saturating_sub(2)..at + 3).unwrap_or_default();
+        around.starts_with(b"it/s") || around.ends_with(b"s/it")
+    })?;
+    let end = rate + memchr(b']', clean.get(rate..)?)? + 1;
+    let (bar, rest) = clean.split_at_checked(end)?;
+    rest.iter().any(|byte| !byte.is_ascii_whitespace()).then_some((bar, rest))
 }
 
 /// The bytes without ANSI escape sequences.

@@ -1,4 +1,7 @@
-//! What makes a line worth reading though it states no failure: the beginnings of tracebacks, and fences of Markdown.
+//! What makes a line worth reading though it states no failure: the beginnings of tracebacks, fences of Markdown, and
+//! words of a job that goes on.
+
+use super::progress::{RESTARTS, SUCCESSES};
 
 /// What a line is read for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,6 +10,15 @@ pub(super) enum Kind {
     Traceback,
     /// A block of Markdown begins or ends.
     Fence,
+    /// The job ended well, or was started again.
+    Life,
+}
+
+impl Kind {
+    /// Whether it matters after a finding alone.
+    pub(super) const fn is_after(self) -> bool {
+        matches!(self, Self::Life)
+    }
 }
 
 /// A reason to read a line.
@@ -23,6 +35,8 @@ pub(super) const MARKS: &[Mark] = &[
     Mark { kind: Kind::Traceback, needles: &["Traceback (most recent"], also: &[] },
     Mark { kind: Kind::Traceback, needles: &["\", line "], also: &["File \""] },
     Mark { kind: Kind::Fence, needles: &["```"], also: &[] },
+    Mark { kind: Kind::Life, needles: SUCCESSES, also: &[] },
+    Mark { kind: Kind::Life, needles: RESTARTS, also: &[] },
 ];
 
 #[cfg(test)]

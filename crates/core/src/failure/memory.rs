@@ -45,10 +45,13 @@ impl GpuMemory {
 
     /// All that the numbers give as a reason, the strongest first; the job's own need only where nothing else.
     pub fn reasons(&self) -> Vec<Class> {
+        // Where no process is named, others are only inferred, and what the message states comes first.
+        let inferred = self.processes.is_empty() && self.is_fragmented();
         let candidates = [
             (self.is_capped(), Class::AllocatorCap),
-            (self.is_crowded(), Class::Neighbour),
+            (self.is_crowded() && !inferred, Class::Neighbour),
             (self.is_fragmented(), Class::Fragmentation),
+            (self.is_crowded() && inferred, Class::Neighbour),
             (self.is_outside(), Class::OutsideAllocator),
         ];
         let mut reasons: Vec<Class> = candidates.iter().filter(|(holds, _)| *holds).map(|(_, class)| *class).collect();

@@ -18,6 +18,8 @@ const MOST_TOGETHER: usize = 50;
 /// All needles. A line without any is never looked at.
 pub(super) struct Needles {
     searches: Vec<Search>,
+    /// How many of the searches matter before anything was found.
+    at_first: usize,
     needles: Vec<Needle>,
 }
 
@@ -65,21 +67,29 @@ impl Needles {
     }
 
     fn new() -> Self {
-        let mut texts: Vec<&str> = all_texts().collect();
-        // Those that begin alike belong together: the search looks at beginnings first.
-        texts.sort_unstable();
-        texts.dedup();
         let mark = Needle { length: MARK.len(), signatures: 0, also: None };
-        let needles = texts.iter().map(|text| Needle::new(text)).chain([mark]).collect();
-        let all: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).chain([MARK.as_slice()]).collect();
-        let together = |(number, texts): (usize, &[&[u8]])| Search::new(number * MOST_TOGETHER, texts);
-        Self { searches: all.chunks(MOST_TOGETHER).enumerate().map(together).collect(), needles }
+        let texts = sorted(first_texts());
+        let later: Vec<&str> = sorted(later_texts()).into_iter().filter(|text| !texts.contains(text)).collect();
+        let needle = |text: &&str| Needle::new(text);
+        let needles = texts.iter().map(needle).chain([mark]).chain(later.iter().map(needle)).collect();
+        let first: Vec<&[u8]> = texts.iter().map(|text| text.as_bytes()).chain([MARK.as_slice()]).collect();
+        let later: Vec<&[u8]> = later.iter().map(|text| text.as_bytes()).collect();
+        let mut searches = Search::several(0, &first);
+        let at_first = searches.len();
+        searches.extend(Search::several(first.len(), &later));
+        Self { searches, at_first, needles }
+    }
+
+    /// The searches that matter: `found` says that something was found before.
+    fn searches(&self, found: bool) -> &[Search] {
+        self.searches.get(..if found { self.searches.len() } else { self.at_first }).unwrap_or_default()
     }
 
     /// A needle of the first line from `from` on that has one with what else its signatures ask for.
-    pub(super) fn candidate(&self, lines: &[u8], mut from: usize, ahead: &mut Ahead) -> Option<usize> {
+    pub(super) fn candidate(&self, lines: &[u8], mut from: usize, ahead: &mut Ahead, found: bool) -> Option<usize> {
+        let searches = self.searches(found);
         loop {
-            let Hit { needle, at } = ahead.next(&self.searches, lines, from);
+            let Hit { needle, at } = ahead.next(searches, lines, from);
             let here = lines.get(at..)?;
             let Some(Needle { length, also: Some(also), .. }) = self.needles.get(needle) else { return Some(at) };
             let start = memrchr(b'\n', lines.get(..at)?).map_or(0, |end| end + 1);
@@ -91,25 +101,52 @@ impl Needles {
         }
     }
 
-    /// The signatures whose needles stand in the line, as bits.
-    pub(super) fn signatures(&self, line: &[u8]) -> u128 {
-        let (mut all, mut from, mut ahead) = (0, 0, Ahead::default());
+    /// The signatures whose needles stand between two places of the lines, as bits; `None` where the line must be
+    /// cleaned first.
+    pub(super) fn between(
+        &self,
+        lines: &[u8],
+        mut from: usize,
+        end: usize,
+        ahead: &mut Ahead,
+        found: bool,
+    ) -> Option<u128> {
+        let searches = self.searches(found);
+        let mut all = 0;
         loop {
-            let hit = ahead.next(&self.searches, line, from);
-            if hit.at >= line.len() {
-                return all;
+            let hit = ahead.next(searches, lines, from);
+            if hit.at >= end {
+                return Some(all);
             }
-            let Some(needle) = self.needles.get(hit.needle) else { return u128::MAX };
+            let needle = self.needles.get(hit.needle).filter(|needle| needle.signatures != 0)?;
             all |= needle.signatures;
             from = hit.at + needle.length;
         }
     }
+
+    /// The signatures whose needles stand in the line, as bits.
+    pub(super) fn signatures(&self, line: &[u8]) -> u128 {
+        self.between(line, 0, line.len(), &mut Ahead::default(), true).unwrap_or(u128::MAX)
+    }
 }
 
-/// Every needle's text, of signatures and of marks.
-fn all_texts() -> impl Iterator<Item = &'static str> {
+/// The needles' texts of signatures, and of marks that matter from a log's beginning on.
+fn first_texts() -> impl Iterator<Item = &'static str> {
     let signatures = SIGNATURES.iter().flat_map(|signature| signature.needles);
-    signatures.chain(MARKS.iter().flat_map(|mark| mark.needles)).copied()
+    signatures.chain(MARKS.iter().filter(|mark| !mark.kind.is_after()).flat_map(|mark| mark.needles)).copied()
+}
+
+/// Those of marks that matter after a finding alone.
+fn later_texts() -> impl Iterator<Item = &'static str> {
+    MARKS.iter().filter(|mark| mark.kind.is_after()).flat_map(|mark| mark.needles).copied()
+}
+
+/// Each once; those that begin alike belong together, for the search looks at beginnings first.
+fn sorted(texts: impl Iterator<Item = &'static str>) -> Vec<&'static str> {
+    let mut texts: Vec<&str> = texts.collect();
+    texts.sort_unstable();
+    texts.dedup();
+    texts
 }
 
 impl Ahead {
@@ -146,6 +183,12 @@ impl Needle {
 }
 
 impl Search {
+    /// As many as the texts need, `first` being the number of the first text.
+    fn several(first: usize, texts: &[&[u8]]) -> Vec<Self> {
+        let together = |(number, texts): (usize, &[&[u8]])| Self::new(first + number * MOST_TOGETHER, texts);
+        texts.chunks(MOST_TOGETHER).enumerate().map(together).collect()
+    }
+
     fn new(first: usize, texts: &[&[u8]]) -> Self {
         let mut config = packed::Config::new();
         config.match_kind(packed::MatchKind::LeftmostFirst).heuristic_pattern_limits(false);
@@ -176,7 +219,7 @@ mod tests {
     #[test]
     fn signatures_fit_into_a_word_and_no_needle_hides_another() {
         assert!(SIGNATURES.len() + MARKS.len() <= 128);
-        let all: Vec<&str> = all_texts().collect();
+        let all: Vec<&str> = first_texts().chain(later_texts()).collect();
         for needle in &all {
             assert!(needle.len() >= 3, "{needle}");
             // Of overlapping needles only one is found, so none may be part of another.
@@ -193,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_common_needle_alone_is_no_candidate() {
-        let candidate = |lines: &str| Needles::all().candidate(lines.as_bytes(), 0, &mut Ahead::default());
+        let candidate = |lines: &str| Needles::all().candidate(lines.as_bytes(), 0, &mut Ahead::default(), false);
         assert_eq!(candidate("if you run out of memory, lower it\nno CUDA error: all is well\n"), None);
         assert_eq!(candidate("out of memory\nCUDA error: out of memory\n"), Some(27));
     }

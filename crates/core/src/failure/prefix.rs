@@ -84,12 +84,16 @@ fn bracketed(text: &str) -> Option<(Option<u32>, &str)> {
     Some((Some(number.parse().ok()?), after))
 }
 
+/// The highest rank that a bare number before a line is taken for: higher ones are more likely the line's own number.
+const HIGHEST_BARE: u32 = 1023;
+
 /// `srun --label`.
 fn labelled(text: &str) -> Option<(Option<u32>, &str)> {
     let (number, after) = text.split_once(':')?;
     let short = (1..=5).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit());
     let separated = after.is_empty() || after.starts_with(' ');
-    (short && separated).then(|| (number.parse().ok(), after.strip_prefix(' ').unwrap_or(after)))
+    let rank = number.parse().ok().filter(|rank| *rank <= HIGHEST_BARE);
+    (short && separated).then(|| (rank, after.strip_prefix(' ').unwrap_or(after)))
 }
 
 /// `(EngineCore_DP0 pid=6940)`, `(train_fn pid=12, ip=10.0.0.1)`: vLLM and Ray.

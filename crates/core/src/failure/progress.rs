@@ -179,6 +179,7 @@ pub(super) const RESTARTS: &[&str] = &[
     "estarting worker group",
     "DUE TO JOB REQUEUE",
     "estarting training",
+    "e-starting training",
     "etrying training",
     "Restarting job",
     "restart count",

@@ -1,7 +1,7 @@
 //! Whether a line that looks like a failure is only quoted: mail, Markdown, tables, code, git, data that is trained on.
 
 use super::line::Line;
-use super::text::{find, has};
+use super::text::{find, has, places};
 
 /// Keys of a dataset's samples, as trainers and scripts print them.
 const SAMPLES: &[&str] = &[
@@ -48,18 +48,17 @@ fn is_string(text: &str) -> bool {
 
 /// `{'text': 'RuntimeError: ...`: what is said is data.
 fn is_sample(text: &str) -> bool {
-    SAMPLES.iter().any(|key| {
-        let keyed = |quote: char| {
-            let key = format!("{quote}{key}{quote}:");
-            find(text, &key).is_some_and(|at| {
-                let head = text.get(..at).unwrap_or_default().trim_end();
-                let is_key = head.is_empty() || head.ends_with(['{', ',', '[']);
-                let value = text.get(at + key.len()..).unwrap_or_default().trim_start();
-                is_key && value.starts_with(['"', '\'', '[', '{'])
-            })
-        };
-        keyed('"') || keyed('\'')
-    })
+    places(text, ":").any(|colon| is_sample_at(text, colon).unwrap_or(false))
+}
+
+/// Whether a sample's key ends at the colon: `'text':` at the beginning of a record or behind another value.
+fn is_sample_at(text: &str, colon: usize) -> Option<bool> {
+    let (before, value) = (text.get(..colon)?, text.get(colon + 1..)?);
+    let quote = before.chars().next_back().filter(|quote| matches!(quote, '"' | '\''))?;
+    let (head, key) = before.get(..colon - 1)?.rsplit_once(quote)?;
+    let head = head.trim_end();
+    let is_key = SAMPLES.contains(&key) && (head.is_empty() || head.ends_with(['{', ',', '[']));
+    Some(is_key && value.trim_start().starts_with(['"', '\'', '[', '{']))
 }
 
 /// `a1b2c3d4 (Name 2024-05-05 10:11:13 +0000 12) text`

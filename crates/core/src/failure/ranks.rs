@@ -5,6 +5,8 @@ use super::class::{Class, Strength};
 use super::diagnosis::{Located, Source};
 use super::exception::Raiser;
 use super::setting::Setting;
+use super::stamp::Stamp;
+use super::text;
 
 /// Ranks of which the silent ones are listed.
 const MOST_RANKS: u32 = 4096;
@@ -130,12 +132,20 @@ fn is_of_several_nodes(setting: &Setting, sources: &[Source]) -> bool {
 /// The rank that a launcher's summary names as the first to fail.
 pub(super) fn named(causes: &[Located<'_>], setting: &Setting, sources: &[Source]) -> Option<u32> {
     let several = is_of_several_nodes(setting, sources);
-    causes.iter().find_map(|found| match &found.finding.cause {
+    let of = |found: &Located<'_>| match &found.finding.cause {
         FailureCause::WorkerFailed(worker) if worker.first && !(worker.is_local && several) => {
             worker.rank.and_then(|rank| u32::try_from(rank).ok())
         }
         _ => None,
-    })
+    };
+    let named: Vec<(u32, Option<Stamp>)> =
+        causes.iter().filter_map(|found| Some((of(found)?, found.finding.stamp))).collect();
+    // Every node's agent names its own: of several the earliest, where the clock tells.
+    let is_first = |(rank, stamp): &&(u32, Option<Stamp>)| {
+        let before = |other: &Option<Stamp>| stamp.zip(*other).is_some_and(|(stamp, other)| stamp.is_before(other));
+        named.iter().all(|(other, other_stamp)| other == rank || before(other_stamp))
+    };
+    named.iter().find(is_first).map(|(rank, _)| *rank)
 }
 
 /// The rank that failed first, where anything names it.
@@ -151,7 +161,11 @@ pub(super) fn first(
         return named;
     }
     let several = is_of_several_nodes(setting, sources);
-    if matches!(root.class(), Class::NcclTimeout | Class::NcclError) {
+    // Who waits in vain or loses the others is not the first.
+    let is_victim = matches!(&root.finding.cause, FailureCause::Raised(it) if it.raiser == Raiser::Victim);
+    // A CUDA call that failed is the rank's own.
+    let is_own = text::has(&root.finding.text, "unhandled cuda error");
+    if is_victim || root.class() == Class::NcclTimeout || (root.class() == Class::NcclError && !is_own) {
         let one = |ranks: &[u32]| (ranks.len() == 1).then(|| ranks[0]);
         return one(&ranks.behind).or_else(|| summary(causes, several)).or_else(|| one(&silent_logs(sources, causes)));
     }

@@ -9,16 +9,19 @@ use memchr::{memchr, memrchr};
 use super::block::Block;
 use super::cause::FailureCause;
 use super::class::Strength;
+use super::exception::{Exception, Raiser, stated};
+use super::fences::Fences;
 use super::finding::{Finding, Kept, Scan, Tone};
-use super::history::{Around, History, around, steps};
-use super::line::{Line, without_codes};
+use super::history::{Around, History, around};
+use super::life::Life;
+use super::line::{Line, behind_bar, without_codes};
 use super::mark::{Kind, MARKS};
 use super::needles::Needles;
-use super::progress::{Progress, is_restart, is_success};
 use super::quote;
 use super::setting::Setting;
 use super::signature::{Reading, SIGNATURES};
 use super::traceback::{Ended, Tracebacks, cut};
+use super::waiting::{Draft, LONGEST_EVIDENCE, Waiting};
 
 /// A longer line is read in pieces of this many bytes.
 const LONGEST_LINE: usize = 64 << 10;
@@ -26,16 +29,8 @@ const LONGEST_LINE: usize = 64 << 10;
 const OVERLAP: usize = 512;
 /// Messages that wait for further lines at one time; there are as many as ranks write at once.
 const MOST_WAITING: usize = 64;
-/// Lines after which a message is over, whoever wrote them.
-const LONGEST_WAIT: usize = 256;
-/// Bytes of a message that are kept as evidence.
-const LONGEST_EVIDENCE: usize = 600;
-/// Lines after a finding that are read for signs of life.
-const WATCHED: usize = 400;
 /// Bytes of a log's beginning that tell on what it ran.
 const HEAD: usize = 8 << 10;
-/// Steps that are kept.
-const MOST_STEPS: usize = 512;
 
 /// Reads a log piece by piece. What it finds does not depend on how the log is cut.
 ///
@@ -59,48 +54,12 @@ pub struct Scanner {
     tracebacks: Tracebacks,
     /// The rank and the first line of the last chain of tracebacks, and whether the next one belongs to it.
     chain: (Option<u32>, u64, bool),
-    /// Lines that are still watched for signs of life.
-    watched: usize,
+    life: Life,
     fences: Fences,
     kept: Kept,
     history: History,
     head: Vec<u8>,
     setting: Setting,
-    steps: Vec<Progress>,
-    restarts: Vec<u64>,
-    successes: Vec<u64>,
-}
-
-/// A message that may go on.
-struct Waiting {
-    signature: usize,
-    finding: Draft,
-    text: String,
-    /// What has been understood so far.
-    best: Option<FailureCause>,
-    /// Lines of its rank that may still belong to it.
-    more: usize,
-    /// Lines of anybody.
-    patience: usize,
-}
-
-/// A finding whose cause is not known yet.
-struct Draft {
-    line: u64,
-    rank: Option<u32>,
-    /// The first line, as evidence.
-    text: String,
-    tone: Tone,
-    fence: usize,
-    around: Around,
-}
-
-/// Blocks of Markdown: how many have begun, and whether one is open.
-#[derive(Default)]
-struct Fences {
-    begun: usize,
-    first_line: u64,
-    is_open: bool,
 }
 
 impl Default for Scanner {
@@ -119,15 +78,12 @@ impl Scanner {
             waiting: Vec::new(),
             tracebacks: Tracebacks::default(),
             chain: (None, 0, false),
-            watched: 0,
+            life: Life::default(),
             fences: Fences::default(),
             kept: Kept::default(),
             history: History::default(),
             head: Vec::new(),
             setting: Setting::default(),
-            steps: Vec::new(),
-            restarts: Vec::new(),
-            successes: Vec::new(),
         }
     }
 
@@ -163,7 +119,7 @@ impl Scanner {
     pub fn finish(mut self) -> Scan {
         let rest = std::mem::take(&mut self.pending);
         if !rest.is_empty() {
-            self.long_line(&rest, b"");
+            self.long_line(&rest, b"", None);
             self.lines += 1;
             self.history.extend(&rest);
         }
@@ -175,44 +131,17 @@ impl Scanner {
         }
         let tail = self.history.text(b"");
         self.last_words(&tail);
-        self.life_at_the_end(&tail);
-        let head = std::mem::take(&mut self.head);
-        self.setting.learn(&String::from_utf8_lossy(&head));
+        let seen = self.life.finish(&tail, self.lines);
+        self.setting.learn(&String::from_utf8_lossy(&self.head));
         self.setting.learn(&tail);
-        let closed = if self.fences.is_open { self.fences.begun - 1 } else { self.fences.begun };
-        let is_document = self.fences.first_line > 1 && is_document(&head);
-        let findings = self.kept.finish(if is_document { closed } else { 0 });
         Scan {
-            findings,
+            findings: self.kept.finish(self.fences.quoted(&self.head)),
             lines: self.lines,
-            steps: self.steps,
-            restarts: self.restarts,
-            successes: self.successes,
+            steps: seen.steps,
+            restarts: seen.restarts,
+            successes: seen.successes,
             setting: self.setting,
         }
-    }
-
-    /// Signs of life in the log's last lines.
-    fn life_at_the_end(&mut self, tail: &str) {
-        for step in steps(tail, self.lines) {
-            self.step(step);
-        }
-        for (text, number) in tail.lines().rev().zip((1..=self.lines).rev()) {
-            let text = text.get(..text.len().min(2000)).unwrap_or_default();
-            let line = Line::new(text.as_bytes());
-            if is_success(&line) {
-                self.successes.push(number);
-            }
-            if is_restart(&line) {
-                self.restarts.push(number);
-            }
-        }
-        for lines in [&mut self.successes, &mut self.restarts] {
-            lines.sort_unstable();
-            lines.dedup();
-        }
-        self.steps.sort_by_key(|step| step.line);
-        self.steps.dedup();
     }
 
     /// An exception that ends the log without a traceback, as excerpts have it.
@@ -228,24 +157,16 @@ impl Scanner {
                 continue;
             }
             let Some((name, message)) =
-                super::exception::stated(line.text.trim_start_matches('*'), true).filter(|_| line.text.contains(':'))
+                stated(line.text.trim_start_matches('*'), true).filter(|_| line.text.contains(':'))
             else {
                 continue;
             };
-            let exception = super::exception::Exception::new(name, cut(message, 400), &Default::default());
-            let ended = Ended {
-                exception,
-                line: number,
-                head: number,
-                rank: line.rank,
-                text: line.text.clone(),
-                place: None,
-                phase: None,
-                is_warned: false,
-                files: Default::default(),
-            };
-            self.raised(ended, b"");
-            return;
+            let exception = Exception::new(name, cut(message, 400), &Default::default());
+            // What a launcher says is of a failure that another line may state.
+            if exception.raiser == Raiser::Launcher && !self.kept.findings().is_empty() {
+                continue;
+            }
+            return self.raised(Ended::without_traceback(exception, &line, number), b"");
         }
     }
 
@@ -256,43 +177,61 @@ impl Scanner {
             let piece: Vec<u8> = self.pending.drain(..LONGEST_LINE - OVERLAP).collect();
             let overlap = self.pending.get(..OVERLAP).unwrap_or_default();
             let piece = [piece.as_slice(), overlap].concat();
-            self.line(&piece, b"");
+            self.line(&piece, b"", None);
         }
     }
 
     /// Whether every line must be read.
     fn is_attentive(&self) -> bool {
-        !self.waiting.is_empty() || self.watched > 0 || self.tracebacks.is_open()
+        !self.waiting.is_empty() || self.life.is_watching() || self.tracebacks.is_open()
     }
 
     /// Reads lines that are complete, each with its end.
     fn whole_lines(&mut self, lines: &[u8]) {
         let mut block = Block::new(lines, LONGEST_LINE);
-        while self.is_attentive() || block.skip_to_candidate(self.needles, &mut self.lines) {
+        loop {
+            let found = !self.kept.findings().is_empty();
+            if !self.is_attentive() && !block.skip_to_candidate(self.needles, &mut self.lines, found) {
+                break;
+            }
             let before = block.passed();
-            let Some(line) = block.line() else { break };
-            self.long_line(line, before);
+            let Some((line, signatures)) = block.line(self.needles, found) else { break };
+            self.long_line(line, before, signatures);
             self.lines += 1;
         }
         self.history.extend(lines);
     }
 
     /// A line of any length, in the pieces in which [`Self::extend`] would have read it.
-    fn long_line(&mut self, mut line: &[u8], before: &[u8]) {
+    fn long_line(&mut self, mut line: &[u8], before: &[u8], signatures: Option<u128>) {
+        if line.len() <= LONGEST_LINE {
+            return self.line(line, before, signatures);
+        }
         while line.len() > LONGEST_LINE {
-            self.line(line.get(..LONGEST_LINE).unwrap_or(line), before);
+            self.line(line.get(..LONGEST_LINE).unwrap_or(line), before, None);
             line = line.get(LONGEST_LINE - OVERLAP..).unwrap_or_default();
         }
-        self.line(line, before);
+        self.line(line, before, None);
     }
 
-    /// A line, in which a progress bar may have gone back to the start several times.
-    fn line(&mut self, raw: &[u8], before: &[u8]) {
+    /// A line, in which a progress bar may have gone back to the start several times, and whose needles may be known.
+    fn line(&mut self, raw: &[u8], before: &[u8], signatures: Option<u128>) {
+        let raw = raw.strip_suffix(b"\r").unwrap_or(raw);
+        let is_whole = memchr(b'\r', raw).is_none();
         for part in raw.split(|byte| *byte == b'\r').filter(|part| !part.is_empty()) {
             let clean = without_codes(part);
-            let candidates = self.needles.signatures(&clean);
-            if candidates != 0 || self.is_attentive() {
-                self.part(&clean, candidates, before);
+            let known = signatures.filter(|_| is_whole);
+            let candidates = known.unwrap_or_else(|| self.needles.signatures(&clean));
+            if candidates == 0 && !self.is_attentive() {
+                continue;
+            }
+            // What is written behind a progress bar without a line's end is a line of its own.
+            match behind_bar(&clean) {
+                Some((bar, rest)) => {
+                    self.part(bar, 0, before);
+                    self.part(rest, candidates, before);
+                }
+                None => self.part(&clean, candidates, before),
             }
         }
     }
@@ -302,17 +241,19 @@ impl Scanner {
         let line = Line::new(clean);
         self.go_on(&line);
         self.watch(&line);
-        if quote::by_itself(&line) {
-            return self.marks(&line, candidates);
-        }
-        self.signatures(&line, candidates, before);
-        if self.tracebacks.is_open() || self.is_marked(candidates, Kind::Traceback) {
-            let ended = self.tracebacks.read(&line, self.lines + 1);
-            if let Some(ended) = ended {
-                self.raised(ended, before);
+        if !quote::by_itself(&line) {
+            self.signatures(&line, candidates, before);
+            if self.tracebacks.is_open() || is_marked(candidates, Kind::Traceback) {
+                let ended = self.tracebacks.read(&line, self.lines + 1);
+                ended.into_iter().for_each(|ended| self.raised(ended, before));
+            }
+            if is_marked(candidates, Kind::Life) {
+                self.life.words(&line, self.lines + 1);
             }
         }
-        self.marks(&line, candidates);
+        if is_marked(candidates, Kind::Fence) {
+            self.fences.line(&line, self.lines + 1);
+        }
     }
 
     fn signatures(&mut self, line: &Line, mut candidates: u128, before: &[u8]) {
@@ -321,71 +262,32 @@ impl Scanner {
             candidates &= candidates - 1;
             let Some(signature) = SIGNATURES.get(at) else { return };
             if let Some(reading) = (signature.read)(&line.text) {
-                return self.found(at, signature.follow, line, reading, before);
+                return self.found(at, line, reading, before);
             }
         }
     }
 
-    fn is_marked(&self, candidates: u128, kind: Kind) -> bool {
-        let is = |(at, mark): (usize, &super::mark::Mark)| {
-            mark.kind == kind && candidates >> (SIGNATURES.len() + at) & 1 == 1
-        };
-        MARKS.iter().enumerate().any(is)
-    }
-
-    /// Fences of Markdown.
-    fn marks(&mut self, line: &Line, candidates: u128) {
-        if self.is_marked(candidates, Kind::Fence) && line.text.starts_with("```") {
-            self.fences.is_open = !self.fences.is_open;
-            if self.fences.is_open {
-                self.fences.begun += 1;
-            }
-            if self.fences.first_line == 0 {
-                self.fences.first_line = self.lines + 1;
-            }
-        }
-    }
-
-    /// Signs of life after a finding, and what joins a traceback to the one before.
+    /// Steps after a finding, and what joins a traceback to the one before.
     fn watch(&mut self, line: &Line) {
-        if self.watched == 0 {
+        if !self.life.is_watching() {
             return;
         }
-        self.watched -= 1;
-        let number = self.lines + 1;
-        let text = line.text.as_str();
-        if let Some(step) = Progress::of_line(text, number, line.rank) {
-            self.step(step);
-        } else if is_restart(line) {
-            self.restarts.push(number);
-        } else if is_success(line) {
-            self.successes.push(number);
-        } else if text.starts_with("During handling of the above exception")
-            || text.starts_with("The above exception was the direct cause")
-        {
-            self.chain.2 = true;
-        }
+        self.life.line(line, self.lines + 1);
+        let joins = ["During handling of the above exception", "The above exception was the direct cause"];
+        self.chain.2 |= joins.iter().any(|words| line.text.starts_with(words));
     }
 
-    fn step(&mut self, step: Progress) {
-        if self.steps.len() < MOST_STEPS && !self.steps.contains(&step) {
-            self.steps.push(step);
-        }
+    /// A draft of a finding at a line.
+    fn draft(&self, line: u64, rank: Option<u32>, text: &str, tone: Tone) -> Draft {
+        let (text, fence) = (cut(text, LONGEST_EVIDENCE).to_owned(), self.fences.current());
+        Draft { line, rank, text, tone, fence, around: Around::default() }
     }
 
-    fn found(&mut self, signature: usize, follow: usize, line: &Line, reading: Reading, before: &[u8]) {
+    fn found(&mut self, signature: usize, line: &Line, reading: Reading, before: &[u8]) {
         let name = SIGNATURES.get(signature).map_or("", |signature| signature.name);
         let number = self.lines + 1;
-        let (fresh, text) = (!self.kept.is_full(name, line.rank), cut(&line.text, LONGEST_EVIDENCE).to_owned());
-        let mut draft = Draft {
-            line: number,
-            rank: line.rank,
-            tone: Tone::of_line(&line.text),
-            text,
-            fence: if self.fences.is_open { self.fences.begun } else { 0 },
-            around: Around::default(),
-        };
-        if fresh {
+        let mut draft = self.draft(number, line.rank, &line.text, Tone::of_line(&line.text));
+        if !self.kept.is_full(name, line.rank) {
             let history = self.history.text(before);
             if quote::by_context(&history, line.indent, &line.text) {
                 return;
@@ -393,15 +295,8 @@ impl Scanner {
             draft.around = around(&history, number, &line.text);
             self.setting.learn(&history);
         }
-        let waiting = Waiting {
-            signature,
-            finding: draft,
-            text: line.text.clone(),
-            best: reading.cause,
-            more: follow,
-            patience: LONGEST_WAIT,
-        };
-        if reading.complete || follow == 0 || self.waiting.len() >= MOST_WAITING {
+        let waiting = Waiting::new(signature, draft, &line.text, reading);
+        if waiting.is_over() || self.waiting.len() >= MOST_WAITING {
             self.keep(waiting);
         } else {
             self.waiting.push(waiting);
@@ -412,11 +307,7 @@ impl Scanner {
     fn go_on(&mut self, line: &Line) {
         let mut at = 0;
         while let Some(waiting) = self.waiting.get_mut(at) {
-            let same = line.rank.is_none() || waiting.finding.rank.is_none() || line.rank == waiting.finding.rank;
-            waiting.more -= usize::from(same);
-            waiting.patience -= 1;
-            let complete = same && waiting.add(&line.text);
-            if complete || waiting.more == 0 || waiting.patience == 0 {
+            if waiting.line(line) {
                 let done = self.waiting.remove(at);
                 self.keep(done);
             } else {
@@ -426,17 +317,15 @@ impl Scanner {
     }
 
     fn keep(&mut self, waiting: Waiting) {
-        let Some(cause) = waiting.best else { return };
-        let signature = SIGNATURES.get(waiting.signature).map_or("", |signature| signature.name);
         self.setting.learn(&waiting.text);
-        self.keep_finding(waiting.finding.into_finding(cause, signature));
+        waiting.into_finding().into_iter().for_each(|finding| self.keep_finding(finding));
     }
 
     fn keep_finding(&mut self, finding: Finding) {
         let steps = finding.steps.clone();
         if self.kept.add(finding) {
-            self.watched = WATCHED;
-            steps.into_iter().for_each(|step| self.step(step));
+            self.life.watch();
+            steps.into_iter().for_each(|step| self.life.step(step));
         }
     }
 
@@ -445,36 +334,45 @@ impl Scanner {
         let chained = std::mem::take(&mut self.chain.2) && self.chain.0 == ended.rank;
         let chain = if chained { self.chain.1 } else { ended.head };
         self.chain = (ended.rank, chain, false);
-        if let Some(waiting) = self.waiting.iter_mut().find(|waiting| waiting.finding.line == ended.line) {
-            waiting.finding.tone = Tone::Raised { place: ended.place, phase: ended.phase, chain };
-            return;
-        }
-        if self.kept.at_line(&ended, chain) {
-            return;
-        }
-        let mut draft = Draft {
-            line: ended.line,
-            rank: ended.rank,
-            text: cut(&ended.text, LONGEST_EVIDENCE).to_owned(),
-            tone: Tone::Raised { place: ended.place, phase: ended.phase, chain },
-            fence: if self.fences.is_open { self.fences.begun } else { 0 },
-            around: Around::default(),
+        // Of many alike only the first are told apart: to read what stood before each is slow.
+        let is_full = self.kept.is_full(RAISED, ended.rank);
+        let history = if is_full { String::new() } else { self.history.text(before) };
+        let is_aside = ended.is_warned || is_aside(&history, self.lines.saturating_sub(ended.head));
+        let tone = match is_aside {
+            true => Tone::Warned,
+            false => Tone::Raised { place: ended.place.clone(), phase: ended.phase, chain },
         };
+        let lines = ended.line..=ended.last_line;
+        if let Some(waiting) = self.waiting.iter_mut().find(|waiting| lines.contains(&waiting.finding.line)) {
+            waiting.finding.tone = tone;
+            return;
+        }
+        if self.kept.at_line(&ended, &tone) {
+            return;
+        }
+        let place = Tone::Raised { place: ended.place, phase: ended.phase, chain };
+        let mut draft = self.draft(ended.line, ended.rank, &ended.text, place);
         let mut cause = ended.exception;
-        if !self.kept.is_full(RAISED, ended.rank) {
-            let history = self.history.text(before);
+        if is_aside {
+            cause.raiser = Raiser::Aside;
+        }
+        if !is_full {
             if quote::by_context(&history, 0, &ended.text) {
                 return;
             }
             draft.around = around(&history, self.lines + 1, "");
             self.setting.learn(&history);
-            if ended.is_warned || is_aside(&history, self.lines.saturating_sub(ended.head)) {
-                cause.raiser = super::exception::Raiser::Aside;
-            }
         }
-        self.watched = WATCHED;
+        self.life.watch();
         self.keep_finding(draft.into_finding(FailureCause::Raised(cause), RAISED));
     }
+}
+
+/// Whether a mark of the kind is among the candidates.
+fn is_marked(candidates: u128, kind: Kind) -> bool {
+    let is =
+        |(at, mark): (usize, &super::mark::Mark)| mark.kind == kind && candidates >> (SIGNATURES.len() + at) & 1 == 1;
+    candidates >> SIGNATURES.len() != 0 && MARKS.iter().enumerate().any(is)
 }
 
 /// The name under which exceptions are found that no signature knows.
@@ -492,48 +390,14 @@ fn is_aside(history: &str, back: u64) -> bool {
         "--- Logging error ---",
         "Error in sys.excepthook",
         "Exception in worker process, retrying",
+        "Retry attempt failed",
+        "etrying in ",
+        "will retry",
+        "Will retry",
+        "entering retry loop",
     ];
     let back = usize::try_from(back).unwrap_or(usize::MAX);
-    history.lines().rev().skip(back).take(3).any(|text| ASIDES.iter().any(|aside| text.contains(aside)))
-}
-
-/// Whether a text is a document rather than a log: it begins with a heading of Markdown.
-fn is_document(head: &[u8]) -> bool {
-    let head = String::from_utf8_lossy(head);
-    head.lines().any(|line| {
-        let rest = line.trim_start_matches('#');
-        (1..=4).contains(&(line.len() - rest.len())) && rest.starts_with(' ') && rest.trim().len() > 2
-    })
-}
-
-impl Draft {
-    fn into_finding(self, cause: FailureCause, signature: &'static str) -> Finding {
-        Finding {
-            cause,
-            signature,
-            line: self.line,
-            rank: self.rank,
-            text: self.text,
-            count: 1,
-            last_line: self.line,
-            tone: self.tone,
-            stamp: self.around.stamp,
-            steps: self.around.steps,
-            phase: self.around.phase,
-            context: self.around.context,
-            fence: self.fence,
-        }
-    }
-}
-
-impl Waiting {
-    /// Reads the message with one more line; true when nothing more can come.
-    fn add(&mut self, line: &str) -> bool {
-        self.text.push('\n');
-        self.text.push_str(cut(line, LONGEST_EVIDENCE));
-        let Some(signature) = SIGNATURES.get(self.signature) else { return true };
-        let Some(reading) = (signature.read)(&self.text) else { return false };
-        self.best = reading.cause.or(self.best.take());
-        reading.complete
-    }
+    let mut before = history.lines().rev().skip(back);
+    let passed_over = before.clone().take(2).any(|text| text.contains("kipping") || text.contains("gnoring "));
+    passed_over || before.by_ref().take(3).any(|text| ASIDES.iter().any(|aside| text.contains(aside)))
 }

@@ -3,7 +3,7 @@
 use super::framework;
 use super::{Advice, Context, allocator, say, with};
 use crate::failure::class::Class;
-use crate::failure::exception::Phase;
+use crate::failure::phase::Phase;
 use crate::failure::setting::Framework;
 use crate::units::Bytes;
 

@@ -4,8 +4,8 @@ use super::class::of_class;
 use super::framework;
 use super::{Advice, Context, say, with};
 use crate::failure::class::Class;
-use crate::failure::exception::Phase;
 use crate::failure::memory::GpuMemory;
+use crate::failure::phase::Phase;
 use crate::failure::setting::Framework;
 use crate::units::Bytes;
 

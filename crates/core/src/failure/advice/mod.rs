@@ -4,11 +4,12 @@
 mod class;
 mod exception;
 mod framework;
+mod known;
 mod memory;
 
 use super::cause::{FailureCause, Worker};
 use super::class::Class;
-use super::exception::Phase;
+use super::phase::Phase;
 use super::setting::Setting;
 
 /// Something to do.

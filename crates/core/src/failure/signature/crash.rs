@@ -23,7 +23,32 @@ pub(super) const SEGMENTATION: Signature = Signature {
         let zsh = text.starts_with("zsh: segmentation fault ");
         let pid = reported_pid(text);
         if alone || python || worker || srun || zsh || pid.is_some() {
-            return Reading::whole(FailureCause::Crash { pid });
+            return Reading::whole(FailureCause::Crash { pid, aborted: false });
+        }
+        None
+    },
+};
+
+/// What ends native code beside SIGSEGV, as shells and Python name it. `abort()` follows a C++ exception or a check that
+/// did not hold; what those say stands in lines of their own.
+const ABORTS: &[&str] = &["Aborted", "Illegal instruction", "Floating point exception"];
+
+pub(super) const ABORTED: Signature = Signature {
+    name: "aborted",
+    needles: &["Aborted ", "Illegal instruction", "loating point exception", "Fatal Python error: Aborted"],
+    also: &["(core dumped)", "srun: error: ", "Fatal Python error: "],
+    follow: 0,
+    read: |text| {
+        let python = ABORTS.iter().any(|abort| is_said(text, &format!("Fatal Python error: {abort}")));
+        let dumped = text.strip_suffix("(core dumped)").is_some_and(|abort| ABORTS.contains(&abort.trim_end()));
+        let srun = has(text, "srun: error: ") && ABORTS.iter().any(|abort| text.trim_end().ends_with(abort));
+        let report = has(text, ": line ") || text.starts_with('[');
+        let (before, _) = text.split_once("(core dumped)").unwrap_or(("", ""));
+        let of_shell = ABORTS.iter().find_map(|abort| before.trim_end().strip_suffix(abort)).filter(|_| report);
+        let pid = of_shell.and_then(|before| before.split_whitespace().last()?.parse().ok());
+        if python || dumped || srun || pid.is_some() {
+            let aborted = has(text, "Aborted");
+            return Reading::whole(FailureCause::Crash { pid, aborted });
         }
         None
     },

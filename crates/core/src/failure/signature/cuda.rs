@@ -67,7 +67,7 @@ const LIMITS: &[&str] = &["too many resources requested for launch", "invalid co
 
 pub(super) const FAULT: Signature = Signature {
     name: "cuda_fault",
-    needles: &["CUDA error: ", "HIP error: "],
+    needles: &["CUDA error: ", "HIP error: ", "cuda runtime error ("],
     also: &[
         "illegal",
         "device-side assert",
@@ -80,8 +80,11 @@ pub(super) const FAULT: Signature = Signature {
     ],
     follow: 0,
     read: |text| {
-        let prefix = ["CUDA error: ", "HIP error: "].into_iter().find(|prefix| is_said(text, prefix))?;
+        let prefixes = ["CUDA error: ", "HIP error: ", "cuda runtime error ("];
+        let prefix = prefixes.into_iter().find(|prefix| is_said(text, prefix))?;
         let error = after(text, prefix)?;
+        // Before 1.5: `cuda runtime error (77) : an illegal memory access was encountered at file:line`.
+        let error = error.split_once(") : ").filter(|_| prefix.ends_with('(')).map_or(error, |(_, error)| error);
         if FAULTS.iter().any(|fault| error.starts_with(fault)) {
             return Reading::whole(FailureCause::CudaFault { assertion: None });
         }
@@ -129,7 +132,7 @@ pub(super) const ELEMENTS: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let said = has(text, "not supported for tensors with more than INT_MAX elements") && !text.contains('`');
+        let said = has(text, "not supported for tensors with more than INT_MAX elements") && !super::is_talk(text);
         if said { Reading::whole(FailureCause::KernelLimit) } else { None }
     },
 };
@@ -137,11 +140,17 @@ pub(super) const ELEMENTS: Signature = Signature {
 /// What a kernel asserts, most often that an index is in range: this, not what follows from it, says what was wrong.
 pub(super) const ASSERTION: Signature = Signature {
     name: "kernel_assertion",
-    needles: &["thread: ["],
-    also: &["Assertion "],
+    needles: &["thread: [", "Device-side assertion "],
+    also: &["Assertion ", "' failed"],
     follow: 0,
     read: |text| {
         let kernel = has(text, "block: [") && has(text, "thread: [");
+        // ROCm's words.
+        if let Some(assertion) = after(text, ": Device-side assertion `").and_then(|rest| rest.split("' failed").next())
+        {
+            let assertion = Some(assertion.chars().take(200).collect());
+            return Reading::whole(FailureCause::CudaFault { assertion });
+        }
         // Markdown takes the backticks away.
         let assertion = after(text, "Assertion ")?.split(" failed").next()?;
         let assertion = assertion.trim_matches('`').chars().take(200).collect();

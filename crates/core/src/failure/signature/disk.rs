@@ -23,7 +23,7 @@ pub(super) const FULL: Signature = Signature {
         let shell = text.ends_with(": No space left on device") || text.ends_with(": Disk quota exceeded");
         let database = text.ends_with("OperationalError: database or disk is full");
         let segment = has(text, "/dev/shm/") || has(text, "NCCL WARN");
-        if (python || rust || shell || database) && !segment && !text.contains('`') {
+        if (python || rust || shell || database) && !segment && !super::is_talk(text) {
             Reading::whole(FailureCause::DiskFull)
         } else {
             None
@@ -72,6 +72,6 @@ pub(super) const BROKEN: Signature = Signature {
         ];
         let said = numbers.iter().any(|number| has(text, number)) || has(text, "failed with Input/output error");
         let cause = FailureCause::Stated { class: Class::IoError, detail: None };
-        if said && !text.contains('`') { Reading::whole(cause) } else { None }
+        if said && !super::is_talk(text) { Reading::whole(cause) } else { None }
     },
 };

@@ -26,7 +26,7 @@ pub(super) const LOSS: Signature = Signature {
     also: &["stop", "Stop", "rror", "xit", "abort", "Abort", "FloatingPoint", "ERROR", "erminat"],
     follow: 0,
     read: |text| {
-        let said = SAYS.iter().any(|words| has(text, words)) && !text.contains('`');
+        let said = SAYS.iter().any(|words| has(text, words)) && !super::is_talk(text);
         // A step that is skipped is no end.
         let skipped = has(text, "kipping") || has(text, "OVERFLOW") || has(text, "will be skipped") || has(text, "if ");
         if said && !skipped { diverged() } else { None }
@@ -42,6 +42,7 @@ const SAYS: &[&str] = &[
     "iverged with loss = NaN",
     "NanLossDuringTrainingError",
     "Function 'infinite or NaN",
+    "became infinite or NaN",
     "found NaN in",
     "NaN detected",
     "oss became NaN",
@@ -62,6 +63,6 @@ pub(super) const SCALE: Signature = Signature {
     follow: 0,
     read: |text| {
         let said = has(text, "cannot decrease scale anymore") || has(text, "inimum loss scale reached (");
-        if said && !text.contains('`') { diverged() } else { None }
+        if said && !super::is_talk(text) { diverged() } else { None }
     },
 };

@@ -9,6 +9,8 @@ const NONE: &[&str] = &[
     "No HIP GPUs are available",
     "Found no NVIDIA driver on your system",
     "CUDA error: invalid device ordinal",
+    "cuda runtime error (10) : invalid device ordinal at",
+    "cuda runtime error (38) : no CUDA-capable device is detected at",
     "HIP error: invalid device ordinal",
     "CUDA error: no CUDA-capable device is detected",
     "CUDA unknown error - this may be due to an incorrectly set up environment",
@@ -41,7 +43,8 @@ pub(super) const NO_GPU: Signature = Signature {
     read: |text| {
         let docker = is_said(text, "could not select device driver") && has(text, "[[gpu]]");
         let fabric = has(text, "cudaGetDeviceCount()") && has(text, "Error 802: system not yet initialized");
-        if docker || fabric || says(text, NONE) { Reading::whole(FailureCause::NoGpu) } else { None }
+        let check = is_said(text, "THCudaCheck FAIL file=") && has(text, "error=10 : invalid device ordinal");
+        if docker || fabric || check || says(text, NONE) { Reading::whole(FailureCause::NoGpu) } else { None }
     },
 };
 

@@ -21,15 +21,27 @@ fn of_signal(number: u64) -> Option<Class> {
 /// torchrun's agent: it was told, and tells its workers.
 pub(super) const AGENT: Signature = Signature {
     name: "launcher_signal",
-    needles: &["death signal, shutting down workers", "got signal: ", "due to signal ", "Received Signals.SIG"],
-    also: &["Received ", "SignalException", "Process "],
+    needles: &[
+        "death signal, shutting down workers",
+        "got signal: ",
+        "due to signal ",
+        "Received Signals.SIG",
+        " signal SIGHUP",
+        " signal SIGINT",
+    ],
+    also: &["Received ", "SignalException", "Process ", "ending process ", "losing process "],
     follow: 0,
     read: |text| {
         let number = ["Received ", "got signal: "].iter().find_map(|words| integer_after(text, words));
         let named = [("SIGHUP", 1), ("SIGINT", 2), ("SIGTERM", 15)].into_iter().find(|(name, _)| has(text, name));
+        // It passes on what it got; SIGTERM it sends of its own accord as well, when a worker has failed.
+        let passed_on = ["SIGHUP", "SIGINT"].iter().any(|signal| {
+            has(text, &format!(" closing signal {signal}")) || has(text, &format!(" via signal {signal}"))
+        });
         let own = has(text, "death signal, shutting down workers")
             || has(text, "SignalException: Process ")
-            || has(text, "Received Signals.SIG");
+            || has(text, "Received Signals.SIG")
+            || passed_on;
         ended(of_signal(number.or(named.map(|(_, number)| number)).filter(|_| own)?)?)
     },
 };

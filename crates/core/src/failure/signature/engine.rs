@@ -83,7 +83,7 @@ pub(super) const SLOTS: Signature = Signature {
     also: &["Please set a smaller number for"],
     follow: 0,
     read: |text| {
-        let said = has(text, "runs out of memory. ") && has(text, "--max-running-requests") && !text.contains('`');
+        let said = has(text, "runs out of memory. ") && has(text, "--max-running-requests") && !super::is_talk(text);
         let cause = FailureCause::Stated { class: Class::EngineCapacity, detail: None };
         if said { Reading::whole(cause) } else { None }
     },

@@ -11,7 +11,7 @@ fn broken(what: &str) -> Option<Reading> {
 
 pub(super) const ECC: Signature = Signature {
     name: "gpu_ecc",
-    needles: &["uncorrectable ECC error", "ECC_UNCORRECTABLE", "cuda runtime error (39)", "cuda runtime error (214)"],
+    needles: &["uncorrectable ECC error", "ECC_UNCORRECTABLE", "cuda runtime error ("],
     also: &[],
     follow: 0,
     read: |text| {
@@ -23,7 +23,7 @@ pub(super) const ECC: Signature = Signature {
             || text.ends_with("uncorrectable ECC error encountered'")
             || has(text, "cuda runtime error (39)")
             || has(text, "cuda runtime error (214)");
-        if stated && !text.contains('`') { broken("ECC") } else { None }
+        if stated && !super::is_talk(text) { broken("ECC") } else { None }
     },
 };
 
@@ -38,6 +38,6 @@ pub(super) const NVLINK: Signature = Signature {
             || has(text, "cudaErrorNvlinkUncorrectable")
             || text.ends_with("uncorrectable NVLink error detected during the execution")
             || text.ends_with("uncorrectable NVLink error detected during the execution'");
-        if stated && !text.contains('`') { broken("NVLink") } else { None }
+        if stated && !super::is_talk(text) { broken("NVLink") } else { None }
     },
 };

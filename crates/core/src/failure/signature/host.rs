@@ -54,7 +54,7 @@ pub(super) const ERRNO: Signature = Signature {
         let raised = has(text, "[Errno 12] Cannot allocate memory")
             || text.ends_with(": Cannot allocate memory")
             || text.ends_with(": Cannot allocate memory (12)");
-        if raised && !text.contains('`') { host(None) } else { None }
+        if raised && !super::is_talk(text) { host(None) } else { None }
     },
 };
 
@@ -102,7 +102,7 @@ pub(super) const SLURM: Signature = Signature {
     read: |text| {
         let limit = text.ends_with("memory limit at some point.") || text.ends_with(", being killed");
         let said = has(text, "slurmstepd") && (integer_after(text, "Detected ").is_some() || limit);
-        if said && !text.contains('`') { host(None) } else { None }
+        if said && !super::is_talk(text) { host(None) } else { None }
     },
 };
 

@@ -31,6 +31,6 @@ pub(super) const RUNTIME: Signature = Signature {
     follow: 0,
     read: |text| {
         let failed = has(text, "level_zero backend failed with error: ") || has(text, "Native API returns: ");
-        if failed && !text.contains('`') { memory(!has(text, "OUT_OF_DEVICE_MEMORY")) } else { None }
+        if failed && !super::is_talk(text) { memory(!has(text, "OUT_OF_DEVICE_MEMORY")) } else { None }
     },
 };

@@ -27,7 +27,7 @@ pub(super) const IMAGE: Signature = Signature {
             || has(text, "'no kernel image is available for execution on the device'")
             || has(text, "hipErrorNoBinaryForGpu")
             || has(text, "CUDA_ERROR_NO_BINARY_FOR_GPU");
-        if text.contains('`') || !(capability || raised) {
+        if super::is_talk(text) || !(capability || raised) {
             return None;
         }
         let detail = after(text, "CUDA capability ").and_then(|rest| rest.split(' ').next()).map(str::to_owned);

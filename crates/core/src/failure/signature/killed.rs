@@ -1,5 +1,6 @@
 //! SIGKILL, which leaves the killed no time to say anything: what others say of them.
 
+use super::torchrun::rank_of_command;
 use super::{Reading, Signature};
 use crate::failure::cause::{FailureCause, Worker};
 use crate::failure::class::Class;
@@ -31,7 +32,7 @@ pub(super) const WORKER: Signature = Signature {
         }
         if ["Segmentation fault", "Aborted", "Floating point", "Illegal"].iter().any(|fault| signal.starts_with(fault))
         {
-            return Reading::whole(FailureCause::Crash { pid: Some(pid) });
+            return Reading::whole(FailureCause::Crash { pid: Some(pid), aborted: false });
         }
         if signal.starts_with("Killed") { killed(Some(pid), true) } else { None }
     },
@@ -67,12 +68,14 @@ pub(super) const SIGNAL: Signature = Signature {
         "exited on signal 9",
         "pool was terminated abruptly",
         "worker died or was killed while",
+        "interrupted by signal ",
+        "its worker process has died",
     ],
     also: &[],
     follow: 0,
     read: |text| {
         if let Some((_, cause)) = SIGNALS.iter().find(|(signal, _)| has(text, signal)) {
-            let local = integer_after(text, "--local_rank=").or_else(|| integer_after(text, "local_rank', '"));
+            let local = rank_of_command(text);
             let exit_code = *cause;
             let (rank, is_local) = (local, local.is_some());
             return Reading::whole(FailureCause::WorkerFailed(Worker {
@@ -83,13 +86,13 @@ pub(super) const SIGNAL: Signature = Signature {
                 ..Worker::default()
             }));
         }
-        let python = false;
         let time = text.ends_with("Command terminated by signal 9");
         let multiprocessing = has(text, "terminated with signal SIGKILL");
-        let ray = has(text, "A worker died or was killed while executing a task");
+        let ray = has(text, "A worker died or was killed while executing a task")
+            || has(text, "The actor is dead because its worker process has died");
         let mpi = has(text, "mpirun noticed that process") || has(text, "prterun noticed that process");
         let pool = has(text, "BrokenProcessPool: A process in the process pool was terminated abruptly");
-        if python || time || multiprocessing || ray || (mpi && has(text, "exited on signal 9")) || pool {
+        if time || multiprocessing || ray || (mpi && has(text, "exited on signal 9")) || pool {
             killed(None, false)
         } else {
             None
@@ -112,6 +115,13 @@ const SIGNALS: &[(&str, i64)] = &[
     ("terminated with signal SIGBUS", -7),
     ("terminated with signal SIGTERM", -15),
     ("terminated with signal SIGABRT", -6),
+    ("(interrupted by signal 9: SIGKILL)", -9),
+    ("(interrupted by signal 11: SIGSEGV)", -11),
+    ("(interrupted by signal 7: SIGBUS)", -7),
+    ("(interrupted by signal 10: SIGBUS)", -7),
+    ("(interrupted by signal 6: SIGABRT)", -6),
+    ("(interrupted by signal 15: SIGTERM)", -15),
+    ("(interrupted by signal 2: SIGINT)", -2),
 ];
 
 /// 128 and SIGKILL, as container engines, Kubernetes and Python state it.
@@ -128,19 +138,24 @@ pub(super) const STATUS: Signature = Signature {
     },
 };
 
-/// Kubernetes' word on a container that ended by SIGKILL and not for its memory's limit.
+/// Kubernetes' word on a container that ended by SIGKILL and not for its memory's limit: `kubectl describe pod`, and
+/// `kubectl get pod -o json` or `-o yaml`, whose fields are in the order of their names.
 pub(super) const POD: Signature = Signature {
     name: "pod_killed",
-    needles: &["Last State:"],
+    needles: &["Last State:", "\"terminated\": {", "lastState:"],
     also: &[],
-    follow: 3,
+    follow: 6,
     read: |text| {
         let text = compact(text);
-        if !has(&text, "LastState:Terminated") {
-            return None;
+        let described = has(&text, "LastState:Terminated") && has(&text, "Reason:Error") && has(&text, "ExitCode:137");
+        let dumped = has(&text, "\"terminated\":{") || has(&text, "lastState:terminated:");
+        let status = has(&text, "\"exitCode\":137,") || has(&text, "exitCode:137");
+        let reason = has(&text, "\"reason\":\"Error\"") || has(&text, "reason:Error");
+        let starts = dumped || has(&text, "LastState:Terminated") || has(&text, "lastState:");
+        if described || (dumped && status && reason) {
+            return killed(None, false);
         }
-        let by_signal = has(&text, "Reason:Error") && has(&text, "ExitCode:137");
-        if by_signal { killed(None, false) } else { Reading::part(None) }
+        if starts { Reading::part(None) } else { None }
     },
 };
 
@@ -152,7 +167,7 @@ pub(super) const CONTAINER: Signature = Signature {
     follow: 0,
     read: |text| {
         let text = compact(text);
-        let reason = text.ends_with("Reason:OOMKilled") || has(&text, "\"reason\":\"OOMKilled\"");
+        let reason = text.ends_with("eason:OOMKilled") || has(&text, "\"reason\":\"OOMKilled\"");
         let cause = FailureCause::HostMemory { requested: None, resident: None, pid: None };
         if reason || has(&text, "\"OOMKilled\":true") { Reading::whole(cause) } else { None }
     },
@@ -168,6 +183,6 @@ pub(super) const RAY: Signature = Signature {
         let said = has(text, "was killed due to the node running low on memory")
             || has(text, "Workers (tasks / actors) killed due to memory pressure (OOM)");
         let cause = FailureCause::HostMemory { requested: None, resident: None, pid: None };
-        if said && !text.contains('`') { Reading::whole(cause) } else { None }
+        if said && !super::is_talk(text) { Reading::whole(cause) } else { None }
     },
 };

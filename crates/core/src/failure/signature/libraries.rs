@@ -55,7 +55,7 @@ pub(super) const CUDNN: Signature = Signature {
         let raised = (has(text, "cuDNN error: CUDNN_STATUS_") || has(text, "CuDNN error: CUDNN_STATUS_"))
             || is_said(text, "CUDNN_STATUS_ALLOC_FAILED")
             || has(text, "ould not create cudnn handle: CUDNN");
-        if raised && !text.contains('`') { outside("cuDNN") } else { None }
+        if raised && !super::is_talk(text) { outside("cuDNN") } else { None }
     },
 };
 

@@ -103,6 +103,8 @@ pub const SIGNATURES: &[Signature] = &[
     nccl::HEARTBEAT,
     nccl::ERROR,
     nccl::PEER,
+    nccl::VERBS,
+    nccl::CUDA,
     network::RENDEZVOUS,
     rendezvous::TIMEOUT,
     rendezvous::CONNECTION,
@@ -152,6 +154,7 @@ pub const SIGNATURES: &[Signature] = &[
     cuda::ELEMENTS,
     torch::EXPANDABLE_SHARING,
     crash::SEGMENTATION,
+    crash::ABORTED,
     crash::THROWN,
     scheduler::SLURM,
     scheduler::OTHERS,
@@ -165,6 +168,7 @@ pub const SIGNATURES: &[Signature] = &[
     ending::SHELL,
     ending::KEYBOARD,
     windows::PAGING,
+    windows::STATUS,
     network::DUPLICATE,
     network::BUSY,
     usage::USAGE,
@@ -180,10 +184,23 @@ fn is_said(text: &str, message: &str) -> bool {
         if head.bytes().filter(|byte| *byte == b'`').count() % 2 == 1 {
             return false;
         }
+        // A question that quotes it asks what it means.
+        if text.ends_with('?') && head.bytes().filter(|byte| *byte == b'"').count() % 2 == 1 {
+            return false;
+        }
         let head = head.trim_end_matches([' ', '\t']);
         let value = head.strip_suffix('"').is_some_and(|key| key.trim_end().ends_with([':', '=']));
         value || head.is_empty() || head.ends_with([':', ']', '-', ')', '|', '\n'])
     })
+}
+
+/// What PyTorch writes behind an error, with backticks of its own; on the error's line where newlines were lost.
+const HINTS: &[&str] = &["Search for `", "Compile with `", "CUDA kernel errors might be"];
+
+/// Whether the line talks of something in backticks, as documents do.
+fn is_talk(text: &str) -> bool {
+    let end = HINTS.iter().filter_map(|hint| super::text::find(text, hint)).min().unwrap_or(text.len());
+    text.get(..end).is_some_and(|text| text.contains('`'))
 }
 
 /// Whether the line says one of `messages`.

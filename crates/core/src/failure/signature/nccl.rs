@@ -109,3 +109,33 @@ pub(super) const PEER: Signature = Signature {
         if nccl || gloo || status { Reading::whole(FailureCause::NcclError) } else { None }
     },
 };
+
+/// InfiniBand's and RoCE's calls (nccl/src/misc/ibvwrap.cc, transport/net_ib.cc) that make or use a connection. Those
+/// that look for devices fail on healthy machines too.
+pub(super) const VERBS: Signature = Signature {
+    name: "nccl_verbs",
+    needles: &["Call to ibv_", "Got completion from peer "],
+    also: &["NCCL WARN"],
+    follow: 0,
+    read: |text| {
+        let calls = ["modify_qp", "create_qp", "create_cq", "reg_mr", "alloc_pd", "post_send", "post_recv", "poll_cq"];
+        let call = after(text, "Call to ibv_")
+            .is_some_and(|call| calls.iter().any(|name| call.starts_with(name)) && has(call, " failed"));
+        let completion = has(text, "Got completion from peer ") && (has(text, " with error ") || has(text, " status="));
+        if call || completion { Reading::whole(FailureCause::NcclError) } else { None }
+    },
+};
+
+/// A CUDA call of NCCL that failed, on the rank that says so. What a driver lacks, NCCL does without.
+pub(super) const CUDA: Signature = Signature {
+    name: "nccl_cuda",
+    needles: &["NCCL WARN Cuda failure", "NCCL Error "],
+    also: &["NCCL WARN Cuda failure", "what():  NCCL Error "],
+    follow: 0,
+    read: |text| {
+        let harmless = ["not supported", "already enabled", "out of memory"].iter().any(|words| has(text, words));
+        let warned = has(text, "NCCL WARN Cuda failure") && !harmless;
+        let raised = text.starts_with("what():  NCCL Error ");
+        if warned || raised { Reading::whole(FailureCause::NcclError) } else { None }
+    },
+};

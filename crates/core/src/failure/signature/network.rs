@@ -29,7 +29,7 @@ pub(super) const RENDEZVOUS: Signature = Signature {
         let raised = has(text, "RendezvousConnectionError: ") || text.ends_with("RendezvousTimeoutError");
         let unresolved = has(text, "network addresses of (") && has(text, "cannot be retrieved (gai error");
         // One line of many tries is a warning, and says so.
-        if (timed_out || raised || unresolved) && !text.contains('`') {
+        if (timed_out || raised || unresolved) && !super::is_talk(text) {
             let host = after(text, "trying to connect to ").or_else(|| after(text, "network addresses of ("));
             return unreachable(host.and_then(|host| host.trim_start_matches('(').split([' ', ',']).next()));
         }
@@ -58,7 +58,7 @@ pub(super) const DUPLICATE: Signature = Signature {
     read: |text| {
         let detail = after(text, "Duplicate GPU detected : ").map(|ranks| ranks.chars().take(80).collect());
         let cause = FailureCause::Stated { class: Class::DuplicateGpu, detail };
-        if has(text, "Duplicate GPU detected :") && !text.contains('`') { Reading::whole(cause) } else { None }
+        if has(text, "Duplicate GPU detected :") && !super::is_talk(text) { Reading::whole(cause) } else { None }
     },
 };
 
@@ -75,6 +75,6 @@ pub(super) const BUSY: Signature = Signature {
             || has(text, "The TPU is already in use by process")
             || has(text, "TPU is already in use by another process");
         let cause = FailureCause::Stated { class: Class::DeviceBusy, detail: None };
-        if said && !text.contains('`') { Reading::whole(cause) } else { None }
+        if said && !super::is_talk(text) { Reading::whole(cause) } else { None }
     },
 };

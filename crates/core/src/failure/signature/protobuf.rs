@@ -8,6 +8,7 @@ const MESSAGES: &[&str] = &[
     "'MessageFactory' object has no attribute 'GetPrototype'",
     "TypeError: Descriptors cannot not be created directly",
     "TypeError: Descriptors cannot be created directly",
+    "TypeError: Descriptors should not be created directly, but only retrieved from their parent",
     "AttributeError: module 'wandb.proto.wandb_internal_pb2' has no attribute",
     "google.protobuf.runtime_version.VersionError: Detected",
     "ImportError: cannot import name 'builder' from 'google.protobuf.internal'",
@@ -18,6 +19,7 @@ pub(super) const PROTOBUF: Signature = Signature {
     needles: &[
         "object has no attribute 'GetPrototype'",
         "Descriptors cannot ",
+        "Descriptors should not be created directly",
         "wandb_internal_pb2' has no",
         "runtime_version.VersionError",
         "'builder' from 'google.protobuf",

@@ -16,7 +16,7 @@ pub(super) const SLURM: Signature = Signature {
     also: &["error: *** "],
     follow: 0,
     read: |text| {
-        if !has(text, "error: *** ") || !text.trim_end_matches(' ').ends_with("***") || text.contains('`') {
+        if !has(text, "error: *** ") || !text.trim_end_matches(' ').ends_with("***") || super::is_talk(text) {
             return None;
         }
         // A step is cancelled when one of its tasks has failed.
@@ -59,7 +59,7 @@ pub(super) const OTHERS: Signature = Signature {
     follow: 0,
     read: |text| {
         let class = match () {
-            () if text.contains('`') || has(text, " if ") || has(text, "n't ") => return None,
+            () if super::is_talk(text) || has(text, " if ") || has(text, "n't ") => return None,
             () if has(text, "=>> PBS: job killed: walltime") => return Reading::whole(FailureCause::TimeLimit),
             () if has(text, "TERM_RUNLIMIT: job killed") => return Reading::whole(FailureCause::TimeLimit),
             () if has(text, "TERM_PREEMPT: ") => Class::Preempted,
@@ -87,6 +87,6 @@ pub(super) const EVICTED: Signature = Signature {
             || has(&plain, "\"reason\": \"Evicted\"");
         let detail = plain.split("low on resource: ").nth(1).and_then(|rest| rest.split(['.', ' ']).next());
         let cause = FailureCause::Stated { class: Class::Evicted, detail: detail.map(str::to_owned) };
-        if said && !text.contains('`') { Reading::whole(cause) } else { None }
+        if said && !super::is_talk(text) { Reading::whole(cause) } else { None }
     },
 };

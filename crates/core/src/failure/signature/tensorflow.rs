@@ -48,7 +48,7 @@ pub(super) const DEVICE: Signature = Signature {
         let requested = integer_after(text, "failed to alloc ")
             .or_else(|| after(text, "(").and_then(|size| integer_after(size, "")));
         let memory = GpuMemory { backend: "TensorFlow", requested, ..GpuMemory::default() };
-        if failed && !text.contains('`') { Reading::whole(FailureCause::GpuMemory(memory)) } else { None }
+        if failed && !super::is_talk(text) { Reading::whole(FailureCause::GpuMemory(memory)) } else { None }
     },
 };
 

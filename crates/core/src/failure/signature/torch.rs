@@ -92,7 +92,7 @@ fn ends_early(text: &str) -> bool {
 fn without_its_head(text: &str) -> Option<Reading> {
     if let Some(message) = after(text, "Triedtoallocate") {
         let is_torch = has(message, "hasatotalcapac") || has(message, "totalcapacity;");
-        let requested = size_after(text, "Triedtoallocate").filter(|_| is_torch && !text.contains('`'))?;
+        let requested = size_after(text, "Triedtoallocate").filter(|_| is_torch && !super::is_talk(text))?;
         return numbers(text.get(text.find("Triedtoallocate")?..)?, "CUDA", requested);
     }
     let rest = after(text, "outofmemory.")?;

@@ -12,12 +12,15 @@ pub(super) const ROOT_CAUSE: Signature = Signature {
     follow: 7,
     read: |text| {
         let text = compact(text);
-        let Some(exit_code) = signed_after(&text, "exitcode:") else { return Reading::part(None) };
         let rank = integer_after(&text, "rank:");
+        let stated = signed_after(&text, "exitcode:");
+        // Where an excerpt ends before the exit code, the rank is known all the same.
+        let Some(exit_code) = stated.or(rank.map(|_| 0)) else { return Reading::part(None) };
         let pid = integer_after(&text, "(pid:");
         let host = after(&text, "host:").and_then(|host| host.split("rank:").next()).map(|host| host.to_owned());
         let host = host.filter(|host| host.len() < 100);
-        Reading::whole(FailureCause::WorkerFailed(Worker { rank, exit_code, pid, first: true, is_local: false, host }))
+        let worker = Worker { rank, exit_code, pid, first: true, is_local: false, host };
+        Some(Reading { cause: Some(FailureCause::WorkerFailed(worker)), complete: stated.is_some() })
     },
 };
 
@@ -35,13 +38,21 @@ pub(super) const EXIT: Signature = Signature {
         if exit_code == 0 {
             return None;
         }
-        let local = integer_after(text, "--local_rank=").or_else(|| integer_after(text, "--local_rank', '"));
+        let local = rank_of_command(text);
         let rank = integer_after(text, ": task ").or(local);
         let host = after(text, "srun: error: ").and_then(|rest| rest.split(':').next()).map(str::to_owned);
         let is_local = local.is_some();
         Reading::whole(FailureCause::WorkerFailed(Worker { rank, exit_code, is_local, host, ..Worker::default() }))
     },
 };
+
+/// The rank in the command that DeepSpeed's launcher and `torch.distributed.launch` of PyTorch 1 print. It is the
+/// command of the last process they started, whichever failed (`cmd` of their `sigkill_handler`): of rank 0 alone it
+/// says who failed, for then there is no other.
+pub(super) fn rank_of_command(text: &str) -> Option<u64> {
+    let rank = integer_after(text, "--local_rank=").or_else(|| integer_after(text, "local_rank', '"));
+    rank.filter(|rank| *rank == 0)
+}
 
 /// The agent's line when the first of its workers has failed.
 pub(super) const FAILED: Signature = Signature {

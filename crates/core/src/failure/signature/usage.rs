@@ -34,6 +34,6 @@ pub(super) const USAGE: Signature = Signature {
         let said = parser || argument || script || shell || click;
         let detail = (said && text.len() < 300).then(|| text.to_owned());
         let cause = FailureCause::Stated { class: Class::Usage, detail };
-        if said && !text.contains('`') { Reading::whole(cause) } else { None }
+        if said && !super::is_talk(text) { Reading::whole(cause) } else { None }
     },
 };

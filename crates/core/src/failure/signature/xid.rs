@@ -22,11 +22,11 @@ pub(super) const XID: Signature = Signature {
 /// Newer drivers state no number.
 pub(super) const BUS: Signature = Signature {
     name: "gpu_off_the_bus",
-    needles: &["NVRM: GPU ", "allen off the bus", "NVRM: The NVIDIA GPU "],
+    needles: &["NVRM: GPU ", "allen off the bus", "NVRM: The NVIDIA GPU ", "GPU lost from the bus"],
     also: &[],
     follow: 0,
     read: |text| {
-        let fallen = has(text, "NVRM: ") && has(text, "fallen off the bus");
+        let fallen = has(text, "NVRM: ") && (has(text, "fallen off the bus") || has(text, "GPU lost from the bus"));
         let named = text.contains("NVRM: The NVIDIA GPU ");
         if fallen || named { Reading::whole(FailureCause::Xid { code: None, hardware: true }) } else { None }
     },

@@ -20,7 +20,7 @@ pub(super) const MEMORY: Signature = Signature {
         if matches!(message, "Outofmemory" | "Outofmemory.") && has(&text, "Error:RESOURCE_EXHAUSTED:") {
             return Reading::part(Some(FailureCause::GpuMemory(GpuMemory { backend, ..GpuMemory::default() })));
         }
-        let requested = asked.iter().find_map(|asked| size(message.strip_prefix(asked)?))?;
+        let requested = asked.iter().find_map(|asked| size(message.trim_start().strip_prefix(asked)?))?;
         let total = size_after(&text, "totalallocation:");
         let memory = GpuMemory {
             backend,

@@ -2,13 +2,16 @@
 //!
 //! Plain ones, those in a box (rich), those of notebooks, and those that a logger or a container puts a prefix before.
 
-use super::exception::{Exception, Files, Phase, Place, is_library, phase_of, phase_of_code, stated};
+mod open;
+
+use self::open::{Open, Step, begins, packed};
+use super::exception::{Exception, Files, Place};
 use super::line::Line;
-use super::prefix::unescaped;
-use super::text::{after, find, has, integer_after};
+use super::phase::Phase;
+use super::text::{has, integer_after};
 
 /// What every traceback begins with.
-pub(super) const HEAD: &str = "Traceback (most recent call last)";
+pub(in crate::failure) const HEAD: &str = "Traceback (most recent call last)";
 /// Tracebacks that are open at one time.
 const MOST_OPEN: usize = 64;
 /// Lines that belong to no traceback, as other ranks write them in between, before one is given up.
@@ -20,53 +23,41 @@ const LONGEST_MESSAGE: usize = 400;
 
 /// A traceback with its end.
 #[derive(Clone, Debug)]
-pub(super) struct Ended {
-    pub(super) exception: Exception,
+pub(in crate::failure) struct Ended {
+    pub(in crate::failure) exception: Exception,
     /// The line that states it.
-    pub(super) line: u64,
+    pub(in crate::failure) line: u64,
+    /// The last line of what it says, where that is another one.
+    pub(in crate::failure) last_line: u64,
     /// The line of its head.
-    pub(super) head: u64,
-    pub(super) rank: Option<u32>,
+    pub(in crate::failure) head: u64,
+    pub(in crate::failure) rank: Option<u32>,
     /// The exception's line.
-    pub(super) text: String,
-    pub(super) place: Option<Place>,
-    pub(super) phase: Option<Phase>,
+    pub(in crate::failure) text: String,
+    pub(in crate::failure) place: Option<Place>,
+    pub(in crate::failure) phase: Option<Phase>,
     /// Whether its head said that it is a warning or was logged on the way.
-    pub(super) is_warned: bool,
+    pub(in crate::failure) is_warned: bool,
     /// What the innermost frame's file says.
-    pub(super) files: Files,
+    pub(in crate::failure) files: Files,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Style {
-    Plain,
-    /// In a box of rich.
-    Boxed,
-    /// In a notebook, which states the name before.
-    Notebook,
-}
-
-struct Open {
-    style: Style,
-    /// Of a notebook's head.
-    name: String,
-    head: u64,
-    rank: Option<u32>,
-    /// What stood before the head.
-    prefix: String,
-    indent: usize,
-    place: Option<Place>,
-    own: Option<Place>,
-    phase: Option<Phase>,
-    files: Files,
-    /// The last line was a frame: its code may follow.
-    after_frame: bool,
-    frames: usize,
-    strangers: usize,
-    lines: usize,
-    is_warned: bool,
-    /// Its last line, while the exception says more on the next.
-    ending: Option<Ended>,
+impl Ended {
+    /// Of an exception that a line states without a traceback.
+    pub(in crate::failure) fn without_traceback(exception: Exception, line: &Line, number: u64) -> Self {
+        Self {
+            exception,
+            line: number,
+            last_line: number,
+            head: number,
+            rank: line.rank,
+            text: line.text.clone(),
+            place: None,
+            phase: None,
+            is_warned: false,
+            files: Files::default(),
+        }
+    }
 }
 
 /// Tracebacks that have begun.
@@ -97,7 +88,7 @@ impl Tracebacks {
 
     /// What is open when the log ends.
     pub(super) fn finish(&mut self) -> Vec<Ended> {
-        self.open.drain(..).filter_map(|open| open.ending).collect()
+        self.open.drain(..).filter_map(Open::cut_off).collect()
     }
 
     /// A whole traceback in one line, as JSON has it.
@@ -144,7 +135,7 @@ impl Tracebacks {
     fn go_on(&mut self, at: usize, line: &Line, number: u64) -> Option<Ended> {
         let open = self.open.get_mut(at)?;
         open.lines += 1;
-        if let Some(ended) = open.with_more(line) {
+        if let Some(ended) = open.with_more(line, number) {
             self.open.remove(at);
             return Some(self.of_quoted(ended));
         }
@@ -179,227 +170,6 @@ impl Tracebacks {
             self.quoted_rank = None;
         }
         ended
-    }
-}
-
-enum Step {
-    On,
-    Ended(Ended),
-    Lost,
-}
-
-/// How a line begins a traceback.
-struct Start {
-    style: Style,
-    name: String,
-    prefix: String,
-    frame: bool,
-}
-
-fn begins(line: &Line) -> Option<Start> {
-    let text = line.text.as_str();
-    let Some(at) = find(text, HEAD) else {
-        let frame = is_frame(text) && line.indent >= 2;
-        return frame.then(|| Start { style: Style::Plain, name: String::new(), prefix: String::new(), frame });
-    };
-    let before = text.get(..at)?;
-    let behind = text.get(at + HEAD.len()..)?;
-    let start = |style, name: &str, prefix: &str| {
-        Some(Start { style, name: name.to_owned(), prefix: prefix.to_owned(), frame: false })
-    };
-    if before.contains('─') || before.starts_with(['╭', '┌', '+']) {
-        return start(Style::Boxed, "", "");
-    }
-    if behind.is_empty() && before.ends_with("    ") {
-        return start(Style::Notebook, before.trim(), "");
-    }
-    let fence = before.strip_prefix("```").unwrap_or(before);
-    if behind != ":" || fence.contains(['`', '"', '\'']) {
-        return None;
-    }
-    start(Style::Plain, "", before)
-}
-
-/// A traceback within a JSON string.
-fn packed(text: &str) -> Option<String> {
-    let at = find(text, "Traceback (most recent call last):\\n")?;
-    let rest = text.get(at..)?;
-    let mut end = rest.len();
-    for quote in memchr::memchr_iter(b'"', rest.as_bytes()) {
-        let slashes = rest.as_bytes().get(..quote)?.iter().rev().take_while(|byte| **byte == b'\\').count();
-        if slashes % 2 == 0 {
-            end = quote;
-            break;
-        }
-    }
-    Some(unescaped(rest.get(..end)?))
-}
-
-fn is_frame(text: &str) -> bool {
-    text.starts_with("File \"") && has(text, "\", line ")
-}
-
-impl Open {
-    fn new(start: Start, line: &Line, number: u64) -> Self {
-        let indent = if start.frame { line.indent.saturating_sub(2) } else { line.indent };
-        let is_warned = has(&start.prefix, "WARN") || has(&start.prefix, "arning");
-        Self {
-            style: start.style,
-            name: start.name,
-            head: number,
-            rank: line.rank,
-            prefix: start.prefix,
-            indent,
-            place: None,
-            own: None,
-            phase: None,
-            files: Files::default(),
-            after_frame: false,
-            frames: 0,
-            strangers: 0,
-            lines: 0,
-            is_warned,
-            ending: None,
-        }
-    }
-
-    fn wrapped(rank: Option<u32>, number: u64) -> Self {
-        let line = Line { text: String::new(), rank, indent: 0 };
-        let start = Start { style: Style::Plain, name: String::new(), prefix: String::new(), frame: false };
-        Self::new(start, &line, number)
-    }
-
-    /// The line behind an exception that says nothing on its own.
-    fn with_more(&mut self, line: &Line) -> Option<Ended> {
-        let ended = self.ending.as_mut()?;
-        let others = ["===", "During handling", "The above exception"];
-        let is_rest = !line.text.is_empty() && !others.iter().any(|other| line.text.starts_with(other));
-        if is_rest {
-            let message = &mut ended.exception.message;
-            *message = format!("{message} {}", cut(&line.text, LONGEST_MESSAGE)).trim().to_owned();
-        } else if line.text.is_empty() && self.lines < 2 {
-            return None;
-        }
-        self.ending.take()
-    }
-
-    fn read(&mut self, line: &Line, number: u64) -> Step {
-        if self.lines > LONGEST {
-            return Step::Lost;
-        }
-        let (text, indent) = self.without_prefix(line);
-        match self.style {
-            Style::Plain => self.plain(text, indent, line, number),
-            Style::Boxed => self.boxed(text, line, number),
-            Style::Notebook => self.notebook(text, line, number),
-        }
-    }
-
-    /// The line behind what a logger put before the head, where it is put before every line.
-    fn without_prefix<'a>(&self, line: &'a Line) -> (&'a str, usize) {
-        let same = |(a, b): (u8, u8)| a == b || (a.is_ascii_digit() && b.is_ascii_digit());
-        let bytes = line.text.as_bytes();
-        let has_it = !self.prefix.is_empty()
-            && bytes.len() >= self.prefix.trim_end().len()
-            && self.prefix.trim_end().bytes().zip(bytes.iter().copied()).all(same);
-        let rest = has_it.then(|| line.text.get(self.prefix.len()..).unwrap_or_default());
-        rest.map_or((line.text.as_str(), line.indent.saturating_sub(self.indent)), |rest| {
-            (rest.trim_start(), rest.len() - rest.trim_start().len())
-        })
-    }
-
-    fn plain(&mut self, text: &str, indent: usize, line: &Line, number: u64) -> Step {
-        if is_frame(text) {
-            self.read_frame(text);
-            self.after_frame = true;
-            return Step::On;
-        }
-        let marks = text.is_empty() || text.chars().all(|c| "^~ ".contains(c)) || text.starts_with("[Previous line");
-        let was_frame = std::mem::take(&mut self.after_frame);
-        if marks || indent > 0 {
-            if was_frame {
-                self.phase = phase_of_code(text).or(self.phase);
-            }
-            return Step::On;
-        }
-        // Where blanks were lost, the line of code looks like anything.
-        if was_frame && stated(text, true).is_none() {
-            return Step::On;
-        }
-        let strict = self.frames == 0 || self.strangers > 0;
-        if let Some((name, message)) = stated(text, strict) {
-            return Step::Ended(self.ended(name, message, line, number));
-        }
-        self.stranger()
-    }
-
-    fn boxed(&mut self, text: &str, line: &Line, number: u64) -> Step {
-        if text.starts_with(['│', '╭', '╰', '┌', '└', '|', '+', '┃']) || text.is_empty() {
-            let inside = text.trim_matches(['│', '|', ' ']);
-            if let Some((file, rest)) = inside.split_once(".py:")
-                && let Some(number) = integer_after(rest, "")
-                && has(rest, " in ")
-            {
-                let function = after(rest, " in ").unwrap_or_default().trim();
-                self.frame(&format!("{file}.py"), number, function);
-            }
-            return Step::On;
-        }
-        match stated(text, false) {
-            Some((name, message)) => Step::Ended(self.ended(name, message, line, number)),
-            None => self.stranger(),
-        }
-    }
-
-    fn notebook(&mut self, text: &str, line: &Line, number: u64) -> Step {
-        match stated(text, false).filter(|(name, _)| *name == self.name || name.ends_with(&format!(".{}", self.name))) {
-            Some((name, message)) => Step::Ended(self.ended(name, message, line, number)),
-            None if self.lines > 600 => Step::Lost,
-            None => Step::On,
-        }
-    }
-
-    fn stranger(&mut self) -> Step {
-        self.strangers += 1;
-        if self.strangers > PATIENCE { Step::Lost } else { Step::On }
-    }
-
-    /// `File "train.py", line 3, in main`
-    fn read_frame(&mut self, text: &str) {
-        let Some((file, rest)) = text.strip_prefix("File \"").and_then(|text| text.split_once("\", line ")) else {
-            return;
-        };
-        let Some(line) = integer_after(rest, "") else { return };
-        let function = after(rest, ", in ").unwrap_or_default();
-        self.frame(file, line, function);
-    }
-
-    fn frame(&mut self, file: &str, line: u64, function: &str) {
-        self.frames += 1;
-        self.strangers = 0;
-        self.files = Files::of(file);
-        self.phase = phase_of(function, file).or(self.phase);
-        let place = Place { file: cut(file, 300).to_owned(), line, function: cut(function, 100).to_owned() };
-        if is_library(file) {
-            self.place = Some(place);
-        } else {
-            self.own = Some(place);
-        }
-    }
-
-    fn ended(&mut self, name: &str, message: &str, line: &Line, number: u64) -> Ended {
-        let exception = Exception::new(name, cut(message, LONGEST_MESSAGE), &self.files);
-        Ended {
-            exception,
-            line: number,
-            head: self.head,
-            rank: self.rank.or(line.rank),
-            text: format!("{name}{}{message}", if message.is_empty() { "" } else { ": " }),
-            place: self.own.take().or(self.place.take()),
-            phase: self.phase,
-            is_warned: self.is_warned,
-            files: self.files,
-        }
     }
 }
 
