@@ -29,6 +29,12 @@ impl Failure {
         self
     }
 
+    /// The same as an error in the words that were typed.
+    pub fn into_clap(self) -> clap::Error {
+        let hint = self.hint.map_or_else(String::new, |hint| format!("\nhint: {hint}"));
+        clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{}{hint}\n", self.problem))
+    }
+
     /// A file that cannot be read or written.
     pub fn file(path: &str, error: &std::io::Error) -> Self {
         Self::input(format!("{path}: {}", reason(error)))

@@ -8,18 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use tonnage_core::spec::{KEYS, Key, KeyDefault, Kind, Override};
 
 use crate::failure::Failure;
-
-/// Sizes of a small GPT without a config file: flag, field of the config, key of a small-GPT file, meaning.
-const GPT_FLAGS: [(&str, &str, &str, &str); 4] = [
-    ("model-layer", "model.n_layer", "model_layer", "layers of a small GPT"),
-    ("model-head", "model.n_head", "model_head", "attention heads of a small GPT"),
-    ("model-embd", "model.n_embd", "model_embd", "hidden size of a small GPT"),
-    ("model-positions", "model.n_positions", "model_positions", "positions of a small GPT"),
-];
-
-/// The small-GPT guide's own words for the batch and for fp16 autocast.
-const BATCH_SIZE: &str = "batch-size";
-const MIXED_PRECISION: &str = "mixed-precision";
+use crate::small_gpt;
 
 /// A job as given on the command line.
 #[derive(Clone, Debug)]
@@ -43,35 +32,13 @@ impl Args for JobArgs {
             .action(ArgAction::Append)
             .help("Sets any key of a job, or `model.` and a field of the model's config")
             .help_heading("Job");
-        let gpt = GPT_FLAGS.iter().map(|(flag, _, _, doc)| {
-            let parser = clap::value_parser!(u64).range(1..);
-            Arg::new(*flag)
-                .long(*flag)
-                .value_name("N")
-                .value_parser(parser)
-                .help(sentence(doc))
-                .help_heading("Small GPT")
-        });
         let gpu_file = Arg::new("gpu-file")
             .long("gpu-file")
             .value_name("FILE")
             .conflicts_with("gpu")
             .help("A GPU of your own, written out in TOML or JSON: memory, kind, rates, watts, or what it is `like`")
             .help_heading("Job");
-        let batch_size = Arg::new(BATCH_SIZE)
-            .long(BATCH_SIZE)
-            .value_name("N")
-            .value_parser(clap::value_parser!(u64).range(1..))
-            .conflicts_with("micro_batch_size")
-            .help("Rows of a batch of a small GPT")
-            .help_heading("Small GPT");
-        let mixed_precision = Arg::new(MIXED_PRECISION)
-            .long(MIXED_PRECISION)
-            .action(ArgAction::SetTrue)
-            .conflicts_with("precision")
-            .help("A small GPT under fp16 autocast")
-            .help_heading("Small GPT");
-        command.arg(model).args(flags().map(flag)).arg(gpu_file).arg(set).args(gpt).arg(batch_size).arg(mixed_precision)
+        command.arg(model).args(flags().map(flag)).arg(gpu_file).arg(set).args(small_gpt::flags())
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -84,7 +51,7 @@ impl FromArgMatches for JobArgs {
         let model = matches.get_one::<String>("MODEL").cloned();
         let mut overrides: Vec<_> =
             flags().filter_map(|key| Some(Override::flag(key.name, matches.get_one::<String>(key.name)?))).collect();
-        let small_gpt = small_gpt(matches, model.as_deref(), &mut overrides)?;
+        let small_gpt = small_gpt::read(matches, model.as_deref(), &mut overrides)?;
         if let Some(path) = matches.get_one::<String>("gpu-file") {
             let suffix = if path.ends_with(".toml") || path.ends_with(".json") { "" } else { ".toml" };
             overrides.push(Override {
@@ -95,7 +62,7 @@ impl FromArgMatches for JobArgs {
         }
         for text in matches.get_many::<String>("set").into_iter().flatten() {
             let assignment = Override::assignment(text);
-            overrides.push(assignment.map_err(|error| usage(&error.into()))?);
+            overrides.push(assignment.map_err(|error| Failure::from(error).into_clap())?);
         }
         check(&overrides)?;
         Ok(Self { model, overrides, small_gpt })
@@ -107,56 +74,6 @@ impl FromArgMatches for JobArgs {
     }
 }
 
-/// What the flags of a small GPT say: where no model is named, the text of a small-GPT file; else changes to the model.
-fn small_gpt(
-    matches: &ArgMatches,
-    model: Option<&str>,
-    overrides: &mut Vec<Override>,
-) -> Result<Option<String>, clap::Error> {
-    let sizes: Vec<_> = GPT_FLAGS.iter().filter_map(|row| Some((row, *matches.get_one::<u64>(row.0)?))).collect();
-    let batch_size = matches.get_one::<u64>(BATCH_SIZE);
-    let mixed_precision = matches.get_flag(MIXED_PRECISION);
-    let Some(model) = model else {
-        let mut text: String = sizes.iter().map(|((_, _, key, _), size)| format!("{key} = {size}\n")).collect();
-        text.extend(batch_size.map(|rows| format!("batch_size = {rows}\n")));
-        text.push_str(if mixed_precision { "use_amp = true\n" } else { "" });
-        return Ok(Some(text).filter(|_| !sizes.is_empty()));
-    };
-    let mut set = |key: &str, value: String, flag: &str| {
-        overrides.push(Override { key: key.to_owned(), value, flag: format!("--{flag}") });
-    };
-    sizes.iter().for_each(|((flag, field, ..), size)| set(field, size.to_string(), flag));
-    if let Some(rows) = batch_size {
-        set("micro_batch_size", rows.to_string(), BATCH_SIZE);
-    }
-    if mixed_precision {
-        set("precision", "amp-fp16".to_owned(), MIXED_PRECISION);
-    }
-    let is_file = model.to_lowercase().ends_with(".toml");
-    match batch_size.map(|_| BATCH_SIZE).or(mixed_precision.then_some(MIXED_PRECISION)) {
-        Some(flag) if !is_file => Err(usage(&of_a_small_gpt(flag))),
-        _ => Ok(None),
-    }
-}
-
-/// Elsewhere these words leave open which batch, and which half precision, is meant.
-fn of_a_small_gpt(flag: &str) -> Failure {
-    let hint = if flag == BATCH_SIZE {
-        "say `--micro-batch-size` for the rows of a pass, `--global-batch-size` for those of a step"
-    } else {
-        "say `--precision amp-bf16` or `--precision amp-fp16`"
-    };
-    Failure::input(format!(
-        "`--{flag}` is for a small GPT, given by its training file or by `--model-embd` and its like"
-    ))
-    .hint(hint)
-}
-
-fn usage(failure: &Failure) -> clap::Error {
-    let hint = failure.hint.as_ref().map_or_else(String::new, |hint| format!("\nhint: {hint}"));
-    clap::Error::raw(ErrorKind::ValueValidation, format!("{}{hint}\n", failure.problem))
-}
-
 /// Refuses a key that is set twice: the last would win without a word.
 fn check(overrides: &[Override]) -> Result<(), clap::Error> {
     for (at, given) in overrides.iter().enumerate() {
@@ -165,7 +82,7 @@ fn check(overrides: &[Override]) -> Result<(), clap::Error> {
         if let Some(first) = overrides[..at].iter().find(|first| called(first) == called(given)) {
             let failure =
                 Failure::input(format!("`{}` is set twice: {} and {}", called(given), first.flag, given.flag));
-            return Err(usage(&failure.hint("leave out one of them")));
+            return Err(failure.hint("leave out one of them").into_clap());
         }
     }
     Ok(())

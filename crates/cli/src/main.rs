@@ -14,6 +14,7 @@ mod job_input;
 mod log_text;
 mod logs;
 mod patched;
+mod small_gpt;
 mod sweep;
 mod terminal;
 mod text_file;

@@ -4,8 +4,7 @@
 //! abstract tensors) -> [`trace::Trace`] (allocations and frees) -> `alloc` (PyTorch's caching allocator
 //! replays it) -> `estimate`. Nothing here reads a file, the environment, a clock or a terminal.
 //!
-//! To start: [`spec::resolve()`] makes a [`spec::JobSpec`] of a job file, flags and defaults, [`spec::from_case`] of a
-//! reference case; [`estimate::estimate`] answers in one call, and [`estimate::SimulatedJob`] keeps the trace for further
+//! To start: [`spec::resolve()`] makes a [`spec::JobSpec`] of a job file, flags and defaults; [`estimate::estimate`] answers in one call, and [`estimate::SimulatedJob`] keeps the trace for further
 //! questions. [`step::simulate`] gives the trace alone, [`alloc::replay_trace`] runs one through other allocator settings,
 //! and [`recording`] reads and compares what real jobs did. Tensors, ops and models are how it is done, not what is offered.
 //!

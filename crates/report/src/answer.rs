@@ -1,7 +1,8 @@
 //! [`Answer`]: a job and its estimate, which every format shows.
 
-use tonnage_core::estimate::{Deployment, Estimate, Fit, LegacyEstimate, Timeline, Verdict};
+use tonnage_core::estimate::{Deployment, Estimate, Fit, Timeline, Verdict};
 use tonnage_core::spec::Resolved;
+use tonnage_core::spec::guides::LegacyEstimate;
 
 /// What is shown.
 pub struct Answer {

@@ -3,10 +3,11 @@
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use tonnage_core::estimate::{
-    Caveat, Deployment, Engine, Estimate, GpuLoad, LegacyEstimate, LiveTensor, OomMoment, PhasePeak, Process, Room,
-    Verdict, shown_bound,
+    Caveat, Deployment, Engine, Estimate, GpuLoad, LiveTensor, OomMoment, PhasePeak, Process, Room, Verdict,
+    shown_bound,
 };
 use tonnage_core::spec::Provenance;
+use tonnage_core::spec::guides::LegacyEstimate;
 use tonnage_core::trace::Category;
 
 use crate::answer::{Answer, Variant, fit_name, verdict_name};

@@ -2,12 +2,14 @@
 
 mod allocator;
 mod architecture;
+#[cfg(any(test, feature = "cases"))]
 mod case;
 pub(crate) mod check;
+mod entry;
 mod error;
 mod fields;
 mod framework;
-mod gpt_file;
+pub mod guides;
 pub mod hf;
 mod job;
 mod job_file;
@@ -26,6 +28,7 @@ mod transformers;
 pub mod words;
 
 pub use architecture::{Architecture, Refused, architecture, generic_model_types};
+#[cfg(any(test, feature = "cases"))]
 pub use case::from_case;
 pub use error::{Place, SpecError};
 pub use fields::{FieldError, Fields};

@@ -4,11 +4,11 @@
 use serde_json::{Value, json};
 use toml::de::{DeTable, DeValue};
 
-use super::SpecError;
-use super::job_file::{Entry, Source, read_entry};
-use super::keys::Key;
-use super::settings::{Origin, Setting, Settings};
 use crate::nearest::nearest;
+use crate::spec::SpecError;
+use crate::spec::entry::{Entry, Source, read_entry};
+use crate::spec::keys::Key;
+use crate::spec::settings::{Origin, Setting, Settings};
 
 /// Keys that describe the model, and the fields of its config they mean.
 const MODEL_KEYS: [(&str, &[&str]); 7] = [
@@ -61,12 +61,12 @@ const LATER: [&str; 6] =
     ["anchor_ratio", "geometric_ratio", "seq_len_end", "seq_len_start", "sigmoid_scale_end", "sigmoid_scale_start"];
 
 /// Whether the file is of this kind: only its model keys tell it from a job file.
-pub(super) fn is_one(table: &DeTable<'_>) -> bool {
+pub(in crate::spec) fn is_one(table: &DeTable<'_>) -> bool {
     MODEL_KEYS[..4].iter().any(|(key, _)| table.contains_key(*key))
 }
 
 /// Reads such a file; keys of a job file may stand in it too.
-pub(super) fn read(source: Source<'_>, table: &DeTable<'_>) -> Result<Settings, SpecError> {
+pub(in crate::spec) fn read(source: Source<'_>, table: &DeTable<'_>) -> Result<Settings, SpecError> {
     let mut settings = defaults()?;
     let mut ignored = Vec::new();
     for (key, value) in table {
@@ -204,7 +204,7 @@ fn notes(settings: &Settings, table: &DeTable<'_>, ignored: &[String]) -> Vec<St
 mod tests {
     use serde_json::json;
 
-    use super::super::job_file;
+    use crate::spec::job_file;
 
     #[test]
     fn reads_the_trainers_file_as_its_own_job() {
