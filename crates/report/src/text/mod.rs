@@ -37,5 +37,6 @@ pub use run::{run, runs};
 pub use search::{left_out, search};
 pub use solve::solve;
 pub use suite::suite;
+pub use table::{Align, Cell, Table};
 pub use tensors::{largest, modules};
 pub use traces::{ReplayView, comparison, replayed};

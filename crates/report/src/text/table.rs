@@ -7,15 +7,19 @@ use crate::look::Look;
 
 /// Where a column's text stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Align {
+pub enum Align {
+    /// At the left.
     Left,
+    /// At the right, as numbers.
     Right,
 }
 
 /// A text with a style.
 #[derive(Clone)]
-pub(super) struct Cell {
+pub struct Cell {
+    /// The text.
     pub text: String,
+    /// Its style.
     pub style: Style,
 }
 
@@ -31,7 +35,7 @@ pub(super) fn cell(text: impl Into<String>, style: Style) -> Cell {
 }
 
 /// Rows under headings.
-pub(super) struct Table {
+pub struct Table {
     columns: Vec<(String, Align)>,
     rows: Vec<Vec<Cell>>,
     flexible: Vec<usize>,
@@ -46,6 +50,7 @@ const LEAST: usize = 12;
 const LEAST_WRAPPED: usize = 24;
 
 impl Table {
+    /// Under these headings.
     pub fn new(columns: &[(&str, Align)]) -> Self {
         let columns = columns.iter().map(|(title, align)| ((*title).to_owned(), *align)).collect();
         Self { columns, rows: Vec::new(), flexible: Vec::new(), wraps: false, indent: 2 }
@@ -63,10 +68,12 @@ impl Table {
         self
     }
 
+    /// Adds a row, a cell a heading.
     pub fn row(&mut self, cells: Vec<Cell>) {
         self.rows.push(cells);
     }
 
+    /// The text, in the columns that there are.
     pub fn render(&self, look: &Look) -> String {
         let widths = self.widths(look.width);
         if self.indent + widths.iter().sum::<usize>() + GAP.len() * widths.len().saturating_sub(1) > look.width {

@@ -1,0 +1,114 @@
+//! The report as one page: no script at all, nothing from elsewhere, and a policy that says so; every text is escaped.
+
+use std::fmt::Write;
+
+use crate::check::{Flag, Severity};
+use crate::document::{Block, Document, Table};
+use crate::figure::{drawing, escaped, style};
+
+/// Longer tables are closed until they are asked for.
+const LONG: usize = 30;
+
+/// The page.
+pub fn html(document: &Document) -> String {
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"referrer\" content=\"no-referrer\">\n\
+         <title>{title}</title>\n<style>{}{}</style>\n</head>\n<body>\n<header><h1>{title}</h1>",
+        include_str!("page.css"),
+        style("figure svg"),
+        title = escaped(&document.title)
+    );
+    contents(document, &mut page);
+    page.push_str("</header>\n<main>\n");
+    let mut section = 0;
+    for block in &document.blocks {
+        match block {
+            Block::Heading(title) => {
+                section += 1;
+                let _ = writeln!(page, "<h2 id=\"s{section}\">{}</h2>", escaped(title));
+            }
+            Block::Text(words) => page.push_str(&format!("<p>{}</p>\n", escaped(words))),
+            Block::List(points) => {
+                page.push_str("<ul>\n");
+                points.iter().for_each(|point| page.push_str(&format!("<li>{}</li>\n", escaped(point))));
+                page.push_str("</ul>\n");
+            }
+            Block::Flags(flags) => checks(flags, &mut page),
+            Block::Table(table) => self::table(table, &mut page),
+            Block::Figure(figure) => {
+                let _ = writeln!(
+                    page,
+                    "<figure><h3>{}</h3>\n{}<figcaption>{}</figcaption></figure>",
+                    escaped(&figure.title),
+                    drawing(figure, None),
+                    escaped(&figure.described)
+                );
+            }
+            Block::Verbatim(lines) => page.push_str(&format!("<pre tabindex=\"0\">{}</pre>\n", escaped(lines))),
+        }
+    }
+    page.push_str("</main>\n</body>\n</html>\n");
+    page
+}
+
+fn contents(document: &Document, page: &mut String) {
+    page.push_str("<nav aria-label=\"Contents\">");
+    let headings = document.blocks.iter().filter_map(|block| match block {
+        Block::Heading(title) => Some(title),
+        _ => None,
+    });
+    for (index, title) in headings.enumerate() {
+        let _ = write!(page, "<a href=\"#s{}\">{}</a> ", index + 1, escaped(title));
+    }
+    page.push_str("</nav>");
+}
+
+fn checks(flags: &[Flag], page: &mut String) {
+    if flags.is_empty() {
+        page.push_str("<p class=\"good\">None of the checks found anything.</p>\n");
+    }
+    for flag in flags {
+        let (class, how) = match flag.severity {
+            Severity::Refutes => ("refutes", "No conclusion"),
+            Severity::Warns => ("warns", "Warning"),
+        };
+        let _ = write!(
+            page,
+            "<div class=\"flag {class}\" role=\"note\"><b>{how}: {}</b><p>{}</p><ul>",
+            flag.check,
+            escaped(&flag.said)
+        );
+        flag.evidence.iter().for_each(|line| page.push_str(&format!("<li>{}</li>", escaped(line))));
+        page.push_str("</ul></div>\n");
+    }
+}
+
+fn table(table: &Table, page: &mut String) {
+    let is_closed = table.rows.len() > LONG;
+    let title = escaped(&table.title);
+    if is_closed {
+        let _ = writeln!(page, "<details><summary>{title} ({} rows)</summary>", table.rows.len());
+    } else {
+        let _ = writeln!(page, "<h3>{title}</h3>");
+    }
+    page.push_str("<div class=\"wide\" tabindex=\"0\"><table>\n<thead><tr>");
+    table.columns.iter().for_each(|name| page.push_str(&format!("<th scope=\"col\">{}</th>", escaped(name))));
+    page.push_str("</tr></thead>\n<tbody>\n");
+    for row in &table.rows {
+        page.push_str("<tr>");
+        for cell in row {
+            let class = if cell.value.is_some() { " class=\"n\"" } else { "" };
+            let _ = write!(page, "<td{class}>{}</td>", escaped(&cell.text));
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</tbody></table></div>\n");
+    if !table.note.is_empty() {
+        let _ = writeln!(page, "<p class=\"note\">{}</p>", escaped(&table.note));
+    }
+    if is_closed {
+        page.push_str("</details>\n");
+    }
+}

@@ -1,0 +1,277 @@
+//! The report in a terminal: tables that fit, curves as rows of blocks, intervals as strips.
+
+use anstyle::{AnsiColor, Style};
+use tonnage_report::Look;
+use tonnage_report::text::{Align, Table as Columns};
+
+use crate::check::{Flag, Severity, number};
+use crate::document::{Block, Document, Table};
+use crate::figure::{Figure, Mark};
+
+const BOLD: Style = Style::new().bold();
+const DIM: Style = Style::new().dimmed();
+const BAD: Style = AnsiColor::Red.on_default().bold();
+const WARN: Style = AnsiColor::Yellow.on_default().bold();
+const GOOD: Style = AnsiColor::Green.on_default();
+/// Rows of one table; the rest is in the page and the CSV.
+const MOST_ROWS: usize = 40;
+
+/// The report for a terminal that looks so. Colours are always written.
+pub fn text(document: &Document, look: &Look) -> String {
+    let mut text = format!("{}\n", paint(BOLD, &document.title));
+    for block in &document.blocks {
+        match block {
+            Block::Heading(title) => text.push_str(&format!("\n{}\n", paint(BOLD, title))),
+            Block::Text(words) => text.push_str(&format!("  {}\n", wrapped(words, look.width - 2, 2))),
+            Block::List(points) => points.iter().for_each(|point| {
+                text.push_str(&format!("  {} {}\n", pick(look, "•", "-"), wrapped(point, look.width - 4, 4)))
+            }),
+            Block::Flags(flags) => text.push_str(&checks(flags, look)),
+            Block::Table(table) => text.push_str(&self::table(table, look)),
+            Block::Figure(figure) => text.push_str(&self::figure(figure, look)),
+            Block::Verbatim(lines) => lines.lines().take(200).for_each(|line| text.push_str(&format!("    {line}\n"))),
+        }
+    }
+    text
+}
+
+fn paint(style: Style, text: &str) -> String {
+    format!("{style}{text}{style:#}")
+}
+
+fn pick<'a>(look: &Look, unicode: &'a str, ascii: &'a str) -> &'a str {
+    if look.unicode { unicode } else { ascii }
+}
+
+/// Words in lines of at most `width`, all but the first after `indent` spaces.
+fn wrapped(text: &str, width: usize, indent: usize) -> String {
+    let (mut out, mut column) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if column > 0 && column + 1 + length > width {
+            out.push_str(&format!("\n{}", " ".repeat(indent)));
+            column = 0;
+        } else if column > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += length;
+    }
+    out
+}
+
+fn checks(flags: &[Flag], look: &Look) -> String {
+    if flags.is_empty() {
+        return format!("  {}\n", paint(GOOD, "none of the checks found anything"));
+    }
+    let mut text = String::new();
+    for flag in flags {
+        let (style, mark) = match flag.severity {
+            Severity::Refutes => (BAD, pick(look, "✗", "X")),
+            Severity::Warns => (WARN, "!"),
+        };
+        let said = wrapped(&flag.said, look.width - 4, 4);
+        text.push_str(&format!("  {} {}\n    {said}\n", paint(style, mark), paint(style, flag.check)));
+        for line in &flag.evidence {
+            text.push_str(&format!("      {}\n", paint(DIM, &wrapped(line, look.width - 6, 8))));
+        }
+    }
+    text
+}
+
+fn table(table: &Table, look: &Look) -> String {
+    let mut text = format!("  {}\n", paint(DIM, &wrapped(&table.title, look.width - 2, 2)));
+    if table.is_long {
+        text.push_str(&format!("  {} rows, in the page (--html) and in the CSV (--csv)\n", table.rows.len()));
+        return text;
+    }
+    let is_number = |column: usize| table.rows.iter().any(|row| row[column].value.is_some());
+    let headings: Vec<(&str, Align)> = table
+        .columns
+        .iter()
+        .enumerate()
+        .map(|(column, name)| (*name, if is_number(column) { Align::Right } else { Align::Left }))
+        .collect();
+    let mut columns = Columns::new(&headings).wrapped();
+    for row in table.rows.iter().take(MOST_ROWS) {
+        columns.row(row.iter().map(|cell| one_line(&cell.text).into()).collect());
+    }
+    text.push_str(&columns.render(look));
+    if table.rows.len() > MOST_ROWS {
+        text.push_str(&format!("  and {} more\n", table.rows.len() - MOST_ROWS));
+    }
+    if !table.note.is_empty() {
+        text.push_str(&format!("  {}\n", paint(DIM, &wrapped(&table.note, look.width - 2, 2))));
+    }
+    text
+}
+
+fn one_line(text: &str) -> String {
+    text.replace(['\n', '\r', '\t'], " ")
+}
+
+fn figure(figure: &Figure, look: &Look) -> String {
+    let lines = if figure.rows.is_empty() { sparks(figure, look) } else { strips(figure, look) };
+    if lines.is_empty() {
+        String::new()
+    } else {
+        format!("  {}\n{lines}", paint(DIM, &wrapped(&figure.title, look.width - 2, 2)))
+    }
+}
+
+/// A name in so many columns.
+fn named(name: &str, width: usize, look: &Look) -> String {
+    let name = one_line(name);
+    let cut = if name.chars().count() > width {
+        name.chars().take(width - 1).chain(pick(look, "…", "~").chars()).collect()
+    } else {
+        name
+    };
+    format!("{cut:<width$}")
+}
+
+fn widest(names: &[String]) -> usize {
+    names.iter().map(|name| name.chars().count()).max().unwrap_or(0).clamp(4, 24)
+}
+
+/// A row of blocks for every series that is a line.
+fn sparks(figure: &Figure, look: &Look) -> String {
+    let bars = |series: usize| -> Option<Vec<(f64, f64)>> {
+        let of = figure.marks.iter().filter_map(|mark| match mark {
+            Mark::Bar { series: of, from, to, height } if *of == series => Some(((from + to) / 2.0, *height)),
+            _ => None,
+        });
+        Some(of.collect::<Vec<_>>()).filter(|bars| bars.len() > 1)
+    };
+    let line = |series: usize| {
+        figure.marks.iter().rev().find_map(|mark| match mark {
+            Mark::Line { series: of, points, is_thin: false } if *of == series && points.len() > 1 => {
+                Some(points.clone())
+            }
+            _ => None,
+        })
+    };
+    let lines: Vec<(usize, Vec<(f64, f64)>)> =
+        (0..figure.series.len()).filter_map(|series| Some((series, line(series).or_else(|| bars(series))?))).collect();
+    let all = || lines.iter().flat_map(|(_, points)| points.iter()).filter(|point| point.1.is_finite());
+    let (low, high) = (
+        all().map(|point| point.1).fold(f64::INFINITY, f64::min),
+        all().map(|point| point.1).fold(f64::NEG_INFINITY, f64::max),
+    );
+    let (from, to) = (
+        all().map(|point| point.0).fold(f64::INFINITY, f64::min),
+        all().map(|point| point.0).fold(f64::NEG_INFINITY, f64::max),
+    );
+    if !(high >= low && to > from) {
+        return String::new();
+    }
+    let name = widest(&figure.series);
+    let columns = look.width.saturating_sub(name + 32).clamp(16, 60);
+    let mut text = String::new();
+    for (series, points) in &lines {
+        let mut heights = vec![None; columns];
+        for (x, y) in points.iter().filter(|point| point.1.is_finite()) {
+            let column = ((x - from) / (to - from) * (columns - 1) as f64).round() as usize;
+            // Of two the one further from the middle of what was drawn: a spike stays.
+            let height = ((y - low) / (high - low).max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
+            heights[column] =
+                heights[column].filter(|other: &f64| (other - 0.5).abs() > (height - 0.5).abs()).or(Some(height));
+        }
+        let mut last = ' ';
+        let drawn: String = heights
+            .iter()
+            .map(|height| {
+                last = height.map_or(last, |height| block(height, look));
+                last
+            })
+            .collect();
+        let (first, end) = (points.first().map_or(0.0, |point| point.1), points.last().map_or(0.0, |point| point.1));
+        text.push_str(&format!(
+            "  {}  {drawn}  {} to {}\n",
+            named(&figure.series[*series], name, look),
+            number(first),
+            number(end)
+        ));
+    }
+    text.push_str(&format!(
+        "  {}\n",
+        paint(
+            DIM,
+            &format!(
+                "{:name$}  {} to {} {}; rows from {} to {}",
+                "",
+                number(from),
+                number(to),
+                figure.x,
+                number(low),
+                number(high)
+            )
+        )
+    ));
+    text
+}
+
+fn block(height: f64, look: &Look) -> char {
+    let blocks = if look.unicode {
+        ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']
+    } else {
+        ['_', '.', '-', '~', '=', '+', '*', '#']
+    };
+    blocks[((height * 8.0) as usize).min(7)]
+}
+
+/// A strip for every row: its interval, its mean, its runs.
+fn strips(figure: &Figure, look: &Look) -> String {
+    let mut values = Vec::new();
+    figure.marks.iter().for_each(|mark| match mark {
+        Mark::Dots { points, .. } => values.extend(points.iter().map(|point| point.0)),
+        Mark::Interval { low, high, .. } => values.extend([*low, *high]),
+        _ => {}
+    });
+    values.retain(|value| value.is_finite());
+    let (low, high) = (
+        values.iter().copied().fold(f64::INFINITY, f64::min),
+        values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+    );
+    if high <= low || values.is_empty() {
+        return String::new();
+    }
+    let name = widest(&figure.rows);
+    let columns = look.width.saturating_sub(name + 6).clamp(20, 80);
+    let place = |value: f64| ((value.clamp(low, high) - low) / (high - low) * (columns - 1) as f64).round() as usize;
+    let mut text = String::new();
+    for (row, title) in figure.rows.iter().enumerate() {
+        let mut strip: Vec<char> = vec![' '; columns];
+        for mark in &figure.marks {
+            match mark {
+                Mark::Interval { y, low, middle, high, .. } if *y == row as f64 => {
+                    strip[place(*low)..=place(*high)].fill(if look.unicode { '─' } else { '-' });
+                    strip[place(*low)] = if look.unicode { '├' } else { '[' };
+                    strip[place(*high)] = if look.unicode { '┤' } else { ']' };
+                    strip[place(*middle)] = if look.unicode { '●' } else { 'O' };
+                }
+                Mark::Dots { points, .. } => {
+                    for point in points.iter().filter(|point| point.1 == row as f64 && point.0.is_finite()) {
+                        let slot = &mut strip[place(point.0)];
+                        if *slot != '●' && *slot != 'O' {
+                            *slot = if look.unicode { '○' } else { 'o' };
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        let strip: String = strip.into_iter().collect();
+        text.push_str(&format!("  {}  {}\n", named(title, name, look), strip.trim_end()));
+    }
+    let scale = format!(
+        "{:name$}  {}{}{}",
+        "",
+        number(low),
+        " ".repeat(columns.saturating_sub(number(low).len() + number(high).len())),
+        number(high)
+    );
+    text.push_str(&format!("  {}\n", paint(DIM, &scale)));
+    text
+}
