@@ -49,6 +49,11 @@ pub const COST: &str = "Exit codes:
 pub const ANSWER: &str = "Exit codes:
   0  answered
   2  wrong usage, or input that cannot be read";
+/// The codes of `report`.
+pub const REPORT: &str = "Exit codes:
+  0  the report was made, whatever it says; with --fail-on-check, no check forbids a conclusion
+  1  with --fail-on-check, a check forbids a conclusion
+  2  wrong usage, or nothing could be read";
 /// The codes of `trace compare` and `trace replay`.
 pub const TRACE: &str = "Exit codes:
   0  the traces are equal, or the replay goes through

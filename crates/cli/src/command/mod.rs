@@ -29,6 +29,7 @@ mod probe;
 mod rehearse;
 #[cfg(unix)]
 mod remove;
+mod report;
 #[cfg(unix)]
 mod run;
 mod schema;
@@ -95,6 +96,7 @@ enum Command {
     #[command(hide = true)]
     Supervise(supervise::SuperviseArgs),
     Rehearse(Box<rehearse::RehearseArgs>),
+    Report(Box<report::ReportArgs>),
     Models(models::ModelsArgs),
     Gpus(gpus::GpusArgs),
     Keys(keys::KeysArgs),
@@ -132,6 +134,7 @@ impl Cli {
             Command::Begin(args) => args.run(terminal),
             Command::Supervise(args) => args.run(terminal),
             Command::Rehearse(args) => args.run(terminal),
+            Command::Report(args) => args.run(terminal),
             Command::Models(args) => args.run(terminal),
             Command::Gpus(args) => args.run(terminal),
             Command::Keys(args) => args.run(terminal),

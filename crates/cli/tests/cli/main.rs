@@ -15,6 +15,7 @@ mod fits;
 mod hostile;
 mod plans;
 mod rehearsal;
+mod report;
 mod screens;
 mod small_gpt;
 mod torch;

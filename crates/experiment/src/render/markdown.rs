@@ -45,6 +45,7 @@ fn plain(text: &str) -> String {
             '<' => safe.push_str("&lt;"),
             '>' => safe.push_str("&gt;"),
             '&' => safe.push_str("&amp;"),
+            '\'' | '"' => safe.push(c),
             c if c.is_whitespace() => safe.push(' '),
             c => safe.push_str(&crate::figure::escaped(c.encode_utf8(&mut [0; 4]))),
         }

@@ -1,4 +1,4 @@
-//! The parts of a report, a file and a line in [`SECTIONS`] each: numbers of the experiment become blocks of the document.
+//! The parts of a report, a file and a line in `SECTIONS` each: numbers of the experiment become blocks of the document.
 
 mod answers;
 mod axes;

@@ -17,7 +17,7 @@ pub struct Limits {
     pub depth: usize,
     /// Bytes of one file.
     pub file_bytes: u64,
-    /// Values that are kept whole; series that come later are thinned to [`THINNED`] points.
+    /// Values that are kept whole; series that come later are thinned to 256 points.
     pub values: usize,
 }
 
