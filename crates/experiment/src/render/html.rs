@@ -29,10 +29,10 @@ pub fn html(document: &Document) -> String {
                 section += 1;
                 let _ = writeln!(page, "<h2 id=\"s{section}\">{}</h2>", escaped(title));
             }
-            Block::Text(words) => page.push_str(&format!("<p>{}</p>\n", escaped(words))),
+            Block::Text(words) => page.push_str(&format!("<p>{}</p>\n", coded(words))),
             Block::List(points) => {
                 page.push_str("<ul>\n");
-                points.iter().for_each(|point| page.push_str(&format!("<li>{}</li>\n", escaped(point))));
+                points.iter().for_each(|point| page.push_str(&format!("<li>{}</li>\n", coded(point))));
                 page.push_str("</ul>\n");
             }
             Block::Flags(flags) => checks(flags, &mut page),
@@ -51,6 +51,19 @@ pub fn html(document: &Document) -> String {
     }
     page.push_str("</main>\n</body>\n</html>\n");
     page
+}
+
+/// Text in which what stands between two backticks is a name.
+fn coded(text: &str) -> String {
+    let safe = escaped(text);
+    let parts: Vec<&str> = safe.split('`').collect();
+    if parts.len().is_multiple_of(2) {
+        return safe;
+    }
+    let part = |(index, part): (usize, &&str)| {
+        if index % 2 == 1 { format!("<code>{part}</code>") } else { (*part).to_owned() }
+    };
+    parts.iter().enumerate().map(part).collect()
 }
 
 fn contents(document: &Document, page: &mut String) {
@@ -78,23 +91,26 @@ fn checks(flags: &[Flag], page: &mut String) {
             page,
             "<div class=\"flag {class}\" role=\"note\"><b>{how}: {}</b><p>{}</p><ul>",
             flag.check,
-            escaped(&flag.said)
+            coded(&flag.said)
         );
-        flag.evidence.iter().for_each(|line| page.push_str(&format!("<li>{}</li>", escaped(line))));
+        flag.evidence.iter().for_each(|line| page.push_str(&format!("<li>{}</li>", coded(line))));
         page.push_str("</ul></div>\n");
     }
 }
 
 fn table(table: &Table, page: &mut String) {
     let is_closed = table.rows.len() > LONG;
-    let title = escaped(&table.title);
+    let title = coded(&table.title);
     if is_closed {
         let _ = writeln!(page, "<details><summary>{title} ({} rows)</summary>", table.rows.len());
     } else {
         let _ = writeln!(page, "<h3>{title}</h3>");
     }
     page.push_str("<div class=\"wide\" tabindex=\"0\"><table>\n<thead><tr>");
-    table.columns.iter().for_each(|name| page.push_str(&format!("<th scope=\"col\">{}</th>", escaped(name))));
+    for (column, name) in table.columns.iter().enumerate() {
+        let class = if table.rows.iter().any(|row| row[column].value.is_some()) { " class=\"n\"" } else { "" };
+        page.push_str(&format!("<th scope=\"col\"{class}>{}</th>", escaped(name)));
+    }
     page.push_str("</tr></thead>\n<tbody>\n");
     for row in &table.rows {
         page.push_str("<tr>");
@@ -106,7 +122,7 @@ fn table(table: &Table, page: &mut String) {
     }
     page.push_str("</tbody></table></div>\n");
     if !table.note.is_empty() {
-        let _ = writeln!(page, "<p class=\"note\">{}</p>", escaped(&table.note));
+        let _ = writeln!(page, "<p class=\"note\">{}</p>", coded(&table.note));
     }
     if is_closed {
         page.push_str("</details>\n");

@@ -52,7 +52,7 @@ fn hedges_correction_of(df: f64) -> f64 {
 /// each sample.
 pub fn cliffs_delta(a: &[f64], b: &[f64], how: Resampling) -> Option<Effect> {
     let value = delta(a, b)?;
-    let how = how.within(20_000_000, a.len() * b.len());
+    let how = how.within(2_000_000, a.len() + b.len());
     let interval = stratified(&[a, b], how, |drawn| delta(&drawn[0], &drawn[1]).unwrap_or(f64::NAN));
     Some(Effect { value, interval })
 }
@@ -66,18 +66,11 @@ pub fn improvement(a: &[f64], b: &[f64]) -> Option<f64> {
     if a.is_empty() || b.is_empty() {
         return None;
     }
+    let mut sorted = b.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
     let of = |x: &f64| {
-        b.iter()
-            .map(|y| {
-                if y > x {
-                    1.0
-                } else if y == x {
-                    0.5
-                } else {
-                    0.0
-                }
-            })
-            .sum::<f64>()
+        let (below, up_to) = (sorted.partition_point(|y| y < x), sorted.partition_point(|y| y <= x));
+        (sorted.len() - up_to) as f64 + 0.5 * (up_to - below) as f64
     };
     Some(a.iter().map(of).sum::<f64>() / (a.len() * b.len()) as f64)
 }
