@@ -23,7 +23,7 @@ def question(rng):
 
 
 def probabilities(weights, x):
-    scores = [sum(w * v for w, v in zip(row, x)) for row in weights]
+    scores = [sum(w * v for w, v in zip(row, x, strict=True)) for row in weights]
     top = max(scores)
     exps = [math.exp(score - top) for score in scores]
     return [value / sum(exps) for value in exps]
@@ -49,7 +49,10 @@ def run(name, seed, out):
     test = [question(held_out) for _ in range(200)]
     weights = [[0.0] * CHOICES for _ in range(CHOICES)]
     began, generated, trained, live, groups, rewards = time.time(), 0, 0, 0, 0, []
-    say = lambda record, **fields: out.write(json.dumps({"record": record, **fields}) + "\n")
+
+    def say(record, **fields):
+        out.write(json.dumps({"record": record, **fields}) + "\n")
+
     say("run", format=1, suite="largest-of-four", configuration=name, seed=seed, command=["python", "examples/experiment/make.py", "examples/experiment"],
         versions={"python": sys.version.split()[0]}, parameters={"G": group, "learning_rate": RATE}, shares_data_order=True,
         reward={"of_completions": "mean", "max": 1.0, "min": 0.0})
@@ -71,7 +74,7 @@ def run(name, seed, out):
             if spread == 0:
                 continue
             live, trained = live + 1, trained + group
-            for answer, score in zip(answers, scores):
+            for answer, score in zip(answers, scores, strict=True):
                 advantage = (score - mean) / (spread if divides else 1.0)
                 for row in range(CHOICES):
                     gradient = (row == answer) - p[row]
@@ -82,9 +85,12 @@ def run(name, seed, out):
         first, second = sorted(x)[-1], sorted(x)[-2]
         answers = [drawn(answering, probabilities(weights, x)) for _ in range(8)]
         correct = sum(x[answer] == first for answer in answers)
-        item = {"item": f"q{index}", "split": "eval", "kind": "largest of four", "difficulty": "hard" if first - second < 0.5 else "easy", "samples": 8, "correct": correct}
+        difficulty = "hard" if first - second < 0.5 else "easy"
+        item = {"item": f"q{index}", "split": "eval", "kind": "largest of four", "difficulty": difficulty, "samples": 8, "correct": correct}
         if correct == 0:
-            item |= {"failure": "second largest" if x[answers[0]] == second else "smaller", "example": f"{[round(v, 2) for v in x]} answered {x[answers[0]]:.2f}"}
+            given = x[answers[0]]
+            item["failure"] = "second largest" if given == second else "smaller"
+            item["example"] = f"{[round(v, 2) for v in x]} answered {given:.2f}"
         say("item", **item)
     say("end", outcome="succeeded", attempts=1, seconds=round(time.time() - began, 3))
 
