@@ -45,9 +45,12 @@ memory that was not given is `allocator_cap` where a limit or private pools are 
 and nobody else was there. Enough in this process beside the allocator is `outside_allocator`; else the job needs more
 (`gpu_memory`).
 
-`python testdata/ordinary/speed.py target/release/tonnage` reads a gigabyte of each kind of log: on one core of a shared
-machine ordinary training at 1.4 GB/s, tracebacks in colour at 0.8, broken and interleaved lines with bytes that are no
-text at 0.7, and lines that are nearly failures, every one of them, at 0.3; always in 21 MiB.
+`python testdata/ordinary/speed.py target/release/tonnage` measures how fast it reads a gigabyte of each kind of log
+(ordinary training, tracebacks in colour, broken and interleaved lines, lines that are nearly failures), beside what
+counting the same file's lines takes, and in how much memory.
+
+DeepSpeed's launcher, and `torch.distributed.launch` of PyTorch 1, print the command of the last process they started
+(`--local_rank=7`), whichever failed: it is taken for the first rank only where it is 0, for then there is no other.
 ";
 
 struct Sample {

@@ -47,7 +47,7 @@ fn every_log_has_its_cause_and_its_first_rank() {
         assert_eq!((cause(&diagnosis), diagnosis.first_rank), (class, rank.parse().ok()), "{name}");
         listed += 1;
     }
-    assert!(listed >= 57, "{listed}");
+    assert!(listed >= 60, "{listed}");
 }
 
 #[test]
@@ -85,6 +85,21 @@ fn a_good_end_or_a_new_start_counts_however_much_follows() {
     // What came before the failure is no sign of life after it.
     let before = format!("{{'train_runtime': 12.1, 'train_loss': 0.2}}\n{after}{error}");
     assert_eq!(cause(&diagnose(&[source("a", before.as_bytes())])), "raised");
+}
+
+#[test]
+fn what_is_raised_again_and_again_is_not_what_ended_it() {
+    let skipped = "step: the batch is skipped\nTraceback (most recent call last):\n  File \"a.py\", line 3, in f\n\
+        \x20   g()\nValueError: 3 is not 4\n";
+    let log = format!("{}\n\n\n\nRuntimeError: CUDA error: out of memory\n", skipped.repeat(100));
+    let sources = [source("a", log.as_bytes())];
+    let diagnosis = diagnose(&sources);
+    assert_eq!((cause(&diagnosis), diagnosis.others.len()), ("gpu_memory", 0));
+    // Another one at the end is what ended it.
+    let log = format!("{}{}", skipped.repeat(100), fs::read_to_string(root().join("key_error.log")).unwrap());
+    let sources = [source("a", log.as_bytes())];
+    let diagnosis = diagnose(&sources);
+    assert_eq!(cause(&diagnosis), "raised");
 }
 
 #[test]

@@ -60,6 +60,15 @@ impl Located<'_> {
         std::ptr::eq(self.finding, other.finding)
     }
 
+    /// Whether the program raised this again and again, and wrote more after the last time.
+    fn is_habit(&self) -> bool {
+        let (scan, own) = (&self.source.scan, self.finding);
+        let alike = |it: &&Finding| it.signature == own.signature && it.rank == own.rank && it.cause == own.cause;
+        let often = scan.findings.iter().filter(alike).find(|it| it.count > HABIT);
+        let several = scan.findings.iter().filter(alike).count() > 1;
+        own.class() == Class::Raised && several && often.is_some_and(|it| it.last_line + LAST_WORDS < scan.lines)
+    }
+
     /// Whether the job is seen to go on after it: a good end, a new start that gets somewhere, steps that rise.
     fn is_survived(&self) -> bool {
         let (scan, line) = (&self.source.scan, self.finding.last_line);
@@ -76,12 +85,16 @@ impl Located<'_> {
             *restart > line && (steps.clone().any(|step| step.line > *restart) || scan.findings.iter().any(later))
         });
         // Who warned of it, or raised it in a thread of its own, did not end the program: any step shows that it goes on.
-        let aside = matches!(self.finding.tone, Tone::Warned) || self.finding.strength() < Strength::Death;
-        let goes_on = matches!(&self.finding.cause, FailureCause::Raised(it) if it.raiser == Raiser::Aside)
-            && scan.lines > line + LAST_WORDS;
-        ended_well || restarted || goes_on || rising(steps) >= if aside { 1 } else { RISING }
+        let of_thread = matches!(&self.finding.cause, FailureCause::Raised(it) if it.raiser == Raiser::Aside);
+        let aside = of_thread || matches!(self.finding.tone, Tone::Warned);
+        let goes_on = of_thread && scan.lines > line + LAST_WORDS;
+        ended_well || restarted || goes_on || self.is_habit() || rising(steps) >= if aside { 1 } else { RISING }
     }
 }
+
+/// Exceptions of one rank, all alike, after which it is one that the program goes on after; fewer may be of workers that
+/// it started, each of which died of it.
+const HABIT: u64 = 64;
 
 /// How many of the steps are larger than those before; one of less than half begins another epoch.
 fn rising<'a>(steps: impl Iterator<Item = &'a Progress>) -> usize {

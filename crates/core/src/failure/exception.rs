@@ -123,6 +123,7 @@ impl Exception {
             self.short_name(),
             "RuntimeError" | "Exception" | "SystemExit" | "Exit" | "CalledProcessError" | "error"
         ) || has(&self.message, "aught ")
+            || has(&self.message, "root error(s) found")
     }
 }
 

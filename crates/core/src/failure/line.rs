@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use memchr::{memchr, memchr_iter};
 
 use super::prefix;
+use super::stamp::Stamp;
 
 pub(super) const ESCAPE: u8 = 0x1b;
 const BELL: u8 = 0x07;
@@ -18,6 +19,8 @@ pub(super) struct Line {
     pub(super) rank: Option<u32>,
     /// Blanks between the prefixes and the text: how a traceback tells code from what was raised.
     pub(super) indent: usize,
+    /// When it was written, where a prefix says so.
+    pub(super) stamp: Option<Stamp>,
 }
 
 impl Line {
@@ -27,7 +30,9 @@ impl Line {
         let unpacked = prefix::unpacked(&text);
         let stripped = prefix::strip(unpacked.as_deref().unwrap_or(&text));
         let rank = stripped.rank.or_else(|| prefix::named_rank(stripped.text));
-        Self { text: stripped.text.to_owned(), rank, indent: stripped.indent }
+        let is_cut = stripped.text.len() < text.len();
+        let stamp = is_cut.then(|| Stamp::of_line(&text)).flatten();
+        Self { text: stripped.text.to_owned(), rank, indent: stripped.indent, stamp }
     }
 }
 
@@ -119,7 +124,7 @@ mod tests {
             ("[1,7]<stderr>:text", Some(7), "text"),
             ("12: text", Some(12), "text"),
             ("(EngineCore_DP0 pid=6940) ValueError: x", None, "ValueError: x"),
-            ("[2025-01-01 10:00:00] text", None, "[2025-01-01 10:00:00] text"),
+            ("[2025-01-01 10:00:00] text", None, "text"),
             (
                 " 50%|## | 2/4 [01:08<1:22, 2.8s/it][rank5]:[E602 x",
                 Some(5),

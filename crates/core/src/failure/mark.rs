@@ -10,6 +10,8 @@ pub(super) enum Kind {
     Traceback,
     /// A block of Markdown begins or ends.
     Fence,
+    /// A traceback is about to follow from the one before.
+    Chain,
     /// The job ended well, or was started again.
     Life,
 }
@@ -30,10 +32,15 @@ pub(super) struct Mark {
     pub(super) also: &'static [&'static str],
 }
 
+/// What Python writes between the tracebacks of a chain.
+pub(super) const CHAINS: &[&str] =
+    &["During handling of the above exception", "The above exception was the direct cause"];
+
 /// All marks.
 pub(super) const MARKS: &[Mark] = &[
     Mark { kind: Kind::Traceback, needles: &["Traceback (most recent"], also: &[] },
     Mark { kind: Kind::Traceback, needles: &["\", line "], also: &["File \""] },
+    Mark { kind: Kind::Chain, needles: CHAINS, also: &[] },
     Mark { kind: Kind::Fence, needles: &["```"], also: &[] },
     Mark { kind: Kind::Life, needles: SUCCESSES, also: &[] },
     Mark { kind: Kind::Life, needles: RESTARTS, also: &[] },

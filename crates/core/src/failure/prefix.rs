@@ -18,7 +18,8 @@ pub(super) struct Stripped<'a> {
 /// How one kind of prefix is read: the rank that it names, and what follows.
 type Prefix = fn(&str) -> Option<(Option<u32>, &str)>;
 
-const PREFIXES: &[Prefix] = &[bracketed, labelled, process, kubernetes, compose, container_runtime, logger];
+const PREFIXES: &[Prefix] =
+    &[bracketed, labelled, process, kubernetes, compose, container_runtime, logger, stamped, journal];
 
 /// Removes what stands before the text of `line`.
 pub(super) fn strip(line: &str) -> Stripped<'_> {
@@ -34,11 +35,32 @@ pub(super) fn strip(line: &str) -> Stripped<'_> {
     Stripped { rank, indent: rest.len() - text.len(), text: text.trim_end() }
 }
 
-/// Docker's own record of a line, `{"log":"text\n","stream":"stderr",...}`: the text.
+/// Keys under which records hold a line: Docker's and Fluentd's, structlog's and zap's, Google Cloud's.
+const RECORDED: &[&str] = &["\"log\"", "\"msg\"", "\"message\"", "\"textPayload\"", "\"event\""];
+
+/// A record of a line, `{"log":"text\n","stream":"stderr",...}`: the text. Only records that say when or how grave are
+/// logs; others are data.
 pub(super) fn unpacked(line: &str) -> Option<Cow<'_, str>> {
-    let text = line.trim_start().strip_prefix("{\"log\":\"")?;
-    let end = find(text, "\",\"stream\":").or_else(|| find(text, "\",\"time\":")).or_else(|| text.rfind("\"}"))?;
-    Some(unescaped(text.get(..end)?).trim_end_matches('\n').to_owned().into())
+    let record = line.trim_start().strip_prefix('{')?;
+    let of_log = ["\"stream\"", "\"time", "\"ts\"", "\"level", "\"severity", "\"@timestamp\""];
+    if !record.trim_end().ends_with('}') || !of_log.iter().any(|key| find(record, key).is_some()) {
+        return None;
+    }
+    let text = RECORDED.iter().find_map(|key| {
+        let value = record.get(find(record, key)? + key.len()..)?.trim_start().strip_prefix(':')?;
+        value.trim_start().strip_prefix('"')
+    })?;
+    let quotes = memchr::memchr_iter(b'"', text.as_bytes());
+    let is_end = |at: &usize| {
+        text.as_bytes()
+            .get(..*at)
+            .is_some_and(|before| before.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 0)
+    };
+    let end = quotes.into_iter().find(is_end)?;
+    let plain = unescaped(text.get(..end)?);
+    let plain = plain.trim_end_matches('\n');
+    // A whole traceback is read as it stands.
+    (!plain.contains('\n')).then(|| plain.to_owned().into())
 }
 
 /// The text of a JSON string.
@@ -141,6 +163,38 @@ fn logger(text: &str) -> Option<(Option<u32>, &str)> {
     is_file.then(|| (None, after.strip_prefix(' ').unwrap_or(after)))
 }
 
+/// `2025-02-03T04:05:06.123Z text`, `[2025-02-03 04:05:06] text`: what `ts`, `docker logs -t` and CI services put before
+/// a line. A logger's own time has a level or a name behind it, which stays.
+fn stamped(text: &str) -> Option<(Option<u32>, &str)> {
+    let inside = text.strip_prefix('[').unwrap_or(text);
+    let bytes = inside.as_bytes();
+    let is_date = bytes.first().is_some_and(u8::is_ascii_digit)
+        && bytes.get(4) == Some(&b'-')
+        && bytes.get(7) == Some(&b'-')
+        && matches!(bytes.get(10), Some(b'T' | b' '))
+        && bytes.get(13) == Some(&b':')
+        && bytes.get(16) == Some(&b':');
+    let rest = inside.get(19..).filter(|_| is_date)?;
+    let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit() || ".,:Z+".contains(c));
+    let rest = if inside.len() < text.len() { rest.strip_prefix(']')? } else { rest };
+    // An offset such as `-08:00`.
+    let zone =
+        rest.strip_prefix('-').and_then(|zone| zone.get(..5).filter(|zone| zone.as_bytes().get(2) == Some(&b':')));
+    let rest = zone.map_or(rest, |zone| rest.get(zone.len() + 1..).unwrap_or_default());
+    rest.strip_prefix(' ').map(|rest| (None, rest))
+}
+
+/// `Feb 03 04:05:06 node7 train[4711]: text`: syslog and journald. The kernel's own lines keep their `kernel:`.
+fn journal(text: &str) -> Option<(Option<u32>, &str)> {
+    const MONTHS: &[&str] = &["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let bytes = text.as_bytes();
+    let is_time = bytes.get(3) == Some(&b' ') && bytes.get(9) == Some(&b':') && bytes.get(12) == Some(&b':');
+    let rest = text.get(16..).filter(|_| is_time && MONTHS.iter().any(|month| text.starts_with(month)))?;
+    let (tag, rest) = rest.split_once("]: ").filter(|(tag, _)| tag.len() < 120)?;
+    let (_, pid) = tag.rsplit_once('[')?;
+    pid.bytes().all(|byte| byte.is_ascii_digit()).then_some((None, rest))
+}
+
 /// A rank in the middle of a line: after a progress bar, or in the message itself (`[Rank 4] Watchdog`, `on rank 1`).
 pub(super) fn named_rank(text: &str) -> Option<u32> {
     if text.starts_with("srun: error: ") {
@@ -168,6 +222,12 @@ mod tests {
             ("(EngineCore pid=9) ERROR 05-05 10:11:13 [core.py:396]   File", None, 2, "File"),
             ("| a | table |", None, 0, "| a | table |"),
             ("10:11:13 text", None, 0, "10:11:13 text"),
+            ("2025-02-03T04:05:06.123Z   File \"a\"", None, 2, "File \"a\""),
+            ("2025-02-03 04:05:06,123 INFO text", None, 0, "INFO text"),
+            ("2025-02-03T04:05:06-08:00 [rank3]: text", Some(3), 1, "text"),
+            ("[2025-02-03 04:05:06]   File \"a\"", None, 2, "File \"a\""),
+            ("Feb 03 04:05:06 n7 train[4711]:   File \"a\"", None, 2, "File \"a\""),
+            ("Feb 03 04:05:06 n7 kernel: text", None, 0, "Feb 03 04:05:06 n7 kernel: text"),
         ];
         for (raw, rank, indent, text) in cases {
             let found = strip(raw);
@@ -179,7 +239,11 @@ mod tests {
     fn records_of_docker_are_unpacked() {
         let line = r#"{"log":"  File \"a.py\", line 3\n","stream":"stderr","time":"2024-05-05T10:11:13Z"}"#;
         assert_eq!(unpacked(line).as_deref(), Some("  File \"a.py\", line 3"));
+        let zap = r#"{"level": "error", "msg": "KeyError: \"a\"", "ts": 1.5}"#;
+        assert_eq!(unpacked(zap).as_deref(), Some("KeyError: \"a\""));
         assert_eq!(unpacked("{\"loss\": 1}"), None);
+        // Data, not a log.
+        assert_eq!(unpacked("{\"message\": \"Killed\", \"label\": 1}"), None);
         assert_eq!(unescaped("a\\u0041\\\\n\\t"), "aA\\n\t");
     }
 }

@@ -164,7 +164,8 @@ pub(super) fn first(
     // Who waits in vain or loses the others is not the first.
     let is_victim = matches!(&root.finding.cause, FailureCause::Raised(it) if it.raiser == Raiser::Victim);
     // A CUDA call that failed is the rank's own.
-    let is_own = text::has(&root.finding.text, "unhandled cuda error");
+    let words = ["unhandled cuda error", "NCCL WARN Cuda failure"];
+    let is_own = words.iter().any(|words| text::has(&root.finding.text, words));
     if is_victim || root.class() == Class::NcclTimeout || (root.class() == Class::NcclError && !is_own) {
         let one = |ranks: &[u32]| (ranks.len() == 1).then(|| ranks[0]);
         return one(&ranks.behind).or_else(|| summary(causes, several)).or_else(|| one(&silent_logs(sources, causes)));

@@ -15,7 +15,7 @@ use super::finding::{Finding, Kept, Scan, Tone};
 use super::history::{Around, History, around};
 use super::life::Life;
 use super::line::{Line, behind_bar, without_codes};
-use super::mark::{Kind, MARKS};
+use super::mark::{CHAINS, Kind, MARKS};
 use super::needles::Needles;
 use super::quote;
 use super::setting::Setting;
@@ -152,7 +152,7 @@ impl Scanner {
         let known = self.kept.findings().iter().filter(explains).map(|finding| finding.last_line).max().unwrap_or(0);
         let numbered = tail.lines().rev().zip((1..=self.lines).rev()).take(AFTER);
         for (text, number) in numbered.take_while(|(_, number)| *number > known) {
-            let line = Line::new(text.as_bytes());
+            let line = Line::new(text.rsplit('\r').find(|part| !part.is_empty()).unwrap_or_default().as_bytes());
             if line.indent > 1 || quote::by_itself(&line) {
                 continue;
             }
@@ -240,13 +240,15 @@ impl Scanner {
     fn part(&mut self, clean: &[u8], candidates: u128, before: &[u8]) {
         let line = Line::new(clean);
         self.go_on(&line);
-        self.watch(&line);
+        self.life.line(&line, self.lines + 1);
         if !quote::by_itself(&line) {
             self.signatures(&line, candidates, before);
             if self.tracebacks.is_open() || is_marked(candidates, Kind::Traceback) {
                 let ended = self.tracebacks.read(&line, self.lines + 1);
                 ended.into_iter().for_each(|ended| self.raised(ended, before));
             }
+            self.chain.2 |=
+                is_marked(candidates, Kind::Chain) && CHAINS.iter().any(|words| line.text.starts_with(words));
             if is_marked(candidates, Kind::Life) {
                 self.life.words(&line, self.lines + 1);
             }
@@ -267,16 +269,6 @@ impl Scanner {
         }
     }
 
-    /// Steps after a finding, and what joins a traceback to the one before.
-    fn watch(&mut self, line: &Line) {
-        if !self.life.is_watching() {
-            return;
-        }
-        self.life.line(line, self.lines + 1);
-        let joins = ["During handling of the above exception", "The above exception was the direct cause"];
-        self.chain.2 |= joins.iter().any(|words| line.text.starts_with(words));
-    }
-
     /// A draft of a finding at a line.
     fn draft(&self, line: u64, rank: Option<u32>, text: &str, tone: Tone) -> Draft {
         let (text, fence) = (cut(text, LONGEST_EVIDENCE).to_owned(), self.fences.current());
@@ -293,6 +285,7 @@ impl Scanner {
                 return;
             }
             draft.around = around(&history, number, &line.text);
+            draft.around.stamp = line.stamp.or(draft.around.stamp);
             self.setting.learn(&history);
         }
         let waiting = Waiting::new(signature, draft, &line.text, reading);
@@ -363,7 +356,6 @@ impl Scanner {
             draft.around = around(&history, self.lines + 1, "");
             self.setting.learn(&history);
         }
-        self.life.watch();
         self.keep_finding(draft.into_finding(FailureCause::Raised(cause), RAISED));
     }
 }

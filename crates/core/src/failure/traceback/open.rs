@@ -130,7 +130,7 @@ impl Open {
     }
 
     pub(super) fn wrapped(rank: Option<u32>, number: u64) -> Self {
-        let line = Line { text: String::new(), rank, indent: 0 };
+        let line = Line { text: String::new(), rank, indent: 0, stamp: None };
         let start = Start { style: Style::Plain, name: String::new(), prefix: String::new(), frame: false };
         Self::new(start, &line, number)
     }
@@ -274,7 +274,7 @@ impl Open {
     pub(super) fn cut_off(mut self) -> Option<Ended> {
         let name = std::mem::take(&mut self.name);
         let is_named = self.style == Style::Notebook && stated(&name, true).is_some();
-        let line = Line { text: String::new(), rank: self.rank, indent: 0 };
+        let line = Line { text: String::new(), rank: self.rank, indent: 0, stamp: None };
         let head = self.head;
         self.ending.take().or_else(|| is_named.then(|| self.ended(&name, "", &line, head)))
     }
