@@ -81,7 +81,7 @@ fn a_loop_that_waits_for_the_device_is_named() {
 #[test]
 #[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
 fn a_script_that_never_ends_is_stopped_after_seconds() {
-    let output = rehearse("endless.py", &["--whole", "--seconds", "8"]);
+    let output = rehearse("endless.py", &["--whole", "--seconds", "30"]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let answer = document(&output);
     let process = &answer["processes"][0];
@@ -109,7 +109,7 @@ fn more_events_than_pytorch_remembers_leave_the_peaks() {
     let process = &answer["processes"][0];
     assert!(process["trace_ends"].as_str().unwrap().contains("buffer of 1000 entries overflowed"), "{process}");
     assert!(process["devices"][0]["peak_allocated_bytes"].as_u64().unwrap() > 64 << 20);
-    let options = ["--whole", "--seconds", "8"];
+    let options = ["--whole", "--seconds", "30"];
     let drained = rehearse_with("endless.py", &options, &[("TONNAGE_REHEARSE_TRACE_ENTRIES", "1000")]);
     assert_eq!(document(&drained)["processes"][0]["trace_ends"], Value::Null);
 }
