@@ -12,7 +12,7 @@ use tonnage_core::spec::TransformersVersion;
 pub struct Installed {
     /// `4.48.1`
     pub version: String,
-    /// The environment.
+    /// The folder of the virtual environment or of conda's (`VIRTUAL_ENV`, `CONDA_PREFIX`).
     pub environment: PathBuf,
 }
 

@@ -13,11 +13,11 @@ use crate::view::VERSION;
 pub struct SolveAnswer {
     /// The job as it was handed over.
     pub job: JobSpec,
-    /// The key.
+    /// The key that is solved for, as a job file names it.
     pub key: String,
-    /// The GPUs.
+    /// The GPUs, a column each.
     pub gpus: Vec<Gpu>,
-    /// The variants.
+    /// The variants of the job, a row each.
     pub rows: Vec<SolveRow>,
 }
 
@@ -36,7 +36,7 @@ impl SolveAnswer {
     }
 }
 
-/// The document.
+/// What `--json` prints (docs/json.md).
 #[derive(Serialize)]
 pub struct SolveView<'a> {
     version: u32,

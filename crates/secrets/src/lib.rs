@@ -41,7 +41,7 @@ const LONGEST_NAME: usize = 48;
 pub struct Spot {
     /// What named it, as it was written: a flag, a variable, a key. Never a part of a secret.
     pub name: String,
-    /// Its bytes.
+    /// Where it stands in the text, in bytes.
     pub range: Range<usize>,
 }
 

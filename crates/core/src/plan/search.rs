@@ -39,7 +39,7 @@ pub struct Way {
 /// The ways at a site, and what was left out there.
 #[derive(Clone, Default)]
 pub struct Found {
-    /// The ways.
+    /// Ways to run the job there that fit, as found.
     pub ways: Vec<Way>,
     /// Numbers of GPUs and GPUs with no way, each with the reason.
     pub left_out: Vec<String>,

@@ -20,7 +20,7 @@ pub enum Unit {
     Batch,
     /// Rounds of a swarm or of a federation.
     Round,
-    /// Epochs.
+    /// Passes over the data.
     Epoch,
     /// Optimizer steps, iterations, updates; of a newer version, anything.
     #[default]
@@ -29,7 +29,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// For people.
+    /// The word that stands before the count (`round 3`).
     pub const fn word(self) -> &'static str {
         match self {
             Self::Step => "step",

@@ -49,13 +49,13 @@ pub enum Refused {
     LatentAttention,
     /// Multimodal, round a language model that is not simulated.
     OtherMultimodal,
-    /// Two stacks.
+    /// An encoder and a decoder that attends to it (T5, BART).
     EncoderDecoder,
     /// No causal mask.
     Encoder,
     /// Two towers that embed.
     ImageText,
-    /// Images in.
+    /// A model of images alone (ViT, DINOv2).
     Vision,
     /// Sound in or out.
     Audio,

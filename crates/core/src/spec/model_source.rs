@@ -151,11 +151,11 @@ pub(super) fn place(origin: &Origin) -> Option<super::Place> {
 fn check_field(field: &str, setting: &Setting, model: &ModelSpec, inputs: &Inputs<'_>) -> Result<(), SpecError> {
     let (config, model_type) = (&model.config.0, model.model_type.as_str());
     let is_known = inputs.known.contains(&model_type);
-    if config.contains_key(field) || has_field(model_type, field) || (!is_known && CONFIG_FIELDS.contains(&field)) {
+    if config.contains_key(field) || has_field(model_type, field) || (!is_known && is_a_field(field)) {
         return Ok(());
     }
     let field: String = field.chars().take(60).collect();
-    let (problem, meant) = if CONFIG_FIELDS.contains(&field.as_str()) {
+    let (problem, meant) = if is_a_field(&field) {
         let other_word = SYNONYMS.iter().find_map(|(gpt2, others)| match field.as_str() {
             name if name == *gpt2 => Some(*others),
             name if name == *others => Some(*gpt2),
@@ -164,7 +164,7 @@ fn check_field(field: &str, setting: &Setting, model: &ModelSpec, inputs: &Input
         let meant = other_word.filter(|word| has_field(model_type, word));
         (format!("the config of a `{model_type}` has no field `{field}`"), meant)
     } else {
-        let known = config.keys().map(String::as_str).chain(CONFIG_FIELDS);
+        let known = config.keys().map(String::as_str).chain(CONFIG_FIELDS).chain(HRM_FIELDS);
         (
             format!("no model config has a field `{field}`"),
             nearest(&field, known.filter(|name| has_field(model_type, name))),
@@ -177,15 +177,20 @@ fn check_field(field: &str, setting: &Setting, model: &ModelSpec, inputs: &Input
     Err(SpecError::new(problem).hint(hint).at(place(&setting.origin)))
 }
 
+/// Whether any model's config has `field`.
+fn is_a_field(field: &str) -> bool {
+    CONFIG_FIELDS.contains(&field) || HRM_FIELDS.contains(&field)
+}
+
 /// Whether configs of `model_type` have `field`, as far as fields are one family's alone.
 pub fn has_field(model_type: &str, field: &str) -> bool {
     let of_gpt2 = SYNONYMS.iter().any(|(gpt2, _)| *gpt2 == field) || GPT2_FIELDS.contains(&field);
     let of_others = SYNONYMS.iter().any(|(_, others)| *others == field);
     let of_hrm = HRM_FIELDS.contains(&field);
     match model_type {
-        "gpt2" | "agi2" => CONFIG_FIELDS.contains(&field) && !of_others && !of_hrm,
+        "gpt2" | "agi2" => CONFIG_FIELDS.contains(&field) && !of_others,
         "hrm" => of_hrm || field == "hidden_size" || (CONFIG_FIELDS.contains(&field) && !of_gpt2 && !of_others),
-        _ => CONFIG_FIELDS.contains(&field) && !of_gpt2 && !of_hrm,
+        _ => CONFIG_FIELDS.contains(&field) && !of_gpt2,
     }
 }
 
@@ -203,7 +208,7 @@ const SYNONYMS: [(&str, &str); 6] = [
 const GPT2_FIELDS: [&str; 5] =
     ["attn_pdrop", "n_ctx", "reorder_and_upcast_attn", "scale_attn_by_inverse_layer_idx", "scale_attn_weights"];
 
-/// Those of the hierarchical reasoning model alone.
+/// Fields of the hierarchical reasoning model's config alone.
 const HRM_FIELDS: [&str; 14] = [
     "H_cycles",
     "H_layers",
@@ -222,7 +227,7 @@ const HRM_FIELDS: [&str; 14] = [
 ];
 
 /// Fields of the config classes of the families (transformers 5.17) that shape tensors or choose code paths.
-const CONFIG_FIELDS: [&str; 79] = [
+const CONFIG_FIELDS: [&str; 65] = [
     "activation_function",
     "architectures",
     "attention_bias",
@@ -288,21 +293,6 @@ const CONFIG_FIELDS: [&str; 79] = [
     "vocab_size",
     "add_cross_attention",
     "is_encoder_decoder",
-    // The hierarchical reasoning model's.
-    "H_cycles",
-    "H_layers",
-    "L_cycles",
-    "L_layers",
-    "expansion",
-    "forward_dtype",
-    "halt_exploration_prob",
-    "halt_max_steps",
-    "loss_type",
-    "num_heads",
-    "num_puzzle_identifiers",
-    "pos_encodings",
-    "puzzle_emb_ndim",
-    "seq_len",
 ];
 
 #[cfg(test)]
@@ -333,7 +323,7 @@ mod tests {
             let config: Map<String, Value> = serde_json::from_str(preset.config).unwrap();
             let multimodal = config.contains_key("text_config");
             for field in config.keys().filter(|_| !multimodal) {
-                assert!(CONFIG_FIELDS.contains(&field.as_str()), "{}: {field}", preset.name);
+                assert!(is_a_field(field), "{}: {field}", preset.name);
             }
         }
     }

@@ -35,7 +35,7 @@ pub(super) fn has_loop(job: &JobSpec) -> bool {
     framework && is_usual && is_one_process && !job.precision.scales_loss() && job.logits.loss == LossKernel::Full
 }
 
-/// Trains.
+/// Trains as the Trainer's inner loop does; what was run of the steps.
 pub(super) fn train(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, builder: &Builder) -> Repetition {
     if job.framework == Framework::Trl {
         builder.load_adapters_last();

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
-use crate::family::{self, Family, RunOptions};
+use crate::family::{self, Family, Model, RunOptions};
 use crate::gpu::Device;
 use crate::nn::{BuildError, Builder, Mode};
 use crate::op::full;
@@ -78,41 +78,9 @@ pub fn simulate_with_kin(job: &JobSpec, kin: &[Device]) -> Result<Simulation, Si
     let build = family.build;
     let rebuild: Rebuild = Box::new(move |builder| build(&spec, builder, &options));
     let trainable_count = builder.trainable().iter().map(Tensor::numel).sum();
-    let mut repetition = None;
-    match &job.task {
-        Task::CausalLm | Task::MaskedLm if fine_tune::has_loop(job) => {
-            repetition = Some(fine_tune::train(job, &context, model.as_ref(), &builder));
-        }
-        Task::CausalLm | Task::MaskedLm => {
-            let wrapper = parallel::wrap(job, &context, Loaded::new(model, &builder, rebuild));
-            repetition = Some(train::train(job, &context, wrapper.as_ref()));
-        }
-        Task::InferenceForward => infer::inference_forward(job, &context, model.as_ref()),
-        Task::Generate => infer::generate(job, &context, model.as_ref(), has_begin_token(&job.model, family)),
-        Task::Grpo(spec) => {
-            let policy = grpo::Policy { model: model.as_ref(), builder: &builder };
-            repetition = Some(grpo::train(job, spec, &context, &policy)?);
-        }
-        Task::Swarm(swarm) => {
-            let node = Node {
-                job,
-                swarm,
-                context: &context,
-                model: model.as_ref(),
-                mode: &builder.mode(),
-                parameters: &builder.trainable(),
-                has_begin_token: has_begin_token(&job.model, family),
-            };
-            repetition = Some(node.run());
-        }
-        Task::Dpo(spec) => {
-            let policy = dpo::Policy { model: model.as_ref(), builder: &builder };
-            repetition = Some(dpo::train(job, spec, &context, &policy)?);
-        }
-        Task::Hrm => {
-            return Err(SpecError::new("this task is not simulated yet").into());
-        }
-    }
+    let begun =
+        Begun { job, context: &context, builder: &builder, has_begin_token: has_begin_token(&job.model, family) };
+    let repetition = begun.run(model, rebuild)?;
     if let Some(problem) = context.take_failure() {
         return Err(SpecError::new(problem).into());
     }
@@ -125,6 +93,48 @@ pub fn simulate_with_kin(job: &JobSpec, kin: &[Device]) -> Result<Simulation, Si
         repetition,
         sizes: context.take_sizes(),
     })
+}
+
+/// A model that was built, and what its task needs beside it.
+struct Begun<'a> {
+    job: &'a JobSpec,
+    context: &'a Rc<Context>,
+    builder: &'a Builder,
+    has_begin_token: bool,
+}
+
+impl Begun<'_> {
+    /// Runs the task; `None` where it trains nothing.
+    fn run(&self, model: Box<dyn Model>, rebuild: Rebuild) -> Result<Option<Repetition>, SimulateError> {
+        let Self { job, context, builder, has_begin_token } = *self;
+        Ok(match &job.task {
+            Task::CausalLm | Task::MaskedLm if fine_tune::has_loop(job) => {
+                Some(fine_tune::train(job, context, model.as_ref(), builder))
+            }
+            Task::CausalLm | Task::MaskedLm => {
+                let wrapper = parallel::wrap(job, context, Loaded::new(model, builder, rebuild));
+                Some(train::train(job, context, wrapper.as_ref()))
+            }
+            Task::InferenceForward => {
+                infer::inference_forward(job, context, model.as_ref());
+                None
+            }
+            Task::Generate => {
+                infer::generate(job, context, model.as_ref(), has_begin_token);
+                None
+            }
+            Task::Grpo(spec) => {
+                Some(grpo::train(job, spec, context, &grpo::Policy { model: model.as_ref(), builder })?)
+            }
+            Task::Swarm(swarm) => {
+                let (mode, parameters) = (&builder.mode(), &builder.trainable());
+                let model = model.as_ref();
+                Some(Node { job, swarm, context, model, mode, parameters, has_begin_token }.run())
+            }
+            Task::Dpo(spec) => Some(dpo::train(job, spec, context, &dpo::Policy { model: model.as_ref(), builder })?),
+            Task::Hrm => return Err(SpecError::new("this task is not simulated yet").into()),
+        })
+    }
 }
 
 /// Parameters of `model` on one device and without adapters, tied ones once.

@@ -20,7 +20,7 @@ pub(super) enum Reaction {
     GiveUp(&'static str),
 }
 
-/// The policy.
+/// What follows a failure: every class has its line, so that a new one does not compile without.
 pub(super) fn reaction(failure: &FailureRecord) -> Reaction {
     match &failure.class {
         FailureClass::Known(class) => of_known(*class, failure.at_start),

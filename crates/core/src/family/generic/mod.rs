@@ -6,6 +6,7 @@ mod block;
 mod config;
 mod measured;
 mod model;
+mod plain;
 mod shape;
 
 use crate::nn::{BuildError, Builder};

@@ -2,6 +2,8 @@
 
 use crate::spec::{FieldError, Fields};
 
+use super::plain::plain;
+
 /// How a norm is computed, which decides what it keeps for backward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NormKind {
@@ -72,7 +74,7 @@ pub(super) enum Positions {
     InScores,
 }
 
-/// Rotary embeddings.
+/// Rotary embeddings, where they differ from Llama's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Rotary {
     /// The part of each head that is turned, where the config does not say.
@@ -107,7 +109,7 @@ pub(super) struct Names {
     pub down: &'static str,
 }
 
-/// The switches.
+/// How a decoder's class is built and run; the fields' defaults are Llama's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub norm: NormKind,
@@ -138,11 +140,11 @@ pub(super) struct Shape {
 }
 
 const ROTARY: Rotary = Rotary { factor: 1.0, in_float32: false, joins: false, interleaves: false };
-const PARTIAL: Rotary = Rotary { factor: 0.5, joins: true, ..ROTARY };
+pub(super) const PARTIAL: Rotary = Rotary { factor: 0.5, joins: true, ..ROTARY };
 const NONE: (&str, f64) = ("", 0.0);
 
-/// Llama's.
-const LLAMA: Shape = Shape {
+/// Llama's, which the others are told by their differences from.
+pub(super) const LLAMA: Shape = Shape {
     norm: NormKind::Rms,
     order: Order::PreNorm,
     mlp: MlpKind::Gated,
@@ -162,33 +164,6 @@ const LLAMA: Shape = Shape {
     attention_dropout: ("attention_dropout", 0.0),
     activation: (&["hidden_act"], "silu"),
     tied: false,
-};
-
-/// GPT-2's descendants without a gate: layer norms and biases everywhere.
-const PLAIN: Shape = Shape {
-    norm: NormKind::Layer,
-    mlp: MlpKind::Plain,
-    qkv_bias: true,
-    o_bias: true,
-    mlp_bias: true,
-    activation: (&["hidden_act", "activation_function"], "gelu"),
-    ..LLAMA
-};
-
-/// GPT-J's: both branches from one norm, scores in fp32.
-const GPTJ: Shape = Shape {
-    order: Order::Parallel,
-    names: Names { qkv: LLAMA.names.qkv, o: "out_proj", up: "fc_in", down: "fc_out" },
-    qkv_bias: false,
-    o_bias: false,
-    head_bias: true,
-    scores: Scores::Float32,
-    positions: Positions::Rotary(PARTIAL),
-    embedding_dropout: ("embd_pdrop", 0.0),
-    residual_dropout: ("resid_pdrop", 0.0),
-    attention_dropout: ("attn_pdrop", 0.0),
-    activation: (&["activation_function"], "gelu_new"),
-    ..PLAIN
 };
 
 /// The switches of `model_type` under the config's flags; `None` for a type that it does not stand in for.
@@ -240,22 +215,10 @@ pub(super) fn shape(model_type: &str, fields: &Fields) -> Result<Option<Shape>, 
             ..biased(attention_bias(false)?, false)
         },
         "exaone4" => Shape { order: Order::PostNorm, qk_norm: QkNorm::PerHead, ..LLAMA },
-        "cohere" | "cohere2" => Shape {
-            norm: NormKind::LayerInFloat32,
-            order: Order::Parallel,
-            qk_norm: if flag("use_qk_norm", false)? { QkNorm::EachHead } else { QkNorm::Off },
-            positions: Positions::Rotary(Rotary { in_float32: true, ..ROTARY }),
-            scales: [false, false, true],
-            tied: true,
-            ..biased(attention_bias(false)?, false)
-        },
-        "glm" | "glm4" | "glm4v_text" => Shape {
-            mlp: MlpKind::GatedFused,
-            order: if model_type == "glm" { Order::PreNorm } else { Order::Sandwich },
-            qkv_bias: model_type == "glm4v_text" || attention_bias(true)?,
-            positions: Positions::Rotary(Rotary { interleaves: true, ..PARTIAL }),
-            ..LLAMA
-        },
+        "cohere" | "cohere2" => cohere(fields)?,
+        "glm" => Shape { order: Order::PreNorm, ..glm(attention_bias(true)?) },
+        "glm4" => glm(attention_bias(true)?),
+        "glm4v_text" => glm(true),
         "stablelm" => stablelm(fields)?,
         "arcee" => Shape {
             mlp: MlpKind::Plain,
@@ -272,6 +235,29 @@ const fn biased(attention: bool, mlp: bool) -> Shape {
     Shape { qkv_bias: attention, o_bias: attention, mlp_bias: mlp, ..LLAMA }
 }
 
+fn cohere(fields: &Fields) -> Result<Shape, FieldError> {
+    Ok(Shape {
+        norm: NormKind::LayerInFloat32,
+        order: Order::Parallel,
+        qk_norm: if fields.flag("use_qk_norm", false)? { QkNorm::EachHead } else { QkNorm::Off },
+        positions: Positions::Rotary(Rotary { in_float32: true, ..ROTARY }),
+        scales: [false, false, true],
+        tied: true,
+        ..biased(fields.flag("attention_bias", false)?, false)
+    })
+}
+
+/// GLM 4's, with or without biases on queries, keys and values.
+const fn glm(qkv_bias: bool) -> Shape {
+    Shape {
+        mlp: MlpKind::GatedFused,
+        order: Order::Sandwich,
+        qkv_bias,
+        positions: Positions::Rotary(Rotary { interleaves: true, ..PARTIAL }),
+        ..LLAMA
+    }
+}
+
 fn stablelm(fields: &Fields) -> Result<Shape, FieldError> {
     if fields.flag("qk_layernorm", false)? {
         return Err(FieldError::new("qk_layernorm", "norms of their own for each head are not simulated"));
@@ -283,150 +269,5 @@ fn stablelm(fields: &Fields) -> Result<Shape, FieldError> {
         positions: Positions::Rotary(Rotary { factor: 0.25, ..PARTIAL }),
         residual_dropout: ("hidden_dropout", 0.0),
         ..LLAMA
-    })
-}
-
-/// The types whose MLP has no gate.
-fn plain(model_type: &str, fields: &Fields) -> Result<Option<Shape>, FieldError> {
-    let flag = |key: &str, default: bool| fields.flag(key, default);
-    let shape = match model_type {
-        "gpt_neox" => Shape {
-            order: if flag("use_parallel_residual", true)? { Order::ParallelTwoNorms } else { Order::PreNorm },
-            names: Names { qkv: &["query_key_value"], o: "dense", up: "dense_h_to_4h", down: "dense_4h_to_h" },
-            qkv_bias: flag("attention_bias", true)?,
-            o_bias: flag("attention_bias", true)?,
-            positions: Positions::Rotary(Rotary { factor: 0.25, ..PARTIAL }),
-            residual_dropout: ("hidden_dropout", 0.0),
-            embedding_dropout: ("hidden_dropout", 0.0),
-            ..PLAIN
-        },
-        "phi" if flag("qk_layernorm", false)? => {
-            return Err(FieldError::new("qk_layernorm", "norms on queries and keys are not simulated for phi"));
-        }
-        "phi" => Shape {
-            order: Order::Parallel,
-            names: Names { qkv: LLAMA.names.qkv, o: "dense", up: "fc1", down: "fc2" },
-            head_bias: true,
-            positions: Positions::Rotary(PARTIAL),
-            residual_dropout: ("resid_pdrop", 0.0),
-            embedding_dropout: ("embd_pdrop", 0.0),
-            activation: (&["hidden_act"], "gelu_new"),
-            ..PLAIN
-        },
-        "starcoder2" => {
-            let bias = flag("use_bias", true)?;
-            Shape {
-                names: Names { qkv: LLAMA.names.qkv, o: "o_proj", up: "c_fc", down: "c_proj" },
-                qkv_bias: bias,
-                o_bias: bias,
-                mlp_bias: bias,
-                residual_dropout: ("residual_dropout", 0.0),
-                embedding_dropout: ("embedding_dropout", 0.0),
-                activation: (&["hidden_act"], "gelu_pytorch_tanh"),
-                tied: true,
-                ..PLAIN
-            }
-        }
-        "opt" => opt(fields)?,
-        "falcon" => falcon(fields)?,
-        "gpt_bigcode" => Shape {
-            names: Names { qkv: &["c_attn"], o: "c_proj", up: "c_fc", down: "c_proj" },
-            key_value_heads: flag("multi_query", true)?.then_some(1),
-            positions: Positions::Learned(0),
-            embedding_dropout: ("embd_pdrop", 0.1),
-            residual_dropout: ("resid_pdrop", 0.1),
-            attention_dropout: ("attn_pdrop", 0.1),
-            activation: (&["activation_function"], "gelu_pytorch_tanh"),
-            tied: true,
-            ..PLAIN
-        },
-        "gptj" => GPTJ,
-        "codegen" => Shape { names: Names { qkv: &["qkv_proj"], ..GPTJ.names }, ..GPTJ },
-        "gpt_neo" => Shape {
-            names: Names { qkv: LLAMA.names.qkv, o: "out_proj", up: "c_fc", down: "c_proj" },
-            qkv_bias: false,
-            scores: Scores::Float32Masked,
-            positions: Positions::Learned(0),
-            embedding_dropout: ("embed_dropout", 0.0),
-            residual_dropout: ("resid_dropout", 0.0),
-            activation: (&["activation_function"], "gelu_new"),
-            tied: true,
-            ..PLAIN
-        },
-        "bloom" => Shape {
-            names: Names { qkv: &["query_key_value"], o: "dense", up: "dense_h_to_4h", down: "dense_4h_to_h" },
-            scores: Scores::Alibi,
-            positions: Positions::InScores,
-            embedding_norm: true,
-            residual_dropout: ("hidden_dropout", 0.0),
-            activation: (&[], "gelu"),
-            tied: true,
-            ..PLAIN
-        },
-        _ => return Ok(None),
-    };
-    Ok(Some(shape))
-}
-
-fn opt(fields: &Fields) -> Result<Shape, FieldError> {
-    if !fields.flag("do_layer_norm_before", true)? {
-        return Err(FieldError::new("do_layer_norm_before", "norms behind the branches are not simulated for opt"));
-    }
-    let hidden = fields.optional_size("hidden_size")?;
-    if fields.optional_size("word_embed_proj_dim")?.is_some_and(|width| Some(width) != hidden) {
-        return Err(FieldError::new(
-            "word_embed_proj_dim",
-            "embeddings of another width than the model's are not simulated",
-        ));
-    }
-    if !fields.flag("layer_norm_elementwise_affine", true)? || fields.flag("_remove_final_layer_norm", false)? {
-        return Err(FieldError::new(
-            "layer_norm_elementwise_affine",
-            "only layer norms with weights are simulated for opt",
-        ));
-    }
-    let bias = fields.flag("enable_bias", true)?;
-    Ok(Shape {
-        names: Names { qkv: LLAMA.names.qkv, o: "out_proj", up: "fc1", down: "fc2" },
-        qkv_bias: bias,
-        o_bias: bias,
-        mlp_bias: bias,
-        // `OPTLearnedPositionalEmbedding` has two rows more.
-        positions: Positions::Learned(2),
-        residual_dropout: ("dropout", 0.1),
-        activation: (&["activation_function"], "relu"),
-        tied: true,
-        ..PLAIN
-    })
-}
-
-fn falcon(fields: &Fields) -> Result<Shape, FieldError> {
-    if fields.flag("alibi", false)? {
-        return Err(FieldError::new("alibi", "Falcon's ALiBi attention is not simulated"));
-    }
-    let new = fields.flag("new_decoder_architecture", false)?;
-    let two_norms = fields.get("num_ln_in_parallel_attn").map_or(new, |count| count.as_u64() == Some(2));
-    let bias = fields.flag("bias", false)?;
-    let multi_query = !new && fields.flag("multi_query", true)?;
-    Ok(Shape {
-        order: match (new, fields.flag("parallel_attn", true)?) {
-            (true, _) if two_norms => Order::ParallelTwoNorms,
-            (true, _) | (false, true) => Order::Parallel,
-            (false, false) => Order::PreNorm,
-        },
-        names: Names { qkv: &["query_key_value"], o: "dense", up: "dense_h_to_4h", down: "dense_4h_to_h" },
-        qkv_bias: bias,
-        o_bias: bias,
-        mlp_bias: bias,
-        key_value_heads: match (new, multi_query) {
-            (true, _) => fields.optional_size("num_kv_heads")?,
-            (false, true) => Some(1),
-            (false, false) => None,
-        },
-        scores: if multi_query { Scores::BroadcastKeys } else { Scores::RepeatedKeys },
-        residual_dropout: ("hidden_dropout", 0.0),
-        activation: (&["activation"], "gelu"),
-        tied: true,
-        ..PLAIN
     })
 }

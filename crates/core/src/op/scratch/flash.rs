@@ -23,15 +23,15 @@ const MAX_SPLITS: u64 = 128;
 /// One attention call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flash {
-    /// Batch.
+    /// Rows of the batch.
     pub batch: u64,
     /// Query heads.
     pub heads: u64,
     /// Key and value heads; divides `heads`.
     pub kv_heads: u64,
-    /// Query length.
+    /// Positions of the queries.
     pub queries: u64,
-    /// Key length.
+    /// Positions of keys and values.
     pub keys: u64,
     /// Head size, a multiple of 8.
     pub head_size: u64,
@@ -66,19 +66,24 @@ impl Flash {
     }
 }
 
-/// Everything the forward op allocates: outputs 0 (result), 1 (logsumexp), 6 and 7 (random state).
-pub fn forward(op: &Flash, device: Device) -> Steps {
+/// Result and logsumexp, outputs 0 and 1, and the accumulators of splits where there are several.
+fn results(op: &Flash, head_size: u64, device: Device) -> (Plan, [Option<u32>; 2]) {
     let mut plan = Plan::new();
     let rows = op.batch * op.heads * op.queries;
     plan.output(0, op.query_bytes());
     plan.output(1, rows * FLOAT);
     let splits = splits(op, device);
-    let accumulators = if splits > 1 {
-        let statistics = plan.alloc(splits * rows * FLOAT);
-        [statistics, plan.alloc(splits * rows * op.rounded_head_size() * FLOAT)]
-    } else {
-        [None, None]
-    };
+    if splits == 1 {
+        return (plan, [None, None]);
+    }
+    let statistics = plan.alloc(splits * rows * FLOAT);
+    let results = plan.alloc(splits * rows * head_size * FLOAT);
+    (plan, [statistics, results])
+}
+
+/// Everything the forward op allocates: outputs 0 (result), 1 (logsumexp), 6 and 7 (random state).
+pub fn forward(op: &Flash, device: Device) -> Steps {
+    let (mut plan, accumulators) = results(op, op.rounded_head_size(), device);
     let unused_state = if op.dropout { plan.alloc(RNG_STATE) } else { None };
     if !op.dropout {
         plan.output(6, RNG_STATE);
@@ -95,17 +100,7 @@ pub fn forward(op: &Flash, device: Device) -> Steps {
 /// Everything that the flash-attn package's forward allocates (`mha_fwd`, flash-attn 2.8): outputs 0 (result), 1 (logsumexp),
 /// 6 (random state).
 pub fn package_forward(op: &Flash, device: Device) -> Steps {
-    let mut plan = Plan::new();
-    let rows = op.batch * op.heads * op.queries;
-    plan.output(0, op.query_bytes());
-    plan.output(1, rows * FLOAT);
-    let splits = splits(op, device);
-    let accumulators = if splits > 1 {
-        let statistics = plan.alloc(splits * rows * FLOAT);
-        [statistics, plan.alloc(splits * rows * op.package_head_size() * FLOAT)]
-    } else {
-        [None, None]
-    };
+    let (mut plan, accumulators) = results(op, op.package_head_size(), device);
     plan.output(6, RNG_STATE);
     plan.free_all(accumulators);
     plan.finish()
@@ -114,18 +109,7 @@ pub fn package_forward(op: &Flash, device: Device) -> Steps {
 /// Everything that its backward allocates (`FlashAttnFunc.backward`, then `mha_bwd`): outputs 0, 1 and 2, the gradients of
 /// query, key and value. It copies nothing.
 pub fn package_backward(op: &Flash, _copies: Copies, device: Device) -> Steps {
-    let mut plan = Plan::new();
-    plan.output(0, op.query_bytes());
-    plan.output(1, op.key_bytes());
-    plan.output(2, op.key_bytes());
-    let rows = op.batch * op.heads * op.queries.next_multiple_of(ROW_BLOCK);
-    let sums = plan.alloc(rows * FLOAT);
-    let query_sums = plan.alloc(rows * op.package_head_size() * FLOAT);
-    if op.kv_heads != op.heads {
-        expanded(&mut plan, op, device);
-    }
-    plan.free_all([query_sums, sums]);
-    plan.finish()
+    gradients(op, Copies::default(), op.package_head_size(), device)
 }
 
 /// How many blocks of keys work on the same queries (`set_params_splitkv`).
@@ -176,6 +160,10 @@ pub struct Copies {
 
 /// Everything the backward op allocates: outputs 0, 1 and 2, the gradients of query, key and value.
 pub fn backward(op: &Flash, copies: Copies, device: Device) -> Steps {
+    gradients(op, copies, op.rounded_head_size(), device)
+}
+
+fn gradients(op: &Flash, copies: Copies, head_size: u64, device: Device) -> Steps {
     let mut plan = Plan::new();
     let copied = [copies.grad, copies.result].map(|copy| plan.alloc(if copy { op.query_bytes() } else { 0 }));
     plan.output(0, op.query_bytes());
@@ -183,7 +171,7 @@ pub fn backward(op: &Flash, copies: Copies, device: Device) -> Steps {
     plan.output(2, op.key_bytes());
     let rows = op.batch * op.heads * op.queries.next_multiple_of(ROW_BLOCK);
     let sums = plan.alloc(rows * FLOAT);
-    let query_sums = plan.alloc(rows * op.rounded_head_size() * FLOAT);
+    let query_sums = plan.alloc(rows * head_size * FLOAT);
     if op.kv_heads != op.heads {
         expanded(&mut plan, op, device);
     }

@@ -1,10 +1,10 @@
 //! Cases of AGI2's small-GPT trainer: batches through its own loop.
 
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::{CasePrecision, checkpointing, clip, plain_job};
-use crate::spec::{Attention, Beside, Fields, JobSpec, ModelSpec, OptimizerKind, Task};
+use super::{CasePrecision, checkpointing, clip, model_of, plain_job};
+use crate::spec::{Attention, JobSpec, OptimizerKind, Task};
 
 /// A case of kind `agi2`.
 #[derive(Deserialize)]
@@ -56,8 +56,8 @@ impl Default for Case {
 }
 
 impl Case {
-    fn config(&self) -> Fields {
-        let fields: [(&str, Value); 7] = [
+    fn config(&self) -> [(&'static str, Value); 7] {
+        [
             ("vocab_size", self.vocab_size.into()),
             ("n_embd", self.n_embd.into()),
             ("n_layer", self.n_layer.into()),
@@ -65,18 +65,12 @@ impl Case {
             ("embd_pdrop", self.dropout.into()),
             ("attn_pdrop", self.dropout.into()),
             ("tie_word_embeddings", self.tied.into()),
-        ];
-        Fields(Map::from_iter(fields.map(|(name, value)| (name.to_owned(), value))))
+        ]
     }
 }
 
 pub(super) fn job(case: Case) -> JobSpec {
-    let model = ModelSpec {
-        name: case.id.clone(),
-        model_type: "agi2".to_owned(),
-        config: case.config(),
-        beside: Beside::default(),
-    };
+    let model = model_of(&case.id, "agi2", case.config());
     JobSpec {
         micro_batch_size: case.batch,
         seq_len: case.seq_len,

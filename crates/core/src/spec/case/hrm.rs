@@ -1,10 +1,10 @@
 //! Cases of the hierarchical reasoning model: one segment a step.
 
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::plain_job;
-use crate::spec::{Beside, Fields, JobSpec, ModelSpec, OptimizerKind, Parallel, Strategy, Task};
+use super::{model_of, plain_job};
+use crate::spec::{JobSpec, OptimizerKind, Parallel, Strategy, Task};
 
 /// A case of kind `hrm`. What is not about the batch is a field of the model's config, under its own name there.
 #[derive(Deserialize)]
@@ -70,8 +70,8 @@ impl Default for Case {
 }
 
 impl Case {
-    fn config(&self) -> Fields {
-        let fields: [(&str, Value); 15] = [
+    fn config(&self) -> [(&'static str, Value); 15] {
+        [
             ("vocab_size", self.vocab_size.into()),
             ("num_puzzle_identifiers", self.num_puzzle_identifiers.into()),
             ("hidden_size", self.hidden_size.into()),
@@ -87,18 +87,12 @@ impl Case {
             ("loss_type", self.loss_type.as_str().into()),
             ("pos_encodings", self.pos_encodings.as_str().into()),
             ("forward_dtype", self.forward_dtype.as_str().into()),
-        ];
-        Fields(Map::from_iter(fields.map(|(name, value)| (name.to_owned(), value))))
+        ]
     }
 }
 
 pub(super) fn job(case: Case) -> JobSpec {
-    let model = ModelSpec {
-        name: case.id.clone(),
-        model_type: "hrm".to_owned(),
-        config: case.config(),
-        beside: Beside::default(),
-    };
+    let model = model_of(&case.id, "hrm", case.config());
     let strategy = if case.world > 1 { Strategy::AllReduce } else { Strategy::None };
     JobSpec {
         micro_batch_size: case.batch,

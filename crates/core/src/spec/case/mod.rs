@@ -112,6 +112,13 @@ fn clip(max_norm: Option<f64>) -> Option<ClipSpec> {
     max_norm.map(|max_norm| ClipSpec { max_norm })
 }
 
+/// A model of a type that has cases of its own, by its config's fields.
+fn model_of(name: &str, model_type: &str, fields: impl IntoIterator<Item = (&'static str, Value)>) -> ModelSpec {
+    let config = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let (name, model_type) = (name.to_owned(), model_type.to_owned());
+    ModelSpec { name, model_type, config: Fields(config), beside: Beside::default() }
+}
+
 /// A plain fp32 training job, for a kind of case to say what is different.
 fn plain_job(model: ModelSpec, task: Task) -> JobSpec {
     JobSpec {

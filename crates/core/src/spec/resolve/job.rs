@@ -4,78 +4,70 @@ use super::chooser::Chooser;
 use super::{Inputs, ranks, trainer};
 use crate::spec::model_source::Model;
 use crate::spec::{
-    CheckpointPolicy, ClipSpec, Framework, JobSpec, LogitsPath, Precision, SpecError, Task, TaskName,
+    CheckpointPolicy, ClipSpec, Framework, JobSpec, LogitsPath, ModelSpec, SpecError, Task, TaskName,
     TransformersVersion, check,
 };
 
 /// The job that the settings describe.
 pub(super) fn job(choose: &mut Chooser<'_>, model: Model, inputs: &Inputs<'_>) -> Result<JobSpec, SpecError> {
-    let model_type = &model.spec.model_type;
+    let model_type = model.spec.model_type.clone();
     let name: TaskName =
-        choose.word_or("task", default_task(model_type), &format!("what a {model_type} model is trained on"))?;
-    let framework = framework(choose, name, model_type)?;
+        choose.word_or("task", default_task(&model_type), &format!("what a {model_type} model is trained on"))?;
+    let framework = framework(choose, name, &model_type)?;
     trainer::set_defaults(choose, name, framework, &model)?;
     let mut model = model.spec;
     let micro_batch_size = ranks::rows(choose, name)?;
-    let positions = check::row_length(&model);
-    let lengths = match name {
-        TaskName::Grpo | TaskName::Dpo | TaskName::Swarm => Lengths::of_trainer(choose),
-        _ => Lengths::of_one_model(choose, name, positions),
-    };
+    let lengths = Lengths::of(choose, name, &model);
     let accumulation = ranks::accumulation(choose, micro_batch_size)?;
-    let precision: Precision = choose.word("precision")?;
-    let attention = choose.word("attention")?;
-    let gradient_checkpointing = checkpoint_policy(choose.switch("gradient_checkpointing"));
-    let optimizer = choose.word("optimizer")?;
-    let clip = choose.number("clip_grad_norm");
-    let zero_grad_set_to_none = choose.switch("zero_grad_set_to_none");
     let trains = !matches!(name, TaskName::InferenceForward | TaskName::Generate);
-    let train_mode = choose.switch_or("train_mode", trains, "training mode when the task trains");
-    choose.model_overrides(&mut model);
-    let use_cache = choose.switch("use_cache");
-    let keep_outputs = choose.switch("keep_outputs");
-    let logits_to_keep = Some(choose.size("logits_to_keep")).filter(|positions| *positions > 0);
-    let loss = choose.word("loss")?;
-    let steps = u32::try_from(choose.size("steps")).unwrap_or(u32::MAX);
-    let transformers = if model.is_in_transformers() { choose.transformers()? } else { TransformersVersion::DEFAULT };
-    let device_map = model.is_in_transformers() && choose.switch("device_map");
-    let gpu = choose.gpu()?;
-    let lora = choose.lora(&model.model_type)?;
-    let task = task(choose, name, &lengths, accumulation, inputs)?;
-    let micro_batch_size = task.swarm().map_or(micro_batch_size, |swarm| swarm.train_rows);
-    // Elsewhere the layers are not simulated with Liger's kernels: a key that nothing reads is refused.
-    let reads_liger = task.grpo().is_some() && choose.is_said("use_liger_kernel");
-    let liger_kernels = reads_liger && choose.switch("use_liger_kernel");
-    let parallel = ranks::parallel(choose, name)?;
-    let run = choose.run()?;
-    let allocator = choose.allocator()?;
-    Ok(JobSpec {
-        model,
-        task,
+    let is_in_transformers = model.is_in_transformers();
+    // Written in the order of the table, in which the keys are decided.
+    let mut job = JobSpec {
         framework,
         micro_batch_size,
         seq_len: lengths.seq_len,
         max_new_tokens: lengths.max_new_tokens,
         gradient_accumulation_steps: accumulation,
         materialized: false,
-        device_map,
-        precision,
-        attention,
-        gradient_checkpointing,
-        optimizer,
-        clip_grad_norm: (clip > 0.0).then_some(ClipSpec { max_norm: clip }),
-        zero_grad_set_to_none,
-        train_mode,
-        lora,
-        logits: LogitsPath { keep_outputs, logits_to_keep, loss },
-        use_cache,
-        steps,
-        transformers,
-        liger_kernels,
-        parallel,
-        allocator,
-        gpu,
-        run,
+        precision: choose.word("precision")?,
+        attention: choose.word("attention")?,
+        gradient_checkpointing: checkpoint_policy(choose.switch("gradient_checkpointing")),
+        optimizer: choose.word("optimizer")?,
+        clip_grad_norm: Some(choose.number("clip_grad_norm"))
+            .filter(|norm| *norm > 0.0)
+            .map(|max_norm| ClipSpec { max_norm }),
+        zero_grad_set_to_none: choose.switch("zero_grad_set_to_none"),
+        train_mode: choose.switch_or("train_mode", trains, "training mode when the task trains"),
+        model: {
+            choose.model_overrides(&mut model);
+            model
+        },
+        use_cache: choose.switch("use_cache"),
+        logits: logits(choose)?,
+        steps: u32::try_from(choose.size("steps")).unwrap_or(u32::MAX),
+        transformers: if is_in_transformers { choose.transformers()? } else { TransformersVersion::DEFAULT },
+        device_map: is_in_transformers && choose.switch("device_map"),
+        gpu: choose.gpu()?,
+        lora: choose.lora(&model_type)?,
+        task: task(choose, name, &lengths, accumulation, inputs)?,
+        // Elsewhere the layers are not simulated with Liger's kernels: a key that nothing reads is refused.
+        liger_kernels: name == TaskName::Grpo
+            && choose.is_said("use_liger_kernel")
+            && choose.switch("use_liger_kernel"),
+        parallel: ranks::parallel(choose, name)?,
+        run: choose.run()?,
+        allocator: choose.allocator()?,
+    };
+    job.micro_batch_size = job.task.swarm().map_or(micro_batch_size, |swarm| swarm.train_rows);
+    Ok(job)
+}
+
+/// What becomes of the logits.
+fn logits(choose: &mut Chooser<'_>) -> Result<LogitsPath, SpecError> {
+    Ok(LogitsPath {
+        keep_outputs: choose.switch("keep_outputs"),
+        logits_to_keep: Some(choose.size("logits_to_keep")).filter(|positions| *positions > 0),
+        loss: choose.word("loss")?,
     })
 }
 
@@ -125,6 +117,13 @@ pub(super) struct Lengths {
 }
 
 impl Lengths {
+    fn of(choose: &mut Chooser<'_>, name: TaskName, model: &ModelSpec) -> Self {
+        match name {
+            TaskName::Grpo | TaskName::Dpo | TaskName::Swarm => Self::of_trainer(choose),
+            _ => Self::of_one_model(choose, name, check::row_length(model)),
+        }
+    }
+
     fn of_one_model(choose: &mut Chooser<'_>, task: TaskName, positions: Option<u64>) -> Self {
         let new_tokens = if task == TaskName::Generate { 20 } else { 0 };
         let room = positions.map_or(1024, |n| n.saturating_sub(choose.said("max_new_tokens").unwrap_or(new_tokens)));
