@@ -100,6 +100,47 @@ fn who_hangs_is_ended_and_said_to_hang() {
     wait_gone("sleep\u{0}7103");
 }
 
+/// A library that sets the time of day three days back, a second after a process first asks for it. The other clocks go on.
+const CLOCK: &str = r#"
+use std::sync::atomic::{AtomicI64, Ordering};
+unsafe extern "C" { fn syscall(number: i64, clock: i64, time: *mut [i64; 2]) -> i64; }
+static FIRST: AtomicI64 = AtomicI64::new(0);
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clock_gettime(clock: i32, time: *mut [i64; 2]) -> i32 {
+    let number = if cfg!(target_arch = "aarch64") { 113 } else { 228 };
+    let code = unsafe { syscall(number, clock.into(), time) } as i32;
+    if clock == 0 && code == 0 {
+        let now = unsafe { (*time)[0] };
+        let first = match FIRST.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed) { Ok(_) => now, Err(first) => first };
+        if now > first { unsafe { (*time)[0] -= 3 * 86_400 } }
+    }
+    code
+}
+"#;
+
+#[test]
+fn a_clock_that_jumps_back_hides_no_hang() {
+    let home = Home::new("jumps");
+    let (source, library) = (home.write("clock.rs", CLOCK), home.path("clock.so"));
+    let compiler = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let mut compile = std::process::Command::new(compiler);
+    let compiled = compile.args(["--edition", "2024", "--crate-type", "cdylib", &source, "-o"]).arg(&library).output();
+    let compiled = compiled.expect("rustc runs");
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let words = ["run", "--stall", "2", "--grace", "1", "--max-attempts", "1", "--", "sleep", "7104"];
+    let output = home.command(&words).env("LD_PRELOAD", &library).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let run = home.last();
+    assert_eq!(run["attempts"][0]["failure"]["class"], "stalled");
+    // The clock did jump: the journal's last entry is from before its first.
+    let journal = home.path("home/runs").join(run["id"].as_str().unwrap()).join("events.jsonl");
+    let times = std::fs::read_to_string(journal).unwrap();
+    let times = times.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["at_ms"].as_u64());
+    let times: Vec<_> = times.collect();
+    assert!(times.last() < times.first(), "{times:?}");
+    wait_gone("sleep\u{0}7104");
+}
+
 #[test]
 fn who_works_in_silence_does_not_hang() {
     let home = Home::new("works");
