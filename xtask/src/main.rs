@@ -2,6 +2,7 @@
 
 mod accuracy;
 mod architectures;
+mod bounds;
 mod circles;
 mod failures;
 mod guides;
@@ -38,6 +39,11 @@ enum Command {
     Failures(failures::Args),
     /// Estimate what others measured on real GPUs and published, and hold it to its tolerance (docs/published.md).
     Published(published::Args),
+    /// Measure every reader of files at its limit, and hold it to 500 MiB and 5 s of a processor (`cargo build --release` first).
+    Bounds(bounds::Args),
+    /// Run a command and write the memory and time that it took into a file; for `bounds`.
+    #[command(hide = true)]
+    Measured(bounds::Measured),
     /// Time tables of many estimates (`cargo build --release` first).
     Sweeps(sweeps::Args),
     /// Measure what a supervisor costs beside its job, and hold it against its bars (`cargo build --release` first).
@@ -50,6 +56,8 @@ fn main() -> Result<()> {
     match Command::parse() {
         Command::Accuracy(args) => accuracy::run(&args),
         Command::Architectures(args) => architectures::run(&args),
+        Command::Bounds(args) => bounds::run(&args),
+        Command::Measured(args) => bounds::measured(&args),
         Command::Timelines(args) => timelines::run(&args),
         Command::Verdicts(args) => verdicts::run(&args),
         Command::Presets(args) => presets::run(&args),

@@ -4,11 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tonnage_core::gpu::{CatalogGpu, Gpu, GpuError, PriceKind, catalog, prices_of};
+use tonnage_core::limit::HAND_WRITTEN_BYTES;
 use tonnage_core::spec::SpecError;
+use tonnage_run::bounded::read_text;
 use tonnage_watch::nvml::live_gpus;
 
 use crate::failure::Failure;
-use crate::text_file;
 
 /// The word for the GPU of this machine.
 const LIVE: &str = "live";
@@ -54,7 +55,7 @@ fn all(keep: impl Fn(&CatalogGpu) -> bool) -> Vec<Gpu> {
 }
 
 fn from_file(path: &str, read: impl Fn(&str) -> Result<Gpu, GpuError>) -> Result<Gpu, Failure> {
-    let text = text_file::read(path).map_err(|error| Failure::file(path, &error))?;
+    let text = read_text(path, HAND_WRITTEN_BYTES).map_err(|error| Failure::file(path, &error))?;
     read(&text).map_err(|error| Failure::input(format!("{path}: {error}")).hint(error.hint()))
 }
 

@@ -7,17 +7,17 @@ use std::sync::{Mutex, PoisonError};
 
 use tonnage_core::estimate::SimulatedJob;
 use tonnage_core::family::known_model_types;
+use tonnage_core::gpu::Gpu;
+use tonnage_core::limit::{HAND_WRITTEN_BYTES, JSON_BYTES};
 use tonnage_core::record::JobRecord;
 use tonnage_core::spec::{Counted, Inputs, Origin, Override, Resolved, SpecError, resolve};
-
-use tonnage_core::gpu::Gpu;
+use tonnage_run::bounded::read_text;
 
 use crate::failure::Failure;
 use crate::gpu_input;
 use crate::installed::Installed;
 use crate::job_args::JobArgs;
 use crate::patched::patched;
-use crate::text_file;
 use crate::weights::{self, Weights};
 
 /// A job that was typed, with its job file read, ready to be resolved with further changes.
@@ -41,7 +41,7 @@ impl JobInput {
         let mut overrides = args.overrides.clone();
         let file = match (&args.model, &args.small_gpt) {
             (Some(path), _) if is_job_file(path) => {
-                let text = text_file::read(path).map_err(|error| Failure::file(path, &error))?;
+                let text = read_text(path, HAND_WRITTEN_BYTES).map_err(|error| Failure::file(path, &error))?;
                 Some((path.clone(), text))
             }
             (Some(model), _) => {
@@ -255,7 +255,7 @@ fn read_config(name: &str) -> Option<Result<String, String>> {
     if !(file.exists() || path.is_dir() || looks_like_a_path) {
         return None;
     }
-    Some(text_file::read(&file).map_err(|error| match error.kind() {
+    Some(read_text(&file, JSON_BYTES).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => format!("{} does not exist", file.display()),
         _ => error.to_string().to_lowercase(),
     }))

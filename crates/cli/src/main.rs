@@ -17,7 +17,6 @@ mod patched;
 mod small_gpt;
 mod sweep;
 mod terminal;
-mod text_file;
 mod typed;
 mod weights;
 

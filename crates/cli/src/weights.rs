@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use tonnage_core::spec::safetensors::{self, MAX_HEADER_BYTES};
+use tonnage_core::limit::{INDEX_BYTES, SAFETENSORS_HEADER_BYTES};
+use tonnage_core::spec::safetensors;
+use tonnage_run::bounded::read_text;
 
 use crate::failure::Failure;
-use crate::text_file;
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -41,7 +42,7 @@ pub fn beside(model: &str) -> Result<Option<Weights>, Failure> {
 }
 
 fn sharded(folder: &Path, index: &Path) -> Result<Weights, Failure> {
-    let text = text_file::read(index).map_err(|error| Failure::file(&shown(index), &error))?;
+    let text = read_text(index, INDEX_BYTES).map_err(|error| Failure::file(&shown(index), &error))?;
     let files = safetensors::parse_index(&text).map_err(|error| about(index, &error))?.files;
     // A name from a file stays inside the folder.
     let inside = |name: &String| Path::new(name).file_name().map(|name| folder.join(name));
@@ -64,7 +65,7 @@ fn read_header(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.by_ref().take(8).read_to_end(&mut bytes)?;
     let length = bytes.first_chunk::<8>().map_or(0, |length| u64::from_le_bytes(*length));
-    if length <= MAX_HEADER_BYTES {
+    if length <= SAFETENSORS_HEADER_BYTES {
         file.take(length).read_to_end(&mut bytes)?;
     }
     Ok(bytes)

@@ -52,6 +52,7 @@ pub mod estimate;
 pub mod failure;
 pub mod family;
 pub mod gpu;
+pub mod limit;
 pub mod nearest;
 mod nn;
 mod op;

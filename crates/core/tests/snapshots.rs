@@ -92,7 +92,7 @@ fn stacks_name_the_source_line() {
         RecordedEvent::Alloc(alloc) => Some(alloc),
         _ => None,
     });
-    let named = allocs.filter(|a| a.op == "layer_norm" && a.module.starts_with("record.py:")).count();
+    let named = allocs.filter(|a| &*a.op == "layer_norm" && a.module.starts_with("record.py:")).count();
     assert!(named > 0);
 }
 

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use tonnage_core::plan::batch::{GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE, STEPS_PER_GENERATION};
 
 use serde::{Deserialize, Serialize};
+use tonnage_core::limit::JSON_BYTES;
+use tonnage_core::plan::batch::{GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE, STEPS_PER_GENERATION};
 use tonnage_core::record::{CorrectionRecord, JobRecord};
 use tonnage_core::spec::JobSpec;
 use tonnage_core::units::Bytes;
 
 use crate::RunError;
+use crate::bounded::read_text;
 use crate::clock::now_ms;
 use crate::store::{create_private_folder, lock, write_atomically};
 
@@ -98,7 +100,7 @@ fn path(root: &Path) -> PathBuf {
 }
 
 fn read(path: &Path) -> Result<BTreeMap<String, Kept>, RunError> {
-    let text = match std::fs::read_to_string(path) {
+    let text = match read_text(path, JSON_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),
         Err(error) => return Err(RunError::file(path, error)),

@@ -1,14 +1,16 @@
 //! The ledger: predicted bytes of every process on a GPU, from the moment it is admitted. Free memory misleads while
 //! others are still loading; the ledger does not. It serves all terminals of a user; whoever died is struck off.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::Flock;
 use serde::{Deserialize, Serialize};
+use tonnage_core::limit::JSON_BYTES;
 
 use crate::RunError;
+use crate::bounded::read_text;
 use crate::launch::{Identity, processes_of};
 use crate::store::{RunFolder, create_private_folder, lock, write_atomically};
 
@@ -118,7 +120,7 @@ impl Ledger {
     }
 
     fn read(&self) -> Result<Vec<Claim>, RunError> {
-        let text = match fs::read_to_string(&self.path) {
+        let text = match read_text(&self.path, JSON_BYTES) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(RunError::file(&self.path, error)),
@@ -140,6 +142,8 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn ledger(name: &str) -> Ledger {

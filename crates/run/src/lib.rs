@@ -9,6 +9,7 @@
 
 #[cfg(unix)]
 pub mod adapter;
+pub mod bounded;
 pub mod clock;
 #[cfg(unix)]
 pub mod corrections;
@@ -48,7 +49,7 @@ pub enum RunError {
     /// A file or folder that cannot be used.
     #[error("{}: {}", path.display(), reason(source))]
     File {
-        /// Which.
+        /// The file in question.
         path: PathBuf,
         /// Why.
         source: std::io::Error,
@@ -56,7 +57,7 @@ pub enum RunError {
     /// A file of this program, or one that it must change, that does not hold what it should.
     #[error("{}: {source}{hint}", path.display())]
     Damaged {
-        /// Which.
+        /// The file in question.
         path: PathBuf,
         /// What is wrong in it.
         source: serde_json::Error,
@@ -74,7 +75,7 @@ pub enum RunError {
     /// A name in braces that nothing fills in.
     #[error("`{{{name}}}`{problem}")]
     Template {
-        /// Which.
+        /// What stands in the braces.
         name: String,
         /// What it lacks or might be, as the end of the sentence.
         problem: String,

@@ -75,7 +75,7 @@ fn label_value(text: &str) -> (String, &str) {
 
 fn board(script: &str, until: f64, prediction: Option<Prediction>) -> Board {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/nvml").join(format!("{script}.jsonl"));
-    let mut recording = Recording::parse(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let mut recording = Recording::parse(std::fs::read_to_string(path).unwrap()).unwrap();
     let mut board = Board::new(prediction);
     while recording.next_time().is_some_and(|time| time <= until) {
         observe(&mut board, recording.sample().unwrap());
@@ -138,7 +138,7 @@ fn memory_of_an_instance_is_told_once() {
         {"uuid": "MIG-a", "gpu_instance": 1, "compute_instance": 0, "total": 50, "used": 20},
         {"uuid": "MIG-b", "gpu_instance": 1, "compute_instance": 1, "total": 50, "used": 20}]}"#;
     let mut board = Board::new(None);
-    observe(&mut board, Recording::parse(&text.replace('\n', "")).unwrap().sample().unwrap());
+    observe(&mut board, Recording::parse(text.replace('\n', "")).unwrap().sample().unwrap());
     let series = parse(&metrics(&board, MetricOptions::default()));
     let used: Vec<_> =
         of(&series, "tonnage_gpu_memory_used_bytes").iter().map(|(labels, _)| labels["uuid"].clone()).collect();

@@ -111,7 +111,7 @@ fn slips_of_the_pen_are_named() {
     ];
     for (line, problem) in cases {
         for end in ["", "\n"] {
-            let error = Recording::parse(&format!("{{\"t\": 0}}\n{line}{end}")).unwrap_err();
+            let error = Recording::parse(format!("{{\"t\": 0}}\n{line}{end}")).unwrap_err();
             assert!(error.line == 2 && error.problem.starts_with(problem), "{error}");
         }
     }

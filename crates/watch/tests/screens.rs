@@ -17,7 +17,7 @@ const GIB: u64 = 1 << 30;
 
 fn board(script: &str, until: f64, prediction: Option<Prediction>) -> Board {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/nvml").join(format!("{script}.jsonl"));
-    let mut recording = Recording::parse(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let mut recording = Recording::parse(std::fs::read_to_string(path).unwrap()).unwrap();
     let mut board = Board::new(prediction);
     while recording.next_time().is_some_and(|time| time <= until) {
         observe(&mut board, recording.sample().unwrap());

@@ -4,9 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use tonnage_core::limit::HAND_WRITTEN_BYTES;
 use tonnage_core::plan::suite::{Configuration, Suite, Yardstick};
 use tonnage_core::spec::{Override, SpecError};
 use tonnage_report::{SuiteAnswer, SuiteView, suite_csv, text};
+use tonnage_run::bounded::read_text;
 
 use super::{axes, json};
 use crate::exit::{self, Exit};
@@ -15,7 +17,6 @@ use crate::job_args::JobArgs;
 use crate::job_input::JobInput;
 use crate::sweep::sweep;
 use crate::terminal::Terminal;
-use crate::text_file;
 
 const EXAMPLES: &str = "Examples:
   tonnage cost examples/hrm-arc.toml --set model.H_cycles=2,4 --max-steps 9000
@@ -81,7 +82,7 @@ impl CostArgs {
         let of_lists = Suite::of_axes(lists)?;
         let Some(path) = &self.suite else { return Ok(of_lists) };
         let shown = path.display().to_string();
-        let text = text_file::read(path).map_err(|error| Failure::file(&shown, &error))?;
+        let text = read_text(path, HAND_WRITTEN_BYTES).map_err(|error| Failure::file(&shown, &error))?;
         let mut suite = Suite::from_toml(&text).map_err(|error| placed(path, error))?;
         if self.job.model.is_none() {
             self.job.model = suite.job.as_deref().map(|job| beside(path, job));

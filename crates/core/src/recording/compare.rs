@@ -4,8 +4,10 @@
 //! between the same two allocations; the order among the frees there means nothing to the allocator's peaks and is
 //! not compared. A tensor freed too early or too late is named by its birth.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use super::{RecordedAlloc, RecordedEvent, RecordedPhase, Recording};
 use crate::trace::{Event, Origin, Trace};
@@ -97,6 +99,8 @@ impl From<&Trace> for Recording {
     fn from(trace: &Trace) -> Self {
         let trace = &trace.unrolled();
         let mut numbers = HashMap::new();
+        let mut names: HashSet<Arc<str>> = HashSet::new();
+        let mut known = |name: &str| known(&mut names, name);
         let mut events = Vec::with_capacity(trace.events.len());
         for event in &trace.events {
             match *event {
@@ -110,10 +114,10 @@ impl From<&Trace> for Recording {
                     RecordedEvent::Alloc(RecordedAlloc {
                         id: number,
                         bytes: allocation.bytes,
-                        op: op.to_owned(),
-                        module: trace.module(allocation).to_owned(),
-                        node: node.map(str::to_owned),
-                        category: allocation.category.name().to_owned(),
+                        op: known(op),
+                        module: known(trace.module(allocation)),
+                        node: node.map(&mut known),
+                        category: known(allocation.category.name()),
                         stream: allocation.stream,
                     })
                 })),
@@ -126,58 +130,86 @@ impl From<&Trace> for Recording {
     }
 }
 
-/// One side, ordered by allocations.
+/// The name, as it was said before.
+fn known(names: &mut HashSet<Arc<str>>, name: &str) -> Arc<str> {
+    if let Some(known) = names.get(name) {
+        return Arc::clone(known);
+    }
+    let name: Arc<str> = name.into();
+    names.insert(Arc::clone(&name));
+    name
+}
+
+/// One side, ordered by allocations. Of millions: what is kept of each is small, and there is no map.
 struct Side<'a> {
     recording: &'a Recording,
     births: Vec<Birth<'a>>,
-    /// For each allocation by number, where it is freed: the allocations before that, and the event.
-    deaths: HashMap<u32, (usize, usize)>,
-    /// Numbers of what is freed after as many allocations as the index says, sorted.
-    frees: Vec<Vec<u32>>,
+    /// Places of what is freed, those after as many allocations as the index of `ends` says together and sorted.
+    frees: Vec<u32>,
+    /// Where the frees after so many allocations end.
+    ends: Vec<u32>,
 }
 
 struct Birth<'a> {
-    event: usize,
+    event: u32,
+    /// The event that frees it.
+    death: Option<NonZeroU32>,
     phase: Option<&'a RecordedPhase>,
     alloc: &'a RecordedAlloc,
 }
 
 impl<'a> Side<'a> {
     fn new(recording: &'a Recording) -> Self {
-        let mut side = Self { recording, births: Vec::new(), deaths: HashMap::new(), frees: vec![Vec::new()] };
+        let allocs = recording.events.iter().filter(|event| matches!(event, RecordedEvent::Alloc(_))).count();
+        let births = Vec::with_capacity(allocs);
+        let mut side = Self { recording, births, frees: Vec::new(), ends: Vec::with_capacity(allocs + 1) };
         let mut phase = None;
         // Places among the allocations serve as names on both sides, whatever numbers a recording gives.
         let mut place_of = HashMap::new();
-        for (event, entry) in recording.events.iter().enumerate() {
+        for (event, entry) in (0..).zip(&recording.events) {
             match entry {
                 RecordedEvent::Phase(next) => phase = Some(next),
                 RecordedEvent::EmptyCache => {}
                 RecordedEvent::Alloc(alloc) => {
                     place_of.insert(alloc.id, side.births.len() as u32);
-                    side.births.push(Birth { event, phase, alloc });
-                    side.frees.push(Vec::new());
+                    side.end_frees();
+                    side.births.push(Birth { event, death: None, phase, alloc });
                 }
                 RecordedEvent::Free(id) => {
-                    if let (Some(place), Some(frees)) = (place_of.get(id), side.frees.last_mut()) {
-                        frees.push(*place);
-                        side.deaths.insert(*place, (side.births.len(), event));
+                    if let Some(place) = place_of.remove(id) {
+                        side.frees.push(place);
+                        side.births[place as usize].death = NonZeroU32::new(event);
                     }
                 }
             }
         }
-        side.frees.iter_mut().for_each(|frees| frees.sort_unstable());
+        side.end_frees();
         side
     }
 
+    /// The next allocation comes: the frees before it are known.
+    fn end_frees(&mut self) {
+        let begin = self.ends.last().map_or(0, |end| *end as usize);
+        self.frees[begin..].sort_unstable();
+        self.ends.push(self.frees.len() as u32);
+    }
+
+    /// What is freed after so many allocations.
+    fn frees_after(&self, allocations: usize) -> &[u32] {
+        let end = |index: usize| self.ends.get(index).map_or(self.frees.len(), |end| *end as usize);
+        let begin = allocations.checked_sub(1).map_or(0, end);
+        &self.frees[begin..end(allocations)]
+    }
+
     fn birth_place(&self, index: usize) -> Option<Place> {
-        self.births.get(index).map(|birth| self.place(birth.event, birth))
+        self.births.get(index).map(|birth| self.place(birth.event as usize, birth))
     }
 
     /// Where an allocation is freed, or where it was born if it is not.
     fn death_place(&self, number: u32) -> Option<Place> {
         let birth = self.births.get(number as usize)?;
-        let event = self.deaths.get(&number).map_or(birth.event, |(_, event)| *event);
-        Some(self.place(event, birth))
+        let event = birth.death.map_or(birth.event, NonZeroU32::get);
+        Some(self.place(event as usize, birth))
     }
 
     fn place(&self, event: usize, birth: &Birth<'_>) -> Place {
@@ -237,8 +269,7 @@ fn first_difference(sides: &[Side<'_>; 2], names: Names) -> (Option<Difference>,
 
 /// The first allocation that only one side frees after `index` allocations.
 fn free_difference([predicted, recorded]: &[Side<'_>; 2], index: usize) -> Option<Difference> {
-    let of = |side: &Side<'_>| side.frees.get(index).cloned().unwrap_or_default();
-    let (here, there) = (of(predicted), of(recorded));
+    let (here, there) = (predicted.frees_after(index), recorded.frees_after(index));
     let only_here = here.iter().find(|number| there.binary_search(number).is_err());
     let only_there = there.iter().find(|number| here.binary_search(number).is_err());
     let (number, kind) = match (only_here, only_there) {

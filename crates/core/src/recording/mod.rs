@@ -3,14 +3,17 @@
 //! A [`Recording`] can be replayed under any allocator settings, and compared with a [`crate::trace::Trace`].
 
 mod compare;
+mod names;
 mod pickle;
 mod snapshot;
 mod timeline;
 
+use std::sync::Arc;
+
 pub use compare::{Comparison, Difference, DifferenceKind, GroupDifference, Names, Place, compare, compare_recordings};
 pub use pickle::{Pickle, PickleError, Value, ValueId};
 pub use snapshot::{SnapshotError, read_snapshot};
-pub use timeline::{TimelineError, read_timeline, write_timeline};
+pub use timeline::{TimelineError, TimelineReader, read_timeline, write_timeline};
 
 use crate::alloc::Request;
 
@@ -52,7 +55,7 @@ impl RecordedPhase {
     }
 }
 
-/// An allocation as recorded; texts are empty where the file says nothing.
+/// An allocation as recorded; texts are empty where the file says nothing. Each text is there once, whatever says it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordedAlloc {
     /// Its number.
@@ -60,13 +63,13 @@ pub struct RecordedAlloc {
     /// Bytes asked for.
     pub bytes: u64,
     /// The operator (`addmm.default`), or the source line in a snapshot.
-    pub op: String,
+    pub op: Arc<str>,
     /// The module path.
-    pub module: String,
+    pub module: Arc<str>,
     /// The autograd node that ran it in backward.
-    pub node: Option<String>,
+    pub node: Option<Arc<str>>,
     /// What it holds, in the profiler's words.
-    pub category: String,
+    pub category: Arc<str>,
     /// The stream whose pool it comes from; 0 is the one that kernels run on.
     pub stream: u8,
 }

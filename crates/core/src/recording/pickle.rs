@@ -1,9 +1,13 @@
 //! Reads Python pickles (protocols 2 to 5) as plain data. Nothing is executed: classes and calls become
 //! [`Value::Opaque`].
 //!
-//! Made for hostile input: every length is checked against what is left of the input, and every step pushes at most
-//! one value for the bytes it reads, so memory stays proportional to the input. Values refer to each other by
+//! Made for hostile input: every length is checked against what is left of the input, every step pushes at most
+//! one value for the bytes it reads, and texts stay in the input. Values refer to each other by
 //! [`ValueId`] and may be shared or even contain themselves; whoever walks them walks a fixed depth.
+
+use std::borrow::Cow;
+
+use crate::limit::PICKLE_VALUES;
 
 /// What is wrong with a pickle, and at which byte.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,7 +25,7 @@ pub struct ValueId(u32);
 
 /// A Python value.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum Value<'a> {
     /// `None`
     None,
     /// `True` or `False`
@@ -31,9 +35,9 @@ pub enum Value {
     /// A `float`
     Float(f64),
     /// A `str`
-    Str(String),
+    Str(Cow<'a, str>),
     /// `bytes`, or a string of Python 2
-    Bytes(Vec<u8>),
+    Bytes(&'a [u8]),
     /// A `list`, `tuple`, `set` or `frozenset`
     List(Vec<ValueId>),
     /// A `dict`, in insertion order; a key set twice is there twice
@@ -44,17 +48,17 @@ pub enum Value {
 
 /// A pickle that was read.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pickle {
-    values: Vec<Value>,
+pub struct Pickle<'a> {
+    values: Vec<Value<'a>>,
     root: ValueId,
 }
 
-impl Pickle {
+impl<'a> Pickle<'a> {
     /// Reads the first pickle in `bytes`.
     ///
     /// # Errors
     /// On input that is cut short, on opcodes that are unknown, and on stack errors.
-    pub fn read(bytes: &[u8]) -> Result<Self, PickleError> {
+    pub fn read(bytes: &'a [u8]) -> Result<Self, PickleError> {
         let mut machine = Machine::new(bytes);
         loop {
             let offset = machine.position;
@@ -72,7 +76,7 @@ impl Pickle {
     }
 
     /// A value.
-    pub fn value(&self, id: ValueId) -> &Value {
+    pub fn value(&self, id: ValueId) -> &Value<'a> {
         self.values.get(id.0 as usize).unwrap_or(&Value::Opaque)
     }
 
@@ -86,9 +90,16 @@ impl Pickle {
 
     /// What a dict has under a key; the last setting counts.
     pub fn get(&self, dict: ValueId, key: &str) -> Option<ValueId> {
-        let Value::Dict(entries) = self.value(dict) else { return None };
-        let found = entries.iter().rev().find(|(k, _)| self.text(*k) == Some(key));
+        let found = self.entries(dict).iter().rev().find(|(k, _)| self.text(*k) == Some(key));
         found.map(|(_, value)| *value)
+    }
+
+    /// The entries of a dict; nothing for any other value.
+    pub fn entries(&self, id: ValueId) -> &[(ValueId, ValueId)] {
+        match self.value(id) {
+            Value::Dict(entries) => entries,
+            _ => &[],
+        }
     }
 
     /// The text of a `str`.
@@ -110,16 +121,14 @@ impl Pickle {
 
 type Step<T> = Result<T, &'static str>;
 
-/// Snapshots of long jobs stay below; what is made of a byte each would fill the memory.
-const MOST_VALUES: usize = 4_000_000;
-const TOO_MANY: &str = "more than 4,000,000 values; record fewer events: `_record_memory_history(max_entries=100000)`";
+const TOO_MANY: &str = "more than 3,000,000 values; record fewer events: `_record_memory_history(max_entries=100000)`";
 const CUT_SHORT: &str = "the input ends in the middle of a value";
 
 /// The stack machine of Python's `pickle` module, without its power to call.
 struct Machine<'a> {
     bytes: &'a [u8],
     position: usize,
-    values: Vec<Value>,
+    values: Vec<Value<'a>>,
     stack: Vec<ValueId>,
     /// Stack heights at open marks.
     marks: Vec<usize>,
@@ -166,7 +175,7 @@ impl<'a> Machine<'a> {
         Ok(None)
     }
 
-    fn scalar(&mut self, code: u8) -> Step<Value> {
+    fn scalar(&mut self, code: u8) -> Step<Value<'a>> {
         Ok(match code {
             b'N' => Value::None,
             0x88 => Value::Bool(true),
@@ -180,9 +189,9 @@ impl<'a> Machine<'a> {
             0x8c => self.string(1)?,
             b'X' => self.string(4)?,
             0x8d => self.string(8)?,
-            b'C' | b'U' => Value::Bytes(self.counted(1)?.to_vec()),
-            b'B' | b'T' => Value::Bytes(self.counted(4)?.to_vec()),
-            0x8e | 0x96 => Value::Bytes(self.counted(8)?.to_vec()),
+            b'C' | b'U' => Value::Bytes(self.counted(1)?),
+            b'B' | b'T' => Value::Bytes(self.counted(4)?),
+            0x8e | 0x96 => Value::Bytes(self.counted(8)?),
             _ => return Err("unknown opcode"),
         })
     }
@@ -204,7 +213,7 @@ impl<'a> Machine<'a> {
             return Err("a memo index beyond the input's length");
         }
         if index >= self.memo.len() {
-            if index >= MOST_VALUES {
+            if index >= PICKLE_VALUES {
                 return Err(TOO_MANY);
             }
             self.memo.resize(index + 1, None);
@@ -269,7 +278,7 @@ impl<'a> Machine<'a> {
         self.push(Value::Opaque)
     }
 
-    fn push(&mut self, value: Value) -> Step<()> {
+    fn push(&mut self, value: Value<'a>) -> Step<()> {
         let index = u32::try_from(self.values.len()).map_err(|_| TOO_MANY)?;
         self.values.push(value);
         self.stack.push(ValueId(index));
@@ -278,7 +287,7 @@ impl<'a> Machine<'a> {
 
     /// Values, and references to them: a memo lets one byte refer to a value again.
     fn check_size(&self) -> Step<()> {
-        let is_large = |count: usize| count > MOST_VALUES;
+        let is_large = |count: usize| count > PICKLE_VALUES;
         if is_large(self.values.len())
             || is_large(self.stack.len())
             || is_large(self.marks.len())
@@ -314,7 +323,7 @@ impl<'a> Machine<'a> {
     /// One more reference to a value that is there.
     fn refer(&mut self) -> Step<()> {
         self.references += 1;
-        if self.references > MOST_VALUES { Err(TOO_MANY) } else { Ok(()) }
+        if self.references > PICKLE_VALUES { Err(TOO_MANY) } else { Ok(()) }
     }
 
     fn byte(&mut self) -> Step<u8> {
@@ -341,7 +350,7 @@ impl<'a> Machine<'a> {
     }
 
     /// An integer with sign, little-endian, of any length.
-    fn long(&mut self, width: usize) -> Step<Value> {
+    fn long(&mut self, width: usize) -> Step<Value<'a>> {
         let bytes = self.counted(width)?;
         let Some(last) = bytes.last() else { return Ok(Value::Int(0)) };
         if bytes.len() > 8 {
@@ -352,9 +361,9 @@ impl<'a> Machine<'a> {
         Ok(Value::Int(i64::from_le_bytes(buffer)))
     }
 
-    fn string(&mut self, width: usize) -> Step<Value> {
+    fn string(&mut self, width: usize) -> Step<Value<'a>> {
         // Python may write lone surrogates, which are no characters.
-        Ok(Value::Str(String::from_utf8_lossy(self.counted(width)?).into_owned()))
+        Ok(Value::Str(String::from_utf8_lossy(self.counted(width)?)))
     }
 
     fn line(&mut self) -> Step<()> {
@@ -432,7 +441,7 @@ mod tests {
 
     #[test]
     fn values_references_and_marks_are_bounded() {
-        let count = MOST_VALUES + 1;
+        let count = PICKLE_VALUES + 1;
         for (begin, each) in [(&b""[..], &b"N"[..]), (b"N", b"2"), (b"", b"("), (b"N\x94", b"h\0"), (b"", b"]")] {
             let bytes = [begin, &each.repeat(count), b"."].concat();
             assert_eq!(Pickle::read(&bytes).unwrap_err().reason, TOO_MANY, "{each:?}");

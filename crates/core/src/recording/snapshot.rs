@@ -3,12 +3,14 @@
 //! Streams and private pools are not told apart: the replay puts everything on one stream.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde_json::json;
 
+use super::names::{Texts, beginning};
 use super::pickle::{Pickle, PickleError, ValueId};
 use super::{RecordedAlloc, RecordedEvent, RecordedPhase, Recording};
-use crate::failure::printable;
+use crate::limit::{PICKLE_VALUES, SNAPSHOT_EVENTS};
 
 /// Why a snapshot could not be imported.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,6 +29,9 @@ pub enum SnapshotError {
         /// What it lacks.
         field: &'static str,
     },
+    /// It has more events, blocks or names than are read.
+    #[error("{0}; record fewer events: `_record_memory_history(max_entries=100000)`")]
+    TooLarge(String),
 }
 
 /// Imports the events of `device`. Two phases come out: `0:before` allocates what was alive when the trace begins,
@@ -42,57 +47,87 @@ pub fn read_snapshot(bytes: &[u8], device: usize) -> Result<Recording, SnapshotE
     let trace = pickle.items(traces).get(device).ok_or(SnapshotError::Missing("no trace of this device"))?;
     let mut importer = Importer::new(&pickle);
     importer.read_trace(pickle.items(*trace))?;
-    importer.add_survivors(pickle.items(segments), device as u64);
-    Ok(importer.finish())
+    importer.add_survivors(pickle.items(segments), device as u64)?;
+    let found = importer.found;
+    let header = json!({ "source": "torch.cuda.memory", "settings": settings(&pickle), "ooms": found.ooms });
+    // Its values take more memory than what they say.
+    drop(pickle);
+    Ok(found.recording(header))
 }
+
+/// The dicts of a snapshot have some fifteen fields each; what has more would be searched for ever.
+const MOST_FIELDS: usize = 32;
 
 /// An event of the trace, with allocations numbered from 0 in order of their birth in it.
 enum Traced {
     Alloc(u32),
     Free(u32),
-    /// Frees what was alive before the trace began, by its index in [`Importer::before`].
-    FreeEarlier(usize),
+    /// Frees what was alive before the trace began, by its index in [`Found::before`].
+    FreeEarlier(u32),
+}
+
+/// An allocation: its size, and where the names of what made it stand in [`Found::origins`].
+#[derive(Clone, Copy)]
+struct Block {
+    bytes: u64,
+    origin: u32,
 }
 
 /// Something alive before the trace began.
 struct Earlier {
     addr: u64,
-    alloc: RecordedAlloc,
+    block: Block,
+}
+
+/// What a snapshot tells.
+struct Found {
+    events: Vec<Traced>,
+    blocks: Vec<Block>,
+    before: Vec<Earlier>,
+    /// Innermost function and innermost own line; the first pair is that of what has no stack.
+    origins: Vec<(Arc<str>, Arc<str>)>,
+    ooms: u64,
 }
 
 struct Importer<'a> {
-    pickle: &'a Pickle,
-    events: Vec<Traced>,
-    allocs: Vec<RecordedAlloc>,
+    pickle: &'a Pickle<'a>,
+    found: Found,
     /// Live allocations of the trace by address.
     live: HashMap<u64, u32>,
-    before: Vec<Earlier>,
-    ooms: u64,
-    /// Texts of stacks that were seen: frames are shared among events.
-    origins: HashMap<ValueId, (String, String)>,
+    /// Origins of stacks that were seen: frames are shared among events.
+    seen: HashMap<ValueId, u32>,
+    names: Texts,
+    /// Blocks of segments that were looked at.
+    looked_at: usize,
 }
 
 impl<'a> Importer<'a> {
-    fn new(pickle: &'a Pickle) -> Self {
-        let (events, allocs, before) = (Vec::new(), Vec::new(), Vec::new());
-        Self { pickle, events, allocs, live: HashMap::new(), before, ooms: 0, origins: HashMap::new() }
+    fn new(pickle: &'a Pickle<'a>) -> Self {
+        let origins = vec![Default::default()];
+        let found = Found { events: Vec::new(), blocks: Vec::new(), before: Vec::new(), origins, ooms: 0 };
+        Self { pickle, found, live: HashMap::new(), seen: HashMap::new(), names: Texts::default(), looked_at: 0 }
     }
 
     fn read_trace(&mut self, trace: &[ValueId]) -> Result<(), SnapshotError> {
         // Memory returns when the free completes; the request alone counts only where completions were not recorded.
-        let completed = trace.iter().any(|event| self.action(*event) == "free_completed");
-        let free = if completed { "free_completed" } else { "free_requested" };
+        let mut free = "free_requested";
+        for event in trace {
+            if self.action(*event)? == "free_completed" {
+                free = "free_completed";
+                break;
+            }
+        }
         for (index, event) in trace.iter().enumerate() {
-            match self.action(*event) {
+            match self.action(*event)? {
                 "alloc" => {
-                    let (addr, bytes) = (self.number(index, *event, "addr")?, self.number(index, *event, "size")?);
-                    self.alloc(addr, bytes, *event);
+                    let (addr, bytes) = self.extent(index, *event)?;
+                    self.alloc(addr, bytes, *event)?;
                 }
                 action if action == free => {
-                    let (addr, bytes) = (self.number(index, *event, "addr")?, self.number(index, *event, "size")?);
-                    self.free(addr, bytes);
+                    let (addr, bytes) = self.extent(index, *event)?;
+                    self.free(addr, bytes)?;
                 }
-                "oom" => self.ooms += 1,
+                "oom" => self.found.ooms += 1,
                 // segment_alloc, segment_free, segment_map, segment_unmap, snapshot: the allocator's own doing.
                 _ => {}
             }
@@ -100,110 +135,169 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    fn action(&self, event: ValueId) -> &'a str {
-        self.pickle.get(event, "action").and_then(|id| self.pickle.text(id)).unwrap_or_default()
+    /// What a dict has under each of `names`; the last setting counts.
+    fn fields<const N: usize>(&self, dict: ValueId, names: [&str; N]) -> Result<[Option<ValueId>; N], SnapshotError> {
+        let entries = self.pickle.entries(dict);
+        if entries.len() > MOST_FIELDS {
+            return Err(SnapshotError::TooLarge(format!("a dict of {} fields is none of a snapshot", entries.len())));
+        }
+        let mut found = [None; N];
+        for (key, value) in entries {
+            if let Some(at) = self.pickle.text(*key).and_then(|key| names.iter().position(|name| *name == key)) {
+                found[at] = Some(*value);
+            }
+        }
+        Ok(found)
     }
 
-    fn number(&self, index: usize, event: ValueId, field: &'static str) -> Result<u64, SnapshotError> {
-        let value = self.pickle.get(event, field).and_then(|id| self.pickle.unsigned(id));
-        value.ok_or(SnapshotError::Event { event: index, field })
+    fn action(&self, event: ValueId) -> Result<&'a str, SnapshotError> {
+        let [action] = self.fields(event, ["action"])?;
+        Ok(action.and_then(|id| self.pickle.text(id)).unwrap_or_default())
     }
 
-    fn alloc(&mut self, addr: u64, bytes: u64, event: ValueId) {
-        let id = self.allocs.len() as u32;
+    /// Where an event's memory lies, and its size.
+    fn extent(&self, event: usize, dict: ValueId) -> Result<(u64, u64), SnapshotError> {
+        let names = ["addr", "size"];
+        let [addr, size] = self.fields(dict, names)?.map(|id| id.and_then(|id| self.pickle.unsigned(id)));
+        let missing = |field| SnapshotError::Event { event, field };
+        Ok((addr.ok_or(missing("addr"))?, size.ok_or(missing("size"))?))
+    }
+
+    /// Refuses one event more than is read.
+    fn make_room(&self) -> Result<(), SnapshotError> {
+        if self.found.events.len() + self.found.before.len() < SNAPSHOT_EVENTS {
+            return Ok(());
+        }
+        Err(SnapshotError::TooLarge(format!("more than {SNAPSHOT_EVENTS} allocations and frees")))
+    }
+
+    fn alloc(&mut self, addr: u64, bytes: u64, event: ValueId) -> Result<(), SnapshotError> {
+        self.make_room()?;
+        let id = self.found.blocks.len() as u32;
         // An address that is still taken was freed while nothing was recorded.
         if let Some(lost) = self.live.insert(addr, id) {
-            self.events.push(Traced::Free(lost));
+            self.found.events.push(Traced::Free(lost));
         }
-        let alloc = self.described(bytes, event);
-        self.allocs.push(RecordedAlloc { id, ..alloc });
-        self.events.push(Traced::Alloc(id));
+        let block = Block { bytes, origin: self.origin_of(event)? };
+        self.found.blocks.push(block);
+        self.found.events.push(Traced::Alloc(id));
+        Ok(())
     }
 
-    fn free(&mut self, addr: u64, bytes: u64) {
+    fn free(&mut self, addr: u64, bytes: u64) -> Result<(), SnapshotError> {
+        self.make_room()?;
         if let Some(id) = self.live.remove(&addr) {
-            self.events.push(Traced::Free(id));
-            return;
+            self.found.events.push(Traced::Free(id));
+            return Ok(());
         }
         // Where it was allocated is not known: the stack, if any, is that of the free.
-        self.events.push(Traced::FreeEarlier(self.before.len()));
-        self.before.push(Earlier { addr, alloc: RecordedAlloc { bytes, ..RecordedAlloc::default() } });
+        self.found.events.push(Traced::FreeEarlier(self.found.before.len() as u32));
+        self.found.before.push(Earlier { addr, block: Block { bytes, origin: 0 } });
+        Ok(())
     }
 
     /// Blocks of the final state that the trace did not allocate were alive all along.
-    fn add_survivors(&mut self, segments: &[ValueId], device: u64) {
+    fn add_survivors(&mut self, segments: &[ValueId], device: u64) -> Result<(), SnapshotError> {
         let pickle = self.pickle;
-        let field = |dict: ValueId, key: &str| pickle.get(dict, key).and_then(|id| pickle.unsigned(id));
-        for segment in segments.iter().filter(|s| field(**s, "device").unwrap_or(0) == device) {
-            let blocks = pickle.get(*segment, "blocks").map_or(&[][..], |blocks| pickle.items(blocks));
-            let mut addr = field(*segment, "address").unwrap_or(0);
-            for block in blocks {
-                let size = field(*block, "size").unwrap_or(0);
+        let number = |id: Option<ValueId>| id.and_then(|id| pickle.unsigned(id));
+        for segment in segments {
+            let [of, address, blocks] = self.fields(*segment, ["device", "address", "blocks"])?;
+            let mut addr = number(address).unwrap_or(0);
+            if number(of).unwrap_or(0) != device {
+                continue;
+            }
+            for block in blocks.map_or(&[][..], |blocks| pickle.items(blocks)) {
+                let names = ["size", "address", "state", "requested_size"];
+                let [size, address, state, requested] = self.fields(*block, names)?;
+                let size = number(size).unwrap_or(0);
                 // Snapshots before PyTorch 2.1 name no block addresses.
-                let start = field(*block, "address").unwrap_or(addr);
-                let state = pickle.get(*block, "state").and_then(|id| pickle.text(id)).unwrap_or_default();
-                if state.starts_with("active") && !self.live.contains_key(&start) {
-                    let alloc = self.described(field(*block, "requested_size").unwrap_or(size), *block);
-                    self.before.push(Earlier { addr: start, alloc });
+                let start = number(address).unwrap_or(addr);
+                let is_active = state.and_then(|id| pickle.text(id)).is_some_and(|state| state.starts_with("active"));
+                self.look_at_one_more()?;
+                if is_active && !self.live.contains_key(&start) {
+                    self.make_room()?;
+                    let block = Block { bytes: number(requested).unwrap_or(size), origin: self.origin_of(*block)? };
+                    self.found.before.push(Earlier { addr: start, block });
                 }
                 addr = start.saturating_add(size);
             }
         }
+        Ok(())
     }
 
-    /// An allocation with what its stack tells: `op` is the innermost function, `module` the innermost line outside
-    /// of installed packages.
-    fn described(&mut self, bytes: u64, event: ValueId) -> RecordedAlloc {
-        let Some(frames) = self.pickle.get(event, "frames") else {
-            return RecordedAlloc { bytes, ..RecordedAlloc::default() };
-        };
-        if !self.origins.contains_key(&frames) {
-            let origin = self.origin(self.pickle.items(frames));
-            self.origins.insert(frames, (printable(&origin.0), printable(&origin.1)));
+    /// Segments may share their blocks in a file that PyTorch did not write.
+    fn look_at_one_more(&mut self) -> Result<(), SnapshotError> {
+        self.looked_at += 1;
+        if self.looked_at <= PICKLE_VALUES {
+            return Ok(());
         }
-        let (op, module) = self.origins.get(&frames).cloned().unwrap_or_default();
-        RecordedAlloc { bytes, op, module, ..RecordedAlloc::default() }
+        Err(SnapshotError::TooLarge(format!("more than {PICKLE_VALUES} blocks")))
     }
 
-    fn origin(&self, frames: &[ValueId]) -> (String, String) {
+    /// What made an allocation, as its stack tells: `op` is the innermost function, `module` the innermost line outside of
+    /// installed packages.
+    fn origin_of(&mut self, event: ValueId) -> Result<u32, SnapshotError> {
+        let [Some(frames)] = self.fields(event, ["frames"])? else { return Ok(0) };
+        if let Some(seen) = self.seen.get(&frames) {
+            return Ok(*seen);
+        }
+        let (op, module) = self.origin(self.pickle.items(frames))?;
+        let kept = (self.names.kept(&op), self.names.kept(&module));
+        let origin = self.found.origins.len() as u32;
+        self.found.origins.push((kept.0.map_err(SnapshotError::TooLarge)?, kept.1.map_err(SnapshotError::TooLarge)?));
+        self.seen.insert(frames, origin);
+        Ok(origin)
+    }
+
+    fn origin(&self, frames: &[ValueId]) -> Result<(String, String), SnapshotError> {
         let pickle = self.pickle;
-        let text =
-            |frame: ValueId, key: &str| pickle.get(frame, key).and_then(|id| pickle.text(id)).unwrap_or_default();
-        let op = frames.first().map_or("", |frame| text(*frame, "name"));
-        let own = frames.iter().find(|frame| {
-            let file = text(**frame, "filename");
-            !file.contains("site-packages") && !file.contains("dist-packages") && file != "??"
-        });
-        let line = |frame: ValueId| pickle.get(frame, "line").and_then(|id| pickle.unsigned(id)).unwrap_or(0);
-        let module = own.map_or_else(String::new, |frame| format!("{}:{}", text(*frame, "filename"), line(*frame)));
-        (op.to_owned(), module)
+        let text = |id: Option<ValueId>| id.and_then(|id| pickle.text(id)).unwrap_or_default();
+        let op = match frames.first() {
+            Some(frame) => text(self.fields(*frame, ["name"])?[0]),
+            None => "",
+        };
+        for frame in frames {
+            let [file, line] = self.fields(*frame, ["filename", "line"])?;
+            let file = text(file);
+            if !file.contains("site-packages") && !file.contains("dist-packages") && file != "??" {
+                let line = line.and_then(|id| pickle.unsigned(id)).unwrap_or(0);
+                return Ok((beginning(op).to_owned(), format!("{}:{line}", beginning(file))));
+            }
+        }
+        Ok((beginning(op).to_owned(), String::new()))
+    }
+}
+
+impl Found {
+    fn alloc(&self, id: u32, block: Block) -> RecordedEvent {
+        let (op, module) = self.origins.get(block.origin as usize).cloned().unwrap_or_default();
+        RecordedEvent::Alloc(RecordedAlloc { id, bytes: block.bytes, op, module, ..RecordedAlloc::default() })
     }
 
-    fn finish(self) -> Recording {
+    fn recording(mut self, header: serde_json::Value) -> Recording {
         let earlier = self.before.len() as u32;
         let mut order: Vec<usize> = (0..self.before.len()).collect();
         order.sort_by_key(|index| self.before[*index].addr);
         let mut number = vec![0; self.before.len()];
-        let mut events = vec![phase(0, "before")];
+        let traced = std::mem::take(&mut self.events);
+        let mut events = Vec::with_capacity(order.len() + traced.len() + 2);
+        events.push(phase(0, "before"));
         for (id, index) in order.into_iter().enumerate() {
             number[index] = id as u32;
-            let alloc = RecordedAlloc { id: id as u32, ..self.before[index].alloc.clone() };
-            events.push(RecordedEvent::Alloc(alloc));
+            events.push(self.alloc(id as u32, self.before[index].block));
         }
         events.push(phase(1, "recorded"));
-        let mut allocs = self.allocs.into_iter();
-        events.extend(self.events.into_iter().filter_map(|event| match event {
-            Traced::Alloc(id) => allocs.next().map(|a| RecordedEvent::Alloc(RecordedAlloc { id: earlier + id, ..a })),
+        events.extend(traced.into_iter().filter_map(|event| match event {
+            Traced::Alloc(id) => self.blocks.get(id as usize).map(|block| self.alloc(earlier + id, *block)),
             Traced::Free(id) => Some(RecordedEvent::Free(earlier + id)),
-            Traced::FreeEarlier(index) => Some(RecordedEvent::Free(number[index])),
+            Traced::FreeEarlier(index) => number.get(index as usize).map(|number| RecordedEvent::Free(*number)),
         }));
-        let settings = settings(self.pickle);
-        Recording { header: json!({ "source": "torch.cuda.memory", "settings": settings, "ooms": self.ooms }), events }
+        Recording { header, events }
     }
 }
 
 /// The text of `PYTORCH_ALLOC_CONF` the job ran with, under its new or its old name.
-fn settings(pickle: &Pickle) -> Option<&str> {
+fn settings<'a>(pickle: &'a Pickle<'_>) -> Option<&'a str> {
     let settings = pickle.get(pickle.root(), "allocator_settings")?;
     let text = |name| pickle.text(pickle.get(settings, name)?).filter(|text| !text.is_empty());
     text("PYTORCH_ALLOC_CONF").or_else(|| text("PYTORCH_CUDA_ALLOC_CONF"))

@@ -2,23 +2,24 @@
 //! `["p",phase,step]`, `["a",id,bytes,op,"module|node",category]` (and the stream, where it is not the main one),
 //! `["f",id]` or `["e"]` where the cache is emptied.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
+use super::names::{Texts, beginning};
 use super::{RecordedAlloc, RecordedEvent, RecordedPhase, Recording};
 use crate::failure::printable;
+use crate::limit::{LINE_BYTES, RECORDED_EVENTS, RECORDED_PHASES};
 use crate::trace::{Allocation, Event, Origin, Trace};
 
 /// What the lines mean, for the header of a timeline.
 const FORMAT: &str = "one JSON array per event: ['a', id, bytes, op, fqn, category] or ['f', id]; ['p', phase, step] \
                       when the phase changes; ['e'] when the cache is emptied; allocations \
                       of a side stream end in its number";
-
-/// Each takes some 200 bytes of memory.
-const MOST_EVENTS: usize = 2_000_000;
 
 /// What is wrong with a timeline, and in which line (from 1).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,27 +36,76 @@ pub struct TimelineError {
 /// # Errors
 /// On a line that is none of the forms, a number given to two live allocations, and a free of what is not live.
 pub fn read_timeline(text: &str) -> Result<Recording, TimelineError> {
-    let mut reader = Reader::default();
-    for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let done = if reader.started { reader.event(line) } else { reader.header(line) };
-        done.map_err(|reason| TimelineError { line: index + 1, reason })?;
-    }
-    if !reader.started {
-        return Err(TimelineError { line: 1, reason: "a timeline begins with a JSON object".to_owned() });
-    }
-    Ok(reader.recording)
+    let mut reader = TimelineReader::default();
+    text.lines().try_for_each(|line| reader.line(line))?;
+    reader.finish()
 }
 
-#[derive(Default)]
-struct Reader {
+/// A timeline that is read line by line, so that its text need not be held.
+pub struct TimelineReader {
+    most_events: usize,
+    lines: usize,
+    phases: usize,
     started: bool,
     recording: Recording,
+    names: Texts,
     /// The file's numbers of live allocations.
     live: HashMap<u64, u32>,
     born: u32,
 }
 
-impl Reader {
+impl Default for TimelineReader {
+    fn default() -> Self {
+        Self::of_at_most(RECORDED_EVENTS)
+    }
+}
+
+impl TimelineReader {
+    /// One that refuses more events than these.
+    pub fn of_at_most(most_events: usize) -> Self {
+        Self {
+            most_events,
+            lines: 0,
+            phases: 0,
+            started: false,
+            recording: Recording::default(),
+            names: Texts::default(),
+            live: HashMap::new(),
+            born: 0,
+        }
+    }
+
+    /// Reads the next line.
+    ///
+    /// # Errors
+    /// As [`read_timeline`].
+    pub fn line(&mut self, line: &str) -> Result<(), TimelineError> {
+        self.lines += 1;
+        let done = match line.trim() {
+            "" => Ok(()),
+            long if long.len() > LINE_BYTES => Err(format!("a line of {} bytes is none of a timeline", long.len())),
+            line if self.started => self.event(line),
+            line => self.header(line),
+        };
+        done.map_err(|reason| TimelineError { line: self.lines, reason })
+    }
+
+    /// Whether the header was read.
+    pub const fn has_begun(&self) -> bool {
+        self.started
+    }
+
+    /// What was read.
+    ///
+    /// # Errors
+    /// When there was no header.
+    pub fn finish(self) -> Result<Recording, TimelineError> {
+        if !self.started {
+            return Err(TimelineError { line: 1, reason: "a timeline begins with a JSON object".to_owned() });
+        }
+        Ok(self.recording)
+    }
+
     fn header(&mut self, line: &str) -> Result<(), String> {
         let header: Value = parse(line)?;
         if !header.is_object() {
@@ -75,47 +125,50 @@ impl Reader {
                 RecordedEvent::Free(id)
             }
             Some("e") => RecordedEvent::EmptyCache,
+            Some("p") if self.phases == RECORDED_PHASES => {
+                return Err(format!("more than {RECORDED_PHASES} phases; record fewer steps"));
+            }
             Some("p") => {
+                self.phases += 1;
                 let (_, name, step): (IgnoredAny, String, u32) = parse(line)?;
-                RecordedEvent::Phase(RecordedPhase { step, name: shown(name) })
+                RecordedEvent::Phase(RecordedPhase { step, name: printable(beginning(&name)) })
             }
             _ => return Err("expected [\"a\", ...], [\"f\", ...] or [\"p\", ...]".to_owned()),
         };
-        if self.recording.events.len() == MOST_EVENTS {
-            return Err(format!("more than {MOST_EVENTS} events; record fewer steps"));
+        if self.recording.events.len() == self.most_events {
+            return Err(format!("more than {} events; record fewer steps", self.most_events));
         }
         self.recording.events.push(event);
         Ok(())
     }
 
     fn alloc(&mut self, line: &str) -> Result<RecordedEvent, String> {
-        type Fields = (IgnoredAny, u64, u64, String, String, String);
-        type FieldsAndStream = (IgnoredAny, u64, u64, String, String, String, u8);
-        let ((_, id, bytes, op, origin, category), stream) = match parse::<FieldsAndStream>(line) {
-            Ok((a, id, bytes, op, origin, category, stream)) => ((a, id, bytes, op, origin, category), stream),
-            Err(_) => (parse::<Fields>(line)?, 0),
-        };
+        let Fields(_, id, bytes, op, origin, category, stream) = parse(line)?;
         if self.live.insert(id, self.born).is_some() {
             return Err(format!("allocates {id}, which is still live"));
         }
-        let (module, node) = match origin.split_once('|') {
-            Some((module, node)) => (module.to_owned(), Some(node.to_owned())),
-            None => (origin, None),
-        };
-        let [op, module, category] = [op, module, category].map(shown);
-        let node = node.map(shown);
+        let (module, node) = origin.split_once('|').map_or((&*origin, None), |(of, node)| (of, Some(node)));
+        let (op, module, category) = (self.names.kept(&op)?, self.names.kept(module)?, self.names.kept(&category)?);
+        let node = node.map(|node| self.names.kept(node)).transpose()?;
         let alloc = RecordedAlloc { id: self.born, bytes, op, module, node, category, stream };
         self.born = self.born.checked_add(1).ok_or("too many allocations")?;
         Ok(RecordedEvent::Alloc(alloc))
     }
 }
 
-/// Names are printed.
-fn shown(name: String) -> String {
-    if name.chars().any(char::is_control) { printable(&name) } else { name }
-}
+/// The fields of an allocation; the main stream is left out.
+#[derive(Deserialize)]
+struct Fields<'a>(
+    IgnoredAny,
+    u64,
+    u64,
+    #[serde(borrow)] Cow<'a, str>,
+    #[serde(borrow)] Cow<'a, str>,
+    #[serde(borrow)] Cow<'a, str>,
+    #[serde(default)] u8,
+);
 
-fn parse<T: DeserializeOwned>(line: &str) -> Result<T, String> {
+fn parse<'a, T: Deserialize<'a>>(line: &'a str) -> Result<T, String> {
     serde_json::from_str(line).map_err(|e| e.to_string())
 }
 
@@ -171,7 +224,7 @@ mod tests {
         let recording = read_timeline(TEXT).unwrap();
         assert_eq!(recording.events.len(), 4);
         let RecordedEvent::Alloc(first) = &recording.events[1] else { panic!() };
-        assert_eq!((first.id, first.module.as_str(), first.node.as_deref()), (0, "h.0", Some("MmBackward0")));
+        assert_eq!((first.id, &*first.module, first.node.as_deref()), (0, "h.0", Some("MmBackward0")));
         let RecordedEvent::Alloc(second) = &recording.events[3] else { panic!() };
         assert_eq!((second.id, second.node.as_deref()), (1, None));
     }
@@ -191,6 +244,17 @@ mod tests {
             assert_eq!(error.line, line, "{text}");
             assert!(error.reason.contains(reason), "{error}");
         }
+    }
+
+    #[test]
+    fn events_and_phases_are_bounded() {
+        let filled = |line: &str, most_events: usize| {
+            let mut reader = TimelineReader::of_at_most(most_events);
+            reader.line("{}").unwrap();
+            (0..).find_map(|count| reader.line(line).err().map(|error| (count, error.reason))).unwrap()
+        };
+        assert_eq!(filled("[\"e\"]", 7), (7, "more than 7 events; record fewer steps".to_owned()));
+        assert_eq!(filled("[\"p\",\"forward\",1]", usize::MAX).0, RECORDED_PHASES);
     }
 
     #[test]
@@ -217,10 +281,10 @@ mod tests {
         let expected = RecordedAlloc {
             id: 0,
             bytes: 1024,
-            op: "mm.default".to_owned(),
-            module: "h.0".to_owned(),
-            node: Some("MmBackward0".to_owned()),
-            category: "optimizer_state".to_owned(),
+            op: "mm.default".into(),
+            module: "h.0".into(),
+            node: Some("MmBackward0".into()),
+            category: "optimizer_state".into(),
             stream: 0,
         };
         assert_eq!(recording.phases().map(RecordedPhase::label).collect::<Vec<_>>(), ["2:backward"]);

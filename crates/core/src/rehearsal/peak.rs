@@ -1,6 +1,7 @@
 //! What is alive when a recording's requests are highest, by what it holds and by the line that made it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::recording::{RecordedAlloc, RecordedEvent, Recording};
 use crate::units::round_up;
@@ -60,7 +61,7 @@ impl AtPeak {
             }
         }
         let (line, op) = match recording.events.get(highest) {
-            Some(RecordedEvent::Alloc(alloc)) => (alloc.module.clone(), alloc.op.clone()),
+            Some(RecordedEvent::Alloc(alloc)) => (alloc.module.to_string(), alloc.op.to_string()),
             _ => (String::new(), String::new()),
         };
         let by_category = by(&live, |alloc, phase| holds(alloc, phase).to_owned());
@@ -93,7 +94,7 @@ fn highest(recording: &Recording) -> Option<(usize, u64)> {
 
 /// The category, by where it was born if nobody said: what forward made and is still there is saved for backward.
 fn holds<'a>(alloc: &'a RecordedAlloc, phase: &str) -> &'a str {
-    match (alloc.category.as_str(), phase) {
+    match (&*alloc.category, phase) {
         ("temporary", "forward") => "activation",
         (category, _) => category,
     }
@@ -113,7 +114,10 @@ fn by_line(live: &Live<'_>) -> Vec<LiveLine> {
     let key = |alloc: &RecordedAlloc, phase: &str| {
         (alloc.module.clone(), alloc.op.clone(), phase.to_owned(), holds(alloc, phase).to_owned())
     };
-    let line = |((line, op, phase, category), (bytes, count))| LiveLine { line, op, phase, category, bytes, count };
+    let line = |((line, op, phase, category), (bytes, count)): ((Arc<str>, Arc<str>, String, String), _)| {
+        let (line, op) = (line.to_string(), op.to_string());
+        LiveLine { line, op, phase, category, bytes, count }
+    };
     let mut lines: Vec<_> = by(live, key).into_iter().map(line).collect();
     let name = |live: &LiveLine| (live.line.clone(), live.op.clone(), live.phase.clone(), live.category.clone());
     lines.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| name(a).cmp(&name(b))));

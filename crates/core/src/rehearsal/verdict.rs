@@ -167,7 +167,7 @@ fn place(recording: &Recording, event: usize) -> (String, String) {
         _ => None,
     });
     let line = match recording.events.get(event) {
-        Some(RecordedEvent::Alloc(alloc)) => alloc.module.clone(),
+        Some(RecordedEvent::Alloc(alloc)) => alloc.module.to_string(),
         _ => String::new(),
     };
     (phase.unwrap_or_default(), line)

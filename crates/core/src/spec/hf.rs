@@ -7,9 +7,8 @@ use serde_json::{Map, Value};
 use super::architecture::{Architecture, OuterTie, REHEARSE, architecture, by_keys, refused, unknown};
 use super::{Beside, Fields, ModelSpec, Place, SpecError};
 use crate::failure::printable;
+use crate::limit::CONFIG_BYTES;
 
-/// The largest config read; published ones are a few KiB.
-pub const MAX_CONFIG_BYTES: usize = 4 << 20;
 /// Model types under another name.
 const ALIASES: [(&str, &str); 1] = [("gpt-sw3", "gpt2")];
 
@@ -29,7 +28,7 @@ pub struct HfModel {
 /// When the text is no JSON object (with line and column), the weights are quantized, or the model is none that a
 /// family or the generic decoder simulates.
 pub fn parse_config(name: &str, file: &str, text: &str, known: &[&str]) -> Result<HfModel, SpecError> {
-    if text.len() > MAX_CONFIG_BYTES {
+    if text.len() > CONFIG_BYTES {
         return Err(SpecError::new(format!("{file}: a config of {} bytes is no model config", text.len())));
     }
     // serde_json stops at 128 levels of nesting, so a hostile file cannot exhaust the stack.

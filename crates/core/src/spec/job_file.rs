@@ -6,17 +6,14 @@ use super::entry::{Source, read_entry};
 use super::guides::gpt_file;
 use super::settings::Settings;
 use super::{Place, SpecError};
-
-/// The largest job file read; a long one has a few KiB. Finding each value's line costs the square of the length, so the
-/// bound keeps even a hostile file under a second.
-pub const MAX_JOB_FILE_BYTES: usize = 64 << 10;
+use crate::limit::JOB_BYTES;
 
 /// Reads the `text` of the job file called `file`.
 ///
 /// # Errors
 /// When the text is no TOML, a key is unknown, or a value does not suit its key; with line and column.
 pub(super) fn read(file: &str, text: &str) -> Result<Settings, SpecError> {
-    if text.len() > MAX_JOB_FILE_BYTES {
+    if text.len() > JOB_BYTES {
         return Err(SpecError::new(format!("{file}: {} bytes are no job file", text.len())));
     }
     let source = Source { file, text };
@@ -93,7 +90,7 @@ mod tests {
 
     #[test]
     fn size_is_bounded() {
-        let error = read("job.toml", &" ".repeat(MAX_JOB_FILE_BYTES + 1)).unwrap_err();
+        let error = read("job.toml", &" ".repeat(JOB_BYTES + 1)).unwrap_err();
         assert_eq!(error.to_string(), "job.toml: 65537 bytes are no job file");
     }
 

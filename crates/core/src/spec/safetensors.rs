@@ -1,14 +1,14 @@
 //! What a safetensors file says it holds, to check a simulated parameter count against the published weights.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::marker::PhantomData;
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::SpecError;
-
-/// The format's own limit on the header (safetensors 0.8, `MAX_HEADER_SIZE`).
-pub const MAX_HEADER_BYTES: u64 = 100_000_000;
+use crate::limit::SAFETENSORS_HEADER_BYTES;
 
 /// The tensors of one safetensors file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,27 +35,118 @@ pub struct WeightIndex {
 #[derive(Deserialize)]
 struct TensorEntry {
     dtype: String,
-    shape: Vec<u64>,
+    shape: Elements,
     data_offsets: (u64, u64),
 }
+
+/// What is known of a tensor of any dtype.
+#[derive(Deserialize)]
+struct Extent {
+    data_offsets: (u64, u64),
+}
+
+/// How many elements a shape has; `None` where that overflows.
+struct Elements(Option<u64>);
 
 /// Reads the beginning of a safetensors file: 8 bytes of header length, then the header. `bytes` may go on after it.
 ///
 /// # Errors
 /// When the header is cut short, over the limit, no JSON, or a tensor's shape, dtype and bytes disagree.
 pub fn parse_header(bytes: &[u8]) -> Result<Weights, SpecError> {
+    let mut weights = Weights::default();
+    each_tensor(
+        bytes,
+        |name, entry: TensorEntry| if is_buffer(name) { Ok(()) } else { add_tensor(&mut weights, entry) },
+    )?;
+    Ok(weights)
+}
+
+/// The bytes that follow the header, by what it says of the tensors, of whatever dtypes they are.
+///
+/// # Errors
+/// When the header is cut short, over the limit or no JSON.
+pub fn data_bytes(bytes: &[u8]) -> Result<u64, SpecError> {
+    let mut end = 0;
+    each_tensor(bytes, |_, entry: Extent| {
+        end = end.max(entry.data_offsets.1);
+        Ok(())
+    })?;
+    Ok(end)
+}
+
+/// Reads the tensors one by one and keeps none: a header at its limit has two million.
+fn each_tensor<'a, T: Deserialize<'a>>(
+    bytes: &'a [u8],
+    each: impl FnMut(&str, T) -> Result<(), String>,
+) -> Result<(), SpecError> {
     let (length, rest) = bytes.split_first_chunk::<8>().ok_or_else(|| broken("shorter than its length field"))?;
     let length = u64::from_le_bytes(*length);
-    if length > MAX_HEADER_BYTES {
-        return Err(broken(format!("a header of {length} bytes is over the format's limit of {MAX_HEADER_BYTES}")));
+    if length > SAFETENSORS_HEADER_BYTES {
+        return Err(broken(format!(
+            "a header of {length} bytes is over the format's limit of {SAFETENSORS_HEADER_BYTES}"
+        )));
     }
     let header = usize::try_from(length).ok().and_then(|length| rest.get(..length));
     let header = header.ok_or_else(|| broken(format!("the header of {length} bytes is cut short")))?;
-    let entries: BTreeMap<String, Value> = serde_json::from_slice(header).map_err(|error| broken(error.to_string()))?;
-    let tensors = entries.into_iter().filter(|(name, _)| name != "__metadata__" && !is_buffer(name));
-    tensors.into_iter().try_fold(Weights::default(), |weights, (name, entry)| {
-        add_tensor(weights, entry).map_err(|problem| broken(format!("tensor `{name}`: {problem}")))
-    })
+    let mut json = serde_json::Deserializer::from_slice(header);
+    let read = Tensors { each, entry: PhantomData }.deserialize(&mut json).and_then(|()| json.end());
+    read.map_err(|error| broken(error.to_string()))
+}
+
+/// The header's object, each entry of which goes to `each`.
+struct Tensors<T, F> {
+    each: F,
+    entry: PhantomData<T>,
+}
+
+impl<'a, T: Deserialize<'a>, F: FnMut(&str, T) -> Result<(), String>> DeserializeSeed<'a> for Tensors<T, F> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'a>>(self, json: D) -> Result<(), D::Error> {
+        json.deserialize_map(self)
+    }
+}
+
+impl<'a, T: Deserialize<'a>, F: FnMut(&str, T) -> Result<(), String>> Visitor<'a> for Tensors<T, F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of tensors")
+    }
+
+    fn visit_map<M: MapAccess<'a>>(mut self, mut map: M) -> Result<(), M::Error> {
+        while let Some(name) = map.next_key::<String>()? {
+            if name == "__metadata__" {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            let entry = map.next_value()?;
+            (self.each)(&name, entry).map_err(|problem| Error::custom(format!("tensor `{name}`: {problem}")))?;
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Deserialize<'a> for Elements {
+    fn deserialize<D: Deserializer<'a>>(json: D) -> Result<Self, D::Error> {
+        struct Sizes;
+        impl<'a> Visitor<'a> for Sizes {
+            type Value = Elements;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of sizes")
+            }
+
+            fn visit_seq<S: SeqAccess<'a>>(self, mut sizes: S) -> Result<Elements, S::Error> {
+                let mut product = Some(1_u64);
+                while let Some(size) = sizes.next_element::<u64>()? {
+                    product = product.and_then(|product| product.checked_mul(size));
+                }
+                Ok(Elements(product))
+            }
+        }
+        json.deserialize_seq(Sizes)
+    }
 }
 
 /// Buffers that old checkpoints hold and transformers ignores as it loads (`_keys_to_ignore_on_load_unexpected`): GPT-2's
@@ -93,11 +184,9 @@ pub fn parse_index(text: &str) -> Result<WeightIndex, SpecError> {
 /// 2^53: up to here a float holds every integer.
 const MAX_TOTAL_BYTES: f64 = 9_007_199_254_740_992.0;
 
-fn add_tensor(mut weights: Weights, entry: Value) -> Result<Weights, String> {
-    let tensor: TensorEntry = serde_json::from_value(entry).map_err(|error| error.to_string())?;
+fn add_tensor(weights: &mut Weights, tensor: TensorEntry) -> Result<(), String> {
     let bits = dtype_bits(&tensor.dtype).ok_or_else(|| format!("unknown dtype `{}`", tensor.dtype))?;
-    let elements = tensor.shape.iter().try_fold(1_u64, |product, size| product.checked_mul(*size));
-    let elements = elements.ok_or("its shape overflows")?;
+    let elements = tensor.shape.0.ok_or("its shape overflows")?;
     let bytes = elements.checked_mul(bits).ok_or("its size overflows")?.div_ceil(8);
     let (start, end) = tensor.data_offsets;
     if end.checked_sub(start) != Some(bytes) {
@@ -106,7 +195,7 @@ fn add_tensor(mut weights: Weights, entry: Value) -> Result<Weights, String> {
     weights.parameters = weights.parameters.checked_add(elements).ok_or("the count overflows")?;
     weights.bytes = weights.bytes.checked_add(bytes).ok_or("the size overflows")?;
     *weights.by_dtype.entry(tensor.dtype).or_default() += elements;
-    Ok(weights)
+    Ok(())
 }
 
 /// Bits per element, by the format's names (safetensors 0.8, `Dtype`).
@@ -151,6 +240,14 @@ mod tests {
         let names = ["h.0.attn.bias", "h.0.attn.c_attn.bias", "bert.embeddings.position_ids"];
         let header = names.map(|name| format!("\"{name}\":{entry}")).join(",");
         assert_eq!(parse_header(&file(&format!("{{{header}}}"))).unwrap().parameters, 4);
+    }
+
+    #[test]
+    fn the_end_of_the_data_needs_no_dtype() {
+        let header = r#"{"__metadata__":{"a":"b"},"a":{"dtype":"of 2030","shape":[2],"data_offsets":[0,12]},
+            "b":{"data_offsets":[12,16]}}"#;
+        assert_eq!(data_bytes(&file(header)), Ok(16));
+        assert!(data_bytes(&file(&format!("{header}x"))).is_err());
     }
 
     #[test]

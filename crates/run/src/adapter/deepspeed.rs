@@ -1,13 +1,14 @@
 //! DeepSpeed's JSON config: a changed copy in the attempt's folder takes its place on the command line.
 
-use std::fs;
 use std::path::Path;
 
 use serde_json::{Map, Value};
+use tonnage_core::limit::HAND_WRITTEN_BYTES;
 use tonnage_core::plan::batch::{GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE};
 
 use super::{Adapter, flags};
 use crate::RunError;
+use crate::bounded::read_text;
 use crate::store::write_atomically;
 
 /// The adapter.
@@ -34,7 +35,7 @@ fn set(argv: &mut Vec<String>, key: &str, value: &str, folder: &Path) -> Result<
         _ => return Ok(false),
     };
     let Some((flag, path)) = config(argv) else { return Ok(false) };
-    let text = fs::read_to_string(path).map_err(|error| RunError::file(Path::new(path), error))?;
+    let text = read_text(path, HAND_WRITTEN_BYTES).map_err(|error| RunError::file(Path::new(path), error))?;
     let mut fields: Map<String, Value> =
         serde_json::from_str(&text).map_err(|error| RunError::damaged(Path::new(path), error))?;
     // "auto" is filled in by the Trainer, which is told by its own flags.

@@ -1,11 +1,18 @@
 //! The newest complete checkpoint: `checkpoint-N` as Hugging Face's Trainer writes it. One that was torn by a death is
 //! told by what it lacks, or by a weight file shorter than its own header says.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tonnage_core::limit::{INDEX_BYTES, SAFETENSORS_HEADER_BYTES, TRAINER_STATE_BYTES};
+use tonnage_core::progress::Progress;
+use tonnage_core::spec::safetensors::data_bytes;
+
+use crate::bounded::read_text;
 
 /// A checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,8 +23,18 @@ pub struct Checkpoint {
     pub path: PathBuf,
 }
 
-/// Headers of safetensors files are at most this long (safetensors 0.8).
-const MAX_HEADER: u64 = 100 << 20;
+/// What is read of a `trainer_state.json`; the rest of it is the log.
+#[derive(Deserialize)]
+struct TrainerState {
+    global_step: Option<u64>,
+    max_steps: Option<u64>,
+}
+
+/// The index of weights in several files.
+#[derive(Deserialize)]
+struct Index {
+    weight_map: BTreeMap<String, String>,
+}
 
 /// The newest complete one below `folder`, and the torn ones that are newer.
 pub fn newest(folder: &Path) -> (Option<Checkpoint>, Vec<(Checkpoint, String)>) {
@@ -42,10 +59,21 @@ fn all(folder: &Path) -> Vec<Checkpoint> {
     entries.filter_map(|entry| checkpoint(entry.path())).collect()
 }
 
+/// Where the newest readable `trainer_state.json` below `folder` says that the training is, if that is beyond a step.
+pub fn saved_progress(folder: &Path, beyond: u64) -> Option<Progress> {
+    let mut newer: Vec<Checkpoint> = all(folder).into_iter().filter(|checkpoint| checkpoint.step > beyond).collect();
+    newer.sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.step));
+    newer.iter().find_map(|checkpoint| {
+        let state: TrainerState = json(&checkpoint.path.join("trainer_state.json"), TRAINER_STATE_BYTES).ok()?;
+        let step = state.global_step.filter(|step| *step == checkpoint.step)?;
+        Some(Progress { step, total: state.max_steps.filter(|most| *most >= step), ..Progress::default() })
+    })
+}
+
 /// Whether everything is there; the Trainer writes its state last but for the random states.
 fn complete(checkpoint: &Checkpoint) -> Result<(), String> {
-    let state = json(&checkpoint.path.join("trainer_state.json"))?;
-    if state.get("global_step").and_then(Value::as_u64) != Some(checkpoint.step) {
+    let state: TrainerState = json(&checkpoint.path.join("trainer_state.json"), TRAINER_STATE_BYTES)?;
+    if state.global_step != Some(checkpoint.step) {
         return Err("trainer_state.json is of another step".to_owned());
     }
     let files = weight_files(&checkpoint.path)?;
@@ -56,9 +84,12 @@ fn complete(checkpoint: &Checkpoint) -> Result<(), String> {
     ["optimizer.pt", "scheduler.pt"].iter().try_for_each(|name| whole_zip_if_there(&checkpoint.path.join(name)))
 }
 
-fn json(path: &Path) -> Result<Value, String> {
+fn json<T: DeserializeOwned>(path: &Path, most: u64) -> Result<T, String> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let text = fs::read_to_string(path).map_err(|_| format!("no {name}"))?;
+    let text = read_text(path, most).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => format!("no {name}"),
+        _ => format!("{name}: {error}"),
+    })?;
     serde_json::from_str(&text).map_err(|_| format!("{name} is cut off"))
 }
 
@@ -66,12 +97,9 @@ fn json(path: &Path) -> Result<Value, String> {
 fn weight_files(folder: &Path) -> Result<Vec<String>, String> {
     for index in ["model.safetensors.index.json", "pytorch_model.bin.index.json"] {
         if folder.join(index).exists() {
-            let index = json(&folder.join(index))?;
-            let map = index.get("weight_map").and_then(Value::as_object).ok_or("an index without files")?;
-            let mut files: Vec<_> = map.values().filter_map(Value::as_str).map(str::to_owned).collect();
-            files.sort();
-            files.dedup();
-            return Ok(files);
+            let index: Index = json(&folder.join(index), INDEX_BYTES)?;
+            let files: BTreeSet<String> = index.weight_map.into_values().collect();
+            return Ok(files.into_iter().collect());
         }
     }
     let names = ["model.safetensors", "adapter_model.safetensors", "pytorch_model.bin", "adapter_model.bin"];
@@ -97,17 +125,14 @@ fn whole_safetensors(path: &Path) -> Result<(), String> {
     let cut = || format!("{} is cut off", path.file_name().unwrap_or_default().to_string_lossy());
     let mut file = File::open(path).map_err(|_| missing(path))?;
     let size = file.metadata().map_err(|_| cut())?.len();
-    let mut length = [0; 8];
-    file.read_exact(&mut length).map_err(|_| cut())?;
-    let length = u64::from_le_bytes(length);
-    if length > MAX_HEADER || length + 8 > size {
+    let mut header = vec![0; 8];
+    file.read_exact(&mut header).map_err(|_| cut())?;
+    let length = header.first_chunk().map_or(0, |length| u64::from_le_bytes(*length));
+    if length > SAFETENSORS_HEADER_BYTES || length + 8 > size {
         return Err(cut());
     }
-    let mut header = Vec::new();
     file.take(length).read_to_end(&mut header).map_err(|_| cut())?;
-    let header: Value = serde_json::from_slice(&header).map_err(|_| cut())?;
-    let tensors = header.as_object().into_iter().flatten();
-    let end = tensors.filter_map(|(_, tensor)| tensor.get("data_offsets")?.get(1)?.as_u64()).max().unwrap_or(0);
+    let end = data_bytes(&header).map_err(|_| cut())?;
     if (8 + length).checked_add(end) == Some(size) { Ok(()) } else { Err(cut()) }
 }
 

@@ -1,13 +1,16 @@
 //! The folder in which the processes of a rehearsal leave their records and traces, and what is read from it.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 
-use tonnage_core::recording::{Recording, read_timeline};
+use tonnage_core::limit::{JSON_BYTES, REHEARSED_EVENTS};
+use tonnage_core::recording::{Recording, TimelineReader};
 use tonnage_core::rehearsal::{ProcessRecord, Seen, read_record};
 use tonnage_secrets::hide_in_words;
 
 use super::RehearseError;
+use crate::bounded::read_text;
 use crate::private::TemporaryFolder;
 
 /// The folder; it goes when this goes.
@@ -65,7 +68,7 @@ impl Folder {
             let path = entry.map_err(failed)?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             if name.starts_with("record-") && name.ends_with(".json") {
-                let text = fs::read_to_string(&path).map_err(|error| RehearseError::file(&path, error))?;
+                let text = read_text(&path, JSON_BYTES).map_err(|error| RehearseError::file(&path, error))?;
                 let read = read_record(&text);
                 let mut record = read.map_err(|error| RehearseError::Record { path, problem: error.to_string() })?;
                 record.command = hide_in_words(record.command.iter().map(String::as_str));
@@ -81,8 +84,11 @@ fn recording(path: PathBuf) -> Result<(PathBuf, Recording), String> {
     let unusable = |problem: &dyn std::fmt::Display| {
         format!("{} cannot be used: {problem}", path.file_name().unwrap_or_default().to_string_lossy())
     };
-    let text = fs::read_to_string(&path).map_err(|error| unusable(&error))?;
-    let recording = read_timeline(&text).map_err(|error| unusable(&error))?;
+    let mut reader = TimelineReader::of_at_most(REHEARSED_EVENTS);
+    for line in BufReader::new(File::open(&path).map_err(|error| unusable(&error))?).lines() {
+        reader.line(&line.map_err(|error| unusable(&error))?).map_err(|error| unusable(&error))?;
+    }
+    let recording = reader.finish().map_err(|error| unusable(&error))?;
     Ok((path, recording))
 }
 

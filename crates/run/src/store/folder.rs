@@ -7,6 +7,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
+use tonnage_core::limit::JSON_BYTES;
 use tonnage_core::progress::Progress;
 use tonnage_core::record::{
     AttemptState, Entry, Event, Journal, RunRecord, RunState, Sample, read_journal, write_entry,
@@ -14,6 +15,7 @@ use tonnage_core::record::{
 
 use super::file::{create_private_folder, write_atomically};
 use crate::RunError;
+use crate::bounded::read_text;
 use crate::clock::now_ms;
 use crate::launch::{Identity, processes_of};
 use crate::log::latest;
@@ -45,7 +47,7 @@ impl RunFolder {
     /// When there is none.
     pub fn open(path: PathBuf) -> Result<Self, RunError> {
         let file = path.join("run.json");
-        let text = fs::read_to_string(&file).map_err(|error| RunError::file(&file, error))?;
+        let text = read_text(&file, JSON_BYTES).map_err(|error| RunError::file(&file, error))?;
         let run = serde_json::from_str(&text).map_err(|error| RunError::damaged(&file, error))?;
         Ok(Self { path, run })
     }

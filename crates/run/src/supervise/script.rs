@@ -5,9 +5,11 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use tonnage_core::limit::JSON_BYTES;
 use tonnage_core::record::{AttemptRecord, JobRecord, RunRecord};
 
 use crate::RunError;
+use crate::bounded::{self, read_text};
 use crate::private::holds_only;
 use crate::store::{create_private_folder, write_atomically};
 
@@ -98,7 +100,7 @@ fn written(folder: &Path, name: &str, text: &str) -> Result<String, RunError> {
 
 /// The batches that the script went on with by itself: rows of a pass, and passes. Every rank tells the same.
 pub(super) fn rebatched(folder: &Path) -> Vec<(u64, u64)> {
-    let text = fs::read_to_string(folder.join("batches.json")).unwrap_or_default();
+    let text = read_text(folder.join("batches.json"), JSON_BYTES).unwrap_or_default();
     let batches: Vec<(u64, u64)> = serde_json::from_str(&text).unwrap_or_default();
     batches
 }
@@ -108,7 +110,7 @@ pub(super) fn measured(folder: &Path) -> Option<(u64, u64)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let is_peaks = |name: &str| name.starts_with("allocator-") && name.ends_with(".json");
     let peaks = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_peaks)).filter_map(|entry| {
-        let value: Value = serde_json::from_slice(&fs::read(entry.path()).ok()?).ok()?;
+        let value: Value = serde_json::from_slice(&bounded::read(entry.path(), JSON_BYTES).ok()?).ok()?;
         Some((value.get("peak_allocated_bytes")?.as_u64()?, value.get("peak_reserved_bytes")?.as_u64()?))
     });
     peaks.max_by_key(|(_, reserved)| *reserved)

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
+use tonnage_core::limit::{GPU_RECORDING_LINES, LINE_BYTES};
 
 use super::check::check;
 use super::keys::{MEMORY_CALL, MIG_CALL, NUMBERS, PROCESSES_CALL};
@@ -17,16 +18,28 @@ const AFTER_SECONDS: f64 = 10.0;
 /// More moments than a month has seconds are no timeline.
 const MOST_MOMENTS: f64 = 3e6;
 
-/// A recording that is being read.
+/// Processes and instances of all devices together; beyond it is no machine.
+const MOST_ROWS: usize = 65_536;
+
+/// A recording that is being read. Its lines are read as they are played: as values they take many times the memory.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
-    events: Vec<Event>,
+    text: String,
+    lines: Vec<Line>,
     next: usize,
     moments: Vec<f64>,
     at: usize,
     started: f64,
     system: Map<String, Value>,
     devices: BTreeMap<u32, Device>,
+}
+
+/// Where a line stands in the text, and its time.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    time: f64,
+    begin: u32,
+    bytes: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -66,23 +79,29 @@ impl Recording {
     ///
     /// # Errors
     /// When a line cannot be read.
-    pub fn parse(text: &str) -> Result<Self, RecordingError> {
-        let lines = text.split_inclusive('\n').enumerate();
-        let mut events = Vec::new();
-        for (number, line) in lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#')) {
-            let named = |problem| RecordingError { line: number + 1, problem };
-            let value: Value = match serde_json::from_str(line) {
-                Ok(value) => value,
-                Err(_) if !line.ends_with('\n') => continue,
-                Err(error) => return Err(named(error.to_string())),
-            };
-            events.push(Event::of(value).map_err(named)?);
+    pub fn parse(text: impl Into<String>) -> Result<Self, RecordingError> {
+        let text = text.into();
+        let mut head = Head::default();
+        let mut begin = 0;
+        for (number, line) in text.split_inclusive('\n').enumerate() {
+            let at = begin;
+            begin += line.len();
+            if line.trim().is_empty() || line.starts_with('#') {
+                continue;
+            }
+            head.add(at, line).map_err(|problem| RecordingError { line: number + 1, problem })?;
         }
-        events.sort_by(|one, other| one.time.total_cmp(&other.time));
-        let header = |key: &str| events.iter().find_map(|event| event.values.get(key)?.as_f64());
-        let started = header("started").unwrap_or(0.0);
-        let moments = moments(&events, header("tonnage_recording").is_some());
-        Ok(Self { events, moments, started, ..Self::default() })
+        let Head { mut lines, started, recorded, .. } = head;
+        lines.sort_by(|one, other| one.time.total_cmp(&other.time));
+        let moments = moments(&lines, recorded);
+        Ok(Self { text, lines, moments, started: started.map_or(0.0, |(_, started)| started), ..Self::default() })
+    }
+
+    /// What a line says; it was checked.
+    fn event(&self, line: Line) -> Option<Event> {
+        let begin = line.begin as usize;
+        let value = serde_json::from_str(self.text.get(begin..begin + line.bytes as usize)?).ok()?;
+        Event::of(value).ok()
     }
 
     /// How many samples there are.
@@ -115,9 +134,60 @@ impl Recording {
     }
 }
 
+/// What is known of a recording before it is played.
+#[derive(Default)]
+struct Head {
+    lines: Vec<Line>,
+    /// When it was started, by the earliest line that says so, with that line's time.
+    started: Option<(f64, f64)>,
+    recorded: bool,
+    /// Most rows that a line of a device has.
+    rows: BTreeMap<u32, usize>,
+}
+
+impl Head {
+    fn add(&mut self, at: usize, line: &str) -> Result<(), String> {
+        let value: Value = match line {
+            long if long.len() > LINE_BYTES => {
+                return Err(format!("a line of {} bytes is none of a recording", long.len()));
+            }
+            line => match serde_json::from_str(line) {
+                Ok(value) => value,
+                Err(_) if !line.ends_with('\n') => return Ok(()),
+                Err(error) => return Err(error.to_string()),
+            },
+        };
+        let event = Event::of(value)?;
+        let number = |key: &str| event.values.get(key).and_then(Value::as_f64);
+        self.recorded |= number("tonnage_recording").is_some();
+        if let Some(started) = number("started").filter(|_| self.started.is_none_or(|(time, _)| event.time < time)) {
+            self.started = Some((event.time, started));
+        }
+        if let Some(device) = event.device {
+            let most = self.rows.entry(device).or_default();
+            *most = rows(&event.values).max(*most);
+        }
+        if self.rows.values().sum::<usize>() > MOST_ROWS {
+            return Err(format!("more than {MOST_ROWS} processes and instances are on no machine"));
+        }
+        if self.lines.len() == GPU_RECORDING_LINES {
+            return Err(format!("more than {GPU_RECORDING_LINES} lines; replay a part of it"));
+        }
+        let place = |size: usize| u32::try_from(size).map_err(|_| "the recording is longer than 4 GiB".to_owned());
+        self.lines.push(Line { time: event.time, begin: place(at)?, bytes: place(line.len())? });
+        Ok(())
+    }
+}
+
+/// Rows of all lists of a device, and of its instances.
+fn rows(values: &Map<String, Value>) -> usize {
+    let of_list = |list: &Vec<Value>| list.len() + list.iter().filter_map(Value::as_object).map(rows).sum::<usize>();
+    values.values().filter_map(Value::as_array).map(of_list).sum()
+}
+
 /// When samples are made: at the times of a recording; of a script every second as well.
-fn moments(events: &[Event], recorded: bool) -> Vec<f64> {
-    let mut moments: Vec<f64> = events.iter().map(|event| event.time).collect();
+fn moments(lines: &[Line], recorded: bool) -> Vec<f64> {
+    let mut moments: Vec<f64> = lines.iter().map(|line| line.time).collect();
     moments.dedup();
     let end = moments.last().copied().unwrap_or(0.0) + AFTER_SECONDS;
     if !recorded && (0.0..MOST_MOMENTS).contains(&end) {
@@ -125,15 +195,17 @@ fn moments(events: &[Event], recorded: bool) -> Vec<f64> {
         moments.sort_by(f64::total_cmp);
         moments.dedup();
     }
-    if events.is_empty() { Vec::new() } else { moments }
+    if lines.is_empty() { Vec::new() } else { moments }
 }
 
 impl Sampler for Recording {
     fn sample(&mut self) -> Option<Sample> {
         let now = *self.moments.get(self.at)?;
         self.at += 1;
-        while let Some(event) = self.events.get(self.next).filter(|event| event.time <= now).cloned() {
-            self.apply(&event);
+        while let Some(line) = self.lines.get(self.next).copied().filter(|line| line.time <= now) {
+            if let Some(event) = self.event(line) {
+                self.apply(&event);
+            }
             self.next += 1;
         }
         let system = self.system_error();

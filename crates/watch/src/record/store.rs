@@ -2,7 +2,7 @@
 //! segments, the oldest of which go.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::reader::Recording;
@@ -12,6 +12,8 @@ use crate::sample::{Sample, Sampler};
 
 /// A segment ends beyond this.
 const SEGMENT_BYTES: u64 = 512 * 1024;
+/// A segment ends after the sample that took it beyond its end; what is longer is read so far.
+const MOST_BYTES: u64 = 16 << 20;
 /// So many are kept.
 const SEGMENTS: usize = 8;
 /// Seconds between two samples that are kept.
@@ -128,8 +130,9 @@ fn segments(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
 
 /// What a segment holds; one that cannot be read holds nothing.
 fn samples(path: &Path) -> Vec<Sample> {
-    let text = fs::read_to_string(path).unwrap_or_default();
-    let mut recording = Recording::parse(&text).unwrap_or_default();
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(MOST_BYTES).read_to_string(&mut text));
+    let mut recording = read.ok().and_then(|_| Recording::parse(text).ok()).unwrap_or_default();
     std::iter::from_fn(|| recording.sample()).collect()
 }
 

@@ -87,9 +87,9 @@ fn difference_json(difference: &Difference) -> Value {
         json!({
             "event": place.event,
             "phase": place.phase,
-            "op": place.allocation.op,
-            "module": place.allocation.module,
-            "node": place.allocation.node,
+            "op": &*place.allocation.op,
+            "module": &*place.allocation.module,
+            "node": place.allocation.node.as_deref(),
             "bytes": place.allocation.bytes,
         })
     };

@@ -3,12 +3,13 @@
 mod prediction;
 mod sinks;
 
-use std::fs;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use tonnage_core::limit::GPU_RECORDING_BYTES;
+use tonnage_run::bounded::read_text;
 use tonnage_watch::host::Kernel;
 use tonnage_watch::nvml::{Library, NvmlSampler};
 use tonnage_watch::record::Recording;
@@ -212,8 +213,8 @@ impl WatchArgs {
 
 fn recording(path: &Path) -> Result<Recording, Failure> {
     let name = path.display().to_string();
-    let text = fs::read_to_string(path).map_err(|error| Failure::file(&name, &error))?;
-    let recording = Recording::parse(&text).map_err(|error| Failure::input(format!("{name}: {error}")))?;
+    let text = read_text(path, GPU_RECORDING_BYTES).map_err(|error| Failure::file(&name, &error))?;
+    let recording = Recording::parse(text).map_err(|error| Failure::input(format!("{name}: {error}")))?;
     if recording.is_empty() {
         return Err(Failure::input(format!("{name}: there is nothing in it")));
     }

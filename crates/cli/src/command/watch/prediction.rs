@@ -1,15 +1,16 @@
 //! What was predicted of the job that is watched: from its description, or from an estimate that was written.
 
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
 use serde_json::Value;
 use tonnage_core::estimate::{Deployment, Estimate};
+use tonnage_core::limit::JSON_BYTES;
 use tonnage_core::plan::proposal::consider;
 use tonnage_core::plan::remedy::Results;
 use tonnage_core::spec::{JobSpec, Override};
+use tonnage_run::bounded::read_text;
 use tonnage_watch::{PredictedPhase, Prediction};
 
 use crate::failure::Failure;
@@ -87,7 +88,7 @@ fn find_advice(input: JobInput, job: JobSpec, prediction: &Prediction) {
 /// The prediction of a file that `tonnage estimate --json` wrote.
 fn read(path: &Path) -> Result<Prediction, Failure> {
     let name = path.display().to_string();
-    let text = fs::read_to_string(path).map_err(|error| Failure::file(&name, &error))?;
+    let text = read_text(path, JSON_BYTES).map_err(|error| Failure::file(&name, &error))?;
     let value: Value = serde_json::from_str(&text).map_err(|error| Failure::input(format!("{name}: {error}")))?;
     from_json(&value).ok_or_else(|| {
         Failure::input(format!("{name} is no estimate")).hint("write one with `tonnage estimate JOB --json > FILE`")
