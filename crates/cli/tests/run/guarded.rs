@@ -242,3 +242,21 @@ fn ranks_take_the_largest_batch_that_fits_tightly_too() {
     };
     assert!(fits(rows) && !fits(rows * 2), "{rows}");
 }
+
+#[test]
+fn a_trainer_without_a_bar_is_followed_by_what_it_saves() {
+    let home = Home::new("saved");
+    // As the Trainer writes with `disable_tqdm`: three checkpoints, no word of a step, and an error that a leak would end in.
+    let script = "mkdir -p out; for i in 10 20 30; do mkdir out/checkpoint-$i; \
+                  printf \"{\\\"global_step\\\": $i, \\\"max_steps\\\": 100}\" > out/checkpoint-$i/trainer_state.json; done; \
+                  sleep 0.3; echo 'ValueError: no' >&2; exit 1";
+    home.run(&["run", "--checkpoints", "out", "--", "sh", "-c", script]);
+    let run = home.last();
+    assert_eq!(run["nodes"][0]["progress"]["step"], 30, "{run:#}");
+    assert_eq!(run["nodes"][0]["progress"]["total"], 100);
+    let failure = &run["attempts"][0]["failure"];
+    assert_eq!(
+        (&failure["step"], &failure["steps_made"], &failure["at_start"]),
+        (&30.into(), &30.into(), &false.into())
+    );
+}

@@ -19,11 +19,11 @@ pub struct Circumstances {
     pub seconds: f64,
     /// Seconds within which a crash is a failure to start.
     pub startup_seconds: u64,
-    /// The last step its log said.
+    /// The last step its log said, or `trainer_state.json` where that says none.
     pub step: Option<u64>,
-    /// Where it was last, by its log.
+    /// Where it was last, by the same.
     pub progress: Option<Progress>,
-    /// Steps that its log showed one after the other.
+    /// Steps that its log showed one after the other, or that it saved.
     pub steps_made: Option<u64>,
     /// Where it was ended because it hung: what its processes did.
     pub stalled: Option<String>,
@@ -65,7 +65,6 @@ const fn is_told_by_exit(class: Class) -> bool {
     matches!(class, Class::Raised | Class::Interrupted | Class::Terminated | Class::Hangup | Class::Cancelled)
 }
 
-/// SIGKILL.
 const KILL: i32 = 9;
 
 /// What an end by `signal` is, where nothing else is known.

@@ -9,6 +9,7 @@ use tonnage_secrets::hide_in_text;
 
 use super::node::{Node, Place};
 use super::running::Running;
+use super::saved::Saved;
 use super::{Supervisor, script};
 use crate::RunError;
 use crate::adapter::{Telling, allocator_environment, find_torch, tell};
@@ -41,6 +42,7 @@ impl Supervisor<'_> {
             None => Screen::Plain,
         };
         let argv = secret.argv;
+        let saved = Saved::new(self.guard.policy.checkpoints.as_ref().map(|at| Path::new(&self.run().folder).join(at)));
         let started = Process::start(Start {
             argv: &argv,
             environment: &[attempt.environment.as_slice(), &secret.environment].concat(),
@@ -53,7 +55,9 @@ impl Supervisor<'_> {
         });
         self.nodes[index].attempts.push(attempt);
         match started {
-            Ok(process) => self.nodes[index].place = Place::Running(Box::new(Running::new(process, index, number))),
+            Ok(process) => {
+                self.nodes[index].place = Place::Running(Box::new(Running::new(process, index, number, saved)));
+            }
             Err(error) => self.cannot_start(index, &error.to_string()),
         }
     }

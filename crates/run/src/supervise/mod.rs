@@ -8,6 +8,7 @@ mod node;
 mod notes;
 mod reclaim;
 mod running;
+mod saved;
 mod script;
 mod signals;
 

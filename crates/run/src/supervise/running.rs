@@ -6,6 +6,7 @@ use tonnage_core::progress::Progress;
 use tonnage_core::record::{Event, ExitRecord, Policy, Sample};
 
 use super::cgroup;
+use super::saved::Saved;
 use crate::clock::now_ms;
 use crate::guard::Circumstances;
 use crate::launch::{Process, doing, usage};
@@ -35,6 +36,7 @@ pub(super) struct Running {
     work: (f64, Instant),
     busy: Instant,
     written: Option<(Progress, Instant)>,
+    saved: Saved,
 }
 
 /// What was asked to end.
@@ -44,7 +46,7 @@ struct Ending {
 }
 
 impl Running {
-    pub fn new(process: Process, node: usize, number: u32) -> Self {
+    pub fn new(process: Process, node: usize, number: u32, saved: Saved) -> Self {
         let now = Instant::now();
         Self {
             process,
@@ -60,6 +62,7 @@ impl Running {
             work: (0.0, now),
             busy: now,
             written: None,
+            saved,
         }
     }
 
@@ -84,6 +87,7 @@ impl Running {
             Some(ending) if ending.killed && ending.by.elapsed() > KEEPERS_TIME => self.process.end_from_above(),
             _ => {}
         }
+        self.saved.tick();
         let mut events = Vec::new();
         events.extend(self.health(policy));
         events.extend(self.progress());
@@ -94,7 +98,7 @@ impl Running {
 
     /// Ends a probe that has made its steps; as by Ctrl-C, so that Python ends in order.
     fn probe(&mut self, policy: &Policy) {
-        let step = self.process.output.progress().map_or(0, |progress| progress.step);
+        let step = self.now().map_or(0, |progress| progress.step);
         let is_over = policy.max_run_seconds.is_some_and(|limit| self.started.elapsed().as_secs() >= limit);
         if !self.is_probed && (is_over || policy.stop_after_steps.is_some_and(|steps| step >= steps)) {
             self.is_probed = true;
@@ -105,7 +109,7 @@ impl Running {
     /// Past its start-up, or with a step behind it, it runs.
     fn health(&mut self, policy: &Policy) -> Option<Event> {
         let past = self.started.elapsed() >= Duration::from_secs(policy.startup_seconds);
-        let stepped = self.process.output.progress().is_some_and(|progress| progress.step > 0);
+        let stepped = self.now().is_some_and(|progress| progress.step > 0);
         if self.healthy || !(past || stepped) {
             return None;
         }
@@ -113,8 +117,13 @@ impl Running {
         Some(Event::Healthy { node: self.node, number: self.number })
     }
 
+    /// Where the training is: by its log, else by what it saved.
+    fn now(&self) -> Option<Progress> {
+        self.process.output.progress().or_else(|| self.saved.progress())
+    }
+
     fn progress(&mut self) -> Option<Event> {
-        let now = self.process.output.progress()?;
+        let now = self.now()?;
         let due =
             |(then, at): (Progress, Instant)| then != now && at.elapsed() >= Duration::from_secs(PROGRESS_SECONDS);
         if !self.written.is_none_or(due) {
@@ -161,17 +170,19 @@ impl Running {
             return None;
         }
         let (cpu_seconds, resident_bytes) = usage(self.process.root());
-        let step = self.process.output.progress().map(|progress| progress.step);
+        let step = self.now().map(|progress| progress.step);
         Some(Sample { at_ms: now_ms(), node: self.node, cpu_seconds, resident_bytes, step })
     }
 
     /// Waits for the last output; what is known of the end.
-    pub fn finish(self, exit: ExitRecord, policy: &Policy) -> (LogTail, Circumstances) {
+    pub fn finish(mut self, exit: ExitRecord, policy: &Policy) -> (LogTail, Circumstances) {
         let seconds = self.started.elapsed().as_secs_f64();
         let oom_kills = cgroup::oom_kills().saturating_sub(self.oom_kills);
         let (stalled, is_probed) = (self.stalled.clone(), self.is_probed);
         let output = self.process.finish();
-        let (progress, steps_made) = (output.progress(), output.steps_made());
+        self.saved.look();
+        let progress = output.progress().or_else(|| self.saved.progress());
+        let steps_made = output.steps_made().or_else(|| self.saved.steps_made());
         let step = progress.map(|progress| progress.step);
         let startup_seconds = policy.startup_seconds;
         (
