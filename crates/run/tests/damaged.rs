@@ -1,62 +1,21 @@
 //! What was written by us and damaged since (a full disk, another program): every reader answers or says what is wrong, and
 //! nothing is lost that was not damaged.
 
+#[path = "../../core/tests/damage/mod.rs"]
+mod damage;
+
 use std::fs;
 use std::path::Path;
 
+use damage::{Damage, damage, damaged};
 use proptest::prelude::*;
-use tonnage_core::record::{Event, JobRecord, RunRecord};
+use tonnage_core::record::{BatchRecord, Event, JobRecord, RunRecord};
+use tonnage_run::adapter::{Telling, tell};
 use tonnage_run::corrections::{Kept, keep, kept};
-use tonnage_run::guard::checkpoint::newest;
+use tonnage_run::guard::checkpoint::{newest, saved_progress};
 use tonnage_run::ledger::{Claim, Ledger};
 use tonnage_run::private::TemporaryFolder;
 use tonnage_run::store::Store;
-
-/// A change to a valid file.
-#[derive(Clone, Debug)]
-enum Damage {
-    Cut(usize),
-    Byte(usize, u8),
-    Doubled(usize, usize),
-    Spliced(usize, &'static str),
-}
-
-fn damage() -> impl Strategy<Value = Vec<Damage>> {
-    let texts =
-        vec!["{", "}", "[", "null", "-1", "18446744073709551616", "1e999", "\"\\ud800\"", "\u{0}", "\n", ",,", "true"];
-    let one = prop_oneof![
-        any::<usize>().prop_map(Damage::Cut),
-        (any::<usize>(), any::<u8>()).prop_map(|(at, byte)| Damage::Byte(at, byte)),
-        (any::<usize>(), 1..64_usize).prop_map(|(at, length)| Damage::Doubled(at, length)),
-        (any::<usize>(), proptest::sample::select(texts)).prop_map(|(at, text)| Damage::Spliced(at, text)),
-    ];
-    proptest::collection::vec(one, 1..4)
-}
-
-fn damaged(mut bytes: Vec<u8>, damages: &[Damage]) -> Vec<u8> {
-    for damage in damages {
-        let place = |at: usize, bytes: &[u8]| at % (bytes.len() + 1);
-        match damage {
-            Damage::Cut(at) => bytes.truncate(place(*at, &bytes)),
-            Damage::Byte(at, byte) => {
-                let at = place(*at, &bytes);
-                if let Some(old) = bytes.get_mut(at) {
-                    *old = *byte;
-                }
-            }
-            Damage::Doubled(at, length) => {
-                let at = place(*at, &bytes);
-                let part = bytes[at..(at + length).min(bytes.len())].to_vec();
-                bytes.splice(at..at, part);
-            }
-            Damage::Spliced(at, text) => {
-                let at = place(*at, &bytes);
-                bytes.splice(at..at, text.bytes());
-            }
-        }
-    }
-    bytes
-}
 
 /// Damages the file at `path`, which is there.
 fn spoil(path: &Path, damages: &[Damage]) {
@@ -119,13 +78,52 @@ proptest! {
         let header = br#"{"w":{"dtype":"U8","shape":[16],"data_offsets":[0,16]}}"#;
         let file = [&(header.len() as u64).to_le_bytes()[..], header, &[0; 16]].concat();
         fs::write(checkpoint.join("model.safetensors"), &file).unwrap();
-        fs::write(checkpoint.join("trainer_state.json"), "{\"global_step\": 5}").unwrap();
+        fs::write(checkpoint.join("trainer_state.json"), "{\"global_step\": 5, \"max_steps\": 9, \"log_history\": [{\"loss\": 1.5}]}").unwrap();
         prop_assert!(newest(folder.path()).0.is_some());
         spoil(&checkpoint.join(if of_state { "trainer_state.json" } else { "model.safetensors" }), &damages);
         let (found, torn) = newest(folder.path());
         prop_assert_eq!(usize::from(found.is_some()) + torn.len(), 1);
+        // What a state says is its folder's step or nothing, and never less than its total.
+        if let Some(progress) = saved_progress(folder.path(), 0) {
+            prop_assert!(progress.step == 5 && progress.total.is_none_or(|total| total >= 5));
+        }
         // A file that is shorter than its header says is never complete.
         let length = fs::metadata(checkpoint.join("model.safetensors")).unwrap().len();
         prop_assert!(found.is_none() || length >= 8);
+    }
+
+    #[test]
+    fn deepspeed_configs(damages in damage()) {
+        let folder = TemporaryFolder::make().unwrap();
+        let config = folder.path().join("ds.json");
+        let valid = "{\"train_batch_size\": 64, \"train_micro_batch_size_per_gpu\": 16, \"gradient_accumulation_steps\": 4, \
+                     \"zero_optimization\": {\"stage\": 2, \"offload_optimizer\": {\"device\": \"cpu\"}}, \"bf16\": {\"enabled\": true}}";
+        let command = ["deepspeed", "t.py", "--deepspeed_config", &config.display().to_string()].map(str::to_owned);
+        let attempt = folder.path().join("attempt");
+        fs::create_dir(&attempt).unwrap();
+        let telling = |rows| Telling {
+            batch: Some(BatchRecord { micro_batch_size: rows, gradient_accumulation_steps: 64 / rows, ..BatchRecord::default() }),
+            changes: &[],
+            resume_from: None,
+            node: None,
+            job: None,
+            attempt: 1,
+            folder: attempt.clone(),
+        };
+        fs::write(&config, valid).unwrap();
+        prop_assert!(tell(&command, &telling(8)).is_ok());
+        let told: serde_json::Value = serde_json::from_slice(&fs::read(attempt.join("deepspeed.json")).unwrap()).unwrap();
+        prop_assert_eq!(&told["train_micro_batch_size_per_gpu"], &serde_json::Value::from(8));
+        spoil(&config, &damages);
+        fs::remove_file(attempt.join("deepspeed.json")).unwrap();
+        match tell(&command, &telling(8)) {
+            // What is written for DeepSpeed can be read by it, and the user's own file stays as it is.
+            Ok(_) => {
+                if let Ok(text) = fs::read(attempt.join("deepspeed.json")) {
+                    prop_assert!(serde_json::from_slice::<serde_json::Value>(&text).is_ok());
+                }
+            }
+            Err(error) => prop_assert!(error.to_string().contains("ds.json"), "{}", error),
+        }
     }
 }
