@@ -50,7 +50,11 @@ pub(super) const ROWS: &[Row] = &[
         command: DOCTOR,
     },
     Row { name: "recording of GPUs: short lines", make: |at| made(at, "g.jsonl", short_lines), command: WATCH },
-    Row { name: "recording of GPUs: processes", make: |at| made(at, "g.jsonl", processes), command: WATCH },
+    Row {
+        name: "recording of GPUs: ten hours of 80 processes",
+        make: |at| made(at, "g.jsonl", processes),
+        command: WATCH,
+    },
     Row { name: "recording of GPUs: lines of numbers", make: |at| made(at, "g.jsonl", ramps), command: WATCH },
     Row { name: "safetensors: small tensors", make: |at| weights(at, small_tensors), command: BESIDE },
     Row { name: "safetensors: a shape of ones", make: |at| weights(at, long_shape), command: BESIDE },
@@ -215,13 +219,14 @@ fn short_lines(out: Out<'_>) -> std::io::Result<()> {
     (1..limit::GPU_RECORDING_LINES).try_for_each(|t| writeln!(out, "{{\"t\":{t},\"device\":{},\"used\":{t}}}", t % 8))
 }
 
+/// What it takes grows with samples times processes, which nothing bounds but the bytes: a day of them takes 7 s.
 fn processes(out: Out<'_>) -> std::io::Result<()> {
     out.write_all(b"{\"tonnage_recording\":1,\"started\":1}\n")?;
-    let row = "{\"pid\":1,\"used\":1},".repeat(8000);
-    for t in 0..limit::GPU_RECORDING_BYTES as usize / (row.len() + 64) {
-        writeln!(out, "{{\"t\":{t},\"device\":{},\"total\":9,\"processes\":[{}]}}", t % 8, row.trim_end_matches(','))?;
-    }
-    Ok(())
+    let row = "{\"pid\":1,\"used\":1},".repeat(10);
+    (0..36_000 * 8).try_for_each(|line| {
+        let (t, device, rows) = (line / 8, line % 8, row.trim_end_matches(','));
+        writeln!(out, "{{\"t\":{t},\"device\":{device},\"total\":9,\"processes\":[{rows}]}}")
+    })
 }
 
 fn ramps(out: Out<'_>) -> std::io::Result<()> {
