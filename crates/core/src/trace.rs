@@ -150,13 +150,27 @@ pub struct Growing {
     pub stretch: usize,
     /// How often it happens, the recorded time among them.
     pub times: u64,
+    /// A replay runs one of so many times, and the recorded one; 0 and 1 are all.
+    pub stride: u64,
     /// By how many bytes allocations are larger than the time before; the others stay as they are.
     pub growth: Vec<(AllocationId, i64)>,
     /// What it frees that it did not allocate, and what it leaves in its place for the next time.
     pub carried: Vec<(AllocationId, AllocationId)>,
 }
 
+/// The first tokens of a generation, and its last ones, of which a replay leaves none out.
+const FIRST_TOKENS: u64 = 64;
+const LAST_TOKENS: u64 = 512;
+/// Stretches that are so many of their own lengths apart belong to one generation.
+const APART: usize = 8;
+
 impl Growing {
+    /// The time that a replay runs after this one; from 0.
+    pub(crate) fn after(&self, time: u64) -> u64 {
+        let last = self.times.saturating_sub(1);
+        if self.stride <= 1 || time >= last { time + 1 } else { time.saturating_add(self.stride).min(last) }
+    }
+
     /// How many bytes fewer than recorded an allocation asks for, `back` times before the recorded one.
     pub(crate) fn less(&self, id: AllocationId, back: u64) -> i64 {
         let growth = self.growth.binary_search_by_key(&id, |(id, _)| *id).map_or(0, |at| self.growth[at].1);
@@ -166,6 +180,10 @@ impl Growing {
 
 /// From so many events of growing stretches on a trace is long: a twentieth of a second.
 const LONG: u64 = 1 << 20;
+/// So many are replayed one by one: a second. Of more, about [`FEWER`] are.
+const ALL: u64 = 1 << 25;
+/// Events that stand for more than [`ALL`].
+const FEWER: u64 = 1 << 24;
 
 /// What a phase is called in the reference measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -281,8 +299,53 @@ impl Trace {
 
     /// Whether a replay takes so long that the least memory is not searched for by one after another.
     pub(crate) fn is_long(&self) -> bool {
+        self.grown_events() > LONG
+    }
+
+    /// Events of all growing stretches.
+    fn grown_events(&self) -> u64 {
         let events = |growing: &Growing| (growing.stretch as u64).saturating_mul(growing.times);
-        self.growing.iter().map(events).fold(0, u64::saturating_add) > LONG
+        self.growing.iter().map(events).fold(0, u64::saturating_add)
+    }
+
+    /// Where a replay of every growing stretch would take long, it leaves out what lies between.
+    pub(crate) fn bound_replay(&mut self) {
+        let events = self.grown_events();
+        if events > ALL {
+            self.stride(events.div_ceil(FEWER));
+        }
+    }
+
+    /// Between the first and the last tokens of each generation a replay runs one of so many.
+    pub(crate) fn stride(&mut self, stride: u64) {
+        let is_growing = |(index, event): (usize, &Event)| match event {
+            Event::Growing(at) => Some((index, *at as usize)),
+            _ => None,
+        };
+        let begun: Vec<(usize, usize)> = self.events.iter().enumerate().filter_map(is_growing).collect();
+        let continues = |one: &(usize, usize), next: &(usize, usize)| {
+            let growing = self.growing.get(one.1);
+            growing.is_some_and(|growing| next.0.saturating_sub(growing.until) <= APART * growing.stretch)
+        };
+        let generations: Vec<Vec<usize>> =
+            begun.chunk_by(continues).map(|generation| generation.iter().map(|(_, at)| *at).collect()).collect();
+        for generation in generations {
+            let times = |at: &usize| self.growing.get(*at).map_or(0, |growing| growing.times);
+            let tokens: u64 = generation.iter().map(times).sum();
+            let mut before = 0;
+            for at in generation {
+                let Some(growing) = self.growing.get_mut(at) else { continue };
+                let after = tokens.saturating_sub(before).saturating_sub(growing.times);
+                let is_between = before >= FIRST_TOKENS && after >= LAST_TOKENS;
+                growing.stride = if is_between { stride } else { 1 };
+                before += growing.times;
+            }
+        }
+    }
+
+    /// Of how many tokens that lie between a replay runs one; 1 is all.
+    pub(crate) fn replayed_stride(&self) -> u64 {
+        self.growing.iter().map(|growing| growing.stride).max().unwrap_or(1).max(1)
     }
 
     /// Every growing stretch as often as it happens.

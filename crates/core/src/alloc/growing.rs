@@ -48,6 +48,9 @@ const fn is_small(bytes: u64) -> bool {
     round_up(bytes, MIN_BLOCK_SIZE) <= SMALL_SIZE
 }
 
+/// Where layers do not answer alike, so many times are run before they are watched again.
+const UNWATCHED: u64 = 31;
+
 /// Runs every time but the last, which the trace has as ordinary events; `rises` hears of the allocated bytes when they
 /// may be the highest.
 ///
@@ -66,11 +69,19 @@ pub(crate) fn run_all_but_last(
     }
     let layers = Layers::find(&ops);
     let mut run = Run { allocator, blocks, ops: &ops, first, rises, time: 0, back: 0 };
-    for time in 0..growing.times.saturating_sub(1) {
+    let (mut time, mut unwatched) = (0, 0);
+    while time < growing.times.saturating_sub(1) {
         (run.time, run.back) = (time, growing.times - 1 - time);
+        time = growing.after(time);
         match &layers {
-            Some(layers) if run.allocator.has_plain_settings() => run.with_layers(layers)?,
-            _ => run.range(0..ops.len())?,
+            Some(layers) if unwatched == 0 && run.allocator.has_plain_settings() => {
+                let found = run.with_layers(layers)?;
+                unwatched = if found { 0 } else { UNWATCHED };
+            }
+            _ => {
+                run.range(0..ops.len())?;
+                unwatched = u64::saturating_sub(unwatched, 1);
+            }
         }
         for (old, new) in &growing.carried {
             run.blocks[*old as usize] = std::mem::replace(&mut run.blocks[*new as usize], BlockId::NONE);

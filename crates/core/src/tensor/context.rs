@@ -356,7 +356,9 @@ impl Context {
 
     /// Hands over the trace.
     pub fn take_trace(&self) -> Trace {
-        self.trace.take()
+        let mut trace = self.trace.take();
+        trace.bound_replay();
+        trace
     }
 
     /// Records an allocation; `None` when nothing is (no bytes, or a recomputation has stopped).

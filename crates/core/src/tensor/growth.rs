@@ -136,6 +136,7 @@ impl Context {
             until: token.stretch.events.end,
             stretch: token.stretch.events.len(),
             times: tokens,
+            stride: 1,
             growth: growth.0.iter().enumerate().filter_map(grows).collect(),
             carried: token.did.iter().flatten().filter_map(carried).collect(),
         };

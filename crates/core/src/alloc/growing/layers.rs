@@ -9,6 +9,8 @@ use crate::alloc::caching::OutOfMemory;
 
 /// Where small blocks lie may alternate between so many arrangements.
 const MOST_ARRANGEMENTS: usize = 4;
+/// After so many layers that did not answer alike the others are run as they are.
+const MOST_WATCHED: usize = 3 * MOST_ARRANGEMENTS;
 /// Layers are looked for among so many distances between equal events.
 const MOST_DISTANCES: usize = 400;
 
@@ -73,13 +75,17 @@ struct Known {
 }
 
 impl<F: FnMut(u64, super::Place)> Run<'_, F> {
-    /// One time of the stretch.
-    pub(super) fn with_layers(&mut self, layers: &Layers) -> Result<(), (usize, Box<OutOfMemory>)> {
+    /// One time of the stretch; whether layers answered alike.
+    pub(super) fn with_layers(&mut self, layers: &Layers) -> Result<bool, (usize, Box<OutOfMemory>)> {
         self.range(0..layers.begin)?;
         let mut live = Live::new();
         let mut known: Vec<Known> = Vec::new();
-        let (mut at, mut is_disturbed) = (0, true);
+        let (mut at, mut is_disturbed, mut found) = (0, true, false);
         while at < layers.count {
+            if at >= MOST_WATCHED && !found {
+                self.range(layers.section(at).start..layers.section(layers.count - 1).end)?;
+                break;
+            }
             let section = layers.section(at);
             let lives = live.iter().map(|(made, _, addr)| (section.start - made, *addr)).collect();
             known.push(Known { lives, is_disturbed });
@@ -87,6 +93,7 @@ impl<F: FnMut(u64, super::Place)> Run<'_, F> {
                 let sections = (layers.count - at) / period * period;
                 if sections > 0 && self.skip(layers, at..at + sections, &mut live)? {
                     at += sections;
+                    found = true;
                     known.clear();
                     is_disturbed = true;
                     continue;
@@ -95,7 +102,8 @@ impl<F: FnMut(u64, super::Place)> Run<'_, F> {
             is_disturbed = self.watched(section, &mut live)?;
             at += 1;
         }
-        self.range(layers.section(layers.count - 1).end..self.ops.len())
+        self.range(layers.section(layers.count - 1).end..self.ops.len())?;
+        Ok(found)
     }
 
     /// Runs a section and keeps account of its small blocks; whether it changed anything else of the small pool.
