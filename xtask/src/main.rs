@@ -15,6 +15,7 @@ mod tidy;
 mod timelines;
 mod verdict_tally;
 mod verdicts;
+mod walk;
 
 use anyhow::Result;
 use clap::Parser;
@@ -48,6 +49,9 @@ enum Command {
     Sweeps(sweeps::Args),
     /// Measure what a supervisor costs beside its job, and hold it against its bars (`cargo build --release` first).
     Supervisor(supervisor::Args),
+    /// Put every key of every task to values beyond reason: each call is answered or refused within 5 s and 500 MiB
+    /// (`cargo build --release` first).
+    Walk(walk::Args),
     /// Check the house rules that no lint knows.
     Tidy,
 }
@@ -66,6 +70,7 @@ fn main() -> Result<()> {
         Command::Published(args) => published::run(&args),
         Command::Sweeps(args) => sweeps::run(&args),
         Command::Supervisor(args) => supervisor::run(&args),
+        Command::Walk(args) => walk::run(&args),
         Command::Tidy => tidy::run(),
     }
 }

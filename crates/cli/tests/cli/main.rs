@@ -19,6 +19,7 @@ mod report;
 mod screens;
 mod small_gpt;
 mod torch;
+mod walk;
 mod watch;
 
 use std::path::PathBuf;
