@@ -26,11 +26,12 @@ RL = (os.path.join(REFERENCE, "measure_rl.py"), "--no-trace")
 PARALLEL = (os.path.join(REFERENCE, "measure_parallel.py"), "--no-trace")
 HRM = (os.path.join(REFERENCE, "measure_hrm.py"), "--no-trace")
 DPO = (os.path.join(HERE, "..", "steps", "measure_dpo.py"), "--no-trace")
+TRAINER = (os.path.join(HERE, "..", "steps", "measure_trainer.py"), "--no-trace")
 AGI2 = (os.path.join(HERE, "..", "steps", "measure_agi2.py"), "--no-trace")
 #: Set -> the script that measures it. The set `torch` is cases.json itself.
 SETS = {
     "torch": TORCH, "mixed": TORCH, "rl": RL, "grpo_mixed": RL, "swarm_mixed": RL, "parallel": PARALLEL, "ddp_mixed": PARALLEL,
-    "fsdp_mixed": PARALLEL, "dpo": DPO, "hrm": HRM, "hrm_mixed": HRM, "agi2": AGI2,
+    "fsdp_mixed": PARALLEL, "dpo": DPO, "trainer": TRAINER, "hrm": HRM, "hrm_mixed": HRM, "agi2": AGI2,
 }
 #: transformers 5.17 makes Gemma 3's two rotary tables in the order of a Python set of strings, which varies from run to run
 #: and with it the place of 2 MiB; under this seed it is the order that the reference happened to have.

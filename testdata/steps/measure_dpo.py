@@ -3,7 +3,7 @@ its GRPOTrainer, whose harness this imports: put that script's folder on PYTHONP
 
 Fields of a case (kind `trl_dpo`): id, model, precision (fp32 | amp_bf16 | bf16 | bf16_amp), batch (pairs:
 per_device_train_batch_size), prompt_len, completion_len (tokens of every answer, its end token included), steps,
-grad_accum, gradient_checkpointing, optim, lora {r, alpha, dropout, targets}, precompute (precompute_ref_log_probs),
+grad_accum, gradient_checkpointing, optim, lora {r, alpha, dropout, targets}, precompute (precompute_ref_log_probs), liger (use_liger_kernel),
 max_grad_norm. Phases: load (with the precomputation of the reference's log-probabilities as `logps`), between, forward,
 logps (the reference's pass inside forward), backward, clip, optimizer.
 
@@ -17,7 +17,8 @@ import measure_rl as harness
 
 DEFAULTS = dict(
     id="case", kind="trl_dpo", model={"family": "qwen2"}, precision="amp_bf16", batch=4, prompt_len=64, completion_len=64, steps=2,
-    grad_accum=1, gradient_checkpointing=True, optim=None, lora=None, precompute=False, max_grad_norm=1.0)
+    grad_accum=1, gradient_checkpointing=True, optim=None, lora=None, precompute=False, liger=False,
+    max_grad_norm=1.0)
 
 
 def full_case(case):
@@ -74,7 +75,7 @@ def run_dpo(case, phases, stub):
         output_dir=folder, per_device_train_batch_size=rows, max_length=None, max_steps=case["steps"],
         gradient_accumulation_steps=case["grad_accum"], gradient_checkpointing=case["gradient_checkpointing"],
         bf16=case["precision"] in ("amp_bf16", "bf16_amp"), precompute_ref_log_probs=case["precompute"], report_to=[],
-        logging_steps=1, save_strategy="no", max_grad_norm=case["max_grad_norm"], disable_tqdm=True, **optim)
+        logging_steps=1, save_strategy="no", use_liger_kernel=case["liger"], max_grad_norm=case["max_grad_norm"], disable_tqdm=True, **optim)
 
     class Trainer(DPOTrainer):
         """The same methods, with the phase noted."""

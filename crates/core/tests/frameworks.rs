@@ -54,3 +54,73 @@ fn a_default_says_whose_it_is() {
         assert!(whose(framework, key).contains(why), "{framework} {key}: {}", whose(framework, key));
     }
 }
+
+/// Notes and caveats of an answer, with the kind of loss and whether layers are Liger's.
+fn answered(assignments: &[&str]) -> (String, String, bool) {
+    let said = [&["model=config.json", "seq_len=128", "gpu=h100"], assignments].concat();
+    let resolved = resolved(&said);
+    let estimate = estimate(&resolved.job).unwrap();
+    let caveats = estimate.caveats.iter().map(|caveat| caveat.text.clone());
+    let said = resolved.notes.into_iter().chain(caveats).collect::<Vec<_>>().join("\n");
+    (said, format!("{:?}", resolved.job.logits.loss), resolved.job.liger_kernels)
+}
+
+#[test]
+fn the_trainers_flag_brings_ligers_layers_and_its_loss() {
+    let (said, loss, layers) = answered(&["use_liger_kernel=true"]);
+    assert_eq!((loss.as_str(), layers), ("Liger", true));
+    assert!(!said.contains("of Liger only"), "{said}");
+    // SFTTrainer keeps its own head.
+    let (_, loss, layers) = answered(&["use_liger_kernel=true", "framework=trl"]);
+    assert_eq!((loss.as_str(), layers), ("Full", true));
+    let (said, loss, layers) = answered(&["loss=liger"]);
+    assert_eq!((loss.as_str(), layers), ("Liger", false));
+    assert!(said.contains("of Liger only the fused loss"), "{said}");
+    // It has nothing for GPT-2, and the Trainer goes on without.
+    let (said, loss, _) = answered(&["model=gpt2", "use_liger_kernel=true"]);
+    assert_eq!(loss, "Full");
+    assert!(said.contains("Liger has no kernels for `gpt2`"), "{said}");
+}
+
+#[test]
+fn ligers_layers_and_loss_lower_the_peak_as_far_as_they_are_asked_for() {
+    let peak = |assignments: &[&str]| {
+        let said = [&["model=config.json", "seq_len=1024", "gpu=h100"], assignments].concat();
+        estimate(&resolved(&said).job).unwrap().peak_allocated_bytes
+    };
+    let [all, loss_only, none] = [&["use_liger_kernel=true"][..], &["loss=liger"], &[]].map(peak);
+    assert!(all < loss_only && loss_only < none, "{all} {loss_only} {none}");
+}
+
+#[test]
+fn what_a_trainer_does_not_do_is_said_and_allowed_for() {
+    for assignments in [
+        &["zero_grad_set_to_none=false"][..],
+        &["train_mode=false"],
+        &["parallel=data_parallel", "world_size=2"],
+        &["framework=trl", "parallel=fsdp2", "world_size=2"],
+    ] {
+        let said = [&["model=config.json", "seq_len=128", "gpu=h100"], assignments].concat();
+        let estimate = estimate(&resolved(&said).job).unwrap();
+        let caveat = estimate.caveats.iter().find(|caveat| caveat.code == "plain_loop");
+        assert!(caveat.is_some_and(|caveat| caveat.widens_bytes > 0), "{assignments:?}");
+    }
+    for assignments in [&["precision=amp-fp16"][..], &["keep_outputs=true"], &["use_cache=true"], &["world_size=2"]] {
+        let said = [&["model=config.json", "seq_len=128", "gpu=h100"], assignments].concat();
+        let estimate = estimate(&resolved(&said).job).unwrap();
+        assert!(estimate.caveats.iter().all(|caveat| caveat.code != "plain_loop"), "{assignments:?}");
+    }
+}
+
+#[test]
+fn rows_that_may_be_padded_widen_an_answer_with_the_flash_attn_package() {
+    let widened = |rows: &str| {
+        let said =
+            ["model=config.json", "seq_len=512", "gpu=h100", "precision=bf16", "attention=flash_attention_2", rows];
+        let caveats = estimate(&resolved(&said).job).unwrap().caveats;
+        caveats.iter().find(|caveat| caveat.code == "flash_attn_from_source").map(|caveat| caveat.widens_bytes)
+    };
+    assert_eq!(widened("micro_batch_size=1"), Some(0));
+    // Six layers' outputs once more, and three copies while one runs: 4 rows x 512 tokens x 512 x 2 bytes each.
+    assert_eq!(widened("micro_batch_size=4"), Some(4 * 512 * 512 * 2 * 9));
+}

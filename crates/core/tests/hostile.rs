@@ -251,5 +251,6 @@ fn hints_do_not_name_what_is_set_or_cannot_be() {
     let hint = |assignments: &[&str]| resolved("model = \"llama-3.2-1b\"\n", assignments).unwrap_err().hint.unwrap();
     assert!(hint(&["logits_to_keep=1"]).contains("set loss = \"liger\""));
     assert_eq!(hint(&["logits_to_keep=1", "loss=liger"]), "leave it out");
+    assert!(hint(&["loss=liger", "framework=trl"]).contains("use_liger_kernel = true"));
     assert_eq!(hint(&["logits_to_keep=1", "model=gpt2", "seq_len=64"]), "leave it out");
 }

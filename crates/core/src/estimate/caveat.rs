@@ -3,8 +3,10 @@
 use super::engine::loaded;
 use crate::family::generic_allowance;
 use crate::gpu::Gpu;
-use crate::spec::{Attention, JobSpec, JudgeWeights, LossKernel, Precision, Rollout, Strategy, TransformersVersion};
-use crate::step::Repetition;
+use crate::spec::{
+    Attention, CheckpointPolicy, JobSpec, JudgeWeights, LossKernel, Precision, Rollout, Strategy, TransformersVersion,
+};
+use crate::step::{Repetition, TrainingLoop, training_loop};
 use crate::trace::{Allocation, Trace};
 use crate::units::Bytes;
 
@@ -74,15 +76,18 @@ pub(super) fn caveats(
         device(&job.gpu, reserved),
         garbage_collection(job),
         liger(job),
+        plain_loop(job, reserved),
+        loop_of_shards(job, reserved),
     ];
     let of_setup = [
-        flash_attn_package(job),
+        flash_attn_package(job, reserved),
         nccl(job),
         split(job, reserved),
         transformers(job, reserved),
         silicon(job, reserved),
         quantized_judge(job, trace),
         engine(job),
+        replayed_tokens(trace, reserved),
         repetition.and_then(|run| repeats(job, run)),
     ];
     let of_model = of_model.into_iter().flatten();
@@ -259,9 +264,38 @@ fn garbage_collection(job: &JobSpec) -> Option<Caveat> {
 
 /// Liger's patches bring other kernels along by default.
 fn liger(job: &JobSpec) -> Option<Caveat> {
-    (job.logits.loss == LossKernel::Liger).then(|| {
-        let text = "of Liger only the fused loss is simulated; its norms, rotary embeddings and MLPs stay off";
+    (job.logits.loss == LossKernel::Liger && !job.liger_kernels).then(|| {
+        let text = "of Liger only the fused loss is simulated (liger_kernel_config with all else false); use_liger_kernel = true \
+                    brings its norms, rotary embeddings and MLPs too";
         Caveat::remark("liger_loss_only", text)
+    })
+}
+
+/// What the Trainer's loop may hold beyond a plain one: under autocast an fp32 copy of all logits, batches of a step that
+/// come to the GPU together, and a twentieth for the rest.
+fn plain_loop(job: &JobSpec, reserved: u64) -> Option<Caveat> {
+    let TrainingLoop::PlainFor(reason) = training_loop(job) else { return None };
+    let vocabulary = job.model.config.get("vocab_size").and_then(serde_json::Value::as_u64).unwrap_or(0);
+    let tokens = job.micro_batch_size.saturating_mul(job.seq_len);
+    let copies = job.precision.autocast_dtype().map_or(0, |_| tokens.saturating_mul(vocabulary).saturating_mul(4));
+    let inputs = tokens.saturating_mul(job.gradient_accumulation_steps).saturating_mul(3 * 8);
+    let bytes = (reserved / 20).saturating_add(copies).saturating_add(inputs);
+    let text = format!(
+        "{reason}: trained in a plain loop with the settings of framework = \"{}\"; the range allows for what that trainer's \
+         own loop may hold beyond it",
+        job.framework.name()
+    );
+    Some(Caveat::adding("plain_loop", text, bytes))
+}
+
+/// A twentieth of the peak: an allowance, not a measurement.
+fn loop_of_shards(job: &JobSpec, reserved: u64) -> Option<Caveat> {
+    let is_sharded =
+        matches!(job.parallel.strategy, Strategy::Fsdp2(_) | Strategy::Zero1 { .. } | Strategy::TensorParallel { .. });
+    (is_sharded && training_loop(job) == TrainingLoop::Own).then(|| {
+        let text = "the Trainer's loop was measured on one GPU and with DDP; how accelerate prepares a model that is sharded was \
+                    not, and the range allows a twentieth of the peak";
+        Caveat::widening("trainer_loop_of_shards", text, reserved / 20)
     })
 }
 
@@ -368,11 +402,32 @@ fn of_task(job: &JobSpec) -> impl Iterator<Item = Caveat> {
     job.task.facts().remarks(&job.gpu).into_iter().map(|(code, text)| Caveat::remark(code, text))
 }
 
-fn flash_attn_package(job: &JobSpec) -> Option<Caveat> {
-    (job.attention == Attention::FlashAttention2).then(|| {
-        let text = "what flash-attn's kernels allocate comes from its source (2.8), not from a measurement on a GPU";
-        Caveat::remark("flash_attn_from_source", text)
-    })
+/// Copies of an attention's output that a padded batch makes beside those of its layers: queries, keys and values without
+/// padding while the kernel runs.
+const COPIES_WHILE_IT_RUNS: u64 = 3;
+
+/// Rows that are padded are copied for `flash_attn_varlen_func`, and each layer keeps its output twice, without padding and
+/// with it (transformers 5.17, modeling_flash_attention_utils.py).
+fn flash_attn_package(job: &JobSpec, reserved: u64) -> Option<Caveat> {
+    if job.attention != Attention::FlashAttention2 {
+        return None;
+    }
+    let from_source = "what flash-attn's kernels allocate comes from its source (2.8), not from a measurement on a GPU";
+    if job.micro_batch_size == 1 {
+        return Some(Caveat::remark("flash_attn_from_source", from_source));
+    }
+    let size = |key: &str| job.model.config.get(key).and_then(serde_json::Value::as_u64);
+    let copies = size("hidden_size").zip(size("num_hidden_layers")).map_or(reserved / 20, |(width, layers)| {
+        let kept =
+            if job.gradient_checkpointing == CheckpointPolicy::EveryLayer || !job.task.trains() { 1 } else { layers };
+        let tokens = job.micro_batch_size.saturating_mul(job.seq_len);
+        tokens.saturating_mul(width).saturating_mul(2).saturating_mul(kept.saturating_add(COPIES_WHILE_IT_RUNS))
+    });
+    let text = format!(
+        "{from_source}; rows are taken to be of one length: padded ones are copied for flash_attn_varlen_func, and the range \
+         allows for that"
+    );
+    Some(Caveat::adding("flash_attn_from_source", text, copies))
 }
 
 /// A twentieth of the judge's weights: an allowance, not a measurement.
@@ -407,5 +462,20 @@ fn repeats(job: &JobSpec, run: Repetition) -> Option<Caveat> {
             run.steps, job.steps, run.passes, job.gradient_accumulation_steps
         );
         Caveat::remark("repetition_left_out", text)
+    })
+}
+
+/// Jobs that were replayed both ways were off by up to 2.9 % of the peak (`step/tokens.rs`, tests), most by nothing.
+const STRIDE_ALLOWANCE_PERCENT: u64 = 4;
+
+/// Of very long generations a replay leaves tokens out.
+fn replayed_tokens(trace: &Trace, reserved: u64) -> Option<Caveat> {
+    let stride = trace.replayed_stride();
+    (stride > 1).then(|| {
+        let text = format!(
+            "of the tokens between the first and the last that are generated, one of {stride} was replayed: what the growing \
+             cache leaves free may lie elsewhere, and the range allows {STRIDE_ALLOWANCE_PERCENT} % of the peak"
+        );
+        Caveat::widening("tokens_left_out", text, reserved / 100 * STRIDE_ALLOWANCE_PERCENT)
     })
 }

@@ -5,8 +5,10 @@ use std::rc::Rc;
 use crate::dtype::DType;
 use crate::nn::{
     AttentionConfig, AttentionOutput, BuildError, Builder, Embedding, HeadOutput, KvCache, LayerMasks, LayerType,
-    Linear, LmHead, Module, RopeType, RotaryEmbedding, apply_rotary_pos_emb, attention_forward, repeat_kv,
+    LigerKernels, Linear, LmHead, Mode, Module, RopeType, RotaryEmbedding, apply_rotary_pos_emb, attention_forward,
+    repeat_kv,
 };
+use crate::op::liger_rope;
 use crate::spec::{Attention, FieldError, Fields, ModelSpec, ModelingFile};
 use crate::tensor::Tensor;
 
@@ -84,15 +86,20 @@ impl GemmaConfig {
 pub(super) struct GemmaRmsNorm {
     module: Module,
     weight: Tensor,
+    mode: Rc<Mode>,
 }
 
 impl GemmaRmsNorm {
     pub(super) fn new(at: &Builder, width: u64) -> Self {
-        Self { module: at.module(), weight: at.parameter(&[width]) }
+        Self { module: at.module(), weight: at.parameter(&[width]), mode: at.mode() }
     }
 
     pub(super) fn forward(&self, x: &Tensor) -> Tensor {
         let _module = self.module.enter();
+        if self.mode.liger_kernels() == LigerKernels::Layers {
+            // The residual needs the incoming gradient.
+            return x.liger_rms_norm(&self.weight, false);
+        }
         let mut output = Self::norm(&x.float());
         output = {
             let scale = self.weight.float().add_scalar();
@@ -182,7 +189,11 @@ impl GemmaAttention {
             query_states = q_norm.forward(&query_states);
             key_states = k_norm.forward(&key_states);
         }
-        (query_states, key_states) = apply_rotary_pos_emb(&query_states, &key_states, &call.cos, &call.sin);
+        (query_states, key_states) = if self.options.mode.liger_kernels() == LigerKernels::Off {
+            apply_rotary_pos_emb(&query_states, &key_states, &call.cos, &call.sin)
+        } else {
+            liger_rope(&query_states, &key_states, &call.cos, &call.sin)
+        };
         if let Some(cache) = &call.cache {
             (key_states, value_states) = cache.update(layer, &key_states, &value_states);
         }

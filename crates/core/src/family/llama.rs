@@ -51,7 +51,7 @@ impl DecoderMlp {
     pub(super) fn forward(&self, x: &Tensor) -> Tensor {
         let _module = self.module.enter();
         if self.mode.liger_kernels() == LigerKernels::Layers {
-            let product = self.gate_proj.forward(x).liger_silu_mul(&self.up_proj.forward(x));
+            let product = self.gate_proj.forward(x).liger_act_mul(&self.up_proj.forward(x));
             return self.down_proj.forward(&product);
         }
         let product = {

@@ -1,12 +1,15 @@
 //! Phi-3 and Phi-4 (transformers/models/phi3/modeling_phi3.py): Llama with fused projections, rotary embeddings on a part
 //! of each head, dropout on the residual branches, and a window in some configs.
 
+use std::rc::Rc;
+
 use serde_json::Value;
 
 use crate::nn::{
-    Activation, AttentionConfig, AttentionOutput, BuildError, Builder, LayerType, Linear, Module, RmsNorm,
-    apply_partial_rotary_pos_emb, attention_forward,
+    Activation, AttentionConfig, AttentionOutput, BuildError, Builder, LayerType, LigerKernels, Linear, Mode, Module,
+    RmsNorm, apply_partial_rotary_pos_emb, attention_forward,
 };
+use crate::op::liger_rope;
 use crate::spec::{Attention, FieldError, Fields, ModelSpec, ModelingFile};
 use crate::tensor::Tensor;
 
@@ -77,6 +80,7 @@ struct Phi3Mlp {
     down_proj: Linear,
     activation_fn: Module,
     activation: Activation,
+    mode: Rc<Mode>,
 }
 
 impl Phi3Mlp {
@@ -88,11 +92,18 @@ impl Phi3Mlp {
             down_proj: Linear::new(&at.at("down_proj"), inner, hidden, false),
             activation_fn: at.at("activation_fn").module(),
             activation: config.activation,
+            mode: at.mode(),
         }
     }
 
     fn forward(&self, hidden_states: &Tensor) -> Tensor {
         let _module = self.module.enter();
+        if self.mode.liger_kernels() == LigerKernels::Layers {
+            let mut up_states = self.gate_up_proj.forward(hidden_states);
+            let gate;
+            [gate, up_states] = up_states.split_last();
+            return self.down_proj.forward(&gate.liger_act_mul(&up_states));
+        }
         let [gate, mut up_states] = self.gate_up_proj.forward(hidden_states).split_last();
         up_states = {
             let activated = {
@@ -135,7 +146,11 @@ impl Phi3Attention {
         let parts = [query_width, key_value_width, key_value_width].map(|width| qkv.slice(2, width));
         let [mut query_states, mut key_states, mut value_states] = parts
             .map(|part| part.view(&[rows, tokens, part.size(-1) / decoder.head_dim, decoder.head_dim]).transpose(1, 2));
-        (query_states, key_states) = apply_partial_rotary_pos_emb(&query_states, &key_states, &call.cos, &call.sin);
+        (query_states, key_states) = if self.options.mode.liger_kernels() == LigerKernels::Off {
+            apply_partial_rotary_pos_emb(&query_states, &key_states, &call.cos, &call.sin)
+        } else {
+            liger_rope(&query_states, &key_states, &call.cos, &call.sin)
+        };
         if let Some(cache) = &call.cache {
             (key_states, value_states) = cache.update(layer, &key_states, &value_states);
         }

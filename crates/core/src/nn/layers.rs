@@ -258,7 +258,7 @@ impl RmsNorm {
     pub(crate) fn forward(&self, input: &Tensor) -> Tensor {
         let _module = self.module.enter();
         if self.mode.liger_kernels() == LigerKernels::Layers {
-            return input.liger_rms_norm(&self.weight);
+            return input.liger_rms_norm(&self.weight, true);
         }
         let mut hidden_states = input.to(DType::Float32);
         let variance = hidden_states.pow_scalar().mean_last();

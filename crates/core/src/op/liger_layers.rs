@@ -7,8 +7,8 @@ use crate::tensor::{MAX_DIMS, NodeBuilder, Saved, Shape, Tensor, gradients};
 
 impl Tensor {
     /// `LigerRMSNormFunction.apply(self, weight)`: keeps a number for each row; its gradient takes the place of the
-    /// incoming one, and the weight's is summed up by multiprocessor first.
-    pub(crate) fn liger_rms_norm(&self, weight: &Tensor) -> Tensor {
+    /// incoming one where `in_place`, and the weight's is summed up by multiprocessor first.
+    pub(crate) fn liger_rms_norm(&self, weight: &Tensor, in_place: bool) -> Tensor {
         let x = self.contiguous();
         let node = NodeBuilder::new("LigerRMSNormFunctionBackward", [&x, weight]);
         let needs_weight = node.needs(1);
@@ -21,15 +21,21 @@ impl Tensor {
         node.finish(out, move |grad| {
             let [_x, weight, _rstd] = saved.each_ref().map(Saved::unpack);
             let grad = grad.contiguous();
-            let weight_grad = needs_weight.then(|| partial_weight_gradient(&weight));
-            gradients![grad.alias(grad.layout().clone()), weight_grad]
+            let partial = needs_weight.then(|| partial_weight_gradient(&weight));
+            let input_grad = if in_place {
+                grad.alias(grad.layout().clone())
+            } else {
+                grad.unary("zeros_like.default", grad.dtype())
+            };
+            let weight_grad = partial.map(|partial| sum_of_parts(&partial, &weight));
+            gradients![input_grad, weight_grad]
         })
     }
 
-    /// `LigerSiLUMulFunction.apply(self, up)`; its gradients take the places of what it saved.
-    pub(crate) fn liger_silu_mul(&self, up: &Tensor) -> Tensor {
+    /// `LigerSiLUMulFunction.apply(self, up)` or `LigerGELUMulFunction`; their gradients take the places of what they saved.
+    pub(crate) fn liger_act_mul(&self, up: &Tensor) -> Tensor {
         let (gate, up) = (self.contiguous(), up.contiguous());
-        let node = NodeBuilder::new("LigerSiLUMulFunctionBackward", [&gate, &up]);
+        let node = NodeBuilder::new("LigerActMulFunctionBackward", [&gate, &up]);
         let saved = [&gate, &up].map(|tensor| node.save(&tensor.alias(tensor.layout().clone())));
         let out = gate.unary("empty_like.default", gate.dtype());
         node.finish(out, move |grad| {
@@ -40,11 +46,15 @@ impl Tensor {
     }
 }
 
-/// A row of sums for each multiprocessor, and their sum.
+/// A row of sums for each multiprocessor.
 fn partial_weight_gradient(weight: &Tensor) -> Tensor {
     let context = weight.context();
     let partial_sizes = Shape::new(&[context.ask(|device| device.multiprocessors), weight.numel()]);
-    let partial = Tensor::empty(context, "LigerRMSNormFunctionBackward", partial_sizes, DType::Float32);
+    Tensor::empty(context, "LigerRMSNormFunctionBackward", partial_sizes, DType::Float32)
+}
+
+/// `_dW.sum(dim=0).to(W.dtype)`
+fn sum_of_parts(partial: &Tensor, weight: &Tensor) -> Tensor {
     let mut first = [false; MAX_DIMS];
     first[0] = true;
     let sum = partial.reduce("sum.dim_IntList", ReduceKind::Sum, &first);

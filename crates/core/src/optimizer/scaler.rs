@@ -47,11 +47,21 @@ impl GradScaler {
 
     /// `scaler.step(optimizer)`: unscales first unless that is done, or leaves it to an optimizer that can.
     pub(crate) fn step(&mut self, optimizer: &mut dyn Optimizer) {
-        if !optimizer.unscales() {
+        self.around_step(optimizer.unscales(), &mut || optimizer.step());
+    }
+
+    /// The same of an optimizer with several groups of parameters.
+    pub(crate) fn step_all(&mut self, groups: &mut [Box<dyn Optimizer>]) {
+        let unscales = groups.iter().any(|group| group.unscales());
+        self.around_step(unscales, &mut || groups.iter_mut().for_each(|group| group.step()));
+    }
+
+    fn around_step(&mut self, unscales: bool, step: &mut dyn FnMut()) {
+        if !unscales {
             if self.found_inf.is_none() {
                 self.unscale();
             }
-            optimizer.step();
+            step();
             return;
         }
         let ready = self.found_inf.is_none();
@@ -61,7 +71,7 @@ impl GradScaler {
         // `sum` starts from the number 0, so even one flag is added into a new tensor.
         let _found_inf = self.found_inf.as_ref().map(Tensor::add_scalar);
         let _scale = ready.then(|| self.current_scale().mul_scalar());
-        optimizer.step();
+        step();
     }
 
     /// `scaler.update()`

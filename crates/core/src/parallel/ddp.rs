@@ -19,6 +19,8 @@ pub(super) struct DistributedDataParallel {
     parameters: Vec<Tensor>,
     buffers: Vec<Tensor>,
     reducer: Rc<Reducer>,
+    /// Whether `_DDPSink` stands behind every pass.
+    looks_for_unused: bool,
     require_backward_grad_sync: Cell<bool>,
     require_forward_param_sync: Cell<bool>,
 }
@@ -35,6 +37,7 @@ impl DistributedDataParallel {
             parameters: loaded.parameters,
             buffers: loaded.buffers,
             reducer,
+            looks_for_unused: options.find_unused_parameters && !options.static_graph,
             require_backward_grad_sync: Cell::new(true),
             require_forward_param_sync: Cell::new(true),
         }
@@ -47,39 +50,49 @@ impl DistributedDataParallel {
         }
     }
 
-    fn post_forward(&self, output: ModelOutput) -> ModelOutput {
+    fn prepare_for_backward(&self) {
         let synchronizes = self.require_backward_grad_sync.get();
         if synchronizes {
             self.reducer.prepare_for_backward();
         }
         self.require_forward_param_sync.set(synchronizes);
-        if self.reducer.is_delayed() { self.sink(&output) } else { output }
     }
 
-    /// `_DDPSink`: in a static graph's first pass the outputs are cloned, and backward begins by putting the reduction
-    /// off to its end.
-    fn sink(&self, output: &ModelOutput) -> ModelOutput {
-        let (context, reducer) = (Rc::clone(&self.context), Rc::clone(&self.reducer));
+    fn post_forward(&self, output: &ModelOutput) -> ModelOutput {
+        let tensors: Vec<Tensor> = [&output.loss, &output.logits].into_iter().flatten().cloned().collect();
+        let mut passed = self.pass_through(tensors).into_iter();
+        let mut next = |given: &Option<Tensor>| given.as_ref().and_then(|_| passed.next());
+        ModelOutput { loss: next(&output.loss), logits: next(&output.logits), cache: output.cache.clone() }
+    }
+
+    /// What `_post_forward` makes of the tensors that the model returns.
+    fn pass_through(&self, outputs: Vec<Tensor>) -> Vec<Tensor> {
+        self.prepare_for_backward();
+        if self.looks_for_unused || self.reducer.is_delayed() { self.sink(outputs) } else { outputs }
+    }
+
+    /// `_DDPSink`: outputs are cloned; in a static graph's first pass backward begins by putting the reduction off to its
+    /// end. Those without a gradient are handed on as they were.
+    fn sink(&self, outputs: Vec<Tensor>) -> Vec<Tensor> {
+        let delayed = self.reducer.is_delayed().then(|| (Rc::clone(&self.context), Rc::clone(&self.reducer)));
         let backward = move |gradients: &[Option<Tensor>]| -> Gradients {
-            let reducer = Rc::clone(&reducer);
-            context.queue_callback(move || reducer.delay_all_reduce());
+            if let Some((context, reducer)) = &delayed {
+                let reducer = Rc::clone(reducer);
+                context.queue_callback(move || reducer.delay_all_reduce());
+            }
             gradients.iter().cloned().map(|gradient| gradient.map(Into::into)).collect()
         };
-        let copy = |tensor: &Tensor| tensor.unary("clone.default", tensor.dtype());
-        let name = "_DDPSinkBackward";
-        let (loss, logits) = match (&output.loss, &output.logits) {
-            (Some(loss), Some(logits)) => {
-                let node = NodeBuilder::new(name, [loss, logits]);
-                let [loss, logits] = node.finish_many([loss, logits].map(copy), backward);
-                (Some(loss), Some(logits))
-            }
-            (Some(loss), None) => {
-                let [loss] = NodeBuilder::new(name, [loss]).finish_many([copy(loss)], backward);
-                (Some(loss), None)
-            }
-            (None, logits) => (None, logits.clone()),
+        let node = {
+            let with_gradient: Vec<&Tensor> = outputs.iter().filter(|output| output.requires_grad()).collect();
+            NodeBuilder::new("_DDPSinkBackward", with_gradient)
         };
-        ModelOutput { loss, logits, cache: output.cache.clone() }
+        let clones: Vec<Tensor> = outputs.iter().map(|output| output.unary("clone.default", output.dtype())).collect();
+        let is_passed: Vec<bool> = outputs.iter().map(Tensor::requires_grad).collect();
+        let cloned =
+            clones.iter().zip(&is_passed).filter(|(_, passed)| **passed).map(|(clone, _)| clone.clone()).collect();
+        let mut passed = node.finish_list(cloned, backward).into_iter();
+        let chosen = |(output, is_passed): (Tensor, bool)| if is_passed { passed.next() } else { Some(output) };
+        outputs.clone().into_iter().zip(is_passed).filter_map(chosen).collect()
     }
 }
 
@@ -87,7 +100,13 @@ impl Wrapper for DistributedDataParallel {
     fn forward(&self, call: &ForwardCall) -> ModelOutput {
         self.pre_forward();
         let output = self.model.forward(call);
-        self.post_forward(output)
+        self.post_forward(&output)
+    }
+
+    fn around(&self, forward: &mut dyn FnMut(&dyn Model) -> Vec<Tensor>) -> Option<Vec<Tensor>> {
+        self.pre_forward();
+        let outputs = forward(self.model.as_ref());
+        Some(self.pass_through(outputs))
     }
 
     fn new_cache(&self) -> Rc<KvCache> {
@@ -96,6 +115,10 @@ impl Wrapper for DistributedDataParallel {
 
     fn parameters(&self) -> &[Tensor] {
         &self.parameters
+    }
+
+    fn divides_optimizer(&self) -> bool {
+        false
     }
 
     fn set_gradient_sync(&self, sync: bool) {

@@ -66,6 +66,12 @@ pub(crate) trait Wrapper {
     /// `wrapper(input_ids, labels=...)`
     fn forward(&self, call: &ForwardCall) -> ModelOutput;
 
+    /// Runs what a program has patched into the wrapped model's forward where the wrapper would call that; what it does to
+    /// the tensors that are returned, or `None` where it cannot, and nothing was run.
+    fn around(&self, _forward: &mut dyn FnMut(&dyn Model) -> Vec<Tensor>) -> Option<Vec<Tensor>> {
+        None
+    }
+
     /// The cache that `DynamicCache(config)` is for this model.
     fn new_cache(&self) -> Rc<KvCache>;
 
@@ -104,6 +110,11 @@ pub(crate) trait Wrapper {
     /// `clip_grad_norm_(wrapper.parameters(), ...)`
     fn clip_grad_norm(&self) {
         optimizer::clip_grad_norm(self.parameters());
+    }
+
+    /// Whether its optimizer and norms are its own, and not those of any loop over its parameters.
+    fn divides_optimizer(&self) -> bool {
+        true
     }
 
     /// The optimizer over its parameters.
@@ -191,6 +202,10 @@ impl Wrapper for Plain {
         self.model.forward(call)
     }
 
+    fn around(&self, forward: &mut dyn FnMut(&dyn Model) -> Vec<Tensor>) -> Option<Vec<Tensor>> {
+        Some(forward(self.model.as_ref()))
+    }
+
     fn new_cache(&self) -> Rc<KvCache> {
         self.model.new_cache()
     }
@@ -200,6 +215,10 @@ impl Wrapper for Plain {
     }
 
     fn remembers_passes(&self) -> bool {
+        false
+    }
+
+    fn divides_optimizer(&self) -> bool {
         false
     }
 }

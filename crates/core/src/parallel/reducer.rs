@@ -27,6 +27,7 @@ pub(super) struct Reducer {
     views: RefCell<Vec<Tensor>>,
     /// Positions of parameters in the order their gradients arrived, until the buckets are rebuilt by it.
     rebuilt_parameters: RefCell<Vec<usize>>,
+    /// Never, where a pass may leave parameters out.
     has_rebuilt_buckets: Cell<bool>,
     expects_autograd_hooks: Cell<bool>,
     /// Parameters that get gradients; a static graph's are counted in its first pass.
@@ -35,17 +36,19 @@ pub(super) struct Reducer {
     pending: Cell<usize>,
     /// With a static graph, the first backward pass is reduced at its end.
     is_delayed: Cell<bool>,
-    /// `local_used_map_dev_`, which a static graph has.
+    /// `local_used_map_dev_`, where which parameters a pass uses must be found out.
     _local_used_map: Option<Tensor>,
 }
 
 impl Reducer {
     /// One bucket for all parameters of a dtype, and a hook behind each parameter's `AccumulateGrad`.
     pub(super) fn new(context: &Rc<Context>, parameters: Vec<Tensor>, options: Ddp) -> Rc<Self> {
-        let mut buckets = assign(&parameters, &[u64::MAX], BucketOrder::ByPosition);
+        let rebuilds = !options.find_unused_parameters || options.static_graph;
+        let first = if rebuilds { [u64::MAX; 2] } else { limits(options) };
+        let mut buckets = assign(&parameters, &first, BucketOrder::ByPosition);
         buckets.reverse();
         let views = bucket_views(&parameters, &buckets);
-        let local_used_map = options.static_graph.then(|| {
+        let local_used_map = (options.static_graph || options.find_unused_parameters).then(|| {
             let _category = context.enter_category(Category::Communication);
             full(context, "empty.memory_format", &[parameters.len() as u64], DType::Int32)
         });
@@ -57,7 +60,7 @@ impl Reducer {
             options,
             views: RefCell::new(views),
             rebuilt_parameters: RefCell::default(),
-            has_rebuilt_buckets: Cell::new(false),
+            has_rebuilt_buckets: Cell::new(!rebuilds),
             expects_autograd_hooks: Cell::new(false),
             is_delayed: Cell::new(options.static_graph),
             _local_used_map: local_used_map,
@@ -138,7 +141,7 @@ impl Reducer {
         order.extend(unused);
         self.has_rebuilt_buckets.set(true);
         let arrived: Vec<Tensor> = order.iter().filter_map(|&at| self.parameters.get(at)).cloned().collect();
-        let buckets = assign(&arrived, &self.limits(), BucketOrder::AsFilled);
+        let buckets = assign(&arrived, &limits(self.options), BucketOrder::AsFilled);
         self.sync_bucket_indices(buckets.len());
         let old_views = self.views.take();
         drop(old_views);
@@ -153,20 +156,20 @@ impl Reducer {
         }
     }
 
-    /// Limits of the first bucket and of the others.
-    fn limits(&self) -> [u64; 2] {
-        match self.options.bucket_cap_mb {
-            Some(megabytes) => [megabytes * MIB; 2],
-            None => [DEFAULT_FIRST_BUCKET_BYTES, DEFAULT_BUCKET_CAP_MB * MIB],
-        }
-    }
-
     /// Rank 0's buckets are broadcast: the parameters' positions with the number of buckets, and the buckets' lengths.
     fn sync_bucket_indices(&self, buckets: usize) {
         let _category = self.context.enter_category(Category::Communication);
         let integers = |count: u64| full(&self.context, "empty.memory_format", &[count], DType::Int32);
         let _indices = integers(self.parameters.len() as u64 + 1);
         let _sizes = integers(buckets as u64);
+    }
+}
+
+/// Limits of the first bucket and of the others.
+fn limits(options: Ddp) -> [u64; 2] {
+    match options.bucket_cap_mb {
+        Some(megabytes) => [megabytes * MIB; 2],
+        None => [DEFAULT_FIRST_BUCKET_BYTES, DEFAULT_BUCKET_CAP_MB * MIB],
     }
 }
 

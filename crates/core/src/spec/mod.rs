@@ -15,6 +15,7 @@ mod job;
 mod job_file;
 mod keys;
 mod kind;
+pub(crate) mod liger;
 mod model_source;
 mod parallel;
 mod presets;

@@ -90,12 +90,14 @@ pub struct Ddp {
     pub gradient_as_bucket_view: bool,
     /// Whether the graph never changes.
     pub static_graph: bool,
+    /// Whether each pass looks for parameters that no loss depends on, as the Trainer asks for.
+    pub find_unused_parameters: bool,
 }
 
 impl Default for Ddp {
     /// PyTorch's defaults.
     fn default() -> Self {
-        Self { bucket_cap_mb: None, gradient_as_bucket_view: false, static_graph: false }
+        Self { bucket_cap_mb: None, gradient_as_bucket_view: false, static_graph: false, find_unused_parameters: false }
     }
 }
 

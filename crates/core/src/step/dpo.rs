@@ -14,6 +14,7 @@ use crate::trace::{Category, PhaseKind};
 
 use super::fused_head::{FusedCall, FusedCausalLmOutput, fused_forward};
 use super::grpo::{Kind, load};
+use super::liger::apply_liger_kernels;
 use super::prepared::Prepared;
 use super::schedule::pieces_left_out;
 use super::train::Repetition;
@@ -41,6 +42,7 @@ pub(super) fn train(
         .then(|| load(job, context, ("reference", &job.model), Kind::of(job.precision.weight_dtype())))
         .transpose()?
         .map(|(model, _)| model);
+    apply_liger_kernels(job, &mode);
     let trainer = Trainer { job, spec, context, model: policy.model, mode, reference, batches: RefCell::default() };
     if spec.precompute_ref_log_probs {
         trainer.precompute_ref_logps();

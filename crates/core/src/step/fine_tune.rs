@@ -1,19 +1,21 @@
 //! Fine-tuning on labels as the trainers do it: Hugging Face's `Trainer` with the model's own loss (transformers 5.17,
 //! trainer.py, `compute_loss`), and TRL's `SFTTrainer` with its fused head (trl 1.16, trainer/sft_trainer.py).
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 
 use crate::dtype::DType;
-use crate::family::{ForwardCall, Model};
+use crate::family::{ForwardCall, Model, ModelOutput};
 use crate::nn::Builder;
 use crate::op::{ReduceKind, TokenOutputs, full};
-use crate::spec::{Framework, JobSpec, LossKernel, Strategy, Task};
+use crate::parallel::{self, Loaded, Wrapper};
+use crate::spec::{CheckpointPolicy, Framework, JobSpec, LossKernel, Strategy, Task};
 use crate::tensor::{Context, Tensor};
-use crate::trace::Category;
+use crate::trace::{Category, PhaseKind};
 
 use super::fused_head::{FusedCall, fused_forward};
-use super::prepared::Prepared;
+use super::liger::apply_liger_kernels;
+use super::prepared::{Prepared, convert_outputs_to_fp32};
 use super::train::Repetition;
 use super::trainer::{self, Recipe};
 
@@ -22,33 +24,73 @@ const BATCHES: u64 = 1024;
 /// More than any GPU holds.
 const MAX_ELEMENTS: u64 = 1 << 44;
 
-/// Whether the framework's own loop is simulated; what it is not for runs in a plain one, with the framework's settings.
-pub(super) fn has_loop(job: &JobSpec) -> bool {
-    let framework = match job.task {
-        Task::CausalLm if job.model.model_type == "agi2" => false,
-        Task::CausalLm => matches!(job.framework, Framework::Trainer | Framework::Trl),
-        Task::MaskedLm => job.framework == Framework::Trainer,
-        _ => false,
-    };
-    let is_usual = job.train_mode && job.zero_grad_set_to_none && !job.logits.keep_outputs && !job.use_cache;
-    let is_one_process = job.parallel.strategy == Strategy::None;
-    framework && is_usual && is_one_process && !job.precision.scales_loss() && job.logits.loss == LossKernel::Full
+/// Which loop trains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TrainingLoop {
+    /// The framework's own.
+    Own,
+    /// A plain one, as was asked for.
+    Plain,
+    /// A plain one with the framework's settings, for this reason.
+    PlainFor(&'static str),
 }
 
-/// Trains as the Trainer's inner loop does; what was run of the steps.
-pub(super) fn train(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, builder: &Builder) -> Repetition {
+/// The loop that a job of causal or masked language modelling is trained in.
+pub(crate) fn training_loop(job: &JobSpec) -> TrainingLoop {
+    let fine_tunes = matches!(job.task, Task::CausalLm | Task::MaskedLm) && job.model.model_type != "agi2";
+    let is_trl = match job.framework {
+        Framework::Trainer if fine_tunes => false,
+        Framework::Trl if fine_tunes => true,
+        _ => return TrainingLoop::Plain,
+    };
+    if is_trl && job.task == Task::MaskedLm {
+        return TrainingLoop::PlainFor("SFTTrainer trains no masked language model");
+    }
+    if !job.train_mode {
+        return TrainingLoop::PlainFor("a Trainer's model is always in training mode");
+    }
+    if !job.zero_grad_set_to_none {
+        return TrainingLoop::PlainFor("a Trainer always sets gradients to none");
+    }
+    match job.parallel.strategy {
+        Strategy::None | Strategy::Ddp(_) | Strategy::TensorParallel { .. } => TrainingLoop::Own,
+        Strategy::Fsdp2(_) | Strategy::Zero1 { .. } | Strategy::DeepSpeed { .. } if !is_trl => TrainingLoop::Own,
+        Strategy::Fsdp2(_) | Strategy::Zero1 { .. } | Strategy::DeepSpeed { .. } => {
+            TrainingLoop::PlainFor("SFTTrainer's fused head is not simulated with a model that is sharded")
+        }
+        Strategy::DataParallel | Strategy::AllReduce | Strategy::PipelineParallel { .. } => {
+            TrainingLoop::PlainFor("the trainer's loop is not simulated with this strategy")
+        }
+    }
+}
+
+/// Trains as the framework's trainer does; what was run of the steps.
+pub(super) fn train(job: &JobSpec, context: &Rc<Context>, builder: &Builder, loaded: Loaded) -> Repetition {
     if job.framework == Framework::Trl {
         builder.load_adapters_last();
     }
-    let trainer = FineTune { job, context, model, batches: RefCell::default() };
-    trainer::train(job, context, &builder.trainable(), &trainer)
+    apply_liger_kernels(job, &builder.mode());
+    let parameters = loaded.parameters.clone();
+    let trainer = FineTune {
+        job,
+        context,
+        loaded: RefCell::new(Some(loaded)),
+        wrapped: OnceCell::new(),
+        batches: RefCell::default(),
+        kept: RefCell::default(),
+    };
+    trainer::train(job, context, &parameters, &trainer)
 }
 
 struct FineTune<'a> {
     job: &'a JobSpec,
     context: &'a Rc<Context>,
-    model: &'a dyn Model,
+    /// The model until it is wrapped.
+    loaded: RefCell<Option<Loaded>>,
+    wrapped: OnceCell<Box<dyn Wrapper>>,
     batches: RefCell<Batches>,
+    /// What a `compute_loss` of one's own keeps of the last pass.
+    kept: RefCell<Option<ModelOutput>>,
 }
 
 /// Those of the running step, and how many tokens have a label.
@@ -68,13 +110,24 @@ struct Inputs {
 }
 
 impl Recipe for FineTune<'_> {
+    fn prepare(&self) {
+        if let Some(loaded) = self.loaded.take() {
+            self.wrapped.get_or_init(|| parallel::wrap(self.job, self.context, loaded));
+            self.context.phase(PhaseKind::Between);
+        }
+    }
+
+    fn wrapper(&self) -> Option<&dyn Wrapper> {
+        self.wrapped.get().map(Box::as_ref)
+    }
+
     fn get_batch_samples(&self) {
         let rows = self.job.micro_batch_size;
         let batches = self.job.gradient_accumulation_steps;
         let inputs: Vec<_> = (0..batches.min(BATCHES)).map(|_| self.inputs(rows)).collect();
         let rest = batches.saturating_sub(BATCHES).saturating_mul(rows).min(MAX_ELEMENTS / self.job.seq_len.max(1));
         let rest = (rest > 0).then(|| self.inputs(rest));
-        let num_items_in_batch = num_items(&inputs);
+        let num_items_in_batch = self.num_items(&inputs).map(|own| self.of_all_ranks(own));
         let used_up = self.batches.replace(Batches { inputs, _rest: rest, num_items_in_batch });
         drop(used_up);
     }
@@ -86,7 +139,7 @@ impl Recipe for FineTune<'_> {
             (batches.inputs.get(at)?.clone(), batches.num_items_in_batch.clone()?)
         };
         match self.job.framework {
-            Framework::Trl => Some(self.fused_loss(&inputs, &num_items)),
+            Framework::Trl => self.fused_loss(&inputs, &num_items),
             _ => self.own_loss(&inputs, &num_items),
         }
     }
@@ -94,6 +147,8 @@ impl Recipe for FineTune<'_> {
     fn end(&self) {
         let used_up = self.batches.take();
         drop(used_up);
+        let kept = self.kept.take();
+        drop(kept);
     }
 }
 
@@ -105,44 +160,116 @@ impl FineTune<'_> {
         Inputs { input_ids: ids(), attention_mask: ids(), labels: ids() }
     }
 
-    fn prepared(&self, head_outputs: TokenOutputs) -> Prepared<'_> {
+    /// `sum(labels[..., 1:].ne(-100).sum() for ...)`, of all labels where none is shifted.
+    fn num_items(&self, inputs: &[Inputs]) -> Option<Tensor> {
+        let mut sum: Option<Tensor> = None;
+        for batch in inputs {
+            let labels = match self.job.task {
+                Task::MaskedLm => batch.labels.clone(),
+                _ => batch.labels.narrow(1, batch.labels.size(1).saturating_sub(1)),
+            };
+            let count = {
+                let counted = labels.map("ne.Scalar", DType::Bool);
+                total(&counted)
+            };
+            sum = Some(match &sum {
+                None => count.unary("add.Tensor", DType::Int64),
+                Some(sum) => sum.binary("add.Tensor", &count, DType::Int64),
+            });
+        }
+        sum
+    }
+
+    fn prepared<'a>(&'a self, model: &'a dyn Model, head_outputs: TokenOutputs) -> Prepared<'a> {
         let autocast = self.job.precision.autocast_dtype();
-        Prepared { context: self.context, model: self.model, autocast, head_outputs }
+        Prepared { context: self.context, model, autocast, head_outputs }
+    }
+
+    /// `accelerator.gather(num_items_in_batch).sum()`, where there are several ranks.
+    fn of_all_ranks(&self, own: Tensor) -> Tensor {
+        let ranks = self.job.parallel.world_size;
+        if ranks == 1 {
+            return own;
+        }
+        let gathered = {
+            let sent = own.unary("clone.default", DType::Int64);
+            drop(own);
+            let gathered = full(self.context, "empty.memory_format", &[ranks], DType::Int64);
+            drop(sent);
+            gathered
+        };
+        total(&gathered)
+    }
+
+    /// `model(**inputs)` of the wrapped model.
+    fn forward(&self, call: &ForwardCall) -> Option<ModelOutput> {
+        let wrapper = self.wrapper()?;
+        let (mut has_loss, mut cache) = (false, None);
+        let mut inner = |model: &dyn Model| {
+            let output = self.prepared(model, TokenOutputs::default()).forward(call);
+            has_loss = output.loss.is_some();
+            cache = output.cache;
+            [output.loss, output.logits].into_iter().flatten().collect()
+        };
+        if let Some(outputs) = wrapper.around(&mut inner) {
+            let mut outputs = outputs.into_iter();
+            let loss = outputs.next().filter(|_| has_loss);
+            return Some(ModelOutput { loss, logits: outputs.next(), cache });
+        }
+        let autocast = self.job.precision.autocast_dtype();
+        let output = {
+            let _autocast = self.context.autocast(autocast);
+            wrapper.forward(call)
+        };
+        Some(if autocast.is_some() { convert_outputs_to_fp32(&output) } else { output })
     }
 
     /// `model(**inputs, num_items_in_batch=...)["loss"]`: the model sums the losses and divides by the number.
     fn own_loss(&self, inputs: &Inputs, num_items: &Tensor) -> Option<Tensor> {
-        let outputs = self.prepared(TokenOutputs::default()).forward(&ForwardCall {
+        let recomputes = self.job.gradient_checkpointing == CheckpointPolicy::EveryLayer;
+        let caches = self.job.use_cache && self.job.task == Task::CausalLm && !recomputes;
+        let outputs = self.forward(&ForwardCall {
             input_ids: &inputs.input_ids,
             attention_mask: Some(&inputs.attention_mask),
             position_ids: None,
             labels: Some(&inputs.labels),
-            cache: None,
+            cache: self.wrapper().filter(|_| caches).map(Wrapper::new_cache),
             logits_to_keep: self.job.logits.logits_to_keep,
-            fused_loss: false,
-        });
-        let loss = outputs.loss.as_ref()?.div_by(num_items);
+            fused_loss: self.job.logits.loss == LossKernel::Liger,
+        })?;
+        let loss = match self.job.task {
+            // Its own loss is a mean, whatever it is told.
+            Task::MaskedLm => outputs.loss.clone()?,
+            _ => outputs.loss.as_ref()?.div_by(num_items),
+        };
         // `loss *= num_processes`, in place.
+        if self.job.logits.keep_outputs {
+            let before = self.kept.replace(Some(ModelOutput { loss: Some(loss.clone()), ..outputs }));
+            drop(before);
+        }
         Some(loss)
     }
 
     /// `model(**inputs, fused_lm_head=True)` and what is logged of it.
-    fn fused_loss(&self, inputs: &Inputs, num_items: &Tensor) -> Tensor {
-        let model = self.prepared(TokenOutputs { entropy: true, mean_logits: false, is_top1: true });
-        let outputs = {
-            let _autocast = self.context.autocast(model.autocast);
-            let scored = self.job.micro_batch_size * (self.job.seq_len - 1);
-            fused_forward(
-                &model,
-                &FusedCall {
-                    input_ids: &inputs.input_ids,
-                    attention_mask: &inputs.attention_mask,
-                    labels: &inputs.labels,
-                    scored,
-                    cast_lm_head_to_fp32: false,
-                },
-            )
+    fn fused_loss(&self, inputs: &Inputs, num_items: &Tensor) -> Option<Tensor> {
+        let head_outputs = TokenOutputs { entropy: true, mean_logits: false, is_top1: true };
+        let call = FusedCall {
+            input_ids: &inputs.input_ids,
+            attention_mask: &inputs.attention_mask,
+            labels: &inputs.labels,
+            scored: self.job.micro_batch_size * (self.job.seq_len - 1),
+            cast_lm_head_to_fp32: false,
         };
+        let mut rest = None;
+        let outputs = self.wrapper()?.around(&mut |model| {
+            let model = self.prepared(model, head_outputs);
+            let _autocast = self.context.autocast(model.autocast);
+            let output = fused_forward(&model, &call);
+            let tensors = output.tensors();
+            rest = Some(output);
+            tensors
+        })?;
+        let outputs = rest?.with_tensors(outputs);
         let per_token_loss = outputs.log_probs.neg();
         let mut loss = {
             let sum = per_token_loss.sum();
@@ -159,25 +286,8 @@ impl FineTune<'_> {
             logged.binary("div.Tensor", &num_valid, DType::Float32);
         }
         count(&inputs.attention_mask);
-        loss
+        Some(loss)
     }
-}
-
-/// `sum(labels[..., 1:].ne(-100).sum() for ...)`
-fn num_items(inputs: &[Inputs]) -> Option<Tensor> {
-    let mut sum: Option<Tensor> = None;
-    for batch in inputs {
-        let labels = batch.labels.narrow(1, batch.labels.size(1) - 1);
-        let count = {
-            let counted = labels.map("ne.Scalar", DType::Bool);
-            total(&counted)
-        };
-        sum = Some(match &sum {
-            None => count.unary("add.Tensor", DType::Int64),
-            Some(sum) => sum.binary("add.Tensor", &count, DType::Int64),
-        });
-    }
-    sum
 }
 
 /// `x.sum()`, outside autograd

@@ -24,10 +24,28 @@ pub(super) struct FusedCausalLmOutput {
     pub entropy: Option<Tensor>,
     pub mean_logits: Option<Tensor>,
     pub is_top1: Option<Tensor>,
-    _loss: Tensor,
+    loss: Tensor,
     /// What the loss's node has saved.
     _label_count: Option<Tensor>,
     pub label_mask: Tensor,
+}
+
+impl FusedCausalLmOutput {
+    /// All its tensors, in the order of its fields.
+    pub(super) fn tensors(&self) -> Vec<Tensor> {
+        let optional = [&self.entropy, &self.mean_logits, &self.is_top1].into_iter().flatten();
+        let first = [&self.log_probs].into_iter().chain(optional);
+        first.chain([&self.loss, &self.label_mask]).cloned().collect()
+    }
+
+    /// The same output with these in their place.
+    pub(super) fn with_tensors(mut self, tensors: Vec<Tensor>) -> Self {
+        let optional = [&mut self.entropy, &mut self.mean_logits, &mut self.is_top1].into_iter().flatten();
+        let first = [&mut self.log_probs].into_iter().chain(optional);
+        let all = first.chain([&mut self.loss, &mut self.label_mask]);
+        all.zip(tensors).for_each(|(field, tensor)| *field = tensor);
+        self
+    }
 }
 
 /// `_fused_forward`
@@ -67,15 +85,7 @@ pub(super) fn fused_forward(model: &Prepared, call: &FusedCall) -> FusedCausalLm
     drop(per_token);
     let (loss, label_count) = mean_loss(&log_probs, &mask);
     let label_count = context.is_grad_enabled().then_some(label_count);
-    FusedCausalLmOutput {
-        log_probs,
-        entropy,
-        mean_logits,
-        is_top1,
-        _loss: loss,
-        _label_count: label_count,
-        label_mask: mask,
-    }
+    FusedCausalLmOutput { log_probs, entropy, mean_logits, is_top1, loss, _label_count: label_count, label_mask: mask }
 }
 
 /// `-log_probs.sum() / mask.sum().clamp(min=1)`, and the divisor.

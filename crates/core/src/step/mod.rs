@@ -10,6 +10,7 @@ mod generate;
 mod grpo;
 mod hrm;
 mod infer;
+mod liger;
 mod prepared;
 mod repeat;
 mod sampling;
@@ -20,6 +21,7 @@ mod tokens;
 mod train;
 mod trainer;
 
+pub(crate) use fine_tune::{TrainingLoop, training_loop};
 pub use grpo::simulate_judge;
 pub use simulate::{SimulateError, Simulation, parameter_count, simulate, simulate_with_kin};
 pub use train::Repetition;

@@ -19,17 +19,19 @@ pub(super) struct Prepared<'a> {
     pub head_outputs: TokenOutputs,
 }
 
+/// `convert_outputs_to_fp32`, which a forward under autocast ends with.
+pub(super) fn convert_outputs_to_fp32(output: &ModelOutput) -> ModelOutput {
+    let convert = |tensor: &Option<Tensor>| tensor.as_ref().map(Tensor::float);
+    ModelOutput { loss: convert(&output.loss), logits: convert(&output.logits), cache: output.cache.clone() }
+}
+
 impl Model for Prepared<'_> {
     fn forward(&self, call: &ForwardCall) -> ModelOutput {
         let output = {
             let _autocast = self.context.autocast(self.autocast);
             self.model.forward(call)
         };
-        if self.autocast.is_none() {
-            return output;
-        }
-        let convert = |tensor: &Option<Tensor>| tensor.as_ref().map(Tensor::float);
-        ModelOutput { loss: convert(&output.loss), logits: convert(&output.logits), cache: output.cache.clone() }
+        if self.autocast.is_some() { convert_outputs_to_fp32(&output) } else { output }
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {

@@ -13,6 +13,8 @@ use crate::tensor::{Context, Tensor};
 use crate::trace::Trace;
 use crate::work::Work;
 
+use super::fine_tune::TrainingLoop;
+use super::liger::apply_liger_kernels;
 use super::swarm::Node;
 use super::train::Repetition;
 use super::{agi2, dpo, fine_tune, grpo, hrm, infer, train};
@@ -108,10 +110,11 @@ impl Begun<'_> {
     fn run(&self, model: Box<dyn Model>, rebuild: Rebuild) -> Result<Option<Repetition>, SimulateError> {
         let Self { job, context, builder, has_begin_token } = *self;
         Ok(match &job.task {
-            Task::CausalLm | Task::MaskedLm if fine_tune::has_loop(job) => {
-                Some(fine_tune::train(job, context, model.as_ref(), builder))
+            Task::CausalLm | Task::MaskedLm if fine_tune::training_loop(job) == TrainingLoop::Own => {
+                Some(fine_tune::train(job, context, builder, Loaded::new(model, builder, rebuild)))
             }
             Task::CausalLm | Task::MaskedLm => {
+                apply_liger_kernels(job, &builder.mode());
                 let wrapper = parallel::wrap(job, context, Loaded::new(model, builder, rebuild));
                 Some(train::train(job, context, wrapper.as_ref()))
             }

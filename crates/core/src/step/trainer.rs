@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::op::{ReduceKind, full};
-use crate::optimizer::{self, Optimizer};
+use crate::optimizer::{self, GradScaler, Optimizer};
+use crate::parallel::Wrapper;
 use crate::spec::JobSpec;
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
@@ -13,8 +14,19 @@ use crate::trace::PhaseKind;
 use super::schedule::{Passes, Schedule, Skip};
 use super::train::Repetition;
 
+/// Ranks whose losses are gathered one by one; those beyond add 512 bytes each.
+const MOST_RANKS: u64 = 1 << 14;
+
 /// What one trainer does its own way.
 pub(super) trait Recipe {
+    /// `accelerator.prepare(model)`
+    fn prepare(&self) {}
+
+    /// The model that is trained on several ranks.
+    fn wrapper(&self) -> Option<&dyn Wrapper> {
+        None
+    }
+
     /// `get_batch_samples`: the batches of an optimizer step come to the device.
     fn get_batch_samples(&self) {}
 
@@ -51,7 +63,16 @@ pub(super) fn train(job: &JobSpec, context: &Rc<Context>, parameters: &[Tensor],
     context.phase(PhaseKind::Between);
     // `accelerator.free_memory()` (accelerate 1.15), with which `_inner_training_loop` begins.
     context.empty_cache();
-    let mut optimizers = create_optimizer(job, parameters);
+    recipe.prepare();
+    let wrapper = recipe.wrapper();
+    let parameters = wrapper.map_or(parameters, Wrapper::parameters);
+    let mut state = State {
+        optimizers: create_optimizers(job, parameters, wrapper),
+        scaler: job.precision.scales_loss().then(|| GradScaler::new(context)),
+        parameters,
+        wrapper,
+        ranks: wrapper.map_or(1, |_| job.parallel.world_size),
+    };
     let tr_loss = full(context, "_to_copy.default", &[], DType::Float32);
     let mut variables = Variables::default();
     let passes = Passes { of_step: job.gradient_accumulation_steps, generate_every: recipe.generate_every() };
@@ -62,9 +83,10 @@ pub(super) fn train(job: &JobSpec, context: &Rc<Context>, parameters: &[Tensor],
         run.steps += 1;
         let begun = context.phases();
         recipe.get_batch_samples();
-        run.passes = run.passes.min(run_passes(context, recipe, &mut schedule, (passes, step), &mut variables));
+        run.passes =
+            run.passes.min(run_passes(context, recipe, (&mut schedule, &mut state), (passes, step), &mut variables));
         variables.grad_norm = None;
-        update(context, parameters, &mut optimizers, &mut variables);
+        state.update(context, &mut variables);
         let left_out = schedule.after_step(step, Schedule::is_long(context.events()));
         if let Some(steps @ 1..) = left_out {
             context.count_phases_again(begun..context.phases(), steps);
@@ -73,7 +95,7 @@ pub(super) fn train(job: &JobSpec, context: &Rc<Context>, parameters: &[Tensor],
         context.begin_step(u32::try_from(step).unwrap_or(u32::MAX).min(job.steps.saturating_add(1)));
         context.phase(PhaseKind::Between);
         parameters.iter().for_each(|parameter| parameter.set_grad(None));
-        tr_loss.reduce_all("mean.default", ReduceKind::Mean, DType::Float32);
+        state.log(&tr_loss);
     }
     drop(variables);
     recipe.end();
@@ -85,7 +107,7 @@ pub(super) fn train(job: &JobSpec, context: &Rc<Context>, parameters: &[Tensor],
 fn run_passes(
     context: &Rc<Context>,
     recipe: &dyn Recipe,
-    schedule: &mut Schedule,
+    (schedule, state): (&mut Schedule, &mut State),
     (passes, step): (Passes, u64),
     variables: &mut Variables,
 ) -> u64 {
@@ -99,7 +121,10 @@ fn run_passes(
         if pass.is_multiple_of(passes.generate_every) {
             cycle_begun = begun;
         }
-        training_step(context, recipe, pass, variables);
+        if let Some(wrapper) = state.wrapper {
+            wrapper.set_gradient_sync(at + 1 == passes.of_step);
+        }
+        training_step(context, recipe, pass, (state.scaler.as_mut(), &mut *variables));
         ran += 1;
         at += 1;
         let (phases, times) = match schedule.after_pass(pass, at - 1, Schedule::is_long(context.events())) {
@@ -118,15 +143,33 @@ fn run_passes(
     ran
 }
 
-/// `create_optimizer`: matrices decay and come first, biases and norms do not.
-fn create_optimizer(job: &JobSpec, parameters: &[Tensor]) -> Vec<Box<dyn Optimizer>> {
+/// What an optimizer step works on.
+struct State<'a> {
+    optimizers: Vec<Box<dyn Optimizer>>,
+    /// accelerate's, where fp16 scales the loss.
+    scaler: Option<GradScaler>,
+    parameters: &'a [Tensor],
+    wrapper: Option<&'a dyn Wrapper>,
+    ranks: u64,
+}
+
+/// `create_optimizer`: matrices decay and come first, biases and norms do not. Wrappers that divide the optimizer make it.
+fn create_optimizers(job: &JobSpec, parameters: &[Tensor], wrapper: Option<&dyn Wrapper>) -> Vec<Box<dyn Optimizer>> {
+    if let Some(wrapper) = wrapper.filter(|wrapper| wrapper.divides_optimizer()) {
+        return vec![wrapper.optimizer(job)];
+    }
     let is_matrix = |parameter: &Tensor| parameter.sizes().len() >= 2;
     let (matrices, rest): (Vec<Tensor>, Vec<Tensor>) = parameters.iter().cloned().partition(is_matrix);
     [matrices, rest].iter().map(|group| optimizer::build(job.optimizer, group)).collect()
 }
 
 /// `training_step(model, inputs)` and what the loop makes of its loss.
-fn training_step(context: &Rc<Context>, recipe: &dyn Recipe, pass: u64, variables: &mut Variables) {
+fn training_step(
+    context: &Rc<Context>,
+    recipe: &dyn Recipe,
+    pass: u64,
+    (scaler, variables): (Option<&mut GradScaler>, &mut Variables),
+) {
     recipe.prepare_inputs(pass);
     context.phase(PhaseKind::Forward);
     let loss = recipe.compute_loss(pass);
@@ -137,8 +180,11 @@ fn training_step(context: &Rc<Context>, recipe: &dyn Recipe, pass: u64, variable
     }
     context.phase(PhaseKind::Backward);
     {
-        let scaled = loss.div_scalar();
-        scaled.backward();
+        let loss = loss.div_scalar();
+        match scaler {
+            Some(scaler) => scaler.scale(&loss).backward(),
+            None => loss.backward(),
+        }
     }
     context.phase(PhaseKind::Between);
     let tr_loss_step = loss.detach();
@@ -149,18 +195,48 @@ fn training_step(context: &Rc<Context>, recipe: &dyn Recipe, pass: u64, variable
     let _is_infinite = size.map("eq.Scalar", DType::Bool);
 }
 
-/// Clipping and the optimizer's step.
-fn update(
-    context: &Rc<Context>,
-    parameters: &[Tensor],
-    optimizers: &mut [Box<dyn Optimizer>],
-    variables: &mut Variables,
-) {
-    // Without clipping the norm is taken all the same, to be logged.
-    context.phase(PhaseKind::Clip);
-    variables.grad_norm = optimizer::clip_grad_norm(parameters);
-    context.phase(PhaseKind::Between);
-    context.phase(PhaseKind::Optimizer);
-    optimizers.iter_mut().for_each(|optimizer| optimizer.step());
-    context.phase(PhaseKind::Between);
+impl State<'_> {
+    /// Clipping and the optimizer's step.
+    fn update(&mut self, context: &Rc<Context>, variables: &mut Variables) {
+        // Without clipping the norm is taken all the same, to be logged; taking it unscales the gradients.
+        context.phase(PhaseKind::Clip);
+        if let Some(scaler) = &mut self.scaler {
+            scaler.unscale();
+        }
+        variables.grad_norm = match self.wrapper.filter(|wrapper| wrapper.divides_optimizer()) {
+            Some(wrapper) => {
+                wrapper.clip_grad_norm();
+                None
+            }
+            None => optimizer::clip_grad_norm(self.parameters),
+        };
+        context.phase(PhaseKind::Between);
+        context.phase(PhaseKind::Optimizer);
+        match &mut self.scaler {
+            Some(scaler) => {
+                scaler.step_all(&mut self.optimizers);
+                context.phase(PhaseKind::Between);
+                scaler.update();
+            }
+            None => {
+                self.optimizers.iter_mut().for_each(|optimizer| optimizer.step());
+                context.phase(PhaseKind::Between);
+            }
+        }
+    }
+
+    /// `_maybe_log_save_evaluate`: the mean of the losses of all ranks (`nested_gather`).
+    fn log(&self, tr_loss: &Tensor) {
+        if self.ranks == 1 {
+            tr_loss.reduce_all("mean.default", ReduceKind::Mean, DType::Float32);
+            return;
+        }
+        let context = tr_loss.context();
+        let own = tr_loss.view(&[1]);
+        let gathered: Vec<Tensor> =
+            (0..self.ranks.min(MOST_RANKS)).map(|_| own.unary("clone.default", own.dtype())).collect();
+        let all = full(context, "cat.default", &[gathered.len() as u64], DType::Float32);
+        drop(gathered);
+        all.reduce_all("mean.default", ReduceKind::Mean, DType::Float32);
+    }
 }

@@ -35,7 +35,9 @@ pub(super) fn code(job: &JobSpec, key: &str, value: &str) -> Vec<Line> {
         ("attention", name) => {
             format!("model = AutoModelForCausalLM.from_pretrained(name, attn_implementation=\"{name}\")")
         }
-        ("loss", _) => "model = liger_kernel.transformers.AutoLigerKernelForCausalLM.from_pretrained(name)".to_owned(),
+        ("loss" | "use_liger_kernel", _) => {
+            "model = liger_kernel.transformers.AutoLigerKernelForCausalLM.from_pretrained(name)".to_owned()
+        }
         ("lora.r", r) => {
             format!("model = peft.get_peft_model(model, LoraConfig(r={r}, target_modules=\"all-linear\"))")
         }

@@ -13,7 +13,7 @@ pub(super) fn trainer(job: &JobSpec, key: &str, value: &str) -> Option<Vec<Line>
         ("optimizer", "adamw8bit") => argument("--optim adamw_bnb_8bit"),
         ("optimizer", _) => argument("--optim adamw_torch_fused"),
         ("precision", "amp-bf16") => argument("--bf16 True"),
-        ("loss", _) => argument("--use_liger_kernel True"),
+        ("loss" | "use_liger_kernel", _) => argument("--use_liger_kernel True"),
         ("ddp.gradient_as_bucket_view", _) => {
             code("trainer.accelerator.ddp_handler.gradient_as_bucket_view = True  # before trainer.train()")
         }

@@ -1,14 +1,19 @@
 //! The logits and their copies.
 
 use super::{Remedy, Results, done, not_for, one};
-use crate::spec::{LogProbs, LossKernel, LossOf, SwarmLogProbs};
+use crate::spec::liger::{LigerModel, liger_model};
+use crate::spec::{Framework, LogProbs, LossKernel, LossOf, SwarmLogProbs};
 
 pub(super) const LIGER: Remedy = Remedy {
     name: "fused_loss",
     text: "compute head and loss in chunks (Liger): the logits never exist as a whole",
     results: Results::Rounding,
-    caution: "Trainer's flag replaces norms, rotary embeddings and MLPs too, which saves more and is not counted",
+    caution: "where the change is loss = \"liger\", the Trainer's flag replaces layers too, which is not counted",
     apply: |job| match (job.task.facts().loss(), job.logits.loss) {
+        (LossOf::NextToken, _) if job.framework == Framework::Trl => done("SFTTrainer's own head is fused"),
+        (LossOf::NextToken, LossKernel::Full) if liger_model(&job.model.model_type) == LigerModel::Whole => {
+            one("use_liger_kernel", "true")
+        }
         (LossOf::NextToken, LossKernel::Full) => one("loss", "liger"),
         (LossOf::NextToken, LossKernel::Liger) => done("the loss is fused already"),
         _ => not_for("the task has a loss of its own"),

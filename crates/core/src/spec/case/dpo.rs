@@ -25,6 +25,7 @@ pub(super) struct DpoCase {
     optim: Option<OptimizerName>,
     lora: Option<CaseLora>,
     precompute: bool,
+    liger: bool,
     max_grad_norm: f64,
     #[serde(rename = "note")]
     _note: String,
@@ -46,6 +47,7 @@ impl Default for DpoCase {
             optim: None,
             lora: None,
             precompute: false,
+            liger: false,
             max_grad_norm: 1.0,
             _note: String::new(),
         }
@@ -67,6 +69,7 @@ pub(super) fn job(case: DpoCase) -> Result<JobSpec, SpecError> {
         optimizer: case.optim.map_or(OptimizerKind::AdamwFused, OptimizerName::kind),
         clip_grad_norm: clip(Some(case.max_grad_norm).filter(|norm| *norm > 0.0)),
         lora: case.lora.map(Into::into),
+        liger_kernels: case.liger,
         steps: case.steps,
         ..plain_job(model(case.id, case.model)?, dpo.into())
     })

@@ -7,6 +7,7 @@ mod hrm;
 mod lm;
 mod parallel;
 mod rl;
+mod trainer;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -32,6 +33,7 @@ pub fn from_case(value: &Value) -> Result<JobSpec, SpecError> {
         None => lm::job(read(value)?),
         Some("trl_grpo") => rl::grpo_job(read(value)?),
         Some("trl_dpo") => dpo::job(read(value)?),
+        Some("trainer") => trainer::job(read(value)?),
         Some("swarm_node") => rl::swarm_job(read(value)?),
         Some("parallel") => parallel::job(read(value)?),
         Some("hrm") => Ok(hrm::job(read(value)?)),

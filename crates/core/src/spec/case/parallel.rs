@@ -94,6 +94,7 @@ impl Case {
             bucket_cap_mb: Some(self.bucket_cap_mb),
             gradient_as_bucket_view: self.gradient_as_bucket_view,
             static_graph: self.static_graph,
+            find_unused_parameters: false,
         };
         let parameters_as_bucket_view = self.parameters_as_bucket_view;
         match self.strategy {

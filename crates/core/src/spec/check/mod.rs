@@ -7,9 +7,11 @@ pub(super) mod trainer;
 
 pub(super) use task::{has_logits_for_labels, has_masked_lm_head, is_decoder, is_hrm, leaves_logits_out};
 
+use super::liger::{LAYERS as LIGER_LAYERS, LigerModel, fuses_loss, liger_model};
 use super::settings::{Origin, Settings};
 use super::{
-    Attention, CheckpointPolicy, JobSpec, LossKernel, ModelSpec, Precision, SpecError, TaskName, TransformersVersion,
+    Attention, CheckpointPolicy, Framework, JobSpec, LossKernel, LossOf, ModelSpec, Precision, SpecError, TaskName,
+    TransformersVersion,
 };
 
 /// Families with a learned table of positions: a longer row reads past it, and PyTorch stops.
@@ -65,26 +67,6 @@ pub(super) fn lora_targets(model_type: &str) -> Vec<&'static str> {
     }
 }
 
-/// Liger's fused loss replaces the head of these model types (liger-kernel 0.8.5, `MODEL_TYPE_TO_APPLY_LIGER_FN`).
-const LIGER: [&str; 16] = [
-    "llama",
-    "mistral",
-    "qwen2",
-    "qwen3",
-    "gemma2",
-    "gemma3_text",
-    "phi3",
-    "gemma",
-    "glm4",
-    "granite",
-    "olmo2",
-    "olmo3",
-    "smollm3",
-    "qwen2_vl_text",
-    "qwen2_5_vl_text",
-    "qwen3_vl_text",
-];
-
 /// Refuses what PyTorch would refuse, and sizes beyond any machine.
 pub(crate) fn possible(job: &JobSpec) -> Result<(), SpecError> {
     fits_sizes(job)?;
@@ -95,6 +77,7 @@ pub(crate) fn possible(job: &JobSpec) -> Result<(), SpecError> {
     trainer::fits_ranks(job)?;
     agi2::fits(job)?;
     fits_loss(job)?;
+    fits_liger_layers(job)?;
     fits_lora(job)
 }
 
@@ -107,6 +90,7 @@ pub(super) fn notes(job: &JobSpec, settings: &Settings, published_dtype: Option<
         native_bf16(job),
         beyond_positions(job),
         cache_and_checkpointing(job),
+        liger_does_nothing(job),
     ];
     notes.into_iter().flatten().chain(agi2::notes(job)).collect()
 }
@@ -176,14 +160,44 @@ fn fits_loss(job: &JobSpec) -> Result<(), SpecError> {
     if job.logits.loss == LossKernel::Full {
         return Ok(());
     }
-    if !LIGER.contains(&job.model.model_type.as_str()) {
+    if !fuses_loss(&job.model.model_type) {
         let problem = format!("loss = \"liger\": Liger has no fused loss for `{}`", job.model.model_type);
         return Err(SpecError::new(problem).hint("set loss = \"full\""));
     }
     if !job.task.trains() {
         return Err(SpecError::new("loss = \"liger\": the task computes no loss").hint("set loss = \"full\""));
     }
+    if job.framework == Framework::Trl && job.task.facts().loss() == LossOf::NextToken {
+        return Err(SpecError::new("loss = \"liger\": SFTTrainer has a fused head of its own and refuses Liger's")
+            .hint(
+                "leave out `loss`; use_liger_kernel = true replaces the layers there, or set framework = \"trainer\"",
+            ));
+    }
     Ok(())
+}
+
+/// Liger's layers are simulated where they are known, and nowhere left out silently.
+fn fits_liger_layers(job: &JobSpec) -> Result<(), SpecError> {
+    let model_type = &job.model.model_type;
+    if !job.liger_kernels || liger_model(model_type) != LigerModel::LayersNotKnown {
+        return Ok(());
+    }
+    let loss = match (job.task.facts().loss(), fuses_loss(model_type)) {
+        (LossOf::NextToken, true) => "set loss = \"liger\" for its fused loss without its layers, or ",
+        _ => "",
+    };
+    let problem = format!("`use_liger_kernel`: the layers of `{model_type}` are not known with Liger's kernels");
+    Err(SpecError::new(problem).hint(format!(
+        "known are those of {}; {loss}`tonnage rehearse -- COMMAND` runs the script itself",
+        LIGER_LAYERS.join(", ")
+    )))
+}
+
+/// What it does to a model that it has nothing for.
+fn liger_does_nothing(job: &JobSpec) -> Option<String> {
+    (job.liger_kernels && liger_model(&job.model.model_type) == LigerModel::Untouched).then(|| {
+        format!("Liger has no kernels for `{}`: with `use_liger_kernel` it trains as without", job.model.model_type)
+    })
 }
 
 fn fits_lora(job: &JobSpec) -> Result<(), SpecError> {

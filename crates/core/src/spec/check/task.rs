@@ -1,6 +1,6 @@
 //! What a task asks of a model and of a job's other keys; the tasks themselves say which of these hold for them.
 
-use super::LIGER;
+use super::fuses_loss;
 use crate::spec::{Attention, CheckpointPolicy, JobSpec, LossKernel, Precision, SpecError, Spreading};
 
 /// Refuses what the task's program does not do.
@@ -78,7 +78,7 @@ pub(in crate::spec) fn has_logits_for_labels(job: &JobSpec) -> Result<(), SpecEr
     }
     let error = SpecError::new("`logits_to_keep` leaves training without logits for its labels");
     // Liger's loss is a way out where there is one, and where it is not set already.
-    let liger = LIGER.contains(&job.model.model_type.as_str()) && job.logits.loss == LossKernel::Full;
+    let liger = fuses_loss(&job.model.model_type) && job.logits.loss == LossKernel::Full;
     Err(error.hint(match liger {
         true => "leave it out, or set loss = \"liger\" to save the logits' memory",
         false => "leave it out",

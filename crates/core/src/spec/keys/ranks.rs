@@ -25,7 +25,7 @@ pub(super) const INITS: Kind = Kind::Choice(&[
 ]);
 
 /// The rows.
-pub(super) const KEYS: [Key; 15] = [
+pub(super) const KEYS: [Key; 16] = [
     Key {
         name: "world_size",
         kind: Kind::Size { min: 1, max: 1 << 20 },
@@ -67,6 +67,15 @@ pub(super) const KEYS: [Key; 15] = [
         default: Default::Fixed("false", "PyTorch's default"),
         doc: "the graph never changes",
         example: "true",
+    },
+    Key {
+        name: "ddp.find_unused_parameters",
+        kind: Kind::Switch,
+        default: Default::Rule(
+            "the Trainer's: true without gradient checkpointing and with adapters; else PyTorch's false",
+        ),
+        doc: "each pass looks for parameters that no loss depends on: buckets stay in the parameters' order, outputs are copied",
+        example: "false",
     },
     Key {
         name: "zero1.ddp",

@@ -121,7 +121,7 @@ pub(super) const KEYS: [Key; 15] = [
         name: "use_liger_kernel",
         kind: Kind::Switch,
         default: Default::Fixed("false", "transformers' default"),
-        doc: "Liger's kernels replace norms, rotary embeddings and MLPs",
+        doc: "Liger's kernels replace norms, rotary embeddings and MLPs, and head and loss where the model computes its own",
         example: "true",
     },
 ];

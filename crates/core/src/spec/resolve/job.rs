@@ -2,10 +2,12 @@
 
 use super::chooser::Chooser;
 use super::{Inputs, ranks, trainer};
+use crate::alloc::AllocatorConfig;
+use crate::spec::liger::fuses_loss;
 use crate::spec::model_source::Model;
 use crate::spec::{
-    CheckpointPolicy, ClipSpec, Framework, JobSpec, LogitsPath, ModelSpec, SpecError, Task, TaskName,
-    TransformersVersion, check,
+    CheckpointPolicy, ClipSpec, Framework, JobSpec, LogitsPath, ModelSpec, Parallel, RunSpec, SpecError, Task,
+    TaskName, TransformersVersion, check,
 };
 
 /// The job that the settings describe.
@@ -21,6 +23,9 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, inputs: &Inputs<'_>) -
     let accumulation = ranks::accumulation(choose, micro_batch_size)?;
     let trains = !matches!(name, TaskName::InferenceForward | TaskName::Generate);
     let is_in_transformers = model.is_in_transformers();
+    let liger_kernels = liger_kernels(choose, name);
+    let fuses =
+        liger_kernels && name == TaskName::CausalLm && framework != Framework::Trl && fuses_loss(&model.model_type);
     // Written in the order of the table, in which the keys are decided.
     let mut job = JobSpec {
         framework,
@@ -43,31 +48,45 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, inputs: &Inputs<'_>) -
             model
         },
         use_cache: choose.switch("use_cache"),
-        logits: logits(choose)?,
+        logits: logits(choose, fuses)?,
         steps: u32::try_from(choose.size("steps")).unwrap_or(u32::MAX),
         transformers: if is_in_transformers { choose.transformers()? } else { TransformersVersion::DEFAULT },
         device_map: is_in_transformers && choose.switch("device_map"),
         gpu: choose.gpu()?,
         lora: choose.lora(&model_type)?,
         task: task(choose, name, &lengths, accumulation, inputs)?,
-        // Elsewhere the layers are not simulated with Liger's kernels: a key that nothing reads is refused.
-        liger_kernels: name == TaskName::Grpo
-            && choose.is_said("use_liger_kernel")
-            && choose.switch("use_liger_kernel"),
-        parallel: ranks::parallel(choose, name)?,
-        run: choose.run()?,
-        allocator: choose.allocator()?,
+        liger_kernels,
+        parallel: Parallel::default(),
+        run: RunSpec::default(),
+        allocator: AllocatorConfig::default(),
     };
+    job.parallel = ranks::parallel(choose, name, looks_for_unused(&job))?;
+    job.run = choose.run()?;
+    job.allocator = choose.allocator()?;
     job.micro_batch_size = job.task.swarm().map_or(micro_batch_size, |swarm| swarm.train_rows);
     Ok(job)
 }
 
-/// What becomes of the logits.
-fn logits(choose: &mut Chooser<'_>) -> Result<LogitsPath, SpecError> {
+/// Whether the trainer applies Liger's kernels; where nothing does, a key that nothing reads is refused.
+fn liger_kernels(choose: &mut Chooser<'_>, task: TaskName) -> bool {
+    let applies = matches!(task, TaskName::CausalLm | TaskName::MaskedLm | TaskName::Grpo | TaskName::Dpo);
+    applies && choose.is_said("use_liger_kernel") && choose.switch("use_liger_kernel")
+}
+
+/// Whether a trainer asks DDP to look for unused parameters (transformers 5.17, trainer.py): adapters make the model none of
+/// its own, and recomputing forbids it.
+fn looks_for_unused(job: &JobSpec) -> bool {
+    let is_trainer = matches!(job.framework, Framework::Trainer | Framework::Trl);
+    is_trainer && (job.lora.is_some() || job.gradient_checkpointing == CheckpointPolicy::Off)
+}
+
+/// What becomes of the logits; `fuses`: whether Liger's kernels bring their loss.
+fn logits(choose: &mut Chooser<'_>, fuses: bool) -> Result<LogitsPath, SpecError> {
+    let (loss, why) = if fuses { ("liger", "what use_liger_kernel brings") } else { ("full", "transformers' default") };
     Ok(LogitsPath {
         keep_outputs: choose.switch("keep_outputs"),
         logits_to_keep: Some(choose.size("logits_to_keep")).filter(|positions| *positions > 0),
-        loss: choose.word("loss")?,
+        loss: choose.word_or("loss", loss, why)?,
     })
 }
 

@@ -107,9 +107,7 @@ fn refuse_unread(settings: &Settings, provenance: &[Provenance], job: &JobSpec) 
     let task = serde_json::to_value(job.task.name()).unwrap_or_default();
     let hint = match key {
         "seq_len" => "its lengths are `prompt_len` and `completion_len`".to_owned(),
-        "use_liger_kernel" => {
-            "Liger's layers are simulated for GRPO; elsewhere loss = \"liger\" fuses head and loss".to_owned()
-        }
+        "use_liger_kernel" => "trainers apply Liger's kernels to the model that they train".to_owned(),
         "micro_batch_size" => "its rows are the questions times `num_generations`".to_owned(),
         _ => "leave it out, or choose what reads it (`tonnage keys` says)".to_owned(),
     };
@@ -366,7 +364,8 @@ mod tests {
         let job = "model = \"gpt2\"\nmicro_batch_size = 4\nglobal_batch_size = 64\nworld_size = 8\n";
         let divided = resolved(job, &[]).unwrap().job;
         assert_eq!((divided.gradient_accumulation_steps, divided.parallel.world_size), (2, 8));
-        assert_eq!(divided.parallel.strategy, Strategy::Ddp(Ddp::default()));
+        let ddp = Ddp { find_unused_parameters: true, ..Ddp::default() };
+        assert_eq!(divided.parallel.strategy, Strategy::Ddp(ddp), "as the Trainer asks for");
         let wrong = [
             (
                 "global_batch_size=60",

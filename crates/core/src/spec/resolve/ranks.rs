@@ -51,8 +51,9 @@ pub(super) fn accumulation(choose: &mut Chooser<'_>, micro_batch_size: u64) -> R
     Ok(choose.size_or("gradient_accumulation_steps", global / rows, "what `global_batch_size` leaves to each rank"))
 }
 
-/// What is spread over the ranks; nothing when no key says so.
-pub(super) fn parallel(choose: &mut Chooser<'_>, task: TaskName) -> Result<Parallel, SpecError> {
+/// What is spread over the ranks; nothing when no key says so. `trainer_looks`: whether a trainer asks DDP to look for unused
+/// parameters.
+pub(super) fn parallel(choose: &mut Chooser<'_>, task: TaskName, trainer_looks: bool) -> Result<Parallel, SpecError> {
     let tables = ["ddp", "zero1", "fsdp2", "deepspeed", "pipeline"];
     let table = tables.into_iter().find(|table| choose.settings.has_table(table));
     if !choose.is_said("world_size") && !choose.is_said("parallel") && table.is_none() {
@@ -65,8 +66,8 @@ pub(super) fn parallel(choose: &mut Chooser<'_>, task: TaskName) -> Result<Paral
     let strategy = match strategy.as_str() {
         "data_parallel" => Strategy::DataParallel,
         "all_reduce" => Strategy::AllReduce,
-        "ddp" => Strategy::Ddp(ddp(choose)),
-        "zero1" => zero1(choose),
+        "ddp" => Strategy::Ddp(ddp(choose, trainer_looks)),
+        "zero1" => zero1(choose, trainer_looks),
         "fsdp2" => Strategy::Fsdp2(fsdp2(choose)?),
         "deepspeed" => Strategy::DeepSpeed { stage: u8::try_from(choose.size("deepspeed.stage")).unwrap_or(u8::MAX) },
         "tensor" => Strategy::TensorParallel { size: world_size },
@@ -80,15 +81,17 @@ pub(super) fn parallel(choose: &mut Chooser<'_>, task: TaskName) -> Result<Paral
     Ok(Parallel { world_size, strategy, ..Parallel::default() })
 }
 
-fn ddp(choose: &mut Chooser<'_>) -> Ddp {
+fn ddp(choose: &mut Chooser<'_>, trainer_looks: bool) -> Ddp {
     let bucket_cap_mb = choose.size_if_said("ddp.bucket_cap_mb", "PyTorch's: 25, the first bucket 1");
     let gradient_as_bucket_view = choose.switch("ddp.gradient_as_bucket_view");
     let static_graph = choose.switch("ddp.static_graph");
-    Ddp { bucket_cap_mb, gradient_as_bucket_view, static_graph }
+    let whose = if trainer_looks { "Hugging Face Trainer's ddp_find_unused_parameters" } else { "PyTorch's default" };
+    let find_unused_parameters = choose.switch_or("ddp.find_unused_parameters", trainer_looks, whose);
+    Ddp { bucket_cap_mb, gradient_as_bucket_view, static_graph, find_unused_parameters }
 }
 
-fn zero1(choose: &mut Chooser<'_>) -> Strategy {
-    let ddp = choose.switch("zero1.ddp").then(|| ddp(choose));
+fn zero1(choose: &mut Chooser<'_>, trainer_looks: bool) -> Strategy {
+    let ddp = choose.switch("zero1.ddp").then(|| ddp(choose, trainer_looks));
     Strategy::Zero1 { ddp, parameters_as_bucket_view: choose.switch("zero1.parameters_as_bucket_view") }
 }
 

@@ -18,9 +18,10 @@ use std::rc::Rc;
 use crate::dtype::DType;
 use crate::family::{self, Model, RunOptions};
 use crate::nn::{BuildError, Builder, LigerKernels, Mode, Quantization};
-use crate::spec::{CheckpointPolicy, GrpoSpec, JobSpec, JudgePlace, ModelSpec, SpecError};
+use crate::spec::{CheckpointPolicy, GrpoSpec, JobSpec, JudgePlace, ModelSpec};
 use crate::tensor::Context;
 
+use super::liger::{apply_liger_kernels, patches_layers};
 use super::train::Repetition;
 use super::trainer as hf_trainer;
 use judge::Judge;
@@ -74,9 +75,7 @@ pub(super) fn train(
     if let Some((_, builder)) = &reference {
         builder.cast_head()?;
     }
-    if job.liger_kernels {
-        apply_liger_kernels(job, policy)?;
-    }
+    apply_liger_kernels(job, &policy.builder.mode());
     let trainer = Trainer {
         job,
         spec,
@@ -91,19 +90,6 @@ pub(super) fn train(
         buffered_inputs: RefCell::default(),
     };
     Ok(hf_trainer::train(job, context, &trainer.parameters, &trainer))
-}
-
-/// Families whose layers Liger's kernels are simulated for; liger-kernel replaces those of others as well.
-const LIGER_LAYERS: [&str; 4] = ["llama", "mistral", "qwen2", "qwen3"];
-
-fn apply_liger_kernels(job: &JobSpec, policy: &Policy) -> Result<(), BuildError> {
-    let model_type = job.model.model_type.as_str();
-    if !LIGER_LAYERS.contains(&model_type) {
-        let problem = format!("`liger_kernels`: the layers of `{model_type}` are not known with Liger's kernels");
-        return Err(SpecError::new(problem).hint(format!("known are those of {}", LIGER_LAYERS.join(", "))).into());
-    }
-    policy.builder.mode().apply_liger_kernels(LigerKernels::Layers);
-    Ok(())
 }
 
 /// The policy's twin that the divergence is measured from; adapters that can be switched off make one unnecessary.
@@ -124,7 +110,7 @@ pub(super) fn load(
     let builder = Builder::new(context, kind.dtype, None, mode).at(role).quantized(kind.quantization);
     let options = RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: false };
     let built = (family::find(&model.model_type)?.build)(model, &builder, &options)?;
-    if job.liger_kernels && model.model_type == job.model.model_type {
+    if patches_layers(job) && model.model_type == job.model.model_type {
         builder.mode().apply_liger_kernels(LigerKernels::Rope);
     }
     builder.load_buffers_last();

@@ -1,0 +1,17 @@
+//! `apply_liger_kernel(model)` (transformers 5.17, integrations/liger.py), with which a trainer that was told so begins.
+
+use crate::nn::{LigerKernels, Mode};
+use crate::spec::JobSpec;
+use crate::spec::liger::{LigerModel, liger_model};
+
+/// Whether Liger replaces the layers of the job's model.
+pub(super) fn patches_layers(job: &JobSpec) -> bool {
+    job.liger_kernels && liger_model(&job.model.model_type) == LigerModel::Whole
+}
+
+/// Replaces the layers of the model that is trained, if it was asked for.
+pub(super) fn apply_liger_kernels(job: &JobSpec, mode: &Mode) {
+    if patches_layers(job) {
+        mode.apply_liger_kernels(LigerKernels::Layers);
+    }
+}

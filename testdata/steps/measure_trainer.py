@@ -1,0 +1,200 @@
+"""Measures steps of Hugging Face's Trainer and of TRL's SFTTrainer (the real classes, trainer.train() for a few steps) as
+measure_rl.py measures those of GRPOTrainer, whose harness this imports: put that script's folder on PYTHONPATH.
+
+Fields of a case (kind `trainer`): id, framework (trainer | trl), model, task (causal_lm | masked_lm), precision (fp32 | amp_bf16
+(bf16=True) | amp_fp16 (fp16=True) | bf16 (bf16 weights, no autocast) | bf16_amp), micro_batch, seq_len, steps, grad_accum,
+gradient_checkpointing (not reentrant), optimizer (adamw_torch | adamw_torch_fused | sgd | adafactor), lora {r, alpha, dropout,
+targets}, clip_grad_norm, attn, use_liger_kernel, loss (`liger`: of liger_kernel_config only the fused loss), keep_outputs (compute_loss keeps what the model
+returns until the next pass), use_cache, world (ranks of DDP as torchrun starts them, in one process, as in
+measure_parallel.py). Phases: load, between, forward, loss, forward_tail, backward, clip, optimizer.
+
+    measure_trainer.py --stub --lib libtonnage_phantom.so --cases trainer_cases.json --out truth.json
+"""
+import copy
+import os
+import shutil
+import tempfile
+
+import measure_rl as harness
+
+from measure_dpo import lora_config, note_phases
+
+DEFAULTS = dict(
+    id="case", kind="trainer", framework="trainer", model={"family": "qwen2"}, task="causal_lm", precision="fp32", micro_batch=4,
+    seq_len=128, steps=3, grad_accum=1, gradient_checkpointing=False, optimizer=None, lora=None, clip_grad_norm=1.0,
+    attn="sdpa", use_liger_kernel=False, loss="full", keep_outputs=False, use_cache=False, world=1)
+PRECISIONS = {"fp32": ("float32", {}), "amp_bf16": ("float32", {"bf16": True}), "amp_fp16": ("float32", {"fp16": True}),
+              "bf16": ("bfloat16", {}), "bf16_amp": ("bfloat16", {"bf16": True})}
+
+
+def full_case(case):
+    unknown = set(case) - set(DEFAULTS) - {"note"}
+    if unknown:
+        raise SystemExit(f"unknown case fields: {sorted(unknown)}")
+    return {**copy.deepcopy(DEFAULTS), **case}
+
+
+def answer(phases):
+    """The mask of an encoder hides nothing, which is asked on the host; and where losses begin and end is noted."""
+    import sys
+
+    import liger_kernel.transformers.monkey_patch  # noqa: its models' modules
+    import torch.nn.functional as functional
+    import transformers.masking_utils as masks
+
+    def ignores(padding_mask, kv_length, local_attention_size=None):
+        if padding_mask is not None:
+            padding_mask.all()
+        return local_attention_size is None or kv_length < local_attention_size
+    masks._ignore_bidirectional_mask_sdpa = ignores
+
+    def noted(loss):
+        def call(*args, **options):
+            if phases.name != "forward":
+                return loss(*args, **options)
+            phases.set("loss")
+            result = loss(*args, **options)
+            phases.set("forward_tail")
+            return result
+        return call
+    functional.cross_entropy = noted(functional.cross_entropy)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("liger_kernel.transformers.model.") and hasattr(module, "LigerForCausalLMLoss"):
+            module.LigerForCausalLMLoss = noted(module.LigerForCausalLMLoss)
+    return noted
+
+
+def rows(case):
+    from datasets import Dataset
+    count = case["micro_batch"] * case["grad_accum"] * case["steps"] * case["world"]
+    tokens = [list(range(10, 10 + 64)) * (case["seq_len"] // 64 + 1) for _ in range(count)]
+    tokens = [row[:case["seq_len"]] for row in tokens]
+    columns = {"input_ids": tokens}
+    if case["framework"] == "trainer":
+        columns |= {"attention_mask": [[1] * case["seq_len"]] * count, "labels": tokens}
+    return Dataset.from_dict(columns)
+
+
+def start_ranks(world):
+    """What torchrun sets, and a process group that moves no data: accelerate finds both."""
+    import torch
+    import torch.distributed as dist
+    import torch.nn.parallel.distributed as ddp
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE=str(world), LOCAL_WORLD_SIZE=str(world),
+                      MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
+    torch.cuda.set_device(0)
+    dist.init_process_group("fake", rank=0, world_size=world, store=FakeStore())
+    ddp._verify_param_shape_across_processes = lambda *args, **options: None
+    made = ddp.DistributedDataParallel.__init__
+
+    def hook(_state, bucket):
+        dist.all_reduce(bucket.buffer(), async_op=True)
+        future = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    def init(self, *args, **options):
+        made(self, *args, **options)
+        self.register_comm_hook(None, hook)
+    ddp.DistributedDataParallel.__init__ = init
+
+
+def build(case, dtype, stub):
+    if case["task"] == "causal_lm":
+        return harness.build(case["model"], dtype, real=not stub, attn=case["attn"])[0]
+    import torch
+    from transformers import AutoConfig, AutoModelForMaskedLM
+    from transformers.initialization import no_init_weights
+    fields = dict(case["model"])
+    config = AutoConfig.for_model(fields.pop("family"), **fields)
+    with no_init_weights(), torch.device("meta"):
+        model = AutoModelForMaskedLM.from_config(config, dtype=getattr(torch, dtype), attn_implementation=case["attn"])
+    model.tie_weights()
+    return harness.materialize(model)
+
+
+def liger_options(case):
+    if case["loss"] == "liger":
+        import inspect
+        from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN
+        apply = MODEL_TYPE_TO_APPLY_LIGER_FN[case["model"]["family"]]
+        switches = set(inspect.signature(apply).parameters) - {"model", "fused_linear_cross_entropy"}
+        config = {"fused_linear_cross_entropy": True, **{name: False for name in switches}}
+        return {"use_liger_kernel": True, "liger_kernel_config": config}
+    return {"use_liger_kernel": case["use_liger_kernel"]}
+
+
+def made(case, phases, model, folder):
+    """The trainer, which notes where its loss is computed."""
+    options = dict(
+        output_dir=folder, per_device_train_batch_size=case["micro_batch"], max_steps=case["steps"],
+        gradient_accumulation_steps=case["grad_accum"], gradient_checkpointing=case["gradient_checkpointing"],
+        gradient_checkpointing_kwargs={"use_reentrant": False}, report_to=[], logging_steps=1, save_strategy="no",
+        max_grad_norm=case["clip_grad_norm"] or 0.0, disable_tqdm=True, use_cache=case["use_cache"], **liger_options(case),
+        **PRECISIONS[case["precision"]][1])
+    if case["optimizer"]:
+        options["optim"] = case["optimizer"]
+    kept = []
+
+    def noted(base):
+        class Trainer(base):
+            def compute_loss(self, model, inputs, return_outputs=False, **options):
+                with phases.within("forward"):
+                    if not case["keep_outputs"]:
+                        return super().compute_loss(model, inputs, return_outputs, **options)
+                    loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **options)
+                    kept[:] = [outputs]
+                    return (loss, outputs) if return_outputs else loss
+        return Trainer
+    if case["framework"] == "trl":
+        from trl import SFTConfig, SFTTrainer
+        config = SFTConfig(max_length=None, **{"bf16": False, **options})
+        return noted(SFTTrainer)(model=model, args=config, train_dataset=rows(case), processing_class=harness.byte_tokenizer(),
+                                 peft_config=lora_config(case))
+    from transformers import Trainer, TrainingArguments, default_data_collator
+    if case["lora"]:
+        from peft import get_peft_model
+        model = get_peft_model(model, lora_config(case))
+        if case["gradient_checkpointing"]:
+            model.enable_input_require_grads()
+    return noted(Trainer)(model=model, args=TrainingArguments(**options), train_dataset=rows(case),
+                          data_collator=default_data_collator)
+
+
+def run_trainer(case, phases, stub):
+    import torch
+    if case["world"] > 1:
+        start_ranks(case["world"])
+    harness.EXPECT.clear()
+    harness.EXPECT[(case["micro_batch"], case["seq_len"] - 1)] = case["micro_batch"] * (case["seq_len"] - 1)
+    phases.set("load", 0)
+    noted = answer(phases)
+    model = build(case, PRECISIONS[case["precision"]][0], stub)
+    if case["task"] == "causal_lm":
+        model.loss_function = noted(model.loss_function)
+    info = dict(param_count=harness.count(model)[0])
+    folder = tempfile.mkdtemp()
+    trainer = made(case, phases, model, folder)
+    info["trainable_params"] = harness.count(trainer.model)[1]
+    info["after_load_bytes"] = torch.cuda.memory_allocated()
+    info["optim"] = str(trainer.args.optim)
+    phases.mark(list(trainer.model.parameters()), "parameter")
+    note_phases(trainer, phases)
+    phases.set("between", 1)
+    trainer.train()
+    phases.set("end", phases.step)
+    phases.close()
+    shutil.rmtree(folder, ignore_errors=True)
+    return info
+
+
+def warm(_cases):
+    import datasets, peft, trl.trainer.sft_trainer, transformers.trainer  # noqa: shared by the children
+    import torch.testing._internal.distributed.fake_pg, torch.nn.parallel.distributed  # noqa
+
+
+harness.RUN["trainer"] = run_trainer
+
+if __name__ == "__main__":
+    harness.main(full_case, lambda case: run_trainer, warm)
