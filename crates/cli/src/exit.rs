@@ -29,6 +29,7 @@ pub enum FailOn {
 pub const ESTIMATE: &str = "Exit codes:
   0  it fits, or is tight (see --fail-on); with --compare, one variant does
   1  it does not fit; with --compare, no variant does
+     (without a GPU: 0 where a GPU of the catalog carries it, 1 where none does)
   2  wrong usage, or input that cannot be read";
 /// The codes of `fit`.
 pub const FIT: &str = "Exit codes:

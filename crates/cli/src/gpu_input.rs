@@ -12,7 +12,7 @@ use tonnage_watch::nvml::live_gpus;
 use crate::failure::Failure;
 
 /// The word for the GPU of this machine.
-const LIVE: &str = "live";
+pub const LIVE: &str = "live";
 /// The variable that names another NVML than the driver's.
 const NVML: &str = "TONNAGE_NVML_LIBRARY";
 /// Where the driver tells of its GPUs.
@@ -27,6 +27,12 @@ pub fn special(name: &str) -> Option<Result<Gpu, Failure>> {
         Some("json") => Some(from_file(name, Gpu::from_json)),
         _ => None,
     }
+}
+
+/// A GPU by its memory and kernels, as one writes it out.
+pub fn written(gpu: &Gpu) -> String {
+    let (major, minor) = gpu.compute_capability;
+    format!("{}MiB,sm_{major}{minor},multiprocessors={}", gpu.usable_bytes >> 20, gpu.multiprocessors)
 }
 
 /// The GPU that `name` means.

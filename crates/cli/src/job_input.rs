@@ -1,8 +1,9 @@
 //! From what was typed to a resolved job: reads job files and configs.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use tonnage_core::estimate::SimulatedJob;
@@ -10,11 +11,12 @@ use tonnage_core::family::known_model_types;
 use tonnage_core::gpu::Gpu;
 use tonnage_core::limit::{HAND_WRITTEN_BYTES, JSON_BYTES};
 use tonnage_core::record::JobRecord;
-use tonnage_core::spec::{Counted, Inputs, Origin, Override, Resolved, SpecError, resolve};
+use tonnage_core::spec::{Counted, Inputs, Origin, Override, Preset, Resolved, SpecError, resolve};
 use tonnage_run::bounded::read_text;
 
 use crate::failure::Failure;
 use crate::gpu_input;
+use crate::hub_cache::{self, Snapshot};
 use crate::installed::Installed;
 use crate::job_args::JobArgs;
 use crate::patched::patched;
@@ -30,7 +32,21 @@ pub struct JobInput {
     weights: Mutex<HashMap<String, Option<Weights>>>,
     /// The transformers that the job will find, which decides where nobody says.
     installed: Option<Installed>,
+    /// The GPU where nobody names one; `None` where the answer needs none.
+    unnamed: Option<Unnamed>,
 }
+
+/// The GPU of a job that names none, for an answer that is about one.
+struct Unnamed {
+    /// Of this machine, as it was written out, where NVML or the driver knows one.
+    found: Option<(Override, Gpu)>,
+    /// What asks.
+    asks: &'static str,
+}
+
+/// How a GPU is named.
+pub const NAME_A_GPU: &str = "name it: --gpu l4 (`tonnage gpus` lists those that are known), --gpu 24GiB, or --gpu live for the one in \
+                              this machine";
 
 impl JobInput {
     /// Reads what `args` name.
@@ -56,7 +72,7 @@ impl JobInput {
             }
         };
         let gpu = special_gpu(&mut overrides)?;
-        Ok(Self { file, overrides, gpu, weights: Mutex::default(), installed: Installed::active() })
+        Ok(Self { file, overrides, gpu, weights: Mutex::default(), installed: Installed::active(), unnamed: None })
     }
 
     /// A job that was recorded.
@@ -68,7 +84,26 @@ impl JobInput {
             gpu: None,
             weights: Mutex::default(),
             installed: None,
+            unnamed: None,
         }
+    }
+
+    /// The same job for an answer that `asks` for a GPU: where nobody names one it is this machine's.
+    #[must_use]
+    pub fn on_a_gpu(mut self, asks: &'static str) -> Self {
+        let found = gpu_input::special(gpu_input::LIVE).and_then(Result::ok);
+        let found = found.map(|gpu| {
+            let value = gpu_input::written(&gpu);
+            (Override { key: "gpu".to_owned(), value, flag: "--gpu live, as none was named".to_owned() }, gpu)
+        });
+        self.unnamed = Some(Unnamed { found, asks });
+        self
+    }
+
+    /// The GPU of this machine, where it stands in for one that nobody named.
+    fn found_for(&self, resolved: &Resolved) -> Option<&(Override, Gpu)> {
+        let found = self.unnamed.as_ref()?.found.as_ref()?;
+        (resolved.origin("gpu") == Some(&Origin::Flag(found.0.flag.clone()))).then_some(found)
     }
 
     /// What is recorded of it, `resolved` being what it came to.
@@ -78,7 +113,8 @@ impl JobInput {
             Some(Origin::Installed(_)) => self.installed.as_ref().and_then(as_override),
             _ => None,
         };
-        let overrides: Vec<_> = installed.into_iter().chain(self.overrides.iter().cloned()).collect();
+        let found = self.found_for(resolved).map(|(given, _)| given.clone());
+        let overrides: Vec<_> = installed.into_iter().chain(found).chain(self.overrides.iter().cloned()).collect();
         JobRecord::new(file, &overrides, resolved)
     }
 
@@ -123,7 +159,12 @@ impl JobInput {
     }
 
     fn resolve_all(&self, overrides: &[Override]) -> Result<Resolved, SpecError> {
-        let mut resolved = self.resolve_named(overrides)?;
+        let mut resolved = self.resolve_installed(overrides)?;
+        if let (false, Some(unnamed)) = (resolved.names_gpu(), &self.unnamed) {
+            let Some((given, gpu)) = &unnamed.found else { return Err(unnamed.refusal()) };
+            resolved = self.resolve_installed(&[std::slice::from_ref(given), overrides].concat())?;
+            resolved.job.gpu = gpu.clone();
+        }
         let named_later = overrides.iter().rfind(|given| given.key == "gpu").map(|given| given.value.as_str());
         if let Some((written, gpu)) = &self.gpu
             && named_later == Some(written)
@@ -144,7 +185,9 @@ impl JobInput {
         let weights = match known.get(&model.name) {
             Some(weights) => weights,
             None => {
-                let found = weights::beside(&model.name);
+                let snapshot = hub_snapshot(&model.name).filter(|_| !Path::new(&model.name).exists());
+                let place = snapshot.map_or_else(|| PathBuf::from(&model.name), |snapshot| snapshot.folder);
+                let found = weights::beside(&place);
                 let found =
                     found.map_err(|failure| SpecError { hint: failure.hint, ..SpecError::new(failure.problem) })?;
                 known.entry(model.name.clone()).or_insert(found)
@@ -171,7 +214,7 @@ impl JobInput {
     }
 
     /// Where nobody says a version of transformers, the installed one decides.
-    fn resolve_named(&self, overrides: &[Override]) -> Result<Resolved, SpecError> {
+    fn resolve_installed(&self, overrides: &[Override]) -> Result<Resolved, SpecError> {
         let resolved = self.resolve_said(overrides)?;
         let Some(installed) = &self.installed else { return Ok(resolved) };
         if !matches!(resolved.origin(TRANSFORMERS), Some(Origin::Default(_))) {
@@ -195,12 +238,36 @@ impl JobInput {
 
     fn resolve_said(&self, overrides: &[Override]) -> Result<Resolved, SpecError> {
         let folder = self.file.as_ref().and_then(|(name, _)| Path::new(name).parent());
-        resolve(&Inputs {
+        let from_cache = RefCell::new(Vec::new());
+        let cached = |name: &str| {
+            let snapshot = hub_snapshot(name)?;
+            let config = snapshot.config();
+            from_cache.borrow_mut().push(format!(
+                "the config of {name} is that of revision {} in the hub cache: {}",
+                snapshot.short(),
+                snapshot.folder.display()
+            ));
+            Some(config)
+        };
+        let mut resolved = resolve(&Inputs {
             job_file: self.file.as_ref().map(|(name, text)| (name.as_str(), text.as_str())),
             overrides,
             known: &known_model_types(),
-            read_config: &|name| beside(folder, name).or_else(|| read_config(name)),
-        })
+            read_config: &|name| beside(folder, name).or_else(|| read_config(name)).or_else(|| cached(name)),
+        })?;
+        for note in from_cache.into_inner() {
+            if !resolved.notes.contains(&note) {
+                resolved.notes.push(note);
+            }
+        }
+        Ok(resolved)
+    }
+}
+
+impl Unnamed {
+    fn refusal(&self) -> SpecError {
+        let nobody = "no GPU is named, and NVML shows none in this machine";
+        SpecError::new(format!("{}: {nobody}", self.asks)).hint(NAME_A_GPU)
     }
 }
 
@@ -230,8 +297,7 @@ fn special_gpu(overrides: &mut [Override]) -> Result<Option<(String, Gpu)>, Fail
     let Some(given) = overrides.iter_mut().rfind(|given| given.key == "gpu") else { return Ok(None) };
     let Some(gpu) = gpu_input::special(&given.value) else { return Ok(None) };
     let gpu = gpu?;
-    let (major, minor) = gpu.compute_capability;
-    given.value = format!("{}MiB,sm_{major}{minor},multiprocessors={}", gpu.usable_bytes >> 20, gpu.multiprocessors);
+    given.value = gpu_input::written(&gpu);
     Ok(Some((given.value.clone(), gpu)))
 }
 
@@ -244,6 +310,11 @@ fn beside(folder: Option<&Path>, name: &str) -> Option<Result<String, String>> {
     let path = folder?.join(name);
     let elsewhere = Path::new(name).is_relative() && !Path::new(name).exists() && path.exists();
     elsewhere.then(|| read_config(&path.to_string_lossy())).flatten()
+}
+
+/// The model in the hub cache, unless one of that name is built in.
+fn hub_snapshot(name: &str) -> Option<Snapshot> {
+    if Preset::find(name).is_some() { None } else { hub_cache::find(name) }
 }
 
 /// The config that `name` stands for as a path: a file, or a folder with a `config.json`.

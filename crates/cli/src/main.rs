@@ -8,6 +8,7 @@ mod duration;
 mod exit;
 mod failure;
 mod gpu_input;
+mod hub_cache;
 mod installed;
 mod job_args;
 mod job_input;

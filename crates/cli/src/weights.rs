@@ -13,7 +13,7 @@ use crate::failure::Failure;
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
-/// Parameters in the weights that stand beside the config `model` names.
+/// Parameters in the weights that stand beside the config names.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Weights {
     /// All files are there.
@@ -22,12 +22,11 @@ pub enum Weights {
     Incomplete(String),
 }
 
-/// The weights beside the config that `model` names as a path; `None` when there are none.
+/// The weights in the folder `path`, or beside the config at `path`; `None` when there are none.
 ///
 /// # Errors
 /// When a file is there and is no safetensors file.
-pub fn beside(model: &str) -> Result<Option<Weights>, Failure> {
-    let path = Path::new(model);
+pub fn beside(path: &Path) -> Result<Option<Weights>, Failure> {
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
     let (single, index) = (folder.join(SINGLE), folder.join(INDEX));
     if !path.exists() {
@@ -43,12 +42,13 @@ pub fn beside(model: &str) -> Result<Option<Weights>, Failure> {
 
 fn sharded(folder: &Path, index: &Path) -> Result<Weights, Failure> {
     let text = read_text(index, INDEX_BYTES).map_err(|error| Failure::file(&shown(index), &error))?;
-    let files = safetensors::parse_index(&text).map_err(|error| about(index, &error))?.files;
+    let index = safetensors::parse_index(&text).map_err(|error| about(index, &error))?;
+    let (files, counted) = (index.files, index.parameters);
     // A name from a file stays inside the folder.
     let inside = |name: &String| Path::new(name).file_name().map(|name| folder.join(name));
     let paths: Vec<PathBuf> = files.iter().filter_map(inside).collect();
     match paths.iter().find(|path| !path.exists()) {
-        Some(missing) => Ok(Weights::Incomplete(shown(missing))),
+        Some(missing) => Ok(counted.map_or_else(|| Weights::Incomplete(shown(missing)), Weights::Counted)),
         None => paths.iter().map(|path| count(path)).sum::<Result<u64, Failure>>().map(Weights::Counted),
     }
 }

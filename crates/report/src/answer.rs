@@ -1,6 +1,7 @@
 //! [`Answer`]: a job and its estimate, which every format shows.
 
 use tonnage_core::estimate::{Deployment, Estimate, Fit, Timeline, Verdict};
+use tonnage_core::plan::fits_from::Carrier;
 use tonnage_core::spec::Resolved;
 use tonnage_core::spec::guides::LegacyEstimate;
 
@@ -10,6 +11,8 @@ pub struct Answer {
     pub resolved: Resolved,
     /// What its process needs; of several, the one that needs most.
     pub estimate: Estimate,
+    /// The GPUs of the catalog that carry it, the smallest first, where it names none: then no verdict is about its GPU.
+    pub carriers: Option<Vec<Carrier>>,
     /// All its processes and their GPUs.
     pub deployment: Deployment,
     /// How the bytes rise and fall, if asked for.

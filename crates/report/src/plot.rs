@@ -14,15 +14,18 @@ const OVER: Style = AnsiColor::Red.on_default();
 /// Columns left of the plot, for the scale.
 const SCALE: usize = 11;
 
-/// Draws `timeline` in `height` rows, with a line at `usable` bytes if that is in sight.
-pub fn plot(timeline: &Timeline, usable: u64, height: usize, look: &Look) -> String {
+/// Draws `timeline` in `height` rows, with a line at `usable` bytes if there is such a GPU and that is in sight.
+pub fn plot(timeline: &Timeline, usable: Option<u64>, height: usize, look: &Look) -> String {
     let width = look.width.saturating_sub(SCALE + 1).max(20);
     let columns = columns(timeline, width);
     let peak = columns.iter().copied().max().unwrap_or(0);
+    let seen = usable;
+    let usable = usable.unwrap_or(u64::MAX);
     let top = if usable <= peak.saturating_mul(2) { peak.max(usable) } else { peak }.max(1);
     let plot = Plot { columns, top, peak, usable, height, look };
     let rows: String = (0..height).rev().map(|row| plot.row(row)).collect();
-    let foot = format!("{:SCALE$} allocated bytes, event by event; {} usable\n\n", "", Bytes(usable));
+    let of_gpu = seen.map_or_else(String::new, |usable| format!("; {} usable", Bytes(usable)));
+    let foot = format!("{:SCALE$} allocated bytes, event by event{of_gpu}\n\n", "");
     format!("{rows}{}{foot}", phase_rows(timeline, width, look))
 }
 

@@ -36,9 +36,9 @@ const STACK: [Category; 13] = [
     Category::OpInternal,
 ];
 
-/// Draws `timeline`, the course of `job`.
-pub fn svg(timeline: &Timeline, job: &JobSpec, estimate: &Estimate) -> String {
-    let picture = Picture::new(timeline, job, estimate);
+/// Draws `timeline`, the course of `job`, with a line at `usable` bytes if its GPU was named.
+pub fn svg(timeline: &Timeline, job: &JobSpec, estimate: &Estimate, usable: Option<u64>) -> String {
+    let picture = Picture::new(timeline, job, estimate, usable.unwrap_or(u64::MAX));
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" \
          height=\"{HEIGHT}\" font-family=\"{FONT}\" font-size=\"12\" fill=\"#333\">\n\
@@ -60,17 +60,18 @@ struct Picture<'a> {
     timeline: &'a Timeline,
     job: &'a JobSpec,
     estimate: &'a Estimate,
+    /// What the GPU has.
+    usable: u64,
     /// Bytes at the upper edge.
     top: u64,
 }
 
 impl<'a> Picture<'a> {
-    fn new(timeline: &'a Timeline, job: &'a JobSpec, estimate: &'a Estimate) -> Self {
+    fn new(timeline: &'a Timeline, job: &'a JobSpec, estimate: &'a Estimate, usable: u64) -> Self {
         let highest = estimate.peak_reserved_bytes;
-        let usable = estimate.usable_bytes;
         // The usable line is drawn where it does not squeeze the picture.
-        let top = if usable < highest * 2 { highest.max(usable) } else { highest };
-        Self { timeline, job, estimate, top: (top + top / 25).max(1) }
+        let top = if usable < highest.saturating_mul(2) { highest.max(usable) } else { highest };
+        Self { timeline, job, estimate, usable, top: (top + top / 25).max(1) }
     }
 
     fn x(&self, event: usize) -> f64 {
@@ -227,7 +228,7 @@ impl<'a> Picture<'a> {
     }
 
     fn usable(&self, svg: &mut String) {
-        let usable = self.estimate.usable_bytes;
+        let usable = self.usable;
         if usable > self.top {
             return;
         }

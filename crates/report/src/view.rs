@@ -6,6 +6,7 @@ use tonnage_core::estimate::{
     Caveat, Deployment, Engine, Estimate, GpuLoad, LiveTensor, OomMoment, PhasePeak, Process, Room, Verdict,
     shown_bound,
 };
+use tonnage_core::plan::fits_from::Carrier;
 use tonnage_core::spec::Provenance;
 use tonnage_core::spec::guides::LegacyEstimate;
 use tonnage_core::trace::Category;
@@ -43,10 +44,15 @@ struct VariantView<'a> {
 #[derive(Serialize)]
 struct Body<'a> {
     model: ModelView<'a>,
-    gpu: GpuView<'a>,
+    /// `null` where none was named, as all that is about it.
+    gpu: Option<GpuView<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sizes_as_on: Option<GpuView<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fits_from: Option<Vec<CarrierView<'a>>>,
     job: Vec<ValueView<'a>>,
-    verdict: &'static str,
-    num_alloc_retries: u64,
+    verdict: Option<&'static str>,
+    num_alloc_retries: Option<u64>,
     out_of_memory: Option<OomView<'a>>,
     total_bytes: u64,
     range_bytes: RangeView,
@@ -55,8 +61,8 @@ struct Body<'a> {
     safe_bytes: Option<u64>,
     /// `null` where the verdict did not depend on it.
     least_bytes: Option<u64>,
-    usable_bytes: u64,
-    headroom_bytes: i64,
+    usable_bytes: Option<u64>,
+    headroom_bytes: Option<i64>,
     peak_allocated_bytes: u64,
     peak_reserved_bytes: u64,
     rounded512_peak_bytes: u64,
@@ -78,7 +84,7 @@ struct Body<'a> {
     caveats: Vec<CaveatView<'a>>,
     processes: Vec<ProcessView<'a>>,
     gpus: Vec<GpuLoadView>,
-    room: Vec<RoomView>,
+    room: Option<Vec<RoomView>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     timeline: Option<TimelineView>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,6 +106,18 @@ struct GpuView<'a> {
     usable_bytes: u64,
     compute_capability: String,
     multiprocessors: u64,
+}
+
+/// A GPU of the catalog that carries the job.
+#[derive(Serialize)]
+struct CarrierView<'a> {
+    gpu: &'a str,
+    name: &'a str,
+    sold_gb: u64,
+    verdict: &'static str,
+    total_bytes: u64,
+    safe_bytes: Option<u64>,
+    usable_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -154,7 +172,7 @@ struct ProcessView<'a> {
     context_bytes: u64,
     peak_phase: String,
     peak_per_phase: Pairs<'a, u64>,
-    verdict: &'static str,
+    verdict: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -164,8 +182,8 @@ struct GpuLoadView {
     processes: Vec<ProcessCountView>,
     total_bytes: u64,
     safe_bytes: Option<u64>,
-    usable_bytes: u64,
-    verdict: &'static str,
+    usable_bytes: Option<u64>,
+    verdict: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -240,7 +258,9 @@ impl<'a> Body<'a> {
         let (job, estimate) = (&answer.resolved.job, &answer.estimate);
         let at_peak = &estimate.at_peak;
         let categories = Category::ALL.into_iter().zip(at_peak.by_category).filter(|(_, bytes)| *bytes > 0);
+        let is_named = answer.carriers.is_none();
         let (num_alloc_retries, out_of_memory) = match &estimate.verdict {
+            _ if !is_named => (0, None),
             Verdict::Fits => (0, None),
             Verdict::Tight { retries } => (retries.unwrap_or(0), None),
             Verdict::DoesNotFit(moment) => (0, moment.as_deref().map(OomView::new)),
@@ -252,18 +272,20 @@ impl<'a> Body<'a> {
                 param_count: estimate.parameter_count,
                 trainable_params: estimate.trainable_count,
             },
-            gpu: GpuView::new(&job.gpu),
+            gpu: is_named.then(|| GpuView::new(&job.gpu)),
+            sizes_as_on: (!is_named).then(|| GpuView::new(&job.gpu)),
+            fits_from: answer.carriers.as_ref().map(|carriers| carriers.iter().map(CarrierView::new).collect()),
             job: answer.resolved.provenance.iter().map(ValueView::new).collect(),
-            verdict: verdict_name(&estimate.verdict),
-            num_alloc_retries,
+            verdict: is_named.then(|| verdict_name(&estimate.verdict)),
+            num_alloc_retries: is_named.then_some(num_alloc_retries),
             out_of_memory,
             total_bytes: estimate.total_bytes,
             range_bytes: RangeView { low: estimate.range.0, high: estimate.range.1 },
             margin_bytes: estimate.margin_bytes,
             safe_bytes: shown_bound(estimate.safe_bytes),
             least_bytes: estimate.least_bytes,
-            usable_bytes: estimate.usable_bytes,
-            headroom_bytes: estimate.headroom_bytes(),
+            usable_bytes: is_named.then_some(estimate.usable_bytes),
+            headroom_bytes: is_named.then(|| estimate.headroom_bytes()),
             peak_allocated_bytes: estimate.peak_allocated_bytes,
             peak_reserved_bytes: estimate.peak_reserved_bytes,
             rounded512_peak_bytes: estimate.rounded512_peak_bytes,
@@ -288,9 +310,9 @@ impl<'a> Body<'a> {
             largest_live_at_peak: at_peak.largest.iter().take(top).map(TensorView::new).collect(),
             n_events: estimate.events,
             caveats: estimate.caveats.iter().map(CaveatView::new).collect(),
-            processes: answer.deployment.processes.iter().map(ProcessView::new).collect(),
-            gpus: gpu_loads(&answer.deployment),
-            room: rooms(&answer.deployment),
+            processes: answer.deployment.processes.iter().map(|process| ProcessView::new(process, is_named)).collect(),
+            gpus: gpu_loads(&answer.deployment, is_named),
+            room: is_named.then(|| rooms(&answer.deployment)),
             timeline: answer.timeline.as_ref().map(TimelineView::new),
             legacy: answer.legacy.as_ref().map(LegacyView::new),
         }
@@ -303,7 +325,7 @@ fn phases<'a>(estimate: &Estimate, bytes: fn(&PhasePeak) -> u64) -> Pairs<'a, u6
 }
 
 impl<'a> ProcessView<'a> {
-    fn new(process: &'a Process) -> Self {
+    fn new(process: &'a Process, is_named: bool) -> Self {
         let estimate = &process.estimate;
         Self {
             name: process.name,
@@ -314,20 +336,20 @@ impl<'a> ProcessView<'a> {
             context_bytes: estimate.outside.high,
             peak_phase: estimate.peak_phase.label(),
             peak_per_phase: phases(estimate, |peak| peak.allocated),
-            verdict: verdict_name(&estimate.verdict),
+            verdict: is_named.then(|| verdict_name(&estimate.verdict)),
         }
     }
 }
 
-fn gpu_loads(deployment: &Deployment) -> Vec<GpuLoadView> {
+fn gpu_loads(deployment: &Deployment, is_named: bool) -> Vec<GpuLoadView> {
     let load = |gpu: &GpuLoad| GpuLoadView {
         first: gpu.first,
         count: gpu.count,
         processes: gpu.processes.iter().map(|&(process, count)| ProcessCountView { process, count }).collect(),
         total_bytes: gpu.total_bytes,
         safe_bytes: shown_bound(gpu.safe_bytes),
-        usable_bytes: gpu.usable_bytes,
-        verdict: fit_name(gpu.fit),
+        usable_bytes: is_named.then_some(gpu.usable_bytes),
+        verdict: is_named.then(|| fit_name(gpu.fit)),
     };
     deployment.gpus.iter().map(load).collect()
 }
@@ -354,6 +376,21 @@ impl<'a> GpuView<'a> {
             usable_bytes: gpu.usable_bytes,
             compute_capability: format!("{major}.{minor}"),
             multiprocessors: gpu.multiprocessors,
+        }
+    }
+}
+
+impl<'a> CarrierView<'a> {
+    fn new(carrier: &'a Carrier) -> Self {
+        let judgement = &carrier.judgement;
+        Self {
+            gpu: &carrier.gpu.id,
+            name: &carrier.gpu.name,
+            sold_gb: carrier.gpu.sold_gb,
+            verdict: fit_name(judgement.fit),
+            total_bytes: judgement.total_bytes,
+            safe_bytes: shown_bound(judgement.safe_bytes),
+            usable_bytes: judgement.usable_bytes,
         }
     }
 }

@@ -52,7 +52,7 @@ impl CostArgs {
     pub fn run(mut self, terminal: &Terminal) -> Result<Exit, Failure> {
         let lists = axes::take(&mut self.job.overrides)?;
         let suite = self.read(&lists)?;
-        let input = JobInput::read(&self.job)?;
+        let input = JobInput::read(&self.job)?.on_a_gpu("time and price are those of a GPU");
         let first = [suite.set.as_slice(), suite.configurations[0].changes.as_slice()].concat();
         // The command line wins over what the suite shares.
         let resolve = |changes: &[Override]| input.try_resolve_under(changes);

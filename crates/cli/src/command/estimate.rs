@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use tonnage_core::estimate::{Caveat, Deployment, Estimate, Fit};
+use tonnage_core::plan::fits_from::fits_from;
 use tonnage_core::recording::write_timeline;
 use tonnage_core::spec::Resolved;
 use tonnage_core::spec::guides::LegacyEstimate;
@@ -15,7 +16,7 @@ use super::{compare, json};
 use crate::exit::{self, Exit, FailOn};
 use crate::failure::Failure;
 use crate::job_args::JobArgs;
-use crate::job_input::{JobInput, simulate};
+use crate::job_input::{self, JobInput, simulate};
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "Examples:
@@ -138,20 +139,35 @@ impl EstimateArgs {
 
     /// Simulates once; whatever was asked for is made from that one trace.
     fn answer(&self, resolved: Resolved) -> Result<Answer, Failure> {
+        self.check_judged(&resolved)?;
         let simulated = simulate(&resolved)?;
         let mut estimate = simulated.estimate()?;
         add_input_caveats(&mut estimate, &resolved);
+        let usable = resolved.names_gpu().then_some(estimate.usable_bytes);
         let drawn = self.timeline || self.svg.is_some();
         let timeline = drawn.then(|| simulated.timeline(PICTURE_POINTS)).transpose()?;
         if let Some(path) = &self.trace {
             write(path, &write_timeline(simulated.trace()))?;
         }
         if let (Some(path), Some(timeline)) = (&self.svg, &timeline) {
-            write(path, &svg::svg(timeline, &resolved.job, &estimate))?;
+            write(path, &svg::svg(timeline, &resolved.job, &estimate, usable))?;
         }
         let deployment = Deployment::new(&simulated, estimate.clone())?;
         let legacy = if self.legacy { Some(legacy(&resolved)?) } else { None };
-        Ok(Answer { resolved, estimate, deployment, timeline, legacy })
+        let carriers = (!resolved.names_gpu()).then(|| fits_from(&simulated, &estimate));
+        Ok(Answer { resolved, estimate, carriers, deployment, timeline, legacy })
+    }
+
+    /// A gate must not pass because nobody said what it is held against.
+    fn check_judged(&self, resolved: &Resolved) -> Result<(), Failure> {
+        let asks = match (self.quiet, self.fail_on) {
+            _ if resolved.names_gpu() => return Ok(()),
+            (true, _) if self.svg.is_none() && self.trace.is_none() => "--quiet",
+            (_, Some(_)) => "--fail-on",
+            (_, None) => return Ok(()),
+        };
+        let failure = Failure::input(format!("{asks} answers by the verdict on a GPU, and no GPU is named"));
+        Err(failure.hint(job_input::NAME_A_GPU))
     }
 
     fn screen(&self, answer: &Answer, terminal: &Terminal) -> String {
@@ -165,7 +181,7 @@ impl EstimateArgs {
             screen.push_str(&text::largest(&answer.estimate, top, look));
         }
         if let Some(timeline) = answer.timeline.as_ref().filter(|_| self.timeline) {
-            screen.push_str(&plot::plot(timeline, answer.estimate.usable_bytes, PLOT_HEIGHT, look));
+            screen.push_str(&plot::plot(timeline, usable(answer), PLOT_HEIGHT, look));
         }
         if self.explain {
             screen.push_str(&text::explain(answer, look));
@@ -173,11 +189,28 @@ impl EstimateArgs {
         if !(self.explain || self.timeline) {
             screen.push_str(&text::next(answer, look));
         }
-        if answer.deployment.fit() != Fit::Fits {
-            let plan = shell_words(&plan_of_the_same_job(std::env::args().skip(1)));
+        if needs_a_plan(answer) {
+            let mut plan = plan_of_the_same_job(std::env::args().skip(1));
+            if answer.carriers.is_some() {
+                plan.extend(["--gpus".to_owned(), "all".to_owned()]);
+            }
+            let plan = shell_words(&plan);
             screen.push_str(&text::way_out(&plan, look));
         }
         screen
+    }
+}
+
+/// Bytes of the GPU, if one was named.
+fn usable(answer: &Answer) -> Option<u64> {
+    answer.carriers.is_none().then_some(answer.estimate.usable_bytes)
+}
+
+/// Whether it does not surely fit its GPU, or any where none was named.
+fn needs_a_plan(answer: &Answer) -> bool {
+    match &answer.carriers {
+        Some(carriers) => !carriers.iter().any(|carrier| carrier.judgement.fit == Fit::Fits),
+        None => answer.deployment.fit() != Fit::Fits,
     }
 }
 
@@ -229,9 +262,10 @@ fn add_input_caveats(estimate: &mut Estimate, resolved: &Resolved) {
     }
 }
 
-/// One that fits is enough.
+/// One that fits is enough; without a GPU, one of the catalog that carries it.
 fn exit_code<'a>(answers: impl IntoIterator<Item = &'a Answer>, fail_on: Option<FailOn>) -> Exit {
     let fits = |answer: &Answer| match answer.deployment.fit() {
+        _ if answer.carriers.is_some() => answer.carriers.as_ref().is_some_and(|carriers| !carriers.is_empty()),
         Fit::Fits => true,
         Fit::Tight => fail_on.is_none(),
         Fit::DoesNotFit => false,

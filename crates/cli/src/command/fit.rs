@@ -42,7 +42,7 @@ pub struct FitArgs {
     #[command(flatten)]
     job: JobArgs,
 
-    /// The GPUs: names, sizes (24GiB), GPU files, `live`, `all` of the catalog or those `priced` in it [default: the job's]
+    /// The GPUs: names, sizes (24GiB), GPU files, `live`, `all` of the catalog or those `priced` in it [default: the job's, else all]
     #[arg(long, value_name = "A,B", help_heading = "Answer")]
     gpus: Option<String>,
 
@@ -98,7 +98,7 @@ impl FitArgs {
         let input = JobInput::read(&self.job)?;
         let first: Vec<Override> = axes.iter().filter_map(|axis| axis.first().cloned()).collect();
         let base = input.resolve(&first)?;
-        let gpus = gpus(self.gpus.as_deref(), &base.job.gpu)?;
+        let gpus = gpus(self.gpus.as_deref(), base.names_gpu().then_some(&base.job.gpu))?;
         let variants = variants(&axes, &self.rows)?;
         let resolve = |changes: &[Override]| input.try_resolve(changes);
         if let Some(key) = &self.solve {
@@ -184,9 +184,12 @@ fn variants(axes: &[Vec<Override>], rows: &[u64]) -> Result<Vec<Variant>, Failur
     Ok(variants.iter().flat_map(|variant| rows.iter().map(|rows| with(variant, *rows)).collect::<Vec<_>>()).collect())
 }
 
-/// Those of `--gpus`; of the whole catalog the largest first.
-fn gpus(names: Option<&str>, own: &Gpu) -> Result<Vec<Gpu>, Failure> {
-    let Some(names) = names else { return Ok(vec![own.clone()]) };
+/// Those of `--gpus`, else the job's, else all; of the whole catalog the largest first.
+fn gpus(names: Option<&str>, own: Option<&Gpu>) -> Result<Vec<Gpu>, Failure> {
+    let names = match (names, own) {
+        (None, Some(own)) => return Ok(vec![own.clone()]),
+        (names, _) => names.unwrap_or("all"),
+    };
     let mut gpus = gpu_input::list(names)?;
     if ["all", "priced"].iter().any(|word| names.trim().eq_ignore_ascii_case(word)) {
         gpus.sort_by_key(|gpu| std::cmp::Reverse(gpu.usable_bytes));

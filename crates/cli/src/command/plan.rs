@@ -31,7 +31,7 @@ const EXAMPLES: &str = "Examples:
   tonnage plan examples/sapo-gpt2-swarm.toml --write fits.toml
   tonnage plan examples/llama-8b-ddp.toml --max-steps 5000 --budget 200
   tonnage plan llama-3.2-1b --max-steps 500 --gpus h100,l40s --deadline 2h
-  tonnage plan gpt2 --step-time 0.21 --price 0.40 --max-steps 1000 --json";
+  tonnage plan gpt2 --gpu l4 --step-time 0.21 --price 0.40 --max-steps 1000 --json";
 
 /// Time and price of a job, remedies where it needs too much, and the cheapest way within a budget
 #[derive(Args)]
@@ -75,13 +75,20 @@ impl PlanArgs {
     /// # Errors
     /// When the job cannot be resolved or simulated, or a file cannot be written.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
+        let searches = self.budget.is_some() || self.deadline.is_some() || self.gpus.is_some();
         let input = JobInput::read(&self.job)?;
-        let job = input.resolve(&[])?.job;
-        if self.budget.is_some() || self.deadline.is_some() || self.gpus.is_some() {
-            self.search(&input, &job, terminal)
-        } else {
-            self.remedies(&input, &job, terminal)
-        }
+        let resolved = input.resolve(&[])?;
+        // A search brings its own GPUs; what was measured was measured on one.
+        let is_measured = Scale::own(&resolved.job) != Scale::Estimated;
+        let (input, job) = match searches && !is_measured || resolved.names_gpu() {
+            true => (input, resolved.job),
+            false => {
+                let input = input.on_a_gpu(if searches { "a measured step is of a GPU" } else { ASKS });
+                let job = input.resolve(&[]).map_err(|failure| hint_at_search(failure, searches))?.job;
+                (input, job)
+            }
+        };
+        if searches { self.search(&input, &job, terminal) } else { self.remedies(&input, &job, terminal) }
     }
 
     fn remedies(&self, input: &JobInput, job: &JobSpec, terminal: &Terminal) -> Result<Exit, Failure> {
@@ -172,6 +179,15 @@ impl PlanArgs {
         terminal.note(&format!("wrote {name}: {changed}"));
         Ok(())
     }
+}
+
+/// Why remedies need a GPU.
+const ASKS: &str = "a plan makes the job fit a GPU";
+
+/// The other way out of a plan without a GPU.
+fn hint_at_search(failure: Failure, searches: bool) -> Failure {
+    let hint = failure.hint.clone().unwrap_or_default();
+    if searches { failure } else { failure.hint(format!("{hint}; or search all that have a price: --gpus priced")) }
 }
 
 /// How what the user measured carries over to other GPUs and to changed jobs.

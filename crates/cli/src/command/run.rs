@@ -188,6 +188,7 @@ pub fn request(
 ) -> Result<(RunRecord, Secrets), Failure> {
     let has_job = job.model.is_some() || job.small_gpt.is_some();
     let input = has_job.then(|| JobInput::read(job)).transpose()?;
+    let input = input.map(|input| input.on_a_gpu("a run is held against a GPU"));
     let table = match input.as_ref().and_then(JobInput::file) {
         Some((name, text)) => RunTable::read(name, text)?,
         None => RunTable::default(),

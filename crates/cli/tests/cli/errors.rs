@@ -116,8 +116,8 @@ fn what_is_wrong_is_said_as_it_was_written() {
 #[test]
 fn words_of_other_programs_are_taken_or_answered() {
     let same = [
-        &["estimate", "gpt2", "-q", "--per_device_train_batch_size=2", "--max_seq_length", "128"][..],
-        &["estimate", "gpt2", "-q", "-s", "128", "--optimizer", "adamw_torch_fused", "--precision", "bfloat16"],
+        &["estimate", "gpt2", "-q", "-g", "l4", "--per_device_train_batch_size=2", "--max_seq_length", "128"][..],
+        &["estimate", "gpt2", "-q", "-g=l4", "-s=128", "--optimizer", "adamw_torch_fused", "--precision", "bfloat16"],
         &["estimate", "gpt2", "-q", "-s", "128", "--gpu", "rtx4090", "--task", "sft", "-b", "1"],
         &["estimate", "gpt2", "-q", "-s", "128", "--gpu", "h100-1g.10gb", "-b", "1", "--set", "batch_size=1"],
     ];

@@ -13,6 +13,7 @@ mod errors;
 mod files;
 mod fits;
 mod hostile;
+mod hub;
 mod plans;
 mod rehearsal;
 mod report;
@@ -20,6 +21,7 @@ mod screens;
 mod small_gpt;
 mod torch;
 mod walk;
+mod unnamed;
 mod watch;
 
 use std::path::PathBuf;

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use super::{Gpu, GpuError, Rates};
 use crate::nearest::nearest;
 
-/// The GPU of a job that names none: what most training clusters rent, and the device family (sm_90, 132
-/// multiprocessors) that the simulation was checked on.
+/// The GPU whose kernels a job is simulated with that names none: what most training clusters rent, and the device family
+/// (sm_90, 132 multiprocessors) that the simulation was checked on. No verdict is about it.
 pub const DEFAULT_GPU: &str = "h100";
 
 /// Names of accelerators people ask for that are not CUDA devices.

@@ -6,6 +6,7 @@
 pub mod appraisal;
 pub mod batch;
 pub mod fit;
+pub mod fits_from;
 pub mod framework;
 pub mod judgements;
 pub mod largest;

@@ -11,6 +11,7 @@ mod fields;
 mod framework;
 pub mod guides;
 pub mod hf;
+mod hub;
 mod job;
 mod job_file;
 mod keys;
@@ -34,6 +35,7 @@ pub use case::from_case;
 pub use error::{Place, SpecError};
 pub use fields::{FieldError, Fields};
 pub use framework::Framework;
+pub use hub::{is_full_name, published_type};
 pub use job::{
     Attention, Beside, CheckpointPolicy, ClipSpec, Counted, JobSpec, LeftOut, LogitsPath, LoraSpec, LossKernel,
     ModelSpec, OptimizerKind, Precision,

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::hf::{self, HfModel};
+use super::hub;
 use super::presets::Preset;
 use super::settings::{Origin, Provenance, Setting, Settings};
 use super::{Beside, Counted, Fields, Inputs, ModelSpec, SpecError};
@@ -102,10 +103,13 @@ fn find(name: &str, inputs: &Inputs<'_>) -> Result<Found, SpecError> {
 }
 
 fn unknown_model(name: &str) -> SpecError {
-    let otherwise = "download its config.json and give the path";
+    if let Some(error) = hub::not_built_in(name) {
+        return error;
+    }
+    let otherwise = hub::how_to_get(name);
     let hint = match Preset::nearest(name) {
         Some(meant) => format!("did you mean `{meant}`? Otherwise {otherwise}"),
-        None => otherwise.to_owned(),
+        None => otherwise,
     };
     SpecError::new(format!("model `{name}` is no config file and no built-in model")).hint(hint)
 }

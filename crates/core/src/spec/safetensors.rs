@@ -26,6 +26,8 @@ pub struct Weights {
 pub struct WeightIndex {
     /// Bytes of all tensors.
     pub bytes: u64,
+    /// Elements of all tensors, where the writer says (`save_pretrained` of transformers 5.17).
+    pub parameters: Option<u64>,
     /// How many tensors there are.
     pub tensors: usize,
     /// The files they are in.
@@ -170,6 +172,8 @@ pub fn parse_index(text: &str) -> Result<WeightIndex, SpecError> {
     struct Metadata {
         // Some writers print it as a float.
         total_size: f64,
+        #[serde(default)]
+        total_parameters: Option<u64>,
     }
     let index: Index =
         serde_json::from_str(text).map_err(|error| SpecError::new(format!("safetensors index: {error}")))?;
@@ -178,7 +182,8 @@ pub fn parse_index(text: &str) -> Result<WeightIndex, SpecError> {
         return Err(SpecError::new(format!("safetensors index: `total_size` cannot be {bytes}")));
     }
     let tensors = index.weight_map.len();
-    Ok(WeightIndex { bytes: bytes as u64, tensors, files: index.weight_map.into_values().collect() })
+    let parameters = index.metadata.total_parameters;
+    Ok(WeightIndex { bytes: bytes as u64, parameters, tensors, files: index.weight_map.into_values().collect() })
 }
 
 /// 2^53: up to here a float holds every integer.

@@ -2,8 +2,9 @@
 
 use tonnage_core::units::Bytes;
 
+use super::fits_from::smallest;
 use super::paint::{BOLD, DIM, WARN, fit, paint, wrap};
-use super::table::{Align, Table, cell};
+use super::table::{Align, Cell, Table, cell};
 use crate::answer::{Answer, Variant, fit_name};
 use crate::look::Look;
 
@@ -17,7 +18,7 @@ pub fn compare(variants: &[Variant], look: &Look) -> String {
         ("", Align::Left),
         ("total", Align::Right),
         ("", Align::Right),
-        ("verdict", Align::Left),
+        (if first.carriers.is_some() { "fits from" } else { "verdict" }, Align::Left),
         ("allocated", Align::Right),
         ("reserved", Align::Right),
         ("peak in", Align::Left),
@@ -40,7 +41,7 @@ pub fn compare(variants: &[Variant], look: &Look) -> String {
             name.into(),
             cell(Bytes(total).to_string(), BOLD),
             cell(change(total, self::total(first)), DIM),
-            cell(fit_name(answer.deployment.fit()).replace('_', " "), fit(answer.deployment.fit())),
+            verdict(answer),
             Bytes(estimate.peak_allocated_bytes).to_string().into(),
             Bytes(estimate.peak_reserved_bytes).to_string().into(),
             cell(estimate.peak_phase.label(), DIM),
@@ -50,6 +51,15 @@ pub fn compare(variants: &[Variant], look: &Look) -> String {
     }
     let refused = if refused.is_empty() { refused } else { format!("{refused}\n") };
     format!("{}\n{}\n{refused}", wrap(&head(changes, first), look.width, 2), table.render(look))
+}
+
+/// Of a job that names no GPU, the smallest that carries it.
+fn verdict(answer: &Answer) -> Cell {
+    let on = answer.deployment.fit();
+    match answer.carriers.as_deref().map(smallest) {
+        Some((smallest, found)) => cell(smallest, found.map_or(WARN, fit)),
+        None => cell(fit_name(on).replace('_', " "), fit(on)),
+    }
 }
 
 /// What the fullest GPU carries.
@@ -62,7 +72,11 @@ fn head(changes: &[(String, String)], first: &Answer) -> String {
     let job = &first.resolved.job;
     let varies = |key: &str| changes.iter().any(|(changed, _)| changed == key);
     let model = if varies("model") { "models".to_owned() } else { paint(BOLD, &job.model.name) };
-    let gpu = if varies("gpu") { String::new() } else { format!(" on {}", job.gpu.name) };
+    let gpu = match &first.carriers {
+        _ if varies("gpu") => String::new(),
+        Some(_) => format!(", sizes as on {}: no GPU was named", job.gpu.name),
+        None => format!(" on {}", job.gpu.name),
+    };
     let keys = changes.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>().join(", ");
     format!("{model}{gpu}, by {keys}")
 }

@@ -9,14 +9,18 @@ use super::table::{Align, Table, cell};
 use crate::look::Look;
 
 /// The processes and the GPUs; nothing for a single process on a GPU of its own.
-pub(super) fn processes(deployment: &Deployment, look: &Look) -> String {
+pub(super) fn processes(deployment: &Deployment, is_named: bool, look: &Look) -> String {
     if !deployment.is_spread() {
         return String::new();
     }
-    format!("{}\n{}", gpus(deployment, look), room(&deployment.room, look))
+    let room = match (is_named, deployment.room.first()) {
+        (false, Some(row)) => format!("{}\n", each(&row.each, look)),
+        _ => room(&deployment.room, look),
+    };
+    format!("{}\n{room}", gpus(deployment, is_named, look))
 }
 
-fn gpus(deployment: &Deployment, look: &Look) -> String {
+fn gpus(deployment: &Deployment, is_named: bool, look: &Look) -> String {
     let columns = [
         ("on", Align::Left),
         ("processes", Align::Left),
@@ -24,15 +28,19 @@ fn gpus(deployment: &Deployment, look: &Look) -> String {
         ("usable", Align::Right),
         ("verdict", Align::Left),
     ];
-    let mut table = Table::new(&columns).flexible(1);
+    // What is about a GPU that nobody named is not shown.
+    let shown = if is_named { columns.len() } else { columns.len() - 2 };
+    let mut table = Table::new(&columns[..shown]).flexible(1);
     for gpu in &deployment.gpus {
-        table.row(vec![
+        let mut cells = vec![
             name(gpu).into(),
             contents(deployment, gpu).into(),
             cell(Bytes(gpu.total_bytes).to_string(), BOLD),
             cell(Bytes(gpu.usable_bytes).to_string(), DIM),
             cell(word(gpu.fit), fit(gpu.fit)),
-        ]);
+        ];
+        cells.truncate(shown);
+        table.row(cells);
     }
     table.render(look)
 }

@@ -19,7 +19,7 @@ use crate::look::Look;
 /// Columns of the longest bar in a table.
 const BAR: usize = 24;
 /// Columns of a row of phases beside its bar.
-const BESIDE_BAR: usize = 58;
+const BESIDE_BAR: usize = 60;
 /// Categories below this share of the peak share a row.
 const SMALL: f64 = 0.005;
 
@@ -29,7 +29,7 @@ pub fn estimate(answer: &Answer, look: &Look) -> String {
     let mut text = String::new();
     text.push_str(&job(&answer.resolved, estimate, look));
     text.push_str(&judgement(answer, look));
-    text.push_str(&processes(&answer.deployment, look));
+    text.push_str(&processes(&answer.deployment, answer.carriers.is_none(), look));
     text.push_str(&phases(estimate, look));
     text.push_str(&at_peak(estimate, look));
     text.push_str(&models(estimate, look));
@@ -61,10 +61,12 @@ fn job(resolved: &Resolved, estimate: &Estimate, look: &Look) -> String {
     if job.model.is_in_transformers() {
         settings.push(mark(format!("transformers {}", job.transformers), "transformers"));
     }
-    settings.push(mark(job.gpu.name.clone(), "gpu"));
+    if resolved.names_gpu() {
+        settings.push(job.gpu.name.clone());
+    }
     let head = format!("{}{dot}{size}", paint(BOLD, &job.model.name));
     let settings = wrap_items(&settings, dot, look.width);
-    let assumptions = ["micro_batch_size", "seq_len", "precision", "optimizer", "attention", "transformers", "gpu"];
+    let assumptions = ["micro_batch_size", "seq_len", "precision", "optimizer", "attention", "transformers"];
     let note = if assumptions.iter().any(|key| assumed(key)) {
         let others = others(resolved);
         let program = format!("* nobody said: taken as with {}{others}", job.framework.title());
@@ -198,6 +200,9 @@ pub fn next(answer: &Answer, look: &Look) -> String {
     let fragmented = estimate.unused_reserved_bytes() > estimate.peak_reserved_bytes / 10
         && estimate.peak_allocated_bytes + estimate.outside.high <= estimate.usable_bytes;
     let advice = match &estimate.verdict {
+        _ if answer.carriers.is_some() => {
+            "name a GPU for a verdict: --gpu l4, or --gpu live for the one in this machine"
+        }
         Verdict::Fits => "--timeline draws the step, --explain says where every value came from",
         _ if fragmented && !job.allocator.expandable_segments => "try --allocator expandable_segments:True",
         _ if !job.task.trains() => "try a smaller --micro-batch-size",

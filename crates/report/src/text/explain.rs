@@ -19,7 +19,7 @@ const LEAST: &str = "runs from here on by flushing its cache, with the context a
 pub fn explain(answer: &Answer, look: &Look) -> String {
     let (values, phases) = (values(&answer.resolved, look), phases(&answer.estimate, look));
     let (values_title, phases_title) = (paint(BOLD, "where every value came from"), paint(BOLD, "every phase"));
-    format!("{values_title}\n{values}\n{phases_title}\n{phases}\n{}\n", figures(&answer.estimate, look))
+    format!("{values_title}\n{values}\n{phases_title}\n{phases}\n{}\n", figures(answer, look))
 }
 
 /// A terminal that is narrower has no room for three columns.
@@ -82,7 +82,8 @@ fn phases(estimate: &Estimate, look: &Look) -> String {
     table.render(look)
 }
 
-fn figures(estimate: &Estimate, look: &Look) -> String {
+fn figures(answer: &Answer, look: &Look) -> String {
+    let estimate = &answer.estimate;
     let mut table =
         Table::new(&[("figure", Align::Left), ("", Align::Right), ("bytes", Align::Right), ("", Align::Left)])
             .wrapped();
@@ -101,11 +102,12 @@ fn figures(estimate: &Estimate, look: &Look) -> String {
         ("  margin", estimate.margin_bytes, MARGIN),
     ];
     let usable = ("usable", estimate.usable_bytes, "what PyTorch calls the GPU's total");
+    let usable = answer.carriers.is_none().then_some(usable);
     let least = estimate.least_bytes.map(|bytes| ("least", bytes, LEAST));
     let engine =
         estimate.engine_bytes().map(|bytes| ("vLLM engine", bytes, "of the total, beside what is then reserved"));
     let enough = shown_bound(estimate.safe_bytes).map(|bytes| ("surely enough", bytes, ENOUGH));
-    for (name, bytes, note) in rows.into_iter().chain(enough).chain([usable]).chain(least).chain(engine) {
+    for (name, bytes, note) in rows.into_iter().chain(enough).chain(usable).chain(least).chain(engine) {
         table.row(vec![name.into(), Bytes(bytes).to_string().into(), cell(bytes.to_string(), DIM), cell(note, DIM)]);
     }
     table.render(look)

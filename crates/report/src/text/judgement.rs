@@ -6,6 +6,7 @@ use tonnage_core::estimate::{Estimate, Fit, GpuLoad, Verdict, shown_bound};
 use tonnage_core::spec::JobSpec;
 use tonnage_core::units::Bytes;
 
+use super::fits_from;
 use super::paint::{BOLD, DIM, WARN, fit, paint, wrap};
 use crate::answer::Answer;
 use crate::look::Look;
@@ -14,7 +15,10 @@ use crate::look::Look;
 pub(super) fn judgement(answer: &Answer, look: &Look) -> String {
     let (job, estimate) = (&answer.resolved.job, &answer.estimate);
     let Some(gpu) = answer.deployment.fullest() else { return String::new() };
-    let mut text = headline(gpu, look);
+    let mut text = match &answer.carriers {
+        Some(_) => fits_from::headline(answer, look),
+        None => headline(gpu, look),
+    };
     let sum = sum(estimate);
     let sum = if gpu.is_shared() { format!("each process: {sum}") } else { sum };
     let _ = writeln!(text, "  {}", paint(DIM, &wrap(&sum, look.width, 2)));
@@ -22,8 +26,12 @@ pub(super) fn judgement(answer: &Answer, look: &Look) -> String {
         let range = format!("  between {} and {}: see below", Bytes(estimate.range.0), Bytes(estimate.range.1));
         let _ = writeln!(text, "{}", paint(DIM, &range));
     }
-    if let Some(line) = trouble(job, estimate) {
-        let _ = writeln!(text, "  {}", wrap(&line, look.width, 2));
+    match &answer.carriers {
+        Some(carriers) => text.push_str(&fits_from::carriers(answer, carriers, look)),
+        None => {
+            let trouble = trouble(job, estimate).map(|line| format!("  {}\n", wrap(&line, look.width, 2)));
+            text.push_str(&trouble.unwrap_or_default());
+        }
     }
     for caveat in estimate.caveats.iter().filter(|caveat| caveat.leads) {
         let _ = writeln!(text, "{} {}", paint(WARN, "!"), wrap(&caveat.text, look.width, 2));

@@ -8,6 +8,7 @@ mod doctor;
 mod estimate;
 mod explain;
 mod fit;
+mod fits_from;
 mod judgement;
 mod legacy;
 mod paint;

@@ -85,7 +85,6 @@ pub(crate) fn possible(job: &JobSpec) -> Result<(), SpecError> {
 pub(super) fn notes(job: &JobSpec, settings: &Settings, published_dtype: Option<&str>) -> Vec<String> {
     let defaulted = |key| settings.get(key).is_none_or(|setting| matches!(setting.origin, Origin::Default(_)));
     let notes = [
-        defaulted("gpu").then(|| format!("no GPU was named: judged against {}", job.gpu.name)),
         published_dtype.filter(|_| defaulted("precision") && job.task.swarm().is_some()).and_then(published_note),
         native_bf16(job),
         beyond_positions(job),

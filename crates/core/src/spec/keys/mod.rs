@@ -136,11 +136,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_default_gpu_is_the_catalogs() {
-        assert_eq!(Key::find("gpu").map(Key::default_text), Some(crate::gpu::DEFAULT_GPU));
-    }
-
     fn reads_all<T: DeserializeOwned>(kind: Kind) {
         let Kind::Choice(choices) = kind else { panic!("not a choice") };
         for (word, meaning) in choices {

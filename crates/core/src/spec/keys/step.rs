@@ -226,7 +226,7 @@ pub(super) const KEYS: [Key; 24] = [
     Key {
         name: "gpu",
         kind: Kind::Text,
-        default: Default::Fixed("\"h100\"", "none was named"),
+        default: Default::Rule("none: sizes, and the GPUs that they fit"),
         doc: "catalog GPU (h100, a100-80, NVIDIA L4), `live` for this machine's, or your own (24GiB,sm_86,multiprocessors=82)",
         example: "\"a100-80\"",
     },

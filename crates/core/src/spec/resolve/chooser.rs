@@ -104,7 +104,7 @@ impl<'a> Chooser<'a> {
     }
 
     pub fn gpu(&mut self) -> Result<Gpu, SpecError> {
-        let value = self.take("gpu", DEFAULT_GPU.into(), "none was named");
+        let value = self.take("gpu", DEFAULT_GPU.into(), "none was named; sizes are as on this one");
         let gpu = Gpu::parse(value.as_str().unwrap_or_default());
         gpu.map_err(|error| self.about("gpu", SpecError::new(format!("`gpu`: {error}")).hint(error.hint())))
     }

@@ -1,0 +1,79 @@
+//! [`fits_from`]: the GPUs of the catalog that carry a job which names none, each asked for itself.
+
+use super::fit::{Judgement, judge_all, judged};
+use crate::estimate::{Estimate, SimulatedJob};
+use crate::gpu::{CatalogGpu, Gpu, catalog};
+use crate::trace::Category;
+
+/// A GPU that carries a job, with room to spare or tightly.
+#[derive(Clone, Debug)]
+pub struct Carrier {
+    /// The GPU.
+    pub gpu: &'static CatalogGpu,
+    /// The job on it.
+    pub judgement: Judgement,
+}
+
+/// What is as large on every kind of GPU, and alive at the same moment of the same step.
+const ON_EVERY_GPU: [Category; 3] = [Category::Parameter, Category::Gradient, Category::OptimizerState];
+
+/// The GPUs of the catalog that carry the job of `simulated`, the smallest memory first. `estimate` is its own.
+pub fn fits_from(simulated: &SimulatedJob<'_>, estimate: &Estimate) -> Vec<Carrier> {
+    let at_least: u64 = ON_EVERY_GPU.iter().map(|category| estimate.at_peak.by_category[*category as usize]).sum();
+    let large_enough = catalog().iter().filter(|row| row.usable_bytes > at_least);
+    let own = simulated.job().gpu.device();
+    let (same, others): (Vec<_>, Vec<_>) = large_enough.partition(|row| row.gpu().device() == own);
+    let of_others: Vec<Gpu> = others.iter().map(|row| row.gpu()).collect();
+    let on_same = same.iter().map(|row| judged(simulated, &row.gpu()));
+    let on_others = judge_all(simulated.job(), &of_others);
+    let all = same.iter().zip(on_same).chain(others.iter().zip(on_others));
+    let carrier = |(gpu, answer): (&&'static CatalogGpu, Result<Judgement, _>)| {
+        let judgement = answer.ok().filter(Judgement::fits)?;
+        Some(Carrier { gpu, judgement })
+    };
+    let mut carriers: Vec<Carrier> = all.filter_map(carrier).collect();
+    let place = |carrier: &Carrier| catalog().iter().position(|row| row.id == carrier.gpu.id);
+    carriers.sort_by_key(|carrier| (carrier.gpu.sold_gb, place(carrier)));
+    carriers
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::plan::fit::judge;
+    use crate::spec::from_case;
+
+    /// The list is what asking every GPU one by one gives.
+    fn check(case: &Value) -> Vec<String> {
+        let job = from_case(case).unwrap();
+        let simulated = SimulatedJob::new(&job).unwrap();
+        let found = fits_from(&simulated, &simulated.estimate().unwrap());
+        for row in catalog() {
+            let alone = judge(&job, &row.gpu()).unwrap();
+            let listed = found.iter().find(|carrier| carrier.gpu.id == row.id).map(|carrier| &carrier.judgement);
+            assert_eq!(listed, alone.fits().then_some(&alone), "{}", row.id);
+        }
+        assert!(found.is_sorted_by_key(|carrier| carrier.gpu.sold_gb));
+        found.into_iter().map(|carrier| carrier.gpu.id.clone()).collect()
+    }
+
+    #[test]
+    fn every_gpu_of_the_catalog_is_asked() {
+        let small = check(&json!({"micro_batch": 2, "model": {"family": "gpt2", "n_layer": 2}}));
+        assert_eq!(small.len(), catalog().len());
+        // Most of it is weights and their optimizer, which no small GPU holds.
+        let large = check(&json!({"micro_batch": 1, "model": {"family": "gpt2", "n_layer": 24, "n_embd": 4096,
+            "n_head": 32}}));
+        assert!(!large.is_empty() && large.len() < catalog().len(), "{large:?}");
+    }
+
+    #[test]
+    fn kinds_of_the_same_memory_differ() {
+        // Without flash attention for bf16 the scores of a long row are kept: T4 and V100 fall out of their classes.
+        let kinds = check(&json!({"micro_batch": 1, "seq_len": 8192, "precision": "bf16", "model": {"family": "gpt2",
+            "n_layer": 12, "n_positions": 8192}}));
+        assert!(kinds.iter().any(|id| id == "rtx-5090") && !kinds.iter().any(|id| id == "v100-32"), "{kinds:?}");
+    }
+}

@@ -1,0 +1,100 @@
+//! The answer of a job that names no GPU: what it needs, and which GPUs of the catalog carry it.
+
+use std::fmt::Write;
+
+use tonnage_core::estimate::{Fit, shown_bound};
+use tonnage_core::gpu::{CatalogGpu, catalog};
+use tonnage_core::plan::fits_from::Carrier;
+use tonnage_core::units::Bytes;
+
+use super::paint::{BOLD, DIM, WARN, fit, paint, wrap};
+use crate::answer::Answer;
+use crate::look::Look;
+
+/// So many sizes are named, the smallest; of more it is only said whether all carry it.
+const NAMED: usize = 3;
+/// Columns of `fits from:`.
+const LABEL: usize = 11;
+
+/// What the job needs, in place of a verdict.
+pub(super) fn headline(answer: &Answer, look: &Look) -> String {
+    let total = answer.deployment.fullest().map_or(answer.estimate.total_bytes, |gpu| gpu.total_bytes);
+    let line = format!("{}   as on {}: no GPU was named", Bytes(total), answer.resolved.job.gpu.name);
+    let painted = line.replacen(&Bytes(total).to_string(), &paint(BOLD, &Bytes(total).to_string()), 1);
+    format!("{}\n", wrap(&painted, look.width, 2))
+}
+
+/// The GPUs that carry it, a line for each size of memory.
+pub(super) fn carriers(answer: &Answer, carriers: &[Carrier], look: &Look) -> String {
+    let fitting: Vec<&Carrier> = carriers.iter().filter(|carrier| carrier.judgement.fit == Fit::Fits).collect();
+    let tight: Vec<&Carrier> = carriers.iter().filter(|carrier| carrier.judgement.fit == Fit::Tight).collect();
+    if fitting.is_empty() && shown_bound(answer.estimate.safe_bytes).is_none() {
+        let unknown = "on which GPU it fits is not known: what is left out or unchecked, below, has no bound";
+        return format!("{} {}\n", paint(WARN, "!"), wrap(unknown, look.width, 2));
+    }
+    let mut text = match fitting.is_empty() {
+        true => format!("{}\n", wrap(&nowhere(), look.width, 2)),
+        false => lines("fits from:", Fit::Fits, &by_size(&fitting), look),
+    };
+    if !tight.is_empty() {
+        text.push_str(&lines("tight on:", Fit::Tight, &by_size(&tight), look));
+    }
+    text
+}
+
+/// The GPUs for the end of a line or a column of a table: the smallest that carries it.
+pub(super) fn smallest(carriers: &[Carrier]) -> (String, Option<Fit>) {
+    let of = |wanted: Fit| carriers.iter().find(|carrier| carrier.judgement.fit == wanted);
+    match (of(Fit::Fits), of(Fit::Tight)) {
+        (Some(carrier), _) => (short(carrier.gpu).to_owned(), Some(Fit::Fits)),
+        (None, Some(carrier)) => (format!("tight on {}", short(carrier.gpu)), Some(Fit::Tight)),
+        (None, None) => ("none".to_owned(), None),
+    }
+}
+
+/// The name as people say it.
+fn short(gpu: &CatalogGpu) -> &str {
+    let name = gpu.name.trim_start_matches("NVIDIA ");
+    name.trim_start_matches("GeForce ")
+}
+
+fn nowhere() -> String {
+    let largest = catalog().iter().max_by_key(|row| row.usable_bytes);
+    let has = |row: &CatalogGpu| format!("; the largest, {}, has {}", short(row), Bytes(row.usable_bytes));
+    format!("fits none of the {} GPUs of the catalog{}", catalog().len(), largest.map_or_else(String::new, has))
+}
+
+/// Nameplate sizes in GB, and the GPUs of each.
+fn by_size(carriers: &[&Carrier]) -> Vec<(u64, Vec<&'static CatalogGpu>)> {
+    let mut sizes: Vec<(u64, Vec<&'static CatalogGpu>)> = Vec::new();
+    for carrier in carriers {
+        match sizes.last_mut().filter(|(gb, _)| *gb == carrier.gpu.sold_gb) {
+            Some((_, gpus)) => gpus.push(carrier.gpu),
+            None => sizes.push((carrier.gpu.sold_gb, vec![carrier.gpu])),
+        }
+    }
+    sizes
+}
+
+fn lines(label: &str, verdict: Fit, sizes: &[(u64, Vec<&'static CatalogGpu>)], look: &Look) -> String {
+    let (named, rest) = sizes.split_at(sizes.len().min(NAMED));
+    // Whoever reads "all larger" must be able to take any of them.
+    let beyond = |row: &&CatalogGpu| named.last().is_some_and(|(gb, _)| row.sold_gb > *gb);
+    let larger = catalog().iter().filter(beyond).count();
+    let all = verdict == Fit::Fits && larger > 0 && rest.iter().map(|(_, gpus)| gpus.len()).sum::<usize>() == larger;
+    let shown = if all { named } else { sizes };
+    let mut text = String::new();
+    for (at, (gb, gpus)) in shown.iter().enumerate() {
+        let names: Vec<String> = gpus.iter().map(|gpu| short(gpu).replace(' ', "\u{a0}")).collect();
+        let label = if at == 0 { label } else { "" };
+        let line =
+            format!("{}{:>4}\u{a0}GB  {}", paint(fit(verdict), &format!("{label:<LABEL$}")), gb, names.join(", "));
+        let line = line.replace("  ", "\u{a0}\u{a0}");
+        let _ = writeln!(text, "{}", wrap(&line, look.width, LABEL + 9).replace('\u{a0}', " "));
+    }
+    if all {
+        let _ =
+            writeln!(text, "{:LABEL$}  {}", "", paint(DIM, &format!("and all {larger} larger ones of the catalog")));
+    }
+    text
+}
