@@ -7,7 +7,7 @@ use tonnage_core::gpu::{CatalogGpu, Gpu, GpuError, PriceKind, catalog, prices_of
 use tonnage_core::limit::HAND_WRITTEN_BYTES;
 use tonnage_core::spec::SpecError;
 use tonnage_run::bounded::read_text;
-use tonnage_watch::nvml::live_gpus;
+use tonnage_watch::nvml::{LiveGpu, live_gpus};
 
 use crate::failure::Failure;
 
@@ -18,13 +18,22 @@ const NVML: &str = "TONNAGE_NVML_LIBRARY";
 /// Where the driver tells of its GPUs.
 const DRIVER: &str = "/proc/driver/nvidia/gpus";
 
+/// A GPU of a file or of this machine.
+pub struct Special {
+    /// The GPU.
+    pub gpu: Gpu,
+    /// What an answer must say of it.
+    pub caveat: Option<String>,
+}
+
 /// The GPU that `name` means where it is a file or the one of this machine; `None` where the catalog must say.
-pub fn special(name: &str) -> Option<Result<Gpu, Failure>> {
+pub fn special(name: &str) -> Option<Result<Special, Failure>> {
+    let plain = |gpu: Gpu| Special { gpu, caveat: None };
     let name = name.trim();
     match Path::new(name).extension().and_then(|extension| extension.to_str()) {
         _ if name.eq_ignore_ascii_case(LIVE) => Some(live()),
-        Some("toml") => Some(from_file(name, Gpu::from_toml)),
-        Some("json") => Some(from_file(name, Gpu::from_json)),
+        Some("toml") => Some(from_file(name, Gpu::from_toml).map(plain)),
+        Some("json") => Some(from_file(name, Gpu::from_json).map(plain)),
         _ => None,
     }
 }
@@ -37,7 +46,7 @@ pub fn written(gpu: &Gpu) -> String {
 
 /// The GPU that `name` means.
 pub fn named(name: &str) -> Result<Gpu, Failure> {
-    special(name).unwrap_or_else(|| Gpu::parse(name.trim()).map_err(unknown))
+    special(name).map_or_else(|| Gpu::parse(name.trim()).map_err(unknown), |found| found.map(|special| special.gpu))
 }
 
 /// The GPUs of a list: names, `all` of the catalog, or those `priced` there.
@@ -66,15 +75,28 @@ fn from_file(path: &str, read: impl Fn(&str) -> Result<Gpu, GpuError>) -> Result
 }
 
 /// The first GPU that the driver of this machine names: through NVML, which knows its memory as well, else in its files.
-fn live() -> Result<Gpu, Failure> {
+fn live() -> Result<Special, Failure> {
     let library = std::env::var_os(NVML).map(PathBuf::from);
     match live_gpus(library.as_deref()).ok().and_then(|gpus| gpus.into_iter().next()) {
-        Some((name, total)) => Gpu::of_driver(&name, total).map_err(unknown),
+        Some(live) => of_driver(&live),
         None => match models().first() {
-            Some(model) => named(model),
+            Some(model) => named(model).map(|gpu| Special { gpu, caveat: None }),
             None => Err(Failure::input("no NVIDIA driver was found on this machine")
                 .hint("name the GPU: `tonnage gpus` lists those that are known")),
         },
+    }
+}
+
+/// What NVML tells of; of a GPU outside the catalog memory and kind are enough for an answer with a caveat.
+fn of_driver(live: &LiveGpu) -> Result<Special, Failure> {
+    match (Gpu::of_driver(&live.name, live.total_bytes), live.compute_capability) {
+        (Ok(gpu), _) => Ok(Special { gpu, caveat: None }),
+        (Err(GpuError::Unknown { .. } | GpuError::OtherMemory { .. } | GpuError::NoSlice { .. }), Some(capability)) => {
+            let cores = live.cores.map(u64::from);
+            let (gpu, caveat) = Gpu::outside_catalog(&live.name, live.total_bytes, capability, cores);
+            Ok(Special { gpu, caveat: Some(caveat) })
+        }
+        (Err(error), _) => Err(unknown(error)),
     }
 }
 

@@ -8,14 +8,13 @@ use std::sync::{Mutex, PoisonError};
 
 use tonnage_core::estimate::SimulatedJob;
 use tonnage_core::family::known_model_types;
-use tonnage_core::gpu::Gpu;
 use tonnage_core::limit::{HAND_WRITTEN_BYTES, JSON_BYTES};
 use tonnage_core::record::JobRecord;
 use tonnage_core::spec::{Counted, Inputs, Origin, Override, Preset, Resolved, SpecError, resolve};
 use tonnage_run::bounded::read_text;
 
 use crate::failure::Failure;
-use crate::gpu_input;
+use crate::gpu_input::{self, Special};
 use crate::hub_cache::{self, Snapshot};
 use crate::installed::Installed;
 use crate::job_args::JobArgs;
@@ -27,7 +26,7 @@ pub struct JobInput {
     file: Option<(String, String)>,
     overrides: Vec<Override>,
     /// A GPU that only its file or the driver can tell of, with what was typed.
-    gpu: Option<(String, Gpu)>,
+    gpu: Option<(String, Special)>,
     /// What the weights beside a config hold, by the model's name: headers are read once.
     weights: Mutex<HashMap<String, Option<Weights>>>,
     /// The transformers that the job will find, which decides where nobody says.
@@ -39,7 +38,7 @@ pub struct JobInput {
 /// The GPU of a job that names none, for an answer that is about one.
 struct Unnamed {
     /// Of this machine, as it was written out, where NVML or the driver knows one.
-    found: Option<(Override, Gpu)>,
+    found: Option<(Override, Special)>,
     /// What asks.
     asks: &'static str,
 }
@@ -65,6 +64,7 @@ impl JobInput {
                 overrides.insert(0, model);
                 None
             }
+            (None, None) if overrides.iter().any(|given| given.key == MODEL_TYPE) => None,
             (None, Some(text)) => Some(("flags of a small GPT".to_owned(), text.clone())),
             (None, None) => {
                 let failure = Failure::input("no model is given");
@@ -92,16 +92,16 @@ impl JobInput {
     #[must_use]
     pub fn on_a_gpu(mut self, asks: &'static str) -> Self {
         let found = gpu_input::special(gpu_input::LIVE).and_then(Result::ok);
-        let found = found.map(|gpu| {
-            let value = gpu_input::written(&gpu);
-            (Override { key: "gpu".to_owned(), value, flag: "--gpu live, as none was named".to_owned() }, gpu)
+        let found = found.map(|special| {
+            let value = gpu_input::written(&special.gpu);
+            (Override { key: "gpu".to_owned(), value, flag: "--gpu live, as none was named".to_owned() }, special)
         });
         self.unnamed = Some(Unnamed { found, asks });
         self
     }
 
     /// The GPU of this machine, where it stands in for one that nobody named.
-    fn found_for(&self, resolved: &Resolved) -> Option<&(Override, Gpu)> {
+    fn found_for(&self, resolved: &Resolved) -> Option<&(Override, Special)> {
         let found = self.unnamed.as_ref()?.found.as_ref()?;
         (resolved.origin("gpu") == Some(&Origin::Flag(found.0.flag.clone()))).then_some(found)
     }
@@ -161,15 +161,15 @@ impl JobInput {
     fn resolve_all(&self, overrides: &[Override]) -> Result<Resolved, SpecError> {
         let mut resolved = self.resolve_installed(overrides)?;
         if let (false, Some(unnamed)) = (resolved.names_gpu(), &self.unnamed) {
-            let Some((given, gpu)) = &unnamed.found else { return Err(unnamed.refusal()) };
+            let Some((given, special)) = &unnamed.found else { return Err(unnamed.refusal()) };
             resolved = self.resolve_installed(&[std::slice::from_ref(given), overrides].concat())?;
-            resolved.job.gpu = gpu.clone();
+            special.put_into(&mut resolved);
         }
         let named_later = overrides.iter().rfind(|given| given.key == "gpu").map(|given| given.value.as_str());
-        if let Some((written, gpu)) = &self.gpu
+        if let Some((written, special)) = &self.gpu
             && named_later == Some(written)
         {
-            resolved.job.gpu = gpu.clone();
+            special.put_into(&mut resolved);
         }
         self.count_weights(&mut resolved)?;
         Ok(resolved)
@@ -264,12 +264,23 @@ impl JobInput {
     }
 }
 
+impl Special {
+    /// Makes it the job's, with what the answer must say of it.
+    fn put_into(&self, resolved: &mut Resolved) {
+        resolved.job.gpu = self.gpu.clone();
+        resolved.notes.extend(self.caveat.clone());
+    }
+}
+
 impl Unnamed {
     fn refusal(&self) -> SpecError {
         let nobody = "no GPU is named, and NVML shows none in this machine";
         SpecError::new(format!("{}: {nobody}", self.asks)).hint(NAME_A_GPU)
     }
 }
+
+/// The field of a config that says what a model is which nobody named.
+const MODEL_TYPE: &str = "model.model_type";
 
 /// The key that an environment decides where nobody does.
 const TRANSFORMERS: &str = "transformers";
@@ -293,12 +304,12 @@ pub fn simulate(resolved: &Resolved) -> Result<SimulatedJob<'_>, Failure> {
 }
 
 /// A GPU of a file or of this machine, in whose place `overrides` then name one with the same memory and kernels.
-fn special_gpu(overrides: &mut [Override]) -> Result<Option<(String, Gpu)>, Failure> {
+fn special_gpu(overrides: &mut [Override]) -> Result<Option<(String, Special)>, Failure> {
     let Some(given) = overrides.iter_mut().rfind(|given| given.key == "gpu") else { return Ok(None) };
-    let Some(gpu) = gpu_input::special(&given.value) else { return Ok(None) };
-    let gpu = gpu?;
-    given.value = gpu_input::written(&gpu);
-    Ok(Some((given.value.clone(), gpu)))
+    let Some(special) = gpu_input::special(&given.value) else { return Ok(None) };
+    let special = special?;
+    given.value = gpu_input::written(&special.gpu);
+    Ok(Some((given.value.clone(), special)))
 }
 
 fn is_job_file(path: &str) -> bool {

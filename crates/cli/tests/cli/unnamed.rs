@@ -1,5 +1,7 @@
 //! Jobs that name no GPU: sizes and the GPUs that carry them, never a verdict about one that nobody named.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use super::{command, folder, json, tonnage};
@@ -86,15 +88,41 @@ fn a_fit_table_without_a_gpu_is_of_the_catalog() {
     assert_eq!(count(&table["gpus"]), count(&catalog["gpus"]));
 }
 
-/// With a scripted NVML in the place of the driver's.
+/// The command's answer with a scripted NVML in the place of the driver's.
+fn on_machine(script: &Path, args: &[&str]) -> Value {
+    let test = std::env::current_exe().unwrap();
+    let mut command = command(args);
+    command.env("TONNAGE_NVML_LIBRARY", test.parent().unwrap().join("libtonnage_phantom.so"));
+    command.env("TONNAGE_NVML_SCRIPT", script).env("TONNAGE_NVML_SPEED", "0").env("TONNAGE_PHANTOM_QUIET", "1");
+    let output = command.env("TONNAGE_PHANTOM_ALLOW_REAL_DRIVER", "1").output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+#[test]
+fn a_gpu_outside_the_catalog_is_taken_as_nvml_tells() {
+    let script = std::env::temp_dir().join(format!("tonnage-live-{}.jsonl", std::process::id()));
+    let device = r#"{"driver": "580.95.05", "cuda": 13000}
+{"t": 0, "device": 0, "name": "NVIDIA GeForce RTX 3060", "compute_capability": "8.6", "cores": 3584, "total": 12884901888, "used": 0}
+"#;
+    std::fs::write(&script, device).unwrap();
+    let answer = on_machine(&script, &[&["estimate", "--json", "--gpu", "live"][..], &SMALL].concat());
+    std::fs::write(&script, device.replace("\"cores\": 3584, ", "")).unwrap();
+    let without = on_machine(&script, &[&["estimate", "--json", "--gpu", "live"][..], &SMALL].concat());
+    std::fs::remove_file(&script).unwrap();
+    assert_eq!(
+        (&answer["gpu"]["name"], &answer["gpu"]["multiprocessors"]),
+        (&"NVIDIA GeForce RTX 3060".into(), &28.into())
+    );
+    assert_eq!((&answer["gpu"]["compute_capability"], &answer["verdict"]), (&"8.6".into(), &"fits".into()));
+    let usable = answer["gpu"]["usable_bytes"].as_u64().unwrap();
+    assert!((11 << 30..12_u64 << 30).contains(&usable), "{usable}");
+    assert!(answer["caveats"].to_string().contains("is not in the catalog"), "{}", answer["caveats"]);
+    assert!(without["caveats"].to_string().contains("taken as 132"), "{}", without["caveats"]);
+}
+
 #[test]
 fn this_machines_gpu_is_taken_where_one_is_needed() {
-    let test = std::env::current_exe().unwrap();
-    let mut command = command(&[&["plan", "--json"][..], &SMALL].concat());
-    command.env("TONNAGE_NVML_LIBRARY", test.parent().unwrap().join("libtonnage_phantom.so"));
-    command.env("TONNAGE_NVML_SCRIPT", folder("../../../testdata/nvml").join("node.jsonl"));
-    command.env("TONNAGE_NVML_SPEED", "0").env("TONNAGE_PHANTOM_QUIET", "1");
-    let output = command.env("TONNAGE_PHANTOM_ALLOW_REAL_DRIVER", "1").output().unwrap();
-    let plan: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let node = folder("../../../testdata/nvml").join("node.jsonl");
+    let plan = on_machine(&node, &[&["plan", "--json"][..], &SMALL].concat());
     assert_eq!(plan["base"]["usable_bytes"], 84_943_044_608_u64, "{plan}");
 }

@@ -212,7 +212,17 @@ fn unknown(name: &str, typed: &Typed) -> GpuError {
         let candidates = relatives.iter().map(|row| format!("`{}` ({} GB)", row.id, row.sold_gb)).collect();
         return GpuError::OtherMemory { name, candidates };
     }
-    GpuError::Unknown { nearest: nearest(&plain_name, names()), name }
+    let meant = names().filter(|near| is_mistyped(&plain_name, near));
+    GpuError::Unknown { nearest: nearest(&plain_name, meant), name }
+}
+
+/// A P100 is no H100: where a name is a letter or two and a number, another letter in their place is another GPU.
+fn is_mistyped(name: &str, near: &str) -> bool {
+    let letters = |text: &str| -> Vec<char> { text.chars().filter(char::is_ascii_alphabetic).collect() };
+    let (mut typed, mut meant) = (letters(name), letters(&plain(near)));
+    typed.sort_unstable();
+    meant.sort_unstable();
+    typed.len() > 2 || typed.len() != meant.len() || typed == meant
 }
 
 /// `4xH100`, `8 x a100-80`: how many of which.

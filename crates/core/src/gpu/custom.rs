@@ -5,7 +5,7 @@ use crate::units::{Bytes, GIB, KIB, MIB};
 
 /// The kind of a custom GPU that says no more: as the default GPU's.
 const COMPUTE_CAPABILITY: (u32, u32) = (9, 0);
-const MULTIPROCESSORS: u64 = 132;
+pub(super) const MULTIPROCESSORS: u64 = 132;
 /// The largest size accepted, 1 PiB: sums of sizes stay far from overflow.
 pub(super) const MAX_BYTES: u64 = 1 << 50;
 

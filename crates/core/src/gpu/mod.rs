@@ -97,6 +97,37 @@ impl Gpu {
         Ok(if differs { Self { usable_bytes, ..gpu } } else { gpu })
     }
 
+    /// A GPU that the catalog does not have, as its driver tells of it, and what that leaves open. PyTorch sees less than
+    /// `total_bytes`: as much less as of the GPU of the catalog of which a driver keeps the largest share.
+    pub fn outside_catalog(name: &str, total_bytes: u64, capability: (u32, u32), cores: Option<u64>) -> (Self, String) {
+        let kept = |row: &CatalogGpu| (row.smi_mib * MIB - row.usable_bytes) as f64 / (row.smi_mib * MIB) as f64;
+        let most = catalog().iter().map(kept).fold(0.0, f64::max);
+        let usable_bytes = total_bytes - (total_bytes as f64 * most).ceil() as u64;
+        let multiprocessors =
+            cores.map(|cores| cores / cores_per_multiprocessor(capability)).filter(|count| *count > 0);
+        let counted = match multiprocessors {
+            Some(count) => format!("{count} multiprocessors by its CUDA cores"),
+            None => format!("multiprocessors taken as {}, which its driver does not tell", custom::MULTIPROCESSORS),
+        };
+        let caveat = format!(
+            "{name} is not in the catalog: memory and compute capability {}.{} are as its driver tells, of which {:.1} % are taken \
+             to be kept by the driver; {counted}",
+            capability.0,
+            capability.1,
+            most * 100.0
+        );
+        let gpu = Self {
+            id: format!("{}MiB,sm_{}{}", usable_bytes / MIB, capability.0, capability.1),
+            name: name.to_owned(),
+            usable_bytes,
+            context_bytes: None,
+            compute_capability: capability,
+            multiprocessors: multiprocessors.unwrap_or(custom::MULTIPROCESSORS).min(custom::MAX_MULTIPROCESSORS),
+            rates: None,
+        };
+        (gpu, caveat)
+    }
+
     /// The GPU that a TOML text writes out: `usable_gib` or `usable_bytes`, `compute_capability`, `multiprocessors`, and
     /// if known `name`, `context_bytes`, `bandwidth_gb_s`, `tflops`, `link_gb_s`, `watts`; or some of these and a GPU of
     /// the catalog that it is `like`.
@@ -242,6 +273,14 @@ impl Device {
     }
 }
 
+/// CUDA cores of a multiprocessor (CUDA C++ best practices and tuning guides of each architecture).
+const fn cores_per_multiprocessor(capability: (u32, u32)) -> u64 {
+    match capability {
+        (6, 0) | (7, _) | (8, 0) => 64,
+        _ => 128,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -262,5 +301,19 @@ mod tests {
         assert!(id == "a10" && (23 * GIB..24 * GIB).contains(&usable), "{usable}");
         assert_eq!(of("A100", 81920).unwrap().0.trim_end_matches("-pcie"), "a100-80");
         assert!(of("NVIDIA GeForce GTX 970", 4096).is_err());
+    }
+
+    #[test]
+    fn what_the_catalog_does_not_have_is_taken_as_its_driver_tells() {
+        let (gpu, caveat) = Gpu::outside_catalog("NVIDIA GeForce RTX 3060", 12 * GIB, (8, 6), Some(3584));
+        assert_eq!((gpu.multiprocessors, gpu.compute_capability, gpu.rates), (28, (8, 6), None));
+        assert!((11 * GIB..12 * GIB).contains(&gpu.usable_bytes) && caveat.contains("not in the catalog"), "{caveat}");
+        // Of those in the catalog it would have said no more than they have.
+        for row in catalog() {
+            let (gpu, _) = Gpu::outside_catalog(&row.name, row.smi_mib * MIB, row.compute_capability, None);
+            assert!(gpu.usable_bytes <= row.usable_bytes, "{}", row.id);
+        }
+        let (unknown, caveat) = Gpu::outside_catalog("a GPU", GIB, (13, 0), None);
+        assert!(unknown.multiprocessors == 132 && caveat.contains("taken as 132"), "{caveat}");
     }
 }

@@ -39,6 +39,7 @@ readings! {
     nvmlDeviceGetComputeMode() -> c_int = "compute_mode" * 1.0;
     nvmlDeviceGetDisplayActive() -> c_int = "display_active" * 1.0;
     nvmlDeviceGetDisplayMode() -> c_int = "display_mode" * 1.0;
+    nvmlDeviceGetNumGpuCores() -> c_uint = "cores" * 1.0;
 }
 
 pub(super) const CALLS: &[&str] = &{

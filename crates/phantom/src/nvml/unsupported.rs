@@ -121,7 +121,6 @@ unsupported! {
     nvmlDeviceGetModuleId;
     nvmlDeviceGetMultiGpuBoard;
     nvmlDeviceGetNumFans;
-    nvmlDeviceGetNumGpuCores;
     nvmlDeviceGetNumaNodeId;
     nvmlDeviceGetNvLinkCapability;
     nvmlDeviceGetNvLinkErrorCounter;

@@ -1,6 +1,6 @@
 //! Lists of the models, GPUs and keys that are known.
 
-use tonnage_core::gpu::{CatalogGpu, PriceKind, prices_of};
+use tonnage_core::gpu::{CatalogGpu, MigProfile, PriceKind, mig_profiles, prices_of};
 use tonnage_core::spec::{Key, Kind};
 use tonnage_core::units::Bytes;
 
@@ -63,7 +63,33 @@ pub fn gpus(rows: &[GpuRow], look: &Look) -> String {
             cell(gpu.name.strip_prefix("NVIDIA ").unwrap_or(&gpu.name), DIM),
         ]);
     }
-    table.render(look)
+    format!("{}{}", table.render(look), slices(rows, look))
+}
+
+/// The slices that MIG makes of them, with what each has; boards that are divided alike share a row.
+fn slices(rows: &[GpuRow], look: &Look) -> String {
+    let mut boards: Vec<(Vec<&str>, Vec<String>)> = Vec::new();
+    for gpu in rows {
+        let slice = |slice: &MigProfile| {
+            let size = Bytes(slice.usable_bytes(gpu)).to_string().replace(' ', "\u{a0}");
+            format!("{}\u{a0}({size})", slice.name)
+        };
+        let names: Vec<String> = mig_profiles(gpu).iter().map(slice).collect();
+        match boards.iter_mut().find(|(_, others)| *others == names) {
+            _ if names.is_empty() => {}
+            Some((ids, _)) => ids.push(&gpu.id),
+            None => boards.push((vec![&gpu.id], names)),
+        }
+    }
+    let first = rows.iter().find_map(|gpu| Some(format!("{}:{}", gpu.id, mig_profiles(gpu).first()?.name)));
+    let Some(first) = first else { return String::new() };
+    let title = format!("slices that MIG makes, named as --gpu {first}");
+    let mut text = format!("\n{}\n", paint(DIM, &wrap(&title, look.width, 2)));
+    for (ids, names) in &boards {
+        let line = format!("{}  {}", paint(BOLD, &ids.join(", ")), names.join(", "));
+        text.push_str(&format!("  {}\n", wrap(&line, look.width.saturating_sub(2), 4).replace('\u{a0}', " ")));
+    }
+    text
 }
 
 /// The lowest price on demand, in dollars for an hour.
@@ -78,9 +104,14 @@ pub fn keys(keys: &[&Key], words: bool, look: &Look) -> String {
 }
 
 fn one_key(key: &Key, words: bool, look: &Look) -> String {
-    let default = wrap(&format!("default: {}", key.default_text()), look.width.saturating_sub(key.name.len() + 2), 4);
+    let default = format!("default: {}", key.default_text());
+    let first = default.split_once(' ').map_or(default.len(), |(word, _)| word.len());
     // Where the rest of the name's line is too short for a word of it, it stands below.
-    let default = format!("{}  {}", paint(BOLD, key.name), paint(DIM, &default));
+    let default = match key.name.len() + 2 + first <= look.width {
+        true => format!("  {}", paint(DIM, &wrap(&default, look.width.saturating_sub(key.name.len() + 2), 4))),
+        false => format!("\n    {}", paint(DIM, &wrap(&default, look.width, 4))),
+    };
+    let default = format!("{}{default}", paint(BOLD, key.name));
     let mut text = format!("{default}\n  {}\n", wrap(key.doc, look.width.saturating_sub(2), 2));
     if words {
         let example = format!("for example: {} = {}", key.name, key.example);

@@ -163,6 +163,24 @@ impl Library {
         self.device_text(c"nvmlDeviceGetName", device)
     }
 
+    /// Compute capability, major and minor.
+    pub fn compute_capability(&self, device: Device) -> Reading<(u32, u32)> {
+        type Call = unsafe extern "C" fn(Device, *mut c_int, *mut c_int) -> c_int;
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: `nvmlDeviceGetCudaComputeCapability` has this type.
+        let call = unsafe { self.symbol::<Call>(c"nvmlDeviceGetCudaComputeCapability")? };
+        // SAFETY: the pointers are to live values.
+        check(unsafe { call(device, &raw mut major, &raw mut minor) })?;
+        let part = |number: c_int| u32::try_from(number).map_err(|_| Absent::UNKNOWN);
+        Ok((part(major)?, part(minor)?))
+    }
+
+    /// CUDA cores.
+    pub fn cores(&self, device: Device) -> Reading<u32> {
+        // SAFETY: the call fills an unsigned int.
+        unsafe { self.read(c"nvmlDeviceGetNumGpuCores", device) }
+    }
+
     /// The UUID.
     pub fn uuid(&self, device: Device) -> Reading<String> {
         self.device_text(c"nvmlDeviceGetUUID", device)

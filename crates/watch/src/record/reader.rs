@@ -104,6 +104,20 @@ impl Recording {
         Event::of(value).ok()
     }
 
+    /// The same with samples that are at least so many seconds apart; what was told between them counts in the next.
+    #[must_use]
+    pub fn every(mut self, seconds: f64) -> Self {
+        // A recording's times are sums of fractions.
+        const ROUNDING: f64 = 1e-6;
+        let mut last = f64::NEG_INFINITY;
+        self.moments.retain(|moment| {
+            let is_due = moment - last >= seconds - ROUNDING;
+            last = if is_due { *moment } else { last };
+            is_due
+        });
+        self
+    }
+
     /// How many samples there are.
     pub fn len(&self) -> usize {
         self.moments.len()
