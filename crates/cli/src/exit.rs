@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use tonnage_core::estimate::Fit;
+
 /// What scripts are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -25,6 +27,16 @@ pub enum FailOn {
     Tight,
 }
 
+impl FailOn {
+    /// Whether a job with this verdict passes where `asked` says what else fails.
+    pub fn passes(asked: Option<Self>, fit: Fit) -> bool {
+        match (fit, asked) {
+            (Fit::Fits, _) | (Fit::Tight, None) => true,
+            (Fit::Tight, Some(Self::Tight)) | (Fit::DoesNotFit, _) => false,
+        }
+    }
+}
+
 /// The codes of `estimate`.
 pub const ESTIMATE: &str = "Exit codes:
   0  it fits, or is tight (see --fail-on); with --compare, one variant does
@@ -33,12 +45,12 @@ pub const ESTIMATE: &str = "Exit codes:
   2  wrong usage, or input that cannot be read";
 /// The codes of `fit`.
 pub const FIT: &str = "Exit codes:
-  0  something fits, or is tight
+  0  something fits, or is tight (see --fail-on)
   1  nothing of the table fits
   2  wrong usage, or input that cannot be read";
 /// The codes of `plan`.
 pub const PLAN: &str = "Exit codes:
-  0  the job fits, or a way was found
+  0  the job fits or is tight (see --fail-on), or a way was found
   1  no way was found
   2  wrong usage, or input that cannot be read";
 /// The codes of `cost`.
@@ -70,7 +82,7 @@ Where the command fails for reasons of its own, its exit code comes through.";
 /// The codes of `run` and `probe`.
 pub const RUN: &str = "Exit codes:
   0  the run succeeded
-  1  it failed, was stopped, or was refused: the command's own code is said
+  1  it failed, was stopped, or was refused (see --fail-on): the command's own code is said
   2  wrong usage, or input that cannot be read";
 
 /// All codes, for `tonnage --help`; docs/exit-codes.md has them by command.

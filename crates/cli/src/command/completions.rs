@@ -1,11 +1,15 @@
 //! `tonnage completions`: what shells complete.
 
-use clap::{Args, CommandFactory};
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Command, CommandFactory};
 use clap_complete::Shell;
+use tonnage_core::gpu::catalog;
+use tonnage_core::spec::Preset;
 
 use super::Cli;
 use crate::exit::Exit;
 use crate::failure::Failure;
+use crate::gpu_input::LIVE;
 use crate::terminal::Terminal;
 
 /// Prints a completion script for a shell
@@ -19,6 +23,31 @@ pub struct CompletionsArgs {
     shell: Shell,
 }
 
+/// The command line with the names that models and GPUs have: paths are taken as well, so that only shells are told of them.
+fn with_names(cli: Command) -> Command {
+    let models = PossibleValuesParser::new(models());
+    let gpus = PossibleValuesParser::new(gpus());
+    cli.mut_subcommands(|command| {
+        command.mut_args(|argument| match argument.get_id().as_str() {
+            "MODEL" | "models" => argument.value_parser(models.clone()).hide_possible_values(true),
+            "gpu" | "gpus" => argument.value_parser(gpus.clone()).hide_possible_values(true),
+            _ => argument,
+        })
+    })
+}
+
+/// Names of the hub, and short in lowercase, as one types them.
+fn models() -> Vec<String> {
+    let full = Preset::all().iter().map(|preset| preset.name.to_owned());
+    let short = Preset::all().iter().filter_map(|preset| Some(preset.name.rsplit('/').next()?.to_lowercase()));
+    full.chain(short).collect()
+}
+
+fn gpus() -> Vec<String> {
+    let rows = catalog().iter().map(|row| row.id.clone());
+    rows.chain([LIVE.to_owned()]).collect()
+}
+
 impl CompletionsArgs {
     /// Prints it.
     ///
@@ -26,7 +55,7 @@ impl CompletionsArgs {
     /// When stdout cannot be written.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "tonnage", &mut script);
+        clap_complete::generate(self.shell, &mut with_names(Cli::command()), "tonnage", &mut script);
         terminal.print(&String::from_utf8_lossy(&script))?;
         Ok(Exit::Done)
     }

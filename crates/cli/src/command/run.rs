@@ -8,7 +8,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use tonnage_core::estimate::{Fit, shown_bound};
+use tonnage_core::plan::fit::judge;
 use tonnage_core::record::{Policy, RunRecord};
+use tonnage_core::units::Bytes;
 use tonnage_report::{RunLine, run_json, text};
 use tonnage_run::clock::now_ms;
 use tonnage_run::request::{RunTable, cannot_start, record};
@@ -18,9 +21,9 @@ use tonnage_run::{RunError, os};
 
 use super::json;
 use super::supervise::{exit, supervise_here};
-use crate::exit::{self, Exit};
+use crate::exit::{self, Exit, FailOn};
 use crate::failure::Failure;
-use crate::job_args::JobArgs;
+use crate::job_args::{self, JobArgs};
 use crate::job_input::JobInput;
 use crate::terminal::Terminal;
 
@@ -36,7 +39,7 @@ Its stdin is empty: what asks questions finds the end of the input.";
 
 /// Runs a command under guard: held against the GPU, restarted with a batch that fits, recorded
 #[derive(Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{}", exit::RUN))]
+#[command(after_help = job_args::SHORT, after_long_help = format!("{EXAMPLES}\n\n{}", exit::RUN))]
 pub struct RunArgs {
     #[command(flatten)]
     job: JobArgs,
@@ -51,6 +54,10 @@ pub struct RunArgs {
     /// Goes on with a run that stopped, failed or lost its supervisor
     #[arg(long, value_name = "RUN", help_heading = "Run", conflicts_with_all = ["command", "MODEL"])]
     resume: Option<String>,
+
+    /// What else than `does not fit` is refused: the job as it is written, before anything is started
+    #[arg(long, value_name = "VERDICT", help_heading = "Run", conflicts_with = "force")]
+    fail_on: Option<FailOn>,
 
     /// Prints the run as JSON at its end, and nothing of what it writes
     #[arg(long, help_heading = "Run")]
@@ -151,6 +158,7 @@ impl RunArgs {
             Some(name) => (store.find(name)?, Secrets::default()),
             None => {
                 let (run, secrets) = self.request()?;
+                self.check(&run)?;
                 (store.create(run)?, secrets)
             }
         };
@@ -170,6 +178,21 @@ impl RunArgs {
             terminal.tell(&text::run(run, &state, &line, false, &terminal.look));
         }
         Ok(exit(&result))
+    }
+
+    /// A job that needs more is answered by the guard, which has smaller batches.
+    fn check(&self, run: &RunRecord) -> Result<(), Failure> {
+        let (Some(_), Some(job)) = (self.fail_on, &run.job) else { return Ok(()) };
+        let spec = JobInput::of_record(job).resolve(&[])?.job;
+        let judgement = judge(&spec, &spec.gpu)?;
+        if judgement.fit == Fit::DoesNotFit || FailOn::passes(self.fail_on, judgement.fit) {
+            return Ok(());
+        }
+        let (safe, usable) = (judgement.safe_bytes, Bytes(judgement.usable_bytes));
+        let enough = shown_bound(safe).map_or_else(String::new, |safe| format!(", {} are surely enough", Bytes(safe)));
+        let problem = format!("refused: the job is tight, {} of {usable}{enough}", Bytes(judgement.total_bytes));
+        let hint = Some("nothing was started; leave out --fail-on to run it, or `tonnage plan` finds room".to_owned());
+        Err(Failure { problem, hint, exit: Exit::No })
     }
 
     fn request(&self) -> Result<(RunRecord, Secrets), Failure> {
