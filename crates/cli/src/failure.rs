@@ -1,5 +1,6 @@
 //! [`Failure`]: why a command could not do its work, in one voice: a lowercase fragment, and a hint at the way out.
 
+use clap::error::ErrorKind;
 use tonnage_core::estimate::EstimateError;
 use tonnage_core::spec::SpecError;
 use tonnage_run::RunError;
@@ -31,8 +32,13 @@ impl Failure {
 
     /// The same as an error in the words that were typed.
     pub fn into_clap(self) -> clap::Error {
+        self.into_clap_of(ErrorKind::ValueValidation)
+    }
+
+    /// The same of a kind of its own.
+    pub fn into_clap_of(self, kind: ErrorKind) -> clap::Error {
         let hint = self.hint.map_or_else(String::new, |hint| format!("\nhint: {hint}"));
-        clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{}{hint}\n", self.problem))
+        clap::Error::raw(kind, format!("{}{hint}\n", self.problem))
     }
 
     /// A file that cannot be read or written.
@@ -55,8 +61,7 @@ impl From<SpecError> for Failure {
 
 impl From<EstimateError> for Failure {
     fn from(error: EstimateError) -> Self {
-        let exit = if error == EstimateError::TooLarge { Exit::No } else { Exit::Usage };
-        Self { problem: error.to_string(), hint: error.hint().map(str::to_owned), exit }
+        Self { problem: error.to_string(), hint: error.hint().map(str::to_owned), exit: Exit::Usage }
     }
 }
 

@@ -9,7 +9,6 @@ use tonnage_core::limit::JSON_BYTES;
 use tonnage_core::spec::is_full_name;
 use tonnage_run::bounded::read_text;
 
-
 /// Folders of one model that are looked through for its only revision.
 const MOST_REVISIONS: usize = 1000;
 /// Characters of a commit.

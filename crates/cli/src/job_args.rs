@@ -10,6 +10,9 @@ use tonnage_core::spec::{KEYS, Key, KeyDefault, Kind, Override};
 use crate::failure::Failure;
 use crate::small_gpt;
 
+/// The end of a short help.
+pub const SHORT: &str = "All flags, examples and exit codes: --help. Every key of a job: `tonnage keys`.";
+
 /// A job as given on the command line.
 #[derive(Clone, Debug)]
 pub struct JobArgs {
@@ -30,13 +33,16 @@ impl Args for JobArgs {
             .long("set")
             .value_name("KEY=VALUE")
             .action(ArgAction::Append)
-            .help("Sets any key of a job, or `model.` and a field of the model's config")
+            .help("Sets any key, or model.FIELD")
+            .long_help("Sets any key of a job, or `model.` and a field of the model's config")
+            .display_order(BRIEF.len())
             .help_heading("Job");
         let gpu_file = Arg::new("gpu-file")
             .long("gpu-file")
             .value_name("FILE")
             .conflicts_with("gpu")
             .help("A GPU of your own, written out in TOML or JSON: memory, kind, rates, watts, or what it is `like`")
+            .hide_short_help(true)
             .help_heading("Job");
         command.arg(model).args(flags().map(flag)).arg(gpu_file).arg(set).args(small_gpt::flags())
     }
@@ -62,7 +68,7 @@ impl FromArgMatches for JobArgs {
         }
         for text in matches.get_many::<String>("set").into_iter().flatten() {
             let assignment = Override::assignment(text);
-            overrides.push(assignment.map_err(|error| Failure::from(error).into_clap())?);
+            overrides.push(assignment.map_err(|error| Failure::from(error).into_clap_of(ErrorKind::NoEquals))?);
         }
         check(&overrides)?;
         Ok(Self { model, overrides, small_gpt })
@@ -94,13 +100,17 @@ fn flags() -> impl Iterator<Item = &'static Key> {
 }
 
 fn flag(key: &'static Key) -> Arg {
+    let brief = brief(key.name);
     let mut arg = Arg::new(key.name)
         .long(key.flag().trim_start_matches('-').to_owned())
         .value_name(key.kind.value_name())
-        .help(help(key))
+        .help(brief.map_or_else(|| help(key), |(_, text)| text.to_owned()))
+        .long_help(with_words(key, brief.map(|(_, text)| text)))
+        .display_order(brief.map_or(BRIEF.len(), |(at, _)| at))
+        .hide_possible_values(brief.is_some())
         .help_heading(heading(key.name))
         .allow_negative_numbers(true)
-        .hide_short_help(is_rare(key.name));
+        .hide_short_help(brief.is_none());
     arg = match key.name {
         "micro_batch_size" => arg.short('b'),
         "seq_len" => arg.short('s'),
@@ -114,9 +124,33 @@ fn flag(key: &'static Key) -> Arg {
     }
 }
 
-/// Whether only the long help shows it.
-fn is_rare(name: &str) -> bool {
-    (name.contains('.') && !name.starts_with("lora.")) || heading(name) == "Time and price"
+/// What the short help says of the keys that most jobs have, and at which place; of the others it says nothing.
+fn brief(name: &str) -> Option<(usize, &'static str)> {
+    BRIEF.iter().enumerate().find(|(_, (key, _))| *key == name).map(|(at, (_, text))| (at, *text))
+}
+
+/// In the order of the short help.
+const BRIEF: [(&str, &str); 10] = [
+    ("micro_batch_size", "Rows of a pass on this GPU"),
+    ("seq_len", "Tokens of a row"),
+    ("precision", "fp32, bf16, amp-bf16, bf16-amp, ..."),
+    ("gpu", "l4, a100-80, 24GiB, live, ..."),
+    ("gradient_checkpointing", "Recomputes activations in backward"),
+    ("gradient_accumulation_steps", "Passes of an optimizer step"),
+    ("task", "causal_lm, generate, grpo, dpo, ..."),
+    ("lora.r", "Trains LoRA adapters of this rank"),
+    ("world_size", "Ranks, a GPU each"),
+    ("parallel", "ddp, fsdp2, deepspeed, tensor, ..."),
+];
+
+/// The long help of a key of which the short help names but some words.
+fn with_words(key: &Key, brief: Option<&str>) -> String {
+    let Kind::Choice(words) = key.kind else { return help(key) };
+    if brief.is_none() {
+        return help(key);
+    }
+    let lines: String = words.iter().map(|(word, doc)| format!("\n- {word}: {doc}")).collect();
+    format!("{}\n\nPossible values:{lines}", help(key))
 }
 
 /// Words with what they mean, for help and completion; which are taken, the table of keys says.

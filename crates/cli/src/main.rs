@@ -15,6 +15,7 @@ mod job_input;
 mod log_text;
 mod logs;
 mod patched;
+mod same_job;
 mod small_gpt;
 mod sweep;
 mod terminal;
@@ -24,8 +25,8 @@ mod weights;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser};
 use tonnage_core::nearest::nearest;
 
 use command::Cli;
@@ -41,7 +42,8 @@ fn main() -> ExitCode {
         Ok(words) => typed::arguments(words),
         Err(failure) => return terminal.fail(&failure).into(),
     };
-    let cli = Cli::try_parse_from(&words).unwrap_or_else(|error| refusal(&words, without_guesses(error)).exit());
+    let cli = Cli::try_parse_from(&words)
+        .unwrap_or_else(|error| refusal(&words, in_its_command(&words, without_guesses(error))).exit());
     match cli.run(&terminal) {
         Ok(exit) => exit.into(),
         Err(failure) => terminal.fail(&failure).into(),
@@ -67,6 +69,17 @@ fn without_guesses(mut error: clap::Error) -> clap::Error {
         error.remove(ContextKind::Usage);
     }
     error
+}
+
+/// An assignment without `=` is shown how its own command is used; clap knows only the program's usage here.
+fn in_its_command(words: &[OsString], error: clap::Error) -> clap::Error {
+    let mut cli = Cli::command();
+    cli.build();
+    let command = words.get(1).and_then(|name| cli.find_subcommand_mut(name.to_str()?));
+    let Some(command) = command.filter(|_| error.kind() == ErrorKind::NoEquals) else { return error };
+    let text = error.to_string();
+    let said = text.split("\n\nUsage:").next().unwrap_or_default().trim_start_matches("error: ").trim_end().to_owned();
+    clap::Error::raw(error.kind(), format!("{said}\n\n{}\n", command.render_usage()))
 }
 
 /// An error with a hint of its own needs no line of usage.

@@ -24,7 +24,13 @@ const HEADING: &str = "Small GPT";
 pub fn flags() -> Vec<Arg> {
     let sizes = GPT_FLAGS.iter().map(|(flag, _, _, doc)| {
         let parser = clap::value_parser!(u64).range(1..);
-        Arg::new(*flag).long(*flag).value_name("N").value_parser(parser).help(*doc).help_heading(HEADING)
+        Arg::new(*flag)
+            .long(*flag)
+            .value_name("N")
+            .value_parser(parser)
+            .help(*doc)
+            .help_heading(HEADING)
+            .hide_short_help(true)
     });
     let batch_size = Arg::new(BATCH_SIZE)
         .long(BATCH_SIZE)
@@ -32,13 +38,15 @@ pub fn flags() -> Vec<Arg> {
         .value_parser(clap::value_parser!(u64).range(1..))
         .conflicts_with("micro_batch_size")
         .help("Rows of a batch of a small GPT")
-        .help_heading(HEADING);
+        .help_heading(HEADING)
+        .hide_short_help(true);
     let mixed_precision = Arg::new(MIXED_PRECISION)
         .long(MIXED_PRECISION)
         .action(ArgAction::SetTrue)
         .conflicts_with("precision")
         .help("A small GPT under fp16 autocast")
-        .help_heading(HEADING);
+        .help_heading(HEADING)
+        .hide_short_help(true);
     sizes.chain([batch_size, mixed_precision]).collect()
 }
 

@@ -1,4 +1,5 @@
-//! Optional values as people type them: `--top 5` and `--use-cache false` mean `--top=5` and `--use-cache=false`.
+//! Optional values as people type them: `--top 5` and `--use-cache false` mean `--top=5` and `--use-cache=false`, and a number
+//! below zero is a value, not a flag.
 
 use std::ffi::OsString;
 
@@ -25,8 +26,10 @@ pub fn arguments(typed: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
 fn belongs_to(flag: &OsString, value: &OsString) -> bool {
     let (Some(flag), Some(value)) = (flag.to_str(), value.to_str()) else { return false };
     let number = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit());
+    let below_zero = value.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    let takes_it = below_zero && (flag.starts_with("--") || flag == "-g") && !flag.contains('=');
     let truth = matches!(value.to_lowercase().as_str(), "true" | "false");
-    (flag == "--top" && number) || (truth && is_switch(flag))
+    (flag == "--top" && number) || (truth && is_switch(flag)) || takes_it
 }
 
 fn is_switch(flag: &str) -> bool {
@@ -47,6 +50,8 @@ mod tests {
             ("estimate gpt2 --json true", "estimate gpt2 --json true"),
             ("estimate gpt2 -b 8 --top=3 5", "estimate gpt2 -b 8 --top=3 5"),
             ("run -- search --top 5", "run -- search --top 5"),
+            ("plan gpt2 --budget -5 -g -5GiB", "plan gpt2 --budget=-5 -g=-5GiB"),
+            ("estimate gpt2 -1 -b -5", "estimate gpt2 -1 -b -5"),
         ];
         for (typed, meant) in cases {
             let joined = arguments(typed.split(' ').map(OsString::from));

@@ -5,7 +5,7 @@ use tonnage_core::estimate::{PhaseSpan, Timeline};
 use tonnage_core::trace::PhaseKind;
 use tonnage_core::units::Bytes;
 
-use crate::text::paint;
+use crate::text::{paint, wrap};
 
 use crate::look::Look;
 
@@ -25,7 +25,10 @@ pub fn plot(timeline: &Timeline, usable: Option<u64>, height: usize, look: &Look
     let plot = Plot { columns, top, peak, usable, height, look };
     let rows: String = (0..height).rev().map(|row| plot.row(row)).collect();
     let of_gpu = seen.map_or_else(String::new, |usable| format!("; {} usable", Bytes(usable)));
-    let foot = format!("{:SCALE$} allocated bytes, event by event{of_gpu}\n\n", "");
+    let foot = format!("allocated bytes, event by event{of_gpu}");
+    // Below the plot where there is room, else over the whole width.
+    let beside = if SCALE + 1 + foot.len() <= look.width { SCALE + 1 } else { 2 };
+    let foot = format!("{:beside$}{}\n\n", "", wrap(&foot, look.width, beside));
     format!("{rows}{}{foot}", phase_rows(timeline, width, look))
 }
 

@@ -18,7 +18,7 @@ pub struct RunLine {
     pub attempts: u32,
     /// How far it is.
     pub progress: String,
-    /// The command, as a shell takes it.
+    /// The command as a shell takes it: of the last attempt on the first node, templates filled.
     pub command: String,
     /// Whether a supervisor has it now.
     pub lives: bool,
@@ -34,7 +34,7 @@ impl RunLine {
             state: words(state, lives),
             attempts: state.attempts(),
             progress: progress(state, lives, now_ms),
-            command: shell_words(&run.command),
+            command: shell_words(started(state).unwrap_or(&run.command)),
             lives,
             left_behind: Vec::new(),
         }
@@ -52,6 +52,12 @@ impl RunLine {
         self.left_behind = pids;
         self
     }
+}
+
+/// What was started last, templates filled; `None` before the first attempt.
+fn started(state: &RunState) -> Option<&Vec<String>> {
+    let attempt = state.nodes.first()?.attempts.last()?;
+    Some(&attempt.record.argv).filter(|argv| !argv.is_empty())
 }
 
 /// Where a run is. What a journal says is past where nobody supervises it any more.

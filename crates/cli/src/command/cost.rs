@@ -13,8 +13,9 @@ use tonnage_run::bounded::read_text;
 use super::{axes, json};
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
-use crate::job_args::JobArgs;
+use crate::job_args::{self, JobArgs};
 use crate::job_input::JobInput;
+use crate::same_job;
 use crate::sweep::sweep;
 use crate::terminal::Terminal;
 
@@ -26,7 +27,7 @@ const EXAMPLES: &str = "Examples:
 
 /// Tells what a job costs in hours, energy and dollars, or a whole suite of its configurations
 #[derive(Args)]
-#[command(after_help = format!("{EXAMPLES}\n\nA list (`--seq-len 256,512`) makes a configuration of each value.\n\n{}", exit::COST))]
+#[command(after_help = job_args::SHORT, after_long_help = format!("{EXAMPLES}\n\nA list (`--seq-len 256,512`) makes a configuration of each value.\n\n{}", exit::COST))]
 pub struct CostArgs {
     #[command(flatten)]
     job: JobArgs,
@@ -74,7 +75,12 @@ impl CostArgs {
         }
         let fits =
             |row: &tonnage_core::plan::suite::Priced| row.appraisal.as_ref().is_ok_and(|one| one.judgement.fits());
-        Ok(if answer.rows.iter().all(fits) { Exit::Done } else { Exit::No })
+        let Some(failed) = answer.rows.iter().find(|row| !fits(row)) else { return Ok(Exit::Done) };
+        let changes = [suite.set.as_slice(), failed.configuration.changes.as_slice()].concat();
+        if let Some(plan) = same_job::plan(&self.job, &changes, None).filter(|_| !self.json) {
+            terminal.print(&text::way_out(&plan, &terminal.look))?;
+        }
+        Ok(Exit::No)
     }
 
     /// The configurations: of the file, times those of the lists. A job that the file names is the command line's model.

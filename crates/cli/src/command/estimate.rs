@@ -15,7 +15,7 @@ use tonnage_report::{Answer, CompareView, EstimateView, Variant, plot, svg, text
 use super::{compare, json};
 use crate::exit::{self, Exit, FailOn};
 use crate::failure::Failure;
-use crate::job_args::JobArgs;
+use crate::job_args::{self, JobArgs};
 use crate::job_input::{self, JobInput, simulate};
 use crate::terminal::Terminal;
 
@@ -38,7 +38,7 @@ const PLOT_HEIGHT: usize = 14;
 
 /// Predicts the GPU memory of a job and judges whether it fits
 #[derive(Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{}", exit::ESTIMATE))]
+#[command(after_help = job_args::SHORT, after_long_help = format!("{EXAMPLES}\n\n{}", exit::ESTIMATE))]
 pub struct EstimateArgs {
     #[command(flatten)]
     job: JobArgs,
@@ -60,15 +60,15 @@ pub struct EstimateArgs {
     timeline: bool,
 
     /// Writes a picture of the timeline by category
-    #[arg(long, value_name = "FILE", help_heading = "Answer")]
+    #[arg(long, value_name = "FILE", help_heading = "Answer", hide_short_help = true)]
     svg: Option<PathBuf>,
 
     /// Writes every allocation and free, one JSON array a line
-    #[arg(long, value_name = "FILE", help_heading = "Answer")]
+    #[arg(long, value_name = "FILE", help_heading = "Answer", hide_short_help = true)]
     trace: Option<PathBuf>,
 
     /// Shows beside it what the formula of a small-GPT trainer's guide says: parameters times constants (small GPTs and GPT-2)
-    #[arg(long, help_heading = "Answer")]
+    #[arg(long, help_heading = "Answer", hide_short_help = true)]
     legacy: bool,
 
     /// What else than `does not fit` ends with exit code 1
@@ -132,7 +132,10 @@ impl EstimateArgs {
         if self.json {
             terminal.print(&json(&CompareView::new(&answers, self.top.unwrap_or(TOP)))?)?;
         } else if !self.quiet {
-            terminal.print(&text::compare(&answers, &terminal.look))?;
+            let found: Vec<&Answer> = answers.iter().filter_map(|variant| variant.answer.as_ref().ok()).collect();
+            let none = found.iter().all(|answer| needs_a_plan(answer));
+            let plan = found.first().filter(|_| none).map(|answer| way_out(answer, terminal));
+            terminal.print(&(text::compare(&answers, &terminal.look) + &plan.unwrap_or_default()))?;
         }
         Ok(exit_code(answers.iter().filter_map(|variant| variant.answer.as_ref().ok()), self.fail_on))
     }
@@ -190,15 +193,19 @@ impl EstimateArgs {
             screen.push_str(&text::next(answer, look));
         }
         if needs_a_plan(answer) {
-            let mut plan = plan_of_the_same_job(std::env::args().skip(1));
-            if answer.carriers.is_some() {
-                plan.extend(["--gpus".to_owned(), "all".to_owned()]);
-            }
-            let plan = shell_words(&plan);
-            screen.push_str(&text::way_out(&plan, look));
+            screen.push_str(&way_out(answer, terminal));
         }
         screen
     }
+}
+
+/// The line that names the plan of the job as it was typed.
+fn way_out(answer: &Answer, terminal: &Terminal) -> String {
+    let mut plan = plan_of_the_same_job(std::env::args().skip(1));
+    if answer.carriers.is_some() {
+        plan.extend(["--gpus".to_owned(), "all".to_owned()]);
+    }
+    text::way_out(&shell_words(&plan), &terminal.look)
 }
 
 /// Bytes of the GPU, if one was named.
@@ -264,11 +271,9 @@ fn add_input_caveats(estimate: &mut Estimate, resolved: &Resolved) {
 
 /// One that fits is enough; without a GPU, one of the catalog that carries it.
 fn exit_code<'a>(answers: impl IntoIterator<Item = &'a Answer>, fail_on: Option<FailOn>) -> Exit {
-    let fits = |answer: &Answer| match answer.deployment.fit() {
-        _ if answer.carriers.is_some() => answer.carriers.as_ref().is_some_and(|carriers| !carriers.is_empty()),
-        Fit::Fits => true,
-        Fit::Tight => fail_on.is_none(),
-        Fit::DoesNotFit => false,
+    let fits = |answer: &Answer| match &answer.carriers {
+        Some(carriers) => !carriers.is_empty(),
+        None => FailOn::passes(fail_on, answer.deployment.fit()),
     };
     if answers.into_iter().any(fits) { Exit::Done } else { Exit::No }
 }

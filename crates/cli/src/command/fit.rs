@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use tonnage_core::gpu::Gpu;
+use tonnage_core::plan::fit::Judgement;
 use tonnage_core::plan::judgements::Judgements;
 use tonnage_core::plan::largest::largest;
 use tonnage_core::plan::table::{Row, Variant, answer, parts, pruned_parts, rows};
@@ -12,11 +13,12 @@ use tonnage_core::spec::Override;
 use tonnage_report::{FitAnswer, FitView, csv, text};
 
 use super::{axes, json, solve};
-use crate::exit::{self, Exit};
+use crate::exit::{self, Exit, FailOn};
 use crate::failure::Failure;
 use crate::gpu_input;
-use crate::job_args::JobArgs;
+use crate::job_args::{self, JobArgs};
 use crate::job_input::JobInput;
+use crate::same_job;
 use crate::sweep::{sweep, threads};
 use crate::terminal::Terminal;
 
@@ -37,7 +39,7 @@ const MOST_VARIANTS: usize = 100_000;
 
 /// Tells which batch fits which GPU, and the largest that does
 #[derive(Args)]
-#[command(after_help = format!("{EXAMPLES}\n\nA list (`--seq-len 256,512`, `--set precision=bf16,fp32`) makes a variant of each value.\n\n{}", exit::FIT))]
+#[command(after_help = job_args::SHORT, after_long_help = format!("{EXAMPLES}\n\nA list (`--seq-len 256,512`, `--set precision=bf16,fp32`) makes a variant of each value.\n\n{}", exit::FIT))]
 pub struct FitArgs {
     #[command(flatten)]
     job: JobArgs,
@@ -55,7 +57,7 @@ pub struct FitArgs {
     models: Vec<String>,
 
     /// The largest value of this key that fits each GPU: seq_len, micro_batch_size, lora.r, grpo.num_generations, model.num_hidden_layers
-    #[arg(long, value_name = "KEY", conflicts_with_all = ["rows", "prune", "no_largest"], help_heading = "Answer")]
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["rows", "prune", "no_largest", "fail_on"], help_heading = "Answer")]
     solve: Option<String>,
 
     /// Leaves out the search for the largest micro-batch
@@ -69,6 +71,10 @@ pub struct FitArgs {
     /// Writes a line for every variant and GPU
     #[arg(long, value_name = "FILE", help_heading = "Answer")]
     csv: Option<PathBuf>,
+
+    /// What else than `does not fit` ends with exit code 1
+    #[arg(long, value_name = "VERDICT", help_heading = "Answer")]
+    fail_on: Option<FailOn>,
 
     /// Prints JSON (see docs/json.md)
     #[arg(long, help_heading = "Answer")]
@@ -101,9 +107,12 @@ impl FitArgs {
         let gpus = gpus(self.gpus.as_deref(), base.names_gpu().then_some(&base.job.gpu))?;
         let variants = variants(&axes, &self.rows)?;
         let resolve = |changes: &[Override]| input.try_resolve(changes);
+        let named = self.gpus.as_deref().or((!base.names_gpu()).then_some("all"));
+        let plan = same_job::plan(&self.job, &first, named);
         if let Some(key) = &self.solve {
             let solved = solve::solve(key, base, gpus, &variants, &resolve, terminal)?;
-            return solve::show(&solved, self.csv.as_deref(), self.json, terminal);
+            let exit = solve::show(&solved, self.csv.as_deref(), self.json, terminal)?;
+            return self.way_out(exit, plan, terminal);
         }
         let known = Judgements::new(&base.job, &gpus, &resolve);
         let parts = if self.prune { pruned_parts(&known, &variants) } else { parts(&known, &variants, threads()) };
@@ -118,7 +127,16 @@ impl FitArgs {
         // Of a job whose rows are not to choose, nothing is the largest.
         let largest = if largest.iter().all(Option::is_none) && self.rows.is_empty() { Vec::new() } else { largest };
         let answer = FitAnswer { job: base.job, gpus, rows, largest };
-        self.show(&answer, terminal)
+        let exit = self.show(&answer, terminal)?;
+        self.way_out(exit, plan, terminal)
+    }
+
+    /// Under a table of which nothing fits, the command that finds what does.
+    fn way_out(&self, exit: Exit, plan: Option<String>, terminal: &Terminal) -> Result<Exit, Failure> {
+        match plan.filter(|_| exit == Exit::No && !self.json) {
+            Some(plan) => terminal.print(&text::way_out(&plan, &terminal.look)).map(|()| exit),
+            None => Ok(exit),
+        }
     }
 
     fn show(&self, answer: &FitAnswer, terminal: &Terminal) -> Result<Exit, Failure> {
@@ -137,7 +155,8 @@ impl FitArgs {
                 _ => terminal.print(&text::fit_table(answer, &terminal.look))?,
             }
         }
-        let fits = answer.rows.iter().flat_map(|row| &row.cells).flatten().any(|judgement| judgement.fits());
+        let passes = |judgement: &Judgement| FailOn::passes(self.fail_on, judgement.fit);
+        let fits = answer.rows.iter().flat_map(|row| &row.cells).flatten().any(passes);
         Ok(if fits { Exit::Done } else { Exit::No })
     }
 }

@@ -18,10 +18,10 @@ use tonnage_report::{PlanView, SearchView, text};
 
 use super::json;
 use crate::duration;
-use crate::exit::{self, Exit};
+use crate::exit::{self, Exit, FailOn};
 use crate::failure::Failure;
 use crate::gpu_input;
-use crate::job_args::JobArgs;
+use crate::job_args::{self, JobArgs};
 use crate::job_input::JobInput;
 use crate::sweep::sweep;
 use crate::terminal::Terminal;
@@ -35,7 +35,7 @@ const EXAMPLES: &str = "Examples:
 
 /// Time and price of a job, remedies where it needs too much, and the cheapest way within a budget
 #[derive(Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{}", exit::PLAN))]
+#[command(after_help = job_args::SHORT, after_long_help = format!("{EXAMPLES}\n\n{}", exit::PLAN))]
 pub struct PlanArgs {
     #[command(flatten)]
     job: JobArgs,
@@ -63,6 +63,10 @@ pub struct PlanArgs {
     /// Writes the job file with the remedies in it
     #[arg(long, value_name = "FILE", help_heading = "Answer")]
     write: Option<PathBuf>,
+
+    /// What else than `does not fit` ends with exit code 1
+    #[arg(long, value_name = "VERDICT", help_heading = "Answer")]
+    fail_on: Option<FailOn>,
 
     /// Prints JSON (see docs/json.md)
     #[arg(long, help_heading = "Answer")]
@@ -101,7 +105,7 @@ impl PlanArgs {
         } else {
             terminal.print(&text::plan(job, &proposals, &with, &terminal.look))?;
         }
-        Ok(if best(&proposals) == Fit::DoesNotFit { Exit::No } else { Exit::Done })
+        Ok(if FailOn::passes(self.fail_on, best(&proposals)) { Exit::Done } else { Exit::No })
     }
 
     fn search(&self, input: &JobInput, job: &JobSpec, terminal: &Terminal) -> Result<Exit, Failure> {
@@ -142,7 +146,9 @@ impl PlanArgs {
                     + &text::left_out(&left_out, &terminal.look)),
             )?;
         }
-        Ok(if matches!(choice, Choice::Best(_)) { Exit::Done } else { Exit::No })
+        let passes = |way: &Way| FailOn::passes(self.fail_on, way.appraisal.judgement.fit);
+        let is_found = matches!(choice, Choice::Best(at) if ways.get(at).is_some_and(passes));
+        Ok(if is_found { Exit::Done } else { Exit::No })
     }
 
     /// That numbers of GPUs were not searched.

@@ -25,7 +25,7 @@ use super::run::request;
 use super::supervise::{library, supervise_here};
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
-use crate::job_args::JobArgs;
+use crate::job_args::{self, JobArgs};
 use crate::job_input::JobInput;
 use crate::terminal::Terminal;
 
@@ -46,7 +46,7 @@ const ROOMIER: u64 = 8;
 
 /// Runs a few steps of a command and puts what its allocator took beside what was calculated
 #[derive(Args)]
-#[command(after_help = format!("{EXAMPLES}\n\n{NOTES}\n\n{}", exit::RUN))]
+#[command(after_help = job_args::SHORT, after_long_help = format!("{EXAMPLES}\n\n{NOTES}\n\n{}", exit::RUN))]
 pub struct ProbeArgs {
     #[command(flatten)]
     job: JobArgs,

@@ -34,9 +34,9 @@ const STEADY: u32 = 3;
 #[derive(Args)]
 #[command(after_help = format!("{EXAMPLES}\n\n{}", exit::REHEARSE))]
 pub struct RehearseArgs {
-    /// The GPU that the phantom stands for; of several, the largest, and the answer is given for all
-    #[arg(long, value_name = "GPU[,GPU..]", default_value = DEFAULT_GPU)]
-    gpu: String,
+    /// The GPU that the phantom stands for; of several, the largest, and the answer is given for all [default: h100]
+    #[arg(long, value_name = "GPU[,GPU..]")]
+    gpu: Option<String>,
 
     /// How many of them the machine has
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = RangedU64ValueParser::<u32>::new().range(1..=64))]
@@ -89,7 +89,7 @@ impl RehearseArgs {
     /// # Errors
     /// When nothing could be rehearsed; not when the command fails.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let asked = gpus(&self.gpu)?;
+        let asked = gpus(self.gpu.as_deref().unwrap_or(DEFAULT_GPU))?;
         if let Some(folder) = &self.write_library {
             let library = write_library(folder).map_err(failure)?;
             terminal.print(&how_to_preload(&library, &asked))?;
@@ -107,6 +107,12 @@ impl RehearseArgs {
         let against = job.as_ref().map(|job| beside(job, rehearsal)).transpose()?;
         if let Some(path) = &self.save_trace {
             save(path, &rehearsed)?;
+        }
+        if self.gpu.is_none() {
+            terminal.note(&format!(
+                "no GPU was named: the verdict is for {}; name yours, or several: --gpu l4,a100-80",
+                asked[0].name
+            ));
         }
         if self.json {
             terminal.print(&json(&RehearsalView::new(rehearsal, against.as_ref()))?)?;

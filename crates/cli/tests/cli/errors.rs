@@ -150,6 +150,76 @@ fn tight_fails_where_it_shall() {
 }
 
 #[test]
+fn tables_and_plans_fail_where_nothing_has_room_to_spare() {
+    let tight = ["job.toml", "--gpu", "13600MiB,sm_90,multiprocessors=132", "--json"];
+    let code = |command: &str, more: &[&str]| tonnage(&[&[command][..], &tight, more].concat()).status.code();
+    assert_eq!(
+        (code("fit", &["--no-largest"]), code("fit", &["--no-largest", "--fail-on", "tight"])),
+        (Some(0), Some(1))
+    );
+    let roomy = ["fit", "job.toml", "--gpus", "h100,13600MiB", "--no-largest", "--json", "--fail-on", "tight"];
+    assert_eq!(tonnage(&roomy).status.code(), Some(0));
+    let run = tonnage(&["run", "job.toml", "--gpu", tight[2], "--fail-on", "tight", "--", "true"]);
+    let said = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(run.status.code() == Some(1) && said.contains("refused: the job is tight"), "{said}");
+}
+
+#[test]
+fn a_batch_beyond_any_gpu_is_refused_by_its_own_key_with_one_code() {
+    for rows in ["100000", "300000", "1048576", "1048577", "100000000000000000000"] {
+        for tokens in ["128", "1024"] {
+            let output = tonnage(&["estimate", "gpt2", "-b", rows, "-s", tokens, "--gpu", "h100", "--json"]);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.code() == Some(2) && output.stdout.is_empty(), "{rows} x {tokens}: {said}");
+            assert!(said.contains("`micro_batch_size`") && !said.contains("config key"), "{rows} x {tokens}: {said}");
+        }
+    }
+    let long =
+        tonnage(&["estimate", "llama-3.2-1b", "-b", "1", "-s", "16000000", "--attention", "eager", "--gpu", "h100"]);
+    assert!(String::from_utf8_lossy(&long.stderr).contains("`seq_len`"), "{long:?}");
+}
+
+#[test]
+fn a_small_gpt_by_its_config_alone_has_its_trainers_defaults() {
+    let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("agi2-config");
+    std::fs::create_dir_all(&folder).unwrap();
+    let config =
+        r#"{"model_type": "agi2", "n_embd": 384, "n_layer": 6, "n_head": 6, "n_positions": 512, "vocab_size": 50257}"#;
+    std::fs::write(folder.join("config.json"), config).unwrap();
+    let answer = |words: &[&str]| super::json(&[&["estimate", "--gpu", "l4", "--json"], words].concat());
+    let by_config = answer(&[folder.to_str().unwrap(), "-b", "24"]);
+    let by_flags = answer(&[
+        "--model-embd",
+        "384",
+        "--model-layer",
+        "6",
+        "--model-head",
+        "6",
+        "--model-positions",
+        "512",
+        "-b",
+        "24",
+    ]);
+    let written = ["model_type=agi2", "n_embd=384", "n_layer=6", "n_head=6", "n_positions=512", "vocab_size=50257"];
+    let sets: Vec<String> = written.iter().map(|field| format!("--set=model.{field}")).collect();
+    let by_fields = answer(&[&["-b", "24"][..], &sets.iter().map(String::as_str).collect::<Vec<_>>()].concat());
+    for key in ["peak_allocated_bytes", "peak_reserved_bytes", "total_bytes"] {
+        assert!(by_config[key].is_u64(), "{by_config}");
+        assert_eq!((&by_config[key], &by_fields[key]), (&by_flags[key], &by_flags[key]), "{key}");
+    }
+}
+
+#[test]
+fn an_assignment_without_a_value_shows_its_commands_usage() {
+    for command in ["estimate", "plan", "fit"] {
+        let output = tonnage(&[command, "gpt2", "--set", "micro_batch_size"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && said.contains("write it as `key=value`"), "{said}");
+        assert!(said.contains(&format!("Usage: tonnage {command}")) && !said.contains("\n\n\n"), "{said}");
+    }
+}
+
+#[test]
 fn a_list_of_no_gpus_is_wrong_usage() {
     assert_eq!(tonnage(&["fit", "gpt2", "--gpus", ""]).status.code(), Some(2));
 }

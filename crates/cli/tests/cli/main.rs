@@ -7,6 +7,7 @@ mod support;
 
 mod answers;
 mod architectures;
+mod completes;
 mod docs;
 mod doctor;
 mod errors;
@@ -15,13 +16,14 @@ mod fits;
 mod hostile;
 mod hub;
 mod plans;
+mod refusals;
 mod rehearsal;
 mod report;
 mod screens;
 mod small_gpt;
 mod torch;
-mod walk;
 mod unnamed;
+mod walk;
 mod watch;
 
 use std::path::PathBuf;

@@ -85,6 +85,18 @@ fn a_replay_prints_csv() {
 }
 
 #[test]
+fn a_replay_is_thinned_to_the_interval() {
+    let times = |more: &[&str]| -> Vec<f64> {
+        let output = tonnage(&[&["watch", "--replay", &script("leak"), "--json"], more].concat()).stdout;
+        let time = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["time"].as_f64().unwrap();
+        String::from_utf8(output).unwrap().lines().map(time).collect()
+    };
+    let (all, thinned) = (times(&[]), times(&["-n", "3"]));
+    assert!(all.len() > 2 * thinned.len() && thinned.len() > 1, "{} of {}", thinned.len(), all.len());
+    assert!(thinned.windows(2).all(|pair| pair[1] - pair[0] >= 2.999), "{thinned:?}");
+}
+
+#[test]
 fn a_recording_of_the_library_is_replayed() {
     let path = std::env::temp_dir().join(format!("tonnage-recording-{}.jsonl", std::process::id()));
     let file = path.to_str().unwrap();

@@ -35,6 +35,8 @@ fn what_the_plan_did_not_know_is_learnt_from_the_message() {
     let script = trainer(16);
     let words = ["run", &job, "--", "sh", "-c", &script, "sh", "{micro_batch_size}", "{gradient_accumulation_steps}"];
     assert_eq!(home.run(&words).status.code(), Some(0));
+    let listed = String::from_utf8(home.run(&["list", "--json"]).stdout).unwrap();
+    assert!(!listed.contains("{micro_batch_size}") && listed.contains(" 16 4"), "what was started last: {listed}");
     let run = home.last();
     let attempts = run["attempts"].as_array().unwrap();
     assert_eq!(attempts[0]["attempt"]["batch"]["micro_batch_size"], 32);

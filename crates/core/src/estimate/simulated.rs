@@ -11,7 +11,7 @@ use super::timeline::{self, Timeline};
 use super::verdict::{Capacity, Least, OomMoment, Verdict, failure, margin, no_room_to_wake, retries, run_within};
 use super::{AtPeak, Engine, Estimate, activations, breakdown, caveat, outside, pass};
 use crate::gpu::{Device, Gpu};
-use crate::spec::{FieldError, JobSpec, SpecError, Strategy};
+use crate::spec::{FieldError, JobSpec, REHEARSE, SpecError, Strategy};
 use crate::step::{self, Repetition, SimulateError, Simulation};
 use crate::trace::{Phase, PhaseKind, Trace};
 use crate::work::Work;
@@ -48,7 +48,8 @@ impl EstimateError {
     pub fn hint(&self) -> Option<&str> {
         match self {
             Self::Simulate(SimulateError::Job(error)) => error.hint.as_deref(),
-            Self::Simulate(_) => None,
+            Self::Simulate(SimulateError::UnknownModelType { .. }) => Some(REHEARSE),
+            Self::Simulate(SimulateError::Field(error)) => error.is_unsimulated.then_some(REHEARSE),
             Self::TooLarge => Some("lower `micro_batch_size` or `seq_len`"),
         }
     }

@@ -38,7 +38,7 @@ struct Config {
 impl Config {
     fn read(fields: &Fields) -> Result<Self, FieldError> {
         if fields.flag("is_decoder", false)? {
-            return Err(FieldError::new("is_decoder", "only the encoder is simulated"));
+            return Err(FieldError::unsimulated("is_decoder", "only the encoder is simulated"));
         }
         let config = Self {
             vocab_size: fields.size("vocab_size", 30522)?,

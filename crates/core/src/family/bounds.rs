@@ -1,7 +1,8 @@
 //! What no config may ask for: sizes whose products leave the range that figures are computed in.
 
 use super::{agi2, generic_allowance};
-use crate::spec::{Attention, FieldError, JobSpec};
+use crate::nn::BuildError;
+use crate::spec::{Attention, FieldError, JobSpec, SpecError};
 
 /// The most parameters of a simulated model, 2^50: a thousand times the largest published ones, and far enough below
 /// 2^64 that bytes of weights, gradients and optimizer state add up without overflow.
@@ -36,8 +37,8 @@ pub(super) fn bound_weights(weights: &[Weight]) -> Result<(), FieldError> {
     }
 }
 
-/// Refuses a job whose activations are beyond any memory, naming the key of the config that makes them so.
-pub(crate) fn bound_activations(job: &JobSpec) -> Result<(), FieldError> {
+/// Refuses a job whose activations are beyond any memory, naming the key that makes them so: of the job, or of the config.
+pub(crate) fn bound_activations(job: &JobSpec) -> Result<(), BuildError> {
     let fields = &job.model.config;
     let size = |key| fields.get(key).and_then(serde_json::Value::as_u64);
     let usual = if matches!(job.model.model_type.as_str(), "gpt2" | agi2::MODEL_TYPE) { "n_head" } else { HEADS[0] };
@@ -53,12 +54,23 @@ pub(crate) fn bound_activations(job: &JobSpec) -> Result<(), FieldError> {
     let most = if held { MAX_ELEMENTS } else { MAX_FUSED_SCORES };
     tensors.push((heads_key, tokens.saturating_mul(row).saturating_mul(heads.into()), most));
     match tensors.into_iter().find(|(_, elements, most)| elements > most) {
-        Some((key, elements, _)) => Err(FieldError::new(
-            key,
-            format!("makes a tensor of {elements} elements with {tokens} tokens; no GPU holds it"),
-        )),
+        Some((key, elements, _)) if tokens > size(key).unwrap_or(0).into() => Err(too_many(job, key, elements).into()),
+        Some((key, elements, _)) => {
+            let problem = format!("makes a tensor of {elements} elements with {tokens} tokens; no GPU holds it");
+            Err(FieldError::new(key, problem).into())
+        }
         None => Ok(()),
     }
+}
+
+/// There are more tokens than `key` is wide.
+fn too_many(job: &JobSpec, key: &str, elements: u128) -> SpecError {
+    let (rows, row) = (job.micro_batch_size, job.seq_len.saturating_add(job.max_new_tokens));
+    let to_blame = if rows >= row { "micro_batch_size" } else { "seq_len" };
+    SpecError::new(format!(
+        "`{to_blame}`: {rows} rows of {row} tokens make a tensor of {elements} elements with `{key}`; no GPU holds it"
+    ))
+    .hint(format!("lower `{to_blame}`"))
 }
 
 /// Refuses a number of heads that does not divide what they share.

@@ -62,7 +62,7 @@ impl GemmaConfig {
         softcapping: [Option<f64>; 2],
     ) -> Result<Self, FieldError> {
         if fields.flag("use_bidirectional_attention", false)? {
-            return Err(FieldError::new("use_bidirectional_attention", "only causal attention is simulated"));
+            return Err(FieldError::unsimulated("use_bidirectional_attention", "only causal attention is simulated"));
         }
         if fields.0.get("sliding_window").is_some_and(serde_json::Value::is_null) {
             return Err(FieldError::new("sliding_window", "must be a positive integer, found null"));

@@ -23,7 +23,9 @@ pub(crate) fn share(job: &JobSpec) -> Result<ModelSpec, SpecError> {
 fn split_width(model: &mut ModelSpec, size: u64) -> Result<(), SpecError> {
     if matches!(model.model_type.as_str(), "gpt2" | "bert") {
         let problem = format!("tensor parallelism of `{}` is not simulated", model.model_type);
-        return Err(SpecError::new(problem).hint("its heads have no dimension of their own in the config"));
+        return Err(SpecError::new(problem)
+            .hint("its heads have no dimension of their own in the config")
+            .or_rehearse());
     }
     let heads = needed(&model.config, "num_attention_heads")?;
     let key_value_heads = read(&model.config, "num_key_value_heads").unwrap_or(heads);

@@ -5,12 +5,9 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
+use super::error::REHEARSE;
 use super::{Fields, SpecError};
 use crate::nearest::nearest;
-
-/// What runs what is not simulated.
-pub(super) const REHEARSE: &str =
-    "`tonnage rehearse --gpu h100 -- python your_script.py` runs your own script without a GPU and says what it takes";
 
 /// What a model type is, beside the ones that a family mirrors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,10 @@ use std::fmt;
 
 use thiserror::Error;
 
+/// What runs what is not simulated, as one types it.
+pub(crate) const REHEARSE: &str =
+    "`tonnage rehearse --gpu h100 -- python your_script.py` runs your own script without a GPU and says what it takes";
+
 /// A place in a text the user wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -74,6 +78,16 @@ impl SpecError {
         self
     }
 
+    /// The same of something that is not simulated, which a rehearsal runs.
+    #[must_use]
+    pub fn or_rehearse(self) -> Self {
+        let hint = match &self.hint {
+            Some(hint) => format!("{hint}; or {REHEARSE}"),
+            None => REHEARSE.to_owned(),
+        };
+        self.hint(hint)
+    }
+
     /// The same with its place, unless it already has one.
     #[must_use]
     pub fn at(mut self, place: Option<Place>) -> Self {
@@ -84,7 +98,8 @@ impl SpecError {
 
 impl From<super::FieldError> for SpecError {
     fn from(error: super::FieldError) -> Self {
-        Self::new(error.to_string())
+        let of_config = Self::new(error.to_string());
+        if error.is_unsimulated { of_config.or_rehearse() } else { of_config }
     }
 }
 

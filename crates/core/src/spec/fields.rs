@@ -13,12 +13,19 @@ pub struct FieldError {
     pub key: String,
     /// What is wrong with it, as a lowercase fragment.
     pub problem: String,
+    /// Whether a model may well have it, and only the simulation does not.
+    pub is_unsimulated: bool,
 }
 
 impl FieldError {
     /// An error about `key`.
     pub fn new(key: &str, problem: impl Into<String>) -> Self {
-        Self { key: key.to_owned(), problem: problem.into() }
+        Self { key: key.to_owned(), problem: problem.into(), is_unsimulated: false }
+    }
+
+    /// An error about `key` that only the simulation has.
+    pub fn unsimulated(key: &str, problem: impl Into<String>) -> Self {
+        Self { is_unsimulated: true, ..Self::new(key, problem) }
     }
 }
 

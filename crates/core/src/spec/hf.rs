@@ -4,7 +4,8 @@ mod towers;
 
 use serde_json::{Map, Value};
 
-use super::architecture::{Architecture, OuterTie, REHEARSE, architecture, by_keys, refused, unknown};
+use super::architecture::{Architecture, OuterTie, architecture, by_keys, refused, unknown};
+use super::error::REHEARSE;
 use super::{Beside, Fields, ModelSpec, Place, SpecError};
 use crate::failure::printable;
 use crate::limit::CONFIG_BYTES;

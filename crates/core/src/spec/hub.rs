@@ -3,7 +3,8 @@
 use std::sync::LazyLock;
 
 use super::SpecError;
-use super::architecture::{Architecture, REHEARSE, architecture};
+use super::architecture::{Architecture, architecture};
+use super::error::REHEARSE;
 use crate::family::known_model_types;
 
 /// How names begin, with the model type of what is called so; the longest first.

@@ -32,6 +32,7 @@ pub mod words;
 pub use architecture::{Architecture, Refused, architecture, generic_model_types};
 #[cfg(any(test, feature = "cases"))]
 pub use case::from_case;
+pub(crate) use error::REHEARSE;
 pub use error::{Place, SpecError};
 pub use fields::{FieldError, Fields};
 pub use framework::Framework;

@@ -83,8 +83,8 @@ pub fn simulate_with_kin(job: &JobSpec, kin: &[Device]) -> Result<Simulation, Si
     let begun =
         Begun { job, context: &context, builder: &builder, has_begin_token: has_begin_token(&job.model, family) };
     let repetition = begun.run(model, rebuild)?;
-    if let Some(problem) = context.take_failure() {
-        return Err(SpecError::new(problem).into());
+    if let Some(error) = context.take_failure() {
+        return Err(error.into());
     }
     let work = Work { phases: context.take_work(), cycle: cycle(job) };
     Ok(Simulation {

@@ -104,12 +104,14 @@ fn try_leap<S: Leaping>(
 fn is_too_long(context: &Context, last: Option<&Token>, done: u64, tokens: u64) -> bool {
     let most = last.filter(|_| done == FEW).map(|token| (MOST_REPLAYED - context.grown()) / token.events().max(1));
     if let Some(most) = most.filter(|most| *most < tokens) {
-        context.fail(|| format!("`max_new_tokens` or `completion_len`: {tokens} tokens; of this model and this job at most {most} are simulated"));
+        context.fail_unsimulated(|| format!("`max_new_tokens` or `completion_len`: {tokens} tokens; of this model and this job at most {most} are simulated"));
         return true;
     }
     let is_too_long = context.events() >= MOST_EVENTS;
     if is_too_long {
-        context.fail(|| format!("{tokens} new tokens: of this model and this job at most {done} are simulated"));
+        context.fail_unsimulated(|| {
+            format!("{tokens} new tokens: of this model and this job at most {done} are simulated")
+        });
     }
     is_too_long
 }

@@ -17,7 +17,7 @@ use super::part::Moment;
 use super::workspace::Thread;
 use crate::dtype::DType;
 use crate::gpu::Device;
-use crate::spec::TransformersVersion;
+use crate::spec::{SpecError, TransformersVersion};
 use crate::trace::{Allocation, AllocationId, Category, Event, Origin, Phase, PhaseKind, Trace};
 use crate::work::PhaseWork;
 
@@ -61,7 +61,7 @@ pub struct Context {
     /// Events of all tokens so far, those that were leapt over among them.
     grown: Cell<u64>,
     transformers: Cell<TransformersVersion>,
-    failure: RefCell<Option<String>>,
+    failure: RefCell<Option<SpecError>>,
     origins: Origins,
     /// Answers by question, of whatever types the ops have.
     answers: RefCell<Vec<Rc<dyn Any>>>,
@@ -250,7 +250,12 @@ impl Context {
 
     /// Notes that PyTorch would stop here with this error; the first one counts.
     pub(crate) fn fail(&self, problem: impl FnOnce() -> String) {
-        self.failure.borrow_mut().get_or_insert_with(problem);
+        self.failure.borrow_mut().get_or_insert_with(|| SpecError::new(problem()));
+    }
+
+    /// The same of what only the simulation cannot do.
+    pub(crate) fn fail_unsimulated(&self, problem: impl FnOnce() -> String) {
+        self.failure.borrow_mut().get_or_insert_with(|| SpecError::new(problem()).or_rehearse());
     }
 
     /// Whether the job has come to an error.
@@ -259,7 +264,7 @@ impl Context {
     }
 
     /// The error that PyTorch would have stopped with.
-    pub(crate) fn take_failure(&self) -> Option<String> {
+    pub(crate) fn take_failure(&self) -> Option<SpecError> {
         self.failure.take()
     }
 
@@ -331,7 +336,7 @@ impl Context {
     pub(crate) fn is_full(&self, what: &str) -> bool {
         let is_full = self.events() >= MOST_EVENTS;
         if is_full {
-            self.fail(|| {
+            self.fail_unsimulated(|| {
                 format!(
                     "{what}: the job makes more than {MOST_EVENTS} allocations and frees, and more are not simulated"
                 )

@@ -64,7 +64,7 @@ fn job(resolved: &Resolved, estimate: &Estimate, look: &Look) -> String {
     if resolved.names_gpu() {
         settings.push(job.gpu.name.clone());
     }
-    let head = format!("{}{dot}{size}", paint(BOLD, &job.model.name));
+    let head = wrap(&format!("{}{dot}{size}", paint(BOLD, &job.model.name)), look.width, 2);
     let settings = wrap_items(&settings, dot, look.width);
     let assumptions = ["micro_batch_size", "seq_len", "precision", "optimizer", "attention", "transformers"];
     let note = if assumptions.iter().any(|key| assumed(key)) {

@@ -13,6 +13,8 @@ use crate::look::Look;
 
 /// So many sizes are named, the smallest; of more it is only said whether all carry it.
 const NAMED: usize = 3;
+/// Columns of a terminal in which names go on further to the left.
+const NARROW: usize = 60;
 /// Columns of `fits from:`.
 const LABEL: usize = 11;
 
@@ -83,18 +85,18 @@ fn lines(label: &str, verdict: Fit, sizes: &[(u64, Vec<&'static CatalogGpu>)], l
     let larger = catalog().iter().filter(beyond).count();
     let all = verdict == Fit::Fits && larger > 0 && rest.iter().map(|(_, gpus)| gpus.len()).sum::<usize>() == larger;
     let shown = if all { named } else { sizes };
+    let below = if look.width < NARROW { LABEL } else { LABEL + 9 };
     let mut text = String::new();
     for (at, (gb, gpus)) in shown.iter().enumerate() {
         let names: Vec<String> = gpus.iter().map(|gpu| short(gpu).replace(' ', "\u{a0}")).collect();
-        let label = if at == 0 { label } else { "" };
-        let line =
-            format!("{}{:>4}\u{a0}GB  {}", paint(fit(verdict), &format!("{label:<LABEL$}")), gb, names.join(", "));
-        let line = line.replace("  ", "\u{a0}\u{a0}");
-        let _ = writeln!(text, "{}", wrap(&line, look.width, LABEL + 9).replace('\u{a0}', " "));
+        let label = format!("{:<LABEL$}", if at == 0 { label } else { "" }).replace(' ', "\u{a0}");
+        let size = format!("{gb:>4} GB  ").replace(' ', "\u{a0}");
+        let line = format!("{}{size}{}", paint(fit(verdict), &label), names.join(", "));
+        let _ = writeln!(text, "{}", wrap(&line, look.width, below).replace('\u{a0}', " "));
     }
     if all {
-        let _ =
-            writeln!(text, "{:LABEL$}  {}", "", paint(DIM, &format!("and all {larger} larger ones of the catalog")));
+        let line = format!("and all {larger} larger ones of the catalog");
+        let _ = writeln!(text, "{:LABEL$}  {}", "", paint(DIM, &wrap(&line, look.width, LABEL + 2)));
     }
     text
 }

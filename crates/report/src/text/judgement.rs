@@ -23,8 +23,8 @@ pub(super) fn judgement(answer: &Answer, look: &Look) -> String {
     let sum = if gpu.is_shared() { format!("each process: {sum}") } else { sum };
     let _ = writeln!(text, "  {}", paint(DIM, &wrap(&sum, look.width, 2)));
     if estimate.range.0 != estimate.range.1 {
-        let range = format!("  between {} and {}: see below", Bytes(estimate.range.0), Bytes(estimate.range.1));
-        let _ = writeln!(text, "{}", paint(DIM, &range));
+        let range = format!("between {} and {}: see below", Bytes(estimate.range.0), Bytes(estimate.range.1));
+        let _ = writeln!(text, "  {}", paint(DIM, &wrap(&range, look.width, 2)));
     }
     match &answer.carriers {
         Some(carriers) => text.push_str(&fits_from::carriers(answer, carriers, look)),
@@ -69,11 +69,12 @@ fn headline(gpu: &GpuLoad, look: &Look) -> String {
     let headroom = Bytes(gpu.usable_bytes.abs_diff(gpu.total_bytes));
     let room = if gpu.total_bytes > gpu.usable_bytes { "over" } else { "to spare" };
     let (total, usable) = (Bytes(gpu.total_bytes), Bytes(gpu.usable_bytes));
-    let mut text = format!(
-        "{}   {} of {usable} usable, {headroom} {room}\n",
+    let line = format!(
+        "{}   {} of {usable} usable, {headroom} {room}",
         paint(style, &format!("{sign}{word}")),
         paint(BOLD, &total.to_string())
     );
+    let mut text = format!("{}\n", wrap(&line, look.width, 2));
     let width = look.width.saturating_sub(10).min(66);
     let share = gpu.total_bytes as f64 / gpu.usable_bytes.max(1) as f64;
     let bar = look.bar(share, width);

@@ -47,9 +47,10 @@ pub fn legacy(legacy: &LegacyEstimate, estimate: &Estimate, look: &Look) -> Stri
         cell(Bytes(estimate.total_bytes).to_string(), BOLD),
     ]);
     let parameters = format!(
-        "  the small-GPT guide's formula: {:.2}M parameters, {:.2} \"GB\"",
+        "the small-GPT guide's formula: {:.2}M parameters, {:.2} \"GB\"",
         legacy.parameters as f64 / 1e6,
         Bytes(legacy.total()).gib()
     );
-    format!("{}\n{}  {}\n\n", paint(DIM, &parameters), table.render(look), wrap(WHY, look.width - 2, 2))
+    let parameters = paint(DIM, &wrap(&parameters, look.width, 2));
+    format!("  {parameters}\n{}  {}\n\n", table.render(look), wrap(WHY, look.width - 2, 2))
 }

@@ -23,7 +23,7 @@ mod table;
 mod tensors;
 mod traces;
 
-pub(crate) use paint::paint;
+pub(crate) use paint::{paint, wrap};
 
 pub use catalog::{GpuRow, ModelRow, gpus, keys, models};
 pub use compare::compare;

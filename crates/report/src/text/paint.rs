@@ -30,7 +30,7 @@ pub(crate) fn paint(style: Style, text: &str) -> String {
 }
 
 /// `text` in lines of at most `width` columns, all but the first after `indent` spaces.
-pub(super) fn wrap(text: &str, width: usize, indent: usize) -> String {
+pub(crate) fn wrap(text: &str, width: usize, indent: usize) -> String {
     let mut wrapped = String::new();
     let mut column = 0;
     for word in text.split(' ') {

@@ -15,7 +15,8 @@ pub(super) fn lines(job: &JobSpec, changes: &[Change], look: &Look) -> String {
     let framework = job.framework;
     let patch = framework.patch(job, changes);
     let keys: Vec<String> = changes.iter().map(|(key, value)| assignment(key, value)).collect();
-    let mut text = format!("  {}\n", paint(DIM, "in the job file (--write FILE writes it):"));
+    let title = "in the job file (--write FILE writes it):";
+    let mut text = format!("  {}\n", paint(DIM, &wrap(title, look.width, 2)));
     keys.iter().for_each(|line| text.push_str(&format!("    {line}\n")));
     if patch.lines.is_empty() {
         return text;

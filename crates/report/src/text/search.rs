@@ -27,7 +27,7 @@ pub fn search(job: &JobSpec, ways: &[Way], choice: Choice, wish: &Wish, with: &J
             Bytes(judgement.usable_bytes),
             paint(fit(judgement.fit), fit_words(judgement.fit))
         );
-        text.push_str(&format!("  memory {memory}\n"));
+        text.push_str(&format!("  {}\n", wrap(&format!("memory {memory}"), look.width, 2)));
         if let Some(bill) = &way.appraisal.bill {
             text.push_str(&bill::lines(bill, look));
         }
@@ -60,6 +60,9 @@ fn table(ways: &[Way], choice: Choice, look: &Look) -> String {
         ("price", Align::Right),
         ("with", Align::Left),
     ];
+    if ways.is_empty() {
+        return String::new();
+    }
     let mut table = Table::new(&columns).wrapped();
     let picked = match choice {
         Choice::Best(at) | Choice::Nearest(at) | Choice::NoneFits(at) => Some(at),

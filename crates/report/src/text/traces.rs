@@ -4,7 +4,7 @@ use tonnage_core::alloc::{ReplayOom, Replayed};
 use tonnage_core::recording::Comparison;
 use tonnage_core::units::Bytes;
 
-use super::paint::{BOLD, DIM, paint};
+use super::paint::{BOLD, DIM, paint, wrap};
 use super::table::{Align, Table, cell};
 use crate::look::Look;
 
@@ -39,7 +39,7 @@ pub fn replayed(view: &ReplayView<'_>, look: &Look) -> String {
         view.retries
     );
     let oom = view.oom.map_or_else(String::new, |oom| format!("{oom}\n"));
-    format!("{}\n{oom}\n{}", paint(BOLD, &figures), table.render(look))
+    format!("{}\n{oom}\n{}", paint(BOLD, &wrap(&figures, look.width, 2)), table.render(look))
 }
 
 /// The screen of a comparison.

@@ -19,7 +19,7 @@ use tonnage_watch::{Board, format};
 
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
-use crate::job_args::JobArgs;
+use crate::job_args::{self, JobArgs};
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "Examples:
@@ -35,9 +35,12 @@ const EXAMPLES: &str = "Examples:
 /// The variable that names NVML when `--nvml` does not.
 pub const LIBRARY: &str = "TONNAGE_NVML_LIBRARY";
 
+/// Seconds between two samples when nobody says.
+const INTERVAL: f64 = 1.0;
+
 /// Shows GPUs, their processes, and memory against what was predicted
 #[derive(Args)]
-#[command(after_help = format!("{EXAMPLES}\n\nKeys of the screen: h. What is absent is shown as `-`, never as zero.\n\n{}", exit::ANSWER))]
+#[command(after_help = job_args::SHORT, after_long_help = format!("{EXAMPLES}\n\nKeys of the screen: h. What is absent is shown as `-`, never as zero.\n\n{}", exit::ANSWER))]
 pub struct WatchArgs {
     #[command(flatten)]
     job: JobArgs,
@@ -46,9 +49,9 @@ pub struct WatchArgs {
     #[arg(long, value_name = "FILE", help_heading = "Watch", conflicts_with = "MODEL")]
     estimate: Option<PathBuf>,
 
-    /// Seconds between two samples
-    #[arg(short = 'n', long, value_name = "SECONDS", default_value = "1", value_parser = seconds, help_heading = "Watch")]
-    interval: f64,
+    /// Seconds between two samples; of a recording, at least [default: 1, or as recorded]
+    #[arg(short = 'n', long, value_name = "SECONDS", value_parser = seconds, help_heading = "Watch")]
+    interval: Option<f64>,
 
     /// Looks once, prints text and ends; so does an output that is no terminal
     #[arg(short = '1', long, help_heading = "Watch")]
@@ -149,7 +152,12 @@ impl WatchArgs {
     fn source(&self) -> Result<Source, Failure> {
         if let Some(path) = &self.replay {
             let speed = self.speed.unwrap_or(if self.is_screen() || self.sinks.serves() { 1.0 } else { 0.0 });
-            return Ok(Source::Replay(Box::new(recording(path)?), speed));
+            let recording = recording(path)?;
+            let recording = match self.interval {
+                Some(seconds) => recording.every(seconds),
+                None => recording,
+            };
+            return Ok(Source::Replay(Box::new(recording), speed));
         }
         let path = self.nvml.clone().or_else(|| std::env::var_os(LIBRARY).map(PathBuf::from));
         let library = Library::open(path.as_deref()).map_err(|error| {
@@ -157,7 +165,7 @@ impl WatchArgs {
                 .hint("NVML comes with NVIDIA's driver; `--nvml FILE` names another, `--replay FILE` needs none")
         })?;
         let sampler = NvmlSampler::new(library, Kernel::of_this_machine());
-        Ok(Source::Live(Box::new(sampler), Duration::from_secs_f64(self.interval)))
+        Ok(Source::Live(Box::new(sampler), Duration::from_secs_f64(self.interval.unwrap_or(INTERVAL))))
     }
 
     fn is_screen(&self) -> bool {

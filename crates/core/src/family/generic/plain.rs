@@ -98,7 +98,7 @@ fn gpt_neox(fields: &Fields) -> Result<Shape, FieldError> {
 
 fn phi(fields: &Fields) -> Result<Shape, FieldError> {
     if fields.flag("qk_layernorm", false)? {
-        return Err(FieldError::new("qk_layernorm", "norms on queries and keys are not simulated for phi"));
+        return Err(FieldError::unsimulated("qk_layernorm", "norms on queries and keys are not simulated for phi"));
     }
     Ok(Shape {
         order: Order::Parallel,
@@ -128,17 +128,17 @@ const fn starcoder2(bias: bool) -> Shape {
 
 fn opt(fields: &Fields) -> Result<Shape, FieldError> {
     if !fields.flag("do_layer_norm_before", true)? {
-        return Err(FieldError::new("do_layer_norm_before", "norms behind the branches are not simulated for opt"));
+        return Err(FieldError::unsimulated("do_layer_norm_before", "norms behind the branches are not simulated for opt"));
     }
     let hidden = fields.optional_size("hidden_size")?;
     if fields.optional_size("word_embed_proj_dim")?.is_some_and(|width| Some(width) != hidden) {
-        return Err(FieldError::new(
+        return Err(FieldError::unsimulated(
             "word_embed_proj_dim",
             "embeddings of another width than the model's are not simulated",
         ));
     }
     if !fields.flag("layer_norm_elementwise_affine", true)? || fields.flag("_remove_final_layer_norm", false)? {
-        return Err(FieldError::new(
+        return Err(FieldError::unsimulated(
             "layer_norm_elementwise_affine",
             "only layer norms with weights are simulated for opt",
         ));
@@ -160,7 +160,7 @@ fn opt(fields: &Fields) -> Result<Shape, FieldError> {
 
 fn falcon(fields: &Fields) -> Result<Shape, FieldError> {
     if fields.flag("alibi", false)? {
-        return Err(FieldError::new("alibi", "Falcon's ALiBi attention is not simulated"));
+        return Err(FieldError::unsimulated("alibi", "Falcon's ALiBi attention is not simulated"));
     }
     let new = fields.flag("new_decoder_architecture", false)?;
     let two_norms = fields.get("num_ln_in_parallel_attn").map_or(new, |count| count.as_u64() == Some(2));

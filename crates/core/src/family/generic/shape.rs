@@ -260,7 +260,7 @@ const fn glm(qkv_bias: bool) -> Shape {
 
 fn stablelm(fields: &Fields) -> Result<Shape, FieldError> {
     if fields.flag("qk_layernorm", false)? {
-        return Err(FieldError::new("qk_layernorm", "norms of their own for each head are not simulated"));
+        return Err(FieldError::unsimulated("qk_layernorm", "norms of their own for each head are not simulated"));
     }
     Ok(Shape {
         norm: NormKind::Layer,

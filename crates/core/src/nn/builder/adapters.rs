@@ -42,7 +42,7 @@ impl Builder {
         let built = self.built.borrow();
         if let Some(path) = built.targeted.iter().find(|path| !built.adapted.contains(path)) {
             let problem = format!("`lora.targets`: `{path}` is no linear layer");
-            return Err(SpecError::new(problem).hint("only adapters on linear layers are simulated"));
+            return Err(SpecError::new(problem).hint("only adapters on linear layers are simulated").or_rehearse());
         }
         if built.adapted.is_empty() {
             let problem = format!("`lora.targets`: no module is called {}", lora.targets.join(" or "));

@@ -254,7 +254,7 @@ impl Builder {
         }
         let Some((id, sizes)) = self.built.borrow().cast_head else {
             let problem = "`cast_lm_head_to_fp32`: a head tied to this family's embedding is not simulated";
-            return Err(SpecError::new(problem).hint("leave it out, or train in fp32"));
+            return Err(SpecError::new(problem).hint("leave it out, or train in fp32").or_rehearse());
         };
         let before = Tensor::empty(&self.context, "_to_copy.default", sizes, self.dtype);
         if let Some(before) = before.allocation() {

@@ -24,14 +24,12 @@ pub(super) fn fits(job: &JobSpec) -> Result<(), SpecError> {
     }
     if !FAMILIES.contains(&job.model.model_type.as_str()) {
         let problem = format!("it is not simulated for `{}`", job.model.model_type);
-        return Err(refused(problem).hint("set attention = \"sdpa\", or rehearse the script: tonnage rehearse"));
+        return Err(refused(problem).hint("set attention = \"sdpa\"").or_rehearse());
     }
     if job.task.facts().completion_len().is_some() {
         let problem =
             "batches of prompts and completions come with a mask, and what the package makes of one is not simulated";
-        return Err(
-            refused(problem.to_owned()).hint("set attention = \"sdpa\", or rehearse the script: tonnage rehearse")
-        );
+        return Err(refused(problem.to_owned()).hint("set attention = \"sdpa\"").or_rehearse());
     }
     Ok(())
 }

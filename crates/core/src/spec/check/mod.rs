@@ -10,7 +10,7 @@ pub(super) use task::{has_logits_for_labels, has_masked_lm_head, is_decoder, is_
 use super::liger::{LAYERS as LIGER_LAYERS, LigerModel, fuses_loss, liger_model};
 use super::settings::{Origin, Settings};
 use super::{
-    Attention, CheckpointPolicy, Framework, JobSpec, LossKernel, LossOf, ModelSpec, Precision, SpecError, TaskName,
+    Attention, CheckpointPolicy, Framework, JobSpec, LossKernel, LossOf, ModelSpec, Precision, SpecError, Strategy, TaskName,
     TransformersVersion,
 };
 
@@ -83,15 +83,23 @@ pub(crate) fn possible(job: &JobSpec) -> Result<(), SpecError> {
 
 /// What the answer must say about the job.
 pub(super) fn notes(job: &JobSpec, settings: &Settings, published_dtype: Option<&str>) -> Vec<String> {
-    let defaulted = |key| settings.get(key).is_none_or(|setting| matches!(setting.origin, Origin::Default(_)));
+    let defaulted =
+        |key: &'static str| settings.get(key).is_none_or(|setting| matches!(setting.origin, Origin::Default(_)));
     let notes = [
         published_dtype.filter(|_| defaulted("precision") && job.task.swarm().is_some()).and_then(published_note),
+        one_rank(job, &defaulted),
         native_bf16(job),
         beyond_positions(job),
         cache_and_checkpointing(job),
         liger_does_nothing(job),
     ];
     notes.into_iter().flatten().chain(agi2::notes(job)).collect()
+}
+
+/// A strategy that somebody named for ranks that nobody counted.
+fn one_rank(job: &JobSpec, defaulted: &dyn Fn(&'static str) -> bool) -> Option<String> {
+    let is_alone = job.parallel.strategy != Strategy::None && job.parallel.world_size == 1 && defaulted("world_size");
+    is_alone.then(|| "one process has nothing to share: --world-size says how many ranks there are".to_owned())
 }
 
 /// The most tokens that the job runs through at once or in a row; saturates.
@@ -161,7 +169,7 @@ fn fits_loss(job: &JobSpec) -> Result<(), SpecError> {
     }
     if !fuses_loss(&job.model.model_type) {
         let problem = format!("loss = \"liger\": Liger has no fused loss for `{}`", job.model.model_type);
-        return Err(SpecError::new(problem).hint("set loss = \"full\""));
+        return Err(SpecError::new(problem).hint("set loss = \"full\"").or_rehearse());
     }
     if !job.task.trains() {
         return Err(SpecError::new("loss = \"liger\": the task computes no loss").hint("set loss = \"full\""));

@@ -222,15 +222,18 @@ fn fits_shards(job: &JobSpec) -> Result<(), SpecError> {
     use OptimizerKind::{Adam, Adamw, AdamwForloop, AdamwFused, Sgd, SgdMomentum};
     if job.lora.is_some() {
         return Err(SpecError::new("`lora`: adapters are not simulated under FSDP2")
-            .hint("use parallel = \"ddp\", or leave out `lora`"));
+            .hint("use parallel = \"ddp\", or leave out `lora`")
+            .or_rehearse());
     }
     if job.precision.scales_loss() {
         return Err(SpecError::new("`precision`: a gradient scaler is not simulated under FSDP2")
-            .hint("use bf16, or fp32 with fsdp2.param_dtype = \"bf16\""));
+            .hint("use bf16, or fp32 with fsdp2.param_dtype = \"bf16\"")
+            .or_rehearse());
     }
     if !matches!(job.optimizer, Adam | Adamw | AdamwForloop | AdamwFused | Sgd | SgdMomentum) {
         return Err(SpecError::new("`optimizer`: this one is not simulated on sharded parameters")
-            .hint("use adamw, adamw_fused or sgd"));
+            .hint("use adamw, adamw_fused or sgd")
+            .or_rehearse());
     }
     Ok(())
 }

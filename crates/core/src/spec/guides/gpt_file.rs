@@ -123,9 +123,12 @@ fn rows_as_long_as_positions(settings: &mut Settings) -> Result<(), SpecError> {
     }
 }
 
+/// Whose defaults they are.
+pub(in crate::spec) const OF_AGI2: &str = "AGI2's trainer's";
+
 fn defaults() -> Result<Settings, SpecError> {
     let mut settings = Settings::default();
-    let origin = || Origin::Default("AGI2's trainer's".to_owned());
+    let origin = || Origin::Default(OF_AGI2.to_owned());
     let mut field =
         |name: &str, value: Value| settings.model.insert(name.to_owned(), Setting { value, origin: origin() });
     field("model_type", "agi2".into());
@@ -139,19 +142,19 @@ fn defaults() -> Result<Settings, SpecError> {
         settings.set(key, &value, origin())?;
     }
     settings.set("framework", &"loop".into(), origin())?;
-    settings.set("use_cache", &false.into(), origin())?;
     Ok(settings)
 }
 
 /// What the loop does whatever a file says. A step's logits live until the next has its own, so that blocks find their
 /// places later than in other loops: some peaks come in the third or fourth step.
-fn of_the_loop() -> [(&'static str, Value); 5] {
+pub(in crate::spec) fn of_the_loop() -> [(&'static str, Value); 6] {
     [
         ("attention", json!("eager")),
         ("clip_grad_norm", json!(1.0)),
         ("optimizer", json!("adamw")),
         ("precision", json!("fp32")),
         ("steps", json!(8)),
+        ("use_cache", json!(false)),
     ]
 }
 

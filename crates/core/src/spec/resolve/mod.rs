@@ -41,7 +41,11 @@ impl Resolved {
         let located = SpecError::from(error.clone());
         match self.origin(&format!("model.{}", error.key)) {
             Some(Origin::JobFile(place)) => located.at(Some(place.clone())),
-            Some(origin @ Origin::Flag(_)) => located.hint(format!("it was set by {origin}")),
+            Some(origin @ Origin::Flag(_)) => {
+                let set_by = format!("it was set by {origin}");
+                let hint = located.hint.as_ref().map_or_else(|| set_by.clone(), |hint| format!("{set_by}; {hint}"));
+                located.hint(hint)
+            }
             _ => located.at(self.config_file.as_ref().and_then(|(file, text)| place_of(file, text, &error.key))),
         }
     }
@@ -284,7 +288,8 @@ mod tests {
             (
                 "model = \"gtp2\"",
                 "job.toml:1:1: model `gtp2` is no config file and no built-in model | did you mean \
-                 `openai-community/gpt2`? Otherwise download its config.json and give the path",
+                 `openai-community/gpt2`? Otherwise name it as on the hub (publisher/name), which is looked for in the hub \
+                 cache, or give the path of its config.json",
             ),
             ("model = \"secret\"", "job.toml:1:1: cannot read the config of `secret`: permission denied | "),
             (

@@ -3,6 +3,8 @@
 use super::chooser::Chooser;
 use super::job::Lengths;
 use super::{Inputs, model_source};
+use crate::family::agi2;
+use crate::spec::guides::gpt_file;
 use crate::spec::model_source::Model;
 use crate::spec::settings::Settings;
 use crate::spec::{
@@ -46,6 +48,10 @@ pub(super) fn set_defaults(
     };
     let owned = |(key, json, why): (&'static str, &str, &str)| (key, json.to_owned(), why.to_owned());
     choose.trainer = rows.into_iter().map(|(key, json)| owned((key, json, &why))).collect();
+    if agi2::is_one(&model.spec) {
+        let own = gpt_file::of_the_loop().into_iter();
+        choose.trainer.extend(own.map(|(key, value)| (key, value.to_string(), gpt_file::OF_AGI2.to_owned())));
+    }
     choose.trainer.extend(framework.defaults(task).iter().copied().map(owned));
     choose.trainer.extend(loaded_dtype(task, model));
     choose.trainer.extend(PLAIN.map(owned));

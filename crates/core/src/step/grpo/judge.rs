@@ -6,7 +6,7 @@ use crate::dtype::DType;
 use crate::family::{self, ForwardCall, Model};
 use crate::nn::{BuildError, Quantization};
 use crate::op::full;
-use crate::spec::{GrpoSpec, JobSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, SpecError, Task};
+use crate::spec::{GrpoSpec, JobSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, Task};
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
 use crate::work::Work;
@@ -127,8 +127,8 @@ pub fn simulate_judge(job: &JobSpec) -> Result<Option<Simulation>, SimulateError
         judge.score(&context, grpo, rows);
     }
     context.end();
-    if let Some(problem) = context.take_failure() {
-        return Err(SpecError::new(problem).into());
+    if let Some(error) = context.take_failure() {
+        return Err(error.into());
     }
     let parameter_count = judge.parameter_count;
     drop(judge);

@@ -1,0 +1,44 @@
+//! The command that plans the job of another command: what is printed under an answer that does not fit.
+
+use tonnage_core::spec::Override;
+use tonnage_report::words::shell_words;
+
+use crate::job_args::JobArgs;
+
+/// `tonnage plan` with the job of `job` and `changes`, on `gpus` where several were asked; `None` where flags of a small GPT
+/// stand for the model.
+pub fn plan(job: &JobArgs, changes: &[Override], gpus: Option<&str>) -> Option<String> {
+    let model = job.model.clone()?;
+    let mut words = vec!["tonnage".to_owned(), "plan".to_owned(), model];
+    for given in job.overrides.iter().chain(changes).filter(|given| gpus.is_none() || given.key != "gpu") {
+        match given.flag.strip_prefix("--").filter(|name| !name.contains([' ', '='])) {
+            Some("models") => words[2].clone_from(&given.value),
+            // `=`, so that a switch takes its value.
+            Some(name) => words.push(format!("--{name}={}", given.value)),
+            None => words.extend(["--set".to_owned(), format!("{}={}", given.key, given.value)]),
+        }
+    }
+    words.extend(gpus.into_iter().flat_map(|gpus| ["--gpus".to_owned(), gpus.to_owned()]));
+    Some(shell_words(&words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_assignments_and_lists_are_said_again() {
+        let overrides = vec![
+            Override::flag("seq_len", "256"),
+            Override::assignment("model.n_layer=2").unwrap(),
+            Override::flag("gradient_checkpointing", "true"),
+            Override::flag("gpu", "l4"),
+        ];
+        let job = JobArgs { model: Some("gpt2".to_owned()), overrides, small_gpt: None };
+        let said = "tonnage plan gpt2 --seq-len=256 --set model.n_layer=2 --gradient-checkpointing=true";
+        assert_eq!(plan(&job, &[], None).unwrap(), format!("{said} --gpu=l4"));
+        assert_eq!(plan(&job, &[], Some("l4,t4")).unwrap(), format!("{said} --gpus l4,t4"));
+        let other = Override { key: "model".to_owned(), value: "gpt2-xl".to_owned(), flag: "--models".to_owned() };
+        assert!(plan(&job, &[other], None).unwrap().starts_with("tonnage plan gpt2-xl "));
+    }
+}

@@ -1,0 +1,109 @@
+//! Every refusal of what is not modelled names the rehearsal that runs it, and every "does not fit" the plan of the same job.
+
+use serde_json::{Value, json};
+
+use super::tonnage;
+
+/// A folder with this config.
+fn config(name: &str, config: &Value) -> String {
+    let folder = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("refused_{name}"));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
+    folder.to_str().unwrap().to_owned()
+}
+
+fn with(model_type: &str, more: &Value) -> Value {
+    let mut config = json!({"model_type": model_type, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 100, "max_position_embeddings": 512});
+    config.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
+    config
+}
+
+fn refused(words: &[&str]) {
+    let output = tonnage(&[&["estimate"], words].concat());
+    let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+    assert!(said.contains("tonnage rehearse") && said.contains("-- "), "{words:?}: {said}");
+    assert!(!said.contains("similar") && !said.contains("Usage"), "{words:?}: {said}");
+}
+
+#[test]
+fn configs_that_are_not_modelled() {
+    let quantized = json!({"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": true}});
+    let cases = [
+        ("mixtral", json!({"num_local_experts": 8})),
+        ("qwen3_moe", json!({"num_experts": 8})),
+        ("deepseek_v3", json!({})),
+        ("mamba", json!({})),
+        ("t5", json!({})),
+        ("roberta", json!({})),
+        ("clip", json!({})),
+        ("whisper", json!({})),
+        ("vit", json!({})),
+        ("minicpm3", json!({})),
+        ("chameleon", json!({})),
+        ("llava", json!({})),
+        ("nobody_knows", json!({})),
+        ("llama", quantized),
+        ("llama", json!({"architectures": ["LlamaForSequenceClassification"]})),
+        ("granite", json!({"num_local_experts": 8})),
+        ("bert", json!({"is_decoder": true})),
+        ("gemma2", json!({"use_bidirectional_attention": true, "head_dim": 16})),
+        ("falcon", json!({"alibi": true})),
+        ("opt", json!({"do_layer_norm_before": false, "ffn_dim": 128})),
+        ("opt", json!({"word_embed_proj_dim": 32, "ffn_dim": 128})),
+        ("phi", json!({"qk_layernorm": true})),
+    ];
+    for (at, (model_type, more)) in cases.iter().enumerate() {
+        refused(&[&config(&at.to_string(), &with(model_type, more)), "-b", "1", "-s", "64"]);
+    }
+}
+
+#[test]
+fn jobs_that_are_not_modelled() {
+    let cases: [&[&str]; 16] = [
+        &["mixtral-8x7b"],
+        &["gpt2", "--parallel", "tensor", "--world-size", "2"],
+        &["llama-3.2-1b", "--parallel", "fsdp2", "--world-size", "2", "--lora-r", "8"],
+        &["llama-3.2-1b", "--parallel", "fsdp2", "--world-size", "2", "--precision", "amp-fp16"],
+        &["llama-3.2-1b", "--parallel", "fsdp2", "--world-size", "2", "--optimizer", "adafactor"],
+        &["llama-3.2-1b", "--task", "grpo", "--parallel", "ddp", "--world-size", "2"],
+        &["llama-3.2-1b", "--task", "dpo", "--parallel", "deepspeed", "--world-size", "2"],
+        &["gpt2", "--attention", "flash_attention_2", "--precision", "bf16", "--gpu", "l4"],
+        &["llama-3.2-1b", "--attention", "flash_attention_2", "--precision", "bf16", "--task", "grpo", "--gpu", "l4"],
+        &["gpt2", "--loss", "liger"],
+        &["gpt2", "--load-in-4bit"],
+        &["gpt2", "--torch-compile"],
+        &["gpt2", "--cpu-offload"],
+        &["gpt2", "--task", "ppo"],
+        &["gpt2", "--precision", "fp8"],
+        &["gpt2", "--lora-r", "8", "--lora-targets", "wte"],
+    ];
+    cases.into_iter().for_each(refused);
+}
+
+#[test]
+fn what_does_not_fit_names_the_plan_of_the_same_job() {
+    let gpu = ["--gpu", "2GiB,sm_86,multiprocessors=28"];
+    let says = |words: &[&str], plan: &str| {
+        let output = tonnage(words);
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        assert!(said.contains(plan), "{words:?}: {said}");
+        let command: Vec<&str> = plan.trim_start_matches("tonnage ").split(' ').collect();
+        assert_ne!(tonnage(&command).status.code(), Some(2), "{plan}");
+    };
+    let of_gpt2 = "tonnage plan gpt2 --gpu 2GiB,sm_86,multiprocessors=28 -b 4";
+    says(&[&["estimate", "gpt2"][..], &gpu, &["-b", "4"]].concat(), of_gpt2);
+    let compared = ["-b", "4", "--compare", "precision=fp32,bf16"];
+    says(&[&["estimate", "gpt2"][..], &gpu, &compared].concat(), of_gpt2);
+    says(&["estimate", "llama-3.1-70b", "-b", "1", "-s", "64"], "tonnage plan llama-3.1-70b -b 1 -s 64 --gpus all");
+    let flags = "tonnage plan gpt2 --micro-batch-size=4 --gpu=2GiB,sm_86,multiprocessors=28";
+    says(&[&["fit", "gpt2", "-b", "4", "--no-largest"][..], &gpu].concat(), flags);
+    says(&[&["cost", "gpt2", "-b", "4", "--max-steps", "5"][..], &gpu].concat(), &format!("{flags} --max-steps=5"));
+    says(
+        &["fit", "gpt2", "-b", "64", "--no-largest", "--gpus", "2GiB,3GiB"],
+        "tonnage plan gpt2 --micro-batch-size=64 --gpus 2GiB,3GiB",
+    );
+}
