@@ -128,7 +128,10 @@ const fn starcoder2(bias: bool) -> Shape {
 
 fn opt(fields: &Fields) -> Result<Shape, FieldError> {
     if !fields.flag("do_layer_norm_before", true)? {
-        return Err(FieldError::unsimulated("do_layer_norm_before", "norms behind the branches are not simulated for opt"));
+        return Err(FieldError::unsimulated(
+            "do_layer_norm_before",
+            "norms behind the branches are not simulated for opt",
+        ));
     }
     let hidden = fields.optional_size("hidden_size")?;
     if fields.optional_size("word_embed_proj_dim")?.is_some_and(|width| Some(width) != hidden) {
