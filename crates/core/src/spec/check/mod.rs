@@ -10,8 +10,8 @@ pub(super) use task::{has_logits_for_labels, has_masked_lm_head, is_decoder, is_
 use super::liger::{LAYERS as LIGER_LAYERS, LigerModel, fuses_loss, liger_model};
 use super::settings::{Origin, Settings};
 use super::{
-    Attention, CheckpointPolicy, Framework, JobSpec, LossKernel, LossOf, ModelSpec, Precision, SpecError, Strategy, TaskName,
-    TransformersVersion,
+    Attention, CheckpointPolicy, Framework, JobSpec, LossKernel, LossOf, ModelSpec, Precision, SpecError, Strategy,
+    TaskName, TransformersVersion,
 };
 
 /// Families with a learned table of positions: a longer row reads past it, and PyTorch stops.
