@@ -120,7 +120,7 @@ mod tests {
         let zeros = packed(&[&[PICKLE][..], &[0; 4095]].concat(), 100);
         assert_eq!(refusal(&zeros, 409_599), "bomb.gz: more than 400.0 KiB when it is unpacked");
         assert!(refusal(&zeros, 409_600).contains("not a readable pickle"));
-        let lines = packed(b"{}\n\n\n\n", 100);
+        let lines = [packed(b"{}\n", 1), packed(b"\n\n\n\n\n\n", 100)].concat();
         assert_eq!(refusal(&lines, 511), "bomb.gz: more than 511 B when it is unpacked");
         assert!(refusal(&packed(&[b'\n'; 600], 1), 600).contains("neither a timeline nor"));
     }
