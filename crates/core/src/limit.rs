@@ -2,9 +2,9 @@
 //! less than 500 MiB and 5 s of a processor (`cargo xtask bounds` measures it).
 
 /// Bytes of a recording or a snapshot of PyTorch's, unpacked: a few megabytes of gzip unpack to any size.
-pub const RECORDING_BYTES: u64 = 192 << 20;
+pub const RECORDING_BYTES: u64 = 128 << 20;
 /// Events of a timeline, 100 bytes each and as much again for their names; a step of an 8B model has 50,000.
-pub const RECORDED_EVENTS: usize = 1_500_000;
+pub const RECORDED_EVENTS: usize = 1_000_000;
 /// Phases of a timeline, each with statistics of its own; a step has five.
 pub const RECORDED_PHASES: usize = 100_000;
 /// Events of a timeline that a rehearsal of one's own left.
