@@ -122,6 +122,7 @@ fn huge_sizes_of_a_generic_decoder_are_refused_whatever_they_are_called() {
     for model in cases {
         let case = json!({"id": "huge", "model": model, "micro_batch": 1 << 20, "seq_len": 4096});
         let error = estimate(&from_case(&case).unwrap()).unwrap_err().to_string();
-        assert!(error.contains("config key"), "{model}: {error}");
+        // Rows beyond any GPU may be named before the size.
+        assert!(error.contains("config key") || error.contains("`micro_batch_size`"), "{model}: {error}");
     }
 }
