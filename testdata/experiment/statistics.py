@@ -88,6 +88,21 @@ def paired(a, b):
     }
 
 
+def many():
+    """Effects of more runs than the noncentral t is inverted for: from 30 degrees of freedom on."""
+    rng = np.random.default_rng(40)
+    rows = []
+    for n, m, gap in ((40, 40, 0.3), (20, 60, 1.5), (100, 100, 0.05), (32, 32, 4.0)):
+        a, b = rng.normal(0, 1, n).round(3), rng.normal(gap, 1, m).round(3)
+        df = n + m - 2
+        d = (b.mean() - a.mean()) / np.sqrt(((n - 1) * a.var(ddof=1) + (m - 1) * b.var(ddof=1)) / df)
+        correction = np.exp(special.gammaln(df / 2) - special.gammaln((df - 1) / 2)) / np.sqrt(df / 2)
+        scale = np.sqrt(1 / n + 1 / m)
+        interval = hedges_interval(d / scale, df, scale, correction)
+        rows.append({"a": a.tolist(), "b": b.tolist(), "hedges_g": d * correction, "hedges_interval": interval})
+    return rows
+
+
 def summaries():
     rows = []
     for name, (a, b) in PAIRS.items():
@@ -153,6 +168,7 @@ def main():
         "pass": [{"n": n, "c": c, "k": k, "pass_at": 1 - special.comb(n - c, k, exact=True) / special.comb(n, k, exact=True), "pass_all": special.comb(c, k, exact=True) / special.comb(n, k, exact=True)}
                  for n, c, k in ((4, 1, 4), (200, 13, 1), (200, 13, 10), (200, 13, 100), (10, 0, 5), (10, 10, 5), (8, 3, 2))],
         "distributions": distributions(),
+        "many": many(),
     }
     json.dump(out, sys.stdout, indent=1, default=float)
     print()

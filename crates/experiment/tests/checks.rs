@@ -140,6 +140,33 @@ fn copies_are_seen_whatever_they_are_copies_of() {
     assert!(!saturated.iter().any(|(name, _)| name.starts_with("identical")), "{saturated:?}");
 }
 
+/// Two seeds of a swarm of two nodes; `other` is what the second node's curve adds at a step.
+fn swarm(other: impl Fn(u32) -> f64) -> Vec<Run> {
+    let mut runs = Vec::new();
+    for seed in 0..2u64 {
+        for node in 0..2u32 {
+            let mut run =
+                Run { place: format!("seed{seed}/node{node}"), seed_is_known: true, nodes: 1, ..Run::default() };
+            (run.identity.configuration, run.identity.seed) = ("four nodes".to_owned(), Some(seed));
+            run.identity.node = Some(format!("node-{node}"));
+            let extra = |step: u32| if node == 0 { 0.0 } else { other(step) };
+            let points =
+                (0..40).map(|step| (f64::from(step), 0.3 + (f64::from(step) + seed as f64).sin() / 10.0 + extra(step)));
+            run.series.insert("eval/accuracy".to_owned(), Series::of(points));
+            runs.push(run);
+        }
+    }
+    runs
+}
+
+#[test]
+fn nodes_that_stay_the_same_are_told() {
+    let told =
+        |runs| flags(runs).into_iter().any(|(name, severity)| name == "identical nodes" && severity == Severity::Warns);
+    assert!(told(swarm(|_| 0.0)));
+    assert!(!told(swarm(|step| 0.001 * f64::from(step + 1))));
+}
+
 #[test]
 fn few_seeds_are_refused_and_nodes_are_none() {
     let few = |count: u64| {

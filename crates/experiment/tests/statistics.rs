@@ -86,6 +86,20 @@ fn pairs_equal_scipys() {
 }
 
 #[test]
+fn effects_of_many_runs_are_scipys_within_a_hundredth_of_their_width() {
+    let expected = expected();
+    let rows = rows(&expected["many"]);
+    assert!(rows.len() >= 4);
+    for row in rows {
+        let effect = hedges_unpaired(&numbers(&row["a"]), &numbers(&row["b"])).unwrap();
+        close(effect.value, &row["hedges_g"], 1e-9, "g");
+        let limits = numbers(&row["hedges_interval"]);
+        let (found, width) = (effect.interval.unwrap(), limits[1] - limits[0]);
+        assert!((0..2).all(|at| (found[at] - limits[at]).abs() <= 0.01 * width), "{found:?}, {limits:?}");
+    }
+}
+
+#[test]
 fn distributions_equal_scipys() {
     let expected = expected();
     for row in rows(&expected["distributions"]["t_cdf"]) {
