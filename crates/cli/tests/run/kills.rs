@@ -127,6 +127,19 @@ fn started(home: &Home, words: &[&str], script: &str) -> [i32; 4] {
     [parent(guardian).unwrap(), guardian, keeper, job]
 }
 
+/// Waits until `setsid` has become the program that it starts: before that, a busy machine may kill it with the others.
+fn wait_for_a_session_of_its_own(program: &str) {
+    let has_begun = |pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).starts_with(program)
+    };
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    while !super::processes(program).iter().any(has_begun) {
+        assert!(std::time::Instant::now() < until, "{program} was not started");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 fn kill_now(pids: &[i32]) {
     for pid in pids {
         // One that ended by itself when it lost the one before needs no kill.
@@ -183,6 +196,7 @@ fn what_is_left_all_the_same_is_said_counted_and_ended() {
     let job = home.write("job.toml", JOB);
     let script = "setsid sleep 7123 & exec sleep 7124";
     let [supervisor, guardian, keeper, _] = started(&home, &["--grace", "1", "--no-adjust", &job], script);
+    wait_for_a_session_of_its_own("sleep\u{0}7123");
     // Nobody is left who would end what the command started.
     kill_now(&[guardian, keeper, supervisor]);
     wait_gone("sleep\u{0}7124");
