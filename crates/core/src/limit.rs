@@ -1,5 +1,6 @@
-//! How much is read of a file. What is longer is refused, before it fills the memory: a reader that is given its limit takes
-//! less than 500 MiB and 5 s of a processor (`cargo xtask bounds` measures it).
+//! How much is read of a file. What is longer is refused, before it fills the memory. The aim for a reader at its limit is
+//! 500 MiB and 5 s of a processor; `cargo xtask bounds` measures each and names those that miss it. Today these are recordings of
+//! very many GPUs or processes and logs of nothing but out-of-memory errors, in time; journals have no limit.
 
 /// Bytes of a recording or a snapshot of PyTorch's, unpacked: a few megabytes of gzip unpack to any size.
 pub const RECORDING_BYTES: u64 = 128 << 20;
