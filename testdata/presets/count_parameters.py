@@ -15,7 +15,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
 
-PRESETS = pathlib.Path(__file__).resolve().parents[2] / "crates/core/src/spec/presets"
+PRESETS = pathlib.Path(__file__).resolve().parents[2] / "crates/core/src/job/presets"
 
 
 def hrm(fields):

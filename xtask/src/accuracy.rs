@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use serde_json::Value;
-use tonnage_core::{estimate, spec};
+use tonnage_core::{estimate, job};
 
 use crate::reference::{self, Figures};
 
@@ -96,7 +96,7 @@ fn compare(cases: &Path, truth: &Path) -> Result<Report> {
 }
 
 fn predict(case: &Value) -> Result<Figures> {
-    let job = spec::from_case(case)?;
+    let job = job::from_case(case)?;
     let estimate = estimate::estimate(&job)?;
     Ok(Figures {
         rounded512_peak_bytes: Some(estimate.rounded512_peak_bytes),

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tonnage_core::estimate::{Estimate, Verdict, estimate};
 use tonnage_core::family::generic_allowance;
-use tonnage_core::spec::{Counted, from_case};
+use tonnage_core::job::{Counted, from_case};
 
 use crate::reference;
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
-use tonnage_core::spec::Preset;
+use tonnage_core::job::Preset;
 
 /// Arguments of `presets`.
 #[derive(clap::Args)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use tonnage_core::recording::write_timeline;
-use tonnage_core::{spec, step};
+use tonnage_core::{job, step};
 
 use crate::reference;
 
@@ -25,7 +25,7 @@ pub fn run(args: &Args) -> Result<()> {
     fs::create_dir_all(&args.out)?;
     for case in &reference::cases(&args.cases)? {
         let id = reference::id(case);
-        let simulated = spec::from_case(case).map_err(anyhow::Error::from).and_then(|job| Ok(step::simulate(&job)?));
+        let simulated = job::from_case(case).map_err(anyhow::Error::from).and_then(|job| Ok(step::simulate(&job)?));
         match simulated {
             Ok(simulation) => {
                 fs::write(args.out.join(format!("{id}.jsonl")), write_timeline(&simulation.trace))?;

@@ -14,8 +14,8 @@ use serde_json::Value;
 use tonnage_core::alloc::{CachingAllocator, Request, replay};
 use tonnage_core::estimate::{SimulatedJob, Verdict};
 use tonnage_core::gpu::Gpu;
+use tonnage_core::job::{self, JobSpec};
 use tonnage_core::recording::read_timeline;
-use tonnage_core::spec::{self, JobSpec};
 use tonnage_core::units::MIB;
 
 use crate::reference::{self, Figures};
@@ -84,7 +84,7 @@ fn case_files(folder: &Path) -> Result<Vec<PathBuf>> {
 
 fn judge(case: &Value, truth: &Value, timelines: &[PathBuf], tally: &mut Tally) -> Result<()> {
     let measured: Figures = serde::Deserialize::deserialize(truth)?;
-    let job = spec::from_case(case)?;
+    let job = job::from_case(case)?;
     let simulated = SimulatedJob::new(&job)?;
     let recorded = recording(reference::id(case), timelines)?;
     let need = match &recorded {

@@ -4,8 +4,8 @@
 use std::ffi::OsString;
 
 use clap::CommandFactory;
-use tonnage_core::spec::words::{self, Meaning};
-use tonnage_core::spec::{Key, Kind};
+use tonnage_core::job::words::{self, Meaning};
+use tonnage_core::job::{Key, Kind};
 
 use crate::command::Cli;
 use crate::failure::Failure;

@@ -2,7 +2,7 @@
 
 use clap::error::ErrorKind;
 use tonnage_core::estimate::EstimateError;
-use tonnage_core::spec::SpecError;
+use tonnage_core::job::JobError;
 use tonnage_run::RunError;
 
 use crate::exit::Exit;
@@ -53,8 +53,8 @@ fn reason(error: &std::io::Error) -> String {
     text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }
 
-impl From<SpecError> for Failure {
-    fn from(error: SpecError) -> Self {
+impl From<JobError> for Failure {
+    fn from(error: JobError) -> Self {
         Self { problem: error.to_string(), hint: error.hint, exit: Exit::Usage }
     }
 }

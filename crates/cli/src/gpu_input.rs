@@ -4,8 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tonnage_core::gpu::{CatalogGpu, Gpu, GpuError, PriceKind, catalog, prices_of};
+use tonnage_core::job::JobError;
 use tonnage_core::limit::HAND_WRITTEN_BYTES;
-use tonnage_core::spec::SpecError;
 use tonnage_run::bounded::read_text;
 use tonnage_watch::nvml::{LiveGpu, live_gpus};
 
@@ -110,7 +110,7 @@ fn models() -> Vec<String> {
 }
 
 fn unknown(error: GpuError) -> Failure {
-    Failure::from(SpecError::new(error.to_string()).hint(error.hint()))
+    Failure::from(JobError::new(error.to_string()).hint(error.hint()))
 }
 
 /// What the driver's text says in its line `Model:`.

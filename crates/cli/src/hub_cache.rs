@@ -5,8 +5,8 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use tonnage_core::job::is_full_name;
 use tonnage_core::limit::JSON_BYTES;
-use tonnage_core::spec::is_full_name;
 use tonnage_run::bounded::read_text;
 
 /// Folders of one model that are looked through for its only revision.

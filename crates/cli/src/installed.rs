@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tonnage_core::spec::TransformersVersion;
+use tonnage_core::job::TransformersVersion;
 
 /// A transformers that lies in an environment.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
-use tonnage_core::spec::{KEYS, Key, KeyDefault, Kind, Override};
+use tonnage_core::job::{KEYS, Key, KeyDefault, Kind, Override};
 
 use crate::failure::Failure;
 use crate::small_gpt;

@@ -8,9 +8,9 @@ use std::sync::{Mutex, PoisonError};
 
 use tonnage_core::estimate::SimulatedJob;
 use tonnage_core::family::known_model_types;
+use tonnage_core::job::{Counted, Inputs, JobError, Origin, Override, Preset, Resolved, resolve};
 use tonnage_core::limit::{HAND_WRITTEN_BYTES, JSON_BYTES};
 use tonnage_core::record::JobRecord;
-use tonnage_core::spec::{Counted, Inputs, Origin, Override, Preset, Resolved, SpecError, resolve};
 use tonnage_run::bounded::read_text;
 
 use crate::failure::Failure;
@@ -135,7 +135,7 @@ impl JobInput {
     ///
     /// # Errors
     /// When it cannot be.
-    pub fn try_resolve(&self, changes: &[Override]) -> Result<Resolved, SpecError> {
+    pub fn try_resolve(&self, changes: &[Override]) -> Result<Resolved, JobError> {
         self.resolve_all(&[self.overrides.as_slice(), changes].concat())
     }
 
@@ -143,7 +143,7 @@ impl JobInput {
     ///
     /// # Errors
     /// When it cannot be.
-    pub fn try_resolve_under(&self, changes: &[Override]) -> Result<Resolved, SpecError> {
+    pub fn try_resolve_under(&self, changes: &[Override]) -> Result<Resolved, JobError> {
         // The model comes first: naming one sets its fields anew.
         let (model, others): (Vec<_>, Vec<_>) = self.overrides.iter().cloned().partition(|given| given.key == "model");
         self.resolve_all(&[model.as_slice(), changes, others.as_slice()].concat())
@@ -158,7 +158,7 @@ impl JobInput {
         patched(text, &[self.overrides.as_slice(), changes].concat())
     }
 
-    fn resolve_all(&self, overrides: &[Override]) -> Result<Resolved, SpecError> {
+    fn resolve_all(&self, overrides: &[Override]) -> Result<Resolved, JobError> {
         let mut resolved = self.resolve_installed(overrides)?;
         if let (false, Some(unnamed)) = (resolved.names_gpu(), &self.unnamed) {
             let Some((given, special)) = &unnamed.found else { return Err(unnamed.refusal()) };
@@ -176,7 +176,7 @@ impl JobInput {
     }
 
     /// Notes what the weights beside the config hold, unless the job changes the config's fields.
-    fn count_weights(&self, resolved: &mut Resolved) -> Result<(), SpecError> {
+    fn count_weights(&self, resolved: &mut Resolved) -> Result<(), JobError> {
         if resolved.provenance.iter().any(|value| value.key.starts_with("model.")) {
             return Ok(());
         }
@@ -189,7 +189,7 @@ impl JobInput {
                 let place = snapshot.map_or_else(|| PathBuf::from(&model.name), |snapshot| snapshot.folder);
                 let found = weights::beside(&place);
                 let found =
-                    found.map_err(|failure| SpecError { hint: failure.hint, ..SpecError::new(failure.problem) })?;
+                    found.map_err(|failure| JobError { hint: failure.hint, ..JobError::new(failure.problem) })?;
                 known.entry(model.name.clone()).or_insert(found)
             }
         };
@@ -214,7 +214,7 @@ impl JobInput {
     }
 
     /// Where nobody says a version of transformers, the installed one decides.
-    fn resolve_installed(&self, overrides: &[Override]) -> Result<Resolved, SpecError> {
+    fn resolve_installed(&self, overrides: &[Override]) -> Result<Resolved, JobError> {
         let resolved = self.resolve_said(overrides)?;
         let Some(installed) = &self.installed else { return Ok(resolved) };
         if !matches!(resolved.origin(TRANSFORMERS), Some(Origin::Default(_))) {
@@ -236,7 +236,7 @@ impl JobInput {
         Ok(resolved)
     }
 
-    fn resolve_said(&self, overrides: &[Override]) -> Result<Resolved, SpecError> {
+    fn resolve_said(&self, overrides: &[Override]) -> Result<Resolved, JobError> {
         let folder = self.file.as_ref().and_then(|(name, _)| Path::new(name).parent());
         let from_cache = RefCell::new(Vec::new());
         let cached = |name: &str| {
@@ -273,9 +273,9 @@ impl Special {
 }
 
 impl Unnamed {
-    fn refusal(&self) -> SpecError {
+    fn refusal(&self) -> JobError {
         let nobody = "no GPU is named, and NVML shows none in this machine";
-        SpecError::new(format!("{}: {nobody}", self.asks)).hint(NAME_A_GPU)
+        JobError::new(format!("{}: {nobody}", self.asks)).hint(NAME_A_GPU)
     }
 }
 

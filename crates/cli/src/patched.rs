@@ -1,7 +1,7 @@
 //! A job file with changes written into it; what else stands there, comments too, stays as it is.
 
 use toml_edit::{DocumentMut, Item, Table, Value, value};
-use tonnage_core::spec::{Key, Kind, Override, tables_of_other_strategies};
+use tonnage_core::job::{Key, Kind, Override, tables_of_other_strategies};
 
 use crate::failure::Failure;
 

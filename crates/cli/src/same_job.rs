@@ -1,6 +1,6 @@
 //! The command that plans the job of another command: what is printed under an answer that does not fit.
 
-use tonnage_core::spec::Override;
+use tonnage_core::job::Override;
 use tonnage_report::words::shell_words;
 
 use crate::job_args::JobArgs;

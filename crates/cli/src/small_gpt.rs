@@ -1,7 +1,7 @@
 //! The flags of the founders' small-GPT trainer and guide, which stand beside those of every job.
 
 use clap::{Arg, ArgAction, ArgMatches};
-use tonnage_core::spec::Override;
+use tonnage_core::job::Override;
 
 use crate::failure::Failure;
 

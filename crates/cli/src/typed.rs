@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 
-use tonnage_core::spec::{KEYS, Kind};
+use tonnage_core::job::{KEYS, Kind};
 
 /// The arguments, with each optional value joined to its flag. A model's name is neither a number nor a truth value.
 pub fn arguments(typed: impl IntoIterator<Item = OsString>) -> Vec<OsString> {

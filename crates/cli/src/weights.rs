@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use tonnage_core::job::safetensors;
 use tonnage_core::limit::{INDEX_BYTES, SAFETENSORS_HEADER_BYTES};
-use tonnage_core::spec::safetensors;
 use tonnage_run::bounded::read_text;
 
 use crate::failure::Failure;

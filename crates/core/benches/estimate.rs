@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use serde_json::json;
 use tonnage_core::estimate::{SimulatedJob, estimate};
-use tonnage_core::spec::{JobSpec, from_case};
+use tonnage_core::job::{JobSpec, from_case};
 use tonnage_core::step::simulate;
 
 #[global_allocator]

@@ -4,12 +4,12 @@
 //! abstract tensors) -> [`trace::Trace`] (allocations and frees) -> `alloc` (PyTorch's caching allocator
 //! replays it) -> `estimate`. Nothing here reads a file, the environment, a clock or a terminal.
 //!
-//! To start: [`spec::resolve()`] makes a [`spec::JobSpec`] of a job file, flags and defaults; [`estimate::estimate`] answers in one call, and [`estimate::SimulatedJob`] keeps the trace for further
+//! To start: [`job::resolve()`] makes a [`job::JobSpec`] of a job file, flags and defaults; [`estimate::estimate`] answers in one call, and [`estimate::SimulatedJob`] keeps the trace for further
 //! questions. [`step::simulate`] gives the trace alone, [`alloc::replay_trace`] runs one through other allocator settings,
 //! and [`recording`] reads and compares what real jobs did. Tensors, ops and models are how it is done, not what is offered.
 //!
 //! ```
-//! use tonnage_core::{estimate, family, spec};
+//! use tonnage_core::{estimate, family, job};
 //!
 //! let job_file = r#"
 //!     model = "gpt2"
@@ -18,7 +18,7 @@
 //!     precision = "bf16"
 //!     gpu = "a100-80"
 //! "#;
-//! let resolved = spec::resolve(&spec::Inputs {
+//! let resolved = job::resolve(&job::Inputs {
 //!     job_file: Some(("job.toml", job_file)),
 //!     overrides: &[],
 //!     known: &family::known_model_types(),
@@ -52,6 +52,7 @@ pub mod estimate;
 pub mod failure;
 pub mod family;
 pub mod gpu;
+pub mod job;
 pub mod limit;
 pub mod nearest;
 mod nn;
@@ -63,7 +64,6 @@ pub mod progress;
 pub mod record;
 pub mod recording;
 pub mod rehearsal;
-pub mod spec;
 pub mod step;
 mod tensor;
 pub mod trace;

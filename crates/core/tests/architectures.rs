@@ -7,8 +7,8 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 use tonnage_core::estimate::estimate;
 use tonnage_core::family::known_model_types;
-use tonnage_core::spec::hf::{self, HfModel};
-use tonnage_core::spec::{Architecture, SpecError, architecture, from_case, generic_model_types};
+use tonnage_core::job::hf::{self, HfModel};
+use tonnage_core::job::{Architecture, JobError, architecture, from_case, generic_model_types};
 use tonnage_core::step::parameter_count;
 
 /// A line of the walk.
@@ -31,7 +31,7 @@ impl Walked {
         Self { model_type, config, parameters, text_parameters, tasks }
     }
 
-    fn read(&self) -> Result<HfModel, SpecError> {
+    fn read(&self) -> Result<HfModel, JobError> {
         hf::model(&self.model_type, self.config.clone(), &known_model_types())
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tonnage_core::estimate::{Deployment, Fit, SimulatedJob};
-use tonnage_core::spec::{Counted, JobSpec, JudgePlace, Task, from_case};
+use tonnage_core::job::{Counted, JobSpec, JudgePlace, Task, from_case};
 
 fn deployment(job: &JobSpec) -> Deployment {
     let simulated = SimulatedJob::new(job).unwrap();

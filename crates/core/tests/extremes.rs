@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tonnage_core::estimate::estimate;
-use tonnage_core::spec::from_case;
+use tonnage_core::job::from_case;
 
 /// Whether the job has an estimate, or why not.
 fn outcome(mut case: Value, config: &Value) -> Result<(), String> {

@@ -2,9 +2,9 @@
 //! `testdata/frameworks/flags.py` read in the installed packages.
 
 use serde_json::Value;
+use tonnage_core::job::{Framework, JobSpec, Task, from_case};
 use tonnage_core::plan::framework::Line;
 use tonnage_core::plan::remedy::Change;
-use tonnage_core::spec::{Framework, JobSpec, Task, from_case};
 
 const FLAGS: &str = include_str!("../../../testdata/frameworks/flags.json");
 
@@ -83,7 +83,7 @@ fn jobs() -> Vec<JobSpec> {
         serde_json::json!({"kind": "swarm_node"}),
     ];
     let mut jobs: Vec<JobSpec> = kinds.iter().map(|case| from_case(case).unwrap()).collect();
-    let dpo = tonnage_core::spec::resolve(&tonnage_core::spec::Inputs {
+    let dpo = tonnage_core::job::resolve(&tonnage_core::job::Inputs {
         job_file: Some(("job.toml", "model = \"gpt2\"\ntask = \"dpo\"\nprompt_len = 8\ncompletion_len = 8\n")),
         overrides: &[],
         known: &tonnage_core::family::known_model_types(),

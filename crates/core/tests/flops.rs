@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use tonnage_core::spec;
+use tonnage_core::job;
 use tonnage_core::step::simulate;
 use tonnage_core::work::{Flops, Work};
 
@@ -35,7 +35,7 @@ fn steps_count_as_torch_counts_them() {
     assert_eq!(cases.len(), recorded.len());
     for case in &cases {
         let id = case["id"].as_str().unwrap();
-        let simulation = simulate(&spec::from_case(case).unwrap()).unwrap();
+        let simulation = simulate(&job::from_case(case).unwrap()).unwrap();
         assert_eq!(counts(&simulation.work), recorded[id], "{id}");
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tonnage_core::estimate::estimate;
 use tonnage_core::family::known_model_types;
-use tonnage_core::spec::{Inputs, Override, Resolved, resolve};
+use tonnage_core::job::{Inputs, Override, Resolved, resolve};
 
 const CONFIG: &str = include_str!("../../../testdata/frameworks/config.json");
 const TRUTH: &str = include_str!("../../../testdata/frameworks/truth.json");

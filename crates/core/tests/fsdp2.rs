@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tonnage_core::estimate::estimate;
-use tonnage_core::spec::{JobSpec, from_case};
+use tonnage_core::job::{JobSpec, from_case};
 use tonnage_core::step::{Simulation, simulate};
 use tonnage_core::trace::{Category, Event, PhaseKind};
 

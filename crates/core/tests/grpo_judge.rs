@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tonnage_core::estimate::estimate;
-use tonnage_core::spec::{self, GrpoSpec, JobSpec, JudgePhase, JudgePlace, JudgeWeights, Task};
+use tonnage_core::job::{self, GrpoSpec, JobSpec, JudgePhase, JudgePlace, JudgeWeights, Task};
 use tonnage_core::step::{Simulation, simulate, simulate_judge};
 use tonnage_core::trace::{Category, PhaseKind};
 
@@ -11,7 +11,7 @@ fn job(change: impl FnOnce(&mut GrpoSpec)) -> JobSpec {
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4});
     let case = json!({"id": "judged", "kind": "trl_grpo", "model": model, "prompt_len": 8, "completion_len": 4,
         "judge": {"model": model, "new_tokens": 3}});
-    let mut job = spec::from_case(&case).unwrap();
+    let mut job = job::from_case(&case).unwrap();
     let Task::Grpo(grpo) = &mut job.task else { panic!("a GRPO case") };
     change(grpo);
     job
@@ -75,7 +75,7 @@ fn weight_bytes(weights: JudgeWeights, model: &Value) -> u64 {
         (judge.weights, judge.place, judge.new_tokens) = (weights, JudgePlace::OtherGpu, 1);
     });
     let case = json!({"id": "judge", "kind": "trl_grpo", "model": model, "prompt_len": 8, "completion_len": 4});
-    let model = spec::from_case(&case).unwrap().model;
+    let model = job::from_case(&case).unwrap().model;
     let Task::Grpo(grpo) = &mut job.task else { panic!("a GRPO case") };
     grpo.judge.as_mut().unwrap().model = model;
     let trace = simulate_judge(&job).unwrap().unwrap().trace;
@@ -115,7 +115,7 @@ fn a_quantized_judge_lowers_what_a_job_allocates_after_loading() {
     let case = json!({"id": "judged", "kind": "trl_grpo", "model": model, "prompt_len": 8, "completion_len": 4,
         "judge": {"model": model, "new_tokens": 3}});
     let after_load = WEIGHTS.map(|weights| {
-        let mut job = spec::from_case(&case).unwrap();
+        let mut job = job::from_case(&case).unwrap();
         let Task::Grpo(grpo) = &mut job.task else { panic!("a GRPO case") };
         grpo.judge.as_mut().unwrap().weights = weights;
         let estimate = estimate(&job).unwrap();

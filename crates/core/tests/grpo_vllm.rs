@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tonnage_core::estimate::{Estimate, SimulatedJob, Verdict, estimate};
 use tonnage_core::gpu::Gpu;
-use tonnage_core::spec::{self, JobSpec, Rollout, Task};
+use tonnage_core::job::{self, JobSpec, Rollout, Task};
 use tonnage_core::step::simulate;
 use tonnage_core::trace::{Allocation, Category, Event, PhaseKind};
 
@@ -16,10 +16,10 @@ fn job(rollout: Rollout, more: &[(&str, Value)]) -> JobSpec {
     for (key, value) in more {
         case[key] = value.clone();
     }
-    let mut job = spec::from_case(&case).unwrap();
+    let mut job = job::from_case(&case).unwrap();
     let Task::Grpo(grpo) = &mut job.task else { panic!("a GRPO case") };
     grpo.rollout = rollout;
-    grpo.log_probs = spec::LogProbs::FullLogits;
+    grpo.log_probs = job::LogProbs::FullLogits;
     job
 }
 

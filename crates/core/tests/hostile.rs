@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use tonnage_core::estimate::{EstimateError, SimulatedJob, estimate};
 use tonnage_core::family::known_model_types;
-use tonnage_core::spec::{Inputs, JobSpec, Override, Resolved, SpecError, resolve};
+use tonnage_core::job::{Inputs, JobError, JobSpec, Override, Resolved, resolve};
 
 /// An answer or a refusal takes less, even in a build without optimizations on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-fn resolved(file: &str, assignments: &[&str]) -> Result<Resolved, SpecError> {
+fn resolved(file: &str, assignments: &[&str]) -> Result<Resolved, JobError> {
     let overrides: Vec<_> = assignments.iter().map(|text| Override::assignment(text).unwrap()).collect();
     resolve(&Inputs {
         job_file: Some(("job.toml", file)),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tonnage_core::estimate::{Estimate, estimate};
-use tonnage_core::spec::from_case;
+use tonnage_core::job::from_case;
 
 fn estimated(case: &Value) -> Estimate {
     estimate(&from_case(case).unwrap()).unwrap_or_else(|error| panic!("{case}: {error}"))

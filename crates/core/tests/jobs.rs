@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tonnage_core::estimate::{Estimate, EstimateError, SimulatedJob, estimate};
 use tonnage_core::family::language_model_types;
 use tonnage_core::gpu::Gpu;
-use tonnage_core::spec::{
+use tonnage_core::job::{
     Attention, CheckpointPolicy, ClipSpec, Fields, Framework, JobSpec, LogitsPath, LoraSpec, LossKernel, ModelSpec,
     OptimizerKind, Precision, Task,
 };

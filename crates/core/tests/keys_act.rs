@@ -2,7 +2,7 @@
 
 use tonnage_core::estimate::{Deployment, SimulatedJob, estimate};
 use tonnage_core::family::{known_model_types, language_model_types};
-use tonnage_core::spec::{Inputs, JobSpec, KEYS, Override, resolve};
+use tonnage_core::job::{Inputs, JobSpec, KEYS, Override, resolve};
 use tonnage_core::step::simulate;
 use tonnage_core::trace::Trace;
 

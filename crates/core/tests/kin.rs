@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use tonnage_core::estimate::SimulatedJob;
 use tonnage_core::gpu::{Device, Gpu, catalog};
+use tonnage_core::job::{JobSpec, from_case};
 use tonnage_core::plan::fit::{judge, judge_all};
-use tonnage_core::spec::{JobSpec, from_case};
 
 fn small_llama() -> Value {
     json!({"family": "llama", "hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 2,

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tonnage_core::estimate::{Estimate, Verdict, estimate};
-use tonnage_core::spec::{Counted, JobSpec, LoraSpec, Parallel, Schedule, Strategy, from_case};
+use tonnage_core::job::{Counted, JobSpec, LoraSpec, Parallel, Schedule, Strategy, from_case};
 use tonnage_core::step::{parameter_count, simulate};
 use tonnage_core::trace::Category;
 

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tonnage_core::alloc::{AllocatorConfig, CachingAllocator, replay_trace};
 use tonnage_core::estimate::estimate;
-use tonnage_core::spec::from_case;
+use tonnage_core::job::from_case;
 use tonnage_core::step::simulate;
 
 fn read(file: &str) -> Value {

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use tonnage_core::family::known_model_types;
+use tonnage_core::job::{Framework, Inputs, JobError, Override, Resolved, resolve};
 use tonnage_core::plan::proposal::{Proposals, consider};
 use tonnage_core::plan::remedy::REMEDIES;
-use tonnage_core::spec::{Framework, Inputs, Override, Resolved, SpecError, resolve};
 
 const LLAMA: &str = "model = { model_type = \"llama\", num_hidden_layers = 2, hidden_size = 256, intermediate_size = 512, \
     num_attention_heads = 4, num_key_value_heads = 4, vocab_size = 32000 }\n";
@@ -95,7 +95,7 @@ const JOBS: [(&str, &str, &[&str]); 9] = [
     ("generation", GPT2, &["task=generate", "gpu=1GiB,sm_90", "seq_len=64", "max_new_tokens=8"]),
 ];
 
-fn resolved(file: &str, assignments: &[&str], more: &[Override]) -> Result<Resolved, SpecError> {
+fn resolved(file: &str, assignments: &[&str], more: &[Override]) -> Result<Resolved, JobError> {
     let mut overrides: Vec<_> = assignments.iter().map(|text| Override::assignment(text).unwrap()).collect();
     overrides.extend_from_slice(more);
     resolve(&Inputs {

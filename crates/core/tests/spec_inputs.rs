@@ -3,15 +3,15 @@
 use proptest::prelude::*;
 use serde_json::Value;
 use tonnage_core::gpu::Gpu;
-use tonnage_core::spec::{
-    Architecture, Inputs, KEYS, Override, Precision, Resolved, SpecError, architecture, from_case, hf, resolve,
+use tonnage_core::job::{
+    Architecture, Inputs, JobError, KEYS, Override, Precision, Resolved, architecture, from_case, hf, resolve,
     safetensors,
 };
 
 const KNOWN: [&str; 11] =
     ["gpt2", "llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3_text", "bert", "phi3", "hrm", "agi2"];
 
-fn resolved(job_file: &str, overrides: &[Override]) -> Result<Resolved, SpecError> {
+fn resolved(job_file: &str, overrides: &[Override]) -> Result<Resolved, JobError> {
     let read_config = |_: &str| None;
     let job_file = Some(("job.toml", job_file));
     resolve(&Inputs { job_file, overrides, known: &KNOWN, read_config: &read_config })

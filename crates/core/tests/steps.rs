@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use flate2::read::GzDecoder;
 use serde_json::Value;
 use tonnage_core::recording::{Names, RecordedEvent, Recording, compare, read_timeline};
-use tonnage_core::{spec, step};
+use tonnage_core::{job, step};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/steps")
@@ -31,7 +31,7 @@ fn every_step_is_what_pytorch_does() {
     let cases: Vec<Value> = serde_json::from_str(&fs::read_to_string(folder().join("cases.json")).unwrap()).unwrap();
     for case in &cases {
         let id = case["id"].as_str().unwrap();
-        let simulation = step::simulate(&spec::from_case(case).unwrap()).unwrap();
+        let simulation = step::simulate(&job::from_case(case).unwrap()).unwrap();
         let comparison = compare(&simulation.trace, &recorded(id), Names::Ignore);
         assert!(comparison.first.is_none(), "{id}: {:#?}", comparison.first);
     }

@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 use tonnage_core::gpu;
+use tonnage_core::job;
 use tonnage_core::plan::time::{Range, Speed, cost_factor};
-use tonnage_core::spec;
 use tonnage_core::step::{Simulation, simulate};
 use tonnage_core::trace::PhaseKind;
 use tonnage_core::work::{Amount, Work};
 
 fn simulated(case: &Value) -> Simulation {
-    simulate(&spec::from_case(case).unwrap()).unwrap_or_else(|error| panic!("{case}: {error}"))
+    simulate(&job::from_case(case).unwrap()).unwrap_or_else(|error| panic!("{case}: {error}"))
 }
 
 fn with(mut case: Value, changes: &Value) -> Value {

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use tonnage_core::alloc::AllocatorConfig;
 use tonnage_core::estimate::{Deployment, SimulatedJob, Verdict};
 use tonnage_core::gpu::Gpu;
+use tonnage_core::job::{JobSpec, from_case};
 use tonnage_core::plan::fit::judge_all;
-use tonnage_core::spec::{JobSpec, from_case};
 use tonnage_core::units::MIB;
 
 /// Small models, so that many cases run; their peaks are from some 50 MiB to a few GiB.

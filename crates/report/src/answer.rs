@@ -1,9 +1,9 @@
 //! [`Answer`]: a job and its estimate, which every format shows.
 
 use tonnage_core::estimate::{Deployment, Estimate, Fit, Timeline, Verdict};
+use tonnage_core::job::Resolved;
+use tonnage_core::job::guides::LegacyEstimate;
 use tonnage_core::plan::fits_from::Carrier;
-use tonnage_core::spec::Resolved;
-use tonnage_core::spec::guides::LegacyEstimate;
 
 /// What is shown.
 pub struct Answer {

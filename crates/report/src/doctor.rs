@@ -6,8 +6,8 @@ use tonnage_core::failure::{
     Class, Context, Diagnosis, End, FailureCause, Figure, GpuMemory, Located, Place, Progress, Source, advise,
     printable,
 };
+use tonnage_core::job::JobSpec;
 use tonnage_core::plan::proposal::Proposals;
-use tonnage_core::spec::JobSpec;
 
 use crate::plan::PlanView;
 use crate::view::VERSION;

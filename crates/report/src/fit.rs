@@ -3,11 +3,11 @@
 use serde::Serialize;
 use tonnage_core::estimate::shown_bound;
 use tonnage_core::gpu::Gpu;
+use tonnage_core::job::JobSpec;
 use tonnage_core::plan::batch::Batch;
 use tonnage_core::plan::fit::Judgement;
 use tonnage_core::plan::largest::Largest;
 use tonnage_core::plan::table::Row;
-use tonnage_core::spec::JobSpec;
 
 use crate::answer::fit_name;
 use crate::view::VERSION;

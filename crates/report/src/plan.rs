@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use tonnage_core::job::{JobSpec, Key, Kind};
 use tonnage_core::plan::appraisal::{Appraisal, Slowdown};
 use tonnage_core::plan::proposal::{Combination, Proposal, Proposals};
 use tonnage_core::plan::remedy::Change;
 use tonnage_core::plan::search::{Choice, Way, Wish};
 use tonnage_core::plan::time::Range;
-use tonnage_core::spec::{JobSpec, Key, Kind};
 
 use crate::answer::fit_name;
 use crate::bill::BillView;

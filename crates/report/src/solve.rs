@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 use tonnage_core::gpu::Gpu;
+use tonnage_core::job::JobSpec;
 use tonnage_core::plan::solve::{Solution, Tried};
-use tonnage_core::spec::JobSpec;
 
 use crate::answer::fit_name;
 use crate::fit::quoted;

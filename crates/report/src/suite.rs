@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use tonnage_core::job::JobSpec;
 use tonnage_core::plan::suite::Priced;
 use tonnage_core::plan::time::{Bill, Range};
-use tonnage_core::spec::JobSpec;
 
 use crate::answer::fit_name;
 use crate::bill::BillView;

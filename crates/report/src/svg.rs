@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use tonnage_core::estimate::{Estimate, PhaseSpan, Timeline, TimelinePoint};
-use tonnage_core::spec::JobSpec;
+use tonnage_core::job::JobSpec;
 use tonnage_core::trace::{Category, PhaseKind};
 use tonnage_core::units::{Bytes, GIB, MIB};
 

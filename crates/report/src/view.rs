@@ -6,9 +6,9 @@ use tonnage_core::estimate::{
     Caveat, Deployment, Engine, Estimate, GpuLoad, LiveTensor, OomMoment, PhasePeak, Process, Room, Verdict,
     shown_bound,
 };
+use tonnage_core::job::Provenance;
+use tonnage_core::job::guides::LegacyEstimate;
 use tonnage_core::plan::fits_from::Carrier;
-use tonnage_core::spec::Provenance;
-use tonnage_core::spec::guides::LegacyEstimate;
 use tonnage_core::trace::Category;
 
 use crate::answer::{Answer, Variant, fit_name, verdict_name};

@@ -5,10 +5,10 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use tonnage_core::job::JobSpec;
 use tonnage_core::limit::JSON_BYTES;
 use tonnage_core::plan::batch::{GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE, STEPS_PER_GENERATION};
 use tonnage_core::record::{CorrectionRecord, JobRecord};
-use tonnage_core::spec::JobSpec;
 use tonnage_core::units::Bytes;
 
 use crate::RunError;
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn more_counts_at_any_batch_and_less_at_its_own() {
-        let case = |rows: u64| tonnage_core::spec::from_case(&serde_json::json!({"micro_batch": rows})).unwrap();
+        let case = |rows: u64| tonnage_core::job::from_case(&serde_json::json!({"micro_batch": rows})).unwrap();
         let more = Kept::new("measured", &case(8), 100, 130);
         assert_eq!((more.on_a_gpu(&case(4)).offset_bytes, more.less_bytes(&case(8))), (30, 0));
         let less = Kept::new("rehearsed", &case(8), 100, 80);

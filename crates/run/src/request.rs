@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use serde::Deserialize;
+use tonnage_core::job::{JobSpec, Spreading};
 use tonnage_core::record::{FORMAT, JobRecord, NodeRecord, Policy, RunRecord};
-use tonnage_core::spec::{JobSpec, Spreading};
 
 use crate::RunError;
 use crate::adapter::check;

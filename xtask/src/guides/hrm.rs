@@ -4,9 +4,9 @@ use std::fs;
 
 use anyhow::{Context, Result, anyhow};
 use tonnage_core::family::known_model_types;
+use tonnage_core::job::{Inputs, Override, resolve};
 use tonnage_core::plan::suite::{Priced, Suite as FileSuite, Yardstick};
 use tonnage_core::plan::time::cost_factor;
-use tonnage_core::spec::{Inputs, Override, resolve};
 use tonnage_core::units::Seconds;
 use tonnage_core::work::Work;
 

@@ -6,10 +6,10 @@ use anyhow::{Context, Result, anyhow};
 use tonnage_core::estimate::{Deployment, Estimate, Fit, SimulatedJob};
 use tonnage_core::family::known_model_types;
 use tonnage_core::gpu::Gpu;
+use tonnage_core::job::{Inputs, Override, Resolved, resolve};
 use tonnage_core::plan::appraisal::appraise;
 use tonnage_core::plan::fit::{Judgement, judge_all};
 use tonnage_core::plan::time::{Bill, Scale};
-use tonnage_core::spec::{Inputs, Override, Resolved, resolve};
 use tonnage_core::work::Work;
 
 /// A job file with some keys changed.

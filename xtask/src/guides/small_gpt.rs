@@ -1,7 +1,7 @@
 //! A small GPT's estimator: its examples, its own formula run again, and the step.
 
 use anyhow::{Context, Result};
-use tonnage_core::spec::guides::LegacyEstimate;
+use tonnage_core::job::guides::LegacyEstimate;
 use tonnage_core::trace::Category;
 use tonnage_core::units::Bytes;
 

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tonnage_core::estimate::{Estimate, estimate};
 use tonnage_core::family::known_model_types;
-use tonnage_core::spec::{Inputs, Override, resolve};
+use tonnage_core::job::{Inputs, Override, resolve};
 
 /// Where figures were published.
 #[derive(Deserialize)]

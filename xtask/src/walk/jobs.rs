@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use tonnage_core::spec::KEYS;
+use tonnage_core::job::KEYS;
 
 use super::values;
 

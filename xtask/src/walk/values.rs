@@ -1,6 +1,6 @@
 //! Values beyond reason, and those that a key just takes.
 
-use tonnage_core::spec::{Key, Kind};
+use tonnage_core::job::{Key, Kind};
 
 /// No value of any key but by chance.
 const STRANGE: [&str; 22] = [

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tonnage_core::spec::{Key, Kind, Override};
+use tonnage_core::job::{Key, Kind, Override};
 
 use crate::failure::Failure;
 

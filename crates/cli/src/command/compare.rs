@@ -1,6 +1,6 @@
 //! What `--compare` asks for: lists of changes to the job.
 
-use tonnage_core::spec::{KEYS, Kind, Override};
+use tonnage_core::job::{KEYS, Kind, Override};
 
 use crate::failure::Failure;
 

@@ -4,7 +4,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Command, CommandFactory};
 use clap_complete::Shell;
 use tonnage_core::gpu::catalog;
-use tonnage_core::spec::Preset;
+use tonnage_core::job::Preset;
 
 use super::Cli;
 use crate::exit::Exit;

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use tonnage_core::job::{JobError, Override};
 use tonnage_core::limit::HAND_WRITTEN_BYTES;
 use tonnage_core::plan::suite::{Configuration, Suite, Yardstick};
-use tonnage_core::spec::{Override, SpecError};
 use tonnage_report::{SuiteAnswer, SuiteView, suite_csv, text};
 use tonnage_run::bounded::read_text;
 
@@ -101,7 +101,7 @@ impl CostArgs {
 }
 
 /// The error with the suite's file.
-fn placed(suite: &Path, error: SpecError) -> Failure {
+fn placed(suite: &Path, error: JobError) -> Failure {
     Failure::input(format!("{}: {}", suite.display(), error.problem)).hint(error.hint.unwrap_or_default())
 }
 

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use tonnage_core::estimate::{Caveat, Deployment, Estimate, Fit};
+use tonnage_core::job::Resolved;
+use tonnage_core::job::guides::LegacyEstimate;
 use tonnage_core::plan::fits_from::fits_from;
 use tonnage_core::recording::write_timeline;
-use tonnage_core::spec::Resolved;
-use tonnage_core::spec::guides::LegacyEstimate;
 use tonnage_report::words::shell_words;
 use tonnage_report::{Answer, CompareView, EstimateView, Variant, plot, svg, text};
 

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use tonnage_core::gpu::Gpu;
+use tonnage_core::job::Override;
 use tonnage_core::plan::fit::Judgement;
 use tonnage_core::plan::judgements::Judgements;
 use tonnage_core::plan::largest::largest;
 use tonnage_core::plan::table::{Row, Variant, answer, parts, pruned_parts, rows};
-use tonnage_core::spec::Override;
 use tonnage_report::{FitAnswer, FitView, csv, text};
 
 use super::{axes, json, solve};

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde_json::json;
-use tonnage_core::spec::{KEYS, Key, Kind};
+use tonnage_core::job::{KEYS, Key, Kind};
 use tonnage_report::text;
 
 use crate::exit::Exit;

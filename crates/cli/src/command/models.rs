@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::json;
 use tonnage_core::family::known_model_types;
-use tonnage_core::spec::Preset;
+use tonnage_core::job::Preset;
 use tonnage_report::text::{self, ModelRow};
 
 use crate::exit::Exit;

@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use clap::Args;
 use tonnage_core::estimate::Fit;
 use tonnage_core::gpu::Gpu;
+use tonnage_core::job::{JobSpec, Override};
 use tonnage_core::plan::appraisal::appraise;
 use tonnage_core::plan::proposal::{Proposals, consider};
 use tonnage_core::plan::remedy::Change;
 use tonnage_core::plan::search::{Choice, Site, Way, Wish, choose, sites, spreads, ways_on};
 use tonnage_core::plan::time::{STEPS_OF_A_SAMPLE, Scale};
-use tonnage_core::spec::{JobSpec, Override};
 use tonnage_report::{PlanView, SearchView, text};
 
 use super::json;

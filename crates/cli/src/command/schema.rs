@@ -1,7 +1,7 @@
 //! `tonnage schema`: the JSON schema of a job file.
 
 use clap::Args;
-use tonnage_core::spec::job_schema;
+use tonnage_core::job::job_schema;
 
 use crate::exit::Exit;
 use crate::failure::Failure;

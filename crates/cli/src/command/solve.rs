@@ -5,11 +5,11 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 use tonnage_core::gpu::Gpu;
+use tonnage_core::job::{JobSpec, Key, Kind, Override, Resolved};
 use tonnage_core::plan::Resolve;
 use tonnage_core::plan::fit::judge;
 use tonnage_core::plan::solve::{Question, Solution, solve as largest};
 use tonnage_core::plan::table::Variant;
-use tonnage_core::spec::{JobSpec, Key, Kind, Override, Resolved};
 use tonnage_report::{SolveAnswer, SolveRow, SolveView, solve_csv, text};
 
 use super::json;
@@ -81,7 +81,7 @@ fn named(key: &str) -> Result<(String, RangeInclusive<u64>), Failure> {
     }
     let is_called = |key: &&Key| key.name == written || key.name.replace('.', "_") == written;
     let ends = |key: &&Key| key.name.rsplit('.').next() == Some(written.as_str());
-    let known = tonnage_core::spec::KEYS;
+    let known = tonnage_core::job::KEYS;
     let found = known.iter().find(is_called).or_else(|| known.iter().find(ends));
     let hint = "name a number of which more needs more memory: seq_len, micro_batch_size, lora.r, grpo.num_generations, \
                 grpo.completion_len, swarm.nodes, model.num_hidden_layers";

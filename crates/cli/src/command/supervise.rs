@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use tonnage_core::job::{JobSpec, Override, Spreading};
 use tonnage_core::record::{Outcome, ResultRecord};
-use tonnage_core::spec::{JobSpec, Override, Spreading};
 use tonnage_run::corrections;
 use tonnage_run::guard::{GpuNow, Guard, Job, Room};
 use tonnage_run::secrets::Secrets;
@@ -57,7 +57,7 @@ pub fn supervise_here(
     let input = run.job.as_ref().map(JobInput::of_record);
     let resolve = |changes: &[Override]| match &input {
         Some(input) => input.try_resolve(changes),
-        None => Err(tonnage_core::spec::SpecError::new("no job was given")),
+        None => Err(tonnage_core::job::JobError::new("no job was given")),
     };
     let spec = input.as_ref().map(|input| input.resolve(&[])).transpose()?.map(|resolved| resolved.job);
     let usable_bytes = run.policy.capacity_bytes.or(spec.as_ref().map(|spec| spec.gpu.usable_bytes)).unwrap_or(0);

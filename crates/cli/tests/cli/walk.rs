@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use tonnage_core::spec::{KEYS, Kind};
+use tonnage_core::job::{KEYS, Kind};
 
 use super::command;
 

@@ -3,7 +3,7 @@
 use super::engine::loaded;
 use crate::family::generic_allowance;
 use crate::gpu::Gpu;
-use crate::spec::{
+use crate::job::{
     Attention, CheckpointPolicy, JobSpec, JudgeWeights, LossKernel, Precision, Rollout, Strategy, TransformersVersion,
 };
 use crate::step::{Repetition, TrainingLoop, training_loop};

@@ -2,7 +2,7 @@
 
 use super::verdict::margin;
 use super::{Estimate, EstimateError, SimulatedJob, Verdict};
-use crate::spec::{GrpoSpec, JobSpec, ModelSpec, Parallel, Rollout, Strategy, SwarmSpec};
+use crate::job::{GrpoSpec, JobSpec, ModelSpec, Parallel, Rollout, Strategy, SwarmSpec};
 use crate::trace::PhaseKind;
 
 /// The processes of a job, and the GPUs they are on.

@@ -1,7 +1,7 @@
 //! A vLLM engine in the trainer's process: its share of the GPU beside what the trainer reserves, phase by phase.
 
 use super::peaks::{Peaks, PhasePeak};
-use crate::spec::{JobSpec, Rollout, SpecError};
+use crate::job::{JobError, JobSpec, Rollout};
 use crate::trace::{Allocation, Category, PhaseKind, Trace};
 use crate::units::Bytes;
 
@@ -55,7 +55,7 @@ impl Engine {
     ///
     /// # Errors
     /// With the arithmetic.
-    pub(super) fn check(&self, job: &JobSpec, parameters: u64, trace: &Trace) -> Result<(), SpecError> {
+    pub(super) fn check(&self, job: &JobSpec, parameters: u64, trace: &Trace) -> Result<(), JobError> {
         let copy = parameters.saturating_mul(BYTES_PER_WEIGHT);
         let usable = job.gpu.usable_bytes;
         let (awake, left, weights) =
@@ -68,7 +68,7 @@ impl Engine {
                 Bytes(usable),
                 Bytes(copy)
             );
-            return Err(SpecError::new(problem).hint("raise it, or choose a larger GPU"));
+            return Err(JobError::new(problem).hint("raise it, or choose a larger GPU"));
         }
         if left < weights {
             let problem = format!(
@@ -78,7 +78,7 @@ impl Engine {
                 Bytes(left),
                 Bytes(weights)
             );
-            return Err(SpecError::new(problem).hint("lower it, or choose a larger GPU"));
+            return Err(JobError::new(problem).hint("lower it, or choose a larger GPU"));
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use super::timeline::{self, Timeline};
 use super::verdict::{Capacity, Least, OomMoment, Verdict, failure, margin, no_room_to_wake, retries, run_within};
 use super::{AtPeak, Engine, Estimate, activations, breakdown, caveat, outside, pass};
 use crate::gpu::{Device, Gpu};
-use crate::spec::{FieldError, JobSpec, REHEARSE, SpecError, Strategy};
+use crate::job::{FieldError, JobError, JobSpec, REHEARSE, Strategy};
 use crate::step::{self, Repetition, SimulateError, Simulation};
 use crate::trace::{Phase, PhaseKind, Trace};
 use crate::work::Work;
@@ -37,7 +37,7 @@ impl EstimateError {
     }
 
     /// What of the job PyTorch refuses, if that is the error.
-    pub const fn job(&self) -> Option<&SpecError> {
+    pub const fn job(&self) -> Option<&JobError> {
         match self {
             Self::Simulate(SimulateError::Job(error)) => Some(error),
             _ => None,

@@ -5,9 +5,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::dtype::DType;
+use crate::job::{FieldError, Fields, JobSpec, ModelSpec};
 use crate::nn::{BuildError, Builder, Embedding, LayerNorm, Linear, Module};
 use crate::op::full;
-use crate::spec::{FieldError, Fields, JobSpec, ModelSpec};
 use crate::tensor::{Context, Tensor, checkpoint};
 
 use super::RunOptions;
@@ -303,7 +303,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::spec::from_case;
+    use crate::job::from_case;
     use crate::step::simulate;
 
     fn parameters(changes: &serde_json::Value) -> Result<u64, BuildError> {

@@ -3,11 +3,11 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
+use crate::job::{Attention, FieldError, Fields, ModelSpec, ModelingFile};
 use crate::nn::{
     Activation, AttentionConfig, AttentionOutput, BuildError, Builder, Embedding, LayerNorm, Linear, MaskInputs,
     Module, create_bidirectional_mask, masked_lm_loss, sdpa_attention_forward,
 };
-use crate::spec::{Attention, FieldError, Fields, ModelSpec, ModelingFile};
 use crate::tensor::{Tensor, checkpoint};
 
 use super::bounds::{bound_weights, check_divides};

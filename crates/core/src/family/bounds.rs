@@ -1,8 +1,8 @@
 //! What no config may ask for: sizes whose products leave the range that figures are computed in.
 
 use super::{agi2, generic_allowance};
+use crate::job::{Attention, FieldError, JobError, JobSpec};
 use crate::nn::BuildError;
-use crate::spec::{Attention, FieldError, JobSpec, SpecError};
 
 /// The most parameters of a simulated model, 2^50: a thousand times the largest published ones, and far enough below
 /// 2^64 that bytes of weights, gradients and optimizer state add up without overflow.
@@ -64,10 +64,10 @@ pub(crate) fn bound_activations(job: &JobSpec) -> Result<(), BuildError> {
 }
 
 /// There are more tokens than `key` is wide.
-fn too_many(job: &JobSpec, key: &str, elements: u128) -> SpecError {
+fn too_many(job: &JobSpec, key: &str, elements: u128) -> JobError {
     let (rows, row) = (job.micro_batch_size, job.seq_len.saturating_add(job.max_new_tokens));
     let to_blame = if rows >= row { "micro_batch_size" } else { "seq_len" };
-    SpecError::new(format!(
+    JobError::new(format!(
         "`{to_blame}`: {rows} rows of {row} tokens make a tensor of {elements} elements with `{key}`; no GPU holds it"
     ))
     .hint(format!("lower `{to_blame}`"))

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
+use crate::job::{FieldError, Fields, ModelingFile};
 use crate::nn::{Activation, LayerType, RopeType};
-use crate::spec::{FieldError, Fields, ModelingFile};
 
 use super::bounds::{bound_weights, check_divides, check_rotary};
 

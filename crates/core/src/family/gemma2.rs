@@ -3,13 +3,13 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
+use crate::job::{Attention, FieldError, Fields, ModelSpec, ModelingFile};
 use crate::nn::{
     AttentionConfig, AttentionOutput, BuildError, Builder, Embedding, HeadOutput, KvCache, LayerMasks, LayerType,
     LigerKernels, Linear, LmHead, Mode, Module, RopeType, RotaryEmbedding, apply_rotary_pos_emb, attention_forward,
     repeat_kv,
 };
 use crate::op::liger_rope;
-use crate::spec::{Attention, FieldError, Fields, ModelSpec, ModelingFile};
 use crate::tensor::Tensor;
 
 use super::decoder::{DecoderConfig, DecoderDefaults, FULL_AND_SLIDING};

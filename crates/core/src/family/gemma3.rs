@@ -1,8 +1,8 @@
 //! Gemma 3's text model (transformers/models/gemma3/modeling_gemma3.py): Gemma 2's layers with norms on q and k, rotary
 //! tables of its own for each type of layer, and one full layer after every five with a window.
 
+use crate::job::ModelSpec;
 use crate::nn::{BuildError, Builder, LayerType};
-use crate::spec::ModelSpec;
 
 use super::decoder::{DecoderConfig, DecoderDefaults};
 use super::gemma2::{self, GemmaConfig, GemmaForCausalLm};

@@ -3,12 +3,12 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
+use crate::job::{Attention, FieldError, Fields, ModelSpec, ModelingFile};
 use crate::nn::{
     Activation, AttentionConfig, AttentionOutput, BuildError, Builder, Conv1d, Embedding, HeadOutput, KvCache,
     LayerNorm, Linear, LmHead, MaskInputs, Module, call_layer, create_causal_mask, sdpa_attention_forward,
 };
 use crate::op::full;
-use crate::spec::{Attention, FieldError, Fields, ModelSpec, ModelingFile};
 use crate::tensor::{Tensor, checkpoint};
 
 use super::bounds::{bound_weights, check_divides};

@@ -3,13 +3,13 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
+use crate::job::{Attention, ModelSpec, RotaryPlace, SdpaForm};
 use crate::nn::{
     Activation, AttentionConfig, AttentionOutput, BuildError, Builder, Embedding, HeadOutput, KvCache, LayerMasks,
     LayerRotary, LigerKernels, Linear, LmHead, Mode, Module, RmsNorm, RotaryCall, RotaryEmbedding, attention_forward,
     repeat_kv,
 };
 use crate::op::liger_rope;
-use crate::spec::{Attention, ModelSpec, RotaryPlace, SdpaForm};
 use crate::tensor::Tensor;
 
 use super::decoder::{DecoderConfig, DecoderDefaults};

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
+use crate::job::{FieldError, Fields, ModelSpec, ModelingFile};
 use crate::nn::{BuildError, Builder, LayerType};
-use crate::spec::{FieldError, Fields, ModelSpec, ModelingFile};
 
 use super::decoder::{DecoderConfig, DecoderDefaults, SLIDING};
 use super::llama::DecoderForCausalLm;

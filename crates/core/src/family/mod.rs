@@ -19,8 +19,8 @@ mod qwen2;
 
 use std::rc::Rc;
 
+use crate::job::{Attention, ModelSpec, ModelingFile};
 use crate::nn::{BuildError, Builder, HeadCall, KvCache, Linear, MaskInputs, Mode, position_ids};
-use crate::spec::{Attention, ModelSpec, ModelingFile};
 use crate::tensor::Tensor;
 
 pub(crate) use bounds::bound_activations;
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
     use crate::dtype::DType;
     use crate::gpu::Device;
-    use crate::spec::{Beside, CheckpointPolicy, Fields, Preset};
+    use crate::job::{Beside, CheckpointPolicy, Fields, Preset};
     use crate::tensor::Context;
 
     /// Parameters of a model, or why it cannot be built.

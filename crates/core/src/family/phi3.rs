@@ -5,12 +5,12 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
+use crate::job::{Attention, FieldError, Fields, ModelSpec, ModelingFile};
 use crate::nn::{
     Activation, AttentionConfig, AttentionOutput, BuildError, Builder, LayerType, LigerKernels, Linear, Mode, Module,
     RmsNorm, apply_partial_rotary_pos_emb, attention_forward,
 };
 use crate::op::liger_rope;
-use crate::spec::{Attention, FieldError, Fields, ModelSpec, ModelingFile};
 use crate::tensor::Tensor;
 
 use super::bounds::check_rotary;

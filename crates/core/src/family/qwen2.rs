@@ -3,8 +3,8 @@
 
 use serde_json::Value;
 
+use crate::job::{FieldError, Fields, ModelSpec, ModelingFile};
 use crate::nn::{BuildError, Builder, LayerType};
-use crate::spec::{FieldError, Fields, ModelSpec, ModelingFile};
 
 use super::decoder::{DecoderConfig, DecoderDefaults, FULL_AND_SLIDING};
 use super::llama::DecoderForCausalLm;

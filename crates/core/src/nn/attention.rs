@@ -1,8 +1,8 @@
 //! The attention interface of transformers (integrations/sdpa_attention.py, integrations/flash_attention.py).
 
 use crate::dtype::DType;
+use crate::job::{Attention, SdpaForm};
 use crate::op::{AttentionCall, ReduceKind, arange, package_flash_attn_func, scaled_dot_product_attention};
-use crate::spec::{Attention, SdpaForm};
 use crate::tensor::Tensor;
 
 /// What a call of the attention interface depends on beside its tensors.

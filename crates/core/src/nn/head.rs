@@ -4,8 +4,8 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
+use crate::job::{CausalLoss, ModelingFile};
 use crate::op::{Reduction, fused_linear_cross_entropy};
-use crate::spec::{CausalLoss, ModelingFile};
 use crate::tensor::Tensor;
 use crate::trace::PhaseKind;
 

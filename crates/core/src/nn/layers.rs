@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
-use crate::spec::{FieldError, LoraSpec};
+use crate::job::{FieldError, LoraSpec};
 use crate::tensor::{Context, Scope, Tensor};
 
 use super::builder::Builder;

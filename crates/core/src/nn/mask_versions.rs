@@ -4,8 +4,8 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
+use crate::job::Attention;
 use crate::op::{ReduceKind, arange, full};
-use crate::spec::Attention;
 use crate::tensor::{Context, Tensor};
 
 use super::masks::MaskInputs;

@@ -5,8 +5,8 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
+use crate::job::{Attention, ModelingFile};
 use crate::op::{ReduceKind, arange, full, index, where_self};
-use crate::spec::{Attention, ModelingFile};
 use crate::tensor::{Context, Tensor};
 
 use super::cache::KvCache;

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use crate::spec::CheckpointPolicy;
+use crate::job::CheckpointPolicy;
 
 /// The switches of one model.
 #[derive(Debug)]

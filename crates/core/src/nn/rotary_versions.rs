@@ -1,8 +1,8 @@
 //! Rotary embeddings of a decoder's layers before transformers 4.48, when each attention had its own.
 
 use crate::dtype::DType;
+use crate::job::{ModelingFile, RotaryPlace};
 use crate::op::index;
-use crate::spec::{ModelingFile, RotaryPlace};
 use crate::tensor::Tensor;
 
 use super::builder::Builder;

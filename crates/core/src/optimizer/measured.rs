@@ -6,9 +6,9 @@ use serde::Deserialize;
 
 use super::{GradScaler, build, clip_grad_norm};
 use crate::dtype::DType;
+use crate::job::OptimizerKind;
 use crate::op::full;
 use crate::op::scratch::Device;
-use crate::spec::OptimizerKind;
 use crate::tensor::{Context, Shape, Tensor};
 use crate::trace::{Category, Event, Trace};
 

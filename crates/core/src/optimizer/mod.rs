@@ -21,7 +21,7 @@ pub(crate) use clip::{clip_grad_norm, clip_sharded_grad_norm};
 pub(crate) use scaler::GradScaler;
 pub(crate) use sparse_sign_sgd::SparseSignSgd;
 
-use crate::spec::OptimizerKind;
+use crate::job::OptimizerKind;
 use crate::tensor::Tensor;
 
 use adam::{Adam, Implementation};

@@ -1,6 +1,6 @@
 //! The bytes that an optimizer's step moves in place, where no tensor is made that would show them.
 
-use crate::spec::OptimizerKind;
+use crate::job::OptimizerKind;
 use crate::tensor::Tensor;
 
 use super::Optimizer;

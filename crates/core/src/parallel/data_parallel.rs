@@ -9,9 +9,9 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::family::{ForwardCall, Model, ModelOutput};
+use crate::job::Parallel;
 use crate::nn::{Builder, KvCache};
 use crate::op::full;
-use crate::spec::Parallel;
 use crate::tensor::{Context, Gradients, Layout, NodeBuilder, Shape, Tensor, Thread};
 use crate::trace::Category;
 use crate::units::MIB;

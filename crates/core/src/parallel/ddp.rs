@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use crate::family::{ForwardCall, Model, ModelOutput};
+use crate::job::Ddp;
 use crate::nn::KvCache;
-use crate::spec::Ddp;
 use crate::tensor::{Context, Gradients, NodeBuilder, Tensor};
 
 use super::broadcast::broadcast_coalesced;

@@ -7,10 +7,10 @@ use std::rc::{Rc, Weak};
 
 use crate::dtype::DType;
 use crate::family::{ForwardCall, Model, ModelOutput};
+use crate::job::JobSpec;
 use crate::nn::KvCache;
 use crate::op::full;
 use crate::optimizer::{self, Optimizer};
-use crate::spec::JobSpec;
 use crate::tensor::{Context, Layout, Shape, Tensor};
 use crate::trace::Category;
 

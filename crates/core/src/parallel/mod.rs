@@ -19,9 +19,9 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::family::{ForwardCall, Model, ModelOutput};
+use crate::job::{Fsdp2, JobSpec, Parallel, Precision, ShardInit, Strategy};
 use crate::nn::{BuildError, Builder, KvCache, Placed, Sharding};
 use crate::optimizer::{self, Optimizer};
-use crate::spec::{Fsdp2, JobSpec, Parallel, Precision, ShardInit, Strategy};
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
 

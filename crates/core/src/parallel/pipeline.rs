@@ -4,8 +4,8 @@
 use std::rc::Rc;
 
 use crate::family::{ForwardCall, Model, ModelOutput};
+use crate::job::{JobSpec, Schedule};
 use crate::nn::KvCache;
-use crate::spec::{JobSpec, Schedule};
 use crate::tensor::Tensor;
 
 use super::{Loaded, Wrapper};

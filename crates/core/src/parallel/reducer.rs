@@ -7,8 +7,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 use crate::dtype::DType;
+use crate::job::Ddp;
 use crate::op::full;
-use crate::spec::Ddp;
 use crate::tensor::{Context, Layout, Tensor};
 use crate::trace::Category;
 use crate::units::MIB;

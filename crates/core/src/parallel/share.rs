@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use crate::spec::{Fields, JobSpec, ModelSpec, SpecError, Strategy};
+use crate::job::{Fields, JobError, JobSpec, ModelSpec, Strategy};
 
 /// The model that the simulated rank holds.
 ///
 /// # Errors
 /// When the model cannot be split that way.
-pub(crate) fn share(job: &JobSpec) -> Result<ModelSpec, SpecError> {
+pub(crate) fn share(job: &JobSpec) -> Result<ModelSpec, JobError> {
     let mut model = job.model.clone();
     match job.parallel.strategy {
         Strategy::TensorParallel { size } => split_width(&mut model, size)?,
@@ -20,10 +20,10 @@ pub(crate) fn share(job: &JobSpec) -> Result<ModelSpec, SpecError> {
 
 /// Heads, the inner width of MLPs and the vocabulary are divided (Megatron-LM's column and row parallel layers, vocabulary
 /// parallel embedding and loss); norms and everything of the hidden size stay whole.
-fn split_width(model: &mut ModelSpec, size: u64) -> Result<(), SpecError> {
+fn split_width(model: &mut ModelSpec, size: u64) -> Result<(), JobError> {
     if matches!(model.model_type.as_str(), "gpt2" | "bert") {
         let problem = format!("tensor parallelism of `{}` is not simulated", model.model_type);
-        return Err(SpecError::new(problem)
+        return Err(JobError::new(problem)
             .hint("its heads have no dimension of their own in the config")
             .or_rehearse());
     }
@@ -37,7 +37,7 @@ fn split_width(model: &mut ModelSpec, size: u64) -> Result<(), SpecError> {
     let vocabulary = needed(&model.config, "vocab_size")?;
     for (key, whole) in [("num_attention_heads", heads), ("intermediate_size", inner)] {
         if size == 0 || whole % size != 0 {
-            return Err(SpecError::new(format!("`{key}` {whole} does not divide by {size} tensor parallel ranks")));
+            return Err(JobError::new(format!("`{key}` {whole} does not divide by {size} tensor parallel ranks")));
         }
     }
     let config = &mut model.config.0;
@@ -52,12 +52,12 @@ fn split_width(model: &mut ModelSpec, size: u64) -> Result<(), SpecError> {
 
 /// The layers of one stage. One matrix of the vocabulary stays on the first stage, as the embedding, and on the last, as
 /// the head; a stage between them has none.
-fn split_depth(model: &mut ModelSpec, stages: u64, stage: u64) -> Result<(), SpecError> {
+fn split_depth(model: &mut ModelSpec, stages: u64, stage: u64) -> Result<(), JobError> {
     let key = if model.model_type == "gpt2" { "n_layer" } else { "num_hidden_layers" };
     let layers = needed(&model.config, key)?;
     if stages == 0 || stages > layers || stage >= stages {
         let problem = format!("`{key}` {layers} does not make {stages} pipeline stages");
-        return Err(SpecError::new(problem).hint("each stage needs at least one layer"));
+        return Err(JobError::new(problem).hint("each stage needs at least one layer"));
     }
     let (each, more) = (layers / stages, layers % stages);
     let first = stage * each + stage.min(more);
@@ -79,6 +79,6 @@ fn read(config: &Fields, key: &str) -> Option<u64> {
     config.get(key).and_then(Value::as_u64)
 }
 
-fn needed(config: &Fields, key: &str) -> Result<u64, SpecError> {
-    read(config, key).ok_or_else(|| SpecError::new(format!("splitting the model needs `{key}` in its config")))
+fn needed(config: &Fields, key: &str) -> Result<u64, JobError> {
+    read(config, key).ok_or_else(|| JobError::new(format!("splitting the model needs `{key}` in its config")))
 }

@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::family::{ForwardCall, ModelOutput};
+use crate::job::{JobSpec, Strategy};
 use crate::nn::KvCache;
 use crate::op::full;
 use crate::optimizer::{self, Optimizer};
-use crate::spec::{JobSpec, Strategy};
 use crate::tensor::{Context, Layout, Tensor};
 use crate::trace::Category;
 

@@ -4,7 +4,7 @@ use super::fit::{Judgement, judged};
 use super::time::{Bill, Range, Scale, StepTime, bill, step_time};
 use crate::estimate::{EstimateError, SimulatedJob};
 use crate::gpu::{DEFAULT_GPU, Gpu, find};
-use crate::spec::{JobSpec, RunSpec};
+use crate::job::{JobSpec, RunSpec};
 use crate::units::Seconds;
 
 /// A job on a GPU, in bytes, hours and dollars.

@@ -1,6 +1,6 @@
 //! Another number of rows at exactly the same effective batch: what accumulation makes up for, groups kept whole.
 
-use crate::spec::{JobSpec, Override, Passes};
+use crate::job::{JobSpec, Override, Passes};
 
 /// The key of the rows of a pass.
 pub const MICRO_BATCH_SIZE: &str = "micro_batch_size";
@@ -93,7 +93,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::spec::from_case;
+    use crate::job::from_case;
 
     fn batch(job: &JobSpec, rows: u64) -> (u64, u64, Option<u64>) {
         let batch = Batch::with_rows(job, rows).unwrap();

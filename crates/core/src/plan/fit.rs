@@ -3,7 +3,7 @@
 
 use crate::estimate::{Deployment, Estimate, EstimateError, Fit, Room, SimulatedJob};
 use crate::gpu::{Device, Gpu};
-use crate::spec::JobSpec;
+use crate::job::JobSpec;
 use crate::trace::Phase;
 
 /// A job on a GPU.
@@ -117,7 +117,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::spec::from_case;
+    use crate::job::from_case;
 
     #[test]
     fn one_simulation_serves_equal_devices() {

@@ -42,8 +42,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::job::from_case;
     use crate::plan::fit::judge;
-    use crate::spec::from_case;
 
     /// The list is what asking every GPU one by one gives.
     fn check(case: &Value) -> Vec<String> {

@@ -8,7 +8,7 @@ use super::batch::Batch;
 use super::fit::{Judgement, judge_all};
 use crate::estimate::Fit;
 use crate::gpu::{Device, Gpu};
-use crate::spec::{JobSpec, SpecError};
+use crate::job::{JobError, JobSpec};
 
 /// What is known of a job by batch, and by device: workspaces and kernels' scratch go by compute capability and
 /// multiprocessors.
@@ -21,7 +21,7 @@ pub struct Judgements<'a> {
 }
 
 /// An answer for every GPU of a device, in their order; why there is no such job is the same for all.
-type Answers = Result<Vec<Result<Judgement, String>>, SpecError>;
+type Answers = Result<Vec<Result<Judgement, String>>, JobError>;
 
 impl<'a> Judgements<'a> {
     /// Nothing known yet.

@@ -8,7 +8,7 @@ use super::fit::Judgement;
 use super::judgements::Judgements;
 use crate::estimate::Fit;
 use crate::gpu::Device;
-use crate::spec::Passes;
+use crate::job::Passes;
 
 /// The most rows that are asked for.
 const MOST_ROWS: u64 = 1 << 20;
@@ -176,17 +176,17 @@ mod tests {
 
     use super::*;
     use crate::gpu::Gpu;
-    use crate::spec::{Override, Resolved, SpecError, from_case};
+    use crate::job::{JobError, Override, Resolved, from_case};
 
     /// A case with other rows, as job files have them resolved.
-    fn with(case: &Value, changes: &[Override]) -> Result<Resolved, SpecError> {
+    fn with(case: &Value, changes: &[Override]) -> Result<Resolved, JobError> {
         let mut job = from_case(case)?;
         for change in changes {
-            let value = change.value.parse().map_err(|_| SpecError::new("not a number"))?;
+            let value = change.value.parse().map_err(|_| JobError::new("not a number"))?;
             match change.key.as_str() {
                 "micro_batch_size" => job.micro_batch_size = value,
                 "gradient_accumulation_steps" => job.gradient_accumulation_steps = value,
-                other => return Err(SpecError::new(format!("`{other}` is not for this test"))),
+                other => return Err(JobError::new(format!("`{other}` is not for this test"))),
             }
         }
         Ok(Resolved { job, provenance: vec![], notes: vec![], config_file: None })

@@ -18,7 +18,7 @@ pub mod suite;
 pub mod table;
 pub mod time;
 
-use crate::spec::{Override, Resolved, SpecError};
+use crate::job::{JobError, Override, Resolved};
 
 /// Resolves the job with some keys changed.
-pub type Resolve<'a> = dyn Fn(&[Override]) -> Result<Resolved, SpecError> + Sync + 'a;
+pub type Resolve<'a> = dyn Fn(&[Override]) -> Result<Resolved, JobError> + Sync + 'a;

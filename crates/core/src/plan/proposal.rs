@@ -8,7 +8,7 @@ use super::remedy::{Change, Declined, REMEDIES, Remedy, Results, overrides};
 use super::time::{Scale, gpus_taken};
 use crate::estimate::{EstimateError, Fit};
 use crate::gpu::{CatalogGpu, Gpu, PriceKind, catalog, prices_of};
-use crate::spec::{JobSpec, Override, RunSpec};
+use crate::job::{JobSpec, Override, RunSpec};
 
 /// What can be done about a job.
 pub struct Proposals {

@@ -8,7 +8,7 @@ use super::remedy::{Change, Remedy, Results};
 use super::time::Scale;
 use crate::estimate::Fit;
 use crate::gpu::Gpu;
-use crate::spec::{JobSpec, Override, Spreading, Strategy, rows_per_step};
+use crate::job::{JobSpec, Override, Spreading, Strategy, rows_per_step};
 
 /// GPUs on which host code gives the same answers, and how many of each are taken.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,7 +6,7 @@ use super::Resolve;
 use super::appraisal::{Appraisal, appraise};
 use super::time::{Scale, cost_factor};
 use crate::estimate::SimulatedJob;
-use crate::spec::{JobSpec, Override, SpecError, has_field};
+use crate::job::{JobError, JobSpec, Override, has_field};
 use crate::work::Work;
 
 /// More configurations than this take too long to be meant.
@@ -61,9 +61,9 @@ impl Suite {
     ///
     /// # Errors
     /// When the text is no TOML, or names what a suite does not have.
-    pub fn from_toml(text: &str) -> Result<Self, SpecError> {
+    pub fn from_toml(text: &str) -> Result<Self, JobError> {
         let file: toml::Table = toml::from_str(text)
-            .map_err(|error| SpecError::new(format!("the suite is no TOML: {}", error.message())))?;
+            .map_err(|error| JobError::new(format!("the suite is no TOML: {}", error.message())))?;
         let mut suite = Self::default();
         for (key, value) in file {
             match (key.as_str(), value) {
@@ -79,13 +79,13 @@ impl Suite {
                     }
                 }
                 (other, _) => {
-                    let error = SpecError::new(format!("a suite has no `{other}`"));
+                    let error = JobError::new(format!("a suite has no `{other}`"));
                     return Err(error.hint("it has `job`, a table [set], and tables [[configuration]]"));
                 }
             }
         }
         if suite.configurations.is_empty() {
-            return Err(SpecError::new("the suite has no configuration").hint("add a table [[configuration]]"));
+            return Err(JobError::new("the suite has no configuration").hint("add a table [[configuration]]"));
         }
         Ok(suite)
     }
@@ -95,7 +95,7 @@ impl Suite {
     ///
     /// # Errors
     /// With the configuration, its line and the key.
-    pub fn check(&self, resolve: &Resolve<'_>) -> Result<(), SpecError> {
+    pub fn check(&self, resolve: &Resolve<'_>) -> Result<(), JobError> {
         let Ok(plain) = resolve(&[]) else { return Ok(()) };
         let mut first: Option<u64> = None;
         for configuration in &self.configurations {
@@ -105,7 +105,7 @@ impl Suite {
             let fields = changes.iter().filter_map(|change| change.key.strip_prefix("model."));
             if let Some(field) = fields.filter(|_| !names_model).find(|field| !has_field(model_type, field)) {
                 let problem = format!("`model.{field}`: the config of a `{model_type}` has no such field");
-                let error = SpecError::new(configuration.place(&problem));
+                let error = JobError::new(configuration.place(&problem));
                 return Err(error.hint("the suite is another model's: name none, and its own `job` is taken"));
             }
             let Ok(resolved) = resolve(&changes) else { continue };
@@ -118,7 +118,7 @@ impl Suite {
                      the first configuration has {expected}: nodes that train on unlike batches are no comparison",
                     swarm.local_questions, swarm.external_questions
                 );
-                let error = SpecError::new(configuration.place(&problem));
+                let error = JobError::new(configuration.place(&problem));
                 return Err(error.hint("keep their sum, or give the other its own suite"));
             }
         }
@@ -129,7 +129,7 @@ impl Suite {
     ///
     /// # Errors
     /// When there are too many.
-    pub fn of_axes(axes: &[Vec<Override>]) -> Result<Self, SpecError> {
+    pub fn of_axes(axes: &[Vec<Override>]) -> Result<Self, JobError> {
         let configurations = product(axes)?.into_iter().map(|changes| Configuration {
             name: named(&changes),
             changes,
@@ -148,20 +148,20 @@ fn lines_of_tables(text: &str) -> impl Iterator<Item = usize> {
 }
 
 /// The configurations that one table writes out.
-fn configurations(table: &Value) -> Result<Vec<Configuration>, SpecError> {
+fn configurations(table: &Value) -> Result<Vec<Configuration>, JobError> {
     let Value::Table(table) = table else {
-        return Err(SpecError::new("`configuration` must be tables: [[configuration]]"));
+        return Err(JobError::new("`configuration` must be tables: [[configuration]]"));
     };
     let mut table = table.clone();
     let name = match table.remove("name") {
         None => None,
         Some(Value::String(name)) => Some(name),
-        Some(_) => return Err(SpecError::new("a configuration's `name` must be a text")),
+        Some(_) => return Err(JobError::new("a configuration's `name` must be a text")),
     };
     let count = match table.remove("count") {
         None => 1,
         Some(Value::Integer(count)) if count > 0 => count.unsigned_abs(),
-        Some(_) => return Err(SpecError::new("a configuration's `count` must be a whole number from 1")),
+        Some(_) => return Err(JobError::new("a configuration's `count` must be a whole number from 1")),
     };
     let axes: Vec<Vec<Override>> = flat(&table, "").into_iter().map(|(key, value)| values(&key, &value)).collect();
     let all = product(&axes)?;
@@ -198,9 +198,9 @@ fn values(key: &str, value: &Value) -> Vec<Override> {
     }
 }
 
-fn single((key, value): (String, Value)) -> Result<Override, SpecError> {
+fn single((key, value): (String, Value)) -> Result<Override, JobError> {
     match value {
-        Value::Array(_) => Err(SpecError::new(format!("`{key}`: what all configurations share has one value"))
+        Value::Array(_) => Err(JobError::new(format!("`{key}`: what all configurations share has one value"))
             .hint("put the list into a [[configuration]]")),
         value => Ok(set(&key, &value)),
     }
@@ -214,12 +214,12 @@ fn set(key: &str, value: &Value) -> Override {
     Override { key: key.to_owned(), flag: format!("{key}={value}"), value }
 }
 
-fn product(axes: &[Vec<Override>]) -> Result<Vec<Vec<Override>>, SpecError> {
+fn product(axes: &[Vec<Override>]) -> Result<Vec<Vec<Override>>, JobError> {
     let mut all = vec![Vec::new()];
     for axis in axes {
         if all.len().saturating_mul(axis.len()) > MOST_CONFIGURATIONS {
             return Err(
-                SpecError::new(format!("more than {MOST_CONFIGURATIONS} configurations")).hint("give fewer values")
+                JobError::new(format!("more than {MOST_CONFIGURATIONS} configurations")).hint("give fewer values")
             );
         }
         let with =
@@ -284,7 +284,7 @@ impl Yardstick {
 mod tests {
     use super::*;
     use crate::family::known_model_types;
-    use crate::spec::{Inputs, resolve};
+    use crate::job::{Inputs, resolve};
 
     #[test]
     fn lists_make_a_configuration_of_each_value() {
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(names, expected);
     }
 
-    fn checked(text: &str, model: &str) -> Result<(), SpecError> {
+    fn checked(text: &str, model: &str) -> Result<(), JobError> {
         let model = Override { key: "model".to_owned(), value: model.to_owned(), flag: "MODEL".to_owned() };
         let resolve = |changes: &[Override]| {
             resolve(&Inputs {

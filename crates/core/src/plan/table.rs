@@ -5,7 +5,7 @@ use super::batch::Batch;
 use super::fit::{Judgement, judge_all};
 use super::judgements::Judgements;
 use crate::gpu::{Device, Gpu};
-use crate::spec::{JobSpec, Override, SpecError};
+use crate::job::{JobError, JobSpec, Override};
 
 /// A variant of a job on every GPU of a table.
 #[derive(Clone, Debug)]
@@ -179,7 +179,7 @@ impl Varied {
 fn job(known: &Judgements<'_>, variant: &Variant, resolve: &Resolve<'_>) -> Result<Varied, (Batch, String)> {
     let base = known.job();
     let with = |changes: &[Override]| {
-        let refused = |error: SpecError| (Batch::of(base), error.problem);
+        let refused = |error: JobError| (Batch::of(base), error.problem);
         resolve(changes).map(|resolved| Box::new(resolved.job)).map_err(refused)
     };
     let changed = if variant.changes.is_empty() { None } else { Some(with(&variant.changes)?) };

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::job::JobSpec;
 use crate::plan::batch::Batch;
 use crate::plan::fit::Judgement;
-use crate::spec::JobSpec;
 
 /// One start of the command.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

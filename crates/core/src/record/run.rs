@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::spec::{Override, Resolved};
+use crate::job::{Override, Resolved};
 
 /// What was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -63,7 +63,7 @@ pub struct ValueRecord {
 impl JobRecord {
     /// The record of a job given as `file`, `text` and `overrides` that came to `resolved`.
     pub fn new(file: Option<(&str, &str)>, overrides: &[Override], resolved: &Resolved) -> Self {
-        let value = |value: &crate::spec::Provenance| ValueRecord {
+        let value = |value: &crate::job::Provenance| ValueRecord {
             key: value.key.clone(),
             value: value.value.clone(),
             origin: value.origin.to_string(),

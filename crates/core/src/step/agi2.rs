@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::family::agi2::Agi2Model;
+use crate::job::JobSpec;
 use crate::op::{Reduction, full};
 use crate::optimizer::{self, GradScaler};
-use crate::spec::JobSpec;
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 

@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::family::Model;
+use crate::job::{CheckpointPolicy, DpoSpec, JobSpec};
 use crate::nn::{BuildError, Builder, Mode};
 use crate::op::{ReduceKind, TokenOutputs, full};
-use crate::spec::{CheckpointPolicy, DpoSpec, JobSpec};
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 

@@ -6,10 +6,10 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::family::{ForwardCall, Model, ModelOutput};
+use crate::job::{CheckpointPolicy, Framework, JobSpec, LossKernel, Strategy, Task};
 use crate::nn::Builder;
 use crate::op::{ReduceKind, TokenOutputs, full};
 use crate::parallel::{self, Loaded, Wrapper};
-use crate::spec::{CheckpointPolicy, Framework, JobSpec, LossKernel, Strategy, Task};
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 

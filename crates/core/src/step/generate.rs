@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::family::{ForwardCall, Model, ModelOutput};
+use crate::job::NextTokenLogits;
 use crate::nn::KvCache;
 use crate::op::{ReduceKind, arange, cat, full};
-use crate::spec::NextTokenLogits;
 use crate::tensor::{Context, Doubles, Tensor};
 
 use super::cache_position;

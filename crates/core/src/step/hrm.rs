@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::family::hrm::{ActLossHead, Batch, Carry, Results};
+use crate::job::JobSpec;
 use crate::op::{full, stack_scalars};
 use crate::optimizer::{self, Optimizer, SparseSignSgd};
-use crate::spec::JobSpec;
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 

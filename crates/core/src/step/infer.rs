@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use crate::family::{ForwardCall, Model, ModelOutput};
-use crate::spec::JobSpec;
+use crate::job::JobSpec;
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 

@@ -228,9 +228,9 @@ mod tests {
 
     use super::*;
     use crate::family::{self, ForwardCall, RunOptions};
+    use crate::job::{JobSpec, from_case};
     use crate::nn::{Builder, KvCache, Mode};
     use crate::parallel::{Loaded, wrap};
-    use crate::spec::{JobSpec, from_case};
     use crate::step::train::train;
     use crate::trace::Trace;
     use crate::work::PhaseWork;

@@ -5,10 +5,10 @@ use std::rc::Rc;
 use crate::dtype::DType;
 use crate::family::{self, Family, Model, RunOptions};
 use crate::gpu::Device;
+use crate::job::{Attention, CheckpointPolicy, JobError, JobSpec, ModelSpec, Task, check};
 use crate::nn::{BuildError, Builder, Mode};
 use crate::op::full;
 use crate::parallel::{self, Loaded, Rebuild};
-use crate::spec::{Attention, CheckpointPolicy, JobSpec, ModelSpec, SpecError, Task, check};
 use crate::tensor::{Context, Tensor};
 use crate::trace::Trace;
 use crate::work::Work;
@@ -135,7 +135,7 @@ impl Begun<'_> {
                 Some(Node { job, swarm, context, model, mode, parameters, has_begin_token }.run())
             }
             Task::Dpo(spec) => Some(dpo::train(job, spec, context, &dpo::Policy { model: model.as_ref(), builder })?),
-            Task::Hrm => return Err(SpecError::new("this task is not simulated yet").into()),
+            Task::Hrm => return Err(JobError::new("this task is not simulated yet").into()),
         })
     }
 }

@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::family::{ForwardCall, Model};
+use crate::job::{JobSpec, SwarmLogProbs, SwarmSpec};
 use crate::nn::{Linear, Mode};
 use crate::op::{Reduction, cat, full};
 use crate::optimizer;
-use crate::spec::{JobSpec, SwarmLogProbs, SwarmSpec};
 use crate::tensor::{Context, Tensor, checkpoint};
 use crate::trace::{Category, PhaseKind};
 

@@ -124,7 +124,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use crate::alloc::{AllocatorConfig, CachingAllocator, OutOfMemory, Replayed, replay_trace};
-    use crate::spec::from_case;
+    use crate::job::from_case;
     use crate::step::simulate;
     use crate::trace::{AllocationId, Event, Trace};
     use crate::work::Work;

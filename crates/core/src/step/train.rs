@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::family::{ForwardCall, ModelOutput};
+use crate::job::{CheckpointPolicy, JobSpec, LossKernel, Task};
 use crate::optimizer::GradScaler;
 use crate::parallel::Wrapper;
-use crate::spec::{CheckpointPolicy, JobSpec, LossKernel, Task};
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
 

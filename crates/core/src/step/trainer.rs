@@ -4,10 +4,10 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
+use crate::job::JobSpec;
 use crate::op::{ReduceKind, full};
 use crate::optimizer::{self, GradScaler, Optimizer};
 use crate::parallel::Wrapper;
-use crate::spec::JobSpec;
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
 

@@ -17,7 +17,7 @@ use super::part::Moment;
 use super::workspace::Thread;
 use crate::dtype::DType;
 use crate::gpu::Device;
-use crate::spec::{SpecError, TransformersVersion};
+use crate::job::{JobError, TransformersVersion};
 use crate::trace::{Allocation, AllocationId, Category, Event, Origin, Phase, PhaseKind, Trace};
 use crate::work::PhaseWork;
 
@@ -61,7 +61,7 @@ pub struct Context {
     /// Events of all tokens so far, those that were leapt over among them.
     grown: Cell<u64>,
     transformers: Cell<TransformersVersion>,
-    failure: RefCell<Option<SpecError>>,
+    failure: RefCell<Option<JobError>>,
     origins: Origins,
     /// Answers by question, of whatever types the ops have.
     answers: RefCell<Vec<Rc<dyn Any>>>,
@@ -250,12 +250,12 @@ impl Context {
 
     /// Notes that PyTorch would stop here with this error; the first one counts.
     pub(crate) fn fail(&self, problem: impl FnOnce() -> String) {
-        self.failure.borrow_mut().get_or_insert_with(|| SpecError::new(problem()));
+        self.failure.borrow_mut().get_or_insert_with(|| JobError::new(problem()));
     }
 
     /// The same of what only the simulation cannot do.
     pub(crate) fn fail_unsimulated(&self, problem: impl FnOnce() -> String) {
-        self.failure.borrow_mut().get_or_insert_with(|| SpecError::new(problem()).or_rehearse());
+        self.failure.borrow_mut().get_or_insert_with(|| JobError::new(problem()).or_rehearse());
     }
 
     /// Whether the job has come to an error.
@@ -264,7 +264,7 @@ impl Context {
     }
 
     /// The error that PyTorch would have stopped with.
-    pub(crate) fn take_failure(&self) -> Option<SpecError> {
+    pub(crate) fn take_failure(&self) -> Option<JobError> {
         self.failure.take()
     }
 

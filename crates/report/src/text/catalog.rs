@@ -1,7 +1,7 @@
 //! Lists of the models, GPUs and keys that are known.
 
 use tonnage_core::gpu::{CatalogGpu, MigProfile, PriceKind, mig_profiles, prices_of};
-use tonnage_core::spec::{Key, Kind};
+use tonnage_core::job::{Key, Kind};
 use tonnage_core::units::Bytes;
 
 use super::paint::{BOLD, DIM, paint, wrap};

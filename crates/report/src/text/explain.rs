@@ -1,7 +1,7 @@
 //! Every value of a job with its origin, and every figure with its arithmetic.
 
 use tonnage_core::estimate::{Estimate, shown_bound};
-use tonnage_core::spec::{Origin, Resolved};
+use tonnage_core::job::{Origin, Resolved};
 use tonnage_core::units::Bytes;
 
 use super::paint::{BOLD, DIM, paint, wrap};

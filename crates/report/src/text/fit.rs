@@ -1,10 +1,10 @@
 //! A job by rows and GPUs: what each combination needs, and the largest that fits.
 
 use tonnage_core::estimate::{Fit, Room, shown_bound};
+use tonnage_core::job::{Passes, rows_per_step};
 use tonnage_core::plan::fit::Judgement;
 use tonnage_core::plan::largest::Largest;
 use tonnage_core::plan::table::{PRUNED, Row};
-use tonnage_core::spec::{Passes, rows_per_step};
 use tonnage_core::units::GIB;
 
 use super::paint::{BOLD, DIM, WARN, fit, paint, wrap};

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use tonnage_core::estimate::{Estimate, Fit, GpuLoad, Verdict, shown_bound};
-use tonnage_core::spec::JobSpec;
+use tonnage_core::job::JobSpec;
 use tonnage_core::units::Bytes;
 
 use super::fits_from;

@@ -1,7 +1,7 @@
 //! The figures of the small-GPT guide's formula beside those of the simulated step.
 
 use tonnage_core::estimate::Estimate;
-use tonnage_core::spec::guides::LegacyEstimate;
+use tonnage_core::job::guides::LegacyEstimate;
 use tonnage_core::trace::Category;
 use tonnage_core::units::Bytes;
 

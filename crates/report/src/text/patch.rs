@@ -1,8 +1,8 @@
 //! Changes to a job as they are written: keys of a job file, and the words of what the user trains with.
 
+use tonnage_core::job::{JobSpec, Key, Kind};
 use tonnage_core::plan::framework::{Line, Patch};
 use tonnage_core::plan::remedy::Change;
-use tonnage_core::spec::{JobSpec, Key, Kind};
 
 use super::paint::{DIM, paint, wrap};
 use crate::look::Look;

@@ -1,9 +1,9 @@
 //! What can be done about a job: each remedy with what it saves and costs, and the combination that fits.
 
+use tonnage_core::job::JobSpec;
 use tonnage_core::plan::appraisal::Appraisal;
 use tonnage_core::plan::proposal::{Combination, OtherGpu, Proposal, Proposals};
 use tonnage_core::plan::remedy::Results;
-use tonnage_core::spec::JobSpec;
 use tonnage_core::units::Bytes;
 
 use super::bill;

@@ -1,7 +1,7 @@
 //! The ways to run a job over GPUs, their number and remedies, and the one that is chosen.
 
+use tonnage_core::job::JobSpec;
 use tonnage_core::plan::search::{Choice, Way, Wish};
-use tonnage_core::spec::JobSpec;
 use tonnage_core::units::{Bytes, Seconds};
 
 use super::paint::{BOLD, DIM, WARN, fit, paint, wrap};

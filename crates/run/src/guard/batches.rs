@@ -2,9 +2,9 @@
 
 use tonnage_core::estimate::Fit;
 use tonnage_core::gpu::Gpu;
+use tonnage_core::job::{JobSpec, Override, Passes};
 use tonnage_core::plan::batch::Batch;
 use tonnage_core::plan::fit::{Judgement, judge};
-use tonnage_core::spec::{JobSpec, Override, Passes};
 
 use super::{Job, Room};
 
@@ -93,7 +93,7 @@ pub(super) fn choose(job: &Job<'_>, batch: Option<Batch>, changes: &[Override], 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tonnage_core::spec::from_case;
+    use tonnage_core::job::from_case;
 
     use super::*;
 

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use tonnage_core::job::safetensors::data_bytes;
 use tonnage_core::limit::{INDEX_BYTES, SAFETENSORS_HEADER_BYTES, TRAINER_STATE_BYTES};
 use tonnage_core::progress::Progress;
-use tonnage_core::spec::safetensors::data_bytes;
 
 use crate::bounded::read_text;
 

@@ -2,10 +2,10 @@
 //! batch that is predicted to fit, then remedies, then batches that fit if what was seen grows with the rows.
 
 use tonnage_core::failure::Class;
+use tonnage_core::job::Override;
 use tonnage_core::plan::batch::MICRO_BATCH_SIZE;
 use tonnage_core::plan::remedy::{REMEDIES, Remedy, Results, micro_batch, overrides, segments};
 use tonnage_core::record::{AttemptRecord, ChangeRecord, FailureClass, FailureRecord, Outcome};
-use tonnage_core::spec::Override;
 use tonnage_core::units::Bytes;
 
 use super::Job;

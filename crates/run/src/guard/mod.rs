@@ -20,9 +20,9 @@ pub use ladder::{Guard, Next, Plan};
 pub use preflight::Preflight;
 pub use refit::refit;
 
+use tonnage_core::job::JobSpec;
 use tonnage_core::plan::Resolve;
 use tonnage_core::record::CorrectionRecord;
-use tonnage_core::spec::JobSpec;
 
 /// A job that the guard can change and estimate.
 pub struct Job<'a> {

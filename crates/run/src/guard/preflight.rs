@@ -1,8 +1,8 @@
 //! The preflight: the job against what the GPU has now, with the arithmetic, and with what would fit.
 
 use tonnage_core::estimate::{Fit, shown_bound};
+use tonnage_core::job::Spreading;
 use tonnage_core::plan::fit::Judgement;
-use tonnage_core::spec::Spreading;
 use tonnage_core::units::Bytes;
 
 use super::batches::{Batches, Choice, choose};

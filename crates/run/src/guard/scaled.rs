@@ -1,8 +1,8 @@
 //! What an out-of-memory error showed beyond the estimate, if it grows with the rows as the estimate's own share of them does.
 
+use tonnage_core::job::Override;
 use tonnage_core::plan::batch::Batch;
 use tonnage_core::record::CorrectionRecord;
-use tonnage_core::spec::Override;
 
 use super::batches::{Batches, Choice, choose};
 use super::{Job, Room};

@@ -6,10 +6,10 @@ use std::thread;
 
 use serde_json::Value;
 use tonnage_core::estimate::{Deployment, Estimate};
+use tonnage_core::job::{JobSpec, Override};
 use tonnage_core::limit::JSON_BYTES;
 use tonnage_core::plan::proposal::consider;
 use tonnage_core::plan::remedy::Results;
-use tonnage_core::spec::{JobSpec, Override};
 use tonnage_run::bounded::read_text;
 use tonnage_watch::{PredictedPhase, Prediction};
 

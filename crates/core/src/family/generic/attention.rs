@@ -2,12 +2,12 @@
 //! three ways in which scores are computed.
 
 use crate::dtype::DType;
+use crate::job::Attention;
 use crate::nn::{
     AttentionConfig, AttentionOutput, Builder, Linear, Module, apply_partial_rotary_pos_emb, apply_rotary_pos_emb,
     repeat_kv, sdpa_attention_forward,
 };
 use crate::op::{cat, full};
-use crate::spec::Attention;
 use crate::tensor::Tensor;
 
 use super::super::RunOptions;

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
+use crate::job::{FieldError, Fields};
 use crate::nn::{Activation, LayerType};
-use crate::spec::{FieldError, Fields};
 
 use super::super::bounds::{bound_weights, check_divides, check_rotary};
 use super::shape::{MlpKind, Positions, Shape, shape};

@@ -5,7 +5,7 @@
 //! and these worst figures to the committed table. Allocated bytes are within 1 % in nearly all; it is the allocator's
 //! fragmentation that a slightly other order of requests changes, in jumps of whole segments.
 
-use crate::spec::Fields;
+use crate::job::Fields;
 
 use super::shape::{Scores, shape};
 
@@ -45,7 +45,7 @@ pub fn generic_allowance(model_type: &str) -> Option<Allowance> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::generic_model_types;
+    use crate::job::generic_model_types;
 
     #[test]
     fn every_type_that_is_answered_has_switches_and_an_allowance_beyond_the_worst() {

@@ -9,8 +9,8 @@ mod model;
 mod plain;
 mod shape;
 
+use crate::job::{Architecture, ModelSpec, architecture};
 use crate::nn::{BuildError, Builder};
-use crate::spec::{Architecture, ModelSpec, architecture};
 
 use super::{Family, Model, RunOptions};
 use config::GenericConfig;

@@ -3,10 +3,10 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
+use crate::job::Attention;
 use crate::nn::{
     Builder, Embedding, HeadOutput, KvCache, LayerMasks, Linear, LmHead, Module, RopeType, RotaryEmbedding,
 };
-use crate::spec::Attention;
 use crate::tensor::Tensor;
 
 use super::super::layer::{LayerCall, call_layer};

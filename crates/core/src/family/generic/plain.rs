@@ -1,6 +1,6 @@
 //! The switches of the generic decoder for the types whose MLP has no gate, GPT-2's descendants.
 
-use crate::spec::{FieldError, Fields};
+use crate::job::{FieldError, Fields};
 
 use super::shape::{LLAMA, MlpKind, Names, NormKind, Order, PARTIAL, Positions, Rotary, Scores, Shape};
 

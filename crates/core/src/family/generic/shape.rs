@@ -1,6 +1,6 @@
 //! The switches of the generic decoder, and how each model type sets them (transformers 5.17, models/*/modeling_*.py).
 
-use crate::spec::{FieldError, Fields};
+use crate::job::{FieldError, Fields};
 
 use super::plain::plain;
 

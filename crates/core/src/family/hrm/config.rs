@@ -3,7 +3,7 @@
 
 use crate::dtype::DType;
 use crate::family::bounds::{MAX_ELEMENTS, bound_weights};
-use crate::spec::{FieldError, Fields};
+use crate::job::{FieldError, Fields};
 
 /// The MLP is as wide as a multiple of this (`_find_multiple`, layers.py).
 const MLP_MULTIPLE: u64 = 256;

@@ -6,8 +6,8 @@ mod layers;
 mod loss;
 mod model;
 
+use crate::job::{FieldError, Fields};
 use crate::nn::Builder;
-use crate::spec::{FieldError, Fields};
 
 use config::Config;
 

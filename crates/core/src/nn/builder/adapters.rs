@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
-use crate::spec::{LoraSpec, SpecError};
+use crate::job::{JobError, LoraSpec};
 use crate::tensor::Tensor;
 use crate::trace::Category;
 
@@ -37,16 +37,16 @@ impl Builder {
     }
 
     /// Refuses LoRA targets that no layer answers to, or one that takes no adapter, as peft does.
-    pub(crate) fn check_targets(&self) -> Result<(), SpecError> {
+    pub(crate) fn check_targets(&self) -> Result<(), JobError> {
         let Some(lora) = &self.lora else { return Ok(()) };
         let built = self.built.borrow();
         if let Some(path) = built.targeted.iter().find(|path| !built.adapted.contains(path)) {
             let problem = format!("`lora.targets`: `{path}` is no linear layer");
-            return Err(SpecError::new(problem).hint("only adapters on linear layers are simulated").or_rehearse());
+            return Err(JobError::new(problem).hint("only adapters on linear layers are simulated").or_rehearse());
         }
         if built.adapted.is_empty() {
             let problem = format!("`lora.targets`: no module is called {}", lora.targets.join(" or "));
-            return Err(SpecError::new(problem).hint("set it to \"all-linear\" to adapt every linear layer"));
+            return Err(JobError::new(problem).hint("set it to \"all-linear\" to adapt every linear layer"));
         }
         Ok(())
     }

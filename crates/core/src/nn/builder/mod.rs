@@ -10,7 +10,7 @@ use std::rc::Rc;
 use thiserror::Error;
 
 use crate::dtype::DType;
-use crate::spec::{FieldError, LoraSpec, ShardInit, SpecError};
+use crate::job::{FieldError, JobError, LoraSpec, ShardInit};
 use crate::tensor::{Context, Shape, Tensor};
 use crate::trace::{AllocationId, Category};
 
@@ -34,7 +34,7 @@ pub enum BuildError {
     },
     /// The job asks for what PyTorch or its libraries refuse.
     #[error(transparent)]
-    Job(#[from] SpecError),
+    Job(#[from] JobError),
 }
 
 /// How parameters come to the device where a rank holds but a shard of each: the model computes with tensors that have
@@ -248,13 +248,13 @@ impl Builder {
     ///
     /// # Errors
     /// When the head is to be cast, but is tied to an embedding of a family that does not know of it.
-    pub(crate) fn cast_head(&self) -> Result<(), SpecError> {
+    pub(crate) fn cast_head(&self) -> Result<(), JobError> {
         if !self.mode.has_fp32_head() || self.dtype == DType::Float32 {
             return Ok(());
         }
         let Some((id, sizes)) = self.built.borrow().cast_head else {
             let problem = "`cast_lm_head_to_fp32`: a head tied to this family's embedding is not simulated";
-            return Err(SpecError::new(problem).hint("leave it out, or train in fp32").or_rehearse());
+            return Err(JobError::new(problem).hint("leave it out, or train in fp32").or_rehearse());
         };
         let before = Tensor::empty(&self.context, "_to_copy.default", sizes, self.dtype);
         if let Some(before) = before.allocation() {

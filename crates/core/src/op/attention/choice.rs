@@ -5,7 +5,7 @@
 use super::{AttentionCall, AttentionKernel};
 use crate::dtype::DType;
 use crate::gpu::Device;
-use crate::spec::Attention;
+use crate::job::Attention;
 use crate::tensor::Tensor;
 
 /// The kernels that take a call, for the reader of an error.

@@ -12,7 +12,7 @@ pub(crate) use flash::{flash_attn_func, package_flash_attn_func};
 
 use super::where_self;
 use crate::dtype::DType;
-use crate::spec::Attention;
+use crate::job::Attention;
 use crate::tensor::{NodeBuilder, Tensor, cast_arguments, gradients};
 
 /// Elements that a mask's rows are padded to for the mem-efficient kernel (attention.cpp, `mem_eff_alignment`).

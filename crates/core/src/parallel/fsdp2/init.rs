@@ -3,9 +3,9 @@
 
 use std::rc::Rc;
 
+use crate::job::{Fsdp2, ShardInit};
 use crate::nn::{Placed, PlacedKind};
 use crate::op::full;
-use crate::spec::{Fsdp2, ShardInit};
 use crate::tensor::{Context, Shape, Tensor};
 use crate::trace::Category;
 

@@ -14,9 +14,9 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::family::{ForwardCall, Model, ModelOutput};
+use crate::job::{Fsdp2, JobSpec, Parallel};
 use crate::nn::KvCache;
 use crate::optimizer;
-use crate::spec::{Fsdp2, JobSpec, Parallel};
 use crate::tensor::{Context, Tensor};
 
 use super::{Loaded, Wrapper};

@@ -10,7 +10,7 @@ mod rl_swarm;
 mod transformers;
 
 use super::remedy::Change;
-use crate::spec::{Framework, JobSpec, Strategy};
+use crate::job::{Framework, JobSpec, Strategy};
 
 /// Its name in job files and for people.
 const NAMES: [(Framework, &str); 6] = [
@@ -183,7 +183,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::spec::{Ddp, Parallel, from_case};
+    use crate::job::{Ddp, Parallel, from_case};
 
     fn said(framework: Framework, changes: &[(&'static str, &str)]) -> Vec<String> {
         let job = from_case(&json!({"micro_batch": 4})).unwrap();

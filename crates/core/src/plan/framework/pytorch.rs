@@ -1,7 +1,7 @@
 //! Plain PyTorch: torchrun's flags, and the line of code that every framework comes down to where it has no option.
 
 use super::{Line, launcher};
-use crate::spec::JobSpec;
+use crate::job::JobSpec;
 
 /// What torchrun is told.
 pub(super) fn launch(key: &str, value: &str) -> Option<Vec<Line>> {

@@ -2,7 +2,7 @@
 //! (transformers 5.17, training_args.py; trl 1.16, trainer/*_config.py), and accelerate's launcher.
 
 use super::{Line, accelerate, argument, code};
-use crate::spec::JobSpec;
+use crate::job::JobSpec;
 
 /// What both know: `TrainingArguments`.
 pub(super) fn trainer(job: &JobSpec, key: &str, value: &str) -> Option<Vec<Line>> {

@@ -1,7 +1,7 @@
 //! Attention without a matrix of scores.
 
 use super::{Remedy, Results, done, one};
-use crate::spec::Attention;
+use crate::job::Attention;
 
 pub(super) const SDPA: Remedy = Remedy {
     name: "sdpa",

@@ -1,7 +1,7 @@
 //! Activations made again instead of kept.
 
 use super::{Applied, Remedy, Results, done, is_read, not_for, one};
-use crate::spec::{CheckpointPolicy, JobSpec};
+use crate::job::{CheckpointPolicy, JobSpec};
 
 pub(super) const LAYERS: Remedy = Remedy {
     name: "checkpointing",

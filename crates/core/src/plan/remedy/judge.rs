@@ -1,7 +1,7 @@
 //! The second model.
 
 use super::{Applied, Declined, Remedy, Results, done, not_for, one};
-use crate::spec::{JobSpec, JudgePlace, JudgeSpec, JudgeWeights, Preset};
+use crate::job::{JobSpec, JudgePlace, JudgeSpec, JudgeWeights, Preset};
 
 const NO_JUDGE: &str = "there is no judge";
 

@@ -1,7 +1,7 @@
 //! Fewer tokens a row.
 
 use super::{Applied, Remedy, Results, done, not_for, one};
-use crate::spec::LossOf;
+use crate::job::LossOf;
 
 pub(super) const SHORTER_COMPLETIONS: Remedy = Remedy {
     name: "shorter_completions",

@@ -1,8 +1,8 @@
 //! The logits and their copies.
 
 use super::{Remedy, Results, done, not_for, one};
-use crate::spec::liger::{LigerModel, liger_model};
-use crate::spec::{Framework, LogProbs, LossKernel, LossOf, SwarmLogProbs};
+use crate::job::liger::{LigerModel, liger_model};
+use crate::job::{Framework, LogProbs, LossKernel, LossOf, SwarmLogProbs};
 
 pub(super) const LIGER: Remedy = Remedy {
     name: "fused_loss",

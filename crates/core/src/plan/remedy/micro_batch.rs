@@ -1,8 +1,8 @@
 //! Fewer rows a pass, more passes a step.
 
 use super::{Applied, Remedy, Results, not_for};
+use crate::job::{JobSpec, Passes};
 use crate::plan::batch::{Batch, GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE, STEPS_PER_GENERATION};
-use crate::spec::{JobSpec, Passes};
 
 /// A smaller micro-batch.
 pub const SMALLER: Remedy = Remedy {

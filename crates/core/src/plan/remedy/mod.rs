@@ -17,7 +17,7 @@ mod sharding;
 mod vllm;
 mod weights;
 
-use crate::spec::{JobSpec, Override};
+use crate::job::{JobSpec, Override};
 
 /// Something that can be done.
 pub struct Remedy {

@@ -1,8 +1,8 @@
 //! Processes that share a GPU.
 
 use super::{Applied, Declined, Remedy, Results, done, not_for, one};
+use crate::job::{JobSpec, SwarmSpec};
 use crate::plan::fit::judge;
-use crate::spec::{JobSpec, SwarmSpec};
 
 fn shared(job: &JobSpec) -> Result<&SwarmSpec, Declined> {
     match job.task.swarm() {

@@ -1,7 +1,7 @@
 //! The optimizer's temporaries and its state.
 
 use super::{Remedy, Results, done, not_for, one};
-use crate::spec::{OptimizerKind, Strategy};
+use crate::job::{OptimizerKind, Strategy};
 
 pub(super) const FUSED: Remedy = Remedy {
     name: "fused_optimizer",

@@ -1,7 +1,7 @@
 //! Half precision.
 
 use super::{Declined, Remedy, Results, done, is_read, one};
-use crate::spec::{JobSpec, Precision};
+use crate::job::{JobSpec, Precision};
 
 /// bf16 where the GPU has units for it.
 fn has_bf16(job: &JobSpec) -> Result<(), Declined> {

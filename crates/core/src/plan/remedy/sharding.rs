@@ -1,8 +1,8 @@
 //! State spread over ranks.
 
 use super::{Applied, Remedy, Results, done, not_for, one};
+use crate::job::{JobSpec, Spreading, Strategy};
 use crate::plan::search::spread;
-use crate::spec::{JobSpec, Spreading, Strategy};
 
 pub(super) const ZERO1: Remedy = Remedy {
     name: "zero1",

@@ -1,7 +1,7 @@
 //! The engine that generates beside the trainer.
 
 use super::{Declined, Remedy, Results, done, one};
-use crate::spec::{JobSpec, Rollout};
+use crate::job::{JobSpec, Rollout};
 
 /// Its share of the GPU, and whether it sleeps.
 fn engine(job: &JobSpec) -> Result<(f64, bool), Declined> {

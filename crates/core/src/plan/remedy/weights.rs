@@ -1,7 +1,7 @@
 //! Fewer weights that are trained or held.
 
 use super::{Remedy, Results, done, not_for, one};
-use crate::spec::Strategy;
+use crate::job::Strategy;
 
 pub(super) const LORA: Remedy = Remedy {
     name: "lora",

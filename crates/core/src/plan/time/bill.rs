@@ -3,7 +3,7 @@
 use super::{Costs, Measured, Range, Run, StepTime, Time, costs, step_time};
 use crate::estimate::{EstimateError, SimulatedJob};
 use crate::gpu::{Gpu, Price, PriceKind, prices_of};
-use crate::spec::{JobSpec, Spreading};
+use crate::job::{JobSpec, Spreading};
 
 /// Steps that a bill is for where the length of the training is not said.
 pub const STEPS_OF_A_SAMPLE: u64 = 1000;

@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::gpu::Rates;
-use crate::spec::{JobSpec, Strategy};
+use crate::job::{JobSpec, Strategy};
 
 use super::assumption::assumed;
 use super::{Range, seconds};
@@ -88,12 +88,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::spec::{self, Ddp, Parallel};
+    use crate::job::{self, Ddp, Parallel};
 
     #[test]
     fn ranks_send_what_their_collectives_do() {
         let case = json!({"model": {"family": "gpt2"}, "precision": "fp32", "micro_batch": 1, "seq_len": 8});
-        let mut job = spec::from_case(&case).unwrap();
+        let mut job = job::from_case(&case).unwrap();
         let sent = |job: &JobSpec| communication(job, 100, 80).map(|communication| communication.bytes_per_step);
         assert_eq!(sent(&job), Some(0));
         job.parallel = Parallel { world_size: 4, rank: 0, strategy: Strategy::Ddp(Ddp::default()) };

@@ -5,7 +5,7 @@ use super::assumption::assumed;
 use super::{Bound, PhaseTime, Range, Speed, Time, communication};
 use crate::estimate::{EstimateError, SimulatedJob};
 use crate::gpu::Gpu;
-use crate::spec::{GrpoSpec, JobSpec, JudgePlace, Rollout, Strategy};
+use crate::job::{GrpoSpec, JobSpec, JudgePlace, Rollout, Strategy};
 use crate::trace::PhaseKind;
 use crate::work::Work;
 
@@ -71,7 +71,7 @@ fn phases(speed: &Speed, work: &Work, steps: u64) -> Vec<Part> {
 
 /// The judge of a job as if it were alone on a GPU.
 fn apart(job: &JobSpec, grpo: &GrpoSpec) -> JobSpec {
-    let judge = grpo.judge.clone().map(|judge| crate::spec::JudgeSpec { place: JudgePlace::OtherGpu, ..judge });
+    let judge = grpo.judge.clone().map(|judge| crate::job::JudgeSpec { place: JudgePlace::OtherGpu, ..judge });
     JobSpec { task: GrpoSpec { judge, rollout: Rollout::Generate, ..grpo.clone() }.into(), ..job.clone() }
 }
 

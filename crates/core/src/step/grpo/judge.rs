@@ -4,9 +4,9 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::family::{self, ForwardCall, Model};
+use crate::job::{GrpoSpec, JobSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, Task};
 use crate::nn::{BuildError, Quantization};
 use crate::op::full;
-use crate::spec::{GrpoSpec, JobSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, Task};
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
 use crate::work::Work;

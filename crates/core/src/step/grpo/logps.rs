@@ -2,8 +2,8 @@
 //! the model's forward (trainer/utils.py, `add_fused_lm_head`), or over full logits as TRL 0.25 did.
 
 use crate::dtype::DType;
+use crate::job::LogProbs;
 use crate::op::cat;
-use crate::spec::LogProbs;
 use crate::tensor::Tensor;
 
 use super::trainer::Trainer;

@@ -17,8 +17,8 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::family::{self, Model, RunOptions};
+use crate::job::{CheckpointPolicy, GrpoSpec, JobSpec, JudgePlace, ModelSpec};
 use crate::nn::{BuildError, Builder, LigerKernels, Mode, Quantization};
-use crate::spec::{CheckpointPolicy, GrpoSpec, JobSpec, JudgePlace, ModelSpec};
 use crate::tensor::Context;
 
 use super::liger::{apply_liger_kernels, patches_layers};

@@ -2,8 +2,8 @@
 //! trainer/grpo_trainer.py).
 
 use crate::dtype::DType;
+use crate::job::{CheckpointPolicy, Rollout};
 use crate::op::{ReduceKind, arange, full};
-use crate::spec::{CheckpointPolicy, Rollout};
 use crate::tensor::Tensor;
 use crate::trace::{Category, PhaseKind};
 

@@ -2,8 +2,8 @@
 //! with advantages.
 
 use crate::dtype::DType;
+use crate::job::CheckpointPolicy;
 use crate::op::{ReduceKind, cat, full};
-use crate::spec::CheckpointPolicy;
 use crate::tensor::Tensor;
 use crate::trace::{Category, PhaseKind};
 

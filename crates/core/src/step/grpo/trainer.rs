@@ -4,9 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use crate::family::Model;
+use crate::job::{GrpoSpec, JobSpec};
 use crate::nn::Mode;
 use crate::op::TokenOutputs;
-use crate::spec::{GrpoSpec, JobSpec};
 use crate::tensor::{Context, Tensor};
 
 use super::batch::Batch;

@@ -2,8 +2,8 @@
 //! trainer/grpo_trainer.py); what the engine itself holds is counted by `estimate`.
 
 use crate::dtype::DType;
+use crate::job::Rollout;
 use crate::op::{ReduceKind, full};
-use crate::spec::Rollout;
 use crate::tensor::{Shape, Tensor};
 use crate::trace::PhaseKind;
 

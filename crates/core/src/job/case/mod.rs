@@ -1,0 +1,196 @@
+//! Reference cases: the JSON objects that the measuring scripts run, read into the [`JobSpec`] they mean.
+//! Accuracy tests go through here, so a case's defaults are the script's, not those of a job file.
+
+mod agi2;
+mod dpo;
+mod hrm;
+mod lm;
+mod parallel;
+mod rl;
+mod trainer;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::{
+    Attention, Beside, CheckpointPolicy, ClipSpec, Fields, Framework, JobError, JobSpec, LogitsPath, LoraSpec,
+    LossKernel, ModelSpec, OptimizerKind, Parallel, Precision, RunSpec, Task, TaskName, TransformersVersion,
+};
+use crate::alloc::AllocatorConfig;
+use crate::gpu::Gpu;
+
+/// The job that a reference case means, on the sm_90 GPU with 132 multiprocessors that the cases were measured on. Its
+/// `kind` says which script ran it; without one it is a case of one language model.
+///
+/// # Errors
+/// When a field is unknown, has a wrong type, or the model names no `family`.
+pub fn from_case(value: &Value) -> Result<JobSpec, JobError> {
+    let Some(case) = value.as_object() else {
+        return Err(JobError::new("reference case: must be a JSON object"));
+    };
+    match case.get("kind").and_then(Value::as_str) {
+        None => lm::job(read(value)?),
+        Some("trl_grpo") => rl::grpo_job(read(value)?),
+        Some("trl_dpo") => dpo::job(read(value)?),
+        Some("trainer") => trainer::job(read(value)?),
+        Some("swarm_node") => rl::swarm_job(read(value)?),
+        Some("parallel") => parallel::job(read(value)?),
+        Some("hrm") => Ok(hrm::job(read(value)?)),
+        Some("agi2") => Ok(agi2::job(read(value)?)),
+        Some(other) => Err(JobError::new(format!("reference case: unknown kind `{other}`"))),
+    }
+}
+
+fn read<T: DeserializeOwned>(value: &Value) -> Result<T, JobError> {
+    T::deserialize(value).map_err(|error| JobError::new(format!("reference case: {error}")))
+}
+
+/// [`Precision`] under the names that cases use.
+#[derive(Clone, Copy, PartialEq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum CasePrecision {
+    Fp32,
+    Bf16,
+    Fp16,
+    AmpBf16,
+    AmpFp16,
+    /// bf16 weights under autocast.
+    Bf16Amp,
+    /// fp32 shards, gathered in bf16.
+    MpBf16,
+}
+
+impl CasePrecision {
+    const fn precision(self) -> Precision {
+        match self {
+            Self::Fp32 | Self::MpBf16 => Precision::Fp32,
+            Self::Bf16 => Precision::Bf16,
+            Self::Fp16 => Precision::Fp16,
+            Self::AmpBf16 => Precision::AmpBf16,
+            Self::AmpFp16 => Precision::AmpFp16,
+            Self::Bf16Amp => Precision::Bf16Amp,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CaseLora {
+    r: u64,
+    #[serde(default, rename = "alpha")]
+    _alpha: Option<f64>,
+    #[serde(default)]
+    dropout: f64,
+    targets: Vec<String>,
+}
+
+impl From<CaseLora> for LoraSpec {
+    fn from(lora: CaseLora) -> Self {
+        Self { r: lora.r, dropout: lora.dropout, targets: lora.targets }
+    }
+}
+
+/// GPT-2 as its config class has it, the model of a case that names none.
+fn default_model() -> Map<String, Value> {
+    Map::from_iter([("family".to_owned(), Value::from("gpt2"))])
+}
+
+/// `family` is Hugging Face's `model_type`; the other keys are fields of its config class.
+fn model(name: String, mut config: Map<String, Value>) -> Result<ModelSpec, JobError> {
+    match config.remove("family") {
+        Some(Value::String(model_type)) => {
+            Ok(ModelSpec { name, model_type, config: Fields(config), beside: Beside::default() })
+        }
+        _ => Err(JobError::new(format!("reference case `{name}`: `model` must name its `family`"))),
+    }
+}
+
+const fn checkpointing(on: bool) -> CheckpointPolicy {
+    if on { CheckpointPolicy::EveryLayer } else { CheckpointPolicy::Off }
+}
+
+fn clip(max_norm: Option<f64>) -> Option<ClipSpec> {
+    max_norm.map(|max_norm| ClipSpec { max_norm })
+}
+
+/// A model of a type that has cases of its own, by its config's fields.
+fn model_of(name: &str, model_type: &str, fields: impl IntoIterator<Item = (&'static str, Value)>) -> ModelSpec {
+    let config = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let (name, model_type) = (name.to_owned(), model_type.to_owned());
+    ModelSpec { name, model_type, config: Fields(config), beside: Beside::default() }
+}
+
+/// A plain fp32 training job, for a kind of case to say what is different.
+fn plain_job(model: ModelSpec, task: Task) -> JobSpec {
+    JobSpec {
+        model,
+        train_mode: task.trains(),
+        // The measuring scripts' own loops, or the task's trainer.
+        framework: match task.name() {
+            TaskName::CausalLm | TaskName::MaskedLm => Framework::Loop,
+            name => Framework::usual(name),
+        },
+        task,
+        micro_batch_size: 1,
+        seq_len: 1,
+        max_new_tokens: 0,
+        gradient_accumulation_steps: 1,
+        materialized: false,
+        device_map: false,
+        precision: Precision::Fp32,
+        attention: Attention::Sdpa,
+        gradient_checkpointing: CheckpointPolicy::Off,
+        optimizer: OptimizerKind::Adamw,
+        clip_grad_norm: None,
+        zero_grad_set_to_none: true,
+        lora: None,
+        logits: LogitsPath { keep_outputs: false, logits_to_keep: None, loss: LossKernel::Full },
+        use_cache: false,
+        steps: 2,
+        transformers: TransformersVersion::DEFAULT,
+        liger_kernels: false,
+        parallel: Parallel::default(),
+        allocator: AllocatorConfig::default(),
+        gpu: reference_gpu(),
+        run: RunSpec::default(),
+    }
+}
+
+/// The device of the measurements: an H200's kernels and memory (139.80 GiB as PyTorch reports it).
+fn reference_gpu() -> Gpu {
+    Gpu {
+        id: "reference".to_owned(),
+        name: "sm_90 reference device".to_owned(),
+        usable_bytes: 150_109_107_814,
+        context_bytes: None,
+        compute_capability: (9, 0),
+        multiprocessors: 132,
+        rates: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn refuses_what_it_does_not_know() {
+        let cases = [
+            (json!({"batch": 1}), "unknown field `batch`"),
+            (json!({"precision": "amp-bf16"}), "unknown variant `amp-bf16`"),
+            (json!({"model": {"n_layer": 2}}), "must name its `family`"),
+            (json!({"micro_batch": -1}), "invalid value: integer `-1`"),
+            (json!({"kind": "trl_ppo"}), "unknown kind `trl_ppo`"),
+            (json!({"kind": "hrm", "layers": 1}), "unknown field `layers`"),
+            (json!([]), "must be a JSON object"),
+            (json!(3), "must be a JSON object"),
+        ];
+        for (case, expected) in cases {
+            let error = from_case(&case).unwrap_err().to_string();
+            assert!(error.contains(expected), "{case}: {error}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Cases of data-parallel and sharded training: one rank of a group, the first unless they say so.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::{CasePrecision, checkpointing, clip, default_model, model, plain_job};
+use crate::dtype::DType;
+use crate::job::{Ddp, Fsdp2, JobError, JobSpec, OptimizerKind, Parallel, ShardInit, Strategy, Task};
+
+/// A case of kind `parallel`.
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Case {
+    id: String,
+    #[serde(rename = "kind")]
+    _kind: String,
+    model: Map<String, Value>,
+    micro_batch: u64,
+    seq_len: u64,
+    steps: u32,
+    grad_accum: u64,
+    world: u64,
+    /// The rank, or `DataParallel`'s GPU, that was measured.
+    rank: u64,
+    strategy: CaseStrategy,
+    precision: CasePrecision,
+    reduce_dtype: ReduceDType,
+    gradient_checkpointing: bool,
+    optimizer: OptimizerKind,
+    clip_grad_norm: Option<f64>,
+    bucket_cap_mb: u64,
+    gradient_as_bucket_view: bool,
+    static_graph: bool,
+    parameters_as_bucket_view: bool,
+    reshard_after_forward: bool,
+    shard_root_only: bool,
+    init: ShardInit,
+    #[serde(rename = "note")]
+    _note: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum CaseStrategy {
+    Ddp,
+    Fsdp2,
+    Zero1,
+    Zero1Plain,
+    Single,
+    Dp,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ReduceDType {
+    Float32,
+    Bfloat16,
+}
+
+impl Default for Case {
+    fn default() -> Self {
+        let ddp = Ddp::default();
+        Self {
+            id: "case".to_owned(),
+            _kind: String::new(),
+            model: default_model(),
+            micro_batch: 4,
+            seq_len: 1024,
+            steps: 3,
+            grad_accum: 1,
+            world: 4,
+            rank: 0,
+            strategy: CaseStrategy::Ddp,
+            precision: CasePrecision::Fp32,
+            reduce_dtype: ReduceDType::Float32,
+            gradient_checkpointing: false,
+            optimizer: OptimizerKind::Adamw,
+            clip_grad_norm: None,
+            bucket_cap_mb: 25,
+            gradient_as_bucket_view: ddp.gradient_as_bucket_view,
+            static_graph: ddp.static_graph,
+            parameters_as_bucket_view: false,
+            reshard_after_forward: true,
+            shard_root_only: false,
+            init: ShardInit::Meta,
+            _note: String::new(),
+        }
+    }
+}
+
+impl Case {
+    const fn strategy(&self) -> Strategy {
+        let ddp = Ddp {
+            bucket_cap_mb: Some(self.bucket_cap_mb),
+            gradient_as_bucket_view: self.gradient_as_bucket_view,
+            static_graph: self.static_graph,
+            find_unused_parameters: false,
+        };
+        let parameters_as_bucket_view = self.parameters_as_bucket_view;
+        match self.strategy {
+            CaseStrategy::Single => Strategy::None,
+            CaseStrategy::Dp => Strategy::DataParallel,
+            CaseStrategy::Ddp => Strategy::Ddp(ddp),
+            CaseStrategy::Zero1 => Strategy::Zero1 { ddp: Some(ddp), parameters_as_bucket_view },
+            CaseStrategy::Zero1Plain => Strategy::Zero1 { ddp: None, parameters_as_bucket_view },
+            CaseStrategy::Fsdp2 => Strategy::Fsdp2(self.fsdp2()),
+        }
+    }
+
+    const fn fsdp2(&self) -> Fsdp2 {
+        let mixed = matches!(self.precision, CasePrecision::MpBf16);
+        let reduce_dtype = match self.reduce_dtype {
+            ReduceDType::Float32 => DType::Float32,
+            ReduceDType::Bfloat16 => DType::Bfloat16,
+        };
+        Fsdp2 {
+            param_dtype: if mixed { Some(DType::Bfloat16) } else { None },
+            reduce_dtype: if mixed { Some(reduce_dtype) } else { None },
+            reshard_after_forward: self.reshard_after_forward,
+            shard_root_only: self.shard_root_only,
+            init: self.init,
+        }
+    }
+}
+
+pub(super) fn job(case: Case) -> Result<JobSpec, JobError> {
+    Ok(JobSpec {
+        micro_batch_size: case.micro_batch,
+        seq_len: case.seq_len,
+        gradient_accumulation_steps: case.grad_accum,
+        materialized: !(case.strategy == CaseStrategy::Fsdp2 && case.init == ShardInit::Meta),
+        precision: case.precision.precision(),
+        gradient_checkpointing: checkpointing(case.gradient_checkpointing),
+        optimizer: case.optimizer,
+        clip_grad_norm: clip(case.clip_grad_norm),
+        steps: case.steps,
+        parallel: Parallel { world_size: case.world, rank: case.rank, strategy: case.strategy() },
+        ..plain_job(model(case.id, case.model)?, Task::CausalLm)
+    })
+}

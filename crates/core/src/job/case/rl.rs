@@ -1,0 +1,262 @@
+//! Cases of reinforcement learning: TRL's GRPO trainer, and a node of a swarm.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::{CaseLora, CasePrecision, checkpointing, clip, default_model, model, plain_job};
+use crate::job::{
+    GrpoSpec, JobError, JobSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, LogProbs, OptimizerKind, Rollout,
+    SwarmLogProbs, SwarmSpec,
+};
+
+/// A case of kind `trl_grpo`.
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct GrpoCase {
+    id: String,
+    #[serde(rename = "kind")]
+    _kind: String,
+    model: Map<String, Value>,
+    precision: CasePrecision,
+    prompt_len: u64,
+    completion_len: u64,
+    steps: u32,
+    batch: u64,
+    num_generations: u64,
+    grad_accum: u64,
+    steps_per_generation: Option<u64>,
+    num_iterations: u64,
+    beta: f64,
+    gradient_checkpointing: bool,
+    optim: Option<OptimizerName>,
+    liger: bool,
+    lora: Option<CaseLora>,
+    padded: bool,
+    judge: Option<JudgeCase>,
+    max_grad_norm: f64,
+    logprob: LogProbs,
+    cast_lm_head_to_fp32: bool,
+    #[serde(rename = "note")]
+    _note: String,
+}
+
+/// Hugging Face's names of optimizers (`OptimizerNames`).
+#[derive(Clone, Copy, Deserialize)]
+pub(super) enum OptimizerName {
+    #[serde(rename = "adamw_torch_fused")]
+    AdamwTorchFused,
+    #[serde(rename = "adamw_torch")]
+    AdamwTorch,
+    #[serde(rename = "sgd")]
+    Sgd,
+    #[serde(rename = "adafactor")]
+    Adafactor,
+    #[serde(rename = "adamw_8bit", alias = "adamw_bnb_8bit")]
+    Adamw8bit,
+}
+
+impl OptimizerName {
+    pub(super) const fn kind(self) -> OptimizerKind {
+        match self {
+            Self::AdamwTorchFused => OptimizerKind::AdamwFused,
+            Self::AdamwTorch => OptimizerKind::Adamw,
+            Self::Sgd => OptimizerKind::Sgd,
+            Self::Adafactor => OptimizerKind::Adafactor,
+            Self::Adamw8bit => OptimizerKind::Adamw8bit,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JudgeCase {
+    model: Map<String, Value>,
+    #[serde(default)]
+    precision: Option<CasePrecision>,
+    #[serde(default = "JudgeCase::new_tokens")]
+    new_tokens: u64,
+    #[serde(default = "JudgeCase::prompt_extra")]
+    prompt_extra: u64,
+    #[serde(default)]
+    batch: Option<u64>,
+}
+
+impl JudgeCase {
+    const fn new_tokens() -> u64 {
+        64
+    }
+
+    const fn prompt_extra() -> u64 {
+        32
+    }
+
+    fn spec(self) -> Result<JudgeSpec, JobError> {
+        let half = self.precision.is_none_or(|precision| precision == CasePrecision::Bf16);
+        Ok(JudgeSpec {
+            model: model("judge".to_owned(), self.model)?,
+            weights: if half { JudgeWeights::Bf16 } else { JudgeWeights::Fp32 },
+            phase: JudgePhase::Generate,
+            extra_prompt_tokens: self.prompt_extra,
+            new_tokens: self.new_tokens,
+            rows: self.batch,
+            place: JudgePlace::SameGpu,
+        })
+    }
+}
+
+impl Default for GrpoCase {
+    fn default() -> Self {
+        Self {
+            id: "case".to_owned(),
+            _kind: String::new(),
+            model: Map::from_iter([("family".to_owned(), Value::from("qwen2"))]),
+            precision: CasePrecision::AmpBf16,
+            prompt_len: 64,
+            completion_len: 64,
+            steps: 2,
+            batch: 8,
+            num_generations: 8,
+            grad_accum: 1,
+            steps_per_generation: None,
+            num_iterations: 1,
+            beta: 0.0,
+            gradient_checkpointing: true,
+            optim: None,
+            liger: false,
+            lora: None,
+            padded: false,
+            judge: None,
+            max_grad_norm: 1.0,
+            logprob: LogProbs::Fused,
+            cast_lm_head_to_fp32: false,
+            _note: String::new(),
+        }
+    }
+}
+
+pub(super) fn grpo_job(case: GrpoCase) -> Result<JobSpec, JobError> {
+    let grpo = GrpoSpec {
+        prompt_len: case.prompt_len,
+        completion_len: case.completion_len,
+        num_generations: case.num_generations,
+        steps_per_generation: case.steps_per_generation.unwrap_or(case.grad_accum),
+        num_iterations: case.num_iterations,
+        beta: case.beta,
+        log_probs: case.logprob,
+        rollout: Rollout::Generate,
+        padded: case.padded,
+        cast_lm_head_to_fp32: case.cast_lm_head_to_fp32,
+        judge: case.judge.map(JudgeCase::spec).transpose()?,
+    };
+    Ok(JobSpec {
+        micro_batch_size: case.batch,
+        seq_len: case.prompt_len.saturating_add(case.completion_len),
+        gradient_accumulation_steps: case.grad_accum,
+        precision: case.precision.precision(),
+        gradient_checkpointing: checkpointing(case.gradient_checkpointing),
+        optimizer: case.optim.map_or(OptimizerKind::AdamwFused, OptimizerName::kind),
+        clip_grad_norm: clip(Some(case.max_grad_norm).filter(|norm| *norm > 0.0)),
+        lora: case.lora.map(Into::into),
+        steps: case.steps,
+        liger_kernels: case.liger,
+        ..plain_job(model(case.id, case.model)?, grpo.into())
+    })
+}
+
+/// A case of kind `swarm_node`.
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct SwarmCase {
+    id: String,
+    #[serde(rename = "kind")]
+    _kind: String,
+    model: Map<String, Value>,
+    precision: CasePrecision,
+    prompt_len: u64,
+    completion_len: u64,
+    steps: u32,
+    questions: u64,
+    group: u64,
+    train_rows: Option<u64>,
+    gradient_checkpointing: bool,
+    optimizer: OptimizerKind,
+    #[serde(rename = "temperature")]
+    _temperature: f64,
+    logprob: SwarmLogProbCase,
+    rows_per_chunk: u64,
+    logits_to_keep: bool,
+    generate: bool,
+    generate_rows: Option<u64>,
+    empty_cache: bool,
+    #[serde(rename = "note")]
+    _note: String,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum SwarmLogProbCase {
+    Full,
+    Chunked,
+    ChunkedHead,
+}
+
+impl Default for SwarmCase {
+    fn default() -> Self {
+        Self {
+            id: "case".to_owned(),
+            _kind: String::new(),
+            model: default_model(),
+            precision: CasePrecision::Fp32,
+            prompt_len: 64,
+            completion_len: 256,
+            steps: 2,
+            questions: 8,
+            group: 8,
+            train_rows: None,
+            gradient_checkpointing: false,
+            optimizer: OptimizerKind::Adam,
+            _temperature: 1.0,
+            logprob: SwarmLogProbCase::Full,
+            rows_per_chunk: 8,
+            logits_to_keep: true,
+            generate: true,
+            generate_rows: None,
+            empty_cache: true,
+            _note: String::new(),
+        }
+    }
+}
+
+pub(super) fn swarm_job(case: SwarmCase) -> Result<JobSpec, JobError> {
+    let train_rows = case.train_rows.unwrap_or(case.questions.saturating_mul(case.group));
+    let swarm = SwarmSpec {
+        prompt_len: case.prompt_len,
+        completion_len: case.completion_len,
+        local_questions: case.questions,
+        external_questions: 0,
+        num_generations: case.group,
+        train_rows,
+        generate_rows: case.generate_rows.unwrap_or(case.questions),
+        log_probs: match case.logprob {
+            SwarmLogProbCase::Full => SwarmLogProbs::Full,
+            SwarmLogProbCase::Chunked => SwarmLogProbs::Chunked { rows: case.rows_per_chunk },
+            SwarmLogProbCase::ChunkedHead => SwarmLogProbs::ChunkedHead { rows: case.rows_per_chunk },
+        },
+        logits_to_keep: case.logits_to_keep,
+        generates: case.generate,
+        empty_cache: case.empty_cache,
+        nodes: 1,
+        gpus: 1,
+        lease: None,
+    };
+    Ok(JobSpec {
+        micro_batch_size: train_rows,
+        seq_len: case.prompt_len.saturating_add(case.completion_len),
+        precision: case.precision.precision(),
+        gradient_checkpointing: checkpointing(case.gradient_checkpointing),
+        optimizer: case.optimizer,
+        steps: case.steps,
+        materialized: true,
+        ..plain_job(model(case.id, case.model)?, swarm.into())
+    })
+}

@@ -1,0 +1,97 @@
+//! Cases of Hugging Face's Trainer and TRL's SFTTrainer, as `testdata/steps/measure_trainer.py` runs them.
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::rl::OptimizerName;
+use super::{CaseLora, CasePrecision, checkpointing, clip, model, plain_job};
+use crate::job::liger::fuses_loss;
+use crate::job::{
+    Attention, Ddp, Framework, JobError, JobSpec, LogitsPath, LossKernel, OptimizerKind, Parallel, Strategy, Task,
+    TaskName,
+};
+
+/// A case of kind `trainer`.
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct TrainerCase {
+    id: String,
+    #[serde(rename = "kind")]
+    _kind: String,
+    framework: Framework,
+    model: Map<String, Value>,
+    task: TaskName,
+    precision: CasePrecision,
+    micro_batch: u64,
+    seq_len: u64,
+    steps: u32,
+    grad_accum: u64,
+    gradient_checkpointing: bool,
+    optimizer: Option<OptimizerName>,
+    lora: Option<CaseLora>,
+    clip_grad_norm: Option<f64>,
+    attn: Attention,
+    use_liger_kernel: bool,
+    loss: LossKernel,
+    keep_outputs: bool,
+    use_cache: bool,
+    world: u64,
+    #[serde(rename = "note")]
+    _note: String,
+}
+
+impl Default for TrainerCase {
+    fn default() -> Self {
+        Self {
+            id: "case".to_owned(),
+            _kind: String::new(),
+            framework: Framework::Trainer,
+            model: Map::from_iter([("family".to_owned(), Value::from("qwen2"))]),
+            task: TaskName::CausalLm,
+            precision: CasePrecision::Fp32,
+            micro_batch: 4,
+            seq_len: 128,
+            steps: 3,
+            grad_accum: 1,
+            gradient_checkpointing: false,
+            optimizer: None,
+            lora: None,
+            clip_grad_norm: Some(1.0),
+            attn: Attention::Sdpa,
+            use_liger_kernel: false,
+            loss: LossKernel::Full,
+            keep_outputs: false,
+            use_cache: false,
+            world: 1,
+            _note: String::new(),
+        }
+    }
+}
+
+pub(super) fn job(case: TrainerCase) -> Result<JobSpec, JobError> {
+    let model = model(case.id, case.model)?;
+    let task = if case.task == TaskName::MaskedLm { Task::MaskedLm } else { Task::CausalLm };
+    let brings_loss = case.use_liger_kernel && case.framework == Framework::Trainer && fuses_loss(&model.model_type);
+    let loss = if brings_loss { LossKernel::Liger } else { case.loss };
+    let find_unused_parameters = case.lora.is_some() || !case.gradient_checkpointing;
+    let ddp = Ddp { find_unused_parameters, ..Ddp::default() };
+    let strategy = if case.world > 1 { Strategy::Ddp(ddp) } else { Strategy::None };
+    Ok(JobSpec {
+        framework: case.framework,
+        micro_batch_size: case.micro_batch,
+        seq_len: case.seq_len,
+        gradient_accumulation_steps: case.grad_accum,
+        precision: case.precision.precision(),
+        attention: case.attn,
+        gradient_checkpointing: checkpointing(case.gradient_checkpointing),
+        optimizer: case.optimizer.map_or(OptimizerKind::AdamwFused, OptimizerName::kind),
+        clip_grad_norm: clip(case.clip_grad_norm),
+        lora: case.lora.map(Into::into),
+        liger_kernels: case.use_liger_kernel,
+        logits: LogitsPath { keep_outputs: case.keep_outputs, logits_to_keep: None, loss },
+        use_cache: case.use_cache,
+        steps: case.steps,
+        parallel: Parallel { world_size: case.world, rank: 0, strategy },
+        ..plain_job(model, task)
+    })
+}

@@ -1,0 +1,113 @@
+//! What AGI2's own training loop has no switch for, and what the answer must say of it.
+
+use crate::family::agi2;
+use crate::job::{Attention, CheckpointPolicy, JobError, JobSpec, LossKernel, Precision, TaskName};
+
+/// Refuses settings that the loop does not read.
+pub(super) fn fits(job: &JobSpec) -> Result<(), JobError> {
+    if !agi2::is_one(&job.model) {
+        return Ok(());
+    }
+    let autocast_at_most = matches!(job.precision, Precision::Fp32 | Precision::AmpFp16 | Precision::AmpBf16);
+    let refused = [
+        ("task", job.task.name() != TaskName::CausalLm, "only its training loop is simulated"),
+        ("precision", !autocast_at_most, "its weights are fp32, with or without autocast"),
+        (
+            "attention",
+            job.attention != Attention::Eager,
+            "its scores are tensors of their own (\"eager\"), no kernel is chosen",
+        ),
+        ("zero_grad_set_to_none", !job.zero_grad_set_to_none, "it frees its gradients"),
+        ("train_mode", !job.train_mode, "it calls model.train()"),
+        ("use_cache", job.use_cache, "it has no cache"),
+        ("keep_outputs", job.logits.keep_outputs, "its loop keeps the logits in any case"),
+        ("logits_to_keep", job.logits.logits_to_keep.is_some(), "its loss is of all logits"),
+        ("loss", job.logits.loss != LossKernel::Full, "its loss is of all logits"),
+        ("lora", job.lora.is_some(), "it is trained whole"),
+        ("world_size", job.parallel.world_size > 1, "it trains on one GPU"),
+    ];
+    if let Some((key, _, why)) = refused.into_iter().find(|(_, is_set, _)| *is_set) {
+        let problem = format!("`{key}` has no meaning for a small GPT in AGI2's trainer: {why}");
+        return Err(JobError::new(problem).hint(
+            "leave it out, or measure a trainer that you changed: tonnage rehearse -- python agi2_train.py FILE.toml",
+        ));
+    }
+    if job.seq_len < 2 {
+        return Err(JobError::new("`seq_len` is 1: the model sees a row without its last token, which is none")
+            .hint("set it to 2 or more"));
+    }
+    Ok(())
+}
+
+/// What of the job is not as in the trainer, and how its rows are cut.
+pub(super) fn notes(job: &JobSpec) -> Vec<String> {
+    if !agi2::is_one(&job.model) {
+        return Vec::new();
+    }
+    let not_its_own = [
+        ("gradient checkpointing", job.gradient_checkpointing != CheckpointPolicy::Off),
+        ("gradient accumulation", job.gradient_accumulation_steps > 1),
+        ("bf16", job.precision == Precision::AmpBf16),
+    ];
+    let added: Vec<_> = not_its_own.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect();
+    let activation = job.model.config.get("activation_function").and_then(|name| name.as_str());
+    let notes = [
+        Some(format!(
+            "a row of {} tokens trains {}: inputs leave out its last, targets its first",
+            job.seq_len,
+            job.seq_len.saturating_sub(1)
+        )),
+        (!added.is_empty()).then(|| {
+            format!(
+                "AGI2's trainer has no switch for {}: estimated as its loop with it written in",
+                added.join(" and ")
+            )
+        }),
+        activation
+            .filter(|name| *name != "gelu")
+            .map(|name| format!("activation `{name}`: AGI2's layers do not read it, they run gelu")),
+    ];
+    notes.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::job::{Task, from_case};
+
+    fn job() -> JobSpec {
+        from_case(&json!({"kind": "agi2", "batch": 2})).unwrap()
+    }
+
+    #[test]
+    fn what_the_loop_does_not_read_is_refused_by_name() {
+        assert_eq!(fits(&job()), Ok(()));
+        let mut cases = vec![
+            (JobSpec { precision: Precision::Bf16, ..job() }, "`precision`"),
+            (JobSpec { attention: Attention::Sdpa, ..job() }, "`attention`"),
+            (JobSpec { task: Task::Generate, ..job() }, "`task`"),
+            (JobSpec { train_mode: false, ..job() }, "`train_mode`"),
+            (JobSpec { seq_len: 1, ..job() }, "`seq_len`"),
+        ];
+        let mut spread = job();
+        spread.parallel.world_size = 2;
+        cases.push((spread, "`world_size`"));
+        for (job, key) in cases {
+            assert!(fits(&job).unwrap_err().to_string().starts_with(key), "{key}");
+        }
+    }
+
+    #[test]
+    fn what_the_trainer_has_not_is_said() {
+        let mut job = JobSpec { gradient_accumulation_steps: 2, precision: Precision::AmpBf16, ..job() };
+        job.model.config.0.insert("activation_function".to_owned(), json!("relu"));
+        let expected = [
+            "a row of 512 tokens trains 511: inputs leave out its last, targets its first",
+            "AGI2's trainer has no switch for gradient accumulation and bf16: estimated as its loop with it written in",
+            "activation `relu`: AGI2's layers do not read it, they run gelu",
+        ];
+        assert_eq!(notes(&job), expected);
+    }
+}

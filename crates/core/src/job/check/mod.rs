@@ -1,0 +1,252 @@
+//! What a job's values must be together, and what the answer must say about them.
+
+mod agi2;
+mod flash_attn;
+mod task;
+pub(super) mod trainer;
+
+pub(super) use task::{has_logits_for_labels, has_masked_lm_head, is_decoder, is_hrm, leaves_logits_out};
+
+use super::liger::{LAYERS as LIGER_LAYERS, LigerModel, fuses_loss, liger_model};
+use super::settings::{Origin, Settings};
+use super::{
+    Attention, CheckpointPolicy, Framework, JobError, JobSpec, LossKernel, LossOf, ModelSpec, Precision, Strategy,
+    TaskName, TransformersVersion,
+};
+
+/// Families with a learned table of positions: a longer row reads past it, and PyTorch stops.
+const LEARNED_POSITIONS: [&str; 7] = ["gpt2", "bert", "opt", "gpt_bigcode", "gpt_neo", "gptj", "codegen"];
+/// More tokens than any GPU holds; the bound keeps products of sizes inside a `u64`.
+const MAX_TOKENS_PER_PASS: u64 = 1 << 32;
+/// The highest rank of an adapter.
+const MAX_RANK: u64 = 1 << 16;
+
+/// Positions the model has by its config, or by its config class's default where that is a learned table.
+pub(super) fn positions(model: &ModelSpec) -> Option<u64> {
+    let written = ["n_positions", "max_position_embeddings"].iter().find_map(|key| model.config.get(key)?.as_u64());
+    written.filter(|positions| *positions > 0).or(match model.model_type.as_str() {
+        "gpt2" => Some(1024),
+        "bert" => Some(512),
+        _ => None,
+    })
+}
+
+/// Tokens of the rows that the model was published for: its positions, or HRM's rows.
+pub(super) fn row_length(model: &ModelSpec) -> Option<u64> {
+    let row = if model.model_type == "hrm" { model.config.get("seq_len")?.as_u64() } else { None };
+    row.or_else(|| positions(model))
+}
+
+/// The dropout probabilities in the config class of `model_type` (transformers 5.17).
+pub(super) fn dropout_fields(model_type: &str) -> &'static [&'static str] {
+    match model_type {
+        "gpt2" | "agi2" => &["resid_pdrop", "embd_pdrop", "attn_pdrop"],
+        "bert" => &["hidden_dropout_prob", "attention_probs_dropout_prob"],
+        "phi3" | "phi" => &["resid_pdrop", "embd_pdrop", "attention_dropout"],
+        "gptj" | "codegen" | "gpt_bigcode" => &["resid_pdrop", "embd_pdrop", "attn_pdrop"],
+        "gpt_neo" => &["resid_dropout", "embed_dropout", "attention_dropout"],
+        "gpt_neox" | "bloom" | "falcon" | "stablelm" => &["hidden_dropout", "attention_dropout"],
+        "starcoder2" => &["residual_dropout", "embedding_dropout", "attention_dropout"],
+        "seed_oss" => &["residual_dropout", "attention_dropout"],
+        "opt" => &["dropout", "attention_dropout"],
+        _ => &["attention_dropout"],
+    }
+}
+
+/// peft's target modules (0.18, `TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING`); empty where it knows none.
+pub(super) fn lora_targets(model_type: &str) -> Vec<&'static str> {
+    match model_type {
+        "gpt2" | "gpt_bigcode" => vec!["c_attn"],
+        "bloom" | "gpt_neox" | "falcon" => vec!["query_key_value"],
+        "codegen" => vec!["qkv_proj"],
+        "phi" => vec!["q_proj", "v_proj", "fc1", "fc2"],
+        "opt" | "gptj" | "gpt_neo" | "stablelm" | "gemma" => vec!["q_proj", "v_proj"],
+        "bert" => vec!["query", "value"],
+        "llama" | "mistral" | "qwen2" | "qwen3" | "gemma2" | "gemma3_text" => vec!["q_proj", "v_proj"],
+        _ => Vec::new(),
+    }
+}
+
+/// Refuses what PyTorch would refuse, and sizes beyond any machine.
+pub(crate) fn possible(job: &JobSpec) -> Result<(), JobError> {
+    fits_sizes(job)?;
+    fits_transformers(job)?;
+    fits_positions(job)?;
+    task::fits(job)?;
+    flash_attn::fits(job)?;
+    trainer::fits_ranks(job)?;
+    agi2::fits(job)?;
+    fits_loss(job)?;
+    fits_liger_layers(job)?;
+    fits_lora(job)
+}
+
+/// What the answer must say about the job.
+pub(super) fn notes(job: &JobSpec, settings: &Settings, published_dtype: Option<&str>) -> Vec<String> {
+    let defaulted =
+        |key: &'static str| settings.get(key).is_none_or(|setting| matches!(setting.origin, Origin::Default(_)));
+    let notes = [
+        published_dtype.filter(|_| defaulted("precision") && job.task.swarm().is_some()).and_then(published_note),
+        one_rank(job, &defaulted),
+        native_bf16(job),
+        beyond_positions(job),
+        cache_and_checkpointing(job),
+        liger_does_nothing(job),
+    ];
+    notes.into_iter().flatten().chain(agi2::notes(job)).collect()
+}
+
+/// A strategy that somebody named for ranks that nobody counted.
+fn one_rank(job: &JobSpec, defaulted: &dyn Fn(&'static str) -> bool) -> Option<String> {
+    let is_alone = job.parallel.strategy != Strategy::None && job.parallel.world_size == 1 && defaulted("world_size");
+    is_alone.then(|| "one process has nothing to share: --world-size says how many ranks there are".to_owned())
+}
+
+/// The most tokens that the job runs through at once or in a row; saturates.
+fn total_tokens(job: &JobSpec) -> u64 {
+    let new_tokens = if job.task.name() == TaskName::Generate { job.max_new_tokens } else { 0 };
+    job.seq_len.saturating_add(new_tokens)
+}
+
+fn fits_sizes(job: &JobSpec) -> Result<(), JobError> {
+    let sizes = [
+        ("micro_batch_size", job.micro_batch_size),
+        ("seq_len", job.seq_len),
+        ("gradient_accumulation_steps", job.gradient_accumulation_steps),
+        ("steps", u64::from(job.steps)),
+        ("lora.r", job.lora.as_ref().map_or(1, |lora| lora.r)),
+        ("gpu.multiprocessors", job.gpu.multiprocessors),
+    ];
+    if let Some((key, _)) = sizes.iter().find(|(_, size)| *size == 0) {
+        return Err(JobError::new(format!("`{key}` must be at least 1, found 0")));
+    }
+    if job.micro_batch_size.saturating_mul(total_tokens(job)) > MAX_TOKENS_PER_PASS {
+        return Err(JobError::new(format!(
+            "`micro_batch_size` {} times {} tokens of `seq_len` and `max_new_tokens` is more than a GPU can hold",
+            job.micro_batch_size,
+            total_tokens(job)
+        ))
+        .hint("lower `micro_batch_size` or `seq_len`"));
+    }
+    Ok(())
+}
+
+fn fits_transformers(job: &JobSpec) -> Result<(), JobError> {
+    let (version, model_type) = (job.transformers, job.model.model_type.as_str());
+    let first = TransformersVersion::first_with(model_type);
+    if version < first {
+        let problem = format!("`transformers` {version}: `{model_type}` is simulated from {first} on");
+        return Err(JobError::new(problem).hint(format!(
+            "set transformers = \"{first}\" or newer; `tonnage rehearse -- COMMAND` runs an older one itself"
+        )));
+    }
+    if job.attention != Attention::Eager && !version.has_sdpa_of(model_type) {
+        let problem = format!("`attention`: `{model_type}` of transformers {version} has no SDPA");
+        return Err(JobError::new(problem).hint("set attention = \"eager\", which it then takes by default"));
+    }
+    Ok(())
+}
+
+fn fits_positions(job: &JobSpec) -> Result<(), JobError> {
+    let learned = LEARNED_POSITIONS.contains(&job.model.model_type.as_str());
+    match positions(&job.model) {
+        Some(positions) if learned && total_tokens(job) > positions => Err(JobError::new(format!(
+            "{} tokens are more than the {positions} positions of {}",
+            total_tokens(job),
+            job.model.name
+        ))
+        .hint(match positions.saturating_sub(job.max_new_tokens) {
+            0 => format!("set `max_new_tokens` below {positions}"),
+            room => format!("set `seq_len` to {room} or less"),
+        })),
+        _ => Ok(()),
+    }
+}
+
+fn fits_loss(job: &JobSpec) -> Result<(), JobError> {
+    if job.logits.loss == LossKernel::Full {
+        return Ok(());
+    }
+    if !fuses_loss(&job.model.model_type) {
+        let problem = format!("loss = \"liger\": Liger has no fused loss for `{}`", job.model.model_type);
+        return Err(JobError::new(problem).hint("set loss = \"full\"").or_rehearse());
+    }
+    if !job.task.trains() {
+        return Err(JobError::new("loss = \"liger\": the task computes no loss").hint("set loss = \"full\""));
+    }
+    if job.framework == Framework::Trl && job.task.facts().loss() == LossOf::NextToken {
+        return Err(JobError::new("loss = \"liger\": SFTTrainer has a fused head of its own and refuses Liger's")
+            .hint(
+                "leave out `loss`; use_liger_kernel = true replaces the layers there, or set framework = \"trainer\"",
+            ));
+    }
+    Ok(())
+}
+
+/// Liger's layers are simulated where they are known, and nowhere left out silently.
+fn fits_liger_layers(job: &JobSpec) -> Result<(), JobError> {
+    let model_type = &job.model.model_type;
+    if !job.liger_kernels || liger_model(model_type) != LigerModel::LayersNotKnown {
+        return Ok(());
+    }
+    let loss = match (job.task.facts().loss(), fuses_loss(model_type)) {
+        (LossOf::NextToken, true) => "set loss = \"liger\" for its fused loss without its layers, or ",
+        _ => "",
+    };
+    let problem = format!("`use_liger_kernel`: the layers of `{model_type}` are not known with Liger's kernels");
+    Err(JobError::new(problem).hint(format!(
+        "known are those of {}; {loss}`tonnage rehearse -- COMMAND` runs the script itself",
+        LIGER_LAYERS.join(", ")
+    )))
+}
+
+/// What it does to a model that it has nothing for.
+fn liger_does_nothing(job: &JobSpec) -> Option<String> {
+    (job.liger_kernels && liger_model(&job.model.model_type) == LigerModel::Untouched).then(|| {
+        format!("Liger has no kernels for `{}`: with `use_liger_kernel` it trains as without", job.model.model_type)
+    })
+}
+
+fn fits_lora(job: &JobSpec) -> Result<(), JobError> {
+    let Some(lora) = &job.lora else { return Ok(()) };
+    if !(0.0..1.0).contains(&lora.dropout) {
+        return Err(JobError::new(format!("`lora.dropout` must be from 0 to below 1, found {}", lora.dropout)));
+    }
+    if lora.r > MAX_RANK {
+        return Err(JobError::new(format!("`lora.r` must be at most {MAX_RANK}, found {}", lora.r)));
+    }
+    if lora.targets.is_empty() {
+        return Err(JobError::new("`lora.targets` is empty").hint("name layers, or set it to \"all-linear\""));
+    }
+    Ok(())
+}
+
+fn published_note(dtype: &str) -> Option<String> {
+    let precision = match dtype {
+        "bfloat16" => "bf16",
+        "float16" => "fp16",
+        _ => return None,
+    };
+    Some(format!(
+        "estimated in fp32, PyTorch's default; from_pretrained of transformers 5 loads these weights in {dtype}: set \
+         precision = \"{precision}\" for that"
+    ))
+}
+
+fn native_bf16(job: &JobSpec) -> Option<String> {
+    let bf16 = matches!(job.precision, Precision::Bf16 | Precision::AmpBf16);
+    (bf16 && job.gpu.compute_capability < (8, 0))
+        .then(|| format!("{} has no bf16 units: PyTorch emulates it there, slowly", job.gpu.name))
+}
+
+fn beyond_positions(job: &JobSpec) -> Option<String> {
+    // AGI2's trainer makes as many positions as a row has tokens.
+    let positions = positions(&job.model).filter(|_| job.model.model_type != "agi2")?;
+    (total_tokens(job) > positions)
+        .then(|| format!("{} tokens go beyond the {positions} positions of {}", total_tokens(job), job.model.name))
+}
+
+fn cache_and_checkpointing(job: &JobSpec) -> Option<String> {
+    let both = job.use_cache && job.gradient_checkpointing == CheckpointPolicy::EveryLayer && job.train_mode;
+    both.then(|| "with gradient checkpointing transformers turns `use_cache` off in training".to_owned())
+}

@@ -1,0 +1,128 @@
+//! What a task asks of a model and of a job's other keys; the tasks themselves say which of these hold for them.
+
+use super::fuses_loss;
+use crate::job::{Attention, CheckpointPolicy, JobError, JobSpec, LossKernel, Precision, Spreading};
+
+/// Refuses what the task's program does not do.
+pub(super) fn fits(job: &JobSpec) -> Result<(), JobError> {
+    if job.model.model_type == "hrm" && job.task.facts().spreading() != Spreading::OwnRanks {
+        return Err(JobError::new("HRM is no language model").hint("set task = \"hrm\""));
+    }
+    unread_keys(job)?;
+    job.task.facts().check(job)
+}
+
+/// Refuses keys that the task's program has no switch for.
+fn unread_keys(job: &JobSpec) -> Result<(), JobError> {
+    match job.task.facts().unread_keys().iter().find(|(key, _)| is_set(job, key) == Some(true)) {
+        Some((key, why)) => {
+            let program = job.task.facts().program();
+            Err(JobError::new(format!("`{key}` has no meaning for {program}: {why}")).hint("leave it out"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether a key says something else than what a program does that does not read it; `None` for a key that is not told here.
+fn is_set(job: &JobSpec, key: &str) -> Option<bool> {
+    let in_config = |field| job.model.config.get(field).is_some();
+    Some(match key {
+        "precision" => job.precision != Precision::Fp32,
+        "attention" => job.attention != Attention::Sdpa,
+        "gradient_accumulation_steps" => job.gradient_accumulation_steps > 1,
+        "gradient_checkpointing" => job.gradient_checkpointing != CheckpointPolicy::Off,
+        "clip_grad_norm" => job.clip_grad_norm.is_some(),
+        "zero_grad_set_to_none" => !job.zero_grad_set_to_none,
+        "train_mode" => !job.train_mode,
+        "dropout" => in_config("attention_dropout"),
+        "tie_word_embeddings" => in_config("tie_word_embeddings"),
+        "use_cache" => job.use_cache,
+        "keep_outputs" => job.logits.keep_outputs,
+        "logits_to_keep" => job.logits.logits_to_keep.is_some(),
+        "loss" => job.logits.loss != LossKernel::Full,
+        "lora" => job.lora.is_some(),
+        _ => return None,
+    })
+}
+
+/// Refuses a model that predicts no next token.
+pub(in crate::job) fn is_decoder(job: &JobSpec) -> Result<(), JobError> {
+    match job.model.model_type.as_str() {
+        "bert" => Err(JobError::new("BERT is no decoder").hint("set task = \"masked_lm\" or \"inference_forward\"")),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a model without a masked-LM head.
+pub(in crate::job) fn has_masked_lm_head(job: &JobSpec) -> Result<(), JobError> {
+    match job.model.model_type.as_str() {
+        "bert" => Ok(()),
+        other => Err(JobError::new(format!("`{other}` has no masked-LM head")).hint("set task = \"causal_lm\"")),
+    }
+}
+
+/// Refuses another model in HRM's loop.
+pub(in crate::job) fn is_hrm(job: &JobSpec) -> Result<(), JobError> {
+    match job.model.model_type.as_str() {
+        "hrm" => Ok(()),
+        other => Err(JobError::new(format!("task = \"hrm\" runs HRM, not `{other}`")).hint("set task = \"causal_lm\"")),
+    }
+}
+
+/// Refuses `logits_to_keep` where every position has a label.
+pub(in crate::job) fn has_logits_for_labels(job: &JobSpec) -> Result<(), JobError> {
+    if job.logits.logits_to_keep.is_none() {
+        return Ok(());
+    }
+    let error = JobError::new("`logits_to_keep` leaves training without logits for its labels");
+    // Liger's loss is a way out where there is one, and where it is not set already.
+    let liger = fuses_loss(&job.model.model_type) && job.logits.loss == LossKernel::Full;
+    Err(error.hint(match liger {
+        true => "leave it out, or set loss = \"liger\" to save the logits' memory",
+        false => "leave it out",
+    }))
+}
+
+/// Refuses `logits_to_keep` of a head that always computes all positions.
+pub(in crate::job) fn leaves_logits_out(job: &JobSpec) -> Result<(), JobError> {
+    if job.model.model_type == "bert" && job.logits.logits_to_keep.is_some() {
+        return Err(JobError::new("`logits_to_keep`: BERT's head computes all positions").hint("leave it out"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::job::{OptimizerKind, from_case};
+
+    fn hrm() -> JobSpec {
+        from_case(&json!({"kind": "hrm", "batch": 2})).unwrap()
+    }
+
+    #[test]
+    fn what_a_program_does_not_read_is_refused_by_name() {
+        assert_eq!(fits(&JobSpec { optimizer: OptimizerKind::Lion, ..hrm() }), Ok(()));
+        let cases = [
+            (JobSpec { precision: Precision::AmpBf16, ..hrm() }, "`precision`"),
+            (JobSpec { attention: Attention::Eager, ..hrm() }, "`attention`"),
+            (JobSpec { gradient_accumulation_steps: 2, ..hrm() }, "`gradient_accumulation_steps`"),
+            (JobSpec { train_mode: false, ..hrm() }, "`train_mode`"),
+        ];
+        for (job, key) in cases {
+            assert!(fits(&job).unwrap_err().to_string().starts_with(key), "{key}");
+        }
+    }
+
+    #[test]
+    fn every_key_that_a_program_does_not_read_can_be_seen_to_be_set() {
+        let cases = [json!({}), json!({"kind": "hrm"}), json!({"kind": "trl_grpo"}), json!({"kind": "swarm_node"})];
+        for job in cases.map(|case| from_case(&case).unwrap()) {
+            for (key, _) in job.task.facts().unread_keys() {
+                assert_eq!(is_set(&job, key), Some(false), "{key}");
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! What trainers of several models, nodes or ranks refuse, with the arithmetic.
+
+use super::MAX_TOKENS_PER_PASS;
+use crate::job::{
+    DpoSpec, GrpoSpec, JobError, JobSpec, LogProbs, LossKernel, OptimizerKind, Spreading, Strategy, SwarmLogProbs,
+    SwarmSpec,
+};
+
+/// The most batches that DPO's loop holds at once, three tensors each.
+const MAX_HELD_BATCHES: u64 = 1 << 16;
+/// The most chunks of a node's rows: what each leaves is alive until the end of the step.
+const MAX_CHUNKS: u64 = 1 << 14;
+/// The most parts of a generation batch, one a pass, and the most rows that are taken one by one.
+const MAX_PARTS: u64 = 1 << 17;
+
+/// Model types that are no causal language models.
+const NO_DECODERS: [&str; 2] = ["bert", "hrm"];
+
+/// Refuses a policy that writes no text, and a loss that the trainer does not use.
+fn policy(job: &JobSpec) -> Result<(), JobError> {
+    let model_type = job.model.model_type.as_str();
+    if NO_DECODERS.contains(&model_type) {
+        return Err(JobError::new(format!("`{model_type}` generates no text")).hint("choose a decoder"));
+    }
+    if job.logits.loss != LossKernel::Full {
+        return Err(JobError::new("loss = \"liger\": the trainer computes its own loss").hint("leave out `loss`"));
+    }
+    Ok(())
+}
+
+/// `GRPOConfig.__post_init__`: a generation batch holds whole groups, of at least two.
+pub(in crate::job) fn grpo(job: &JobSpec, grpo: &GrpoSpec) -> Result<(), JobError> {
+    policy(job)?;
+    if grpo.num_generations < 2 {
+        return Err(JobError::new(format!("`num_generations` is {}: an advantage needs 2", grpo.num_generations))
+            .hint("set it to 2 or more"));
+    }
+    let sizes = [
+        ("prompt_len", grpo.prompt_len),
+        ("completion_len", grpo.completion_len),
+        ("grpo.steps_per_generation", grpo.steps_per_generation),
+        ("grpo.num_iterations", grpo.num_iterations),
+    ];
+    not_zero(&sizes)?;
+    if grpo.steps_per_generation > MAX_PARTS {
+        let problem = format!(
+            "`grpo.steps_per_generation` must be from 1 to {MAX_PARTS}, found {} (`gradient_accumulation_steps` where it is not given)",
+            grpo.steps_per_generation
+        );
+        return Err(
+            JobError::new(problem).hint("lower `gradient_accumulation_steps`, or give `grpo.steps_per_generation`")
+        );
+    }
+    if grpo.log_probs == LogProbs::FullLogits && job.micro_batch_size > MAX_PARTS {
+        let problem = format!(
+            "`micro_batch_size` must be from 1 to {MAX_PARTS} with grpo.log_probs = \"full_logits\", which takes rows one by \
+             one, found {}",
+            job.micro_batch_size
+        );
+        return Err(JobError::new(problem).hint("lower `micro_batch_size`"));
+    }
+    let tokens = grpo.prompt_len.saturating_add(grpo.completion_len);
+    let rows = job.micro_batch_size.saturating_mul(grpo.steps_per_generation);
+    bound_rows(rows, "`micro_batch_size` x `grpo.steps_per_generation`", tokens)?;
+    let world_size = job.parallel.world_size;
+    let rows = job.micro_batch_size.saturating_mul(grpo.steps_per_generation).saturating_mul(world_size);
+    if !rows.is_multiple_of(grpo.num_generations) {
+        let ranks = if world_size > 1 { format!(" x {world_size} ranks") } else { String::new() };
+        let problem = format!(
+            "a generation batch of `micro_batch_size` {} x `grpo.steps_per_generation` {}{ranks} = {rows} rows does not \
+             divide into groups of `num_generations` {}",
+            job.micro_batch_size, grpo.steps_per_generation, grpo.num_generations
+        );
+        return Err(JobError::new(problem).hint("keep groups whole: change one of the three"));
+    }
+    if let Some(judge) = &grpo.judge
+        && judge.rows == Some(0)
+    {
+        return Err(JobError::new("`judge.rows` must be at least 1, found 0"));
+    }
+    Ok(())
+}
+
+/// What `DPOTrainer` refuses.
+pub(in crate::job) fn dpo(job: &JobSpec, dpo: &DpoSpec) -> Result<(), JobError> {
+    policy(job)?;
+    not_zero(&[("prompt_len", dpo.prompt_len), ("completion_len", dpo.completion_len)])?;
+    if job.gradient_accumulation_steps > MAX_HELD_BATCHES {
+        let problem = format!(
+            "`gradient_accumulation_steps` must be from 1 to {MAX_HELD_BATCHES} for DPO, whose loop loads all batches of a \
+             step at once, found {}",
+            job.gradient_accumulation_steps
+        );
+        return Err(JobError::new(problem).hint("lower `gradient_accumulation_steps`"));
+    }
+    bound_rows(
+        job.micro_batch_size.saturating_mul(2),
+        "2 x `micro_batch_size`",
+        dpo.prompt_len.saturating_add(dpo.completion_len),
+    )
+}
+
+/// Refuses more tokens in a batch than any GPU holds.
+fn bound_rows(rows: u64, named: &str, tokens: u64) -> Result<(), JobError> {
+    if rows.saturating_mul(tokens) <= MAX_TOKENS_PER_PASS {
+        return Ok(());
+    }
+    let problem = format!(
+        "{named} = {rows} rows of `prompt_len` + `completion_len` = {tokens} tokens is more than a GPU can hold: at most {} rows",
+        MAX_TOKENS_PER_PASS / tokens.max(1)
+    );
+    Err(JobError::new(problem).hint("lower them"))
+}
+
+/// What a node refuses.
+pub(in crate::job) fn swarm(job: &JobSpec, swarm: &SwarmSpec) -> Result<(), JobError> {
+    policy(job)?;
+    let chunk = match swarm.log_probs {
+        SwarmLogProbs::Full => 1,
+        SwarmLogProbs::Chunked { rows } | SwarmLogProbs::ChunkedHead { rows } => rows,
+    };
+    let generate_rows = if swarm.generates { swarm.generate_rows } else { 1 };
+    not_zero(&[
+        ("prompt_len", swarm.prompt_len),
+        ("completion_len", swarm.completion_len),
+        ("swarm.nodes", swarm.nodes),
+        ("swarm.gpus", swarm.gpus),
+        ("swarm.generate_rows", generate_rows),
+        ("swarm.rows_per_chunk", chunk),
+        ("swarm.lease", swarm.lease.unwrap_or(1)),
+    ])?;
+    if swarm.train_rows == 0 {
+        let problem = format!(
+            "a node has no rows: `swarm.local_questions` {} + `swarm.external_questions` {}, times `num_generations` {}",
+            swarm.local_questions, swarm.external_questions, swarm.num_generations
+        );
+        return Err(JobError::new(problem).hint("give it questions"));
+    }
+    bound_rows(
+        swarm.train_rows,
+        "(`swarm.local_questions` + `swarm.external_questions`) x `num_generations`",
+        job.seq_len,
+    )?;
+    if swarm.train_rows.div_ceil(chunk) > MAX_CHUNKS && swarm.log_probs != SwarmLogProbs::Full {
+        let problem = format!(
+            "`swarm.rows_per_chunk` {chunk} makes {} chunks of {} rows; at most {MAX_CHUNKS} are simulated",
+            swarm.train_rows.div_ceil(chunk),
+            swarm.train_rows
+        );
+        let least = swarm.train_rows.div_ceil(MAX_CHUNKS);
+        return Err(JobError::new(problem).hint(format!("set it to {least} or more")));
+    }
+    let generated = swarm.local_questions.saturating_mul(swarm.num_generations);
+    if swarm.generates && swarm.generate_rows > generated {
+        let problem = format!(
+            "`swarm.generate_rows` {} is more than the `swarm.local_questions` {} x `num_generations` {} = {generated} rows \
+             there are",
+            swarm.generate_rows, swarm.local_questions, swarm.num_generations
+        );
+        return Err(JobError::new(problem).hint(format!("set it to {generated} or less")));
+    }
+    if job.gradient_accumulation_steps > 1 {
+        return Err(JobError::new("`gradient_accumulation_steps`: a node trains on all its rows in one pass")
+            .hint("set swarm.log_probs = \"chunked_head\" to lower its peak"));
+    }
+    Ok(())
+}
+
+fn not_zero(sizes: &[(&str, u64)]) -> Result<(), JobError> {
+    match sizes.iter().find(|(_, size)| *size == 0) {
+        Some((key, _)) => Err(JobError::new(format!("`{key}` must be at least 1, found 0"))),
+        None => Ok(()),
+    }
+}
+
+/// Wrappers are simulated round the plain training step.
+pub(super) fn fits_ranks(job: &JobSpec) -> Result<(), JobError> {
+    if job.parallel.world_size == 0 {
+        return Err(JobError::new("`world_size` must be at least 1, found 0"));
+    }
+    if let Strategy::DeepSpeed { stage } = job.parallel.strategy
+        && !(1..=3).contains(&stage)
+    {
+        return Err(JobError::new(format!("`deepspeed.stage` must be 1, 2 or 3, found {stage}")));
+    }
+    if job.parallel.rank >= job.parallel.world_size {
+        let problem = format!("rank {} of `world_size` {}", job.parallel.rank, job.parallel.world_size);
+        return Err(JobError::new(problem).hint("ranks count from 0"));
+    }
+    if let Strategy::Fsdp2(_) = job.parallel.strategy {
+        fits_shards(job)?;
+    }
+    match (job.task.facts().spreading(), job.parallel.strategy) {
+        (_, Strategy::None) | (Spreading::Ranks, _) | (Spreading::OwnRanks, Strategy::AllReduce) => return Ok(()),
+        (Spreading::OwnRanks, _) => {
+            let problem = "`parallel`: HRM's loop has no wrapper, it all-reduces its gradients itself";
+            return Err(JobError::new(problem).hint("leave `parallel` out, or set parallel = \"all_reduce\""));
+        }
+        _ => {}
+    }
+    let task = serde_json::to_value(job.task.name()).unwrap_or_default();
+    Err(JobError::new(format!("`parallel`: ranks are simulated for plain training, not for task = {task}"))
+        .hint(without_ranks(job.parallel.strategy)))
+}
+
+/// What answers instead: a replica holds all that one process holds, a shard less.
+const fn without_ranks(strategy: Strategy) -> &'static str {
+    match strategy {
+        Strategy::DataParallel | Strategy::AllReduce | Strategy::Ddp(_) => {
+            "leave out `parallel` and `world_size`: each rank needs at least what one process needs; or `tonnage rehearse --gpus \
+             N -- torchrun --nproc-per-node N train.py` runs your script"
+        }
+        _ => {
+            "one process would need more than a rank that holds a share: `tonnage rehearse --gpus N -- torchrun --nproc-per-node \
+             N train.py` runs your script and tells each rank's peak"
+        }
+    }
+}
+
+/// What is not known of shards: adapters, a scaled loss, optimizers that look beyond a single element.
+fn fits_shards(job: &JobSpec) -> Result<(), JobError> {
+    use OptimizerKind::{Adam, Adamw, AdamwForloop, AdamwFused, Sgd, SgdMomentum};
+    if job.lora.is_some() {
+        return Err(JobError::new("`lora`: adapters are not simulated under FSDP2")
+            .hint("use parallel = \"ddp\", or leave out `lora`")
+            .or_rehearse());
+    }
+    if job.precision.scales_loss() {
+        return Err(JobError::new("`precision`: a gradient scaler is not simulated under FSDP2")
+            .hint("use bf16, or fp32 with fsdp2.param_dtype = \"bf16\"")
+            .or_rehearse());
+    }
+    if !matches!(job.optimizer, Adam | Adamw | AdamwForloop | AdamwFused | Sgd | SgdMomentum) {
+        return Err(JobError::new("`optimizer`: this one is not simulated on sharded parameters")
+            .hint("use adamw, adamw_fused or sgd")
+            .or_rehearse());
+    }
+    Ok(())
+}

@@ -1,0 +1,398 @@
+//! A Hugging Face `config.json` becomes a [`ModelSpec`]: which family reads it, or why none does.
+
+mod towers;
+
+use serde_json::{Map, Value};
+
+use super::architecture::{Architecture, OuterTie, architecture, by_keys, refused, unknown};
+use super::error::REHEARSE;
+use super::{Beside, Fields, JobError, ModelSpec, Place};
+use crate::failure::printable;
+use crate::limit::CONFIG_BYTES;
+
+/// Model types under another name.
+const ALIASES: [(&str, &str); 1] = [("gpt-sw3", "gpt2")];
+
+/// A model as its config describes it, with what the config says beside the shapes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HfModel {
+    /// The model for its family to read.
+    pub spec: ModelSpec,
+    /// The dtype the weights were published in (`torch_dtype`): a hint, for a job states its own precision.
+    pub published_dtype: Option<String>,
+}
+
+/// Reads the `text` of the file `file` as the config of the model called `name`; `known` are the model types that
+/// families read.
+///
+/// # Errors
+/// When the text is no JSON object (with line and column), the weights are quantized, or the model is none that a
+/// family or the generic decoder simulates.
+pub fn parse_config(name: &str, file: &str, text: &str, known: &[&str]) -> Result<HfModel, JobError> {
+    if text.len() > CONFIG_BYTES {
+        return Err(JobError::new(format!("{file}: a config of {} bytes is no model config", text.len())));
+    }
+    // serde_json stops at 128 levels of nesting, so a hostile file cannot exhaust the stack.
+    match serde_json::from_str(text) {
+        Ok(Value::Object(fields)) => model(name, fields, known).map_err(|error| in_file(error, file)),
+        Ok(_) => Err(JobError::new(format!("{file}: a model config must be a JSON object"))),
+        Err(error) => Err(broken_json(file, &error)),
+    }
+}
+
+/// The model that already parsed config `fields` describe; they must say their `model_type`.
+///
+/// # Errors
+/// As [`parse_config`].
+pub fn model(name: &str, fields: Map<String, Value>, known: &[&str]) -> Result<HfModel, JobError> {
+    let fields = Fields(fields);
+    refuse_quantized(&fields)?;
+    let published_dtype = dtype(&fields);
+    let model_type = model_type(&fields, known)?;
+    if known.contains(&model_type.as_str()) {
+        return Ok(HfModel { spec: spec(name, model_type, fields), published_dtype });
+    }
+    match architecture(&model_type) {
+        Some(Architecture::Decoder) => match by_keys(&fields) {
+            None => Ok(HfModel { spec: spec(name, model_type, fields), published_dtype }),
+            Some(other) => Err(refused(&model_type, &format!("by its config it is {}", other.is()))),
+        },
+        Some(Architecture::Multimodal(tie)) => {
+            let mut inner = text_model(name, &model_type, &fields, tie, known)?;
+            inner.published_dtype = inner.published_dtype.or(published_dtype);
+            Ok(inner)
+        }
+        Some(Architecture::Refused(kind)) => Err(refused(&model_type, &format!("it is {}", kind.is()))),
+        None => Err(unknown(&model_type, known)),
+    }
+}
+
+fn spec(name: &str, model_type: String, mut config: Fields) -> ModelSpec {
+    config.0.remove("model_type");
+    ModelSpec { name: printable(name), model_type, config, beside: Beside::default() }
+}
+
+/// The text model inside a multimodal config; its other towers are not simulated, and are noted as left out.
+fn text_model(
+    name: &str,
+    outer_type: &str,
+    outer: &Fields,
+    tie: OuterTie,
+    known: &[&str],
+) -> Result<HfModel, JobError> {
+    let mut text = match outer.get("text_config") {
+        Some(Value::Object(text)) => text.clone(),
+        // Before transformers 4.52 these were written flat.
+        None if matches!(outer_type, "qwen2_vl" | "qwen2_5_vl") && outer.get("hidden_size").is_some() => outer
+            .0
+            .iter()
+            .filter(|(key, _)| *key != "model_type")
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect(),
+        _ => return Err(refused(outer_type, "it is multimodal, and its config has no `text_config` to read")),
+    };
+    text.entry("model_type").or_insert_with(|| format!("{outer_type}_text").into());
+    // One level only: a text_config inside a text_config is no published form.
+    text.remove("text_config");
+    if let Some(architectures) = outer.get("architectures") {
+        text.insert("architectures".to_owned(), architectures.clone());
+    }
+    if let Some(tied) = tied(tie, outer, &Fields(text.clone()))? {
+        text.insert("tie_word_embeddings".to_owned(), tied.into());
+    }
+    let mut inner = model(name, text, known)
+        .map_err(|error| JobError { problem: format!("`{outer_type}` is multimodal: {}", error.problem), ..error })?;
+    inner.spec.beside.left_out = Some(towers::left_out(outer_type, outer));
+    Ok(inner)
+}
+
+/// Whether the head is tied; `None` where the text model's own class decides.
+fn tied(tie: OuterTie, outer: &Fields, text: &Fields) -> Result<Option<bool>, JobError> {
+    let key = "tie_word_embeddings";
+    let outer_says = outer.get(key).is_some();
+    Ok(match tie {
+        OuterTie::Tied => Some(outer.flag(key, true)?),
+        OuterTie::Untied => Some(outer.flag(key, false)?),
+        OuterTie::Either => Some(outer.flag(key, false)? || text.flag(key, false)?),
+        OuterTie::Inner if outer_says => Some(outer.flag(key, false)?),
+        OuterTie::Inner => None,
+    })
+}
+
+/// `model_type`, or, in the oldest configs, what the name of the architecture begins with.
+fn model_type(fields: &Fields, known: &[&str]) -> Result<String, JobError> {
+    let given = fields.text("model_type", "")?;
+    if !given.is_empty() {
+        let alias = ALIASES.iter().find(|(alias, _)| *alias == given);
+        return Ok(alias.map_or(given, |(_, name)| name).to_owned());
+    }
+    let architecture = named_class(fields).unwrap_or_default();
+    let begins = |family: &&&str| {
+        let lower = architecture.to_lowercase();
+        let rest = lower.strip_prefix(&family.replace('_', "")).unwrap_or_default();
+        ["for", "lmhead", "model"].iter().any(|next| rest.starts_with(next))
+    };
+    let named = known.iter().find(begins);
+    named.map(|family| (*family).to_owned()).ok_or_else(|| untyped(fields, known))
+}
+
+/// A config without `model_type` is no language model's of transformers.
+fn untyped(fields: &Fields, known: &[&str]) -> JobError {
+    let missing = JobError::new("config key `model_type` is missing");
+    match fields.get("_class_name").and_then(Value::as_str) {
+        Some(class) => {
+            JobError::new(format!("`{}` is a diffusers model: diffusion is not simulated", clip(class))).hint(REHEARSE)
+        }
+        None => missing.hint(format!("say which of {} the model is; for others {REHEARSE}", known.join(", "))),
+    }
+}
+
+/// The class whose weights were saved.
+fn named_class(fields: &Fields) -> Option<&str> {
+    fields.get("architectures")?.as_array()?.first()?.as_str()
+}
+
+fn clip(text: &str) -> String {
+    text.chars().take(60).collect()
+}
+
+fn dtype(fields: &Fields) -> Option<String> {
+    let dtype = fields.get("dtype").or_else(|| fields.get("torch_dtype"))?.as_str()?;
+    Some(dtype.trim_start_matches("torch.").to_owned())
+}
+
+/// Quantized weights are neither simulated nor silently taken for whole ones.
+fn refuse_quantized(fields: &Fields) -> Result<(), JobError> {
+    let Some(quantization) = fields.get("quantization_config") else { return Ok(()) };
+    let method = quantization.get("quant_method").and_then(Value::as_str).unwrap_or("quantized");
+    let is_on = |key: &str| quantization.get(key).and_then(Value::as_bool) == Some(true);
+    let bits = match quantization.get("bits").and_then(Value::as_u64) {
+        Some(bits @ 1..=8) => bits,
+        _ if is_on("load_in_4bit") || ["awq", "gptq", "mxfp4"].contains(&method) => 4,
+        _ => 8,
+    };
+    let times = 16_u64.div_ceil(bits);
+    Err(JobError::new(format!("config key `quantization_config`: {} weights are not simulated", clip(method))).hint(
+        format!(
+            "{REHEARSE}; the config without `quantization_config` would be answered for 16-bit weights, about {times} times \
+             the bytes of these"
+        ),
+    ))
+}
+
+/// What the names of classes with a simulated head end with.
+const SIMULATED_HEADS: [&str; 5] =
+    ["ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForPreTraining", "ForConditionalGeneration"];
+
+/// Refuses a model whose config names a class without a language-model head: logits that do not exist would be counted.
+///
+/// # Errors
+/// When it does.
+pub(super) fn refuse_other_head(model: &ModelSpec) -> Result<(), JobError> {
+    let Some(class) = named_class(&model.config) else { return Ok(()) };
+    if model.model_type == "hrm" || SIMULATED_HEADS.iter().any(|head| class.ends_with(head)) {
+        return Ok(());
+    }
+    let class = clip(class);
+    Err(JobError::new(format!(
+        "config key `architectures`: `{class}` has no language-model head, the only one that is simulated"
+    ))
+    .hint(format!(
+        "{REHEARSE}; if you train a language-model head on it, take `architectures` out of the config, or set \
+             model.architectures to a ...ForCausalLM class"
+    )))
+}
+
+fn in_file(error: JobError, file: &str) -> JobError {
+    JobError { problem: format!("{file}: {}", error.problem), ..error }
+}
+
+fn broken_json(file: &str, error: &serde_json::Error) -> JobError {
+    let text = error.to_string();
+    let problem = text.split(" at line ").next().unwrap_or(&text);
+    let place = Place { file: file.to_owned(), line: error.line(), column: error.column() };
+    JobError::new(format!("broken JSON: {problem}")).at(Some(place))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KNOWN: [&str; 4] = ["gpt2", "llama", "gemma3_text", "bert"];
+
+    fn parse(text: &str) -> Result<HfModel, JobError> {
+        parse_config("m", "config.json", text, &KNOWN)
+    }
+
+    #[test]
+    fn keeps_the_fields_of_a_known_type() {
+        let model =
+            parse(r#"{"model_type": "llama", "hidden_size": 64, "torch_dtype": "bfloat16", "x": null}"#).unwrap();
+        assert_eq!(model.spec.model_type, "llama");
+        assert_eq!(model.spec.config.size("hidden_size", 1), Ok(64));
+        assert_eq!(model.published_dtype.as_deref(), Some("bfloat16"));
+        assert_eq!(model.spec.beside, Beside::default());
+    }
+
+    #[test]
+    fn takes_the_text_model_of_a_multimodal_config_and_notes_what_is_left_out() {
+        let text = r#"{"model_type": "gemma3", "dtype": "bfloat16", "text_config": {"hidden_size": 64},
+            "vision_config": {"hidden_size": 10, "num_hidden_layers": 2, "intermediate_size": 30}}"#;
+        let model = parse(text).unwrap();
+        assert_eq!(model.spec.model_type, "gemma3_text");
+        assert_eq!(model.published_dtype.as_deref(), Some("bfloat16"));
+        let left_out = model.spec.beside.left_out.unwrap();
+        assert_eq!((left_out.model_type.as_str(), left_out.parameters), ("gemma3", Some(2000)));
+    }
+
+    /// What `config.tie_word_embeddings` is for each class, by transformers 5.17.
+    #[test]
+    fn the_outer_config_says_whether_a_multimodal_head_is_tied() {
+        let tied = |model_type: &str, outer: &str, inner: &str| {
+            let text = format!(
+                r#"{{"model_type": "{model_type}"{outer}, "text_config": {{"model_type": "llama"{inner}}}, "vision_config": {{}}}}"#
+            );
+            parse(&text).unwrap().spec.config.0.get("tie_word_embeddings").and_then(Value::as_bool)
+        };
+        let (yes, no) = (r#", "tie_word_embeddings": true"#, r#", "tie_word_embeddings": false"#);
+        // Outer absent, false, true; each with the inner absent, false, true.
+        let cases = [
+            ("mistral3", [true, true, true, false, false, false, true, true, true]),
+            ("internvl", [true, true, true, false, false, false, true, true, true]),
+            ("idefics3", [false, false, false, false, false, false, true, true, true]),
+            ("llava", [false, false, true, false, false, true, true, true, true]),
+        ];
+        for (model_type, expected) in cases {
+            let found: Vec<_> = ["", no, yes]
+                .iter()
+                .flat_map(|outer| ["", no, yes].map(|inner| tied(model_type, outer, inner)))
+                .collect();
+            assert_eq!(found, expected.map(Some), "{model_type}");
+        }
+        assert_eq!(tied("qwen2_audio", "", ""), None);
+        assert_eq!(tied("qwen2_audio", "", yes), Some(true));
+    }
+
+    #[test]
+    fn infers_the_type_of_the_oldest_configs() {
+        let model = parse(r#"{"architectures": ["BertForMaskedLM"]}"#).unwrap();
+        assert_eq!(model.spec.model_type, "bert");
+        for other in ["BertweetForMaskedLM", "LlamaMoeForCausalLM", "Gpt2dForCausalLM"] {
+            assert!(parse(&format!(r#"{{"architectures": ["{other}"]}}"#)).is_err(), "{other}");
+        }
+        assert_eq!(parse(r#"{"model_type": "gpt-sw3"}"#).unwrap().spec.model_type, "gpt2");
+    }
+
+    #[test]
+    fn a_class_without_a_language_model_head_is_refused() {
+        let head = |class: &str| {
+            let text = format!(r#"{{"model_type": "llama", "architectures": ["{class}"]}}"#);
+            refuse_other_head(&parse(&text).unwrap().spec)
+        };
+        for class in ["LlamaForCausalLM", "GPT2LMHeadModel", "BertForMaskedLM", "BertForPreTraining"] {
+            assert_eq!(head(class), Ok(()), "{class}");
+        }
+        for class in
+            ["LlamaForSequenceClassification", "Qwen2ForRewardModel", "BertForTokenClassification", "LlamaModel"]
+        {
+            let error = head(class).unwrap_err();
+            assert!(error.problem.contains(class) && error.hint.unwrap().contains("tonnage rehearse"), "{class}");
+        }
+    }
+
+    #[test]
+    fn says_what_is_wrong_and_where() {
+        let cases = [
+            ("{\n \"a\": }", "config.json:2:7: broken JSON: expected value"),
+            ("[]", "config.json: a model config must be a JSON object"),
+            ("", "config.json:1:0: broken JSON: EOF while parsing a value"),
+            ("{}", "config.json: config key `model_type` is missing"),
+            (r#"{"model_type": 3}"#, "config.json: config key `model_type`: must be a string, found 3"),
+            (
+                r#"{"_class_name": "UNet2DConditionModel"}"#,
+                "config.json: `UNet2DConditionModel` is a diffusers model: diffusion is not simulated",
+            ),
+            (
+                r#"{"model_type": "llama", "quantization_config": {"quant_method": "bitsandbytes"}}"#,
+                "config.json: config key `quantization_config`: bitsandbytes weights are not simulated",
+            ),
+            (
+                r#"{"model_type": "gemma3", "text_config": {"model_type": "mixtral"}}"#,
+                "config.json: `gemma3` is multimodal: model type `mixtral` is not simulated: it is a mixture of experts",
+            ),
+            (
+                r#"{"model_type": "llava", "hidden_size": 64}"#,
+                "config.json: model type `llava` is not simulated: it is multimodal, and its config has no `text_config` to read",
+            ),
+            (
+                r#"{"model_type": "granite", "num_local_experts": 8}"#,
+                "config.json: model type `granite` is not simulated: by its config it is a mixture of experts",
+            ),
+        ];
+        for (text, problem) in cases {
+            assert_eq!(parse(text).unwrap_err().to_string(), problem);
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_what_the_model_is_and_never_suggests_another_for_a_name_that_exists() {
+        let cases = [
+            ("t5", "an encoder-decoder"),
+            ("mixtral", "a mixture of experts"),
+            ("mistral4", "a mixture of experts"),
+            ("roberta", "an encoder"),
+            ("albert", "an encoder"),
+            ("distilbert", "an encoder"),
+            ("clip", "a pair of towers"),
+            ("siglip", "a pair of towers"),
+            ("blip-2", "a pair of towers"),
+            ("bamba", "a hybrid"),
+            ("lfm2", "a hybrid"),
+            ("qwen3_5_text", "a hybrid"),
+            ("xlstm", "a hybrid"),
+            ("rwkv", "a hybrid"),
+            ("gemma3n", "a multimodal model"),
+            ("gemma4_text", "a decoder whose layers"),
+            ("trocr", "an encoder-decoder"),
+            ("qwen2_5_omni", "a multimodal model"),
+            ("resnet", "a vision model"),
+            ("wav2vec2", "a speech or audio model"),
+        ];
+        for (model_type, what) in cases {
+            // Llama's fields make no Llama of it.
+            let text = format!(
+                r#"{{"model_type": "{model_type}", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+                    "vocab_size": 100, "architectures": ["XForCausalLM"]}}"#
+            );
+            let error = parse(&text).unwrap_err();
+            assert!(error.problem.contains(what), "{model_type}: {}", error.problem);
+            let hint = error.hint.unwrap();
+            assert!(hint.contains("tonnage rehearse") && !hint.contains("did you mean"), "{model_type}: {hint}");
+        }
+        let unknown = parse(r#"{"model_type": "lama"}"#).unwrap_err();
+        let hint = unknown.hint.unwrap();
+        assert!(
+            hint.starts_with("did you mean `llama`? known model types: gpt2, llama, gemma3_text, bert, and"),
+            "{hint}"
+        );
+        assert!(hint.contains("tonnage rehearse") && !hint.contains("generic_decoder"), "{hint}");
+    }
+
+    #[test]
+    fn the_way_out_of_quantized_weights_says_how_much_larger_whole_ones_are() {
+        let hint = |quantization: &str| {
+            let text = format!(r#"{{"model_type": "llama", "quantization_config": {quantization}}}"#);
+            parse(&text).unwrap_err().hint.unwrap()
+        };
+        let four = hint(r#"{"quant_method": "bitsandbytes", "load_in_4bit": true}"#);
+        assert!(four.contains("about 4 times the bytes") && four.contains("tonnage rehearse"), "{four}");
+        assert!(hint(r#"{"quant_method": "gptq", "bits": 3}"#).contains("about 6 times"));
+        assert!(hint(r#"{"quant_method": "fp8"}"#).contains("about 2 times"));
+    }
+
+    #[test]
+    fn deep_nesting_is_an_error() {
+        let text = "[".repeat(100_000);
+        assert!(parse(&text).unwrap_err().to_string().contains("recursion limit exceeded"));
+    }
+}

@@ -1,0 +1,59 @@
+//! What to train, on what: the job as plain values, before anything is simulated.
+
+mod allocator;
+mod architecture;
+#[cfg(any(test, feature = "cases"))]
+mod case;
+pub(crate) mod check;
+mod entry;
+mod error;
+mod fields;
+mod framework;
+pub mod guides;
+pub mod hf;
+mod hub;
+mod job_file;
+mod job_spec;
+mod keys;
+mod kind;
+pub(crate) mod liger;
+mod model_source;
+mod parallel;
+mod presets;
+mod resolve;
+mod run;
+pub mod safetensors;
+mod schema;
+mod settings;
+mod task;
+mod transformers;
+pub mod words;
+
+pub use architecture::{Architecture, Refused, architecture, generic_model_types};
+#[cfg(any(test, feature = "cases"))]
+pub use case::from_case;
+pub(crate) use error::REHEARSE;
+pub use error::{JobError, Place};
+pub use fields::{FieldError, Fields};
+pub use framework::Framework;
+pub use hub::{is_full_name, published_type};
+pub use job_spec::{
+    Attention, Beside, CheckpointPolicy, ClipSpec, Counted, JobSpec, LeftOut, LogitsPath, LoraSpec, LossKernel,
+    ModelSpec, OptimizerKind, Precision,
+};
+pub use keys::{Default as KeyDefault, KEYS, Key};
+pub use kind::Kind;
+pub use model_source::has_field;
+pub use parallel::{Ddp, Fsdp2, Parallel, Schedule, ShardInit, Strategy};
+pub use presets::Preset;
+pub use resolve::{Inputs, Resolved, resolve};
+pub use run::{RunLength, RunSpec, rows_per_step};
+pub use schema::job_schema;
+pub use settings::{Origin, Override, Provenance, tables_of_other_strategies};
+pub use task::{
+    DpoSpec, GrpoSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, LogProbs, LossOf, Passes, Rollout, Spreading,
+    SwarmLogProbs, SwarmSpec, Task, TaskFacts, TaskName, TrlVersion,
+};
+pub use transformers::{
+    CausalLoss, ModelingFile, NextTokenLogits, RotaryPlace, SdpaForm, TransformersError, TransformersVersion,
+};

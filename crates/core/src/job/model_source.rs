@@ -1,0 +1,334 @@
+//! Finding the model a job names: a config that the caller reads, a published model, or fields written in the job.
+
+use serde_json::{Map, Value};
+
+use super::hf::{self, HfModel};
+use super::hub;
+use super::presets::Preset;
+use super::settings::{Origin, Provenance, Setting, Settings};
+use super::{Beside, Counted, Fields, Inputs, JobError, ModelSpec};
+use crate::nearest::nearest;
+
+/// The model of a job, and what is known about it.
+pub(super) struct Model {
+    pub spec: ModelSpec,
+    pub published_dtype: Option<String>,
+    pub provenance: Vec<Provenance>,
+    /// Name and text of the config that was read.
+    pub config_file: Option<(String, String)>,
+}
+
+/// The model that the settings describe.
+pub(super) fn load(settings: &Settings, inputs: &Inputs<'_>) -> Result<Model, JobError> {
+    match settings.get("model") {
+        Some(setting) => named(setting, settings, inputs),
+        None if settings.model.contains_key("model_type") => written_out(settings, inputs),
+        None if settings.model.is_empty() => {
+            Err(JobError::new("no model is given").hint("name one, for example: model = \"Qwen/Qwen2.5-0.5B\""))
+        }
+        None => Err(JobError::new("the model's fields are given, but not the model they belong to")
+            .hint("add its `name`, or its `model_type` (llama, gpt2, ...)")),
+    }
+}
+
+/// A model that has a name, with the fields that the job changes.
+fn named(setting: &Setting, settings: &Settings, inputs: &Inputs<'_>) -> Result<Model, JobError> {
+    let name = setting.value.as_str().unwrap_or_default();
+    if let Some(model_type) = settings.model.get("model_type") {
+        return Err(JobError::new(format!("`model_type` cannot be changed: `{name}` has its own"))
+            .hint("leave out `model_type`, or leave out the name and give every field")
+            .at(place(&model_type.origin)));
+    }
+    let Found { model: found, preset, config_file } =
+        find(name, inputs).map_err(|error| error.at(place(&setting.origin)))?;
+    let mut provenance = vec![Provenance {
+        key: "model".to_owned(),
+        value: format!("\"{}\"", found.spec.name),
+        origin: setting.origin.clone(),
+    }];
+    let mut model = found;
+    for (field, changed) in &settings.model {
+        check_field(field, changed, &model.spec, inputs)?;
+        model.spec.config.0.insert(field.clone(), changed.value.clone());
+        provenance.push(field_provenance(field, changed));
+    }
+    hf::refuse_other_head(&model.spec).map_err(|error| error.at(place(&setting.origin)))?;
+    if let Some(preset) = preset.filter(|_| settings.model.is_empty()) {
+        model.spec.beside.counted = Some(Counted { parameters: preset.parameters, who: "its publisher counts" });
+    }
+    Ok(Model { spec: model.spec, published_dtype: model.published_dtype, provenance, config_file })
+}
+
+/// A model beside the job's own, by its name or a path.
+pub(super) fn second(setting: &Setting, inputs: &Inputs<'_>) -> Result<ModelSpec, JobError> {
+    let name = setting.value.as_str().unwrap_or_default();
+    let found = find(name, inputs).map_err(|error| error.at(place(&setting.origin)))?;
+    hf::refuse_other_head(&found.model.spec).map_err(|error| error.at(place(&setting.origin)))?;
+    let mut spec = found.model.spec;
+    let counted = |preset: &Preset| Counted { parameters: preset.parameters, who: "its publisher counts" };
+    spec.beside.counted = found.preset.map(counted);
+    Ok(spec)
+}
+
+/// A model, and whether it was built in or read.
+struct Found {
+    model: HfModel,
+    preset: Option<&'static Preset>,
+    config_file: Option<(String, String)>,
+}
+
+/// As transformers does, a local config goes before a published name.
+fn find(name: &str, inputs: &Inputs<'_>) -> Result<Found, JobError> {
+    match (inputs.read_config)(name) {
+        Some(Ok(text)) => {
+            let file = if name.ends_with(".json") {
+                name.to_owned()
+            } else {
+                format!("{}/config.json", name.trim_end_matches('/'))
+            };
+            let model = hf::parse_config(name, &file, &text, inputs.known)?;
+            return Ok(Found { model, preset: None, config_file: Some((name.to_owned(), text)) });
+        }
+        Some(Err(problem)) => return Err(JobError::new(format!("cannot read the config of `{name}`: {problem}"))),
+        None => {}
+    }
+    match Preset::find(name) {
+        Some(preset) => {
+            let mut model = preset.model(inputs.known)?;
+            model.spec.name = preset.full_name(name).to_owned();
+            Ok(Found { model, preset: Some(preset), config_file: None })
+        }
+        None => Err(unknown_model(name)),
+    }
+}
+
+fn unknown_model(name: &str) -> JobError {
+    if let Some(error) = hub::not_built_in(name) {
+        return error;
+    }
+    let otherwise = hub::how_to_get(name);
+    let hint = match Preset::nearest(name) {
+        Some(meant) => format!("did you mean `{meant}`? Otherwise {otherwise}"),
+        None => otherwise,
+    };
+    JobError::new(format!("model `{name}` is no config file and no built-in model")).hint(hint)
+}
+
+/// A model that only the job describes.
+fn written_out(settings: &Settings, inputs: &Inputs<'_>) -> Result<Model, JobError> {
+    let fields = settings.model_fields();
+    let model_type = fields.get("model_type").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let unread = ModelSpec {
+        name: String::new(),
+        model_type: model_type.clone(),
+        config: Fields(Map::new()),
+        beside: Beside::default(),
+    };
+    for (field, setting) in &settings.model {
+        check_field(field, setting, &unread, inputs)?;
+    }
+    let at = settings.model.get("model_type").and_then(|setting| place(&setting.origin));
+    let model = hf::model(&format!("custom {model_type}"), fields, inputs.known).map_err(|error| error.at(at))?;
+    hf::refuse_other_head(&model.spec)?;
+    Ok(Model {
+        spec: model.spec,
+        published_dtype: None,
+        provenance: settings.model.iter().map(|(field, setting)| field_provenance(field, setting)).collect(),
+        config_file: None,
+    })
+}
+
+fn field_provenance(field: &str, setting: &Setting) -> Provenance {
+    Provenance { key: format!("model.{field}"), value: setting.value.to_string(), origin: setting.origin.clone() }
+}
+
+/// Where a job file sets a value; `None` for what comes from elsewhere.
+pub(super) fn place(origin: &Origin) -> Option<super::Place> {
+    match origin {
+        Origin::JobFile(place) => Some(place.clone()),
+        _ => None,
+    }
+}
+
+/// A field that a person writes must be one that configs have, and this one's: a typing error, or another family's word,
+/// would silently change nothing.
+fn check_field(field: &str, setting: &Setting, model: &ModelSpec, inputs: &Inputs<'_>) -> Result<(), JobError> {
+    let (config, model_type) = (&model.config.0, model.model_type.as_str());
+    let is_known = inputs.known.contains(&model_type);
+    if config.contains_key(field) || has_field(model_type, field) || (!is_known && is_a_field(field)) {
+        return Ok(());
+    }
+    let field: String = field.chars().take(60).collect();
+    let (problem, meant) = if is_a_field(&field) {
+        let other_word = SYNONYMS.iter().find_map(|(gpt2, others)| match field.as_str() {
+            name if name == *gpt2 => Some(*others),
+            name if name == *others => Some(*gpt2),
+            _ => None,
+        });
+        let meant = other_word.filter(|word| has_field(model_type, word));
+        (format!("the config of a `{model_type}` has no field `{field}`"), meant)
+    } else {
+        let known = config.keys().map(String::as_str).chain(CONFIG_FIELDS).chain(HRM_FIELDS);
+        (
+            format!("no model config has a field `{field}`"),
+            nearest(&field, known.filter(|name| has_field(model_type, name))),
+        )
+    };
+    let hint = match meant {
+        Some(meant) => format!("did you mean `{meant}`?"),
+        None => "its name must be as in config.json".to_owned(),
+    };
+    Err(JobError::new(problem).hint(hint).at(place(&setting.origin)))
+}
+
+/// Whether any model's config has `field`.
+fn is_a_field(field: &str) -> bool {
+    CONFIG_FIELDS.contains(&field) || HRM_FIELDS.contains(&field)
+}
+
+/// Whether configs of `model_type` have `field`, as far as fields are one family's alone.
+pub fn has_field(model_type: &str, field: &str) -> bool {
+    let of_gpt2 = SYNONYMS.iter().any(|(gpt2, _)| *gpt2 == field) || GPT2_FIELDS.contains(&field);
+    let of_others = SYNONYMS.iter().any(|(_, others)| *others == field);
+    let of_hrm = HRM_FIELDS.contains(&field);
+    match model_type {
+        "gpt2" | "agi2" => CONFIG_FIELDS.contains(&field) && !of_others,
+        "hrm" => of_hrm || field == "hidden_size" || (CONFIG_FIELDS.contains(&field) && !of_gpt2 && !of_others),
+        _ => CONFIG_FIELDS.contains(&field) && !of_gpt2,
+    }
+}
+
+/// What GPT-2's config calls what others call otherwise.
+const SYNONYMS: [(&str, &str); 6] = [
+    ("activation_function", "hidden_act"),
+    ("n_embd", "hidden_size"),
+    ("n_head", "num_attention_heads"),
+    ("n_inner", "intermediate_size"),
+    ("n_layer", "num_hidden_layers"),
+    ("n_positions", "max_position_embeddings"),
+];
+
+/// Further fields of GPT-2's config alone.
+const GPT2_FIELDS: [&str; 5] =
+    ["attn_pdrop", "n_ctx", "reorder_and_upcast_attn", "scale_attn_by_inverse_layer_idx", "scale_attn_weights"];
+
+/// Fields of the hierarchical reasoning model's config alone.
+const HRM_FIELDS: [&str; 14] = [
+    "H_cycles",
+    "H_layers",
+    "L_cycles",
+    "L_layers",
+    "expansion",
+    "forward_dtype",
+    "halt_exploration_prob",
+    "halt_max_steps",
+    "loss_type",
+    "num_heads",
+    "num_puzzle_identifiers",
+    "pos_encodings",
+    "puzzle_emb_ndim",
+    "seq_len",
+];
+
+/// Fields of the config classes of the families (transformers 5.17) that shape tensors or choose code paths.
+const CONFIG_FIELDS: [&str; 65] = [
+    "activation_function",
+    "architectures",
+    "attention_bias",
+    "attention_dropout",
+    "attention_probs_dropout_prob",
+    "attn_logit_softcapping",
+    "attn_pdrop",
+    "bos_token_id",
+    "dtype",
+    "embd_pdrop",
+    "eos_token_id",
+    "final_logit_softcapping",
+    "head_dim",
+    "hidden_act",
+    "hidden_activation",
+    "hidden_dropout_prob",
+    "hidden_size",
+    "initializer_range",
+    "intermediate_size",
+    "is_decoder",
+    "layer_norm_eps",
+    "layer_norm_epsilon",
+    "layer_types",
+    "max_position_embeddings",
+    "max_window_layers",
+    "mlp_bias",
+    "model_type",
+    "n_ctx",
+    "n_embd",
+    "n_head",
+    "n_inner",
+    "n_layer",
+    "n_positions",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "num_key_value_heads",
+    "original_max_position_embeddings",
+    "pad_token_id",
+    "partial_rotary_factor",
+    "position_embedding_type",
+    "pretraining_tp",
+    "query_pre_attn_scalar",
+    "reorder_and_upcast_attn",
+    "resid_pdrop",
+    "rms_norm_eps",
+    "rope_local_base_freq",
+    "rope_parameters",
+    "rope_scaling",
+    "rope_theta",
+    "rotary_dim",
+    "scale_attn_by_inverse_layer_idx",
+    "scale_attn_weights",
+    "sliding_window",
+    "sliding_window_pattern",
+    "text_config",
+    "tie_word_embeddings",
+    "torch_dtype",
+    "type_vocab_size",
+    "use_bidirectional_attention",
+    "use_cache",
+    "use_sliding_window",
+    "vision_config",
+    "vocab_size",
+    "add_cross_attention",
+    "is_encoder_decoder",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_belongs_to_its_family() {
+        for (model_type, field, has) in [
+            ("gpt2", "n_layer", true),
+            ("gpt2", "num_hidden_layers", false),
+            ("agi2", "attn_pdrop", true),
+            ("llama", "n_layer", false),
+            ("llama", "num_hidden_layers", true),
+            ("phi3", "resid_pdrop", true),
+            ("gpt2", "H_cycles", false),
+            ("hrm", "H_cycles", true),
+            ("hrm", "hidden_size", true),
+            ("hrm", "n_embd", false),
+        ] {
+            assert_eq!(has_field(model_type, field), has, "{model_type} {field}");
+        }
+    }
+
+    #[test]
+    fn presets_use_known_fields() {
+        for preset in Preset::all() {
+            let config: Map<String, Value> = serde_json::from_str(preset.config).unwrap();
+            let multimodal = config.contains_key("text_config");
+            for field in config.keys().filter(|_| !multimodal) {
+                assert!(is_a_field(field), "{}: {field}", preset.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Published models by hub name: their `config.json` and parameter count, part of the program.
+
+use super::JobError;
+use super::hf::{self, HfModel};
+use crate::nearest::nearest;
+
+/// A published model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preset {
+    /// The hub name.
+    pub name: &'static str,
+    /// Unique parameters (a tied weight counts once), counted by the model's own code: see
+    /// `testdata/presets/count_parameters.py`. Of a multimodal model, those of the text model.
+    pub parameters: u64,
+    /// The text of `config.json`, less what shapes no tensor.
+    pub config: &'static str,
+}
+
+const fn preset(name: &'static str, parameters: u64, config: &'static str) -> Preset {
+    Preset { name, parameters, config }
+}
+
+// microsoft/Phi-3.5-mini-instruct's `rope_scaling` is left out: its factors scale values, never shapes.
+// sapientinc's models have no config.json; theirs are of arch/hrm_v1.yaml, the data sets, and the checkpoint's table of
+// puzzles (ARC-2: 1,045,829 rows).
+static PRESETS: [Preset; 51] = [
+    preset("openai-community/gpt2", 124_439_808, include_str!("presets/gpt2.json")),
+    preset("openai-community/gpt2-medium", 354_823_168, include_str!("presets/gpt2-medium.json")),
+    preset("openai-community/gpt2-large", 774_030_080, include_str!("presets/gpt2-large.json")),
+    preset("openai-community/gpt2-xl", 1_557_611_200, include_str!("presets/gpt2-xl.json")),
+    preset("distilbert/distilgpt2", 81_912_576, include_str!("presets/distilgpt2.json")),
+    preset("Qwen/Qwen2.5-0.5B", 494_032_768, include_str!("presets/qwen2.5-0.5b.json")),
+    preset("Qwen/Qwen2.5-1.5B", 1_543_714_304, include_str!("presets/qwen2.5-1.5b.json")),
+    preset("Qwen/Qwen2.5-3B", 3_085_938_688, include_str!("presets/qwen2.5-3b.json")),
+    preset("Qwen/Qwen2.5-7B", 7_615_616_512, include_str!("presets/qwen2.5-7b.json")),
+    preset("Qwen/Qwen2.5-14B", 14_770_033_664, include_str!("presets/qwen2.5-14b.json")),
+    preset("Qwen/Qwen2.5-32B", 32_763_876_352, include_str!("presets/qwen2.5-32b.json")),
+    preset("Qwen/Qwen2.5-72B", 72_706_203_648, include_str!("presets/qwen2.5-72b.json")),
+    preset("Qwen/Qwen3-0.6B", 596_049_920, include_str!("presets/qwen3-0.6b.json")),
+    preset("Qwen/Qwen3-1.7B", 1_720_574_976, include_str!("presets/qwen3-1.7b.json")),
+    preset("Qwen/Qwen3-4B", 4_022_468_096, include_str!("presets/qwen3-4b.json")),
+    preset("Qwen/Qwen3-8B", 8_190_735_360, include_str!("presets/qwen3-8b.json")),
+    preset("Qwen/Qwen3-14B", 14_768_307_200, include_str!("presets/qwen3-14b.json")),
+    preset("Qwen/Qwen3-32B", 32_762_123_264, include_str!("presets/qwen3-32b.json")),
+    preset("meta-llama/Llama-3.2-1B", 1_235_814_400, include_str!("presets/llama-3.2-1b.json")),
+    preset("meta-llama/Llama-3.2-3B", 3_212_749_824, include_str!("presets/llama-3.2-3b.json")),
+    preset("meta-llama/Meta-Llama-3-8B", 8_030_261_248, include_str!("presets/meta-llama-3-8b.json")),
+    preset("meta-llama/Llama-3.1-8B", 8_030_261_248, include_str!("presets/llama-3.1-8b.json")),
+    preset("meta-llama/Llama-3.1-70B", 70_553_706_496, include_str!("presets/llama-3.1-70b.json")),
+    preset("meta-llama/Llama-3.3-70B-Instruct", 70_553_706_496, include_str!("presets/llama-3.3-70b-instruct.json")),
+    preset("meta-llama/Llama-2-7b-hf", 6_738_415_616, include_str!("presets/llama-2-7b-hf.json")),
+    preset("meta-llama/Llama-2-13b-hf", 13_015_864_320, include_str!("presets/llama-2-13b-hf.json")),
+    preset("TinyLlama/TinyLlama-1.1B-Chat-v1.0", 1_100_048_384, include_str!("presets/tinyllama-1.1b-chat-v1.0.json")),
+    preset("HuggingFaceTB/SmolLM2-135M", 134_515_008, include_str!("presets/smollm2-135m.json")),
+    preset("HuggingFaceTB/SmolLM2-360M", 361_821_120, include_str!("presets/smollm2-360m.json")),
+    preset("HuggingFaceTB/SmolLM2-1.7B", 1_711_376_384, include_str!("presets/smollm2-1.7b.json")),
+    preset("mistralai/Mistral-7B-v0.1", 7_241_732_096, include_str!("presets/mistral-7b-v0.1.json")),
+    preset("mistralai/Mistral-7B-v0.3", 7_248_023_552, include_str!("presets/mistral-7b-v0.3.json")),
+    preset("google/gemma-2-2b", 2_614_341_888, include_str!("presets/gemma-2-2b.json")),
+    preset("google/gemma-2-9b", 9_241_705_984, include_str!("presets/gemma-2-9b.json")),
+    preset("google/gemma-2-27b", 27_227_128_320, include_str!("presets/gemma-2-27b.json")),
+    preset("google/gemma-3-270m", 268_098_176, include_str!("presets/gemma-3-270m.json")),
+    preset("google/gemma-3-1b-pt", 999_885_952, include_str!("presets/gemma-3-1b-pt.json")),
+    preset("google/gemma-3-4b-pt", 3_880_263_168, include_str!("presets/gemma-3-4b-pt.json")),
+    preset("google/gemma-3-12b-pt", 11_766_034_176, include_str!("presets/gemma-3-12b-pt.json")),
+    preset("google/gemma-3-27b-pt", 27_009_346_304, include_str!("presets/gemma-3-27b-pt.json")),
+    preset("google-bert/bert-base-uncased", 109_514_298, include_str!("presets/bert-base-uncased.json")),
+    preset("google-bert/bert-base-cased", 108_340_804, include_str!("presets/bert-base-cased.json")),
+    preset("google-bert/bert-large-uncased", 335_174_458, include_str!("presets/bert-large-uncased.json")),
+    preset("google-bert/bert-large-cased", 333_610_308, include_str!("presets/bert-large-cased.json")),
+    preset("microsoft/phi-4", 14_659_507_200, include_str!("presets/phi-4.json")),
+    preset("microsoft/Phi-3-mini-4k-instruct", 3_821_079_552, include_str!("presets/phi-3-mini-4k-instruct.json")),
+    preset("microsoft/Phi-3-medium-4k-instruct", 13_960_238_080, include_str!("presets/phi-3-medium-4k-instruct.json")),
+    preset("microsoft/Phi-3.5-mini-instruct", 3_821_079_552, include_str!("presets/phi-3.5-mini-instruct.json")),
+    preset(
+        "sapientinc/HRM-checkpoint-sudoku-extreme",
+        27_275_266,
+        include_str!("presets/hrm-checkpoint-sudoku-extreme.json"),
+    ),
+    preset(
+        "sapientinc/HRM-checkpoint-maze-30x30-hard",
+        27_270_146,
+        include_str!("presets/hrm-checkpoint-maze-30x30-hard.json"),
+    ),
+    preset("sapientinc/HRM-checkpoint-ARC-2", 27_276_290, include_str!("presets/hrm-checkpoint-arc-2.json")),
+];
+
+/// Names whose config has the same shapes as a preset's. Context lengths may differ, which costs no memory: `seq_len` is
+/// the job's.
+static ALIASES: [(&str, &str); 40] = [
+    ("Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-0.5B"),
+    ("Qwen/Qwen2.5-1.5B-Instruct", "Qwen/Qwen2.5-1.5B"),
+    ("Qwen/Qwen2.5-3B-Instruct", "Qwen/Qwen2.5-3B"),
+    ("Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-7B"),
+    ("Qwen/Qwen2.5-14B-Instruct", "Qwen/Qwen2.5-14B"),
+    ("Qwen/Qwen2.5-32B-Instruct", "Qwen/Qwen2.5-32B"),
+    ("Qwen/Qwen2.5-72B-Instruct", "Qwen/Qwen2.5-72B"),
+    ("Qwen/Qwen3-0.6B-Base", "Qwen/Qwen3-0.6B"),
+    ("Qwen/Qwen3-1.7B-Base", "Qwen/Qwen3-1.7B"),
+    ("Qwen/Qwen3-4B-Base", "Qwen/Qwen3-4B"),
+    ("Qwen/Qwen3-8B-Base", "Qwen/Qwen3-8B"),
+    ("Qwen/Qwen3-14B-Base", "Qwen/Qwen3-14B"),
+    ("meta-llama/Llama-3.2-1B-Instruct", "meta-llama/Llama-3.2-1B"),
+    ("meta-llama/Llama-3.2-3B-Instruct", "meta-llama/Llama-3.2-3B"),
+    ("meta-llama/Meta-Llama-3-8B-Instruct", "meta-llama/Meta-Llama-3-8B"),
+    ("meta-llama/Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B"),
+    ("meta-llama/Llama-3.1-70B-Instruct", "meta-llama/Llama-3.1-70B"),
+    ("meta-llama/Llama-2-7b-chat-hf", "meta-llama/Llama-2-7b-hf"),
+    ("meta-llama/Llama-2-13b-chat-hf", "meta-llama/Llama-2-13b-hf"),
+    ("TinyLlama/TinyLlama-1.1B", "TinyLlama/TinyLlama-1.1B-Chat-v1.0"),
+    ("HuggingFaceTB/SmolLM2-135M-Instruct", "HuggingFaceTB/SmolLM2-135M"),
+    ("HuggingFaceTB/SmolLM2-360M-Instruct", "HuggingFaceTB/SmolLM2-360M"),
+    ("HuggingFaceTB/SmolLM2-1.7B-Instruct", "HuggingFaceTB/SmolLM2-1.7B"),
+    ("mistralai/Mistral-7B-Instruct-v0.1", "mistralai/Mistral-7B-v0.1"),
+    ("mistralai/Mistral-7B-Instruct-v0.3", "mistralai/Mistral-7B-v0.3"),
+    ("google/gemma-2-2b-it", "google/gemma-2-2b"),
+    ("google/gemma-2-9b-it", "google/gemma-2-9b"),
+    ("google/gemma-2-27b-it", "google/gemma-2-27b"),
+    ("google/gemma-3-270m-it", "google/gemma-3-270m"),
+    ("google/gemma-3-1b-it", "google/gemma-3-1b-pt"),
+    ("google/gemma-3-1b", "google/gemma-3-1b-pt"),
+    ("google/gemma-3-4b-it", "google/gemma-3-4b-pt"),
+    ("google/gemma-3-4b", "google/gemma-3-4b-pt"),
+    ("google/gemma-3-12b-it", "google/gemma-3-12b-pt"),
+    ("google/gemma-3-12b", "google/gemma-3-12b-pt"),
+    ("google/gemma-3-27b-it", "google/gemma-3-27b-pt"),
+    ("google/gemma-3-27b", "google/gemma-3-27b-pt"),
+    ("meta-llama/Meta-Llama-3.1-8B", "meta-llama/Llama-3.1-8B"),
+    ("meta-llama/Llama-3.3-70B", "meta-llama/Llama-3.3-70B-Instruct"),
+    ("unsloth/Meta-Llama-3.1-8B", "meta-llama/Llama-3.1-8B"),
+];
+
+impl Preset {
+    /// The preset called `name`: a hub name or its part after the `/`, whatever the case.
+    pub fn find(name: &str) -> Option<&'static Self> {
+        let target = ALIASES.iter().find(|(alias, _)| is_called(alias, name)).map_or(name, |(_, target)| target);
+        PRESETS.iter().find(|preset| is_called(preset.name, target))
+    }
+
+    /// The full hub name that `name` stands for: the preset's, or the alias under which it was found.
+    pub fn full_name(&self, name: &str) -> &'static str {
+        ALIASES.iter().map(|(alias, _)| *alias).find(|alias| is_called(alias, name)).unwrap_or(self.name)
+    }
+
+    /// All presets.
+    pub fn all() -> &'static [Self] {
+        &PRESETS
+    }
+
+    /// The preset name that a mistyped one most likely meant.
+    pub fn nearest(name: &str) -> Option<&'static str> {
+        let names = || PRESETS.iter().map(|preset| preset.name).chain(ALIASES.iter().map(|(alias, _)| *alias));
+        nearest(name, names()).or_else(|| {
+            let short = nearest(name, names().map(short_name))?;
+            names().find(|full| short_name(full) == short)
+        })
+    }
+
+    /// The model that the config describes.
+    ///
+    /// # Errors
+    /// When none of the `known` families reads this model type.
+    pub fn model(&self, known: &[&str]) -> Result<HfModel, JobError> {
+        hf::parse_config(self.name, "config.json", self.config, known)
+    }
+}
+
+fn is_called(full: &str, name: &str) -> bool {
+    full.eq_ignore_ascii_case(name) || short_name(full).eq_ignore_ascii_case(name)
+}
+
+fn short_name(full: &str) -> &str {
+    full.rsplit_once('/').map_or(full, |(_, short)| short)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_parses_with_its_counted_parameters() {
+        let counted: serde_json::Value =
+            serde_json::from_str(include_str!("../../../../testdata/presets/parameters.json")).unwrap();
+        let known = ["gpt2", "llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3_text", "bert", "phi3", "hrm"];
+        for preset in Preset::all() {
+            let stem = short_name(preset.name).to_lowercase();
+            assert_eq!(counted["parameters"][&stem], preset.parameters, "{}", preset.name);
+            let model = preset.model(&known).unwrap();
+            assert!(known.contains(&model.spec.model_type.as_str()), "{}", preset.name);
+        }
+        assert_eq!(counted["parameters"].as_object().unwrap().len(), Preset::all().len());
+    }
+
+    #[test]
+    fn every_name_means_one_preset() {
+        let full: Vec<_> = Preset::all().iter().map(|p| p.name).chain(ALIASES.iter().map(|(a, _)| *a)).collect();
+        for name in &full {
+            let called = full.iter().filter(|other| other.eq_ignore_ascii_case(name)).count();
+            assert_eq!(called, 1, "{name}");
+            assert!(Preset::find(&name.to_uppercase()).is_some(), "{name}");
+        }
+        for (alias, target) in ALIASES {
+            assert_eq!(Preset::find(alias).unwrap().name, target);
+        }
+    }
+
+    #[test]
+    fn finds_short_names_and_suggests() {
+        let found = |name| Preset::find(name).map(|preset| preset.name);
+        assert_eq!(found("gpt2"), Some("openai-community/gpt2"));
+        assert_eq!(found("qwen2.5-7b-instruct"), Some("Qwen/Qwen2.5-7B"));
+        assert_eq!(Preset::find("qwen2.5-7b-it").map(|preset| preset.name), None);
+        let instruct = Preset::find("QWEN2.5-7b-instruct").unwrap();
+        assert_eq!(instruct.full_name("QWEN2.5-7b-instruct"), "Qwen/Qwen2.5-7B-Instruct");
+        assert_eq!(found("bert-base-uncased"), Some("google-bert/bert-base-uncased"));
+        assert_eq!(found("someone/gpt2"), None);
+        assert_eq!(Preset::nearest("qwen2.5-7bb"), Some("Qwen/Qwen2.5-7B"));
+        assert_eq!(Preset::nearest("meta-llama/Lama-3.1-8B"), Some("meta-llama/Llama-3.1-8B"));
+        assert_eq!(Preset::nearest("gtp2"), Some("openai-community/gpt2"));
+        assert_eq!(Preset::nearest("a-model-nobody-has"), None);
+    }
+}

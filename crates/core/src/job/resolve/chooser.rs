@@ -1,0 +1,192 @@
+//! [`Chooser`]: hands out the value of each key, from what was said or from a default, and writes down which.
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::alloc::AllocatorConfig;
+use crate::gpu::{DEFAULT_GPU, Gpu};
+use crate::job::keys::{self, Key};
+use crate::job::settings::{Origin, Provenance, Settings};
+use crate::job::{
+    JobError, LoraSpec, ModelSpec, RunLength, RunSpec, TransformersError, TransformersVersion, allocator, check,
+};
+
+/// Hands out the value of each key and writes down where it came from. The settings were checked against the table
+/// when they were set, so a value always has its key's type.
+pub(super) struct Chooser<'a> {
+    pub settings: &'a Settings,
+    pub provenance: Vec<Provenance>,
+    /// Defaults of what trains, which go before those of the table: key, JSON, and why.
+    pub trainer: Vec<(&'static str, String, String)>,
+    /// What the answer must say about the choices.
+    pub notes: Vec<String>,
+}
+
+impl<'a> Chooser<'a> {
+    pub fn new(settings: &'a Settings, provenance: Vec<Provenance>) -> Self {
+        Self { settings, provenance, trainer: Vec::new(), notes: Vec::new() }
+    }
+
+    pub fn take(&mut self, name: &str, default: Value, why: &str) -> Value {
+        let (value, origin) = match self.settings.get(name) {
+            Some(setting) => (setting.value.clone(), setting.origin.clone()),
+            None => (default, Origin::Default(why.to_owned())),
+        };
+        self.provenance.push(Provenance { key: name.to_owned(), value: value.to_string(), origin });
+        value
+    }
+
+    /// The value of a key whose default is the trainer's or stands in the table.
+    pub fn fixed(&mut self, name: &str) -> Value {
+        if let Some((_, json, why)) = self.trainer.iter().find(|(key, ..)| *key == name) {
+            let why = why.clone();
+            return self.take(name, serde_json::from_str(json).unwrap_or_default(), &why);
+        }
+        let (json, why) = match Key::find(name).map(|key| key.default) {
+            Some(keys::Default::Fixed(json, why)) => (json, why),
+            _ => ("null", "not set"),
+        };
+        self.take(name, serde_json::from_str(json).unwrap_or_default(), why)
+    }
+
+    /// The size that was said for `name`, before its turn comes.
+    pub fn said(&self, name: &str) -> Option<u64> {
+        self.settings.get(name)?.value.as_u64()
+    }
+
+    /// Whether anything was said about `name`.
+    pub fn is_said(&self, name: &str) -> bool {
+        self.settings.get(name).is_some()
+    }
+
+    pub fn size(&mut self, name: &str) -> u64 {
+        self.fixed(name).as_u64().unwrap_or_default()
+    }
+
+    /// A size, if it was said; `rule` is what happens where it was not.
+    pub fn size_if_said(&mut self, name: &str, rule: &str) -> Option<u64> {
+        self.take(name, Value::Null, rule).as_u64()
+    }
+
+    pub fn size_or(&mut self, name: &str, default: u64, why: &str) -> u64 {
+        self.take(name, default.into(), why).as_u64().unwrap_or(default)
+    }
+
+    pub fn number(&mut self, name: &str) -> f64 {
+        self.fixed(name).as_f64().unwrap_or_default()
+    }
+
+    pub fn switch(&mut self, name: &str) -> bool {
+        self.fixed(name).as_bool().unwrap_or_default()
+    }
+
+    pub fn switch_or(&mut self, name: &str, default: bool, why: &str) -> bool {
+        self.take(name, default.into(), why).as_bool().unwrap_or(default)
+    }
+
+    pub fn word<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, JobError> {
+        let word = self.fixed(name);
+        variant(name, word)
+    }
+
+    pub fn word_or<T: DeserializeOwned>(&mut self, name: &str, default: &str, why: &str) -> Result<T, JobError> {
+        let word = self.take(name, default.into(), why);
+        variant(name, word)
+    }
+
+    pub fn transformers(&mut self) -> Result<TransformersVersion, JobError> {
+        let name = "transformers";
+        let version = self.fixed(name).as_str().unwrap_or_default().parse();
+        version.map_err(|error: TransformersError| {
+            let hint = "the version is the one that `pip show transformers` prints, in quotes";
+            self.about(name, JobError::new(format!("`{name}`: {error}")).hint(hint))
+        })
+    }
+
+    pub fn gpu(&mut self) -> Result<Gpu, JobError> {
+        let value = self.take("gpu", DEFAULT_GPU.into(), "none was named; sizes are as on this one");
+        let gpu = Gpu::parse(value.as_str().unwrap_or_default());
+        gpu.map_err(|error| self.about("gpu", JobError::new(format!("`gpu`: {error}")).hint(error.hint())))
+    }
+
+    /// `dropout` and `tie_word_embeddings` override fields of the model's config.
+    pub fn model_overrides(&mut self, model: &mut ModelSpec) {
+        let dropouts = check::dropout_fields(&model.model_type);
+        for (name, fields) in [("dropout", dropouts), ("tie_word_embeddings", &["tie_word_embeddings"])] {
+            if self.settings.get(name).is_some() {
+                let value = self.take(name, Value::Null, "");
+                fields.iter().for_each(|field| drop(model.config.0.insert((*field).to_owned(), value.clone())));
+            } else {
+                self.provenance.push(Provenance {
+                    key: name.to_owned(),
+                    value: "as in the config".to_owned(),
+                    origin: Origin::ModelConfig(model.name.clone()),
+                });
+            }
+        }
+    }
+
+    /// Adapters exist as soon as any key of `[lora]` is set.
+    pub fn lora(&mut self, model_type: &str) -> Result<Option<LoraSpec>, JobError> {
+        if !self.settings.has_table("lora") {
+            return Ok(None);
+        }
+        let r = self.size("lora.r");
+        // Scales values, never bytes: taken for the record only.
+        let _ = self.number("lora.alpha");
+        let dropout = self.number("lora.dropout");
+        let default = check::lora_targets(model_type);
+        if default.is_empty() && self.settings.get("lora.targets").is_none() {
+            return Err(JobError::new(format!("`lora.targets`: peft knows no target modules for `{model_type}`"))
+                .hint("name them, or set lora.targets = \"all-linear\""));
+        }
+        let targets = self.take("lora.targets", default.into(), "peft's target modules for the model type");
+        let targets = targets.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+        Ok(Some(LoraSpec { r, dropout, targets }))
+    }
+
+    /// What was said about length, time and price; of several lengths only one can hold.
+    pub fn run(&mut self) -> Result<RunSpec, JobError> {
+        let lengths: Vec<_> =
+            ["max_steps", "train_tokens", "train_rows"].into_iter().filter(|key| self.is_said(key)).collect();
+        if let [first, second, ..] = lengths[..] {
+            let error = JobError::new(format!("`{second}`: the length of the training is said by `{first}` already"));
+            return Err(self.about(second, error.hint("give one of them")));
+        }
+        let length = lengths.first().map(|key| {
+            let size = self.size(key);
+            match *key {
+                "max_steps" => RunLength::Steps(size),
+                "train_tokens" => RunLength::Tokens(size),
+                _ => RunLength::Epochs { epochs: self.number("num_train_epochs"), rows: size },
+            }
+        });
+        let step_seconds = self.is_said("step_time").then(|| self.number("step_time"));
+        let dollars_per_gpu_hour = self.is_said("price").then(|| self.number("price"));
+        let allow_tf32 = self.is_said("allow_tf32") && self.switch("allow_tf32");
+        Ok(RunSpec { length, step_seconds, dollars_per_gpu_hour, allow_tf32 })
+    }
+
+    pub fn allocator(&mut self) -> Result<AllocatorConfig, JobError> {
+        let mut set = Vec::new();
+        for key in keys::KEYS.iter().filter(|key| key.name.starts_with("allocator")) {
+            if self.settings.get(key.name).is_some() {
+                set.push((key.name, self.take(key.name, Value::Null, "")));
+            }
+        }
+        let last = set.last().map_or("allocator", |(name, _)| *name);
+        allocator::config(&set).map_err(|problem| self.about(last, JobError::new(format!("`allocator`: {problem}"))))
+    }
+
+    /// The error with the place where `name` was set.
+    pub fn about(&self, name: &str, error: JobError) -> JobError {
+        match self.settings.get(name).map(|setting| &setting.origin) {
+            Some(Origin::JobFile(place)) => error.at(Some(place.clone())),
+            _ => error,
+        }
+    }
+}
+
+fn variant<T: DeserializeOwned>(name: &str, word: Value) -> Result<T, JobError> {
+    serde_json::from_value(word).map_err(|error| JobError::new(format!("`{name}`: {error}")))
+}

@@ -1,0 +1,171 @@
+//! Decides the keys of a job one after the other, in the order of the table.
+
+use super::chooser::Chooser;
+use super::{Inputs, ranks, trainer};
+use crate::alloc::AllocatorConfig;
+use crate::job::liger::fuses_loss;
+use crate::job::model_source::Model;
+use crate::job::{
+    CheckpointPolicy, ClipSpec, Framework, JobError, JobSpec, LogitsPath, ModelSpec, Parallel, RunSpec, Task, TaskName,
+    TransformersVersion, check,
+};
+
+/// The job that the settings describe.
+pub(super) fn job(choose: &mut Chooser<'_>, model: Model, inputs: &Inputs<'_>) -> Result<JobSpec, JobError> {
+    let model_type = model.spec.model_type.clone();
+    let name: TaskName =
+        choose.word_or("task", default_task(&model_type), &format!("what a {model_type} model is trained on"))?;
+    let framework = framework(choose, name, &model_type)?;
+    trainer::set_defaults(choose, name, framework, &model)?;
+    let mut model = model.spec;
+    let micro_batch_size = ranks::rows(choose, name)?;
+    let lengths = Lengths::of(choose, name, &model);
+    let accumulation = ranks::accumulation(choose, micro_batch_size)?;
+    let trains = !matches!(name, TaskName::InferenceForward | TaskName::Generate);
+    let is_in_transformers = model.is_in_transformers();
+    let liger_kernels = liger_kernels(choose, name);
+    let fuses =
+        liger_kernels && name == TaskName::CausalLm && framework != Framework::Trl && fuses_loss(&model.model_type);
+    // Written in the order of the table, in which the keys are decided.
+    let mut job = JobSpec {
+        framework,
+        micro_batch_size,
+        seq_len: lengths.seq_len,
+        max_new_tokens: lengths.max_new_tokens,
+        gradient_accumulation_steps: accumulation,
+        materialized: false,
+        precision: choose.word("precision")?,
+        attention: choose.word("attention")?,
+        gradient_checkpointing: checkpoint_policy(choose.switch("gradient_checkpointing")),
+        optimizer: choose.word("optimizer")?,
+        clip_grad_norm: Some(choose.number("clip_grad_norm"))
+            .filter(|norm| *norm > 0.0)
+            .map(|max_norm| ClipSpec { max_norm }),
+        zero_grad_set_to_none: choose.switch("zero_grad_set_to_none"),
+        train_mode: choose.switch_or("train_mode", trains, "training mode when the task trains"),
+        model: {
+            choose.model_overrides(&mut model);
+            model
+        },
+        use_cache: choose.switch("use_cache"),
+        logits: logits(choose, fuses)?,
+        steps: u32::try_from(choose.size("steps")).unwrap_or(u32::MAX),
+        transformers: if is_in_transformers { choose.transformers()? } else { TransformersVersion::DEFAULT },
+        device_map: is_in_transformers && choose.switch("device_map"),
+        gpu: choose.gpu()?,
+        lora: choose.lora(&model_type)?,
+        task: task(choose, name, &lengths, accumulation, inputs)?,
+        liger_kernels,
+        parallel: Parallel::default(),
+        run: RunSpec::default(),
+        allocator: AllocatorConfig::default(),
+    };
+    job.parallel = ranks::parallel(choose, name, looks_for_unused(&job))?;
+    job.run = choose.run()?;
+    job.allocator = choose.allocator()?;
+    job.micro_batch_size = job.task.swarm().map_or(micro_batch_size, |swarm| swarm.train_rows);
+    Ok(job)
+}
+
+/// Whether the trainer applies Liger's kernels; where nothing does, a key that nothing reads is refused.
+fn liger_kernels(choose: &mut Chooser<'_>, task: TaskName) -> bool {
+    let applies = matches!(task, TaskName::CausalLm | TaskName::MaskedLm | TaskName::Grpo | TaskName::Dpo);
+    applies && choose.is_said("use_liger_kernel") && choose.switch("use_liger_kernel")
+}
+
+/// Whether a trainer asks DDP to look for unused parameters (transformers 5.17, trainer.py): adapters make the model none of
+/// its own, and recomputing forbids it.
+fn looks_for_unused(job: &JobSpec) -> bool {
+    let is_trainer = matches!(job.framework, Framework::Trainer | Framework::Trl);
+    is_trainer && (job.lora.is_some() || job.gradient_checkpointing == CheckpointPolicy::Off)
+}
+
+/// What becomes of the logits; `fuses`: whether Liger's kernels bring their loss.
+fn logits(choose: &mut Chooser<'_>, fuses: bool) -> Result<LogitsPath, JobError> {
+    let (loss, why) = if fuses { ("liger", "what use_liger_kernel brings") } else { ("full", "transformers' default") };
+    Ok(LogitsPath {
+        keep_outputs: choose.switch("keep_outputs"),
+        logits_to_keep: Some(choose.size("logits_to_keep")).filter(|positions| *positions > 0),
+        loss: choose.word_or("loss", loss, why)?,
+    })
+}
+
+/// What trains: said, or what most train such a task with.
+fn framework(choose: &mut Chooser<'_>, task: TaskName, model_type: &str) -> Result<Framework, JobError> {
+    // AGI2's models have a loop of their own.
+    let usual = if model_type == "agi2" { Framework::Loop } else { Framework::usual(task) };
+    let usual = serde_json::to_value(usual).unwrap_or_default();
+    choose.word_or("framework", usual.as_str().unwrap_or_default(), "what most train such a task with")
+}
+
+fn task(
+    choose: &mut Chooser<'_>,
+    name: TaskName,
+    lengths: &Lengths,
+    accumulation: u64,
+    inputs: &Inputs<'_>,
+) -> Result<Task, JobError> {
+    Ok(match name {
+        TaskName::CausalLm => Task::CausalLm,
+        TaskName::MaskedLm => Task::MaskedLm,
+        TaskName::InferenceForward => Task::InferenceForward,
+        TaskName::Generate => Task::Generate,
+        TaskName::Hrm => Task::Hrm,
+        TaskName::Grpo => trainer::grpo(choose, lengths, accumulation, inputs)?,
+        TaskName::Dpo => trainer::dpo(choose, lengths),
+        TaskName::Swarm => trainer::swarm(choose, lengths)?,
+    })
+}
+
+fn default_task(model_type: &str) -> &'static str {
+    match model_type {
+        "bert" => "masked_lm",
+        "hrm" => "hrm",
+        _ => "causal_lm",
+    }
+}
+
+/// Tokens of a row.
+pub(super) struct Lengths {
+    /// Tokens of a row in a training pass.
+    pub seq_len: u64,
+    pub max_new_tokens: u64,
+    /// Those of the prompt and of the completion, where a trainer tells them apart.
+    pub prompt: u64,
+    pub completion: u64,
+}
+
+impl Lengths {
+    fn of(choose: &mut Chooser<'_>, name: TaskName, model: &ModelSpec) -> Self {
+        match name {
+            TaskName::Grpo | TaskName::Dpo | TaskName::Swarm => Self::of_trainer(choose),
+            _ => Self::of_one_model(choose, name, check::row_length(model)),
+        }
+    }
+
+    fn of_one_model(choose: &mut Chooser<'_>, task: TaskName, positions: Option<u64>) -> Self {
+        let new_tokens = if task == TaskName::Generate { 20 } else { 0 };
+        let room = positions.map_or(1024, |n| n.saturating_sub(choose.said("max_new_tokens").unwrap_or(new_tokens)));
+        let seq_len = choose.size_or("seq_len", room.clamp(1, 1024), seq_len_rule(task));
+        let why = "transformers' default for generate, else none";
+        let max_new_tokens = choose.size_or("max_new_tokens", new_tokens, why);
+        Self { seq_len, max_new_tokens, prompt: seq_len, completion: max_new_tokens }
+    }
+
+    fn of_trainer(choose: &mut Chooser<'_>) -> Self {
+        let prompt = choose.size("prompt_len");
+        let completion = choose.size("completion_len");
+        Self { seq_len: prompt.saturating_add(completion), max_new_tokens: 0, prompt, completion }
+    }
+}
+
+fn seq_len_rule(task: TaskName) -> &'static str {
+    match task {
+        TaskName::Generate => "1024, or what the new tokens leave of the model's positions",
+        _ => "1024, or the model's positions",
+    }
+}
+
+const fn checkpoint_policy(on: bool) -> CheckpointPolicy {
+    if on { CheckpointPolicy::EveryLayer } else { CheckpointPolicy::Off }
+}

@@ -1,0 +1,114 @@
+//! Decides the keys of jobs on several GPUs, and whether the batch divides.
+
+use serde_json::Value;
+
+use super::chooser::Chooser;
+use crate::dtype::DType;
+use crate::job::{Ddp, Fsdp2, JobError, Parallel, Strategy, TaskName};
+
+/// Rows of a rank's pass: said, or for HRM, whose step is one pass, what `global_batch_size` leaves to each rank
+/// (`config.global_batch_size // world_size`, pretrain.py).
+pub(super) fn rows(choose: &mut Chooser<'_>, task: TaskName) -> Result<u64, JobError> {
+    match (task, choose.said("global_batch_size")) {
+        (TaskName::Swarm, _) => Ok(0),
+        (TaskName::Hrm, Some(global)) if !choose.is_said("micro_batch_size") => {
+            let ranks = choose.said("world_size").unwrap_or(1).max(1);
+            if !global.is_multiple_of(ranks) {
+                let problem = format!("`global_batch_size` {global} does not divide by `world_size` {ranks}");
+                return Err(JobError::new(problem).hint("every rank trains on as many rows"));
+            }
+            Ok(choose.size_or("micro_batch_size", global / ranks, "what `global_batch_size` leaves to each rank"))
+        }
+        _ => Ok(choose.size("micro_batch_size")),
+    }
+}
+
+/// Micro-batches per optimizer step: said, or what the global batch leaves.
+pub(super) fn accumulation(choose: &mut Chooser<'_>, micro_batch_size: u64) -> Result<u64, JobError> {
+    let Some(global) = choose.said("global_batch_size") else {
+        return Ok(choose.size("gradient_accumulation_steps"));
+    };
+    choose.take("global_batch_size", Value::Null, "");
+    let world_size = choose.said("world_size").unwrap_or(1);
+    let rows = micro_batch_size.saturating_mul(world_size).max(1);
+    let of_all = format!("`micro_batch_size` {micro_batch_size} x `world_size` {world_size} = {rows} rows");
+    if choose.is_said("gradient_accumulation_steps") {
+        let steps = choose.size("gradient_accumulation_steps");
+        return if rows.saturating_mul(steps) == global {
+            Ok(steps)
+        } else {
+            let product = rows.saturating_mul(steps);
+            let problem = format!("`global_batch_size` {global} is not {of_all} x {steps} micro-batches = {product}");
+            Err(JobError::new(problem).hint("leave out `gradient_accumulation_steps` to have it computed"))
+        };
+    }
+    if !global.is_multiple_of(rows) {
+        let problem = format!("`global_batch_size` {global} does not divide by {of_all}");
+        let below = (global / rows).saturating_mul(rows);
+        let near = if below > 0 { format!("{below} or {}", below + rows) } else { rows.to_string() };
+        return Err(JobError::new(problem).hint(format!("set `global_batch_size` to {near}")));
+    }
+    Ok(choose.size_or("gradient_accumulation_steps", global / rows, "what `global_batch_size` leaves to each rank"))
+}
+
+/// What is spread over the ranks; nothing when no key says so. `trainer_looks`: whether a trainer asks DDP to look for unused
+/// parameters.
+pub(super) fn parallel(choose: &mut Chooser<'_>, task: TaskName, trainer_looks: bool) -> Result<Parallel, JobError> {
+    let tables = ["ddp", "zero1", "fsdp2", "deepspeed", "pipeline"];
+    let table = tables.into_iter().find(|table| choose.settings.has_table(table));
+    if !choose.is_said("world_size") && !choose.is_said("parallel") && table.is_none() {
+        return Ok(Parallel::default());
+    }
+    let world_size = choose.size("world_size");
+    let several = if task == TaskName::Hrm { "all_reduce" } else { "ddp" };
+    let default = table.unwrap_or(if world_size > 1 { several } else { "none" });
+    let strategy: String = choose.word_or("parallel", default, "what its table or more than one rank asks for")?;
+    let strategy = match strategy.as_str() {
+        "data_parallel" => Strategy::DataParallel,
+        "all_reduce" => Strategy::AllReduce,
+        "ddp" => Strategy::Ddp(ddp(choose, trainer_looks)),
+        "zero1" => zero1(choose, trainer_looks),
+        "fsdp2" => Strategy::Fsdp2(fsdp2(choose)?),
+        "deepspeed" => Strategy::DeepSpeed { stage: u8::try_from(choose.size("deepspeed.stage")).unwrap_or(u8::MAX) },
+        "tensor" => Strategy::TensorParallel { size: world_size },
+        "pipeline" => Strategy::PipelineParallel { stages: world_size, schedule: choose.word("pipeline.schedule")? },
+        _ if world_size > 1 => {
+            let problem = format!("`world_size` is {world_size}, but parallel = \"none\" spreads nothing");
+            return Err(JobError::new(problem).hint("set parallel = \"ddp\" or another strategy"));
+        }
+        _ => Strategy::None,
+    };
+    Ok(Parallel { world_size, strategy, ..Parallel::default() })
+}
+
+fn ddp(choose: &mut Chooser<'_>, trainer_looks: bool) -> Ddp {
+    let bucket_cap_mb = choose.size_if_said("ddp.bucket_cap_mb", "PyTorch's: 25, the first bucket 1");
+    let gradient_as_bucket_view = choose.switch("ddp.gradient_as_bucket_view");
+    let static_graph = choose.switch("ddp.static_graph");
+    let whose = if trainer_looks { "Hugging Face Trainer's ddp_find_unused_parameters" } else { "PyTorch's default" };
+    let find_unused_parameters = choose.switch_or("ddp.find_unused_parameters", trainer_looks, whose);
+    Ddp { bucket_cap_mb, gradient_as_bucket_view, static_graph, find_unused_parameters }
+}
+
+fn zero1(choose: &mut Chooser<'_>, trainer_looks: bool) -> Strategy {
+    let ddp = choose.switch("zero1.ddp").then(|| ddp(choose, trainer_looks));
+    Strategy::Zero1 { ddp, parameters_as_bucket_view: choose.switch("zero1.parameters_as_bucket_view") }
+}
+
+fn fsdp2(choose: &mut Chooser<'_>) -> Result<Fsdp2, JobError> {
+    let param_dtype = dtype(choose, "fsdp2.param_dtype", "the weights' own");
+    let reduce_dtype = dtype(choose, "fsdp2.reduce_dtype", "the gradients' own");
+    let reshard_after_forward = choose.switch("fsdp2.reshard_after_forward");
+    let shard_root_only = choose.switch("fsdp2.shard_root_only");
+    let init = choose.word("fsdp2.init")?;
+    Ok(Fsdp2 { param_dtype, reduce_dtype, reshard_after_forward, shard_root_only, init })
+}
+
+fn dtype(choose: &mut Chooser<'_>, key: &str, rule: &str) -> Option<DType> {
+    match choose.take(key, Value::Null, rule).as_str()? {
+        "fp32" => Some(DType::Float32),
+        "bf16" => Some(DType::Bfloat16),
+        "fp16" => Some(DType::Float16),
+        _ => None,
+    }
+}

@@ -1,0 +1,184 @@
+//! Decides the keys of trainers with several models or phases: TRL's GRPO and DPO, and a swarm's node.
+
+use super::chooser::Chooser;
+use super::job::Lengths;
+use super::{Inputs, model_source};
+use crate::family::agi2;
+use crate::job::guides::gpt_file;
+use crate::job::model_source::Model;
+use crate::job::settings::Settings;
+use crate::job::{
+    DpoSpec, Framework, GrpoSpec, JobError, JudgePhase, JudgeSpec, Rollout, SwarmLogProbs, SwarmSpec, Task, TaskName,
+    TrlVersion,
+};
+
+/// GenRL's defaults (its trainer config, and rl-swarm's): fp32 weights, Adam, layers recomputed.
+const GENRL: [(&str, &str); 4] =
+    [("optimizer", "\"adam\""), ("gradient_checkpointing", "true"), ("prompt_len", "64"), ("completion_len", "256")];
+/// The recipe of the HRM repository, one GPU of eight.
+const HRM: [(&str, &str); 2] = [("optimizer", "\"adam_atan2\""), ("micro_batch_size", "96")];
+
+/// What holds where neither the task's trainer nor the framework says anything else.
+const PLAIN: [(&str, &str, &str); 5] = [
+    ("precision", "\"fp32\"", "PyTorch's default dtype"),
+    ("optimizer", "\"adamw\"", "torch.optim.AdamW as called without options"),
+    ("clip_grad_norm", "0.0", "a plain PyTorch loop does not clip"),
+    ("gradient_checkpointing", "false", "transformers' default"),
+    ("use_cache", "false", "the trainer's"),
+];
+
+/// Puts the defaults of what trains before those of the table: the task's own trainer's, then the framework's.
+pub(super) fn set_defaults(
+    choose: &mut Chooser<'_>,
+    task: TaskName,
+    framework: Framework,
+    model: &Model,
+) -> Result<(), JobError> {
+    let (rows, why) = match task {
+        TaskName::Grpo | TaskName::Dpo => {
+            let trl: TrlVersion = choose.word("trl")?;
+            let trainer = if task == TaskName::Grpo { "GRPOConfig" } else { "DPOConfig" };
+            choose.notes.push(format!("behaviour and defaults are those of TRL {}", trl.name()));
+            (trl.defaults(task), format!("TRL {}'s {trainer}", trl.name()))
+        }
+        TaskName::Swarm => (GENRL.to_vec(), "GenRL's default".to_owned()),
+        TaskName::Hrm => (HRM.to_vec(), "HRM's recipe: 768 rows on 8 GPUs".to_owned()),
+        TaskName::Generate => (vec![("use_cache", "true")], "generate caches".to_owned()),
+        TaskName::CausalLm | TaskName::MaskedLm | TaskName::InferenceForward => (Vec::new(), String::new()),
+    };
+    let owned = |(key, json, why): (&'static str, &str, &str)| (key, json.to_owned(), why.to_owned());
+    choose.trainer = rows.into_iter().map(|(key, json)| owned((key, json, &why))).collect();
+    if agi2::is_one(&model.spec) {
+        let own = gpt_file::of_the_loop().into_iter();
+        choose.trainer.extend(own.map(|(key, value)| (key, value.to_string(), gpt_file::OF_AGI2.to_owned())));
+    }
+    choose.trainer.extend(framework.defaults(task).iter().copied().map(owned));
+    choose.trainer.extend(loaded_dtype(task, model));
+    choose.trainer.extend(PLAIN.map(owned));
+    Ok(())
+}
+
+/// The precision of a model that `from_pretrained` loads; the other tasks' trainers convert it or came with older versions.
+fn loaded_dtype(task: TaskName, model: &Model) -> Option<(&'static str, String, String)> {
+    let loads = [TaskName::CausalLm, TaskName::MaskedLm, TaskName::InferenceForward, TaskName::Generate];
+    let precision = match model.published_dtype.as_deref() {
+        _ if !loads.contains(&task) => return None,
+        Some("bfloat16") => "\"bf16\"",
+        Some("float16") => "\"fp16\"",
+        _ => return None,
+    };
+    let why = format!("from_pretrained of transformers 5 loads {} in the dtype of its weights", model.spec.name);
+    Some(("precision", precision.to_owned(), why))
+}
+
+pub(super) fn grpo(
+    choose: &mut Chooser<'_>,
+    lengths: &Lengths,
+    accumulation: u64,
+    inputs: &Inputs<'_>,
+) -> Result<Task, JobError> {
+    let num_generations = choose.size("num_generations");
+    let steps_per_generation =
+        choose.size_or("grpo.steps_per_generation", accumulation, "TRL's: gradient_accumulation_steps");
+    let num_iterations = choose.size("grpo.num_iterations");
+    let beta = choose.number("grpo.beta");
+    let log_probs = choose.word("grpo.log_probs")?;
+    let padded = choose.switch("grpo.padded");
+    let cast_lm_head_to_fp32 = choose.switch("grpo.cast_lm_head_to_fp32");
+    let rollout = rollout(choose)?;
+    let judge = judge(choose, inputs)?;
+    Ok(GrpoSpec {
+        prompt_len: lengths.prompt,
+        completion_len: lengths.completion,
+        num_generations,
+        steps_per_generation,
+        num_iterations,
+        beta,
+        log_probs,
+        rollout,
+        padded,
+        cast_lm_head_to_fp32,
+        judge,
+    }
+    .into())
+}
+
+fn rollout(choose: &mut Chooser<'_>) -> Result<Rollout, JobError> {
+    let default = if choose.settings.has_table("vllm") { "vllm" } else { "generate" };
+    let word: String = choose.word_or("grpo.rollout", default, "vllm when a key of [vllm] is set")?;
+    if word != "vllm" {
+        return Ok(Rollout::Generate);
+    }
+    let gpu_memory_utilization = choose.number("vllm.gpu_memory_utilization");
+    let sleep_mode = choose.switch("vllm.sleep_mode");
+    Ok(Rollout::Vllm { gpu_memory_utilization, sleep_mode })
+}
+
+/// A judge exists as soon as any key of `[judge]` is set.
+fn judge(choose: &mut Chooser<'_>, inputs: &Inputs<'_>) -> Result<Option<JudgeSpec>, JobError> {
+    if !choose.settings.has_table("judge") {
+        return Ok(None);
+    }
+    let Some(setting) = choose.settings.get("judge.model") else { return Err(no_model(choose.settings)) };
+    let model = model_source::second(setting, inputs)?;
+    choose.take("judge.model", serde_json::Value::Null, "");
+    let weights = choose.word("judge.weights")?;
+    let phase: JudgePhase = choose.word("judge.phase")?;
+    let extra_prompt_tokens = choose.size("judge.extra_prompt_tokens");
+    let new_tokens = match phase {
+        JudgePhase::Generate => choose.size("judge.new_tokens"),
+        JudgePhase::Forward => 0,
+    };
+    let rows = choose.size_if_said("judge.rows", "all completions of a generation batch");
+    let place = choose.word("judge.place")?;
+    Ok(Some(JudgeSpec { model, weights, phase, extra_prompt_tokens, new_tokens, rows, place }))
+}
+
+fn no_model(settings: &Settings) -> JobError {
+    let set = settings.keys().find(|(key, _)| key.starts_with("judge."));
+    let (key, place) = set.map_or(("judge", None), |(key, setting)| (key, model_source::place(&setting.origin)));
+    JobError::new(format!("`{key}` is set, but the judge has no model: its phase has nothing to run"))
+        .hint("name one, for example: judge.model = \"Qwen/Qwen2.5-14B\"")
+        .at(place)
+}
+
+pub(super) fn dpo(choose: &mut Chooser<'_>, lengths: &Lengths) -> Task {
+    let precompute_ref_log_probs = choose.switch("dpo.precompute_ref_log_probs");
+    DpoSpec { prompt_len: lengths.prompt, completion_len: lengths.completion, precompute_ref_log_probs }.into()
+}
+
+pub(super) fn swarm(choose: &mut Chooser<'_>, lengths: &Lengths) -> Result<Task, JobError> {
+    let nodes = choose.size("swarm.nodes");
+    let gpus = choose.size("swarm.gpus");
+    let lease = choose.size_if_said("swarm.lease", "every node at once");
+    let local_questions = choose.size("swarm.local_questions");
+    let external_questions = choose.size("swarm.external_questions");
+    let num_generations = choose.size("num_generations");
+    let why = "GenRL's: one completion of each local question at a time";
+    let generate_rows = choose.size_or("swarm.generate_rows", local_questions, why);
+    let kind: String = choose.word("swarm.log_probs")?;
+    let log_probs = match kind.as_str() {
+        "chunked" => SwarmLogProbs::Chunked { rows: choose.size("swarm.rows_per_chunk") },
+        "chunked_head" => SwarmLogProbs::ChunkedHead { rows: choose.size("swarm.rows_per_chunk") },
+        _ => SwarmLogProbs::Full,
+    };
+    let logits_to_keep = choose.switch("swarm.logits_to_keep");
+    let empty_cache = choose.switch("swarm.empty_cache");
+    Ok(SwarmSpec {
+        prompt_len: lengths.prompt,
+        completion_len: lengths.completion,
+        local_questions,
+        external_questions,
+        num_generations,
+        train_rows: local_questions.saturating_add(external_questions).saturating_mul(num_generations),
+        generate_rows,
+        log_probs,
+        logits_to_keep,
+        generates: local_questions > 0,
+        empty_cache,
+        nodes,
+        gpus,
+        lease,
+    }
+    .into())
+}

@@ -1,0 +1,59 @@
+//! Versions of TRL, and what their trainers' configs default to: `GRPOConfig`, `DPOConfig`, and the `TrainingArguments`
+//! of the transformers that came with them.
+
+use serde::{Deserialize, Serialize};
+
+use super::TaskName;
+
+/// A version of TRL whose source was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TrlVersion {
+    /// 0.17, with transformers 4.51.
+    #[serde(rename = "0.17")]
+    V0_17,
+    /// 0.25, with transformers 4.57.
+    #[serde(rename = "0.25")]
+    V0_25,
+    /// 1.16, with transformers 5.17.
+    #[serde(rename = "1.16")]
+    V1_16,
+}
+
+/// A key, and its default as JSON.
+type Row = (&'static str, &'static str);
+
+/// What `TrainingArguments` and every trainer of TRL share: Trainer's `max_grad_norm`, the lengths a prompt is cut to.
+const SHARED: [Row; 2] = [("clip_grad_norm", "1.0"), ("prompt_len", "512")];
+/// `bf16` over fp32 weights, checkpointing, and PyTorch's fused AdamW.
+const MODERN: [Row; 3] =
+    [("precision", "\"amp-bf16\""), ("gradient_checkpointing", "true"), ("optimizer", "\"adamw_fused\"")];
+
+impl TrlVersion {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::V0_17 => "0.17",
+            Self::V0_25 => "0.25",
+            Self::V1_16 => "1.16",
+        }
+    }
+
+    /// The defaults of the task's config where they are not those of a plain loop.
+    pub(in crate::job) fn defaults(self, task: TaskName) -> Vec<Row> {
+        let rows: &[Row] = match (task, self) {
+            (TaskName::Grpo, Self::V0_17) => {
+                &[("completion_len", "256"), ("grpo.beta", "0.04"), ("grpo.log_probs", "\"full_logits\"")]
+            }
+            (TaskName::Grpo, Self::V0_25) => {
+                &[("completion_len", "256"), ("grpo.beta", "0.0"), ("grpo.log_probs", "\"full_logits\"")]
+            }
+            (TaskName::Grpo, Self::V1_16) => {
+                &[("completion_len", "512"), ("grpo.beta", "0.0"), ("grpo.log_probs", "\"fused\"")]
+            }
+            // `max_length` is 1024: prompt and answer together.
+            _ => &[("completion_len", "512")],
+        };
+        let modern: &[Row] = if self == Self::V0_17 { &[] } else { &MODERN };
+        [&SHARED, modern, rows].concat()
+    }
+}

@@ -1,0 +1,392 @@
+//! The words that people bring from Hugging Face's, TRL's, DeepSpeed's, accelerate's, PEFT's, Axolotl's, LLaMA-Factory's and
+//! Lightning's options: one line a word. What means exactly the same is an alias; of the rest a sentence says what to write.
+
+use serde_json::{Value, json};
+
+/// What a word of another program is here.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Meaning {
+    /// The key of this name, with the same values.
+    Key(&'static str),
+    /// A switch of theirs: these keys with these values.
+    Says(&'static [(&'static str, &'static str)]),
+    /// Nothing that means exactly the same; what to write, or what answers.
+    Sentence(&'static str),
+}
+
+use Meaning::{Key, Says, Sentence};
+
+/// What answers where nothing is simulated.
+const REHEARSE: &str =
+    "is not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script and tells its peak";
+const FOUR_BIT: &str = "4-bit and 8-bit weights of the trained model (QLoRA) are not simulated: `tonnage rehearse --gpu GPU -- \
+                        python train.py` runs such a script and tells its peak";
+const BF16: &str = "bf16=True is autocast: write --precision amp-bf16 (over fp32 weights) or bf16-amp (over bf16 weights, as \
+                    from_pretrained of transformers 5 loads most models); --precision bf16 has no autocast";
+const FP16: &str = "fp16=True is autocast with loss scaling: write --precision amp-fp16; --precision fp16 is fp16 weights and \
+                    gradients";
+const OFFLOAD: &str = "offloading to the CPU or to disk is not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs \
+                       your script and tells its peak";
+const COMPILE: &str = "torch.compile is not simulated; what is estimated without it is more, as a rule: `tonnage rehearse --gpu \
+                       GPU -- python train.py` runs your script";
+const PACKING: &str = "packed rows are rows of `seq_len` tokens: leave it out and say --seq-len; for padding-free batches \
+                       `tonnage rehearse --gpu GPU -- python train.py` runs your script";
+const DEEPSPEED: &str =
+    "a DeepSpeed config is not read: write --parallel deepspeed --deepspeed-stage 0, 1, 2 or 3 --world-size N";
+const FSDP: &str = "of FSDP the second version is simulated: write --parallel fsdp2 --world-size N; FSDP1 differs: `tonnage \
+                    rehearse` runs such a script";
+const REENTRANT: &str = "checkpointing is simulated with use_reentrant=False, transformers' default: leave it out";
+const ACCELERATE: &str = "accelerate's config is not read: say --precision, --parallel and --world-size";
+const BETAS: &str = "it changes no byte: leave it out";
+
+/// Names of keys, as in job files; flags have `-` for `_`.
+const NAMES: &[(&str, Meaning)] = &[
+    // The rows of a pass.
+    ("batch_size", Key("micro_batch_size")),
+    ("per_device_train_batch_size", Key("micro_batch_size")),
+    ("per_device_batch_size", Key("micro_batch_size")),
+    ("per_gpu_train_batch_size", Key("micro_batch_size")),
+    ("per_gpu_batch_size", Key("micro_batch_size")),
+    ("train_micro_batch_size_per_gpu", Key("micro_batch_size")),
+    ("device_batch_size", Key("micro_batch_size")),
+    ("micro_batch", Key("micro_batch_size")),
+    ("mbs", Key("micro_batch_size")),
+    ("bs", Key("micro_batch_size")),
+    ("train_batch_size", Sentence("over all GPUs it is --global-batch-size, of one GPU's pass --micro-batch-size")),
+    ("auto_find_batch_size", Sentence("`tonnage fit` finds the largest micro-batch of a job")),
+    ("gradient_accumulation", Key("gradient_accumulation_steps")),
+    ("grad_accum", Key("gradient_accumulation_steps")),
+    ("grad_accumulation_steps", Key("gradient_accumulation_steps")),
+    ("accumulation_steps", Key("gradient_accumulation_steps")),
+    ("accumulate_grad_batches", Key("gradient_accumulation_steps")),
+    // The tokens of a row.
+    ("max_seq_length", Key("seq_len")),
+    ("max_seq_len", Key("seq_len")),
+    ("max_length", Key("seq_len")),
+    ("model_max_length", Key("seq_len")),
+    ("cutoff_len", Key("seq_len")),
+    ("sequence_len", Key("seq_len")),
+    ("sequence_length", Key("seq_len")),
+    ("seq_length", Key("seq_len")),
+    ("seqlen", Key("seq_len")),
+    ("context_length", Key("seq_len")),
+    ("block_size", Key("seq_len")),
+    ("max_prompt_length", Key("prompt_len")),
+    ("max_completion_length", Key("completion_len")),
+    ("packing", Sentence(PACKING)),
+    ("sample_packing", Sentence(PACKING)),
+    ("padding_free", Sentence(PACKING)),
+    // Precision.
+    ("bf16", Sentence(BF16)),
+    ("bfloat16", Sentence(BF16)),
+    ("fp16", Sentence(FP16)),
+    ("half", Sentence(FP16)),
+    ("amp", Sentence("write --precision amp-bf16 or amp-fp16")),
+    (
+        "mixed_precision",
+        Sentence("autocast over the weights as they are loaded: write --precision amp-bf16, amp-fp16 or bf16-amp"),
+    ),
+    ("dtype", Sentence(DTYPE)),
+    ("torch_dtype", Sentence(DTYPE)),
+    ("model_dtype", Sentence(DTYPE)),
+    ("tf32", Key("allow_tf32")),
+    ("fp8", Sentence(REHEARSE)),
+    ("load_in_4bit", Sentence(FOUR_BIT)),
+    ("load_in_8bit", Sentence(FOUR_BIT)),
+    ("qlora", Sentence(FOUR_BIT)),
+    ("use_qlora", Sentence(FOUR_BIT)),
+    ("quantization_bit", Sentence(FOUR_BIT)),
+    ("quantization", Sentence(FOUR_BIT)),
+    ("quantize", Sentence(FOUR_BIT)),
+    ("bnb_4bit_quant_type", Sentence(FOUR_BIT)),
+    ("bnb_4bit_compute_dtype", Sentence(FOUR_BIT)),
+    ("bnb_4bit_use_double_quant", Sentence(FOUR_BIT)),
+    // Attention, checkpointing, compilation.
+    ("attn_implementation", Key("attention")),
+    ("attn_impl", Key("attention")),
+    ("flash_attn", Sentence(FLASH)),
+    ("flash_attention", Sentence(FLASH)),
+    ("use_flash_attention_2", Sentence(FLASH)),
+    ("flash_attention_2", Sentence(FLASH)),
+    ("use_gradient_checkpointing", Key("gradient_checkpointing")),
+    ("activation_checkpointing", Key("gradient_checkpointing")),
+    ("gradient_checkpointing_kwargs", Sentence(REENTRANT)),
+    ("activation_offloading", Sentence(OFFLOAD)),
+    ("torch_compile", Sentence(COMPILE)),
+    ("compile", Sentence(COMPILE)),
+    ("unsloth", Sentence(UNSLOTH)),
+    ("use_unsloth", Sentence(UNSLOTH)),
+    ("use_liger", Key("use_liger_kernel")),
+    ("liger_kernel", Key("use_liger_kernel")),
+    // The optimizer.
+    ("optim", Key("optimizer")),
+    ("optimizer_type", Key("optimizer")),
+    ("max_grad_norm", Key("clip_grad_norm")),
+    ("gradient_clipping", Key("clip_grad_norm")),
+    ("gradient_clip_val", Key("clip_grad_norm")),
+    ("grad_clip", Key("clip_grad_norm")),
+    ("use_galore", Sentence(REHEARSE)),
+    ("learning_rate", Sentence(BETAS)),
+    ("lr", Sentence(BETAS)),
+    ("weight_decay", Sentence(BETAS)),
+    ("warmup_steps", Sentence(BETAS)),
+    ("warmup_ratio", Sentence(BETAS)),
+    ("lr_scheduler_type", Sentence(BETAS)),
+    ("seed", Sentence(BETAS)),
+    ("output_dir", Sentence(BETAS)),
+    ("logging_steps", Sentence(BETAS)),
+    ("save_steps", Sentence(BETAS)),
+    // LoRA.
+    ("lora", Says(&[("lora.r", "8")])),
+    ("use_lora", Says(&[("lora.r", "8")])),
+    ("use_peft", Says(&[("lora.r", "8")])),
+    ("lora_rank", Key("lora.r")),
+    ("lora.rank", Key("lora.r")),
+    ("rank", Key("lora.r")),
+    ("lora_target", Key("lora.targets")),
+    ("lora_target_modules", Key("lora.targets")),
+    ("lora.target_modules", Key("lora.targets")),
+    ("target_modules", Key("lora.targets")),
+    (
+        "use_dora",
+        Sentence(
+            "DoRA is not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script and tells its peak",
+        ),
+    ),
+    ("finetuning_type", Sentence("for lora write --lora-r; full training is what is estimated without it")),
+    // Several GPUs.
+    ("num_gpus", Key("world_size")),
+    ("n_gpu", Key("world_size")),
+    ("n_gpus", Key("world_size")),
+    ("gpus", Key("world_size")),
+    ("nproc_per_node", Key("world_size")),
+    ("num_processes", Key("world_size")),
+    ("nnodes", Sentence("ranks of all nodes together are --world-size")),
+    ("num_nodes", Sentence("ranks of all nodes together are --world-size")),
+    ("num_machines", Sentence("ranks of all nodes together are --world-size")),
+    ("zero_stage", Key("deepspeed.stage")),
+    ("zero", Key("deepspeed.stage")),
+    ("zero1", Says(&[("parallel", "deepspeed"), ("deepspeed.stage", "1")])),
+    ("zero2", Says(&[("parallel", "deepspeed"), ("deepspeed.stage", "2")])),
+    ("zero3", Says(&[("parallel", "deepspeed"), ("deepspeed.stage", "3")])),
+    ("deepspeed", Sentence(DEEPSPEED)),
+    ("fsdp", Sentence(FSDP)),
+    ("fsdp_config", Sentence(FSDP)),
+    ("ddp", Says(&[("parallel", "ddp")])),
+    ("fsdp2", Says(&[("parallel", "fsdp2")])),
+    ("tensor_parallel_size", Sentence("write --parallel tensor --world-size N")),
+    ("tp_size", Sentence("write --parallel tensor --world-size N")),
+    ("tp", Sentence("write --parallel tensor --world-size N")),
+    ("pipeline_parallel_size", Sentence("write --parallel pipeline --world-size N")),
+    ("pp_size", Sentence("write --parallel pipeline --world-size N")),
+    ("context_parallel_size", Sentence(REHEARSE)),
+    ("cpu_offload", Sentence(OFFLOAD)),
+    ("offload", Sentence(OFFLOAD)),
+    ("offload_optimizer", Sentence(OFFLOAD)),
+    ("offload_params", Sentence(OFFLOAD)),
+    ("config_file", Sentence(ACCELERATE)),
+    ("device", Key("gpu")),
+    ("gpu_type", Key("gpu")),
+    ("gpu_memory_utilization", Key("vllm.gpu_memory_utilization")),
+    ("vllm_gpu_memory_utilization", Key("vllm.gpu_memory_utilization")),
+    ("use_vllm", Says(&[("grpo.rollout", "vllm")])),
+    // The model and the trainer.
+    ("model_name", Key("model")),
+    ("model_name_or_path", Key("model")),
+    ("base_model", Key("model")),
+    ("model_id", Key("model")),
+    ("pretrained_model_name_or_path", Key("model")),
+    ("stage", Sentence("what is run is --task: sft, grpo, dpo, causal_lm; the stage of ZeRO is --deepspeed-stage")),
+    ("mode", Sentence("what is run is --task")),
+    ("trainer", Key("framework")),
+    ("library", Key("framework")),
+    ("beta", Key("grpo.beta")),
+    ("group_size", Key("num_generations")),
+    ("grpo.num_generations", Key("num_generations")),
+    ("swarm.num_generations", Key("num_generations")),
+    ("grpo.use_liger_kernel", Key("use_liger_kernel")),
+    ("judge.dtype", Key("judge.weights")),
+    ("judge.max_new_tokens", Key("judge.new_tokens")),
+    ("epochs", Key("num_train_epochs")),
+    ("num_epochs", Key("num_train_epochs")),
+    ("max_train_steps", Key("max_steps")),
+];
+
+const DTYPE: &str = "write --precision: bf16, fp16 or fp32 weights without autocast; under bf16 autocast (bf16=True, TRL's default) \
+                     it is bf16-amp over bf16 weights and amp-bf16 over fp32 weights";
+const FLASH: &str =
+    "SDPA's own flash kernel is --attention flash; the flash-attn package is --attention flash_attention_2";
+const UNSLOTH: &str = "Unsloth's kernels are not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script and \
+                       tells its peak";
+const PAGED: &str = "paged optimizers are not simulated: their states move to the CPU when the GPU is full; without paging they \
+                     are --optimizer adamw8bit (8 bit) or adamw (32 bit), which is the most they take";
+
+/// Values of keys: the key, the word, what it is.
+const VALUES: &[(&str, &str, Meaning)] = &[
+    ("optimizer", "adamw_torch", Says(&[("optimizer", "adamw")])),
+    ("optimizer", "adamw_torch_fused", Says(&[("optimizer", "adamw_fused")])),
+    ("optimizer", "fused_adamw", Says(&[("optimizer", "adamw_fused")])),
+    ("optimizer", "adamw_bnb_8bit", Says(&[("optimizer", "adamw8bit")])),
+    ("optimizer", "adamw_8bit", Says(&[("optimizer", "adamw8bit")])),
+    ("optimizer", "adam8bit", Says(&[("optimizer", "adamw8bit")])),
+    ("optimizer", "lion_32bit", Says(&[("optimizer", "lion")])),
+    (
+        "optimizer",
+        "adamw_hf",
+        Sentence("transformers 5 has no adamw_hf: adamw_torch is --optimizer adamw, adamw_torch_fused is adamw_fused"),
+    ),
+    (
+        "optimizer",
+        "adamw_apex_fused",
+        Sentence("apex is not simulated: --optimizer adamw_fused is PyTorch's fused AdamW"),
+    ),
+    ("optimizer", "paged_adamw", Sentence(PAGED)),
+    ("optimizer", "paged_adamw_32bit", Sentence(PAGED)),
+    ("optimizer", "paged_adamw_8bit", Sentence(PAGED)),
+    ("optimizer", "paged_lion_8bit", Sentence(PAGED)),
+    ("optimizer", "paged_lion_32bit", Sentence(PAGED)),
+    ("precision", "float32", Says(&[("precision", "fp32")])),
+    ("precision", "32", Says(&[("precision", "fp32")])),
+    ("precision", "32-true", Says(&[("precision", "fp32")])),
+    ("precision", "no", Sentence("without autocast write the dtype of the weights: fp32, bf16 or fp16")),
+    ("precision", "bfloat16", Says(&[("precision", "bf16")])),
+    ("precision", "bf16-true", Says(&[("precision", "bf16")])),
+    ("precision", "float16", Says(&[("precision", "fp16")])),
+    ("precision", "half", Says(&[("precision", "fp16")])),
+    ("precision", "16-true", Says(&[("precision", "fp16")])),
+    ("precision", "bf16-mixed", Says(&[("precision", "amp-bf16")])),
+    ("precision", "16-mixed", Says(&[("precision", "amp-fp16")])),
+    ("precision", "16", Sentence("write fp16 (weights) or amp-fp16 (autocast over fp32 weights)")),
+    ("precision", "mixed", Sentence("write amp-bf16, amp-fp16 or bf16-amp")),
+    ("precision", "amp", Sentence("write amp-bf16, amp-fp16 or bf16-amp")),
+    ("precision", "auto", Sentence("leave it out: the dtype that from_pretrained loads is the default")),
+    ("precision", "nf4", Sentence(FOUR_BIT)),
+    ("precision", "int4", Sentence(FOUR_BIT)),
+    ("precision", "4bit", Sentence(FOUR_BIT)),
+    ("precision", "int8", Sentence(FOUR_BIT)),
+    ("precision", "8bit", Sentence(FOUR_BIT)),
+    (
+        "precision",
+        "fp8",
+        Sentence("fp8 is not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script"),
+    ),
+    ("attention", "flash_attention_3", Sentence(FLASH_PACKAGE)),
+    ("attention", "fa2", Says(&[("attention", "flash_attention_2")])),
+    (
+        "attention",
+        "flex_attention",
+        Sentence("flex attention is compiled and not simulated: `tonnage rehearse` runs your script"),
+    ),
+    (
+        "attention",
+        "xformers",
+        Sentence("xFormers is not simulated; SDPA's mem-efficient kernel came from it: --attention mem_efficient"),
+    ),
+    ("parallel", "fsdp", Sentence(FSDP)),
+    ("parallel", "fsdp1", Sentence(FSDP)),
+    ("parallel", "zero2", Says(&[("parallel", "deepspeed"), ("deepspeed.stage", "2")])),
+    ("parallel", "zero3", Says(&[("parallel", "deepspeed"), ("deepspeed.stage", "3")])),
+    ("parallel", "dp", Says(&[("parallel", "data_parallel")])),
+    ("parallel", "tp", Says(&[("parallel", "tensor")])),
+    ("parallel", "pp", Says(&[("parallel", "pipeline")])),
+    ("parallel", "megatron", Sentence("Megatron is not simulated: --parallel tensor or pipeline is a model's share")),
+    ("task", "sft", Says(&[("task", "causal_lm"), ("framework", "trl")])),
+    ("task", "pretrain", Says(&[("task", "causal_lm")])),
+    ("task", "pt", Says(&[("task", "causal_lm")])),
+    ("task", "clm", Says(&[("task", "causal_lm")])),
+    ("task", "mlm", Says(&[("task", "masked_lm")])),
+    ("task", "inference", Says(&[("task", "inference_forward")])),
+    ("task", "generation", Says(&[("task", "generate")])),
+    ("task", "reward", Sentence(TASK)),
+    ("task", "rm", Sentence(TASK)),
+    ("task", "ppo", Sentence(TASK)),
+    ("task", "kto", Sentence(TASK)),
+    ("task", "rloo", Sentence(TASK)),
+    ("task", "orpo", Sentence(TASK)),
+    ("framework", "torchrun", Says(&[("framework", "loop")])),
+    ("framework", "pytorch", Says(&[("framework", "loop")])),
+    ("framework", "transformers", Says(&[("framework", "trainer")])),
+    ("framework", "hf", Says(&[("framework", "trainer")])),
+    (
+        "framework",
+        "axolotl",
+        Sentence(
+            "Axolotl trains with Hugging Face's Trainer and settings of its own: --framework trainer, and say them",
+        ),
+    ),
+    (
+        "framework",
+        "llama-factory",
+        Sentence(
+            "LLaMA-Factory trains with Hugging Face's Trainer and settings of its own: --framework trainer, and say them",
+        ),
+    ),
+    ("framework", "lightning", Sentence("Lightning's loop is not simulated: --framework loop is a plain one")),
+];
+
+const FLASH_PACKAGE: &str = "version 3 of the flash-attn package is not simulated: version 2 is --attention flash_attention_2, \
+                             SDPA's own kernel --attention flash";
+const TASK: &str = "this trainer is not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script and tells its peak";
+
+/// `-` and `_` are the same, and so are capitals.
+fn plain(word: &str) -> String {
+    word.trim().trim_start_matches("--").replace('-', "_").to_lowercase()
+}
+
+/// What the name of a key or a flag is.
+pub fn name(word: &str) -> Option<Meaning> {
+    let word = plain(word);
+    NAMES.iter().find(|(theirs, _)| *theirs == word).map(|(_, meaning)| *meaning)
+}
+
+/// What the value `value` of `key` is.
+pub fn value(key: &str, value: &Value) -> Option<Meaning> {
+    let word = match value {
+        Value::String(text) => plain(text),
+        Value::Number(number) => number.to_string(),
+        _ => return None,
+    };
+    let is_word = |theirs: &str| plain(theirs) == word;
+    VALUES.iter().find(|(of, theirs, _)| *of == key && is_word(theirs)).map(|(_, _, meaning)| *meaning)
+}
+
+/// The value that a switch of theirs writes, as JSON.
+pub(super) fn json_value(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| json!(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::keys::{KEYS, Key as OurKey};
+
+    fn possible(key: &str, text: &str) -> bool {
+        let found = OurKey::find(key).unwrap_or_else(|| panic!("no key {key}"));
+        found.kind.check(&found.kind.parse_text(text)).is_ok()
+    }
+
+    #[test]
+    fn every_word_leads_to_a_key_that_is() {
+        for (word, meaning) in NAMES {
+            assert!(KEYS.iter().all(|key| key.name != *word), "{word} is a key of ours");
+            assert_eq!(plain(word), *word);
+            match meaning {
+                Key(key) => assert!(OurKey::find(key).is_some(), "{word}: {key}"),
+                Says(keys) => assert!(keys.iter().all(|(key, text)| possible(key, text)), "{word}"),
+                Sentence(text) => assert!(text.len() > 20 && !text.ends_with('.'), "{word}"),
+            }
+        }
+    }
+
+    #[test]
+    fn every_value_leads_to_one_that_is_and_is_none_of_ours() {
+        for (key, word, meaning) in VALUES {
+            assert!(!possible(key, word), "{key} takes {word} itself");
+            match meaning {
+                Says(keys) => assert!(keys.iter().all(|(key, text)| possible(key, text)), "{key} {word}"),
+                Sentence(text) => assert!(text.len() > 20 && !text.ends_with('.'), "{key} {word}"),
+                Key(_) => panic!("{key} {word}: a value is no key"),
+            }
+        }
+    }
+}
