@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use tonnage_core::failure::{CLASSES, Scanner, printable};
+use tonnage_core::failure::CLASSES;
+use tonnage_core::printable::printable;
+use tonnage_doctor::Scanner;
 
 /// Arguments of `failures`.
 #[derive(clap::Args)]

@@ -17,7 +17,7 @@ const LISTED_FOLDERS: &[&str] = &[
     "crates/core/src/family",
     "crates/core/src/optimizer",
     "crates/core/src/op",
-    "crates/core/src/failure/signature",
+    "crates/doctor/src/signature",
     "crates/cli/src/command",
 ];
 

@@ -4,7 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use tonnage_core::failure::{Scan, Scanner, Source, place_of, printable};
+use tonnage_core::printable::printable;
+use tonnage_doctor::{Scan, Scanner, Source, place_of};
 
 use crate::failure::Failure;
 use crate::log_text::LogText;

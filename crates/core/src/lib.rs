@@ -60,6 +60,7 @@ mod op;
 mod optimizer;
 mod parallel;
 pub mod plan;
+pub mod printable;
 pub mod progress;
 pub mod record;
 pub mod recording;

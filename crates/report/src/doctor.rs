@@ -2,12 +2,13 @@
 
 use serde::Serialize;
 use serde_json::{Map, Value};
-use tonnage_core::failure::{
-    Class, Context, Diagnosis, End, FailureCause, Figure, GpuMemory, Located, Place, Progress, Source, advise,
-    printable,
-};
+use tonnage_core::failure::Class;
 use tonnage_core::job::JobSpec;
 use tonnage_core::plan::proposal::Proposals;
+use tonnage_core::printable::printable;
+use tonnage_doctor::{
+    Context, Diagnosis, End, FailureCause, Figure, GpuMemory, Located, Place, Progress, Source, advise,
+};
 
 use crate::plan::PlanView;
 use crate::view::VERSION;
@@ -179,7 +180,7 @@ impl DoctorView {
             cause: diagnosis.root.as_ref().map(|root| cause_view(root, &context)),
             first_rank: diagnosis.first_rank,
             verdict: diagnosis.root.as_ref().map(|root| root.finding.class().verdict().name()),
-            phase: diagnosis.phase.map(tonnage_core::failure::Phase::name),
+            phase: diagnosis.phase.map(tonnage_doctor::Phase::name),
             step: diagnosis.step.map(|Progress { step, of, .. }| StepView { step, of }),
             node: diagnosis.node.as_deref().map(printable),
             gpu: diagnosis.gpu.as_deref().map(printable),

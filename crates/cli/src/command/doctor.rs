@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use tonnage_core::failure::{Diagnosis, FailureCause, Finding, GpuMemory, Scan, Source, diagnose};
 use tonnage_core::gpu::Gpu;
 use tonnage_core::job::{JobSpec, Override};
 use tonnage_core::plan::proposal::consider;
+use tonnage_doctor::{Diagnosis, FailureCause, Finding, GpuMemory, Scan, Source, diagnose};
 use tonnage_report::{DoctorAnswer, DoctorView, JobAnswer, text};
 
 use super::json;

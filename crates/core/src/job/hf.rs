@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 use super::architecture::{Architecture, OuterTie, architecture, by_keys, refused, unknown};
 use super::error::REHEARSE;
 use super::{Beside, Fields, JobError, ModelSpec, Place};
-use crate::failure::printable;
 use crate::limit::CONFIG_BYTES;
+use crate::printable::printable;
 
 /// Model types under another name.
 const ALIASES: [(&str, &str); 1] = [("gpt-sw3", "gpt2")];

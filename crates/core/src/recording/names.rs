@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::failure::printable;
+use crate::printable::printable;
 
 /// Of each that is longer, the beginning is kept: names are printed, and templates of C++ have no end.
 const MOST_BYTES: usize = 512;

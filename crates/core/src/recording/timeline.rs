@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::names::{Texts, beginning};
 use super::{RecordedAlloc, RecordedEvent, RecordedPhase, Recording};
-use crate::failure::printable;
 use crate::limit::{LINE_BYTES, RECORDED_EVENTS, RECORDED_PHASES};
+use crate::printable::printable;
 use crate::trace::{Allocation, Event, Origin, Trace};
 
 /// What the lines mean, for the header of a timeline.

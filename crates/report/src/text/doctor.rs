@@ -3,8 +3,10 @@
 //! Evidence stands behind `> `, as quotations do: this screen in a log is not read as a failure. Nothing of a log or of
 //! a file's name is printed but through [`printable`].
 
-use tonnage_core::failure::{Class, Diagnosis, End, FailureCause, Figure, Located, Strength, advise, printable};
+use tonnage_core::failure::{Class, Strength};
+use tonnage_core::printable::printable;
 use tonnage_core::units::Bytes;
+use tonnage_doctor::{Diagnosis, End, FailureCause, Figure, Located, advise};
 
 use super::paint::{BAD, BOLD, DIM, FLAG, WARN, paint, wrap};
 use super::plan;

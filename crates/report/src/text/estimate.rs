@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use tonnage_core::estimate::{Estimate, Verdict};
-use tonnage_core::failure::printable;
 use tonnage_core::job::{CheckpointPolicy, Framework, JobSpec, Origin, Precision, Resolved};
+use tonnage_core::printable::printable;
 use tonnage_core::trace::{Category, PhaseKind};
 use tonnage_core::units::Bytes;
 

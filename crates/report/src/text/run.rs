@@ -1,6 +1,6 @@
 //! Runs: the list of all, and one with its attempts, what was predicted beside what was seen.
 
-use tonnage_core::failure::printable;
+use tonnage_core::printable::printable;
 use tonnage_core::record::{AttemptState, NodeState, Phase, PredictionRecord, ResultRecord, RunRecord, RunState};
 use tonnage_core::units::Bytes;
 

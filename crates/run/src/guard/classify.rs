@@ -1,9 +1,11 @@
 //! Why an attempt failed: its log, its exit, what the kernel counted, and what was seen of it while it ran.
 
 use nix::sys::signal::Signal;
-use tonnage_core::failure::{Class, FailureCause, Figure, Scanner, Source, diagnose, printable};
+use tonnage_core::failure::Class;
+use tonnage_core::printable::printable;
 use tonnage_core::progress::Progress;
 use tonnage_core::record::{ExitRecord, FailureClass, FailureRecord};
+use tonnage_doctor::{FailureCause, Figure, Scanner, Source, diagnose};
 
 use crate::log::LogTail;
 

@@ -1,0 +1,154 @@
+//! [`choose`]: which of all findings explains the others.
+//!
+//! In one process only the last exception that nobody caught ends it; of several processes the first that failed does.
+
+use crate::cause::FailureCause;
+use crate::diagnosis::Located;
+use crate::finding::Tone;
+use crate::text::has;
+use tonnage_core::failure::{Class, Strength};
+
+/// Findings further apart than this many lines are two events: whoever wrote so much in between was alive.
+const SAME_EVENT: u64 = 1000;
+
+/// The root, of the rank that is named where one is.
+pub(crate) fn choose<'a>(causes: &[Located<'a>], named: Option<u32>) -> Option<Located<'a>> {
+    let strength = causes.iter().map(Located::strength).max()?;
+    let strongest: Vec<Located<'a>> = causes.iter().filter(|found| found.strength() == strength).copied().collect();
+    let several = is_of_several(causes);
+    let mut candidates: Vec<Located<'a>> =
+        processes(&strongest).into_iter().filter_map(|process| of_process(&process, several, strength)).collect();
+    let of_rank = |found: &Located<'a>| named.is_some() && found.rank() == named;
+    if candidates.iter().any(of_rank) {
+        candidates.retain(of_rank);
+    }
+    candidates.into_iter().reduce(|first, other| if is_first(&other, &first) { other } else { first })
+}
+
+/// Whether several processes write into these logs: ranks, or a launcher that speaks of workers.
+fn is_of_several(causes: &[Located<'_>]) -> bool {
+    let mut ranks: Vec<u32> = causes.iter().filter_map(Located::rank).collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    ranks.len() > 1
+        || causes
+            .iter()
+            .any(|found| matches!(found.class(), Class::WorkerFailed | Class::NcclError | Class::NcclTimeout))
+}
+
+/// The findings of each log and rank, in the order of lines.
+fn processes<'a>(findings: &[Located<'a>]) -> Vec<Vec<Located<'a>>> {
+    let mut all: Vec<Vec<Located<'a>>> = Vec::new();
+    for found in findings {
+        let same = |process: &&mut Vec<Located<'a>>| {
+            process
+                .first()
+                .is_some_and(|first| std::ptr::eq(first.source, found.source) && first.rank() == found.rank())
+        };
+        match all.iter_mut().find(same) {
+            Some(process) => process.push(*found),
+            None => all.push(vec![*found]),
+        }
+    }
+    all
+}
+
+/// What ended one process.
+fn of_process<'a>(findings: &[Located<'a>], several: bool, strength: Strength) -> Option<Located<'a>> {
+    let event = last_event(findings);
+    if strength < Strength::Cause {
+        return event.first().copied();
+    }
+    let known = event.iter().find(|found| found.class() != Class::Raised).copied();
+    let raised: Vec<Located<'a>> = event.iter().filter(|found| found.class() == Class::Raised).copied().collect();
+    let (Some(first), Some(last)) = (raised.first(), raised.last()) else { return known };
+    let thrown = if several { end_of_chain(&raised, first) } else { *last };
+    let Some(known) = known else { return Some(thrown) };
+    let in_chain =
+        |found: &&Located<'a>| found.class() != Class::Raised && found.finding.chain() == last.finding.chain();
+    if let Some(chained) = event.iter().find(in_chain) {
+        return Some(*chained);
+    }
+    let outweighs = if known.finding.line < thrown.finding.line {
+        // What was only logged was caught; a traceback before another one of the same process was too.
+        let caught = !matches!(known.finding.tone, Tone::Said) || raises(known.class());
+        caught && !follows(&thrown) && !(several && matches!(known.finding.tone, Tone::Raised { .. }))
+    } else {
+        !is_generic(&thrown)
+    };
+    Some(if outweighs { thrown } else { known })
+}
+
+/// The findings of the last event.
+fn last_event<'a, 'b>(findings: &'b [Located<'a>]) -> &'b [Located<'a>] {
+    let mut start = 0;
+    let mut reached = 0;
+    for (at, found) in findings.iter().enumerate() {
+        if at > 0 && found.finding.line.saturating_sub(reached) > SAME_EVENT {
+            start = at;
+        }
+        reached = reached.max(found.finding.last_line);
+    }
+    findings.get(start..).unwrap_or_default()
+}
+
+/// The last exception of the chain that begins with `first`.
+fn end_of_chain<'a>(raised: &[Located<'a>], first: &Located<'a>) -> Located<'a> {
+    raised.iter().rev().find(|found| found.finding.chain() == first.finding.chain()).copied().unwrap_or(*first)
+}
+
+/// Classes whose messages are exceptions' where they are fatal: a line without a traceback was logged by who caught it.
+const fn raises(class: Class) -> bool {
+    matches!(
+        class,
+        Class::GpuMemory
+            | Class::Neighbour
+            | Class::Fragmentation
+            | Class::AllocatorCap
+            | Class::OutsideAllocator
+            | Class::DiskFull
+            | Class::IoError
+            | Class::HostMemory
+            | Class::NoGpu
+            | Class::PortInUse
+            | Class::Protobuf
+            | Class::KernelLimit
+    )
+}
+
+/// Whether an exception says too little to be a cause beside a known one.
+fn is_generic(found: &Located<'_>) -> bool {
+    matches!(&found.finding.cause, FailureCause::Raised(exception) if exception.is_generic())
+}
+
+/// Whether an exception is what comes of an error that was swallowed, or of a wrapper.
+fn follows(found: &Located<'_>) -> bool {
+    const AFTERMATH: &[&str] = &[
+        "'NoneType' object",
+        "referenced before assignment",
+        "cannot access local variable",
+        "is not defined",
+        "errors above",
+        "root cause above",
+        "DNN library initialization failed",
+    ];
+    let FailureCause::Raised(exception) = &found.finding.cause else { return false };
+    exception.is_generic() || AFTERMATH.iter().any(|words| has(&exception.message, words))
+}
+
+/// Whether `other` came before `first`: by the clock between logs, by the line within one; where neither tells, what is
+/// known comes before what is only raised.
+fn is_first(other: &Located<'_>, first: &Located<'_>) -> bool {
+    if std::ptr::eq(other.source, first.source) {
+        return other.finding.line < first.finding.line;
+    }
+    if let (Some(stamp), Some(first_stamp)) = (other.finding.stamp, first.finding.stamp) {
+        if stamp.is_before(first_stamp) {
+            return true;
+        }
+        if first_stamp.is_before(stamp) {
+            return false;
+        }
+    }
+    first.class() == Class::Raised && other.class() != Class::Raised
+}

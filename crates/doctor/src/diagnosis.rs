@@ -1,0 +1,270 @@
+//! [`diagnose`]: of all that was found in one or several logs, what came first, what follows from it, and which rank it
+//! was.
+
+use crate::cause::FailureCause;
+use crate::choice::choose;
+use crate::exception::Raiser;
+use crate::finding::{Finding, Scan, Tone};
+use crate::phase::Phase;
+use crate::progress::Progress;
+use crate::ranks::{self, Ranks};
+use crate::setting::Setting;
+use tonnage_core::failure::{Class, Strength};
+
+/// Steps that must be seen to rise after a finding for it to have been survived.
+const RISING: usize = 3;
+
+/// Lines behind a log's last words: a shell's, a blank one.
+const LAST_WORDS: u64 = 3;
+
+/// A log with what was found in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Source {
+    /// Its name, for evidence.
+    pub name: String,
+    /// The rank that wrote it, where its name says so.
+    pub rank: Option<u32>,
+    /// The attempt of a launcher that restarts.
+    pub attempt: Option<u32>,
+    /// What was found.
+    pub scan: Scan,
+}
+
+/// A finding with the log it stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Located<'a> {
+    /// The log.
+    pub source: &'a Source,
+    /// The finding.
+    pub finding: &'a Finding,
+}
+
+impl Located<'_> {
+    /// The rank that wrote it: what the line says, else the log's.
+    pub fn rank(&self) -> Option<u32> {
+        self.finding.rank.or(self.source.rank)
+    }
+
+    pub(crate) fn class(&self) -> Class {
+        self.finding.class()
+    }
+
+    /// How much it explains where it stands: what is often printed and not fatal is what ended a log that ends with it.
+    pub(crate) fn strength(&self) -> Strength {
+        let is_last = self.finding.last_line + LAST_WORDS >= self.source.scan.lines;
+        let raised = matches!(self.finding.tone, Tone::Raised { .. });
+        if self.class() == Class::Protobuf && (is_last || raised) { Strength::Cause } else { self.finding.strength() }
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        std::ptr::eq(self.finding, other.finding)
+    }
+
+    /// Whether the program raised this again and again, and wrote more after the last time.
+    fn is_habit(&self) -> bool {
+        let (scan, own) = (&self.source.scan, self.finding);
+        let alike = |it: &&Finding| it.signature == own.signature && it.rank == own.rank && it.cause == own.cause;
+        let often = scan.findings.iter().filter(alike).find(|it| it.count > HABIT);
+        let several = scan.findings.iter().filter(alike).count() > 1;
+        own.class() == Class::Raised && several && often.is_some_and(|it| it.last_line + LAST_WORDS < scan.lines)
+    }
+
+    /// Whether the job is seen to go on after it: a good end, a new start that gets somewhere, steps that rise.
+    fn is_survived(&self) -> bool {
+        let (scan, line) = (&self.source.scan, self.finding.last_line);
+        if self.finding.line == 0 {
+            return false;
+        }
+        let ended_well = scan.successes.iter().any(|success| *success > line);
+        let same = |step: &&Progress| {
+            step.line > line && (step.rank == self.rank() || step.rank.is_none() || self.rank().is_none())
+        };
+        let steps = scan.steps.iter().filter(same);
+        let restarted = scan.restarts.iter().any(|restart| {
+            let later = |other: &Finding| other.line > *restart && other.strength() > Strength::Warning;
+            *restart > line && (steps.clone().any(|step| step.line > *restart) || scan.findings.iter().any(later))
+        });
+        // Who warned of it, or raised it in a thread of its own, did not end the program: any step shows that it goes on.
+        let of_thread = matches!(&self.finding.cause, FailureCause::Raised(it) if it.raiser == Raiser::Aside);
+        let aside = of_thread || matches!(self.finding.tone, Tone::Warned);
+        let goes_on = of_thread && scan.lines > line + LAST_WORDS;
+        ended_well || restarted || goes_on || self.is_habit() || rising(steps) >= if aside { 1 } else { RISING }
+    }
+}
+
+/// Exceptions of one rank, all alike, after which it is one that the program goes on after; fewer may be of workers that
+/// it started, each of which died of it.
+const HABIT: u64 = 64;
+
+/// How many of the steps are larger than those before; one of less than half begins another epoch.
+fn rising<'a>(steps: impl Iterator<Item = &'a Progress>) -> usize {
+    let (mut steps_seen, mut epochs_seen, mut count) = (None, None, (0, 0));
+    for step in steps {
+        let (seen, count) =
+            if step.is_epoch { (&mut epochs_seen, &mut count.0) } else { (&mut steps_seen, &mut count.1) };
+        if seen.is_none_or(|last| step.step > last || (!step.is_epoch && step.step < last / 2)) {
+            *seen = Some(step.step);
+            *count += 1;
+        }
+    }
+    count.0.max(count.1)
+}
+
+/// What happened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Diagnosis<'a> {
+    /// What explains the rest; `None` where nothing was recognised, or all was survived.
+    pub root: Option<Located<'a>>,
+    /// The rank that failed first, where anything names it.
+    pub first_rank: Option<u32>,
+    /// Other causes, which explain as much.
+    pub others: Vec<Located<'a>>,
+    /// What follows from a rank's death: timeouts, broken connections, launchers' summaries.
+    pub echoes: Vec<Located<'a>>,
+    /// What is printed and often not fatal.
+    pub warnings: Vec<Located<'a>>,
+    /// What the job went on after.
+    pub survived: Vec<Located<'a>>,
+    /// What earlier attempts ended with.
+    pub earlier: Vec<Located<'a>>,
+    /// What is known of every rank.
+    pub ranks: Ranks,
+    /// What the program was doing.
+    pub phase: Option<Phase>,
+    /// The last step before.
+    pub step: Option<Progress>,
+    /// The machine to leave out, where one is at fault or is named.
+    pub node: Option<String>,
+    /// The GPU to leave out, as the driver names it.
+    pub gpu: Option<String>,
+    /// On what and with what it ran.
+    pub setting: Setting,
+    /// Lines of the root's log after its last repetition: many mean that the job may have gone on.
+    pub lines_after: u64,
+}
+
+/// Weighs the findings of logs that belong to one job.
+pub fn diagnose(sources: &[Source]) -> Diagnosis<'_> {
+    let attempt = sources.iter().map(|source| source.attempt).max().flatten();
+    let all = || {
+        sources.iter().flat_map(|source| source.scan.findings.iter().map(move |finding| Located { source, finding }))
+    };
+    let is_earlier = |found: &Located<'_>| found.source.attempt.is_some() && found.source.attempt < attempt;
+    let (earlier, latest): (Vec<_>, Vec<_>) = all().partition(is_earlier);
+    let (survived, live): (Vec<_>, Vec<_>) = latest.into_iter().partition(Located::is_survived);
+    let (causes, warnings): (Vec<Located<'_>>, Vec<Located<'_>>) =
+        live.into_iter().partition(|found| found.strength() > Strength::Warning);
+    let mut setting = Setting::default();
+    sources.iter().for_each(|source| setting.join(&source.scan.setting));
+    let ranks = Ranks::of(sources, &causes, &setting);
+    let named = ranks::named(&causes, &setting, sources);
+    let quiet = Diagnosis { warnings, survived, earlier, setting, ..Diagnosis::default() };
+    let Some(root) = choose(&causes, named) else { return quiet };
+    let rest = causes.iter().copied().filter(|found| !found.is(&root));
+    let (others, echoes) = rest.partition(|found: &Located<'_>| found.strength() > Strength::Death);
+    Diagnosis {
+        first_rank: ranks::first(&root, &causes, named, &ranks, &quiet.setting, sources),
+        others,
+        echoes,
+        ranks,
+        phase: root.finding.phase(),
+        step: root.finding.step(),
+        node: node(&root, &causes),
+        gpu: gpu(&root),
+        lines_after: root.source.scan.lines.saturating_sub(last_line(&root, &causes)),
+        root: Some(root),
+        ..quiet
+    }
+}
+
+/// The last line of the root's log that says anything about the failure: what echoes was not survived.
+fn last_line(root: &Located<'_>, causes: &[Located<'_>]) -> u64 {
+    let same = causes.iter().filter(|found| std::ptr::eq(found.source, root.source));
+    same.map(|found| found.finding.last_line).max().unwrap_or(root.finding.last_line)
+}
+
+/// The machine of the worker that failed, as its launcher names it.
+fn node(root: &Located<'_>, causes: &[Located<'_>]) -> Option<String> {
+    let host = |found: &Located<'_>| match &found.finding.cause {
+        FailureCause::WorkerFailed(worker) => worker.host.clone(),
+        _ => None,
+    };
+    let of_line = || {
+        let text = root.finding.text.as_str();
+        let slurm = crate::text::after(text, " ON ").and_then(|rest| rest.split(' ').next());
+        let srun = crate::text::after(text, "srun: error: ").and_then(|rest| rest.split(':').next());
+        slurm.filter(|_| crate::text::has(text, "CANCELLED AT")).or(srun).map(str::to_owned)
+    };
+    host(root).or_else(of_line).or_else(|| causes.iter().find_map(host)).filter(|node| !node.is_empty())
+}
+
+/// `PCI:0000:44:00` of the driver's lines.
+fn gpu(root: &Located<'_>) -> Option<String> {
+    let text = root.finding.text.as_str();
+    let hardware = matches!(root.class(), Class::Xid | Class::GpuHardware);
+    let starts = ["(PCI:", "NVRM: GPU at PCI:", "NVRM: GPU ", "NVRM: The NVIDIA GPU ", "handle for GPU"];
+    let name = starts.iter().find_map(|start| crate::text::after(text, start)).filter(|_| hardware)?;
+    let end =
+        name.find(|character: char| !character.is_ascii_hexdigit() && !":.".contains(character)).unwrap_or(name.len());
+    let name = name.get(..end)?.trim_end_matches([':', '.']);
+    (name.len() > 5).then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Scanner;
+    use crate::place::place_of;
+
+    const MEMORY: &str = "RuntimeError: CUDA error: out of memory\n";
+    const TIMEOUT: &str = "[rank0]:[E1 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective operation timeout: \
+        WorkNCCL(SeqNum=5, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600013 milliseconds before timing out.\n";
+    const DISK: &str = "OSError: [Errno 28] No space left on device\n";
+
+    fn source(name: &str, log: &str) -> Source {
+        let mut scanner = Scanner::new();
+        scanner.feed(log.as_bytes());
+        let (rank, attempt) = place_of(name);
+        Source { name: name.to_owned(), rank, attempt, scan: scanner.finish() }
+    }
+
+    fn root_class(sources: &[Source]) -> Option<(Class, Option<u32>)> {
+        let diagnosis = diagnose(sources);
+        Some((diagnosis.root?.class(), diagnosis.first_rank))
+    }
+
+    #[test]
+    fn a_timeout_is_the_echo_of_another_ranks_death() {
+        let sources = [source("rank_0.log", TIMEOUT), source("rank_1.log", MEMORY)];
+        assert_eq!(root_class(&sources), Some((Class::GpuMemory, Some(1))));
+        assert_eq!(diagnose(&sources).echoes.len(), 1);
+        // Who reports a timeout is its victim.
+        assert_eq!(root_class(&sources[..1]), Some((Class::NcclTimeout, None)));
+    }
+
+    #[test]
+    fn the_slowest_rank_is_behind() {
+        let last = |rank, done| {
+            format!(
+                "[rank{rank}]:[E1 x.cpp:1] [PG 0 Rank {rank}] Exception (either an error or timeout) detected by \
+                 watchdog at work: 9, last enqueued NCCL work: 9, last completed NCCL work: {done}.\n"
+            )
+        };
+        let behind = source("all.log", &(last(0, 8) + &last(3, 5) + &last(1, 8)));
+        assert_eq!(root_class(&[behind]), Some((Class::NcclTimeout, Some(3))));
+    }
+
+    #[test]
+    fn what_was_trained_past_is_not_what_ended_it() {
+        let log = format!("{MEMORY}{}{DISK}", "step 1 loss 2.0\n".repeat(3000));
+        assert_eq!(root_class(&[source("log", &log)]), Some((Class::DiskFull, None)));
+        let log = format!("{MEMORY}{}{DISK}", "  File x\n".repeat(30));
+        assert_eq!(root_class(&[source("log", &log)]), Some((Class::GpuMemory, None)));
+    }
+
+    #[test]
+    fn the_last_attempt_counts() {
+        let sources = [source("l/run/attempt_0/1/stderr.log", DISK), source("l/run/attempt_1/0/stderr.log", MEMORY)];
+        assert_eq!(root_class(&sources), Some((Class::GpuMemory, Some(0))));
+    }
+}

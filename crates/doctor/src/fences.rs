@@ -1,0 +1,47 @@
+//! [`Fences`]: blocks of Markdown, in which documents quote what logs say.
+
+use crate::line::Line;
+
+/// How many blocks have begun, and whether one is open.
+#[derive(Default)]
+pub(crate) struct Fences {
+    begun: usize,
+    first_line: u64,
+    is_open: bool,
+}
+
+impl Fences {
+    /// The number of the block that is open; 0 where none is.
+    pub(crate) const fn current(&self) -> usize {
+        if self.is_open { self.begun } else { 0 }
+    }
+
+    /// A line that has a fence somewhere.
+    pub(crate) fn line(&mut self, line: &Line, number: u64) {
+        if !line.text.starts_with("```") {
+            return;
+        }
+        self.is_open = !self.is_open;
+        if self.is_open {
+            self.begun += 1;
+        }
+        if self.first_line == 0 {
+            self.first_line = number;
+        }
+    }
+
+    /// The last block whose contents are quoted: in a document all that are closed, in a log none.
+    pub(crate) fn quoted(&self, head: &[u8]) -> usize {
+        let closed = if self.is_open { self.begun.saturating_sub(1) } else { self.begun };
+        if self.first_line > 1 && is_document(head) { closed } else { 0 }
+    }
+}
+
+/// Whether a text is a document rather than a log: it begins with a heading of Markdown.
+fn is_document(head: &[u8]) -> bool {
+    let head = String::from_utf8_lossy(head);
+    head.lines().any(|line| {
+        let rest = line.trim_start_matches('#');
+        (1..=4).contains(&(line.len() - rest.len())) && rest.starts_with(' ') && rest.trim().len() > 2
+    })
+}

@@ -1,0 +1,249 @@
+//! What launchers, containers and loggers put before a line: read for its rank, and removed.
+
+use std::borrow::Cow;
+
+use crate::text::{find, integer_after};
+
+/// Prefixes that may stand one behind the other.
+const MOST: usize = 5;
+
+/// A line without its prefixes.
+pub(crate) struct Stripped<'a> {
+    pub(crate) rank: Option<u32>,
+    pub(crate) text: &'a str,
+    /// Blanks before the text.
+    pub(crate) indent: usize,
+}
+
+/// How one kind of prefix is read: the rank that it names, and what follows.
+type Prefix = fn(&str) -> Option<(Option<u32>, &str)>;
+
+const PREFIXES: &[Prefix] =
+    &[bracketed, labelled, process, kubernetes, compose, container_runtime, logger, stamped, journal];
+
+/// Removes what stands before the text of `line`.
+pub(crate) fn strip(line: &str) -> Stripped<'_> {
+    let mut rank = None;
+    let mut rest = line;
+    for _ in 0..MOST {
+        let start = rest.trim_start();
+        let Some((found, after)) = PREFIXES.iter().find_map(|prefix| prefix(start)) else { break };
+        rank = rank.or(found);
+        rest = after;
+    }
+    let text = rest.trim_start();
+    Stripped { rank, indent: rest.len() - text.len(), text: text.trim_end() }
+}
+
+/// Keys under which records hold a line: Docker's and Fluentd's, structlog's and zap's, Google Cloud's.
+const RECORDED: &[&str] = &["\"log\"", "\"msg\"", "\"message\"", "\"textPayload\"", "\"event\""];
+
+/// A record of a line, `{"log":"text\n","stream":"stderr",...}`: the text. Only records that say when or how grave are
+/// logs; others are data.
+pub(crate) fn unpacked(line: &str) -> Option<Cow<'_, str>> {
+    let record = line.trim_start().strip_prefix('{')?;
+    let of_log = ["\"stream\"", "\"time", "\"ts\"", "\"level", "\"severity", "\"@timestamp\""];
+    if !record.trim_end().ends_with('}') || !of_log.iter().any(|key| find(record, key).is_some()) {
+        return None;
+    }
+    let text = RECORDED.iter().find_map(|key| {
+        let value = record.get(find(record, key)? + key.len()..)?.trim_start().strip_prefix(':')?;
+        value.trim_start().strip_prefix('"')
+    })?;
+    let quotes = memchr::memchr_iter(b'"', text.as_bytes());
+    let is_end = |at: &usize| {
+        text.as_bytes()
+            .get(..*at)
+            .is_some_and(|before| before.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 0)
+    };
+    let end = quotes.into_iter().find(is_end)?;
+    let plain = unescaped(text.get(..end)?);
+    let plain = plain.trim_end_matches('\n');
+    // A whole traceback is read as it stands.
+    (!plain.contains('\n')).then(|| plain.to_owned().into())
+}
+
+/// The text of a JSON string.
+pub(crate) fn unescaped(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        if character != '\\' {
+            plain.push(character);
+            continue;
+        }
+        match characters.next() {
+            Some('n') => plain.push('\n'),
+            Some('t') => plain.push('\t'),
+            Some('r') => plain.push('\r'),
+            Some('u') => {
+                let code: String = characters.by_ref().take(4).collect();
+                plain.extend(u32::from_str_radix(&code, 16).ok().and_then(char::from_u32));
+            }
+            Some(other) => plain.push(other),
+            None => {}
+        }
+    }
+    plain
+}
+
+/// `[rank3]:`, `[default0]:`, `[3]:`, `[1,3]<stderr>:`: a role and a rank (torchrun's `{role}{rank}` and PyTorch's own
+/// excepthook), or MPI's job and rank; SageMaker writes `[1,mpirank:3,algo-1]<stderr>:`.
+fn bracketed(text: &str) -> Option<(Option<u32>, &str)> {
+    let (inside, after) = text.strip_prefix('[')?.split_once(']')?;
+    let after = after.strip_prefix("<stderr>").or_else(|| after.strip_prefix("<stdout>")).unwrap_or(after);
+    let after = after.strip_prefix(':')?;
+    if let Some(rank) = integer_after(inside, "mpirank:") {
+        return Some((u32::try_from(rank).ok(), after));
+    }
+    let digits = inside.trim_end_matches(|character: char| character.is_ascii_digit()).len();
+    let (role, number) = inside.split_at_checked(digits)?;
+    let is_role = role.chars().all(|character| character.is_ascii_alphabetic() || "_-,".contains(character))
+        || role.strip_suffix(',').is_some_and(|job| job.parse::<u32>().is_ok());
+    if !is_role {
+        return None;
+    }
+    Some((Some(number.parse().ok()?), after))
+}
+
+/// The highest rank that a bare number before a line is taken for: higher ones are more likely the line's own number.
+const HIGHEST_BARE: u32 = 1023;
+
+/// `srun --label`.
+fn labelled(text: &str) -> Option<(Option<u32>, &str)> {
+    let (number, after) = text.split_once(':')?;
+    let short = (1..=5).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit());
+    let separated = after.is_empty() || after.starts_with(' ');
+    let rank = number.parse().ok().filter(|rank| *rank <= HIGHEST_BARE);
+    (short && separated).then(|| (rank, after.strip_prefix(' ').unwrap_or(after)))
+}
+
+/// `(EngineCore_DP0 pid=6940)`, `(train_fn pid=12, ip=10.0.0.1)`: vLLM and Ray.
+fn process(text: &str) -> Option<(Option<u32>, &str)> {
+    let (inside, after) = text.strip_prefix('(')?.split_once(')')?;
+    (inside.contains("pid=") && inside.len() < 80).then_some((None, after.strip_prefix(' ').unwrap_or(after)))
+}
+
+/// `[pod/train-0/pytorch]`, as `kubectl logs --prefix` writes.
+fn kubernetes(text: &str) -> Option<(Option<u32>, &str)> {
+    let (_, after) = text.strip_prefix("[pod/")?.split_once(']')?;
+    Some((None, after.strip_prefix(' ').unwrap_or(after)))
+}
+
+/// `trainer-1  | text`, as Docker Compose writes.
+fn compose(text: &str) -> Option<(Option<u32>, &str)> {
+    let (name, after) = text.split_once('|')?;
+    let service = name.trim_end();
+    let is_service = name.ends_with(' ')
+        && (2..=40).contains(&service.len())
+        && service.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        && service.bytes().last().is_some_and(|byte| byte.is_ascii_digit());
+    (is_service && !after.contains('|')).then(|| (None, after.strip_prefix(' ').unwrap_or(after)))
+}
+
+/// `2024-05-05T10:11:13.123456789Z stderr F text`: the runtimes' own files (CRI).
+fn container_runtime(text: &str) -> Option<(Option<u32>, &str)> {
+    let (time, rest) = text.split_once(' ')?;
+    let is_time = time.len() >= 20 && time.as_bytes().get(10) == Some(&b'T') && time.as_bytes().get(4) == Some(&b'-');
+    let after = rest.strip_prefix("stderr ").or_else(|| rest.strip_prefix("stdout ")).filter(|_| is_time)?;
+    Some((None, after.strip_prefix("F ").or_else(|| after.strip_prefix("P ")).unwrap_or(after)))
+}
+
+/// `ERROR 05-05 10:11:13 [core.py:396] text`: vLLM, before every line of a traceback.
+fn logger(text: &str) -> Option<(Option<u32>, &str)> {
+    let (level, rest) = text.split_once(' ')?;
+    if !matches!(level, "ERROR" | "CRITICAL") {
+        return None;
+    }
+    let bytes = rest.as_bytes();
+    let is_time = bytes.get(2) == Some(&b'-') && bytes.get(8) == Some(&b':') && bytes.get(11) == Some(&b':');
+    let place = rest.get(14..).filter(|_| is_time)?.trim_start();
+    let (file, after) = place.split_once(']')?;
+    let is_file = find(file, ".py:").is_some() && file.len() < 80;
+    is_file.then(|| (None, after.strip_prefix(' ').unwrap_or(after)))
+}
+
+/// `2025-02-03T04:05:06.123Z text`, `[2025-02-03 04:05:06] text`: what `ts`, `docker logs -t` and CI services put before
+/// a line. A logger's own time has a level or a name behind it, which stays.
+fn stamped(text: &str) -> Option<(Option<u32>, &str)> {
+    let inside = text.strip_prefix('[').unwrap_or(text);
+    let bytes = inside.as_bytes();
+    let is_date = bytes.first().is_some_and(u8::is_ascii_digit)
+        && bytes.get(4) == Some(&b'-')
+        && bytes.get(7) == Some(&b'-')
+        && matches!(bytes.get(10), Some(b'T' | b' '))
+        && bytes.get(13) == Some(&b':')
+        && bytes.get(16) == Some(&b':');
+    let rest = inside.get(19..).filter(|_| is_date)?;
+    let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit() || ".,:Z+".contains(c));
+    let rest = if inside.len() < text.len() { rest.strip_prefix(']')? } else { rest };
+    // An offset such as `-08:00`.
+    let zone =
+        rest.strip_prefix('-').and_then(|zone| zone.get(..5).filter(|zone| zone.as_bytes().get(2) == Some(&b':')));
+    let rest = zone.map_or(rest, |zone| rest.get(zone.len() + 1..).unwrap_or_default());
+    rest.strip_prefix(' ').map(|rest| (None, rest))
+}
+
+/// `Feb 03 04:05:06 node7 train[4711]: text`: syslog and journald. The kernel's own lines keep their `kernel:`.
+fn journal(text: &str) -> Option<(Option<u32>, &str)> {
+    const MONTHS: &[&str] = &["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let bytes = text.as_bytes();
+    let is_time = bytes.get(3) == Some(&b' ') && bytes.get(9) == Some(&b':') && bytes.get(12) == Some(&b':');
+    let rest = text.get(16..).filter(|_| is_time && MONTHS.iter().any(|month| text.starts_with(month)))?;
+    let (tag, rest) = rest.split_once("]: ").filter(|(tag, _)| tag.len() < 120)?;
+    let (_, pid) = tag.rsplit_once('[')?;
+    pid.bytes().all(|byte| byte.is_ascii_digit()).then_some((None, rest))
+}
+
+/// A rank in the middle of a line: after a progress bar, or in the message itself (`[Rank 4] Watchdog`, `on rank 1`).
+pub(crate) fn named_rank(text: &str) -> Option<u32> {
+    if text.starts_with("srun: error: ") {
+        return u32::try_from(integer_after(text, ": task ")?).ok();
+    }
+    let text = text.get(find(text, "ank")?.saturating_sub(6)..).unwrap_or(text);
+    let number = |phrase| integer_after(text, phrase);
+    let rank = number("[rank").or_else(|| number("[Rank ")).or_else(|| number(" Rank "));
+    u32::try_from(rank.or_else(|| number(" on rank "))?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_keep_the_indentation_behind_them() {
+        let cases = [
+            ("[rank3]:   File \"a\"", Some(3), 3, "File \"a\""),
+            ("3:     raise x", Some(3), 4, "raise x"),
+            ("[1,mpirank:5,algo-1]<stderr>:  File", Some(5), 2, "File"),
+            ("[pod/train-0/main]   File", None, 2, "File"),
+            ("trainer-1  |   File", None, 2, "File"),
+            ("2024-05-05T10:11:13.123456789Z stderr F   File", None, 2, "File"),
+            ("(EngineCore pid=9) ERROR 05-05 10:11:13 [core.py:396]   File", None, 2, "File"),
+            ("| a | table |", None, 0, "| a | table |"),
+            ("10:11:13 text", None, 0, "10:11:13 text"),
+            ("2025-02-03T04:05:06.123Z   File \"a\"", None, 2, "File \"a\""),
+            ("2025-02-03 04:05:06,123 INFO text", None, 0, "INFO text"),
+            ("2025-02-03T04:05:06-08:00 [rank3]: text", Some(3), 1, "text"),
+            ("[2025-02-03 04:05:06]   File \"a\"", None, 2, "File \"a\""),
+            ("Feb 03 04:05:06 n7 train[4711]:   File \"a\"", None, 2, "File \"a\""),
+            ("Feb 03 04:05:06 n7 kernel: text", None, 0, "Feb 03 04:05:06 n7 kernel: text"),
+        ];
+        for (raw, rank, indent, text) in cases {
+            let found = strip(raw);
+            assert_eq!((found.rank, found.indent, found.text), (rank, indent, text), "{raw}");
+        }
+    }
+
+    #[test]
+    fn records_of_docker_are_unpacked() {
+        let line = r#"{"log":"  File \"a.py\", line 3\n","stream":"stderr","time":"2024-05-05T10:11:13Z"}"#;
+        assert_eq!(unpacked(line).as_deref(), Some("  File \"a.py\", line 3"));
+        let zap = r#"{"level": "error", "msg": "KeyError: \"a\"", "ts": 1.5}"#;
+        assert_eq!(unpacked(zap).as_deref(), Some("KeyError: \"a\""));
+        assert_eq!(unpacked("{\"loss\": 1}"), None);
+        // Data, not a log.
+        assert_eq!(unpacked("{\"message\": \"Killed\", \"label\": 1}"), None);
+        assert_eq!(unescaped("a\\u0041\\\\n\\t"), "aA\\n\t");
+    }
+}

@@ -1,0 +1,236 @@
+//! What says that a job lives: steps that rise, a training that ended well, a launcher that starts it again.
+
+use crate::line::Line;
+use crate::text::{after, find, has, integer};
+
+/// A step that a line states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The line, from 1.
+    pub line: u64,
+    /// The rank that wrote it, where the line says so.
+    pub rank: Option<u32>,
+    /// The step.
+    pub step: u64,
+    /// Of how many, where it says so.
+    pub of: Option<u64>,
+    /// Whether these are epochs rather than steps.
+    pub is_epoch: bool,
+}
+
+/// Bars that count something else than steps, by the words before them.
+const OTHER_BARS: &[&str] = &[
+    "oading",
+    "Map",
+    "ownload",
+    "okeniz",
+    "ilter",
+    "Fetching",
+    "rocessing",
+    "aving",
+    "esolving",
+    "Generating train",
+    "Generating test",
+    "Running",
+    "Capturing",
+    "Building",
+    "Casting",
+    "Pushing",
+    "Upload",
+    "Extracting",
+    "Packing",
+    "Validating files",
+    "Setting",
+    "Converting",
+    "Quantizing",
+    "Evaluating",
+    "Validation DataLoader",
+    "Adding EOS",
+    "Truncating",
+    "Applying",
+];
+/// Words before the number of a step.
+const STEPS: &[&str] = &[
+    "step ",
+    "step: ",
+    "Step ",
+    "Step: ",
+    "steps ",
+    "'step': ",
+    "\"step\": ",
+    "global_step ",
+    "global_step=",
+    "global_step: ",
+    "step=",
+    "Step=",
+    "iteration ",
+    "Iteration ",
+    "iter ",
+    "Iter ",
+    "iter: ",
+    "Iter: ",
+    "num_updates: ",
+    "\"num_updates\": \"",
+    "iter=",
+    "it: ",
+    "step:",
+    "Step:",
+    "update ",
+];
+const EPOCHS: &[&str] =
+    &["'epoch': ", "\"epoch\": ", "Epoch ", "epoch ", "Epoch: ", "epoch: ", "Epoch: [", "Epoch [", "epoch=", "Epoch: "];
+/// Words that make a line with a number one of a training.
+const METRICS: &[&str] =
+    &["loss", "Loss", "it/s", "s/it", "lr", "acc", "reward", "tokens/s", "perplexity", "ppl", "elapsed", "grad_norm"];
+
+impl Progress {
+    /// The progress that a line states.
+    pub(crate) fn of_line(text: &str, line: u64, rank: Option<u32>) -> Option<Self> {
+        if let Some((step, of)) = bar(text) {
+            return Some(Self { line, rank, step, of: Some(of), is_epoch: false });
+        }
+        if !METRICS.iter().any(|metric| has(text, metric)) {
+            return None;
+        }
+        let number = |words: &[&str]| words.iter().find_map(|word| numbered(text, word));
+        if let Some((step, of)) = number(STEPS) {
+            return Some(Self { line, rank, step, of, is_epoch: false });
+        }
+        // Epochs are stated in parts: thousandths keep their order.
+        let epoch = EPOCHS.iter().find_map(|word| thousandths(after(text, word)?))?;
+        Some(Self { line, rank, step: epoch, of: None, is_epoch: true })
+    }
+}
+
+/// `  5%|#  | 12/500 [01:11<1:10:03,  3.52s/it]`, where it counts steps.
+fn bar(text: &str) -> Option<(u64, u64)> {
+    let percent = find(text, "%|")?;
+    let words = text.get(..percent)?;
+    let counts = after(text.get(percent + 2..)?, "| ")?;
+    let (done, rest) = counts.split_once('/')?;
+    let of = integer(rest)?;
+    let is_rate = has(rest, "it/s") || has(rest, "s/it");
+    if OTHER_BARS.iter().any(|other| has(words, other)) || !is_rate {
+        return None;
+    }
+    Some((done.trim().parse().ok()?, of))
+}
+
+/// `step 12/500`: the number behind `word`, and what it is of.
+fn numbered(text: &str, word: &str) -> Option<(u64, Option<u64>)> {
+    let at = find(text, word)?;
+    let glued = text.get(..at)?.ends_with(|character: char| character.is_alphanumeric());
+    let rest = text.get(at + word.len()..)?.trim_start_matches(['[', ' ']);
+    let step = integer(rest).filter(|_| !glued)?;
+    let rest = rest.trim_start_matches(|character: char| character.is_ascii_digit()).trim_start();
+    Some((step, rest.strip_prefix('/').or_else(|| rest.strip_prefix("of ")).and_then(integer)))
+}
+
+fn thousandths(text: &str) -> Option<u64> {
+    let text = text.trim_start();
+    let end = text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
+    let (whole, fraction) = text.get(..end)?.split_once('.').unwrap_or((text.get(..end)?, ""));
+    let padded: String = fraction.chars().chain("000".chars()).take(3).collect();
+    whole.parse::<u64>().ok()?.checked_mul(1000)?.checked_add(padded.parse().ok()?)
+}
+
+/// Whether the line says that the training ended well.
+pub(crate) fn is_success(line: &Line) -> bool {
+    let text = line.text.as_str();
+    let quoted = text.contains('`') && !has(text, "`Trainer.fit` stopped: `max_");
+    let denied = [
+        "not ", "if ", "after ", "until ", "when ", "before ", "will ", "n't ", "Failed", "failed", "FAILED", "Error",
+        "once ",
+    ]
+    .iter()
+    .any(|word| has(text, word));
+    SUCCESSES.iter().any(|words| has(text, words)) && !quoted && (!denied || has(text, "'train_runtime':"))
+}
+
+/// What trainers and launchers say when all went well.
+pub(crate) const SUCCESSES: &[&str] = &[
+    "train_runtime",
+    "worker group successfully finished",
+    "Trainer.fit` stopped: `max_",
+    "raining complete",
+    "raining finished",
+    "raining is complete",
+    "raining has finished",
+    "raining done",
+    "Finished training",
+    "inished successfully",
+    "ompleted successfully",
+    "exited with code 0",
+    "exit code 0",
+    "exit status 0",
+    "all epochs done",
+    "Total training time",
+    "done training in",
+    "End of training",
+    "SUCCESS: all ranks",
+];
+
+/// Whether the line says that the job was started again.
+pub(crate) fn is_restart(line: &Line) -> bool {
+    RESTARTS.iter().any(|words| has(&line.text, words)) && !line.text.contains('`')
+}
+
+pub(crate) const RESTARTS: &[&str] = &[
+    "estarting worker group",
+    "DUE TO JOB REQUEUE",
+    "estarting training",
+    "e-starting training",
+    "etrying training",
+    "Restarting job",
+    "restart count",
+    "Resuming training from",
+    "Resuming from checkpoint",
+    "Resumed from checkpoint",
+    "resuming from step",
+    "Resume from checkpoint",
+    "Continuing training from checkpoint",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_as_trainers_write_them() {
+        let step = |text: &str| Progress::of_line(text, 1, None).map(|found| (found.step, found.of));
+        let cases = [
+            ("  5%|#  | 12/500 [01:11<1:10:03,  3.52s/it]", Some((12, Some(500)))),
+            ("{'loss': 1.2, 'grad_norm': 0.8, 'epoch': 0.25}", Some((250, None))),
+            ("step 12/500 | loss 2.31 | lr 1e-4", Some((12, Some(500)))),
+            ("iteration      120/     500 | elapsed time per iteration", Some((120, Some(500)))),
+            ("Epoch: [3]  [ 20/500]  eta: 0:10 lr: 0.1 loss: 2.1", Some((3000, None))),
+            ("Loading checkpoint shards: 50%|##  | 1/2 [00:01<00:01, 1.0s/it]", None),
+            ("Step 1: loading the model", None),
+            ("RuntimeError: loss is 3", None),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(step(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_end_is_told_from_talk_of_it() {
+        let is = |text: &str| is_success(&Line::new(text.as_bytes()));
+        assert!(
+            is("{'train_runtime': 12.1, 'train_loss': 0.2}")
+                && is("[INFO] [default] worker group successfully finished.")
+        );
+        assert!(is("`Trainer.fit` stopped: `max_epochs=3` reached.") && is("Training complete in 3m"));
+        assert!(!is("when training finished the model is saved") && !is("Training finished with Error"));
+    }
+
+    #[test]
+    fn texts_of_the_lists_are_found() {
+        for words in SUCCESSES {
+            assert!(is_success(&Line::new(words.as_bytes())) || words.contains('`'), "{words}");
+        }
+        for words in RESTARTS {
+            assert!(is_restart(&Line::new(words.as_bytes())), "{words}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Whether a line that looks like a failure is only quoted: mail, Markdown, tables, code, git, data that is trained on.
+
+use crate::line::Line;
+use crate::text::{find, has, places};
+
+/// Keys of a dataset's samples, as trainers and scripts print them.
+const SAMPLES: &[&str] = &[
+    "text",
+    "prompt",
+    "completion",
+    "instruction",
+    "input",
+    "output",
+    "content",
+    "response",
+    "question",
+    "answer",
+    "chosen",
+    "rejected",
+    "code",
+    "body",
+    "query",
+    "target",
+    "context",
+    "description",
+    "title",
+    "labels",
+    "sample",
+    "generated",
+];
+
+/// Whether the line quotes by itself.
+pub(crate) fn by_itself(line: &Line) -> bool {
+    let text = line.text.as_str();
+    let mark = text.starts_with(['>', '#', '`']) || text.starts_with("\"quoted\":") || is_table(text);
+    mark || has(text, "Ignoring this choice") || is_string(text) || is_sample(text) || is_blame(text) || is_grep(text)
+}
+
+/// `| a | b |`; fairseq's `| WARNING: text` is none.
+fn is_table(text: &str) -> bool {
+    text.starts_with('|') && (text.ends_with('|') || text.bytes().filter(|byte| *byte == b'|').count() > 2)
+}
+
+/// `"RuntimeError: ...",`: a string of a list.
+fn is_string(text: &str) -> bool {
+    text.len() > 2 && text.starts_with('"') && (text.ends_with("\",") || text.ends_with('"'))
+}
+
+/// `{'text': 'RuntimeError: ...`: what is said is data.
+fn is_sample(text: &str) -> bool {
+    places(text, ":").any(|colon| is_sample_at(text, colon).unwrap_or(false))
+}
+
+/// Whether a sample's key ends at the colon: `'text':` at the beginning of a record or behind another value.
+fn is_sample_at(text: &str, colon: usize) -> Option<bool> {
+    let (before, value) = (text.get(..colon)?, text.get(colon + 1..)?);
+    let quote = before.chars().next_back().filter(|quote| matches!(quote, '"' | '\''))?;
+    let (head, key) = before.get(..colon - 1)?.rsplit_once(quote)?;
+    let head = head.trim_end();
+    let is_key = SAMPLES.contains(&key) && (head.is_empty() || head.ends_with(['{', ',', '[']));
+    Some(is_key && value.trim_start().starts_with(['"', '\'', '[', '{']))
+}
+
+/// `a1b2c3d4 (Name 2024-05-05 10:11:13 +0000 12) text`
+fn is_blame(text: &str) -> bool {
+    let Some((commit, rest)) = text.split_once(' ') else { return false };
+    let commit = commit.trim_start_matches('^');
+    let is_commit = (7..=40).contains(&commit.len()) && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_commit && find(rest, "(").is_some_and(|at| at < 60) && (has(rest, " +0") || has(rest, " -0") || has(rest, " +1"))
+}
+
+/// `docs/faq.md:12:text`
+fn is_grep(text: &str) -> bool {
+    let Some((file, rest)) = text.split_once(':') else { return false };
+    let ends = [".md", ".py", ".rst", ".cpp", ".cu", ".h", ".rs", ".ipynb", ".html", ".jsonl", ".json", ".yaml"];
+    let number = rest.split([':', '-']).next().unwrap_or_default();
+    let is_file = ends.iter().any(|end| file.ends_with(end)) && !file.contains(' ');
+    is_file
+        && !number.is_empty()
+        && number.bytes().all(|byte| byte.is_ascii_digit())
+        && !rest.contains("Warning: ")
+        && rest.as_bytes().get(number.len()).is_some_and(|byte| b":-".contains(byte))
+        && rest.as_bytes().get(number.len() + 1) != Some(&b' ')
+}
+
+/// Whether the lines before make it a quotation: a commit's message, a patch, a document's indented block.
+pub(crate) fn by_context(before: &str, raw_indent: usize, text: &str) -> bool {
+    in_patch(before, text) || (raw_indent >= 4 && (in_commit(before) || in_document(before)))
+}
+
+fn in_patch(before: &str, text: &str) -> bool {
+    let marked = text.starts_with(['+', '-']) || text.starts_with(' ');
+    let mut lines = before.lines().rev().take(200);
+    marked && lines.any(|line| line.starts_with("@@ -") || line.starts_with("diff --git "))
+}
+
+/// `commit`, `Author:` and `Date:` above lines that are all indented.
+fn in_commit(before: &str) -> bool {
+    let mut lines = before.lines().rev().take(400).skip_while(|line| line.is_empty() || line.starts_with("    "));
+    lines.next().is_some_and(|line| line.starts_with("Date: ") || line.starts_with("CommitDate: "))
+}
+
+/// A block of Markdown that is indented, below a sentence that ends with a colon or a heading.
+fn in_document(before: &str) -> bool {
+    let mut lines =
+        before.lines().rev().take(200).skip_while(|line| line.starts_with("    ") || line.trim().is_empty());
+    let Some(above) = lines.next() else { return false };
+    let blank = before.lines().rev().take_while(|line| line.starts_with("    ") || line.trim().is_empty());
+    let apart = blank.into_iter().any(|line| line.trim().is_empty());
+    let sentence = above.split_whitespace().count() >= 4 && above.ends_with([':', '.']) && !above.contains("Traceback");
+    apart && (above.starts_with("# ") || above.starts_with("## ") || above.starts_with("### ") || sentence)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotations_are_told_from_logs() {
+        let quoted = [
+            "> RuntimeError: CUDA error: out of memory",
+            "| RuntimeError: CUDA error: out of memory | 3 |",
+            "{'text': 'RuntimeError: CUDA error: out of memory', 'label': 1}",
+            "a1b2c3d4 (Ann 2024-05-05 10:11:13 +0000 12) RuntimeError: CUDA error: out of memory",
+            "docs/faq.md:12:RuntimeError: CUDA error: out of memory",
+        ];
+        for text in quoted {
+            assert!(by_itself(&Line::new(text.as_bytes())), "{text}");
+        }
+        let said = [
+            "| WARNING: ran out of memory with exception: CUDA out of memory.",
+            "{\"message\": \"RuntimeError: CUDA error: out of memory\", \"level\": \"error\"}",
+            "train.py:12: UserWarning: x",
+            "RuntimeError: CUDA error: out of memory",
+        ];
+        for text in said {
+            assert!(!by_itself(&Line::new(text.as_bytes())), "{text}");
+        }
+        assert!(by_context("commit a\nAuthor: A\nDate:   Mon\n\n    Fix it\n\n", 4, "RuntimeError: x"));
+        assert!(by_context("diff --git a b\n@@ -1 +1 @@\n x\n", 0, "+RuntimeError: x"));
+        assert!(by_context("# Help\n\nThe job may print:\n\n", 4, "Killed"));
+        assert!(!by_context("Traceback (most recent call last):\n", 4, "Killed"));
+    }
+}

@@ -1,0 +1,395 @@
+//! [`Scanner`]: bytes of a log in, findings out, in memory that does not grow with the log.
+//!
+//! Most lines hold none of the needles and are passed over at the speed of the search; only the others are cleaned and
+//! read. A message that may go on over several lines waits for them, as a traceback does. After a finding the next lines
+//! are read for signs that the job lives.
+
+use memchr::{memchr, memrchr};
+
+use crate::block::Block;
+use crate::cause::FailureCause;
+use crate::exception::{Exception, Raiser, stated};
+use crate::fences::Fences;
+use crate::finding::{Finding, Kept, Scan, Tone};
+use crate::history::{Around, History, around};
+use crate::life::Life;
+use crate::line::{Line, behind_bar, without_codes};
+use crate::mark::{CHAINS, Kind, MARKS};
+use crate::needles::Needles;
+use crate::quote;
+use crate::setting::Setting;
+use crate::signature::{Reading, SIGNATURES};
+use crate::traceback::{Ended, Tracebacks, cut};
+use crate::waiting::{Draft, LONGEST_EVIDENCE, Waiting};
+use tonnage_core::failure::Strength;
+
+/// A longer line is read in pieces of this many bytes.
+const LONGEST_LINE: usize = 64 << 10;
+/// What a piece repeats of the one before, so that no message is lost between them.
+const OVERLAP: usize = 512;
+/// Messages that wait for further lines at one time; there are as many as ranks write at once.
+const MOST_WAITING: usize = 64;
+/// Bytes of a log's beginning that tell on what it ran.
+const HEAD: usize = 8 << 10;
+
+/// Reads a log piece by piece. What it finds does not depend on how the log is cut.
+///
+/// ```
+/// use tonnage_doctor::Scanner;
+///
+/// let mut scanner = Scanner::new();
+/// scanner.feed(b"step 10 loss 2.31\nslurmstepd: error: Detected 1 oom_kill ");
+/// scanner.feed(b"event in StepId=7.0. Some of the step tasks have been OOM Killed.\n");
+/// let scan = scanner.finish();
+/// assert_eq!(scan.findings[0].line, 2);
+/// assert_eq!(scan.findings[0].cause.class().name(), "host_memory");
+/// ```
+pub struct Scanner {
+    needles: &'static Needles,
+    /// The bytes of a line whose end has not come.
+    pending: Vec<u8>,
+    /// Lines that have ended.
+    lines: u64,
+    waiting: Vec<Waiting>,
+    tracebacks: Tracebacks,
+    /// The rank and the first line of the last chain of tracebacks, and whether the next one belongs to it.
+    chain: (Option<u32>, u64, bool),
+    life: Life,
+    fences: Fences,
+    kept: Kept,
+    history: History,
+    head: Vec<u8>,
+    setting: Setting,
+}
+
+impl Default for Scanner {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Scanner {
+    /// A scanner at the start of a log.
+    pub fn new() -> Self {
+        Self {
+            needles: Needles::all(),
+            pending: Vec::new(),
+            lines: 0,
+            waiting: Vec::new(),
+            tracebacks: Tracebacks::default(),
+            chain: (None, 0, false),
+            life: Life::default(),
+            fences: Fences::default(),
+            kept: Kept::default(),
+            history: History::default(),
+            head: Vec::new(),
+            setting: Setting::default(),
+        }
+    }
+
+    /// Reads the next bytes.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        if self.head.len() < HEAD {
+            self.head.extend_from_slice(bytes.get(..bytes.len().min(HEAD - self.head.len())).unwrap_or_default());
+        }
+        let mut rest = bytes;
+        if !self.pending.is_empty() {
+            let end = memchr(b'\n', rest).map(|end| end + 1);
+            let (head, tail) = rest.split_at_checked(end.unwrap_or(rest.len())).unwrap_or((rest, &[]));
+            self.extend(head);
+            if end.is_none() {
+                return;
+            }
+            let line = std::mem::take(&mut self.pending);
+            self.whole_lines(&line);
+            rest = tail;
+        }
+        let end = memrchr(b'\n', rest).map_or(0, |end| end + 1);
+        let (whole, tail) = rest.split_at_checked(end).unwrap_or((rest, &[]));
+        self.whole_lines(whole);
+        self.extend(tail);
+    }
+
+    /// What was found so far, without messages that may still go on.
+    pub fn findings(&self) -> &[Finding] {
+        self.kept.findings()
+    }
+
+    /// Ends the log.
+    pub fn finish(mut self) -> Scan {
+        let rest = std::mem::take(&mut self.pending);
+        if !rest.is_empty() {
+            self.long_line(&rest, b"", None);
+            self.lines += 1;
+            self.history.extend(&rest);
+        }
+        for waiting in std::mem::take(&mut self.waiting) {
+            self.keep(waiting);
+        }
+        for ended in self.tracebacks.finish() {
+            self.raised(ended, b"");
+        }
+        let tail = self.history.text(b"");
+        self.last_words(&tail);
+        let seen = self.life.finish(&tail, self.lines);
+        self.setting.learn(&String::from_utf8_lossy(&self.head));
+        self.setting.learn(&tail);
+        Scan {
+            findings: self.kept.finish(self.fences.quoted(&self.head)),
+            lines: self.lines,
+            steps: seen.steps,
+            restarts: seen.restarts,
+            successes: seen.successes,
+            setting: self.setting,
+        }
+    }
+
+    /// An exception that ends the log without a traceback, as excerpts have it.
+    fn last_words(&mut self, tail: &str) {
+        /// Lines that launchers write after it.
+        const AFTER: usize = 40;
+        let explains = |finding: &&Finding| finding.strength() > Strength::Echo;
+        let known = self.kept.findings().iter().filter(explains).map(|finding| finding.last_line).max().unwrap_or(0);
+        let numbered = tail.lines().rev().zip((1..=self.lines).rev()).take(AFTER);
+        for (text, number) in numbered.take_while(|(_, number)| *number > known) {
+            let line = Line::new(text.rsplit('\r').find(|part| !part.is_empty()).unwrap_or_default().as_bytes());
+            if line.indent > 1 || quote::by_itself(&line) {
+                continue;
+            }
+            let Some((name, message)) =
+                stated(line.text.trim_start_matches('*'), true).filter(|_| line.text.contains(':'))
+            else {
+                continue;
+            };
+            let exception = Exception::new(name, cut(message, 400), &Default::default());
+            // What a launcher says is of a failure that another line may state.
+            if exception.raiser == Raiser::Launcher && !self.kept.findings().is_empty() {
+                continue;
+            }
+            return self.raised(Ended::without_traceback(exception, &line, number), b"");
+        }
+    }
+
+    /// Adds to the line without an end; reads the front of one that grows too long.
+    fn extend(&mut self, bytes: &[u8]) {
+        self.pending.extend_from_slice(bytes);
+        while self.pending.len() > LONGEST_LINE && !self.pending.ends_with(b"\n") {
+            let piece: Vec<u8> = self.pending.drain(..LONGEST_LINE - OVERLAP).collect();
+            let overlap = self.pending.get(..OVERLAP).unwrap_or_default();
+            let piece = [piece.as_slice(), overlap].concat();
+            self.line(&piece, b"", None);
+        }
+    }
+
+    /// Whether every line must be read.
+    fn is_attentive(&self) -> bool {
+        !self.waiting.is_empty() || self.life.is_watching() || self.tracebacks.is_open()
+    }
+
+    /// Reads lines that are complete, each with its end.
+    fn whole_lines(&mut self, lines: &[u8]) {
+        let mut block = Block::new(lines, LONGEST_LINE);
+        loop {
+            let found = !self.kept.findings().is_empty();
+            if !self.is_attentive() && !block.skip_to_candidate(self.needles, &mut self.lines, found) {
+                break;
+            }
+            let before = block.passed();
+            let Some((line, signatures)) = block.line(self.needles, found) else { break };
+            self.long_line(line, before, signatures);
+            self.lines += 1;
+        }
+        self.history.extend(lines);
+    }
+
+    /// A line of any length, in the pieces in which [`Self::extend`] would have read it.
+    fn long_line(&mut self, mut line: &[u8], before: &[u8], signatures: Option<u128>) {
+        if line.len() <= LONGEST_LINE {
+            return self.line(line, before, signatures);
+        }
+        while line.len() > LONGEST_LINE {
+            self.line(line.get(..LONGEST_LINE).unwrap_or(line), before, None);
+            line = line.get(LONGEST_LINE - OVERLAP..).unwrap_or_default();
+        }
+        self.line(line, before, None);
+    }
+
+    /// A line, in which a progress bar may have gone back to the start several times, and whose needles may be known.
+    fn line(&mut self, raw: &[u8], before: &[u8], signatures: Option<u128>) {
+        let raw = raw.strip_suffix(b"\r").unwrap_or(raw);
+        let is_whole = memchr(b'\r', raw).is_none();
+        for part in raw.split(|byte| *byte == b'\r').filter(|part| !part.is_empty()) {
+            let clean = without_codes(part);
+            let known = signatures.filter(|_| is_whole);
+            let candidates = known.unwrap_or_else(|| self.needles.signatures(&clean));
+            if candidates == 0 && !self.is_attentive() {
+                continue;
+            }
+            // What is written behind a progress bar without a line's end is a line of its own.
+            match behind_bar(&clean) {
+                Some((bar, rest)) => {
+                    self.part(bar, 0, before);
+                    self.part(rest, candidates, before);
+                }
+                None => self.part(&clean, candidates, before),
+            }
+        }
+    }
+
+    /// Shows what a line says to the messages that wait, and to the signatures that are `candidates`.
+    fn part(&mut self, clean: &[u8], candidates: u128, before: &[u8]) {
+        let line = Line::new(clean);
+        self.go_on(&line);
+        self.life.line(&line, self.lines + 1);
+        if !quote::by_itself(&line) {
+            self.signatures(&line, candidates, before);
+            if self.tracebacks.is_open() || is_marked(candidates, Kind::Traceback) {
+                let ended = self.tracebacks.read(&line, self.lines + 1);
+                ended.into_iter().for_each(|ended| self.raised(ended, before));
+            }
+            self.chain.2 |=
+                is_marked(candidates, Kind::Chain) && CHAINS.iter().any(|words| line.text.starts_with(words));
+            if is_marked(candidates, Kind::Life) {
+                self.life.words(&line, self.lines + 1);
+            }
+        }
+        if is_marked(candidates, Kind::Fence) {
+            self.fences.line(&line, self.lines + 1);
+        }
+    }
+
+    fn signatures(&mut self, line: &Line, mut candidates: u128, before: &[u8]) {
+        while candidates != 0 {
+            let at = candidates.trailing_zeros() as usize;
+            candidates &= candidates - 1;
+            let Some(signature) = SIGNATURES.get(at) else { return };
+            if let Some(reading) = (signature.read)(&line.text) {
+                return self.found(at, line, reading, before);
+            }
+        }
+    }
+
+    /// A draft of a finding at a line.
+    fn draft(&self, line: u64, rank: Option<u32>, text: &str, tone: Tone) -> Draft {
+        let (text, fence) = (cut(text, LONGEST_EVIDENCE).to_owned(), self.fences.current());
+        Draft { line, rank, text, tone, fence, around: Around::default() }
+    }
+
+    fn found(&mut self, signature: usize, line: &Line, reading: Reading, before: &[u8]) {
+        let name = SIGNATURES.get(signature).map_or("", |signature| signature.name);
+        let number = self.lines + 1;
+        let mut draft = self.draft(number, line.rank, &line.text, Tone::of_line(&line.text));
+        if !self.kept.is_full(name, line.rank) {
+            let history = self.history.text(before);
+            if quote::by_context(&history, line.indent, &line.text) {
+                return;
+            }
+            draft.around = around(&history, number, &line.text);
+            draft.around.stamp = line.stamp.or(draft.around.stamp);
+            self.setting.learn(&history);
+        }
+        let waiting = Waiting::new(signature, draft, &line.text, reading);
+        if waiting.is_over() || self.waiting.len() >= MOST_WAITING {
+            self.keep(waiting);
+        } else {
+            self.waiting.push(waiting);
+        }
+    }
+
+    /// Gives the line to the messages of the same rank that wait for it.
+    fn go_on(&mut self, line: &Line) {
+        let mut at = 0;
+        while let Some(waiting) = self.waiting.get_mut(at) {
+            if waiting.line(line) {
+                let done = self.waiting.remove(at);
+                self.keep(done);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    fn keep(&mut self, waiting: Waiting) {
+        self.setting.learn(&waiting.text);
+        waiting.into_finding().into_iter().for_each(|finding| self.keep_finding(finding));
+    }
+
+    fn keep_finding(&mut self, finding: Finding) {
+        let steps = finding.steps.clone();
+        if self.kept.add(finding) {
+            self.life.watch();
+            steps.into_iter().for_each(|step| self.life.step(step));
+        }
+    }
+
+    /// A traceback has ended: where a signature knew its last line, that gains its place; else it is a finding.
+    fn raised(&mut self, ended: Ended, before: &[u8]) {
+        let chained = std::mem::take(&mut self.chain.2) && self.chain.0 == ended.rank;
+        let chain = if chained { self.chain.1 } else { ended.head };
+        self.chain = (ended.rank, chain, false);
+        // Of many alike only the first are told apart: to read what stood before each is slow.
+        let is_full = self.kept.is_full(RAISED, ended.rank);
+        let history = if is_full { String::new() } else { self.history.text(before) };
+        let is_aside = ended.is_warned || is_aside(&history, self.lines.saturating_sub(ended.head));
+        let tone = match is_aside {
+            true => Tone::Warned,
+            false => Tone::Raised { place: ended.place.clone(), phase: ended.phase, chain },
+        };
+        let lines = ended.line..=ended.last_line;
+        if let Some(waiting) = self.waiting.iter_mut().find(|waiting| lines.contains(&waiting.finding.line)) {
+            waiting.finding.tone = tone;
+            return;
+        }
+        if self.kept.at_line(&ended, &tone) {
+            return;
+        }
+        let place = Tone::Raised { place: ended.place, phase: ended.phase, chain };
+        let mut draft = self.draft(ended.line, ended.rank, &ended.text, place);
+        let mut cause = ended.exception;
+        if is_aside {
+            cause.raiser = Raiser::Aside;
+        }
+        if !is_full {
+            if quote::by_context(&history, 0, &ended.text) {
+                return;
+            }
+            draft.around = around(&history, self.lines + 1, "");
+            self.setting.learn(&history);
+        }
+        self.keep_finding(draft.into_finding(FailureCause::Raised(cause), RAISED));
+    }
+}
+
+/// Whether a mark of the kind is among the candidates.
+fn is_marked(candidates: u128, kind: Kind) -> bool {
+    let is =
+        |(at, mark): (usize, &crate::mark::Mark)| mark.kind == kind && candidates >> (SIGNATURES.len() + at) & 1 == 1;
+    candidates >> SIGNATURES.len() != 0 && MARKS.iter().enumerate().any(is)
+}
+
+/// The name under which exceptions are found that no signature knows.
+pub(crate) const RAISED: &str = "traceback";
+
+/// Whether the lines before a traceback's head, `back` lines ago, say that the program goes on after it.
+fn is_aside(history: &str, back: u64) -> bool {
+    const ASIDES: &[&str] = &[
+        "Exception ignored in",
+        "Exception in thread",
+        "Error in atexit",
+        "exception was never retrieved",
+        "Exception in callback",
+        "Exception in ASGI application",
+        "--- Logging error ---",
+        "Error in sys.excepthook",
+        "Exception in worker process, retrying",
+        "Retry attempt failed",
+        "etrying in ",
+        "will retry",
+        "Will retry",
+        "entering retry loop",
+    ];
+    let back = usize::try_from(back).unwrap_or(usize::MAX);
+    let mut before = history.lines().rev().skip(back);
+    let passed_over = before.clone().take(2).any(|text| text.contains("kipping") || text.contains("gnoring "));
+    passed_over || before.by_ref().take(3).any(|text| ASIDES.iter().any(|aside| text.contains(aside)))
+}

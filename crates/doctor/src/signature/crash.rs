@@ -1,0 +1,86 @@
+//! SIGSEGV: native code that touched an address it must not. Shells, Python and launchers say so for it.
+
+use super::{Reading, Signature, is_said};
+use crate::cause::FailureCause;
+use crate::exception::{Exception, Raiser};
+use crate::text::{after, has};
+
+pub(super) const SEGMENTATION: Signature = Signature {
+    name: "segmentation_fault",
+    needles: &[
+        "Segmentation fault",
+        "egmentation fault encountered",
+        "segmentation fault  ",
+        "segmentation fault (core",
+    ],
+    also: &[],
+    follow: 0,
+    read: |text| {
+        let alone = matches!(text, "Segmentation fault" | "Segmentation fault (core dumped)");
+        let python = is_said(text, "Fatal Python error: Segmentation fault");
+        let worker = has(text, "ERROR: Unexpected segmentation fault encountered in worker");
+        let srun = has(text, "srun: error: ") && has(text, ": task") && has(text, ": Segmentation fault");
+        let zsh = text.starts_with("zsh: segmentation fault ");
+        let pid = reported_pid(text);
+        if alone || python || worker || srun || zsh || pid.is_some() {
+            return Reading::whole(FailureCause::Crash { pid, aborted: false });
+        }
+        None
+    },
+};
+
+/// What ends native code beside SIGSEGV, as shells and Python name it. `abort()` follows a C++ exception or a check that
+/// did not hold; what those say stands in lines of their own.
+const ABORTS: &[&str] = &["Aborted", "Illegal instruction", "Floating point exception"];
+
+pub(super) const ABORTED: Signature = Signature {
+    name: "aborted",
+    needles: &["Aborted ", "Illegal instruction", "loating point exception", "Fatal Python error: Aborted"],
+    also: &["(core dumped)", "srun: error: ", "Fatal Python error: "],
+    follow: 0,
+    read: |text| {
+        let python = ABORTS.iter().any(|abort| is_said(text, &format!("Fatal Python error: {abort}")));
+        let dumped = text.strip_suffix("(core dumped)").is_some_and(|abort| ABORTS.contains(&abort.trim_end()));
+        let srun = has(text, "srun: error: ") && ABORTS.iter().any(|abort| text.trim_end().ends_with(abort));
+        let report = has(text, ": line ") || text.starts_with('[');
+        let (before, _) = text.split_once("(core dumped)").unwrap_or(("", ""));
+        let of_shell = ABORTS.iter().find_map(|abort| before.trim_end().strip_suffix(abort)).filter(|_| report);
+        let pid = of_shell.and_then(|before| before.split_whitespace().last()?.parse().ok());
+        if python || dumped || srun || pid.is_some() {
+            let aborted = has(text, "Aborted");
+            return Reading::whole(FailureCause::Crash { pid, aborted });
+        }
+        None
+    },
+};
+
+/// `run.sh: line 3:  4711 Segmentation fault  python`, `[1]    4711 segmentation fault (core dumped)  python`
+fn reported_pid(text: &str) -> Option<u64> {
+    if !has(text, ": line ") && !text.starts_with('[') {
+        return None;
+    }
+    let words: Vec<&str> = text.split_whitespace().take(8).collect();
+    let report = words.windows(3).find(|words| matches!(words, [_, "Segmentation" | "segmentation", "fault"]))?;
+    report.first()?.parse().ok()
+}
+
+/// A C++ exception that nobody caught; what signatures know of it stands in lines of their own.
+pub(super) const THROWN: Signature = Signature {
+    name: "native_exception",
+    needles: &["terminate called after throwing an instance of"],
+    also: &[],
+    follow: 2,
+    read: |text| {
+        let name = after(text, "terminate called after throwing an instance of '")?.split('\'').next()?;
+        let message = after(text, "what():").map_or("", |message| message.trim().lines().next().unwrap_or_default());
+        // The watchdog's words are of another rank's death, and memory has signatures of its own.
+        let known = ["NCCL", "Watchdog", "out of memory", "bad_alloc"].iter().any(|words| has(message, words));
+        if known {
+            return Some(Reading { cause: None, complete: true });
+        }
+        let (name, message) = (name.chars().take(100).collect(), message.chars().take(300).collect());
+        let cause = FailureCause::Raised(Exception { name, message, raiser: Raiser::Aside });
+        let complete = has(text, "what():");
+        Some(Reading { cause: complete.then_some(cause), complete })
+    },
+};

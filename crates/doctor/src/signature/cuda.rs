@@ -1,0 +1,159 @@
+//! Errors of the CUDA runtime and driver as PyTorch raises them, and limits of kernels.
+
+use super::{Reading, Signature, is_said, says};
+use crate::cause::FailureCause;
+use crate::memory::GpuMemory;
+use crate::text::{after, has};
+
+fn without_numbers(likely: bool) -> Option<Reading> {
+    Reading::whole(FailureCause::GpuMemory(GpuMemory { backend: "CUDA", likely, ..GpuMemory::default() }))
+}
+
+/// Out of memory outside PyTorch's allocator's own message: no numbers.
+pub(super) const MEMORY: Signature = Signature {
+    name: "cuda_memory",
+    needles: &["ut of memory"],
+    also: &[": out of memory"],
+    follow: 0,
+    read: |text| {
+        let check = is_said(text, "THCudaCheck FAIL file=") && has(text, "error=2 : out of memory");
+        let triton = is_said(text, "Triton Error [HIP]:") && text.ends_with(": out of memory");
+        let caffe2 = has(text, "error == cudaSuccess. 2 vs 0.");
+        if check || triton || caffe2 || says(text, MESSAGES) { without_numbers(false) } else { None }
+    },
+};
+
+/// The runtime's words with those of whoever called it.
+const MESSAGES: &[&str] = &[
+    "CUDA error: out of memory",
+    "HIP error: out of memory",
+    "cuda runtime error (2) : out of memory at",
+    "Triton Error [CUDA]: out of memory",
+    "cudaErrorMemoryAllocation: out of memory",
+    "cuMemAlloc failed: out of memory",
+    "cudaMalloc failed: out of memory",
+    "cudaMalloc retry failed: out of memory",
+    "hipErrorOutOfMemory: out of memory",
+];
+
+/// Expandable segments go through the driver's own interface.
+pub(super) const DRIVER: Signature = Signature {
+    name: "cuda_driver_memory",
+    needles: &["CUDA driver error: "],
+    also: &[],
+    follow: 0,
+    read: |text| {
+        if is_said(text, "CUDA driver error: out of memory") {
+            return without_numbers(false);
+        }
+        if is_said(text, "CUDA driver error: device not ready") { without_numbers(true) } else { None }
+    },
+};
+
+const FAULTS: &[&str] = &[
+    "an illegal memory access was encountered",
+    "device-side assert triggered",
+    "misaligned address",
+    "an illegal instruction was encountered",
+    "unspecified launch failure",
+    "the launch timed out and was terminated",
+    "invalid program counter",
+    "hardware stack error",
+    "CUBLAS_STATUS_EXECUTION_FAILED when calling",
+    "CUBLAS_STATUS_INTERNAL_ERROR when calling",
+];
+/// Limits of a launch.
+const LIMITS: &[&str] = &["too many resources requested for launch", "invalid configuration argument"];
+
+pub(super) const FAULT: Signature = Signature {
+    name: "cuda_fault",
+    needles: &["CUDA error: ", "HIP error: ", "cuda runtime error ("],
+    also: &[
+        "illegal",
+        "device-side assert",
+        "misaligned",
+        "launch",
+        "counter",
+        "stack",
+        "CUBLAS_STATUS",
+        "configuration",
+    ],
+    follow: 0,
+    read: |text| {
+        let prefixes = ["CUDA error: ", "HIP error: ", "cuda runtime error ("];
+        let prefix = prefixes.into_iter().find(|prefix| is_said(text, prefix))?;
+        let error = after(text, prefix)?;
+        // Before 1.5: `cuda runtime error (77) : an illegal memory access was encountered at file:line`.
+        let error = error.split_once(") : ").filter(|_| prefix.ends_with('(')).map_or(error, |(_, error)| error);
+        if FAULTS.iter().any(|fault| error.starts_with(fault)) {
+            return Reading::whole(FailureCause::CudaFault { assertion: None });
+        }
+        let limit = LIMITS.iter().any(|limit| error.starts_with(limit));
+        if limit { Reading::whole(FailureCause::KernelLimit) } else { None }
+    },
+};
+
+/// Faults that others report: cuDNN, and the driver of AMD's GPUs.
+pub(super) const REPORTED: Signature = Signature {
+    name: "gpu_fault",
+    needles: &["CUDNN_STATUS_EXECUTION_FAILED", "Memory access fault by GPU node"],
+    also: &[],
+    follow: 0,
+    read: |text| {
+        let said = says(
+            text,
+            &[
+                "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
+                "CuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
+                "CUDNN_STATUS_EXECUTION_FAILED",
+                "Memory access fault by GPU node",
+            ],
+        );
+        if said { Reading::whole(FailureCause::CudaFault { assertion: None }) } else { None }
+    },
+};
+
+/// A kernel's shared memory: not the GPU's memory.
+pub(super) const TRITON: Signature = Signature {
+    name: "triton_resources",
+    needles: &["out of resource: "],
+    also: &[],
+    follow: 0,
+    read: |text| {
+        let said = has(text, "OutOfResources: out of resource: ") && has(text, "Required: ");
+        if said { Reading::whole(FailureCause::KernelLimit) } else { None }
+    },
+};
+
+/// Ops that count in 32 bits.
+pub(super) const ELEMENTS: Signature = Signature {
+    name: "torch_elements",
+    needles: &["more than INT_MAX elements"],
+    also: &[],
+    follow: 0,
+    read: |text| {
+        let said = has(text, "not supported for tensors with more than INT_MAX elements") && !super::is_talk(text);
+        if said { Reading::whole(FailureCause::KernelLimit) } else { None }
+    },
+};
+
+/// What a kernel asserts, most often that an index is in range: this, not what follows from it, says what was wrong.
+pub(super) const ASSERTION: Signature = Signature {
+    name: "kernel_assertion",
+    needles: &["thread: [", "Device-side assertion "],
+    also: &["Assertion ", "' failed"],
+    follow: 0,
+    read: |text| {
+        let kernel = has(text, "block: [") && has(text, "thread: [");
+        // ROCm's words.
+        if let Some(assertion) = after(text, ": Device-side assertion `").and_then(|rest| rest.split("' failed").next())
+        {
+            let assertion = Some(assertion.chars().take(200).collect());
+            return Reading::whole(FailureCause::CudaFault { assertion });
+        }
+        // Markdown takes the backticks away.
+        let assertion = after(text, "Assertion ")?.split(" failed").next()?;
+        let assertion = assertion.trim_matches('`').chars().take(200).collect();
+        if kernel { Reading::whole(FailureCause::CudaFault { assertion: Some(assertion) }) } else { None }
+    },
+};

@@ -1,0 +1,188 @@
+//! SIGKILL, which leaves the killed no time to say anything: what others say of them.
+
+use super::torchrun::rank_of_command;
+use super::{Reading, Signature};
+use crate::cause::{FailureCause, Worker};
+use crate::text::{after, compact, has, integer_after};
+use tonnage_core::failure::Class;
+
+fn killed(pid: Option<u64>, data_loader: bool) -> Option<Reading> {
+    Reading::whole(FailureCause::Killed { pid, data_loader })
+}
+
+/// torch/csrc/DataLoader.cpp
+pub(super) const WORKER: Signature = Signature {
+    name: "dataloader_killed",
+    needles: &["is killed by signal: ", "exited unexpectedly"],
+    also: &["DataLoader worker (pid"],
+    follow: 0,
+    read: |text| {
+        if let Some(pids) = after(text, "DataLoader worker (pid(s) ").filter(|pids| has(pids, ") exited unexpectedly"))
+        {
+            let detail = integer_after(pids, "").map(|pid| pid.to_string());
+            return Reading::whole(FailureCause::Stated { class: Class::Killed, detail });
+        }
+        let pid = integer_after(text, "DataLoader worker (pid ")?;
+        let signal = after(text, "is killed by signal: ")?;
+        if signal.starts_with("Bus error") {
+            return Reading::whole(FailureCause::SharedMemory { pid: Some(pid) });
+        }
+        if signal.starts_with("Terminated") {
+            return Reading::whole(FailureCause::Stated { class: Class::Terminated, detail: None });
+        }
+        if ["Segmentation fault", "Aborted", "Floating point", "Illegal"].iter().any(|fault| signal.starts_with(fault))
+        {
+            return Reading::whole(FailureCause::Crash { pid: Some(pid), aborted: false });
+        }
+        if signal.starts_with("Killed") { killed(Some(pid), true) } else { None }
+    },
+};
+
+/// A shell's report: `Killed`, `line 3: 4711 Killed  python train.py`, `[1]    4711 killed     python train.py`.
+pub(super) const SHELL: Signature = Signature {
+    name: "shell_killed",
+    needles: &["Killed", " killed  "],
+    also: &[": line ", "]  ", "zsh: killed ", "Killed\n", "Killed\r"],
+    follow: 0,
+    read: |text| {
+        let srun = has(text, "srun: error: ") && has(text, ": task") && text.ends_with(": Killed");
+        if text == "Killed" || text.starts_with("zsh: killed ") || srun {
+            return killed(None, false);
+        }
+        let words: Vec<&str> = text.split_whitespace().take(8).collect();
+        let report = words.windows(2).find(|pair| matches!(pair.get(1), Some(&"Killed" | &"killed")))?;
+        let pid = report.first()?.parse().ok()?;
+        let shell = has(text, ": line ") || text.starts_with('[');
+        if shell { killed(Some(pid), false) } else { None }
+    },
+};
+
+/// Python's `subprocess`, torchrun, GNU time.
+pub(super) const SIGNAL: Signature = Signature {
+    name: "signal_9",
+    needles: &[
+        "SIGKILL",
+        "died with <Signals.SIG",
+        "terminated with signal SIG",
+        "terminated by signal 9",
+        "exited on signal 9",
+        "pool was terminated abruptly",
+        "worker died or was killed while",
+        "interrupted by signal ",
+        "its worker process has died",
+    ],
+    also: &[],
+    follow: 0,
+    read: |text| {
+        if let Some((_, cause)) = SIGNALS.iter().find(|(signal, _)| has(text, signal)) {
+            let local = rank_of_command(text);
+            let exit_code = *cause;
+            let (rank, is_local) = (local, local.is_some());
+            return Reading::whole(FailureCause::WorkerFailed(Worker {
+                rank,
+                exit_code,
+                is_local,
+                first: true,
+                ..Worker::default()
+            }));
+        }
+        let time = text.ends_with("Command terminated by signal 9");
+        let multiprocessing = has(text, "terminated with signal SIGKILL");
+        let ray = has(text, "A worker died or was killed while executing a task")
+            || has(text, "The actor is dead because its worker process has died");
+        let mpi = has(text, "mpirun noticed that process") || has(text, "prterun noticed that process");
+        let pool = has(text, "BrokenProcessPool: A process in the process pool was terminated abruptly");
+        if time || multiprocessing || ray || (mpi && has(text, "exited on signal 9")) || pool {
+            killed(None, false)
+        } else {
+            None
+        }
+    },
+};
+
+/// Signals as Python's `subprocess` and `multiprocessing` name them, with what they are as exit codes.
+const SIGNALS: &[(&str, i64)] = &[
+    ("died with <Signals.SIGKILL: 9>", -9),
+    ("died with <Signals.SIGSEGV: 11>", -11),
+    ("died with <Signals.SIGBUS: 7>", -7),
+    ("died with <Signals.SIGABRT: 6>", -6),
+    ("died with <Signals.SIGILL: 4>", -4),
+    ("died with <Signals.SIGFPE: 8>", -8),
+    ("died with <Signals.SIGTERM: 15>", -15),
+    ("died with <Signals.SIGINT: 2>", -2),
+    ("died with <Signals.SIGHUP: 1>", -1),
+    ("terminated with signal SIGSEGV", -11),
+    ("terminated with signal SIGBUS", -7),
+    ("terminated with signal SIGTERM", -15),
+    ("terminated with signal SIGABRT", -6),
+    ("(interrupted by signal 9: SIGKILL)", -9),
+    ("(interrupted by signal 11: SIGSEGV)", -11),
+    ("(interrupted by signal 7: SIGBUS)", -7),
+    ("(interrupted by signal 10: SIGBUS)", -7),
+    ("(interrupted by signal 6: SIGABRT)", -6),
+    ("(interrupted by signal 15: SIGTERM)", -15),
+    ("(interrupted by signal 2: SIGINT)", -2),
+];
+
+/// 128 and SIGKILL, as container engines, Kubernetes and Python state it.
+pub(super) const STATUS: Signature = Signature {
+    name: "exit_status_137",
+    needles: &["exit code 137", "exited with code 137", "non-zero exit status 137"],
+    also: &[],
+    follow: 0,
+    read: |text| {
+        let said = super::says(text, &["command terminated with exit code 137"])
+            || text.ends_with(" exited with code 137")
+            || (has(text, "CalledProcessError: Command ") && text.ends_with("non-zero exit status 137."));
+        if said { killed(None, false) } else { None }
+    },
+};
+
+/// Kubernetes' word on a container that ended by SIGKILL and not for its memory's limit: `kubectl describe pod`, and
+/// `kubectl get pod -o json` or `-o yaml`, whose fields are in the order of their names.
+pub(super) const POD: Signature = Signature {
+    name: "pod_killed",
+    needles: &["Last State:", "\"terminated\": {", "lastState:"],
+    also: &[],
+    follow: 6,
+    read: |text| {
+        let text = compact(text);
+        let described = has(&text, "LastState:Terminated") && has(&text, "Reason:Error") && has(&text, "ExitCode:137");
+        let dumped = has(&text, "\"terminated\":{") || has(&text, "lastState:terminated:");
+        let status = has(&text, "\"exitCode\":137,") || has(&text, "exitCode:137");
+        let reason = has(&text, "\"reason\":\"Error\"") || has(&text, "reason:Error");
+        let starts = dumped || has(&text, "LastState:Terminated") || has(&text, "lastState:");
+        if described || (dumped && status && reason) {
+            return killed(None, false);
+        }
+        if starts { Reading::part(None) } else { None }
+    },
+};
+
+/// Kubernetes and container engines, which know who killed.
+pub(super) const CONTAINER: Signature = Signature {
+    name: "container_oom",
+    needles: &["OOMKill"],
+    also: &["eason", "\"OOMKilled\": true", "\"OOMKilled\":true"],
+    follow: 0,
+    read: |text| {
+        let text = compact(text);
+        let reason = text.ends_with("eason:OOMKilled") || has(&text, "\"reason\":\"OOMKilled\"");
+        let cause = FailureCause::HostMemory { requested: None, resident: None, pid: None };
+        if reason || has(&text, "\"OOMKilled\":true") { Reading::whole(cause) } else { None }
+    },
+};
+
+/// Ray's own guard of a node's memory.
+pub(super) const RAY: Signature = Signature {
+    name: "ray_memory",
+    needles: &["node running low on memory", "killed due to memory pressure (OOM)"],
+    also: &[],
+    follow: 0,
+    read: |text| {
+        let said = has(text, "was killed due to the node running low on memory")
+            || has(text, "Workers (tasks / actors) killed due to memory pressure (OOM)");
+        let cause = FailureCause::HostMemory { requested: None, resident: None, pid: None };
+        if said && !super::is_talk(text) { Reading::whole(cause) } else { None }
+    },
+};

@@ -1,0 +1,80 @@
+//! Hosts that cannot be reached, and GPUs that two ranks share: the job never becomes one job.
+
+use super::{Reading, Signature};
+use crate::cause::FailureCause;
+use crate::text::{after, has};
+use tonnage_core::failure::Class;
+
+fn unreachable(host: Option<&str>) -> Option<Reading> {
+    let detail =
+        host.map(|host| host.trim_end_matches(['.', ',', ')', '\'', '"']).to_owned()).filter(|host| !host.is_empty());
+    Reading::whole(FailureCause::Stated { class: Class::Unreachable, detail })
+}
+
+/// The rendezvous host (torch/csrc/distributed/c10d/socket.cpp, TCPStore.cpp).
+pub(super) const RENDEZVOUS: Signature = Signature {
+    name: "rendezvous_unreachable",
+    needles: &[
+        "client socket has timed out after",
+        "RendezvousConnectionError",
+        "RendezvousTimeoutError",
+        "cannot be retrieved (gai error",
+        "server socket cannot be initialized on",
+    ],
+    also: &[],
+    follow: 0,
+    read: |text| {
+        let timed_out =
+            has(text, "The client socket has timed out after") || has(text, "client socket has timed out after");
+        let raised = has(text, "RendezvousConnectionError: ") || text.ends_with("RendezvousTimeoutError");
+        let unresolved = has(text, "network addresses of (") && has(text, "cannot be retrieved (gai error");
+        // One line of many tries is a warning, and says so.
+        if (timed_out || raised || unresolved) && !super::is_talk(text) {
+            let host = after(text, "trying to connect to ").or_else(|| after(text, "network addresses of ("));
+            return unreachable(host.and_then(|host| host.trim_start_matches('(').split([' ', ',']).next()));
+        }
+        None
+    },
+};
+
+/// NCCL's own connections between ranks.
+pub(super) const NCCL: Signature = Signature {
+    name: "nccl_unreachable",
+    needles: &["Network is unreachable", "No route to host", "no socket interface found", "o interface found"],
+    also: &["NCCL WARN", "gloo/transport", "Gloo"],
+    follow: 0,
+    read: |text| {
+        let host = after(text, "onnect to ").and_then(|host| host.split(' ').next());
+        unreachable(host)
+    },
+};
+
+/// NCCL's check of its ranks' devices.
+pub(super) const DUPLICATE: Signature = Signature {
+    name: "duplicate_gpu",
+    needles: &["Duplicate GPU detected"],
+    also: &[],
+    follow: 0,
+    read: |text| {
+        let detail = after(text, "Duplicate GPU detected : ").map(|ranks| ranks.chars().take(80).collect());
+        let cause = FailureCause::Stated { class: Class::DuplicateGpu, detail };
+        if has(text, "Duplicate GPU detected :") && !super::is_talk(text) { Reading::whole(cause) } else { None }
+    },
+};
+
+/// A device that another process has alone.
+pub(super) const BUSY: Signature = Signature {
+    name: "device_busy",
+    needles: &["busy or unavailable", "TPU is already in use by", "Device or resource busy: '/dev/"],
+    also: &[],
+    follow: 0,
+    read: |text| {
+        let said = has(text, "CUDA-capable device(s) is/are busy or unavailable")
+            || has(text, "rror: all CUDA-capable devices are busy or unavailable")
+            || has(text, "CUDA devices are busy or unavailable")
+            || has(text, "The TPU is already in use by process")
+            || has(text, "TPU is already in use by another process");
+        let cause = FailureCause::Stated { class: Class::DeviceBusy, detail: None };
+        if said && !super::is_talk(text) { Reading::whole(cause) } else { None }
+    },
+};

@@ -1,0 +1,92 @@
+//! What schedulers do to a job though nothing is wrong with it.
+
+use super::{Reading, Signature};
+use crate::cause::FailureCause;
+use crate::text::has;
+use tonnage_core::failure::Class;
+
+fn stated(class: Class) -> Option<Reading> {
+    Reading::whole(FailureCause::Stated { class, detail: None })
+}
+
+/// SLURM's `*** JOB 123 ON n1 CANCELLED AT 2024-01-01T00:00:00 DUE TO TIME LIMIT ***`, of a job or a step.
+pub(super) const SLURM: Signature = Signature {
+    name: "slurm_cancelled",
+    needles: &[" CANCELLED AT "],
+    also: &["error: *** "],
+    follow: 0,
+    read: |text| {
+        if !has(text, "error: *** ") || !text.trim_end_matches(' ').ends_with("***") || super::is_talk(text) {
+            return None;
+        }
+        // A step is cancelled when one of its tasks has failed.
+        if has(text, "DUE TO TASK FAILURE") {
+            return Reading::whole(FailureCause::Cancelled { is_step: true });
+        }
+        match REASONS.iter().find(|(words, _)| has(text, words)) {
+            Some((_, Class::TimeLimit)) => Reading::whole(FailureCause::TimeLimit),
+            Some((_, class)) => stated(*class),
+            None => Reading::whole(FailureCause::Cancelled { is_step: has(text, "*** STEP ") }),
+        }
+    },
+};
+
+const REASONS: &[(&str, Class)] = &[
+    ("DUE TO TIME LIMIT", Class::TimeLimit),
+    ("DUE TO PREEMPTION", Class::Preempted),
+    ("DUE TO JOB REQUEUE", Class::Requeued),
+    ("DUE TO NODE FAILURE", Class::NodeFailure),
+    ("DUE TO NODE_FAIL", Class::NodeFailure),
+];
+
+/// PBS, LSF and clouds.
+pub(super) const OTHERS: Signature = Signature {
+    name: "scheduler_ended",
+    needles: &[
+        "job killed: walltime",
+        "TERM_RUNLIMIT",
+        "TERM_PREEMPT",
+        "TERM_OWNER",
+        "pot instance interruption",
+        "instance was preempted",
+        "The TPU was preempted",
+        "Node failure on ",
+        "marked dead because the detector",
+        "node on which the actor was running died",
+        "its node has died",
+    ],
+    also: &[],
+    follow: 0,
+    read: |text| {
+        let class = match () {
+            () if super::is_talk(text) || has(text, " if ") || has(text, "n't ") => return None,
+            () if has(text, "=>> PBS: job killed: walltime") => return Reading::whole(FailureCause::TimeLimit),
+            () if has(text, "TERM_RUNLIMIT: job killed") => return Reading::whole(FailureCause::TimeLimit),
+            () if has(text, "TERM_PREEMPT: ") => Class::Preempted,
+            () if has(text, "TERM_OWNER: job killed by owner") => Class::Cancelled,
+            () if has(text, "pot instance interruption") || has(text, "preempted") => Class::Preempted,
+            () if has(text, "Node failure on ") || has(text, "marked dead") || has(text, "node") => Class::NodeFailure,
+            () => return None,
+        };
+        stated(class)
+    },
+};
+
+/// Kubernetes' events and states of pods.
+pub(super) const EVICTED: Signature = Signature {
+    name: "pod_evicted",
+    needles: &["The node was low on resource", "victed", "The node had condition"],
+    also: &["The node was low", "eason", "The node had condition", "STATUS", "  Evicted  "],
+    follow: 0,
+    read: |text| {
+        let plain: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = has(&plain, "The node was low on resource: ")
+            || has(&plain, "The node had condition: [")
+            || has(&plain, "Reason: Evicted")
+            || has(&plain, "\"reason\":\"Evicted\"")
+            || has(&plain, "\"reason\": \"Evicted\"");
+        let detail = plain.split("low on resource: ").nth(1).and_then(|rest| rest.split(['.', ' ']).next());
+        let cause = FailureCause::Stated { class: Class::Evicted, detail: detail.map(str::to_owned) };
+        if said && !super::is_talk(text) { Reading::whole(cause) } else { None }
+    },
+};

@@ -1,0 +1,70 @@
+//! torchrun's report of workers that failed (torch/distributed/elastic/multiprocessing).
+
+use super::{Reading, Signature};
+use crate::cause::{FailureCause, Worker};
+use crate::text::{after, compact, has, integer_after, signed_after};
+
+/// The block at the end of the launcher's output: time, host, rank, exit code.
+pub(super) const ROOT_CAUSE: Signature = Signature {
+    name: "torchrun_root_cause",
+    needles: &["Root Cause (first observed failure)"],
+    also: &[],
+    follow: 7,
+    read: |text| {
+        let text = compact(text);
+        let rank = integer_after(&text, "rank:");
+        let stated = signed_after(&text, "exitcode:");
+        // Where an excerpt ends before the exit code, the rank is known all the same.
+        let Some(exit_code) = stated.or(rank.map(|_| 0)) else { return Reading::part(None) };
+        let pid = integer_after(&text, "(pid:");
+        let host = after(&text, "host:").and_then(|host| host.split("rank:").next()).map(|host| host.to_owned());
+        let host = host.filter(|host| host.len() < 100);
+        let worker = Worker { rank, exit_code, pid, first: true, is_local: false, host };
+        Some(Reading { cause: Some(FailureCause::WorkerFailed(worker)), complete: stated.is_some() })
+    },
+};
+
+/// DeepSpeed's launcher, and SLURM's of each task: the exit code alone.
+pub(super) const EXIT: Signature = Signature {
+    name: "launcher_exit",
+    needles: &["exits with return code = ", "Exited with exit code "],
+    also: &["] exits with return code = ", "srun: error: "],
+    follow: 0,
+    read: |text| {
+        let code = if has(text, "srun: error: ") { "Exited with exit code " } else { "exits with return code = " };
+        let status = signed_after(text, code)?;
+        // A shell between launcher and job adds 128 to a signal.
+        let exit_code = if (129..=192).contains(&status) { 128 - status } else { status };
+        if exit_code == 0 {
+            return None;
+        }
+        let local = rank_of_command(text);
+        let rank = integer_after(text, ": task ").or(local);
+        let host = after(text, "srun: error: ").and_then(|rest| rest.split(':').next()).map(str::to_owned);
+        let is_local = local.is_some();
+        Reading::whole(FailureCause::WorkerFailed(Worker { rank, exit_code, is_local, host, ..Worker::default() }))
+    },
+};
+
+/// The rank in the command that DeepSpeed's launcher and `torch.distributed.launch` of PyTorch 1 print. It is the
+/// command of the last process they started, whichever failed (`cmd` of their `sigkill_handler`): of rank 0 alone it
+/// says who failed, for then there is no other.
+pub(super) fn rank_of_command(text: &str) -> Option<u64> {
+    let rank = integer_after(text, "--local_rank=").or_else(|| integer_after(text, "local_rank', '"));
+    rank.filter(|rank| *rank == 0)
+}
+
+/// The agent's line when the first of its workers has failed.
+pub(super) const FAILED: Signature = Signature {
+    name: "torchrun_failed",
+    needles: &["failed (exitcode: "],
+    also: &[],
+    follow: 0,
+    read: |text| {
+        let exit_code = signed_after(text, "failed (exitcode: ")?;
+        let rank = integer_after(text, "local_rank: ")?;
+        let pid = integer_after(text, "(pid: ");
+        let rank = Some(rank);
+        Reading::whole(FailureCause::WorkerFailed(Worker { rank, exit_code, pid, is_local: true, ..Worker::default() }))
+    },
+};

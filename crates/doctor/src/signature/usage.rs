@@ -1,0 +1,39 @@
+//! Commands that could not be run as they were written: unknown flags, missing programs and scripts.
+
+use super::{Reading, Signature};
+use crate::cause::FailureCause;
+use crate::text::has;
+use tonnage_core::failure::Class;
+
+pub(super) const USAGE: Signature = Signature {
+    name: "usage",
+    needles: &[
+        "error: unrecognized arguments: ",
+        "error: the following arguments are required",
+        "error: argument ",
+        "error: ambiguous option: ",
+        ": command not found",
+        "can't open file '",
+        "Error: No such option: ",
+        "Error: Missing option ",
+    ],
+    also: &[],
+    follow: 0,
+    read: |text| {
+        let parser = [
+            "error: unrecognized arguments: ",
+            "error: the following arguments are required",
+            "error: ambiguous option: ",
+        ]
+        .iter()
+        .any(|words| has(text, words));
+        let argument = has(text, "error: argument ") && (has(text, "invalid ") || has(text, "expected "));
+        let script = has(text, "can't open file '") && has(text, "[Errno ");
+        let shell = text.ends_with(": command not found");
+        let click = text.starts_with("Error: No such option: ") || text.starts_with("Error: Missing option ");
+        let said = parser || argument || script || shell || click;
+        let detail = (said && text.len() < 300).then(|| text.to_owned());
+        let cause = FailureCause::Stated { class: Class::Usage, detail };
+        if said && !super::is_talk(text) { Reading::whole(cause) } else { None }
+    },
+};

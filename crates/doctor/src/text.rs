@@ -1,0 +1,167 @@
+//! Finding words and numbers in messages: sizes with units, integers, and texts whose blanks a terminal moved.
+
+use tonnage_core::units::{GIB, KIB, MIB};
+
+const UNITS: &[(&str, u64)] = &[
+    ("bytes", 1),
+    ("TiB", GIB * 1024),
+    ("GiB", GIB),
+    ("MiB", MIB),
+    ("KiB", KIB),
+    // PyTorch's MPS allocator before 2.7 says GB and means 2^30; the kernel says kB and means 2^10.
+    ("GB", GIB),
+    ("MB", MIB),
+    ("KB", KIB),
+    ("kB", KIB),
+    ("B", 1),
+];
+
+/// The text without blanks: where a terminal broke a line no longer matters.
+pub(crate) fn compact(text: &str) -> String {
+    text.chars().filter(|character| !character.is_whitespace()).collect()
+}
+
+/// Whether `phrase` stands in `text`.
+pub(crate) fn has(text: &str, phrase: &str) -> bool {
+    find(text, phrase).is_some()
+}
+
+/// Where the first `phrase` stands; nothing stands at the beginning.
+pub(crate) fn find(text: &str, phrase: &str) -> Option<usize> {
+    if phrase.is_empty() { Some(0) } else { places(text, phrase).next() }
+}
+
+/// Every place where `phrase` stands. On lines this is several times as fast as searches that prepare themselves first.
+pub(crate) fn places(text: &str, phrase: &str) -> impl Iterator<Item = usize> {
+    let first = phrase.bytes().next().unwrap_or_default();
+    let stands = move |at: &usize| text.as_bytes().get(*at..).is_some_and(|rest| rest.starts_with(phrase.as_bytes()));
+    memchr::memchr_iter(first, text.as_bytes()).filter(stands)
+}
+
+/// What follows the first `phrase`.
+pub(crate) fn after<'a>(text: &'a str, phrase: &str) -> Option<&'a str> {
+    find(text, phrase).and_then(|at| text.get(at + phrase.len()..))
+}
+
+/// What precedes the first `phrase`.
+pub(crate) fn before<'a>(text: &'a str, phrase: &str) -> Option<&'a str> {
+    find(text, phrase).and_then(|at| text.get(..at))
+}
+
+/// The size that `text` begins with, blanks between number and unit or not: `20.00 MiB`, `14285187448 bytes`.
+pub(crate) fn size(text: &str) -> Option<u64> {
+    let text = text.trim_start();
+    let digits = text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
+    let (number, rest) = text.split_at_checked(digits)?;
+    let unit = rest.trim_start();
+    let scale = UNITS.iter().find(|(name, _)| unit.starts_with(name))?.1;
+    scaled(number.trim_end_matches('.'), scale)
+}
+
+/// The size that `text` ends with.
+pub(crate) fn size_at_end(text: &str) -> Option<u64> {
+    let text = text.trim_end();
+    let (unit, scale) = UNITS.iter().find(|(name, _)| text.ends_with(name))?;
+    let number = text.strip_suffix(unit)?.trim_end();
+    let bytes = number.as_bytes();
+    let mut start = bytes.len();
+    let mut fraction = false;
+    while start > 0 {
+        let digit = bytes[start - 1].is_ascii_digit();
+        let point = bytes[start - 1] == b'.' && !fraction && start > 1 && bytes[start - 2].is_ascii_digit();
+        if !digit && !point {
+            break;
+        }
+        fraction |= point;
+        start -= 1;
+    }
+    scaled(number.get(start..)?, *scale)
+}
+
+/// The size before `phrase`.
+pub(crate) fn size_before(text: &str, phrase: &str) -> Option<u64> {
+    size_at_end(before(text, phrase)?)
+}
+
+/// The size after `phrase`.
+pub(crate) fn size_after(text: &str, phrase: &str) -> Option<u64> {
+    size(after(text, phrase)?)
+}
+
+/// `number` (digits, at most one point) times `scale`, rounded down; exact where floats are not.
+fn scaled(number: &str, scale: u64) -> Option<u64> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let whole: u64 = whole.parse().ok()?;
+    // Nine digits after the point are more than any message has.
+    let fraction = fraction.get(..fraction.len().min(9))?;
+    let part = if fraction.is_empty() { 0 } else { fraction.parse::<u64>().ok()? };
+    let denominator = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
+    let part = u64::try_from(u128::from(part) * u128::from(scale) / denominator).ok()?;
+    whole.checked_mul(scale)?.checked_add(part)
+}
+
+/// The integer that `text` begins with.
+pub(crate) fn integer(text: &str) -> Option<u64> {
+    let text = text.trim_start();
+    let end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    text.get(..end)?.parse().ok()
+}
+
+/// The integer after `phrase`.
+pub(crate) fn integer_after(text: &str, phrase: &str) -> Option<u64> {
+    integer(after(text, phrase)?)
+}
+
+/// The integer, perhaps negative, after `phrase`.
+pub(crate) fn signed_after(text: &str, phrase: &str) -> Option<i64> {
+    let text = after(text, phrase)?.trim_start();
+    match text.strip_prefix('-') {
+        Some(digits) => i64::try_from(integer(digits)?).ok().map(|number| -number),
+        None => i64::try_from(integer(text)?).ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_as_messages_write_them() {
+        let cases = [
+            ("20.00 MiB. GPU 0", Some(20 * MIB)),
+            ("0 bytes free", Some(0)),
+            ("1.50GiBofwhich", Some(GIB + GIB / 2)),
+            ("372.76MiB", Some(390_867_189)),
+            ("14285187448 bytes.", Some(14_285_187_448)),
+            ("4.5 parsecs", None),
+            ("99999999999999999999 GiB", None),
+            ("17179869184 GiB", None),
+            (". MiB", None),
+            ("", None),
+        ];
+        for (text, bytes) in cases {
+            assert_eq!(size(text), bytes, "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_at_the_end_stop_at_a_sentence() {
+        let cases = [
+            ("isfree.1.05GiB", Some(GIB + 53_687_091)),
+            ("(GPU 0; 10.92 GiB ", Some(11_725_260_718)),
+            ("which11.00MiB", Some(11 * MIB)),
+            ("GiB", None),
+            ("x.5GiB", Some(5 * GIB)),
+        ];
+        for (text, bytes) in cases {
+            assert_eq!(size_at_end(text), bytes, "{text}");
+        }
+    }
+
+    #[test]
+    fn integers_may_be_negative() {
+        assert_eq!(signed_after("exitcode  : -9 (pid", "exitcode  :"), Some(-9));
+        assert_eq!(signed_after("exitcode: 1)", "exitcode:"), Some(1));
+        assert_eq!(integer_after("local_rank: x", "local_rank:"), None);
+    }
+}

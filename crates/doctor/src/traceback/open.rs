@@ -1,0 +1,281 @@
+//! [`Open`]: a traceback that has begun: its frames, its place, and the line that ends it.
+
+use super::{Ended, HEAD, LONGEST, LONGEST_MESSAGE, PATIENCE, cut};
+use crate::exception::{Exception, Files, Place, is_library, stated};
+use crate::line::Line;
+use crate::phase::{Phase, phase_of, phase_of_code};
+use crate::prefix::unescaped;
+use crate::text::{after, find, has, integer_after};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Style {
+    Plain,
+    /// In a box of rich.
+    Boxed,
+    /// In a notebook, which states the name before.
+    Notebook,
+}
+
+pub(super) struct Open {
+    style: Style,
+    /// Of a notebook's head.
+    name: String,
+    pub(super) head: u64,
+    pub(super) rank: Option<u32>,
+    /// What stood before the head.
+    prefix: String,
+    indent: usize,
+    pub(super) place: Option<Place>,
+    own: Option<Place>,
+    phase: Option<Phase>,
+    files: Files,
+    /// The last line was a frame: its code may follow.
+    after_frame: bool,
+    pub(super) frames: usize,
+    strangers: usize,
+    pub(super) lines: usize,
+    is_warned: bool,
+    /// Its last line, while the exception says more on the next.
+    pub(super) ending: Option<Ended>,
+}
+
+pub(super) enum Step {
+    On,
+    Ended(Ended),
+    Lost,
+}
+
+/// How a line begins a traceback.
+pub(super) struct Start {
+    style: Style,
+    name: String,
+    prefix: String,
+    pub(super) frame: bool,
+}
+
+pub(super) fn begins(line: &Line) -> Option<Start> {
+    let text = line.text.as_str();
+    let Some(at) = find(text, HEAD) else {
+        let frame = is_frame(text) && line.indent >= 2;
+        return frame.then(|| Start { style: Style::Plain, name: String::new(), prefix: String::new(), frame });
+    };
+    let before = text.get(..at)?;
+    let behind = text.get(at + HEAD.len()..)?;
+    let start = |style, name: &str, prefix: &str| {
+        Some(Start { style, name: name.to_owned(), prefix: prefix.to_owned(), frame: false })
+    };
+    if before.contains('─') || before.starts_with(['╭', '┌', '+']) {
+        return start(Style::Boxed, "", "");
+    }
+    if behind.is_empty() && before.ends_with("    ") {
+        return start(Style::Notebook, before.trim(), "");
+    }
+    let fence = before.strip_prefix("```").unwrap_or(before);
+    if behind != ":" || fence.contains(['`', '"', '\'']) {
+        return None;
+    }
+    start(Style::Plain, "", before)
+}
+
+/// A traceback within a JSON string.
+pub(super) fn packed(text: &str) -> Option<String> {
+    let at = find(text, "Traceback (most recent call last):\\n")?;
+    let rest = text.get(at..)?;
+    let mut end = rest.len();
+    let is_list = has(rest, "\\n', ");
+    for quote in memchr::memchr_iter(b'"', rest.as_bytes()).filter(|_| !is_list) {
+        let slashes = rest.as_bytes().get(..quote)?.iter().rev().take_while(|byte| **byte == b'\\').count();
+        if slashes % 2 == 0 {
+            end = quote;
+            break;
+        }
+    }
+    Some(unescaped(&listed(rest.get(..end)?)))
+}
+
+/// The text of a list of lines (`traceback.format_exception`, printed as it is): `'one\\n', '  two\\n'`.
+fn listed(text: &str) -> String {
+    let text = text.split_once("\\n']").or_else(|| text.split_once("\\n\"]")).map_or(text, |(list, _)| list);
+    ["', '", "', \"", "\", '", "\", \""]
+        .iter()
+        .fold(text.to_owned(), |text, between| text.replace(&format!("\\n{between}"), "\\n"))
+}
+
+fn is_frame(text: &str) -> bool {
+    text.starts_with("File \"") && has(text, "\", line ")
+}
+
+impl Open {
+    pub(super) fn new(start: Start, line: &Line, number: u64) -> Self {
+        let indent = if start.frame { line.indent.saturating_sub(2) } else { line.indent };
+        let is_warned = has(&start.prefix, "WARN") || has(&start.prefix, "arning");
+        Self {
+            style: start.style,
+            name: start.name,
+            head: number,
+            rank: line.rank,
+            prefix: start.prefix,
+            indent,
+            place: None,
+            own: None,
+            phase: None,
+            files: Files::default(),
+            after_frame: false,
+            frames: 0,
+            strangers: 0,
+            lines: 0,
+            is_warned,
+            ending: None,
+        }
+    }
+
+    pub(super) fn wrapped(rank: Option<u32>, number: u64) -> Self {
+        let line = Line { text: String::new(), rank, indent: 0, stamp: None };
+        let start = Start { style: Style::Plain, name: String::new(), prefix: String::new(), frame: false };
+        Self::new(start, &line, number)
+    }
+
+    /// The line behind an exception that says nothing on its own.
+    pub(super) fn with_more(&mut self, line: &Line, number: u64) -> Option<Ended> {
+        let ended = self.ending.as_mut()?;
+        let others = ["===", "During handling", "The above exception"];
+        let is_rest = !line.text.is_empty() && !others.iter().any(|other| line.text.starts_with(other));
+        if is_rest {
+            let message = &mut ended.exception.message;
+            *message = format!("{message} {}", cut(&line.text, LONGEST_MESSAGE)).trim().to_owned();
+            ended.last_line = number;
+        } else if line.text.is_empty() && self.lines < 2 {
+            return None;
+        }
+        self.ending.take()
+    }
+
+    pub(super) fn read(&mut self, line: &Line, number: u64) -> Step {
+        if self.lines > LONGEST {
+            return Step::Lost;
+        }
+        let (text, indent) = self.without_prefix(line);
+        match self.style {
+            Style::Plain => self.plain(text, indent, line, number),
+            Style::Boxed => self.boxed(text, line, number),
+            Style::Notebook => self.notebook(text, line, number),
+        }
+    }
+
+    /// The line behind what a logger put before the head, where it is put before every line.
+    fn without_prefix<'a>(&self, line: &'a Line) -> (&'a str, usize) {
+        let same = |(a, b): (u8, u8)| a == b || (a.is_ascii_digit() && b.is_ascii_digit());
+        let bytes = line.text.as_bytes();
+        let has_it = !self.prefix.is_empty()
+            && bytes.len() >= self.prefix.trim_end().len()
+            && self.prefix.trim_end().bytes().zip(bytes.iter().copied()).all(same);
+        let rest = has_it.then(|| line.text.get(self.prefix.len()..).unwrap_or_default());
+        rest.map_or((line.text.as_str(), line.indent.saturating_sub(self.indent)), |rest| {
+            (rest.trim_start(), rest.len() - rest.trim_start().len())
+        })
+    }
+
+    fn plain(&mut self, text: &str, indent: usize, line: &Line, number: u64) -> Step {
+        if is_frame(text) {
+            self.read_frame(text);
+            self.after_frame = true;
+            return Step::On;
+        }
+        let marks = text.is_empty() || text.chars().all(|c| "^~ ".contains(c)) || text.starts_with("[Previous line");
+        let was_frame = std::mem::take(&mut self.after_frame);
+        if marks || indent > 0 {
+            if was_frame {
+                self.phase = phase_of_code(text).or(self.phase);
+            }
+            return Step::On;
+        }
+        // Where blanks were lost, the line of code looks like anything.
+        if was_frame && stated(text, true).is_none() {
+            return Step::On;
+        }
+        let strict = self.frames == 0 || self.strangers > 0;
+        if let Some((name, message)) = stated(text, strict) {
+            return Step::Ended(self.ended(name, message, line, number));
+        }
+        self.stranger()
+    }
+
+    fn boxed(&mut self, text: &str, line: &Line, number: u64) -> Step {
+        if text.starts_with(['│', '╭', '╰', '┌', '└', '|', '+', '┃']) || text.is_empty() {
+            let inside = text.trim_matches(['│', '|', ' ']);
+            if let Some((file, rest)) = inside.split_once(".py:")
+                && let Some(number) = integer_after(rest, "")
+                && has(rest, " in ")
+            {
+                let function = after(rest, " in ").unwrap_or_default().trim();
+                self.frame(&format!("{file}.py"), number, function);
+            }
+            return Step::On;
+        }
+        match stated(text, false) {
+            Some((name, message)) => Step::Ended(self.ended(name, message, line, number)),
+            None => self.stranger(),
+        }
+    }
+
+    fn notebook(&mut self, text: &str, line: &Line, number: u64) -> Step {
+        match stated(text, false).filter(|(name, _)| *name == self.name || name.ends_with(&format!(".{}", self.name))) {
+            Some((name, message)) => Step::Ended(self.ended(name, message, line, number)),
+            None if self.lines > 600 => Step::Lost,
+            None => Step::On,
+        }
+    }
+
+    fn stranger(&mut self) -> Step {
+        self.strangers += 1;
+        if self.strangers > PATIENCE { Step::Lost } else { Step::On }
+    }
+
+    /// `File "train.py", line 3, in main`
+    pub(super) fn read_frame(&mut self, text: &str) {
+        let Some((file, rest)) = text.strip_prefix("File \"").and_then(|text| text.split_once("\", line ")) else {
+            return;
+        };
+        let Some(line) = integer_after(rest, "") else { return };
+        let function = after(rest, ", in ").unwrap_or_default();
+        self.frame(file, line, function);
+    }
+
+    fn frame(&mut self, file: &str, line: u64, function: &str) {
+        self.frames += 1;
+        self.strangers = 0;
+        self.files = Files::of(file);
+        self.phase = phase_of(function, file).or(self.phase);
+        let place = Place { file: cut(file, 300).to_owned(), line, function: cut(function, 100).to_owned() };
+        if is_library(file) {
+            self.place = Some(place);
+        } else {
+            self.own = Some(place);
+        }
+    }
+
+    fn ended(&mut self, name: &str, message: &str, line: &Line, number: u64) -> Ended {
+        let exception = Exception::new(name, cut(message, LONGEST_MESSAGE), &self.files);
+        Ended {
+            exception,
+            line: number,
+            last_line: number,
+            head: self.head,
+            rank: self.rank.or(line.rank),
+            text: format!("{name}{}{message}", if message.is_empty() { "" } else { ": " }),
+            place: self.own.take().or(self.place.take()),
+            phase: self.phase,
+            is_warned: self.is_warned,
+            files: self.files,
+        }
+    }
+
+    /// What is known where the log ends before it does: a notebook states the name of the exception first.
+    pub(super) fn cut_off(mut self) -> Option<Ended> {
+        let name = std::mem::take(&mut self.name);
+        let is_named = self.style == Style::Notebook && stated(&name, true).is_some();
+        let line = Line { text: String::new(), rank: self.rank, indent: 0, stamp: None };
+        let head = self.head;
+        self.ending.take().or_else(|| is_named.then(|| self.ended(&name, "", &line, head)))
+    }
+}

@@ -1,0 +1,134 @@
+//! Whole logs and folders of logs, composed: the cause, the first rank where one is known, and nothing where a job ended well.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tonnage_core::failure::Class;
+use tonnage_doctor::{Context, Diagnosis, End, Scanner, Source, advise, diagnose, place_of};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/doctor")
+}
+
+fn source(name: &str, log: &[u8]) -> Source {
+    let mut scanner = Scanner::new();
+    scanner.feed(log);
+    let (rank, attempt) = place_of(name);
+    Source { name: name.to_owned(), rank, attempt, scan: scanner.finish() }
+}
+
+/// A log, or all logs of a folder, in the order of names.
+fn sources(path: &Path) -> Vec<Source> {
+    if path.is_file() {
+        return vec![source(&path.display().to_string(), &fs::read(path).unwrap())];
+    }
+    let mut paths: Vec<PathBuf> = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths.iter().flat_map(|path| sources(path)).collect()
+}
+
+fn cause(diagnosis: &Diagnosis<'_>) -> &'static str {
+    diagnosis.root.map_or("none", |root| root.finding.class().name())
+}
+
+fn flags(diagnosis: &Diagnosis<'_>) -> String {
+    let context = Context { setting: &diagnosis.setting, phase: diagnosis.phase };
+    let all = advise(&diagnosis.root.unwrap().finding.cause, &context);
+    all.into_iter().map(|advice| format!("{} {}\n", advice.text, advice.flag.unwrap_or_default())).collect()
+}
+
+#[test]
+fn every_log_has_its_cause_and_its_first_rank() {
+    let answers = fs::read_to_string(root().join("answers.txt")).unwrap();
+    let mut listed = 0;
+    for line in answers.lines().filter(|line| !line.starts_with('#')) {
+        let [name, class, rank] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let sources = sources(&root().join(name));
+        let diagnosis = diagnose(&sources);
+        assert_eq!((cause(&diagnosis), diagnosis.first_rank), (class, rank.parse().ok()), "{name}");
+        listed += 1;
+    }
+    assert!(listed >= 60, "{listed}");
+}
+
+#[test]
+fn an_exception_is_found_however_much_is_written_after_it() {
+    let log = fs::read_to_string(root().join("key_error.log")).unwrap();
+    let after = format!("{log}{}", "DEBUG a b c\n".repeat(5000));
+    let sources = [source("a", after.as_bytes()), Source::default()];
+    let diagnosis = diagnose(&sources);
+    let place = diagnosis.root.unwrap().finding.place().unwrap();
+    assert_eq!((cause(&diagnosis), place.file.as_str(), place.line), ("raised", "/home/u/train.py", 61));
+}
+
+#[test]
+fn what_steps_rise_after_was_survived() {
+    let steps: String = (0..2000).map(|step| format!("step {step}/3000 loss 2.1\n")).collect();
+    let error = fs::read_to_string(root().join("key_error.log")).unwrap();
+    let log = format!("RuntimeError: CUDA error: out of memory\n{steps}{error}");
+    let sources = [source("a", log.as_bytes())];
+    let diagnosis = diagnose(&sources);
+    assert_eq!((cause(&diagnosis), diagnosis.survived[0].finding.class()), ("raised", Class::GpuMemory));
+    assert_eq!(diagnosis.step.map(|step| (step.step, step.of)), Some((1999, Some(3000))));
+}
+
+#[test]
+fn a_good_end_or_a_new_start_counts_however_much_follows() {
+    let after = "DEBUG a b c\n".repeat(5000);
+    let error = fs::read_to_string(root().join("key_error.log")).unwrap();
+    let ended = format!("{error}{after}{{'train_runtime': 12.1, 'train_loss': 0.2}}\n{after}");
+    assert_eq!(cause(&diagnose(&[source("a", ended.as_bytes())])), "none");
+    let disk = "OSError: [Errno 28] No space left on device\n";
+    let again = format!("{error}{after}Restarting job from step 10\n{after}{disk}");
+    let sources = [source("a", again.as_bytes())];
+    let diagnosis = diagnose(&sources);
+    assert_eq!((cause(&diagnosis), diagnosis.survived.len()), ("disk_full", 1));
+    // What came before the failure is no sign of life after it.
+    let before = format!("{{'train_runtime': 12.1, 'train_loss': 0.2}}\n{after}{error}");
+    assert_eq!(cause(&diagnose(&[source("a", before.as_bytes())])), "raised");
+}
+
+#[test]
+fn what_is_raised_again_and_again_is_not_what_ended_it() {
+    let skipped = "step: the batch is skipped\nTraceback (most recent call last):\n  File \"a.py\", line 3, in f\n\
+        \x20   g()\nValueError: 3 is not 4\n";
+    let log = format!("{}\n\n\n\nRuntimeError: CUDA error: out of memory\n", skipped.repeat(100));
+    let sources = [source("a", log.as_bytes())];
+    let diagnosis = diagnose(&sources);
+    assert_eq!((cause(&diagnosis), diagnosis.others.len()), ("gpu_memory", 0));
+    // Another one at the end is what ended it.
+    let log = format!("{}{}", skipped.repeat(100), fs::read_to_string(root().join("key_error.log")).unwrap());
+    let sources = [source("a", log.as_bytes())];
+    let diagnosis = diagnose(&sources);
+    assert_eq!(cause(&diagnosis), "raised");
+}
+
+#[test]
+fn ranks_are_told_by_how_they_ended() {
+    let sources = sources(&root().join("torchrun_folder"));
+    let ranks = diagnose(&sources).ranks;
+    assert_eq!((ranks.with(End::Raised), ranks.with(End::Waited)), (vec![5], vec![0, 1, 2, 3, 4, 6, 7]));
+}
+
+#[test]
+fn an_exit_status_hides_nothing() {
+    let mut sources = sources(&root().join("key_error.log"));
+    let mut status = Source::default();
+    status.scan.findings.extend(tonnage_doctor::Finding::of_exit_status(1));
+    sources.push(status);
+    assert_eq!(cause(&diagnose(&sources)), "raised");
+}
+
+#[test]
+fn advice_fits_what_ran() {
+    let of = |name: &str| {
+        let sources = sources(&root().join(name));
+        flags(&diagnose(&sources))
+    };
+    assert!(!of("fragmentation_windows.log").contains("expandable_segments:True"));
+    assert!(of("no_kernel_image.log").contains("sm_86") || of("no_kernel_image.log").contains("8.6"));
+    assert!(of("protobuf.log").contains("protobuf>=3.20,<5"));
+    assert!(of("drive.log").contains("drive.mount"));
+    assert!(of("missing_module.log").contains("pip install hrm"));
+    assert!(!of("own_process.log").contains("ps -o pid"));
+}
