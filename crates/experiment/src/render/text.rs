@@ -2,7 +2,7 @@
 
 use anstyle::{AnsiColor, Style};
 use tonnage_report::Look;
-use tonnage_report::text::{Align, Table as Columns};
+use tonnage_report::text::{Align, Table as Columns, wrap};
 
 use crate::check::{Flag, Severity, number};
 use crate::document::{Block, Document, Table};
@@ -22,9 +22,9 @@ pub fn text(document: &Document, look: &Look) -> String {
     for block in &document.blocks {
         match block {
             Block::Heading(title) => text.push_str(&format!("\n{}\n", paint(BOLD, title))),
-            Block::Text(words) => text.push_str(&format!("  {}\n", wrapped(words, look.width - 2, 2))),
+            Block::Text(words) => text.push_str(&format!("  {}\n", wrap(words, look.width, 2))),
             Block::List(points) => points.iter().for_each(|point| {
-                text.push_str(&format!("  {} {}\n", pick(look, "•", "-"), wrapped(point, look.width - 4, 4)))
+                text.push_str(&format!("  {} {}\n", pick(look, "•", "-"), wrap(point, look.width, 4)))
             }),
             Block::Flags(flags) => text.push_str(&checks(flags, look)),
             Block::Table(table) => text.push_str(&self::table(table, look)),
@@ -43,24 +43,6 @@ fn pick<'a>(look: &Look, unicode: &'a str, ascii: &'a str) -> &'a str {
     if look.unicode { unicode } else { ascii }
 }
 
-/// Words in lines of at most `width`, all but the first after `indent` spaces.
-fn wrapped(text: &str, width: usize, indent: usize) -> String {
-    let (mut out, mut column) = (String::new(), 0);
-    for word in text.split_whitespace() {
-        let length = word.chars().count();
-        if column > 0 && column + 1 + length > width {
-            out.push_str(&format!("\n{}", " ".repeat(indent)));
-            column = 0;
-        } else if column > 0 {
-            out.push(' ');
-            column += 1;
-        }
-        out.push_str(word);
-        column += length;
-    }
-    out
-}
-
 fn checks(flags: &[Flag], look: &Look) -> String {
     if flags.is_empty() {
         return format!("  {}\n", paint(GOOD, "none of the checks found anything"));
@@ -71,17 +53,17 @@ fn checks(flags: &[Flag], look: &Look) -> String {
             Severity::Refutes => (BAD, pick(look, "✗", "X")),
             Severity::Warns => (WARN, "!"),
         };
-        let said = wrapped(&flag.said, look.width - 4, 4);
+        let said = wrap(&flag.said, look.width, 4);
         text.push_str(&format!("  {} {}\n    {said}\n", paint(style, mark), paint(style, flag.check)));
         for line in &flag.evidence {
-            text.push_str(&format!("      {}\n", paint(DIM, &wrapped(line, look.width - 6, 8))));
+            text.push_str(&format!("      {}\n", paint(DIM, &wrap(line, look.width, 8))));
         }
     }
     text
 }
 
 fn table(table: &Table, look: &Look) -> String {
-    let mut text = format!("  {}\n", paint(DIM, &wrapped(&table.title, look.width - 2, 2)));
+    let mut text = format!("  {}\n", paint(DIM, &wrap(&table.title, look.width, 2)));
     if table.is_long {
         text.push_str(&format!("  {} rows, in the page (--html) and in the CSV (--csv)\n", table.rows.len()));
         return text;
@@ -102,7 +84,7 @@ fn table(table: &Table, look: &Look) -> String {
         text.push_str(&format!("  and {} more\n", table.rows.len() - MOST_ROWS));
     }
     if !table.note.is_empty() {
-        text.push_str(&format!("  {}\n", paint(DIM, &wrapped(&table.note, look.width - 2, 2))));
+        text.push_str(&format!("  {}\n", paint(DIM, &wrap(&table.note, look.width, 2))));
     }
     text
 }
@@ -116,7 +98,7 @@ fn figure(figure: &Figure, look: &Look) -> String {
     if lines.is_empty() {
         String::new()
     } else {
-        format!("  {}\n{lines}", paint(DIM, &wrapped(&figure.title, look.width - 2, 2)))
+        format!("  {}\n{lines}", paint(DIM, &wrap(&figure.title, look.width, 2)))
     }
 }
 
@@ -135,34 +117,15 @@ fn widest(names: &[String]) -> usize {
     names.iter().map(|name| name.chars().count()).max().unwrap_or(0).clamp(4, 24)
 }
 
+type Points = Vec<(f64, f64)>;
+
 /// A row of blocks for every series that is a line.
 fn sparks(figure: &Figure, look: &Look) -> String {
-    let bars = |series: usize| -> Option<Vec<(f64, f64)>> {
-        let of = figure.marks.iter().filter_map(|mark| match mark {
-            Mark::Bar { series: of, from, to, height } if *of == series => Some(((from + to) / 2.0, *height)),
-            _ => None,
-        });
-        Some(of.collect::<Vec<_>>()).filter(|bars| bars.len() > 1)
-    };
-    let line = |series: usize| {
-        figure.marks.iter().rev().find_map(|mark| match mark {
-            Mark::Line { series: of, points, is_thin: false } if *of == series && points.len() > 1 => {
-                Some(points.clone())
-            }
-            _ => None,
-        })
-    };
-    let lines: Vec<(usize, Vec<(f64, f64)>)> =
-        (0..figure.series.len()).filter_map(|series| Some((series, line(series).or_else(|| bars(series))?))).collect();
-    let all = || lines.iter().flat_map(|(_, points)| points.iter()).filter(|point| point.1.is_finite());
-    let (low, high) = (
-        all().map(|point| point.1).fold(f64::INFINITY, f64::min),
-        all().map(|point| point.1).fold(f64::NEG_INFINITY, f64::max),
-    );
-    let (from, to) = (
-        all().map(|point| point.0).fold(f64::INFINITY, f64::min),
-        all().map(|point| point.0).fold(f64::NEG_INFINITY, f64::max),
-    );
+    let lines: Vec<(usize, Points)> = (0..figure.series.len())
+        .filter_map(|series| Some((series, line(figure, series).or_else(|| bars(figure, series))?)))
+        .collect();
+    let all = || lines.iter().flat_map(|(_, points)| points).filter(|point| point.1.is_finite());
+    let ([from, to], [low, high]) = (span(all().map(|point| point.0)), span(all().map(|point| point.1)));
     if !(high >= low && to > from) {
         return String::new();
     }
@@ -170,46 +133,54 @@ fn sparks(figure: &Figure, look: &Look) -> String {
     let columns = look.width.saturating_sub(name + 32).clamp(16, 60);
     let mut text = String::new();
     for (series, points) in &lines {
-        let mut heights = vec![None; columns];
-        for (x, y) in points.iter().filter(|point| point.1.is_finite()) {
-            let column = ((x - from) / (to - from) * (columns - 1) as f64).round() as usize;
-            // Of two the one further from the middle of what was drawn: a spike stays.
-            let height = ((y - low) / (high - low).max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
-            heights[column] =
-                heights[column].filter(|other: &f64| (other - 0.5).abs() > (height - 0.5).abs()).or(Some(height));
-        }
-        let mut last = ' ';
-        let drawn: String = heights
-            .iter()
-            .map(|height| {
-                last = height.map_or(last, |height| block(height, look));
-                last
-            })
-            .collect();
-        let (first, end) = (points.first().map_or(0.0, |point| point.1), points.last().map_or(0.0, |point| point.1));
-        text.push_str(&format!(
-            "  {}  {drawn}  {} to {}\n",
-            named(&figure.series[*series], name, look),
-            number(first),
-            number(end)
-        ));
+        let drawn = spark(points, columns, [from, to], [low, high], look);
+        let end = |point: Option<&(f64, f64)>| number(point.map_or(0.0, |point| point.1));
+        let (first, last) = (end(points.first()), end(points.last()));
+        text.push_str(&format!("  {}  {drawn}  {first} to {last}\n", named(&figure.series[*series], name, look)));
     }
-    text.push_str(&format!(
-        "  {}\n",
-        paint(
-            DIM,
-            &format!(
-                "{:name$}  {} to {} {}; rows from {} to {}",
-                "",
-                number(from),
-                number(to),
-                figure.x,
-                number(low),
-                number(high)
-            )
-        )
-    ));
+    let (from, to, low, high) = (number(from), number(to), number(low), number(high));
+    let scale = format!("{:name$}  {from} to {to} {}; rows from {low} to {high}", "", figure.x);
+    text.push_str(&format!("  {}\n", paint(DIM, &scale)));
     text
+}
+
+/// The line of a series, of several the one on top.
+fn line(figure: &Figure, series: usize) -> Option<Points> {
+    figure.marks.iter().rev().find_map(|mark| match mark {
+        Mark::Line { series: of, points, is_thin: false } if *of == series && points.len() > 1 => Some(points.clone()),
+        _ => None,
+    })
+}
+
+/// The heights of a series of bars, over their middles.
+fn bars(figure: &Figure, series: usize) -> Option<Points> {
+    let of = figure.marks.iter().filter_map(|mark| match mark {
+        Mark::Bar { series: of, from, to, height } if *of == series => Some((from.midpoint(*to), *height)),
+        _ => None,
+    });
+    Some(of.collect::<Points>()).filter(|bars| bars.len() > 1)
+}
+
+/// The least and the greatest.
+fn span(values: impl Iterator<Item = f64>) -> [f64; 2] {
+    values.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], value| [low.min(value), high.max(value)])
+}
+
+/// Blocks whose heights are the points'.
+fn spark(points: &Points, columns: usize, [from, to]: [f64; 2], [low, high]: [f64; 2], look: &Look) -> String {
+    let mut heights: Vec<Option<f64>> = vec![None; columns];
+    for (x, y) in points.iter().filter(|point| point.1.is_finite()) {
+        let column = ((x - from) / (to - from) * (columns - 1) as f64).round() as usize;
+        // Of two the one further from the middle of what was drawn: a spike stays.
+        let height = ((y - low) / (high - low).max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
+        heights[column] = heights[column].filter(|other| (other - 0.5).abs() > (height - 0.5).abs()).or(Some(height));
+    }
+    let mut last = ' ';
+    let mut block_of = |height: Option<f64>| {
+        last = height.map_or(last, |height| block(height, look));
+        last
+    };
+    heights.into_iter().map(&mut block_of).collect()
 }
 
 fn block(height: f64, look: &Look) -> char {
@@ -230,10 +201,7 @@ fn strips(figure: &Figure, look: &Look) -> String {
         _ => {}
     });
     values.retain(|value| value.is_finite());
-    let (low, high) = (
-        values.iter().copied().fold(f64::INFINITY, f64::min),
-        values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-    );
+    let [low, high] = span(values.iter().copied());
     if high <= low || values.is_empty() {
         return String::new();
     }

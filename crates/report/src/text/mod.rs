@@ -23,7 +23,7 @@ mod table;
 mod tensors;
 mod traces;
 
-pub(crate) use paint::{paint, wrap};
+pub(crate) use paint::paint;
 
 pub use catalog::{GpuRow, ModelRow, gpus, keys, models};
 pub use compare::compare;
@@ -32,6 +32,7 @@ pub use estimate::{estimate, next, way_out};
 pub use explain::explain;
 pub use fit::fit_table;
 pub use legacy::legacy;
+pub use paint::wrap;
 pub use plan::plan;
 pub use rehearsal::{against, rehearsal};
 pub use run::{run, runs};

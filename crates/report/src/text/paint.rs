@@ -30,10 +30,10 @@ pub(crate) fn paint(style: Style, text: &str) -> String {
 }
 
 /// `text` in lines of at most `width` columns, all but the first after `indent` spaces.
-pub(crate) fn wrap(text: &str, width: usize, indent: usize) -> String {
+pub fn wrap(text: &str, width: usize, indent: usize) -> String {
     let mut wrapped = String::new();
     let mut column = 0;
-    for word in text.split(' ') {
+    for word in text.split([' ', '\n', '\r', '\t']) {
         let length = visible(word);
         if column > 0 && indent + column + 1 + length > width {
             wrapped.push('\n');
@@ -68,6 +68,7 @@ mod tests {
     fn wraps_at_words_and_indents() {
         assert_eq!(wrap("one two three", 9, 2), "one two\n  three");
         assert_eq!(wrap("one", 2, 2), "one");
+        assert_eq!(wrap("one\ntwo\rthree", 9, 2), "one two\n  three");
         assert_eq!(wrap("\u{1b}[1mone\u{1b}[0m two", 7, 0), "\u{1b}[1mone\u{1b}[0m two");
     }
 }
