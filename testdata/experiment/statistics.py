@@ -37,12 +37,28 @@ PAIRS = {
 }
 
 
+def integrated_nct(t, df, nc):
+    """P((Z + nc) / sqrt(V / df) <= t) by scipy's adaptive quadrature over Z of the chi-squared tail, for t > 0."""
+    from scipy.integrate import quad
+
+    if t < 0:
+        return 1 - integrated_nct(-t, df, -nc)
+    at = lambda z: stats.norm.pdf(z) * (stats.chi2.sf(((z + nc) / t) ** 2 * df, df) if z + nc > 0 else 1.0)
+    # The bend at -nc is an end of the two parts.
+    middle = min(max(-nc, -9.0), 9.0)
+    parts = [quad(at, low, high, epsabs=1e-12, epsrel=1e-12, limit=500)[0] for low, high in ((-9, middle), (middle, 9))]
+    return sum(parts)
+
+
 def hedges_interval(t, df, scale, correction, level=0.95):
     """Limits of the noncentrality by inversion of the noncentral t, as a standardized difference."""
     from scipy.optimize import brentq
 
     alpha = (1 - level) / 2
-    limit = lambda p: brentq(lambda nc: stats.nct.cdf(t, df, nc) - p, t - 30, t + 30, xtol=1e-12)
+    reach = 30 if abs(t) < 90 else 30 + abs(t) * 40 / np.sqrt(df)
+    # A noncentral t with a large noncentrality is beyond scipy's series: there its definition is integrated instead.
+    cdf = (lambda nc: stats.nct.cdf(t, df, nc)) if abs(t) < 90 else (lambda nc: integrated_nct(t, df, nc))
+    limit = lambda p: brentq(lambda nc: cdf(nc) - p, t - reach, t + reach, xtol=1e-12)
     return [limit(1 - alpha) * scale * correction, limit(alpha) * scale * correction]
 
 
@@ -100,6 +116,32 @@ def many():
         scale = np.sqrt(1 / n + 1 / m)
         interval = hedges_interval(d / scale, df, scale, correction)
         rows.append({"a": a.tolist(), "b": b.tolist(), "hedges_g": d * correction, "hedges_interval": interval})
+    return rows
+
+
+def far():
+    """Effects far beyond the spread, of few runs: |t| from 90 to 100,000."""
+    rows = []
+    for n, m, gap in ((2, 2, 400.0), (3, 3, 150.0), (3, 4, 20000.0), (5, 5, -90.0), (8, 8, 60.0), (15, 15, 2000.0), (16, 15, 70.0), (20, 20, 500.0)):
+        rng = np.random.default_rng(n * 1000 + m)
+        a, b = rng.normal(0, 1, n).round(3), rng.normal(gap, 1, m).round(3)
+        df = n + m - 2
+        d = (b.mean() - a.mean()) / np.sqrt(((n - 1) * a.var(ddof=1) + (m - 1) * b.var(ddof=1)) / df)
+        correction = np.exp(special.gammaln(df / 2) - special.gammaln((df - 1) / 2)) / np.sqrt(df / 2)
+        scale = np.sqrt(1 / n + 1 / m)
+        rows.append({"a": a.tolist(), "b": b.tolist(), "df": df, "t": d / scale, "hedges_g": d * correction,
+                     "hedges_interval": hedges_interval(d / scale, df, scale, correction)})
+    return rows
+
+
+def paired_items():
+    """The percentile bootstrap of a mean difference over questions."""
+    rows = []
+    for n, gap in ((30, 0.1), (200, 0.05), (12, 0.3)):
+        rng = np.random.default_rng(n)
+        values = (rng.binomial(8, 0.4 + gap, n) - rng.binomial(8, 0.4, n)) / 8
+        found = stats.bootstrap((values,), np.mean, n_resamples=200_000, method="percentile", rng=np.random.default_rng(7), batch=10_000)
+        rows.append({"differences": values.tolist(), "mean": values.mean(), "interval": [found.confidence_interval.low, found.confidence_interval.high]})
     return rows
 
 
@@ -169,6 +211,8 @@ def main():
                  for n, c, k in ((4, 1, 4), (200, 13, 1), (200, 13, 10), (200, 13, 100), (10, 0, 5), (10, 10, 5), (8, 3, 2))],
         "distributions": distributions(),
         "many": many(),
+        "far": far(),
+        "paired_items": paired_items(),
     }
     json.dump(out, sys.stdout, indent=1, default=float)
     print()

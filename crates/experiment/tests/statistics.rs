@@ -3,9 +3,9 @@
 use serde_json::Value;
 use tonnage_experiment::statistics::{
     Effect, MeanTest, Resampling, bootstrap, cliffs_delta, hedges_paired, hedges_unpaired, holm, improvement, iqm,
-    mcnemar, mean, mean_interval, median, nct_cdf, paired_t, pass_all, pass_at, performance_profile, permute_paired,
-    permute_unpaired, power_paired, power_unpaired, sd, seeds_needed_paired, seeds_needed_unpaired, t_cdf, t_quantile,
-    task_improvement, task_iqm, welch,
+    mcnemar, mean, mean_interval, median, nct_cdf, paired_items, paired_t, pass_all, pass_at, performance_profile,
+    permute_paired, permute_unpaired, power_paired, power_unpaired, sd, seeds_needed_paired, seeds_needed_unpaired,
+    t_cdf, t_quantile, task_improvement, task_iqm, welch,
 };
 
 fn expected() -> Value {
@@ -96,6 +96,35 @@ fn effects_of_many_runs_are_scipys_within_a_hundredth_of_their_width() {
         let limits = numbers(&row["hedges_interval"]);
         let (found, width) = (effect.interval.unwrap(), limits[1] - limits[0]);
         assert!((0..2).all(|at| (found[at] - limits[at]).abs() <= 0.01 * width), "{found:?}, {limits:?}");
+    }
+}
+
+/// Below 30 degrees of freedom the limits are exact, whatever t is; from there on an approximation.
+#[test]
+fn effects_far_beyond_the_spread_are_scipys() {
+    let expected = expected();
+    let rows = rows(&expected["far"]);
+    assert!(rows.iter().filter(|row| row["t"].as_f64().unwrap().abs() > 100.0).count() >= 4);
+    for row in rows {
+        let effect = hedges_unpaired(&numbers(&row["a"]), &numbers(&row["b"])).unwrap();
+        close(effect.value, &row["hedges_g"], 1e-9, "g");
+        let limits = numbers(&row["hedges_interval"]);
+        let (found, width) = (effect.interval.unwrap(), limits[1] - limits[0]);
+        let allowed = if row["df"].as_f64().unwrap() < 30.0 { 1e-6 } else { 0.01 };
+        assert!((0..2).all(|at| (found[at] - limits[at]).abs() <= allowed * width), "{found:?}, {limits:?}, {row}");
+    }
+}
+
+#[test]
+fn the_paired_bootstrap_is_scipys() {
+    for row in rows(&expected()["paired_items"]) {
+        let how = Resampling { resamples: 50_000, seed: 3 };
+        let (difference, interval) = paired_items(&numbers(&row["differences"]), how).unwrap();
+        close(difference, &row["mean"], 1e-12, "mean");
+        let limits = numbers(&row["interval"]);
+        let width = limits[1] - limits[0];
+        // Of means of eighths the limits stand on a grid; on both sides a few thousandths of the width are chance.
+        assert!((0..2).all(|at| (interval[at] - limits[at]).abs() < 0.02 * width), "{interval:?}, {limits:?}");
     }
 }
 
