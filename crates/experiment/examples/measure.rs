@@ -32,15 +32,24 @@ fn main() {
     let whole = began.elapsed();
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     println!(
-        "{} runs of {} configurations, {} flags: read in {:.2} s, all in {:.2} s; page {:.2} MB; {peak}",
+        "{} runs of {} configurations, {} flags: read in {:.2} s, all in {:.2} s; {:.2} s of CPU; page {:.2} MB; {peak}",
         all.runs.len(),
         all.configurations.len(),
         flags.len(),
         read.as_secs_f64(),
         whole.as_secs_f64(),
+        cpu_seconds(&stat),
         page.len() as f64 / 1e6
     );
+}
+
+/// User and system time of all threads, from fields 14 and 15 of `/proc/PID/stat`, in hundredths of a second (proc_pid_stat(5)).
+fn cpu_seconds(stat: &str) -> f64 {
+    let after_name = stat.rsplit_once(") ").map_or("", |parts| parts.1);
+    let ticks = after_name.split(' ').skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
+    ticks.sum::<f64>() / 100.0
 }
 
 /// A hundred configurations, a hundredth of the runs each.

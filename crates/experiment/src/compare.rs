@@ -2,6 +2,7 @@
 
 use crate::axis::Axis;
 use crate::experiment::{Configuration, Experiment};
+use crate::parallel::side_by_side;
 use crate::statistics::{
     Effect, MeanTest, Permutation, Resampling, cliffs_delta, hedges_paired, hedges_unpaired, holm, paired_t,
     permute_paired, permute_unpaired, seeds_needed_paired, seeds_needed_unpaired, task_improvement, welch,
@@ -58,7 +59,7 @@ pub enum Verdict {
 pub fn compare(all: &Experiment, axis: Axis, refuted: &dyn Fn(&str) -> Option<String>) -> Vec<Comparison> {
     let (Some(baseline), Some(budget)) = (all.baseline(), all.budget(axis)) else { return Vec::new() };
     let mut rows: Vec<Comparison> =
-        all.others().iter().filter_map(|other| beside(all, baseline, other, axis, budget)).collect();
+        side_by_side(all.others(), |other| beside(all, baseline, other, axis, budget)).into_iter().flatten().collect();
     let tested: Vec<usize> = (0..rows.len()).filter(|row| rows[*row].test.is_some()).collect();
     let p: Vec<f64> = tested.iter().filter_map(|row| rows[*row].test.map(|test| test.p)).collect();
     for (row, p) in tested.into_iter().zip(holm(&p)) {

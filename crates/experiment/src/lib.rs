@@ -20,6 +20,7 @@ pub mod experiment;
 pub mod figure;
 pub mod identity;
 pub mod metric;
+mod parallel;
 pub mod record;
 pub mod render;
 pub mod run;

@@ -7,6 +7,7 @@ use crate::compare::Comparison;
 use crate::document::{Block, Cell, Table};
 use crate::experiment::{Configuration, Score};
 use crate::figure::{Figure, Mark};
+use crate::parallel::side_by_side;
 use crate::statistics::{Effect, Summary, mean_interval, performance_profile, task_iqm};
 
 pub(super) fn section(context: &Context<'_>) -> Vec<Block> {
@@ -70,7 +71,7 @@ fn table(context: &Context<'_>, scored: &[Scored<'_>]) -> Table {
         name: "configurations",
         title: format!("`{}`: the mean of the last tenth of each run's points", context.all.metric),
         columns: vec!["configuration", "n", "mean [95 %]", "median", "IQM [95 %]", "sd", "best"],
-        rows: scored.iter().map(row).collect(),
+        rows: side_by_side(scored, row),
         note: format!(
             "Intervals of means by Student's t, of IQMs by stratified bootstrap ({} resamples, seed {}). Best-of values favour noisy runs.{more}",
             how.resamples, how.seed

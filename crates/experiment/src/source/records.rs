@@ -2,6 +2,9 @@
 
 use std::io::BufRead;
 
+use serde::Deserialize;
+use serde::de::{MapAccess, Visitor};
+
 use super::flat::{Pairs, Scalar, object};
 use super::lines::{Line, Lines};
 use super::words::is_axis;
@@ -32,6 +35,10 @@ fn read(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
                 continue;
             }
         };
+        if let Some(plain) = PlainPoint::of(bytes) {
+            plain.push(number, &mut run);
+            continue;
+        }
         match object(bytes, &mut room) {
             Ok(pairs) if said(&pairs) == Some("point") => point(&pairs, number, &mut run, &mut found),
             Ok(_) => match serde_json::from_slice(bytes) {
@@ -51,6 +58,64 @@ fn read(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
             Err(found.first.map_or_else(|| "no points in it".to_owned(), |(line, why)| format!("line {line}: {why}")))
         }
         false => Ok(found),
+    }
+}
+
+/// A point as this program writes it: known names, plain numbers, no escapes. Other points are read as any object is.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PlainPoint<'a> {
+    record: &'a str,
+    step: f64,
+    seconds: Option<f64>,
+    gpu_hours: Option<f64>,
+    tokens_generated: Option<f64>,
+    tokens_trained: Option<f64>,
+    flops: Option<f64>,
+    #[serde(borrow)]
+    metrics: Metrics<'a>,
+}
+
+impl<'a> PlainPoint<'a> {
+    fn of(line: &'a [u8]) -> Option<Self> {
+        serde_json::from_slice(line).ok().filter(|point: &Self| point.record == "point" && point.step.is_finite())
+    }
+
+    fn push(&self, line: usize, run: &mut Run) {
+        let axes = [
+            ("seconds", self.seconds),
+            ("gpu_hours", self.gpu_hours),
+            ("tokens_generated", self.tokens_generated),
+            ("tokens_trained", self.tokens_trained),
+            ("flops", self.flops),
+        ];
+        axes.into_iter().filter_map(|(name, value)| Some((name, value?))).for_each(|(name, value)| {
+            run.push(name, self.step, value, line);
+        });
+        self.metrics.0.iter().for_each(|(name, value)| run.push(name, self.step, *value, line));
+    }
+}
+
+/// Names and numbers, borrowed from the line.
+struct Metrics<'a>(Vec<(&'a str, f64)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Metrics<'a> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Pairs;
+        impl<'de> Visitor<'de> for Pairs {
+            type Value = Vec<(&'de str, f64)>;
+            fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                formatter.write_str("numbers by name")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut pairs = Vec::with_capacity(4);
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(pairs)
+            }
+        }
+        deserializer.deserialize_map(Pairs).map(Self)
     }
 }
 

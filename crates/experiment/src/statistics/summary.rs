@@ -30,14 +30,9 @@ pub fn median(values: &[f64]) -> f64 {
 /// The interquartile mean: without the lowest and the highest quarter, each rounded down to whole values, as rliable and
 /// `scipy.stats.trim_mean(values, 0.25)` have it. Of fewer than four values it is the mean.
 pub fn iqm(values: &[f64]) -> f64 {
-    iqm_in_place(&mut values.to_vec())
-}
-
-/// The same; the order of `values` is lost.
-pub(super) fn iqm_in_place(values: &mut [f64]) -> f64 {
-    let cut = values.len() / 4;
-    values.sort_unstable_by(f64::total_cmp);
-    mean(&values[cut..values.len() - cut])
+    let (mut sorted, cut) = (values.to_vec(), values.len() / 4);
+    sorted.sort_unstable_by(f64::total_cmp);
+    mean(&sorted[cut..sorted.len() - cut])
 }
 
 /// All of it.

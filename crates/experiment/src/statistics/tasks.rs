@@ -1,7 +1,7 @@
 //! Scores of runs on several tasks, as rliable has them: a run is a row, a task a column, and seeds are drawn within a task.
 
-use super::summary::iqm_in_place;
-use super::{Resampling, improvement, iqm, stratified};
+use super::bootstrap::ranked;
+use super::{Resampling, improvement, iqm};
 
 /// Scores by task: a list of runs for each.
 pub type TaskScores = [Vec<f64>];
@@ -14,11 +14,24 @@ pub fn task_iqm(tasks: &TaskScores, how: Resampling) -> Option<(f64, Option<[f64
     }
     let strata: Vec<&[f64]> = tasks.iter().map(Vec::as_slice).collect();
     let how = how.within(20_000_000, all.len());
-    let interval = match strata.as_slice() {
-        [one] => stratified(&[one], how, |drawn| iqm_in_place(&mut drawn[0])),
-        several => stratified(several, how, |drawn| iqm_in_place(&mut drawn.concat())),
-    };
+    let interval = ranked(&strata, how, |ranked, counts| iqm_of(&ranked.values, counts, all.len()));
     Some((iqm(&all), interval))
+}
+
+/// The interquartile mean of `n` values drawn from `sorted`, each as often as its count says.
+fn iqm_of(sorted: &[f64], counts: &[u32], n: usize) -> f64 {
+    let cut = n / 4;
+    let (from, to) = (cut, n - cut);
+    let (mut place, mut sum) = (0, 0.0);
+    for (value, count) in sorted.iter().zip(counts) {
+        let next = place + *count as usize;
+        let inside = next.min(to).saturating_sub(place.max(from));
+        if inside > 0 {
+            sum += value * inside as f64;
+        }
+        place = next;
+    }
+    sum / (to - from) as f64
 }
 
 /// The share of runs, over all tasks, whose score is above each of `thresholds`.
