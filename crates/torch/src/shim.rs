@@ -1,0 +1,241 @@
+//! The C++ shim: carried as source, compiled once for each PyTorch found, kept in a cache that only its owner writes to.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::error::TorchError;
+use crate::find::Found;
+
+macro_rules! sources {
+    ($($name:literal),*) => { &[$(($name, include_str!(concat!("../shim/", $name)))),*] };
+}
+
+/// All files of the shim; `shim.cpp` and `history.cpp` are compiled, each includes what it needs.
+const SOURCES: &[(&str, &str)] = sources![
+    "shim.cpp",
+    "error.h",
+    "values.h",
+    "operators.cpp",
+    "tensors.cpp",
+    "autograd.cpp",
+    "checkpoint.cpp",
+    "devices.cpp",
+    "history.cpp"
+];
+const LIBRARY: &str = "libtonnage_torch.so";
+const HISTORY: &str = "libtonnage_history.so";
+/// Tried in this order where `CXX` names none.
+const COMPILERS: [&str; 3] = ["c++", "g++", "clang++"];
+/// Lines of a compiler's errors that an error shows.
+const SHOWN: usize = 12;
+
+/// A compiled shim.
+#[derive(Clone, Debug)]
+pub struct Shim {
+    library: PathBuf,
+    history: Option<PathBuf>,
+}
+
+impl Shim {
+    /// The shim for `found`: from `cache`, or compiled now (some fifteen seconds), which `report` is told.
+    ///
+    /// # Errors
+    /// Without a C++ compiler, when it fails, or when others can write to `cache`.
+    pub fn of(found: &Found, cache: &Path, report: &mut dyn FnMut(&str)) -> Result<Self, TorchError> {
+        private_folder(cache)?;
+        let folder = cache.join(name_for(found));
+        if !folder.join(LIBRARY).is_file() {
+            let compiler = compiler()?;
+            report(&format!(
+                "compiling the bridge to PyTorch {} with {} (once)",
+                found.full_version,
+                compiler.to_string_lossy()
+            ));
+            compile_into(&folder, cache, &compiler, found)?;
+        }
+        let history = Some(folder.join(HISTORY)).filter(|path| path.is_file());
+        Ok(Self { library: folder.join(LIBRARY), history })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.library
+    }
+
+    pub(crate) fn history(&self) -> Option<&Path> {
+        self.history.as_deref()
+    }
+}
+
+/// Another PyTorch, other sources or another place of the same version have another folder.
+fn name_for(found: &Found) -> String {
+    let mut hasher = DefaultHasher::new();
+    (SOURCES, &found.root, env!("CARGO_PKG_VERSION"), env::consts::ARCH).hash(&mut hasher);
+    let version: String =
+        found.full_version.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect();
+    format!("{version}-{:016x}", hasher.finish())
+}
+
+/// Makes `cache` where it is not there yet. Code is loaded from it, so nobody else may write to it.
+fn private_folder(cache: &Path) -> Result<(), TorchError> {
+    let failed = |error: io::Error| TorchError::setup(format!("{}: {error}", cache.display()));
+    DirBuilder::new().recursive(true).mode(0o700).create(cache).map_err(failed)?;
+    let found = fs::metadata(cache).map_err(failed)?;
+    if found.mode() & 0o022 == 0 && found.uid() == nix::unistd::geteuid().as_raw() {
+        return Ok(());
+    }
+    Err(TorchError::setup(format!("others can write to {}, and code is loaded from it", cache.display()))
+        .hinted(format!("chmod 700 {}, or name another cache with XDG_CACHE_HOME", cache.display())))
+}
+
+fn compiler() -> Result<OsString, TorchError> {
+    if let Some(named) = env::var_os("CXX").filter(|named| !named.is_empty()) {
+        return Ok(named);
+    }
+    let works = |name: &&str| {
+        let tried = Command::new(name)
+            .arg("--version")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        tried.is_ok_and(|status| status.success())
+    };
+    COMPILERS.into_iter().find(works).map(OsString::from).ok_or_else(|| {
+        TorchError::setup("no C++ compiler was found, which the bridge to PyTorch needs once")
+            .hinted("install one (`apt install g++`, `conda install cxx-compiler`), or name it with CXX")
+    })
+}
+
+/// Compiles beside the final place and moves the whole folder there, so that a killed compiler leaves nothing half made.
+fn compile_into(folder: &Path, cache: &Path, compiler: &OsString, found: &Found) -> Result<(), TorchError> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map(|now| now.as_nanos()).unwrap_or_default();
+    let building = cache.join(format!(".building-{}-{now}", std::process::id()));
+    let failed = |error: io::Error| TorchError::setup(format!("{}: {error}", building.display()));
+    DirBuilder::new().mode(0o700).create(&building).map_err(failed)?;
+    let compiled = write_sources(&building).map_err(failed).and_then(|()| {
+        compile(compiler, found, &building, "shim.cpp", LIBRARY, &["c10", "torch_cpu"])?;
+        if found.has_cuda() {
+            compile(compiler, found, &building, "history.cpp", HISTORY, &["c10", "torch_cpu", "torch_cuda"])?;
+        }
+        match fs::rename(&building, folder) {
+            // Another process was faster, with the same result.
+            Err(_) if folder.join(LIBRARY).is_file() => Ok(()),
+            other => other.map_err(failed),
+        }
+    });
+    if building.exists() {
+        // What remains of a failure takes room only; its error is told.
+        let _ = fs::remove_dir_all(&building);
+    }
+    compiled
+}
+
+fn write_sources(folder: &Path) -> io::Result<()> {
+    SOURCES.iter().try_for_each(|(name, text)| fs::write(folder.join(name), text))
+}
+
+fn compile(
+    compiler: &OsString,
+    found: &Found,
+    folder: &Path,
+    source: &str,
+    library: &str,
+    needs: &[&str],
+) -> Result<(), TorchError> {
+    let mut first_failure = None;
+    for standard in found.version.standards() {
+        let mut command = Command::new(compiler);
+        command.args([standard, "-O2", "-fPIC", "-shared", "-w", "-D_GLIBCXX_USE_CXX11_ABI=1"]);
+        for include in ["include", "include/torch/csrc/api/include"] {
+            command.arg("-I").arg(found.root.join(include));
+        }
+        command.arg(folder.join(source)).arg("-o").arg(folder.join(library));
+        command.arg("-L").arg(found.libraries()).args(needs.iter().map(|name| format!("-l{name}")));
+        let output = command.stdin(Stdio::null()).output().map_err(|error| {
+            TorchError::setup(format!("{} cannot be started: {error}", compiler.to_string_lossy()))
+                .hinted("name a C++ compiler with CXX, or install one (`apt install g++`)")
+        })?;
+        if output.status.success() {
+            return Ok(());
+        }
+        first_failure.get_or_insert(output);
+    }
+    Err(first_failure
+        .map_or_else(|| TorchError::setup("no language standard to try"), |output| complaint(&output, found)))
+}
+
+/// The first errors of a compiler, without the lines that lead there.
+fn complaint(output: &Output, found: &Found) -> TorchError {
+    let text = String::from_utf8_lossy(&output.stderr);
+    let mut errors: Vec<&str> = text.lines().filter(|line| line.contains("error")).take(SHOWN).collect();
+    if errors.is_empty() {
+        errors = text.lines().rev().take(SHOWN).collect();
+        errors.reverse();
+    }
+    TorchError::setup(format!("the bridge to PyTorch {} does not compile:\n{}", found.full_version, errors.join("\n")))
+        .hinted("a full disk, an old compiler (g++ 9 or newer is needed) or a PyTorch that is newer than this program")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Source, Version};
+
+    fn found(root: &str) -> Found {
+        Found {
+            root: root.into(),
+            full_version: "2.11.0+cu130".to_owned(),
+            version: Version { major: 2, minor: 11 },
+            cuda: None,
+            source: Source::Flag,
+        }
+    }
+
+    #[test]
+    fn every_source_that_is_included_is_carried() {
+        for (name, text) in SOURCES {
+            for line in text.lines().filter_map(|line| line.strip_prefix("#include \"")) {
+                let wanted = line.trim_end_matches('"');
+                assert!(SOURCES.iter().any(|(carried, _)| *carried == wanted), "{name} includes {wanted}");
+            }
+        }
+    }
+
+    #[test]
+    fn another_pytorch_has_another_shim() {
+        assert!(name_for(&found("/a")).starts_with("2.11.0-cu130-"));
+        assert_ne!(name_for(&found("/a")), name_for(&found("/b")));
+    }
+
+    #[test]
+    fn a_cache_that_others_write_to_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = env::temp_dir().join(format!("tonnage-shim-open-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        let error = Shim::of(&found("/nowhere"), &folder, &mut |_| {}).unwrap_err();
+        assert!(error.text.contains("others can write"), "{error}");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_compiler_that_fails_leaves_nothing_and_says_what_it_said() {
+        let cache = env::temp_dir().join(format!("tonnage-shim-fails-{}", std::process::id()));
+        private_folder(&cache).unwrap();
+        let error =
+            compile_into(&cache.join("done"), &cache, &OsString::from("false"), &found("/nowhere")).unwrap_err();
+        assert!(error.text.contains("does not compile"), "{error}");
+        let error = compile_into(&cache.join("done"), &cache, &OsString::from("no-such-compiler"), &found("/nowhere"))
+            .unwrap_err();
+        assert!(error.text.contains("cannot be started"), "{error}");
+        assert_eq!(fs::read_dir(&cache).unwrap().count(), 0);
+        fs::remove_dir_all(cache).unwrap();
+    }
+}
