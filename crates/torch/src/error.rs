@@ -43,6 +43,11 @@ impl TorchError {
         self
     }
 
+    /// A checkpoint that is of another program: a state that nothing here has.
+    pub fn unknown_state(of: &str, parameter: usize, name: &str) -> Self {
+        Self::new(ErrorKind::Operator, format!("{of} has no `{name}` of parameter {parameter}"))
+    }
+
     /// Says which operator, unless PyTorch's text is read by others.
     pub(crate) fn of_operator(mut self, name: &str) -> Self {
         if self.kind == ErrorKind::Operator {

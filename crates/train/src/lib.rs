@@ -1,0 +1,12 @@
+//! Training over libtorch, with PyTorch's own operators in PyTorch's own order, so that what a step allocates and computes is what
+//! the same step does in Python.
+//!
+//! So far: [`optimizer`]s as `torch.optim` has them, [`clip`]ping, the gradient [`scaler`], and learning-rate [`schedule`]s as
+//! transformers has them. Models, data and loops follow.
+
+pub mod clip;
+pub mod optimizer;
+pub mod scaler;
+pub mod schedule;
+
+pub use tonnage_torch::{Device, ScalarType, Tensor, Torch, TorchError};
