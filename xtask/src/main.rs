@@ -3,7 +3,6 @@
 mod accuracy;
 mod architectures;
 mod bounds;
-mod circles;
 mod failures;
 mod guides;
 mod presets;

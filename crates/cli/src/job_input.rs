@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use tonnage_core::estimate::SimulatedJob;
-use tonnage_core::family::known_model_types;
 use tonnage_core::job::{Counted, Inputs, JobError, Origin, Override, Preset, Resolved, resolve};
 use tonnage_core::limit::{HAND_WRITTEN_BYTES, JSON_BYTES};
 use tonnage_core::record::JobRecord;
@@ -252,7 +251,6 @@ impl JobInput {
         let mut resolved = resolve(&Inputs {
             job_file: self.file.as_ref().map(|(name, text)| (name.as_str(), text.as_str())),
             overrides,
-            known: &known_model_types(),
             read_config: &|name| beside(folder, name).or_else(|| read_config(name)).or_else(|| cached(name)),
         })?;
         for note in from_cache.into_inner() {

@@ -9,7 +9,7 @@
 //! and [`recording`] reads and compares what real jobs did. Tensors, ops and models are how it is done, not what is offered.
 //!
 //! ```
-//! use tonnage_core::{estimate, family, job};
+//! use tonnage_core::{estimate, job};
 //!
 //! let job_file = r#"
 //!     model = "gpt2"
@@ -21,7 +21,6 @@
 //! let resolved = job::resolve(&job::Inputs {
 //!     job_file: Some(("job.toml", job_file)),
 //!     overrides: &[],
-//!     known: &family::known_model_types(),
 //!     read_config: &|_path| None, // reads the config.json that a model is named by, if the program has files
 //! })?;
 //! let answer = estimate::estimate(&resolved.job)?;
@@ -54,6 +53,7 @@ pub mod family;
 pub mod gpu;
 pub mod job;
 pub mod limit;
+pub mod model_type;
 pub mod nearest;
 mod nn;
 mod op;

@@ -6,7 +6,6 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 use tonnage_core::estimate::estimate;
-use tonnage_core::family::known_model_types;
 use tonnage_core::job::hf::{self, HfModel};
 use tonnage_core::job::{Architecture, JobError, architecture, from_case, generic_model_types};
 use tonnage_core::step::parameter_count;
@@ -32,7 +31,7 @@ impl Walked {
     }
 
     fn read(&self) -> Result<HfModel, JobError> {
-        hf::model(&self.model_type, self.config.clone(), &known_model_types())
+        hf::model(&self.model_type, self.config.clone())
     }
 
     fn is(&self, task: &str) -> bool {
@@ -100,7 +99,7 @@ fn nothing_but_a_causal_language_model_is_answered_as_one() {
 fn a_config_without_its_sizes_is_refused_and_names_what_is_missing() {
     for model_type in generic_model_types() {
         let fields = Map::from_iter([("model_type".to_owned(), Value::from(model_type))]);
-        let model = hf::model("bare", fields, &known_model_types()).unwrap();
+        let model = hf::model("bare", fields).unwrap();
         let error = parameter_count(&model.spec).unwrap_err().to_string();
         assert!(error.contains("is missing"), "{model_type}: {error}");
     }

@@ -86,7 +86,6 @@ fn jobs() -> Vec<JobSpec> {
     let dpo = tonnage_core::job::resolve(&tonnage_core::job::Inputs {
         job_file: Some(("job.toml", "model = \"gpt2\"\ntask = \"dpo\"\nprompt_len = 8\ncompletion_len = 8\n")),
         overrides: &[],
-        known: &tonnage_core::family::known_model_types(),
         read_config: &|_| None,
     });
     jobs.push(dpo.unwrap().job);

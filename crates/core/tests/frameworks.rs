@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 use tonnage_core::estimate::estimate;
-use tonnage_core::family::known_model_types;
 use tonnage_core::job::{Inputs, Override, Resolved, resolve};
 
 const CONFIG: &str = include_str!("../../../testdata/frameworks/config.json");
@@ -13,7 +12,6 @@ fn resolved(assignments: &[&str]) -> Resolved {
     resolve(&Inputs {
         job_file: None,
         overrides: &overrides,
-        known: &known_model_types(),
         read_config: &|name| (name == "config.json").then(|| Ok(CONFIG.to_owned())),
     })
     .unwrap()

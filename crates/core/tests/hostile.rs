@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use tonnage_core::estimate::{EstimateError, SimulatedJob, estimate};
-use tonnage_core::family::known_model_types;
 use tonnage_core::job::{Inputs, JobError, JobSpec, Override, Resolved, resolve};
 
 /// An answer or a refusal takes less, even in a build without optimizations on a busy machine.
@@ -11,12 +10,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 
 fn resolved(file: &str, assignments: &[&str]) -> Result<Resolved, JobError> {
     let overrides: Vec<_> = assignments.iter().map(|text| Override::assignment(text).unwrap()).collect();
-    resolve(&Inputs {
-        job_file: Some(("job.toml", file)),
-        overrides: &overrides,
-        known: &known_model_types(),
-        read_config: &|_| None,
-    })
+    resolve(&Inputs { job_file: Some(("job.toml", file)), overrides: &overrides, read_config: &|_| None })
 }
 
 /// What is said of a job that cannot be; `None` when it is estimated.

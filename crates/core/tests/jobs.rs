@@ -3,12 +3,12 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tonnage_core::estimate::{Estimate, EstimateError, SimulatedJob, estimate};
-use tonnage_core::family::language_model_types;
 use tonnage_core::gpu::Gpu;
 use tonnage_core::job::{
     Attention, CheckpointPolicy, ClipSpec, Fields, Framework, JobSpec, LogitsPath, LoraSpec, LossKernel, ModelSpec,
     OptimizerKind, Precision, Task,
 };
+use tonnage_core::model_type::language_model_types;
 use tonnage_core::step::simulate;
 use tonnage_core::trace::{Category, Event, PhaseKind, Trace};
 

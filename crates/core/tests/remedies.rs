@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use tonnage_core::family::known_model_types;
 use tonnage_core::job::{Framework, Inputs, JobError, Override, Resolved, resolve};
 use tonnage_core::plan::proposal::{Proposals, consider};
 use tonnage_core::plan::remedy::REMEDIES;
@@ -98,12 +97,7 @@ const JOBS: [(&str, &str, &[&str]); 9] = [
 fn resolved(file: &str, assignments: &[&str], more: &[Override]) -> Result<Resolved, JobError> {
     let mut overrides: Vec<_> = assignments.iter().map(|text| Override::assignment(text).unwrap()).collect();
     overrides.extend_from_slice(more);
-    resolve(&Inputs {
-        job_file: Some(("job.toml", file)),
-        overrides: &overrides,
-        known: &known_model_types(),
-        read_config: &|_| None,
-    })
+    resolve(&Inputs { job_file: Some(("job.toml", file)), overrides: &overrides, read_config: &|_| None })
 }
 
 fn considered((name, file, assignments): &(&str, &str, &[&str])) -> Proposals {

@@ -7,14 +7,12 @@ use tonnage_core::job::{
     Architecture, Inputs, JobError, KEYS, Override, Precision, Resolved, architecture, from_case, hf, resolve,
     safetensors,
 };
-
-const KNOWN: [&str; 11] =
-    ["gpt2", "llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3_text", "bert", "phi3", "hrm", "agi2"];
+use tonnage_core::model_type::known_model_types;
 
 fn resolved(job_file: &str, overrides: &[Override]) -> Result<Resolved, JobError> {
     let read_config = |_: &str| None;
     let job_file = Some(("job.toml", job_file));
-    resolve(&Inputs { job_file, overrides, known: &KNOWN, read_config: &read_config })
+    resolve(&Inputs { job_file, overrides, read_config: &read_config })
 }
 
 #[test]
@@ -124,9 +122,9 @@ proptest! {
 
     #[test]
     fn no_text_breaks_the_config_parser(text in prop_oneof!["\\PC{0,200}", nearly_a_config()]) {
-        if let Ok(model) = hf::parse_config("m", "config.json", &text, &KNOWN) {
+        if let Ok(model) = hf::parse_config("m", "config.json", &text) {
             let model_type = model.spec.model_type.as_str();
-            prop_assert!(KNOWN.contains(&model_type) || architecture(model_type) == Some(Architecture::Decoder));
+            prop_assert!(known_model_types().contains(&model_type) || architecture(model_type) == Some(Architecture::Decoder));
             let _ = model.spec.config.layers("num_hidden_layers", 1);
         }
     }

@@ -3,7 +3,6 @@
 use std::fs;
 
 use anyhow::{Context, Result, anyhow};
-use tonnage_core::family::known_model_types;
 use tonnage_core::job::{Inputs, Override, resolve};
 use tonnage_core::plan::suite::{Priced, Suite as FileSuite, Yardstick};
 use tonnage_core::plan::time::cost_factor;
@@ -278,7 +277,6 @@ fn priced(step_seconds: f64, more: &[(&str, &str)]) -> Result<Vec<Priced>> {
         resolve(&Inputs {
             job_file: Some((file, &text)),
             overrides: &[changes, &said].concat(),
-            known: &known_model_types(),
             read_config: &|_path| None,
         })
     };

@@ -4,7 +4,6 @@ use std::fs;
 
 use anyhow::{Context, Result, anyhow};
 use tonnage_core::estimate::{Deployment, Estimate, Fit, SimulatedJob};
-use tonnage_core::family::known_model_types;
 use tonnage_core::gpu::Gpu;
 use tonnage_core::job::{Inputs, Override, Resolved, resolve};
 use tonnage_core::plan::appraisal::appraise;
@@ -87,12 +86,8 @@ impl Question {
     pub fn resolve(&self) -> Result<Resolved> {
         let text = fs::read_to_string(self.file).with_context(|| self.file)?;
         let overrides: Vec<_> = self.changes.iter().map(|(key, value)| Override::flag(key, value)).collect();
-        let resolved = resolve(&Inputs {
-            job_file: Some((self.file, &text)),
-            overrides: &overrides,
-            known: &known_model_types(),
-            read_config: &|_path| None,
-        });
+        let resolved =
+            resolve(&Inputs { job_file: Some((self.file, &text)), overrides: &overrides, read_config: &|_path| None });
         resolved.map_err(|error| anyhow!("{}: {error}", self.command()))
     }
 }

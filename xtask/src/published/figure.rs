@@ -8,7 +8,6 @@ use anyhow::{Context, Result, anyhow, ensure};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tonnage_core::estimate::{Estimate, estimate};
-use tonnage_core::family::known_model_types;
 use tonnage_core::job::{Inputs, Override, resolve};
 
 /// Where figures were published.
@@ -132,7 +131,6 @@ impl Library {
         let resolved = resolve(&Inputs {
             job_file: None,
             overrides: &overrides,
-            known: &known_model_types(),
             read_config: &|name| {
                 let path = self.folder.join(name);
                 path.is_file().then(|| fs::read_to_string(&path).map_err(|error| error.to_string()))

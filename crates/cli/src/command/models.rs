@@ -2,8 +2,8 @@
 
 use clap::Args;
 use serde_json::json;
-use tonnage_core::family::known_model_types;
 use tonnage_core::job::Preset;
+use tonnage_core::model_type::known_model_types;
 use tonnage_report::text::{self, ModelRow};
 
 use crate::exit::Exit;
@@ -68,8 +68,7 @@ fn row_json(row: &ModelRow<'_>) -> serde_json::Value {
 
 /// A preset of a multimodal model keeps only its text model; an unknown type is shown as it stands in the config.
 fn model_type(preset: &Preset) -> String {
-    let known = known_model_types();
-    if let Ok(model) = preset.model(&known) {
+    if let Ok(model) = preset.model() {
         return model.spec.model_type;
     }
     let config: serde_json::Value = serde_json::from_str(preset.config).unwrap_or_default();

@@ -372,7 +372,7 @@ fn transformers(job: &JobSpec, reserved: u64) -> Option<Caveat> {
         );
         return Some(Caveat::widening("transformers_of_trainer", text, reserved / 10));
     }
-    if !version.is_newer() && !version.knows_layers_of(&job.model.model_type) {
+    if !version.is_newer() && !version.knows_layers_of(job.model.facts()) {
         let text = format!(
             "of transformers {version} the layers of `{}` were not read and are taken from {}; the range allows a tenth of the \
              peak",

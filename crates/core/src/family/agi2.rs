@@ -5,21 +5,17 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::dtype::DType;
-use crate::job::{FieldError, Fields, JobSpec, ModelSpec};
+use crate::job::{FieldError, Fields, JobSpec};
+use crate::model_type::AGI2;
 use crate::nn::{BuildError, Builder, Embedding, LayerNorm, Linear, Module};
 use crate::op::full;
 use crate::tensor::{Context, Tensor, checkpoint};
 
-use super::RunOptions;
-use super::bounds::{bound_weights, check_divides};
+use super::bounds::{bound_activations, bound_weights, check_divides};
+use super::{Build, Family, RunOptions};
 
-/// The `model_type` it goes by here; its configs have none.
-pub(crate) const MODEL_TYPE: &str = "agi2";
-
-/// Whether this is such a model.
-pub(crate) fn is_one(model: &ModelSpec) -> bool {
-    model.model_type == MODEL_TYPE
-}
+/// Its configs have no `model_type`.
+pub(super) const FAMILY: Family = Family { model_types: &[AGI2], build: Build::Agi2(build) };
 
 /// `AGI2Config`, what of it the layers read: neither `activation_function` nor `resid_pdrop` reaches one.
 #[derive(Clone, Copy)]
@@ -212,7 +208,8 @@ pub(crate) struct Agi2Model {
 ///
 /// # Errors
 /// When its config is not one that it can be built from.
-pub(crate) fn build(job: &JobSpec, at: &Builder) -> Result<Agi2Model, BuildError> {
+fn build(job: &JobSpec, at: &Builder) -> Result<Agi2Model, BuildError> {
+    bound_activations(job)?;
     let config = Config::read(&job.model.config)?;
     let options = RunOptions { attention: job.attention, mode: at.mode(), frozen_base: false };
     let module = at.module();

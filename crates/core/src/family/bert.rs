@@ -11,9 +11,9 @@ use crate::nn::{
 use crate::tensor::{Tensor, checkpoint};
 
 use super::bounds::{bound_weights, check_divides};
-use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
+use super::{Build, Family, ForwardCall, Model, ModelOutput, RunOptions};
 
-pub(super) const FAMILY: Family = Family { model_types: &["bert"], has_begin_token: false, build };
+pub(super) const FAMILY: Family = Family { model_types: &["bert"], build: Build::LanguageModel(build) };
 
 fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
     Ok(Box::new(BertForMaskedLm::new(at, Config::read(&model.config)?, options)))

@@ -1,6 +1,6 @@
 //! What no config may ask for: sizes whose products leave the range that figures are computed in.
 
-use super::{agi2, generic_allowance};
+use super::generic_allowance;
 use crate::job::{Attention, FieldError, JobError, JobSpec};
 use crate::nn::BuildError;
 
@@ -41,7 +41,7 @@ pub(super) fn bound_weights(weights: &[Weight]) -> Result<(), FieldError> {
 pub(crate) fn bound_activations(job: &JobSpec) -> Result<(), BuildError> {
     let fields = &job.model.config;
     let size = |key| fields.get(key).and_then(serde_json::Value::as_u64);
-    let usual = if matches!(job.model.model_type.as_str(), "gpt2" | agi2::MODEL_TYPE) { "n_head" } else { HEADS[0] };
+    let usual = job.model.facts().heads_key;
     let heads_key = [usual].into_iter().chain(HEADS).find(|key| size(key).is_some()).unwrap_or(usual);
     let heads = size(heads_key).unwrap_or(DEFAULT_HEADS);
     let row = u128::from(job.seq_len.saturating_add(job.max_new_tokens));

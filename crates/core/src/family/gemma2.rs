@@ -15,9 +15,9 @@ use crate::tensor::Tensor;
 use super::decoder::{DecoderConfig, DecoderDefaults, FULL_AND_SLIDING};
 use super::layer::{DecoderLayer, LayerCall, call_layer};
 use super::llama::DecoderMlp;
-use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
+use super::{Build, Family, ForwardCall, Model, ModelOutput, RunOptions};
 
-pub(super) const FAMILY: Family = Family { model_types: &["gemma2"], has_begin_token: true, build };
+pub(super) const FAMILY: Family = Family { model_types: &["gemma2"], build: Build::LanguageModel(build) };
 
 /// `Gemma2Config`
 pub(super) const DEFAULTS: DecoderDefaults = DecoderDefaults {
@@ -48,7 +48,8 @@ fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dy
 #[derive(Clone)]
 pub(super) struct GemmaConfig {
     pub decoder: DecoderConfig,
-    attn_logit_softcapping: bool,
+    /// Whether layers hand `attn_logit_softcapping` on to attention.
+    pub caps_scores: bool,
     final_logit_softcapping: bool,
     /// The rotary tables of each type of layer; one for all where there is only one.
     pub rotary_types: Vec<LayerType>,
@@ -75,7 +76,7 @@ impl GemmaConfig {
         };
         Ok(Self {
             decoder,
-            attn_logit_softcapping: caps("attn_logit_softcapping", softcapping[0]),
+            caps_scores: caps("attn_logit_softcapping", softcapping[0]),
             final_logit_softcapping: caps("final_logit_softcapping", softcapping[1]),
             rotary_types: vec![LayerType::FullAttention],
         })
@@ -212,9 +213,7 @@ impl GemmaAttention {
             is_causal: true,
         };
         if self.options.attention == Attention::Eager {
-            // Gemma 3's layers never hand their cap on.
-            let softcap = self.config.attn_logit_softcapping && self.norms.is_none();
-            eager_attention_forward(query, key, value, mask, config, softcap)
+            eager_attention_forward(query, key, value, mask, config, self.config.caps_scores)
         } else {
             (attention_forward(query, key, value, (mask, position_ids), config), None)
         }

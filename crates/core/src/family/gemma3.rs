@@ -6,9 +6,9 @@ use crate::nn::{BuildError, Builder, LayerType};
 
 use super::decoder::{DecoderConfig, DecoderDefaults};
 use super::gemma2::{self, GemmaConfig, GemmaForCausalLm};
-use super::{Family, Model, RunOptions};
+use super::{Build, Family, Model, RunOptions};
 
-pub(super) const FAMILY: Family = Family { model_types: &["gemma3_text"], has_begin_token: true, build };
+pub(super) const FAMILY: Family = Family { model_types: &["gemma3_text"], build: Build::LanguageModel(build) };
 
 /// `Gemma3TextConfig`
 const DEFAULTS: DecoderDefaults = DecoderDefaults { vocab_size: 262_208, qk_norm: true, ..gemma2::DEFAULTS };
@@ -19,6 +19,8 @@ fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dy
         if (layer + 1).is_multiple_of(pattern) { LayerType::FullAttention } else { LayerType::SlidingAttention }
     })?;
     let mut config = GemmaConfig::read(&model.config, decoder, [None, None])?;
+    // `Gemma3Attention` reads its cap from the config and never hands it on.
+    config.caps_scores = false;
     config.rotary_types = [LayerType::FullAttention, LayerType::SlidingAttention]
         .into_iter()
         .filter(|layer_type| config.decoder.layer_types.contains(layer_type))

@@ -12,10 +12,10 @@ use crate::op::full;
 use crate::tensor::{Tensor, checkpoint};
 
 use super::bounds::{bound_weights, check_divides};
-use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
+use super::{Build, Family, ForwardCall, Model, ModelOutput, RunOptions};
 
 pub(super) const FAMILY: Family =
-    Family { model_types: &["gpt2"], has_begin_token: true, build: Gpt2LmHeadModel::build };
+    Family { model_types: &["gpt2"], build: Build::LanguageModel(Gpt2LmHeadModel::build) };
 
 /// `GPT2Config`
 #[derive(Clone, Copy)]

@@ -14,9 +14,9 @@ use crate::tensor::Tensor;
 
 use super::decoder::{DecoderConfig, DecoderDefaults};
 use super::layer::{DecoderLayer, LayerCall, call_layer};
-use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
+use super::{Build, Family, ForwardCall, Model, ModelOutput, RunOptions};
 
-pub(super) const FAMILY: Family = Family { model_types: &["llama"], has_begin_token: true, build };
+pub(super) const FAMILY: Family = Family { model_types: &["llama"], build: Build::LanguageModel(build) };
 
 fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
     let config = DecoderConfig::read(&model.config, &DecoderDefaults::LLAMA)?;

@@ -7,9 +7,9 @@ use crate::nn::{BuildError, Builder, LayerType};
 
 use super::decoder::{DecoderConfig, DecoderDefaults, SLIDING};
 use super::llama::DecoderForCausalLm;
-use super::{Family, Model, RunOptions};
+use super::{Build, Family, Model, RunOptions};
 
-pub(super) const FAMILY: Family = Family { model_types: &["mistral"], has_begin_token: true, build };
+pub(super) const FAMILY: Family = Family { model_types: &["mistral"], build: Build::LanguageModel(build) };
 
 /// `MistralConfig`
 const DEFAULTS: DecoderDefaults = DecoderDefaults {

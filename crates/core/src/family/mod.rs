@@ -1,6 +1,7 @@
 //! Model families, a file each; a file reads like the modeling file of transformers 5.17 that it mirrors.
 //!
-//! One more family is one file here and one line in `FAMILIES`.
+//! One more family is one file here with one line in `FAMILIES`, and what else is known of its model type is a row of
+//! [`model_type`](crate::model_type).
 
 pub(crate) mod agi2;
 mod bert;
@@ -19,32 +20,64 @@ mod qwen2;
 
 use std::rc::Rc;
 
-use crate::job::{Attention, ModelSpec, ModelingFile};
+use crate::job::{Attention, JobError, JobSpec, ModelSpec, ModelingFile};
+use crate::model_type::known_model_types;
 use crate::nn::{BuildError, Builder, HeadCall, KvCache, Linear, MaskInputs, Mode, position_ids};
 use crate::tensor::Tensor;
 
 pub(crate) use bounds::bound_activations;
 pub use generic::{Allowance, generic_allowance};
 
-/// What a family does with its config.
-pub(crate) type Build = fn(&ModelSpec, &Builder, &RunOptions) -> Result<Box<dyn Model>, BuildError>;
+/// Builds a language model on the device.
+pub(crate) type BuildLanguageModel = fn(&ModelSpec, &Builder, &RunOptions) -> Result<Box<dyn Model>, BuildError>;
+
+/// Builds a model on the device, by what runs it.
+#[derive(Clone, Copy)]
+pub(crate) enum Build {
+    /// A language model, for every task of one.
+    LanguageModel(BuildLanguageModel),
+    /// The reasoning model with its loss head, for `step/hrm.rs`.
+    Hrm(fn(&JobSpec, &Builder) -> Result<hrm::ActLossHead, BuildError>),
+    /// AGI2's model, for `step/agi2.rs`.
+    Agi2(fn(&JobSpec, &Builder) -> Result<agi2::Agi2Model, BuildError>),
+}
 
 /// A family: the `model_type`s it accepts and how it is built.
 pub(crate) struct Family {
-    /// Hugging Face's `model_type`s.
+    /// Hugging Face's `model_type`s, each with its row in [`model_type`](crate::model_type).
     pub model_types: &'static [&'static str],
-    /// Whether its config class sets `bos_token_id` by default.
-    pub has_begin_token: bool,
-    /// Builds the model on the device.
     pub build: Build,
+}
+
+impl Family {
+    /// Builds a language model.
+    ///
+    /// # Errors
+    /// When the config is not one that it can be built from, or the family has a program of its own.
+    pub(crate) fn build_language_model(
+        &self,
+        model: &ModelSpec,
+        at: &Builder,
+        options: &RunOptions,
+    ) -> Result<Box<dyn Model>, BuildError> {
+        match self.build {
+            Build::LanguageModel(build) => build(model, at, options),
+            Build::Hrm(_) | Build::Agi2(_) => {
+                let problem = format!("`{}` runs in its own training loop only", model.model_type);
+                Err(JobError::new(problem).hint("choose a language model of transformers").into())
+            }
+        }
+    }
 }
 
 /// All families.
 pub(crate) const FAMILIES: &[Family] = &[
+    agi2::FAMILY,
     bert::FAMILY,
     gemma2::FAMILY,
     gemma3::FAMILY,
     gpt2::FAMILY,
+    hrm::FAMILY,
     llama::FAMILY,
     mistral::FAMILY,
     phi3::FAMILY,
@@ -175,16 +208,6 @@ pub(crate) fn find(model_type: &str) -> Result<&'static Family, BuildError> {
     })
 }
 
-/// Every `model_type` that can be simulated: those of the language models, and those that have a training loop of their own.
-pub fn known_model_types() -> Vec<&'static str> {
-    [language_model_types(), vec![agi2::MODEL_TYPE, hrm::MODEL_TYPE]].concat()
-}
-
-/// Every `model_type` that a family of language models accepts.
-pub fn language_model_types() -> Vec<&'static str> {
-    FAMILIES.iter().flat_map(|family| family.model_types.iter().copied()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -192,20 +215,26 @@ mod tests {
     use super::*;
     use crate::dtype::DType;
     use crate::gpu::Device;
-    use crate::job::{Beside, CheckpointPolicy, Fields, Preset};
+    use crate::job::{Beside, CheckpointPolicy, Fields, Preset, from_case};
+    use crate::model_type::{facts, language_model_types};
     use crate::tensor::Context;
+
+    fn puzzle() -> JobSpec {
+        from_case(&json!({"kind": "hrm"})).unwrap()
+    }
 
     /// Parameters of a model, or why it cannot be built.
     fn parameters(model: &ModelSpec) -> Result<u64, BuildError> {
         let context = Context::new(Device { compute_capability: (9, 0), multiprocessors: 132 });
         let mode = Mode::new(true, CheckpointPolicy::Off);
         let builder = Builder::new(&context, DType::Bfloat16, None, mode);
-        if model.model_type == hrm::MODEL_TYPE {
-            hrm::build(&model.config, &builder, 1, 1)?;
+        let family = find(&model.model_type)?;
+        if let Build::Hrm(build) = family.build {
+            build(&JobSpec { model: model.clone(), micro_batch_size: 1, seq_len: 1, ..puzzle() }, &builder)?;
             return Ok(builder.parameter_count());
         }
         let options = RunOptions { attention: Attention::Sdpa, mode: builder.mode(), frozen_base: false };
-        (find(&model.model_type)?.build)(model, &builder, &options)?;
+        family.build_language_model(model, &builder, &options)?;
         Ok(builder.parameter_count())
     }
 
@@ -223,11 +252,11 @@ mod tests {
     fn published_models_have_their_published_parameters() {
         let mut met = Vec::new();
         for preset in Preset::all() {
-            let model = preset.model(&known_model_types()).unwrap().spec;
+            let model = preset.model().unwrap().spec;
             assert_eq!(parameters(&model), Ok(preset.parameters), "{}", preset.name);
             met.push(model.model_type);
         }
-        for family in FAMILIES {
+        for family in FAMILIES.iter().filter(|family| !matches!(family.build, Build::Agi2(_))) {
             assert!(
                 family.model_types.iter().all(|name| met.iter().any(|met| met == name)),
                 "{:?}",
@@ -267,17 +296,36 @@ mod tests {
     }
 
     #[test]
-    fn no_model_type_belongs_to_two_families() {
-        let mut names = known_model_types();
+    fn every_row_has_one_family_and_every_family_a_row() {
+        let mut names: Vec<_> = FAMILIES.iter().flat_map(|family| family.model_types.iter().copied()).collect();
+        let mut rows = known_model_types();
         names.sort_unstable();
-        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+        rows.sort_unstable();
+        assert_eq!(names, rows);
+        for family in FAMILIES {
+            let is_language_model = matches!(family.build, Build::LanguageModel(_));
+            for name in family.model_types {
+                assert_eq!(facts(name).in_transformers, is_language_model, "{name}");
+                assert!(!generic::stands_in(name), "{name} is stood in for too");
+            }
+        }
+    }
+
+    #[test]
+    fn the_keys_of_a_row_are_keys_that_its_family_reads() {
+        for model_type in language_model_types() {
+            let facts = facts(model_type);
+            for key in [facts.layers_key, facts.heads_key] {
+                let error = with_config(model_type, &json!({"vocab_size": 100, key: 0})).unwrap_err().to_string();
+                assert!(error.contains(key), "{model_type} does not read `{key}`: {error}");
+            }
+        }
     }
 
     /// Every family's tiny model, whose defaults are replaced so that tests build it at once.
     fn tiny(model_type: &str) -> Value {
-        let layers = if model_type == "gpt2" { "n_layer" } else { "num_hidden_layers" };
         let mut config = json!({"vocab_size": 100});
-        config[layers] = json!(2);
+        config[facts(model_type).layers_key] = json!(2);
         config
     }
 

@@ -17,9 +17,9 @@ use super::bounds::check_rotary;
 use super::decoder::{DecoderConfig, DecoderDefaults, SLIDING};
 use super::layer::{DecoderLayer, LayerCall};
 use super::llama::{DecoderForCausalLm, eager_attention_forward};
-use super::{Family, Model, RunOptions};
+use super::{Build, Family, Model, RunOptions};
 
-pub(super) const FAMILY: Family = Family { model_types: &["phi3"], has_begin_token: true, build };
+pub(super) const FAMILY: Family = Family { model_types: &["phi3"], build: Build::LanguageModel(build) };
 
 /// `Phi3Config`
 const DEFAULTS: DecoderDefaults = DecoderDefaults {

@@ -8,9 +8,9 @@ use crate::nn::{BuildError, Builder, LayerType};
 
 use super::decoder::{DecoderConfig, DecoderDefaults, FULL_AND_SLIDING};
 use super::llama::DecoderForCausalLm;
-use super::{Family, Model, RunOptions};
+use super::{Build, Family, Model, RunOptions};
 
-pub(super) const FAMILY: Family = Family { model_types: &["qwen2", "qwen3"], has_begin_token: false, build };
+pub(super) const FAMILY: Family = Family { model_types: &["qwen2", "qwen3"], build: Build::LanguageModel(build) };
 
 /// `Qwen2Config`
 const QWEN2: DecoderDefaults = DecoderDefaults {

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::error::REHEARSE;
 use super::{Fields, JobError};
+use crate::model_type::known_model_types;
 use crate::nearest::nearest;
 
 /// What a model type is, beside the ones that a family mirrors.
@@ -167,8 +168,8 @@ pub(super) fn refused(model_type: &str, why: &str) -> JobError {
 }
 
 /// A model type that transformers 5.17 does not have either.
-pub(super) fn unknown(model_type: &str, known: &[&str]) -> JobError {
-    let generic = generic_model_types();
+pub(super) fn unknown(model_type: &str) -> JobError {
+    let (known, generic) = (known_model_types(), generic_model_types());
     let meant = nearest(model_type, known.iter().copied().chain(generic.iter().copied()));
     let meant = meant.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
     JobError::new(format!("model type `{model_type}` is not known: transformers 5.17 has none of this name")).hint(

@@ -8,10 +8,8 @@ use super::architecture::{Architecture, OuterTie, architecture, by_keys, refused
 use super::error::REHEARSE;
 use super::{Beside, Fields, JobError, ModelSpec, Place};
 use crate::limit::CONFIG_BYTES;
+use crate::model_type::{canonical, is_mirrored, known_model_types};
 use crate::printable::printable;
-
-/// Model types under another name.
-const ALIASES: [(&str, &str); 1] = [("gpt-sw3", "gpt2")];
 
 /// A model as its config describes it, with what the config says beside the shapes.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,19 +20,18 @@ pub struct HfModel {
     pub published_dtype: Option<String>,
 }
 
-/// Reads the `text` of the file `file` as the config of the model called `name`; `known` are the model types that
-/// families read.
+/// Reads the `text` of the file `file` as the config of the model called `name`.
 ///
 /// # Errors
 /// When the text is no JSON object (with line and column), the weights are quantized, or the model is none that a
 /// family or the generic decoder simulates.
-pub fn parse_config(name: &str, file: &str, text: &str, known: &[&str]) -> Result<HfModel, JobError> {
+pub fn parse_config(name: &str, file: &str, text: &str) -> Result<HfModel, JobError> {
     if text.len() > CONFIG_BYTES {
         return Err(JobError::new(format!("{file}: a config of {} bytes is no model config", text.len())));
     }
     // serde_json stops at 128 levels of nesting, so a hostile file cannot exhaust the stack.
     match serde_json::from_str(text) {
-        Ok(Value::Object(fields)) => model(name, fields, known).map_err(|error| in_file(error, file)),
+        Ok(Value::Object(fields)) => model(name, fields).map_err(|error| in_file(error, file)),
         Ok(_) => Err(JobError::new(format!("{file}: a model config must be a JSON object"))),
         Err(error) => Err(broken_json(file, &error)),
     }
@@ -44,12 +41,12 @@ pub fn parse_config(name: &str, file: &str, text: &str, known: &[&str]) -> Resul
 ///
 /// # Errors
 /// As [`parse_config`].
-pub fn model(name: &str, fields: Map<String, Value>, known: &[&str]) -> Result<HfModel, JobError> {
+pub fn model(name: &str, fields: Map<String, Value>) -> Result<HfModel, JobError> {
     let fields = Fields(fields);
     refuse_quantized(&fields)?;
     let published_dtype = dtype(&fields);
-    let model_type = model_type(&fields, known)?;
-    if known.contains(&model_type.as_str()) {
+    let model_type = model_type(&fields)?;
+    if is_mirrored(&model_type) {
         return Ok(HfModel { spec: spec(name, model_type, fields), published_dtype });
     }
     match architecture(&model_type) {
@@ -58,12 +55,12 @@ pub fn model(name: &str, fields: Map<String, Value>, known: &[&str]) -> Result<H
             Some(other) => Err(refused(&model_type, &format!("by its config it is {}", other.is()))),
         },
         Some(Architecture::Multimodal(tie)) => {
-            let mut inner = text_model(name, &model_type, &fields, tie, known)?;
+            let mut inner = text_model(name, &model_type, &fields, tie)?;
             inner.published_dtype = inner.published_dtype.or(published_dtype);
             Ok(inner)
         }
         Some(Architecture::Refused(kind)) => Err(refused(&model_type, &format!("it is {}", kind.is()))),
-        None => Err(unknown(&model_type, known)),
+        None => Err(unknown(&model_type)),
     }
 }
 
@@ -73,13 +70,7 @@ fn spec(name: &str, model_type: String, mut config: Fields) -> ModelSpec {
 }
 
 /// The text model inside a multimodal config; its other towers are not simulated, and are noted as left out.
-fn text_model(
-    name: &str,
-    outer_type: &str,
-    outer: &Fields,
-    tie: OuterTie,
-    known: &[&str],
-) -> Result<HfModel, JobError> {
+fn text_model(name: &str, outer_type: &str, outer: &Fields, tie: OuterTie) -> Result<HfModel, JobError> {
     let mut text = match outer.get("text_config") {
         Some(Value::Object(text)) => text.clone(),
         // Before transformers 4.52 these were written flat.
@@ -100,7 +91,7 @@ fn text_model(
     if let Some(tied) = tied(tie, outer, &Fields(text.clone()))? {
         text.insert("tie_word_embeddings".to_owned(), tied.into());
     }
-    let mut inner = model(name, text, known)
+    let mut inner = model(name, text)
         .map_err(|error| JobError { problem: format!("`{outer_type}` is multimodal: {}", error.problem), ..error })?;
     inner.spec.beside.left_out = Some(towers::left_out(outer_type, outer));
     Ok(inner)
@@ -120,30 +111,31 @@ fn tied(tie: OuterTie, outer: &Fields, text: &Fields) -> Result<Option<bool>, Jo
 }
 
 /// `model_type`, or, in the oldest configs, what the name of the architecture begins with.
-fn model_type(fields: &Fields, known: &[&str]) -> Result<String, JobError> {
+fn model_type(fields: &Fields) -> Result<String, JobError> {
     let given = fields.text("model_type", "")?;
     if !given.is_empty() {
-        let alias = ALIASES.iter().find(|(alias, _)| *alias == given);
-        return Ok(alias.map_or(given, |(_, name)| name).to_owned());
+        return Ok(canonical(given).to_owned());
     }
     let architecture = named_class(fields).unwrap_or_default();
-    let begins = |family: &&&str| {
+    let begins = |family: &&str| {
         let lower = architecture.to_lowercase();
         let rest = lower.strip_prefix(&family.replace('_', "")).unwrap_or_default();
         ["for", "lmhead", "model"].iter().any(|next| rest.starts_with(next))
     };
-    let named = known.iter().find(begins);
-    named.map(|family| (*family).to_owned()).ok_or_else(|| untyped(fields, known))
+    let named = known_model_types().into_iter().find(begins);
+    named.map(str::to_owned).ok_or_else(|| untyped(fields))
 }
 
 /// A config without `model_type` is no language model's of transformers.
-fn untyped(fields: &Fields, known: &[&str]) -> JobError {
+fn untyped(fields: &Fields) -> JobError {
     let missing = JobError::new("config key `model_type` is missing");
     match fields.get("_class_name").and_then(Value::as_str) {
         Some(class) => {
             JobError::new(format!("`{}` is a diffusers model: diffusion is not simulated", clip(class))).hint(REHEARSE)
         }
-        None => missing.hint(format!("say which of {} the model is; for others {REHEARSE}", known.join(", "))),
+        None => {
+            missing.hint(format!("say which of {} the model is; for others {REHEARSE}", known_model_types().join(", ")))
+        }
     }
 }
 
@@ -190,7 +182,7 @@ const SIMULATED_HEADS: [&str; 5] =
 /// When it does.
 pub(super) fn refuse_other_head(model: &ModelSpec) -> Result<(), JobError> {
     let Some(class) = named_class(&model.config) else { return Ok(()) };
-    if model.model_type == "hrm" || SIMULATED_HEADS.iter().any(|head| class.ends_with(head)) {
+    if !model.is_in_transformers() || SIMULATED_HEADS.iter().any(|head| class.ends_with(head)) {
         return Ok(());
     }
     let class = clip(class);
@@ -218,10 +210,8 @@ fn broken_json(file: &str, error: &serde_json::Error) -> JobError {
 mod tests {
     use super::*;
 
-    const KNOWN: [&str; 4] = ["gpt2", "llama", "gemma3_text", "bert"];
-
     fn parse(text: &str) -> Result<HfModel, JobError> {
-        parse_config("m", "config.json", text, &KNOWN)
+        parse_config("m", "config.json", text)
     }
 
     #[test]
@@ -372,7 +362,7 @@ mod tests {
         let unknown = parse(r#"{"model_type": "lama"}"#).unwrap_err();
         let hint = unknown.hint.unwrap();
         assert!(
-            hint.starts_with("did you mean `llama`? known model types: gpt2, llama, gemma3_text, bert, and"),
+            hint.starts_with("did you mean `llama`? known model types: bert, gemma2, gemma3_text, gpt2, llama, mistral, phi3, qwen2, qwen3, agi2, hrm, and"),
             "{hint}"
         );
         assert!(hint.contains("tonnage rehearse") && !hint.contains("generic_decoder"), "{hint}");

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use super::JobError;
 use super::architecture::{Architecture, architecture};
 use super::error::REHEARSE;
-use crate::family::known_model_types;
+use crate::model_type::is_mirrored;
 
 /// How names begin, with the model type of what is called so; the longest first.
 static BEGINNINGS: LazyLock<Vec<(&'static str, &'static str)>> = LazyLock::new(|| {
@@ -42,7 +42,7 @@ pub(super) fn not_built_in(name: &str) -> Option<JobError> {
         Some(Architecture::Refused(kind)) => return Some(refused(kind.is())),
         Some(Architecture::Multimodal(_)) => "a multimodal model of which the text model is estimated",
         Some(Architecture::Decoder) => "a decoder that is estimated from its config",
-        None if known_model_types().contains(&model_type) => "simulated from its config",
+        None if is_mirrored(model_type) => "simulated from its config",
         None => return Some(refused("no language model of transformers")),
     };
     let problem = format!("the config of `{name}` is not built in; it is known as model type `{model_type}`, {is}");
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn every_type_is_one_of_transformers() {
         for (name, model_type) in BEGINNINGS.iter() {
-            let is_known = architecture(model_type).is_some() || known_model_types().contains(model_type);
+            let is_known = architecture(model_type).is_some() || is_mirrored(model_type);
             assert!(is_known || *model_type == "none", "{name}: {model_type}");
             assert_eq!(*name, name.to_lowercase());
             assert_eq!(BEGINNINGS.iter().filter(|(other, _)| other == name).count(), 1, "{name} twice");

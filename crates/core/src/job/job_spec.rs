@@ -7,6 +7,7 @@ use super::{Fields, Framework, Parallel, RunSpec, Task, TransformersVersion};
 use crate::alloc::AllocatorConfig;
 use crate::dtype::DType;
 use crate::gpu::Gpu;
+use crate::model_type::{self, ModelType};
 
 /// Weight dtype and autocast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -199,9 +200,14 @@ pub struct LeftOut {
 }
 
 impl ModelSpec {
+    /// What is known of its model type.
+    pub(crate) fn facts(&self) -> &'static ModelType {
+        model_type::facts(&self.model_type)
+    }
+
     /// Whether its code is in transformers, rather than its trainer's own.
     pub fn is_in_transformers(&self) -> bool {
-        !matches!(self.model_type.as_str(), "agi2" | "hrm")
+        self.facts().in_transformers
     }
 }
 

@@ -16,7 +16,6 @@ mod job_file;
 mod job_spec;
 mod keys;
 mod kind;
-pub(crate) mod liger;
 mod model_source;
 mod parallel;
 mod presets;

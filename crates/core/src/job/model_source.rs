@@ -7,6 +7,7 @@ use super::hub;
 use super::presets::Preset;
 use super::settings::{Origin, Provenance, Setting, Settings};
 use super::{Beside, Counted, Fields, Inputs, JobError, ModelSpec};
+use crate::model_type::{ConfigWords, facts, is_mirrored};
 use crate::nearest::nearest;
 
 /// The model of a job, and what is known about it.
@@ -22,7 +23,7 @@ pub(super) struct Model {
 pub(super) fn load(settings: &Settings, inputs: &Inputs<'_>) -> Result<Model, JobError> {
     match settings.get("model") {
         Some(setting) => named(setting, settings, inputs),
-        None if settings.model.contains_key("model_type") => written_out(settings, inputs),
+        None if settings.model.contains_key("model_type") => written_out(settings),
         None if settings.model.is_empty() => {
             Err(JobError::new("no model is given").hint("name one, for example: model = \"Qwen/Qwen2.5-0.5B\""))
         }
@@ -48,7 +49,7 @@ fn named(setting: &Setting, settings: &Settings, inputs: &Inputs<'_>) -> Result<
     }];
     let mut model = found;
     for (field, changed) in &settings.model {
-        check_field(field, changed, &model.spec, inputs)?;
+        check_field(field, changed, &model.spec)?;
         model.spec.config.0.insert(field.clone(), changed.value.clone());
         provenance.push(field_provenance(field, changed));
     }
@@ -86,7 +87,7 @@ fn find(name: &str, inputs: &Inputs<'_>) -> Result<Found, JobError> {
             } else {
                 format!("{}/config.json", name.trim_end_matches('/'))
             };
-            let model = hf::parse_config(name, &file, &text, inputs.known)?;
+            let model = hf::parse_config(name, &file, &text)?;
             return Ok(Found { model, preset: None, config_file: Some((name.to_owned(), text)) });
         }
         Some(Err(problem)) => return Err(JobError::new(format!("cannot read the config of `{name}`: {problem}"))),
@@ -94,7 +95,7 @@ fn find(name: &str, inputs: &Inputs<'_>) -> Result<Found, JobError> {
     }
     match Preset::find(name) {
         Some(preset) => {
-            let mut model = preset.model(inputs.known)?;
+            let mut model = preset.model()?;
             model.spec.name = preset.full_name(name).to_owned();
             Ok(Found { model, preset: Some(preset), config_file: None })
         }
@@ -115,7 +116,7 @@ fn unknown_model(name: &str) -> JobError {
 }
 
 /// A model that only the job describes.
-fn written_out(settings: &Settings, inputs: &Inputs<'_>) -> Result<Model, JobError> {
+fn written_out(settings: &Settings) -> Result<Model, JobError> {
     let fields = settings.model_fields();
     let model_type = fields.get("model_type").and_then(Value::as_str).unwrap_or_default().to_owned();
     let unread = ModelSpec {
@@ -125,10 +126,10 @@ fn written_out(settings: &Settings, inputs: &Inputs<'_>) -> Result<Model, JobErr
         beside: Beside::default(),
     };
     for (field, setting) in &settings.model {
-        check_field(field, setting, &unread, inputs)?;
+        check_field(field, setting, &unread)?;
     }
     let at = settings.model.get("model_type").and_then(|setting| place(&setting.origin));
-    let model = hf::model(&format!("custom {model_type}"), fields, inputs.known).map_err(|error| error.at(at))?;
+    let model = hf::model(&format!("custom {model_type}"), fields).map_err(|error| error.at(at))?;
     hf::refuse_other_head(&model.spec)?;
     Ok(Model {
         spec: model.spec,
@@ -152,10 +153,9 @@ pub(super) fn place(origin: &Origin) -> Option<super::Place> {
 
 /// A field that a person writes must be one that configs have, and this one's: a typing error, or another family's word,
 /// would silently change nothing.
-fn check_field(field: &str, setting: &Setting, model: &ModelSpec, inputs: &Inputs<'_>) -> Result<(), JobError> {
+fn check_field(field: &str, setting: &Setting, model: &ModelSpec) -> Result<(), JobError> {
     let (config, model_type) = (&model.config.0, model.model_type.as_str());
-    let is_known = inputs.known.contains(&model_type);
-    if config.contains_key(field) || has_field(model_type, field) || (!is_known && is_a_field(field)) {
+    if config.contains_key(field) || has_field(model_type, field) || (!is_mirrored(model_type) && is_a_field(field)) {
         return Ok(());
     }
     let field: String = field.chars().take(60).collect();
@@ -191,10 +191,12 @@ pub fn has_field(model_type: &str, field: &str) -> bool {
     let of_gpt2 = SYNONYMS.iter().any(|(gpt2, _)| *gpt2 == field) || GPT2_FIELDS.contains(&field);
     let of_others = SYNONYMS.iter().any(|(_, others)| *others == field);
     let of_hrm = HRM_FIELDS.contains(&field);
-    match model_type {
-        "gpt2" | "agi2" => CONFIG_FIELDS.contains(&field) && !of_others,
-        "hrm" => of_hrm || field == "hidden_size" || (CONFIG_FIELDS.contains(&field) && !of_gpt2 && !of_others),
-        _ => CONFIG_FIELDS.contains(&field) && !of_gpt2,
+    match facts(model_type).config {
+        ConfigWords::Gpt2 => CONFIG_FIELDS.contains(&field) && !of_others,
+        ConfigWords::Hrm => {
+            of_hrm || field == "hidden_size" || (CONFIG_FIELDS.contains(&field) && !of_gpt2 && !of_others)
+        }
+        ConfigWords::Llama => CONFIG_FIELDS.contains(&field) && !of_gpt2,
     }
 }
 

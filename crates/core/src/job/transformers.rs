@@ -7,6 +7,8 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use crate::model_type::ModelType;
+
 /// A version, `major.minor`; patches change no byte that was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TransformersVersion {
@@ -223,34 +225,20 @@ impl TransformersVersion {
         self > Self::NEWEST
     }
 
-    /// The first version in which a model type is simulated: that which it came with, or for Llama the first without masks of
-    /// all positions as a buffer.
-    pub fn first_with(model_type: &str) -> Self {
-        match model_type {
-            "qwen3" => Self::new(4, 51),
-            "gemma3_text" => Self::new(4, 50),
-            "llama" | "gemma2" => Self::new(4, 42),
-            "phi3" => Self::new(4, 41),
-            _ => Self::OLDEST,
-        }
+    /// The first version in which a model type is simulated.
+    pub(crate) fn first_with(model_type: &ModelType) -> Self {
+        model_type.since.map_or(Self::OLDEST, |(major, minor)| Self::new(major, minor))
     }
 
-    /// Whether GPT-2 and BERT have SDPA; before, only their own matmul and softmax.
-    pub fn has_sdpa_of(self, model_type: &str) -> bool {
-        match model_type {
-            "gpt2" => !self.before(4, 42),
-            "bert" => !self.before(4, 41),
-            _ => true,
-        }
+    /// Whether a model type has SDPA; before, only its own matmul and softmax.
+    pub(crate) fn has_sdpa_of(self, model_type: &ModelType) -> bool {
+        model_type.sdpa_since.is_none_or(|(major, minor)| !self.before(major, minor))
     }
 
     /// Whether the older code of a model type's layers was read: of others it is taken to be the newest.
-    pub fn knows_layers_of(self, model_type: &str) -> bool {
-        match model_type {
-            "bert" | "gpt2" | "llama" | "mistral" | "qwen2" | "qwen3" => true,
-            "phi3" => !self.before(4, 48),
-            _ => !self.before(5, 17),
-        }
+    pub(crate) fn knows_layers_of(self, model_type: &ModelType) -> bool {
+        let (major, minor) = model_type.layers_since;
+        !self.before(major, minor)
     }
 }
 

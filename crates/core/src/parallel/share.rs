@@ -21,7 +21,7 @@ pub(crate) fn share(job: &JobSpec) -> Result<ModelSpec, JobError> {
 /// Heads, the inner width of MLPs and the vocabulary are divided (Megatron-LM's column and row parallel layers, vocabulary
 /// parallel embedding and loss); norms and everything of the hidden size stay whole.
 fn split_width(model: &mut ModelSpec, size: u64) -> Result<(), JobError> {
-    if matches!(model.model_type.as_str(), "gpt2" | "bert") {
+    if !model.facts().divides_heads {
         let problem = format!("tensor parallelism of `{}` is not simulated", model.model_type);
         return Err(JobError::new(problem)
             .hint("its heads have no dimension of their own in the config")
@@ -53,7 +53,7 @@ fn split_width(model: &mut ModelSpec, size: u64) -> Result<(), JobError> {
 /// The layers of one stage. One matrix of the vocabulary stays on the first stage, as the embedding, and on the last, as
 /// the head; a stage between them has none.
 fn split_depth(model: &mut ModelSpec, stages: u64, stage: u64) -> Result<(), JobError> {
-    let key = if model.model_type == "gpt2" { "n_layer" } else { "num_hidden_layers" };
+    let key = model.facts().layers_key;
     let layers = needed(&model.config, key)?;
     if stages == 0 || stages > layers || stage >= stages {
         let problem = format!("`{key}` {layers} does not make {stages} pipeline stages");

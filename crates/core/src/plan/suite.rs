@@ -283,7 +283,6 @@ impl Yardstick {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::family::known_model_types;
     use crate::job::{Inputs, resolve};
 
     #[test]
@@ -309,7 +308,6 @@ mod tests {
             resolve(&Inputs {
                 job_file: None,
                 overrides: &[std::slice::from_ref(&model), changes].concat(),
-                known: &known_model_types(),
                 read_config: &|_| None,
             })
         };

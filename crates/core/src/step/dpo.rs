@@ -7,24 +7,18 @@ use std::rc::Rc;
 use crate::dtype::DType;
 use crate::family::Model;
 use crate::job::{CheckpointPolicy, DpoSpec, JobSpec};
-use crate::nn::{BuildError, Builder, Mode};
+use crate::nn::{BuildError, Mode};
 use crate::op::{ReduceKind, TokenOutputs, full};
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
 use super::fused_head::{FusedCall, FusedCausalLmOutput, fused_forward};
-use super::grpo::{Kind, load};
 use super::liger::apply_liger_kernels;
+use super::models::{Kind, Policy, load};
 use super::prepared::Prepared;
 use super::schedule::pieces_left_out;
 use super::train::Repetition;
 use super::trainer::{self, Recipe};
-
-/// The policy, as it was built.
-pub(super) struct Policy<'a> {
-    pub model: &'a dyn Model,
-    pub builder: &'a Builder,
-}
 
 /// Puts the reference beside the policy, and trains.
 pub(super) fn train(

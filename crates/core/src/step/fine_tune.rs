@@ -37,7 +37,7 @@ pub(crate) enum TrainingLoop {
 
 /// The loop that a job of causal or masked language modelling is trained in.
 pub(crate) fn training_loop(job: &JobSpec) -> TrainingLoop {
-    let fine_tunes = matches!(job.task, Task::CausalLm | Task::MaskedLm) && job.model.model_type != "agi2";
+    let fine_tunes = matches!(job.task, Task::CausalLm | Task::MaskedLm) && job.model.is_in_transformers();
     let is_trl = match job.framework {
         Framework::Trainer if fine_tunes => false,
         Framework::Trl if fine_tunes => true,

@@ -8,7 +8,7 @@ use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
 use super::generate::{self, GenerateCall, GenerationConfig, SpecialTokens};
-use super::simulate::input_ids;
+use super::inputs::input_ids;
 
 /// Forward passes this many times: the second shows what the first leaves behind.
 const PASSES: u32 = 2;

@@ -1,12 +1,12 @@
 //! `apply_liger_kernel(model)` (transformers 5.17, integrations/liger.py), with which a trainer that was told so begins.
 
 use crate::job::JobSpec;
-use crate::job::liger::{LigerModel, liger_model};
+use crate::model_type::Liger;
 use crate::nn::{LigerKernels, Mode};
 
 /// Whether Liger replaces the layers of the job's model.
 pub(super) fn patches_layers(job: &JobSpec) -> bool {
-    job.liger_kernels && liger_model(&job.model.model_type) == LigerModel::Whole
+    job.liger_kernels && job.model.facts().liger == Liger::Whole
 }
 
 /// Replaces the layers of the model that is trained, if it was asked for.

@@ -268,7 +268,7 @@ mod tests {
         let builder = Builder::new(&context, job.precision.weight_dtype(), job.lora.clone(), mode);
         let options = RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: job.lora.is_some() };
         let family = family::find(&job.model.model_type).unwrap();
-        let model = (family.build)(&job.model, &builder, &options).unwrap();
+        let model = family.build_language_model(&job.model, &builder, &options).unwrap();
         let rebuild = Box::new(|_: &Builder| unreachable!("no wrapper builds the model again"));
         let wrapper = wrap(job, &context, Loaded::new(model, &builder, rebuild));
         let wrapper = Counted { wrapper, copies, calls: Cell::new(0) };

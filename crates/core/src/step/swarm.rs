@@ -14,8 +14,8 @@ use crate::trace::{Category, PhaseKind};
 
 use super::calls::Calls;
 use super::generate::{GenerateCall, GenerationConfig, SpecialTokens, generate};
+use super::inputs::input_ids;
 use super::sampling::Sampling;
-use super::simulate::input_ids;
 use super::train::{ENOUGH_EVENTS, Repetition, STEPS_RUN};
 
 /// The node's process: what lives as long as the job.

@@ -10,8 +10,8 @@ use crate::parallel::Wrapper;
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
 
+use super::inputs::input_ids;
 use super::repeat::{Pass, Passes};
-use super::simulate::input_ids;
 
 /// Python variables that live from one step to the next.
 #[derive(Default)]

@@ -12,14 +12,14 @@ mod shape;
 use crate::job::{Architecture, ModelSpec, architecture};
 use crate::nn::{BuildError, Builder};
 
-use super::{Family, Model, RunOptions};
+use super::{Build, Family, Model, RunOptions};
 use config::GenericConfig;
 use model::GenericForCausalLm;
 
 pub use measured::{Allowance, generic_allowance};
 
 /// Not in `FAMILIES`: it mirrors no model type, it stands in for those of [`Architecture::Decoder`].
-pub(super) const FAMILY: Family = Family { model_types: &[], has_begin_token: true, build };
+pub(super) const FAMILY: Family = Family { model_types: &[], build: Build::LanguageModel(build) };
 
 /// Whether the generic decoder stands in for a model type.
 pub(super) fn stands_in(model_type: &str) -> bool {

@@ -6,19 +6,20 @@ mod layers;
 mod loss;
 mod model;
 
-use crate::job::{FieldError, Fields};
-use crate::nn::Builder;
+use crate::job::JobSpec;
+use crate::model_type::HRM;
+use crate::nn::{BuildError, Builder};
 
+use super::{Build, Family};
 use config::Config;
 
 pub(crate) use layers::CastedSparseEmbedding;
 pub(crate) use loss::{ActLossHead, Results};
 pub(crate) use model::{Batch, Carry};
 
-/// Its `model_type`.
-pub(crate) const MODEL_TYPE: &str = "hrm";
+pub(super) const FAMILY: Family = Family { model_types: &[HRM], build: Build::Hrm(build) };
 
-/// Builds the model with its loss head on the device, for batches of `rows` rows of `tokens` tokens.
-pub(crate) fn build(fields: &Fields, at: &Builder, rows: u64, tokens: u64) -> Result<ActLossHead, FieldError> {
-    Ok(ActLossHead::new(at, Config::read(fields, rows, tokens)?))
+/// Builds the model with its loss head on the device; buffers are as large as the batch.
+fn build(job: &JobSpec, at: &Builder) -> Result<ActLossHead, BuildError> {
+    Ok(ActLossHead::new(at, Config::read(&job.model.config, job.micro_batch_size, job.seq_len)?))
 }

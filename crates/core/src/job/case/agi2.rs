@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::{CasePrecision, checkpointing, clip, model_of, plain_job};
 use crate::job::{Attention, JobSpec, OptimizerKind, Task};
+use crate::model_type::AGI2;
 
 /// A case of kind `agi2`.
 #[derive(Deserialize)]
@@ -70,7 +71,7 @@ impl Case {
 }
 
 pub(super) fn job(case: Case) -> JobSpec {
-    let model = model_of(&case.id, "agi2", case.config());
+    let model = model_of(&case.id, AGI2, case.config());
     JobSpec {
         micro_batch_size: case.batch,
         seq_len: case.seq_len,

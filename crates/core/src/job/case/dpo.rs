@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use super::rl::OptimizerName;
 use super::{CaseLora, CasePrecision, checkpointing, clip, model, plain_job};
 use crate::job::{DpoSpec, JobError, JobSpec, OptimizerKind};
+use crate::model_type::QWEN2;
 
 /// A case of kind `trl_dpo`.
 #[derive(Deserialize)]
@@ -36,7 +37,7 @@ impl Default for DpoCase {
         Self {
             id: "case".to_owned(),
             _kind: String::new(),
-            model: Map::from_iter([("family".to_owned(), Value::from("qwen2"))]),
+            model: Map::from_iter([("family".to_owned(), Value::from(QWEN2))]),
             precision: CasePrecision::AmpBf16,
             batch: 4,
             prompt_len: 64,

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::{model_of, plain_job};
 use crate::job::{JobSpec, OptimizerKind, Parallel, Strategy, Task};
+use crate::model_type::HRM;
 
 /// A case of kind `hrm`. What is not about the batch is a field of the model's config, under its own name there.
 #[derive(Deserialize)]
@@ -92,7 +93,7 @@ impl Case {
 }
 
 pub(super) fn job(case: Case) -> JobSpec {
-    let model = model_of(&case.id, "hrm", case.config());
+    let model = model_of(&case.id, HRM, case.config());
     let strategy = if case.world > 1 { Strategy::AllReduce } else { Strategy::None };
     JobSpec {
         micro_batch_size: case.batch,

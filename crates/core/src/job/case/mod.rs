@@ -19,6 +19,7 @@ use super::{
 };
 use crate::alloc::AllocatorConfig;
 use crate::gpu::Gpu;
+use crate::model_type::{AGI2, GPT2, HRM};
 
 /// The job that a reference case means, on the sm_90 GPU with 132 multiprocessors that the cases were measured on. Its
 /// `kind` says which script ran it; without one it is a case of one language model.
@@ -36,8 +37,8 @@ pub fn from_case(value: &Value) -> Result<JobSpec, JobError> {
         Some("trainer") => trainer::job(read(value)?),
         Some("swarm_node") => rl::swarm_job(read(value)?),
         Some("parallel") => parallel::job(read(value)?),
-        Some("hrm") => Ok(hrm::job(read(value)?)),
-        Some("agi2") => Ok(agi2::job(read(value)?)),
+        Some(HRM) => Ok(hrm::job(read(value)?)),
+        Some(AGI2) => Ok(agi2::job(read(value)?)),
         Some(other) => Err(JobError::new(format!("reference case: unknown kind `{other}`"))),
     }
 }
@@ -93,7 +94,7 @@ impl From<CaseLora> for LoraSpec {
 
 /// GPT-2 as its config class has it, the model of a case that names none.
 fn default_model() -> Map<String, Value> {
-    Map::from_iter([("family".to_owned(), Value::from("gpt2"))])
+    Map::from_iter([("family".to_owned(), Value::from(GPT2))])
 }
 
 /// `family` is Hugging Face's `model_type`; the other keys are fields of its config class.

@@ -8,6 +8,7 @@ use crate::job::{
     GrpoSpec, JobError, JobSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, LogProbs, OptimizerKind, Rollout,
     SwarmLogProbs, SwarmSpec,
 };
+use crate::model_type::QWEN2;
 
 /// A case of kind `trl_grpo`.
 #[derive(Deserialize)]
@@ -109,7 +110,7 @@ impl Default for GrpoCase {
         Self {
             id: "case".to_owned(),
             _kind: String::new(),
-            model: Map::from_iter([("family".to_owned(), Value::from("qwen2"))]),
+            model: Map::from_iter([("family".to_owned(), Value::from(QWEN2))]),
             precision: CasePrecision::AmpBf16,
             prompt_len: 64,
             completion_len: 64,

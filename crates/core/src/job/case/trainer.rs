@@ -5,11 +5,11 @@ use serde_json::{Map, Value};
 
 use super::rl::OptimizerName;
 use super::{CaseLora, CasePrecision, checkpointing, clip, model, plain_job};
-use crate::job::liger::fuses_loss;
 use crate::job::{
     Attention, Ddp, Framework, JobError, JobSpec, LogitsPath, LossKernel, OptimizerKind, Parallel, Strategy, Task,
     TaskName,
 };
+use crate::model_type::QWEN2;
 
 /// A case of kind `trainer`.
 #[derive(Deserialize)]
@@ -46,7 +46,7 @@ impl Default for TrainerCase {
             id: "case".to_owned(),
             _kind: String::new(),
             framework: Framework::Trainer,
-            model: Map::from_iter([("family".to_owned(), Value::from("qwen2"))]),
+            model: Map::from_iter([("family".to_owned(), Value::from(QWEN2))]),
             task: TaskName::CausalLm,
             precision: CasePrecision::Fp32,
             micro_batch: 4,
@@ -71,7 +71,7 @@ impl Default for TrainerCase {
 pub(super) fn job(case: TrainerCase) -> Result<JobSpec, JobError> {
     let model = model(case.id, case.model)?;
     let task = if case.task == TaskName::MaskedLm { Task::MaskedLm } else { Task::CausalLm };
-    let brings_loss = case.use_liger_kernel && case.framework == Framework::Trainer && fuses_loss(&model.model_type);
+    let brings_loss = case.use_liger_kernel && case.framework == Framework::Trainer && model.facts().liger.fuses_loss();
     let loss = if brings_loss { LossKernel::Liger } else { case.loss };
     let find_unused_parameters = case.lora.is_some() || !case.gradient_checkpointing;
     let ddp = Ddp { find_unused_parameters, ..Ddp::default() };

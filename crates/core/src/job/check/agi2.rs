@@ -1,11 +1,11 @@
 //! What AGI2's own training loop has no switch for, and what the answer must say of it.
 
-use crate::family::agi2;
 use crate::job::{Attention, CheckpointPolicy, JobError, JobSpec, LossKernel, Precision, TaskName};
+use crate::model_type::AGI2;
 
 /// Refuses settings that the loop does not read.
 pub(super) fn fits(job: &JobSpec) -> Result<(), JobError> {
-    if !agi2::is_one(&job.model) {
+    if job.model.model_type != AGI2 {
         return Ok(());
     }
     let autocast_at_most = matches!(job.precision, Precision::Fp32 | Precision::AmpFp16 | Precision::AmpBf16);
@@ -41,7 +41,7 @@ pub(super) fn fits(job: &JobSpec) -> Result<(), JobError> {
 
 /// What of the job is not as in the trainer, and how its rows are cut.
 pub(super) fn notes(job: &JobSpec) -> Vec<String> {
-    if !agi2::is_one(&job.model) {
+    if job.model.model_type != AGI2 {
         return Vec::new();
     }
     let not_its_own = [

@@ -2,9 +2,6 @@
 
 use crate::job::{Attention, JobError, JobSpec};
 
-/// Model types whose layers are simulated with the package.
-const FAMILIES: [&str; 7] = ["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "phi3"];
-
 /// Refuses what the package refuses, and calls that are not simulated.
 pub(super) fn fits(job: &JobSpec) -> Result<(), JobError> {
     if job.attention != Attention::FlashAttention2 {
@@ -22,7 +19,7 @@ pub(super) fn fits(job: &JobSpec) -> Result<(), JobError> {
             format!("FlashAttention only supports Ampere GPUs or newer, and {} is sm_{major}{minor}", job.gpu.name);
         return Err(refused(problem).hint("set attention = \"sdpa\""));
     }
-    if !FAMILIES.contains(&job.model.model_type.as_str()) {
+    if !job.model.facts().flash_attention {
         let problem = format!("it is not simulated for `{}`", job.model.model_type);
         return Err(refused(problem).hint("set attention = \"sdpa\"").or_rehearse());
     }

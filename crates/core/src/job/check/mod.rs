@@ -5,66 +5,32 @@ mod flash_attn;
 mod task;
 pub(super) mod trainer;
 
-pub(super) use task::{has_logits_for_labels, has_masked_lm_head, is_decoder, is_hrm, leaves_logits_out};
+pub(crate) use task::is_hrm;
+pub(super) use task::{has_logits_for_labels, has_masked_lm_head, is_decoder, leaves_logits_out};
 
-use super::liger::{LAYERS as LIGER_LAYERS, LigerModel, fuses_loss, liger_model};
 use super::settings::{Origin, Settings};
 use super::{
     Attention, CheckpointPolicy, Framework, JobError, JobSpec, LossKernel, LossOf, ModelSpec, Precision, Strategy,
     TaskName, TransformersVersion,
 };
+use crate::model_type::{BeyondPositions, Liger, with_liger_layers};
 
-/// Families with a learned table of positions: a longer row reads past it, and PyTorch stops.
-const LEARNED_POSITIONS: [&str; 7] = ["gpt2", "bert", "opt", "gpt_bigcode", "gpt_neo", "gptj", "codegen"];
 /// More tokens than any GPU holds; the bound keeps products of sizes inside a `u64`.
 const MAX_TOKENS_PER_PASS: u64 = 1 << 32;
 /// The highest rank of an adapter.
 const MAX_RANK: u64 = 1 << 16;
 
-/// Positions the model has by its config, or by its config class's default where that is a learned table.
+/// Positions the model has by its config, or by its config class's default where rows beyond them stop.
 pub(super) fn positions(model: &ModelSpec) -> Option<u64> {
-    let written = ["n_positions", "max_position_embeddings"].iter().find_map(|key| model.config.get(key)?.as_u64());
-    written.filter(|positions| *positions > 0).or(match model.model_type.as_str() {
-        "gpt2" => Some(1024),
-        "bert" => Some(512),
-        _ => None,
-    })
+    let facts = model.facts();
+    let written = facts.positions_keys.iter().find_map(|key| model.config.get(key)?.as_u64());
+    written.filter(|positions| *positions > 0).or(facts.default_positions)
 }
 
-/// Tokens of the rows that the model was published for: its positions, or HRM's rows.
+/// Tokens of the rows that the model was published for: one length, or its positions.
 pub(super) fn row_length(model: &ModelSpec) -> Option<u64> {
-    let row = if model.model_type == "hrm" { model.config.get("seq_len")?.as_u64() } else { None };
+    let row = model.facts().row_key.and_then(|key| model.config.get(key)?.as_u64());
     row.or_else(|| positions(model))
-}
-
-/// The dropout probabilities in the config class of `model_type` (transformers 5.17).
-pub(super) fn dropout_fields(model_type: &str) -> &'static [&'static str] {
-    match model_type {
-        "gpt2" | "agi2" => &["resid_pdrop", "embd_pdrop", "attn_pdrop"],
-        "bert" => &["hidden_dropout_prob", "attention_probs_dropout_prob"],
-        "phi3" | "phi" => &["resid_pdrop", "embd_pdrop", "attention_dropout"],
-        "gptj" | "codegen" | "gpt_bigcode" => &["resid_pdrop", "embd_pdrop", "attn_pdrop"],
-        "gpt_neo" => &["resid_dropout", "embed_dropout", "attention_dropout"],
-        "gpt_neox" | "bloom" | "falcon" | "stablelm" => &["hidden_dropout", "attention_dropout"],
-        "starcoder2" => &["residual_dropout", "embedding_dropout", "attention_dropout"],
-        "seed_oss" => &["residual_dropout", "attention_dropout"],
-        "opt" => &["dropout", "attention_dropout"],
-        _ => &["attention_dropout"],
-    }
-}
-
-/// peft's target modules (0.18, `TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING`); empty where it knows none.
-pub(super) fn lora_targets(model_type: &str) -> Vec<&'static str> {
-    match model_type {
-        "gpt2" | "gpt_bigcode" => vec!["c_attn"],
-        "bloom" | "gpt_neox" | "falcon" => vec!["query_key_value"],
-        "codegen" => vec!["qkv_proj"],
-        "phi" => vec!["q_proj", "v_proj", "fc1", "fc2"],
-        "opt" | "gptj" | "gpt_neo" | "stablelm" | "gemma" => vec!["q_proj", "v_proj"],
-        "bert" => vec!["query", "value"],
-        "llama" | "mistral" | "qwen2" | "qwen3" | "gemma2" | "gemma3_text" => vec!["q_proj", "v_proj"],
-        _ => Vec::new(),
-    }
 }
 
 /// Refuses what PyTorch would refuse, and sizes beyond any machine.
@@ -133,14 +99,14 @@ fn fits_sizes(job: &JobSpec) -> Result<(), JobError> {
 
 fn fits_transformers(job: &JobSpec) -> Result<(), JobError> {
     let (version, model_type) = (job.transformers, job.model.model_type.as_str());
-    let first = TransformersVersion::first_with(model_type);
+    let first = TransformersVersion::first_with(job.model.facts());
     if version < first {
         let problem = format!("`transformers` {version}: `{model_type}` is simulated from {first} on");
         return Err(JobError::new(problem).hint(format!(
             "set transformers = \"{first}\" or newer; `tonnage rehearse -- COMMAND` runs an older one itself"
         )));
     }
-    if job.attention != Attention::Eager && !version.has_sdpa_of(model_type) {
+    if job.attention != Attention::Eager && !version.has_sdpa_of(job.model.facts()) {
         let problem = format!("`attention`: `{model_type}` of transformers {version} has no SDPA");
         return Err(JobError::new(problem).hint("set attention = \"eager\", which it then takes by default"));
     }
@@ -148,9 +114,9 @@ fn fits_transformers(job: &JobSpec) -> Result<(), JobError> {
 }
 
 fn fits_positions(job: &JobSpec) -> Result<(), JobError> {
-    let learned = LEARNED_POSITIONS.contains(&job.model.model_type.as_str());
+    let stops = job.model.facts().beyond_positions == BeyondPositions::Stops;
     match positions(&job.model) {
-        Some(positions) if learned && total_tokens(job) > positions => Err(JobError::new(format!(
+        Some(positions) if stops && total_tokens(job) > positions => Err(JobError::new(format!(
             "{} tokens are more than the {positions} positions of {}",
             total_tokens(job),
             job.model.name
@@ -167,7 +133,7 @@ fn fits_loss(job: &JobSpec) -> Result<(), JobError> {
     if job.logits.loss == LossKernel::Full {
         return Ok(());
     }
-    if !fuses_loss(&job.model.model_type) {
+    if !job.model.facts().liger.fuses_loss() {
         let problem = format!("loss = \"liger\": Liger has no fused loss for `{}`", job.model.model_type);
         return Err(JobError::new(problem).hint("set loss = \"full\"").or_rehearse());
     }
@@ -186,23 +152,24 @@ fn fits_loss(job: &JobSpec) -> Result<(), JobError> {
 /// Liger's layers are simulated where they are known, and nowhere left out silently.
 fn fits_liger_layers(job: &JobSpec) -> Result<(), JobError> {
     let model_type = &job.model.model_type;
-    if !job.liger_kernels || liger_model(model_type) != LigerModel::LayersNotKnown {
+    let Liger::LayersNotKnown { fuses_loss } = job.model.facts().liger else { return Ok(()) };
+    if !job.liger_kernels {
         return Ok(());
     }
-    let loss = match (job.task.facts().loss(), fuses_loss(model_type)) {
+    let loss = match (job.task.facts().loss(), fuses_loss) {
         (LossOf::NextToken, true) => "set loss = \"liger\" for its fused loss without its layers, or ",
         _ => "",
     };
     let problem = format!("`use_liger_kernel`: the layers of `{model_type}` are not known with Liger's kernels");
     Err(JobError::new(problem).hint(format!(
         "known are those of {}; {loss}`tonnage rehearse -- COMMAND` runs the script itself",
-        LIGER_LAYERS.join(", ")
+        with_liger_layers().join(", ")
     )))
 }
 
 /// What it does to a model that it has nothing for.
 fn liger_does_nothing(job: &JobSpec) -> Option<String> {
-    (job.liger_kernels && liger_model(&job.model.model_type) == LigerModel::Untouched).then(|| {
+    (job.liger_kernels && job.model.facts().liger == Liger::Untouched).then(|| {
         format!("Liger has no kernels for `{}`: with `use_liger_kernel` it trains as without", job.model.model_type)
     })
 }
@@ -240,8 +207,8 @@ fn native_bf16(job: &JobSpec) -> Option<String> {
 }
 
 fn beyond_positions(job: &JobSpec) -> Option<String> {
-    // AGI2's trainer makes as many positions as a row has tokens.
-    let positions = positions(&job.model).filter(|_| job.model.model_type != "agi2")?;
+    let follow = job.model.facts().beyond_positions == BeyondPositions::FollowRows;
+    let positions = positions(&job.model).filter(|_| !follow)?;
     (total_tokens(job) > positions)
         .then(|| format!("{} tokens go beyond the {positions} positions of {}", total_tokens(job), job.model.name))
 }

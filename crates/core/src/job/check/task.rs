@@ -1,11 +1,11 @@
 //! What a task asks of a model and of a job's other keys; the tasks themselves say which of these hold for them.
 
-use super::fuses_loss;
 use crate::job::{Attention, CheckpointPolicy, JobError, JobSpec, LossKernel, Precision, Spreading};
+use crate::model_type::ModelKind;
 
 /// Refuses what the task's program does not do.
 pub(super) fn fits(job: &JobSpec) -> Result<(), JobError> {
-    if job.model.model_type == "hrm" && job.task.facts().spreading() != Spreading::OwnRanks {
+    if job.model.facts().kind == ModelKind::Puzzle && job.task.facts().spreading() != Spreading::OwnRanks {
         return Err(JobError::new("HRM is no language model").hint("set task = \"hrm\""));
     }
     unread_keys(job)?;
@@ -47,26 +47,30 @@ fn is_set(job: &JobSpec, key: &str) -> Option<bool> {
 
 /// Refuses a model that predicts no next token.
 pub(in crate::job) fn is_decoder(job: &JobSpec) -> Result<(), JobError> {
-    match job.model.model_type.as_str() {
-        "bert" => Err(JobError::new("BERT is no decoder").hint("set task = \"masked_lm\" or \"inference_forward\"")),
-        _ => Ok(()),
+    if job.model.facts().kind == ModelKind::MaskedLm {
+        return Err(JobError::new(format!("`{}` is no decoder", job.model.model_type))
+            .hint("set task = \"masked_lm\" or \"inference_forward\""));
     }
+    Ok(())
 }
 
 /// Refuses a model without a masked-LM head.
 pub(in crate::job) fn has_masked_lm_head(job: &JobSpec) -> Result<(), JobError> {
-    match job.model.model_type.as_str() {
-        "bert" => Ok(()),
-        other => Err(JobError::new(format!("`{other}` has no masked-LM head")).hint("set task = \"causal_lm\"")),
+    if job.model.facts().kind != ModelKind::MaskedLm {
+        return Err(
+            JobError::new(format!("`{}` has no masked-LM head", job.model.model_type)).hint("set task = \"causal_lm\"")
+        );
     }
+    Ok(())
 }
 
 /// Refuses another model in HRM's loop.
-pub(in crate::job) fn is_hrm(job: &JobSpec) -> Result<(), JobError> {
-    match job.model.model_type.as_str() {
-        "hrm" => Ok(()),
-        other => Err(JobError::new(format!("task = \"hrm\" runs HRM, not `{other}`")).hint("set task = \"causal_lm\"")),
+pub(crate) fn is_hrm(job: &JobSpec) -> Result<(), JobError> {
+    if job.model.facts().kind != ModelKind::Puzzle {
+        return Err(JobError::new(format!("task = \"hrm\" runs HRM, not `{}`", job.model.model_type))
+            .hint("set task = \"causal_lm\""));
     }
+    Ok(())
 }
 
 /// Refuses `logits_to_keep` where every position has a label.
@@ -76,7 +80,7 @@ pub(in crate::job) fn has_logits_for_labels(job: &JobSpec) -> Result<(), JobErro
     }
     let error = JobError::new("`logits_to_keep` leaves training without logits for its labels");
     // Liger's loss is a way out where there is one, and where it is not set already.
-    let liger = fuses_loss(&job.model.model_type) && job.logits.loss == LossKernel::Full;
+    let liger = job.model.facts().liger.fuses_loss() && job.logits.loss == LossKernel::Full;
     Err(error.hint(match liger {
         true => "leave it out, or set loss = \"liger\" to save the logits' memory",
         false => "leave it out",
@@ -85,8 +89,9 @@ pub(in crate::job) fn has_logits_for_labels(job: &JobSpec) -> Result<(), JobErro
 
 /// Refuses `logits_to_keep` of a head that always computes all positions.
 pub(in crate::job) fn leaves_logits_out(job: &JobSpec) -> Result<(), JobError> {
-    if job.model.model_type == "bert" && job.logits.logits_to_keep.is_some() {
-        return Err(JobError::new("`logits_to_keep`: BERT's head computes all positions").hint("leave it out"));
+    if job.model.facts().kind == ModelKind::MaskedLm && job.logits.logits_to_keep.is_some() {
+        let problem = format!("`logits_to_keep`: the head of `{}` computes all positions", job.model.model_type);
+        return Err(JobError::new(problem).hint("leave it out"));
     }
     Ok(())
 }

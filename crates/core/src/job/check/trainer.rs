@@ -5,6 +5,7 @@ use crate::job::{
     DpoSpec, GrpoSpec, JobError, JobSpec, LogProbs, LossKernel, OptimizerKind, Spreading, Strategy, SwarmLogProbs,
     SwarmSpec,
 };
+use crate::model_type::ModelKind;
 
 /// The most batches that DPO's loop holds at once, three tensors each.
 const MAX_HELD_BATCHES: u64 = 1 << 16;
@@ -13,14 +14,10 @@ const MAX_CHUNKS: u64 = 1 << 14;
 /// The most parts of a generation batch, one a pass, and the most rows that are taken one by one.
 const MAX_PARTS: u64 = 1 << 17;
 
-/// Model types that are no causal language models.
-const NO_DECODERS: [&str; 2] = ["bert", "hrm"];
-
 /// Refuses a policy that writes no text, and a loss that the trainer does not use.
 fn policy(job: &JobSpec) -> Result<(), JobError> {
-    let model_type = job.model.model_type.as_str();
-    if NO_DECODERS.contains(&model_type) {
-        return Err(JobError::new(format!("`{model_type}` generates no text")).hint("choose a decoder"));
+    if job.model.facts().kind != ModelKind::Decoder {
+        return Err(JobError::new(format!("`{}` generates no text", job.model.model_type)).hint("choose a decoder"));
     }
     if job.logits.loss != LossKernel::Full {
         return Err(JobError::new("loss = \"liger\": the trainer computes its own loss").hint("leave out `loss`"));

@@ -8,6 +8,7 @@ use crate::job::JobError;
 use crate::job::entry::{Entry, Source, read_entry};
 use crate::job::keys::Key;
 use crate::job::settings::{Origin, Setting, Settings};
+use crate::model_type::AGI2;
 use crate::nearest::nearest;
 
 /// Keys that describe the model, and the fields of its config they mean.
@@ -131,7 +132,7 @@ fn defaults() -> Result<Settings, JobError> {
     let origin = || Origin::Default(OF_AGI2.to_owned());
     let mut field =
         |name: &str, value: Value| settings.model.insert(name.to_owned(), Setting { value, origin: origin() });
-    field("model_type", "agi2".into());
+    field("model_type", AGI2.into());
     field("activation_function", "gelu".into());
     for (name, value) in MODEL_DEFAULTS {
         field(name, value.into());

@@ -7,6 +7,7 @@
 
 use crate::dtype::DType;
 use crate::job::{FieldError, JobSpec};
+use crate::model_type::ConfigWords;
 
 /// Tensors of `batch x seq_len x embd` elements that the guide counts for a layer.
 const ACTIVATIONS_PER_LAYER: u64 = 3;
@@ -36,7 +37,7 @@ impl LegacyEstimate {
     /// # Errors
     /// When a size of the model cannot be used.
     pub fn of(job: &JobSpec) -> Result<Option<Self>, FieldError> {
-        if !["agi2", "gpt2"].contains(&job.model.model_type.as_str()) {
+        if job.model.facts().config != ConfigWords::Gpt2 {
             return Ok(None);
         }
         let fields = &job.model.config;
@@ -73,17 +74,11 @@ impl LegacyEstimate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::family::known_model_types;
     use crate::job::{Inputs, resolve};
     use crate::units::Bytes;
 
     fn legacy(file: &str) -> Option<LegacyEstimate> {
-        let inputs = Inputs {
-            job_file: Some(("a.toml", file)),
-            overrides: &[],
-            known: &known_model_types(),
-            read_config: &|_| None,
-        };
+        let inputs = Inputs { job_file: Some(("a.toml", file)), overrides: &[], read_config: &|_| None };
         LegacyEstimate::of(&resolve(&inputs).unwrap().job).unwrap()
     }
 

@@ -8,8 +8,9 @@ use crate::gpu::{DEFAULT_GPU, Gpu};
 use crate::job::keys::{self, Key};
 use crate::job::settings::{Origin, Provenance, Settings};
 use crate::job::{
-    JobError, LoraSpec, ModelSpec, RunLength, RunSpec, TransformersError, TransformersVersion, allocator, check,
+    JobError, LoraSpec, ModelSpec, RunLength, RunSpec, TransformersError, TransformersVersion, allocator,
 };
+use crate::model_type;
 
 /// Hands out the value of each key and writes down where it came from. The settings were checked against the table
 /// when they were set, so a value always has its key's type.
@@ -111,7 +112,7 @@ impl<'a> Chooser<'a> {
 
     /// `dropout` and `tie_word_embeddings` override fields of the model's config.
     pub fn model_overrides(&mut self, model: &mut ModelSpec) {
-        let dropouts = check::dropout_fields(&model.model_type);
+        let dropouts = model.facts().dropout_keys;
         for (name, fields) in [("dropout", dropouts), ("tie_word_embeddings", &["tie_word_embeddings"])] {
             if self.settings.get(name).is_some() {
                 let value = self.take(name, Value::Null, "");
@@ -135,12 +136,12 @@ impl<'a> Chooser<'a> {
         // Scales values, never bytes: taken for the record only.
         let _ = self.number("lora.alpha");
         let dropout = self.number("lora.dropout");
-        let default = check::lora_targets(model_type);
+        let default = model_type::facts(model_type).lora_targets;
         if default.is_empty() && self.settings.get("lora.targets").is_none() {
             return Err(JobError::new(format!("`lora.targets`: peft knows no target modules for `{model_type}`"))
                 .hint("name them, or set lora.targets = \"all-linear\""));
         }
-        let targets = self.take("lora.targets", default.into(), "peft's target modules for the model type");
+        let targets = self.take("lora.targets", default.to_vec().into(), "peft's target modules for the model type");
         let targets = targets.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
         Ok(Some(LoraSpec { r, dropout, targets }))
     }

@@ -3,19 +3,22 @@
 use super::chooser::Chooser;
 use super::{Inputs, ranks, trainer};
 use crate::alloc::AllocatorConfig;
-use crate::job::liger::fuses_loss;
 use crate::job::model_source::Model;
 use crate::job::{
     CheckpointPolicy, ClipSpec, Framework, JobError, JobSpec, LogitsPath, ModelSpec, Parallel, RunSpec, Task, TaskName,
     TransformersVersion, check,
 };
+use crate::model_type::ModelKind;
 
 /// The job that the settings describe.
 pub(super) fn job(choose: &mut Chooser<'_>, model: Model, inputs: &Inputs<'_>) -> Result<JobSpec, JobError> {
     let model_type = model.spec.model_type.clone();
-    let name: TaskName =
-        choose.word_or("task", default_task(&model_type), &format!("what a {model_type} model is trained on"))?;
-    let framework = framework(choose, name, &model_type)?;
+    let name: TaskName = choose.word_or(
+        "task",
+        default_task(model.spec.facts().kind),
+        &format!("what a {model_type} model is trained on"),
+    )?;
+    let framework = framework(choose, name, model.spec.is_in_transformers())?;
     trainer::set_defaults(choose, name, framework, &model)?;
     let mut model = model.spec;
     let micro_batch_size = ranks::rows(choose, name)?;
@@ -25,7 +28,7 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, inputs: &Inputs<'_>) -
     let is_in_transformers = model.is_in_transformers();
     let liger_kernels = liger_kernels(choose, name);
     let fuses =
-        liger_kernels && name == TaskName::CausalLm && framework != Framework::Trl && fuses_loss(&model.model_type);
+        liger_kernels && name == TaskName::CausalLm && framework != Framework::Trl && model.facts().liger.fuses_loss();
     // Written in the order of the table, in which the keys are decided.
     let mut job = JobSpec {
         framework,
@@ -91,9 +94,9 @@ fn logits(choose: &mut Chooser<'_>, fuses: bool) -> Result<LogitsPath, JobError>
 }
 
 /// What trains: said, or what most train such a task with.
-fn framework(choose: &mut Chooser<'_>, task: TaskName, model_type: &str) -> Result<Framework, JobError> {
-    // AGI2's models have a loop of their own.
-    let usual = if model_type == "agi2" { Framework::Loop } else { Framework::usual(task) };
+fn framework(choose: &mut Chooser<'_>, task: TaskName, in_transformers: bool) -> Result<Framework, JobError> {
+    // Others' models have a loop of their own.
+    let usual = if in_transformers { Framework::usual(task) } else { Framework::Loop };
     let usual = serde_json::to_value(usual).unwrap_or_default();
     choose.word_or("framework", usual.as_str().unwrap_or_default(), "what most train such a task with")
 }
@@ -117,11 +120,11 @@ fn task(
     })
 }
 
-fn default_task(model_type: &str) -> &'static str {
-    match model_type {
-        "bert" => "masked_lm",
-        "hrm" => "hrm",
-        _ => "causal_lm",
+const fn default_task(kind: ModelKind) -> &'static str {
+    match kind {
+        ModelKind::Decoder => "causal_lm",
+        ModelKind::MaskedLm => "masked_lm",
+        ModelKind::Puzzle => "hrm",
     }
 }
 

@@ -16,8 +16,6 @@ pub struct Inputs<'a> {
     pub job_file: Option<(&'a str, &'a str)>,
     /// What flags and assignments say, the last one winning.
     pub overrides: &'a [Override],
-    /// The model types that families read.
-    pub known: &'a [&'a str],
     /// The text of the config.json that a model name stands for as a path; `None` when there is no such file.
     pub read_config: &'a dyn Fn(&str) -> Option<Result<String, String>>,
 }
@@ -129,14 +127,11 @@ mod tests {
     use super::*;
     use crate::job::{Attention, CheckpointPolicy, ClipSpec, Ddp, LoraSpec, OptimizerKind, Precision, Strategy, Task};
 
-    const KNOWN: [&str; 5] = ["gpt2", "llama", "qwen2", "bert", "gemma3_text"];
-
     fn resolved(job_file: &str, assignments: &[&str]) -> Result<Resolved, JobError> {
         let overrides: Vec<_> = assignments.iter().map(|text| Override::assignment(text).unwrap()).collect();
         resolve(&Inputs {
             job_file: Some(("job.toml", job_file)),
             overrides: &overrides,
-            known: &KNOWN,
             read_config: &|name| match name {
                 "local" => Some(Ok(r#"{"model_type": "llama", "max_position_embeddings": 256}"#.to_owned())),
                 "secret" => Some(Err("permission denied".to_owned())),
@@ -317,7 +312,8 @@ mod tests {
             (
                 "[model]\nmodel_type = \"lama\"",
                 "job.toml:2:1: model type `lama` is not known: transformers 5.17 has none of this name | did you mean `llama`? \
-                 known model types: gpt2, llama, qwen2, bert, gemma3_text, and others by a generic decoder; for the rest \
+                 known model types: bert, gemma2, gemma3_text, gpt2, llama, mistral, phi3, qwen2, qwen3, agi2, hrm, and \
+                 others by a generic decoder; for the rest \
                  `tonnage rehearse --gpu h100 -- python your_script.py` runs your own script without a GPU and says what it takes",
             ),
             (

@@ -3,7 +3,6 @@
 use super::chooser::Chooser;
 use super::job::Lengths;
 use super::{Inputs, model_source};
-use crate::family::agi2;
 use crate::job::guides::gpt_file;
 use crate::job::model_source::Model;
 use crate::job::settings::Settings;
@@ -11,6 +10,7 @@ use crate::job::{
     DpoSpec, Framework, GrpoSpec, JobError, JudgePhase, JudgeSpec, Rollout, SwarmLogProbs, SwarmSpec, Task, TaskName,
     TrlVersion,
 };
+use crate::model_type::AGI2;
 
 /// GenRL's defaults (its trainer config, and rl-swarm's): fp32 weights, Adam, layers recomputed.
 const GENRL: [(&str, &str); 4] =
@@ -48,7 +48,7 @@ pub(super) fn set_defaults(
     };
     let owned = |(key, json, why): (&'static str, &str, &str)| (key, json.to_owned(), why.to_owned());
     choose.trainer = rows.into_iter().map(|(key, json)| owned((key, json, &why))).collect();
-    if agi2::is_one(&model.spec) {
+    if model.spec.model_type == AGI2 {
         let own = gpt_file::of_the_loop().into_iter();
         choose.trainer.extend(own.map(|(key, value)| (key, value.to_string(), gpt_file::OF_AGI2.to_owned())));
     }

@@ -1,8 +1,8 @@
 //! The logits and their copies.
 
 use super::{Remedy, Results, done, not_for, one};
-use crate::job::liger::{LigerModel, liger_model};
 use crate::job::{Framework, LogProbs, LossKernel, LossOf, SwarmLogProbs};
+use crate::model_type::Liger;
 
 pub(super) const LIGER: Remedy = Remedy {
     name: "fused_loss",
@@ -11,7 +11,7 @@ pub(super) const LIGER: Remedy = Remedy {
     caution: "where the change is loss = \"liger\", the Trainer's flag replaces layers too, which is not counted",
     apply: |job| match (job.task.facts().loss(), job.logits.loss) {
         (LossOf::NextToken, _) if job.framework == Framework::Trl => done("SFTTrainer's own head is fused"),
-        (LossOf::NextToken, LossKernel::Full) if liger_model(&job.model.model_type) == LigerModel::Whole => {
+        (LossOf::NextToken, LossKernel::Full) if job.model.facts().liger == Liger::Whole => {
             one("use_liger_kernel", "true")
         }
         (LossOf::NextToken, LossKernel::Full) => one("loss", "liger"),

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
-use crate::family::{self, ForwardCall, Model};
+use crate::family::{ForwardCall, Model};
 use crate::job::{GrpoSpec, JobSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, Task};
 use crate::nn::{BuildError, Quantization};
 use crate::op::full;
@@ -12,10 +12,11 @@ use crate::trace::PhaseKind;
 use crate::work::Work;
 
 use super::trainer::Trainer;
-use super::{Kind, load};
 use crate::step::calls::Calls;
 use crate::step::generate::{GenerateCall, GenerationConfig, SpecialTokens, generate};
-use crate::step::simulate::{SimulateError, Simulation, has_begin_token};
+use crate::step::inputs::has_begin_token;
+use crate::step::models::{Kind, load};
+use crate::step::simulation::{SimulateError, Simulation};
 
 /// How often a judge on its own GPU scores: the second time shows what the first leaves behind.
 const BATCHES: u32 = 2;
@@ -41,7 +42,7 @@ impl Judge {
             JudgeWeights::Nf4 => Kind::quantized(Quantization::Nf4),
         };
         let (model, builder) = load(job, context, ("judge", &judge.model), kind)?;
-        let has_begin_token = has_begin_token(&judge.model, family::find(&judge.model.model_type)?);
+        let has_begin_token = has_begin_token(&judge.model);
         Ok(Self { model, spec: judge.clone(), has_begin_token, parameter_count: builder.parameter_count() })
     }
 

@@ -6,6 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use super::source::rust_files;
+
 /// Crates whose modules are in order; `core` has its floors, see ARCHITECTURE.md.
 const ORDERED: &[&str] = &["crates/run/src", "crates/watch/src", "crates/report/src"];
 
@@ -24,7 +26,7 @@ pub fn found() -> Result<Vec<String>> {
 }
 
 fn edges(root: &Path) -> Result<Edges> {
-    let files = super::tidy::rust_files(root)?;
+    let files = rust_files(root)?;
     let module = |file: &Path| {
         let first = file.strip_prefix(root).ok()?.components().next()?;
         Path::new(first.as_os_str()).file_stem()?.to_str().map(str::to_owned)

@@ -1,12 +1,16 @@
 //! The house rules that no lint knows: how files open, how long they grow, what they may be called, and that every
 //! family, op and optimizer on disk is in its list; that modules name each other one way.
 
+mod circles;
+mod model_types;
+mod source;
+
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::circles;
+use source::{code, rust_files};
 
 /// Code lines of a file without its tests: more than this is two files.
 const MAX_CODE_LINES: usize = 500;
@@ -33,25 +37,8 @@ pub fn run() -> Result<()> {
         check_folder(Path::new(folder), &mut problems)?;
     }
     problems.extend(circles::found()?);
+    problems.extend(model_types::strays()?);
     if problems.is_empty() { Ok(()) } else { bail!("untidy:\n{}", problems.join("\n")) }
-}
-
-/// Every Rust file below `root`.
-pub fn rust_files(root: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    let mut folders = vec![root.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
-            let path = entry?.path();
-            if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                files.push(path);
-            }
-        }
-    }
-    files.sort();
-    Ok(files)
 }
 
 fn check_file(file: &Path, problems: &mut Vec<String>) -> Result<()> {
@@ -64,19 +51,11 @@ fn check_file(file: &Path, problems: &mut Vec<String>) -> Result<()> {
     if FORBIDDEN_NAMES.contains(&stem) {
         problems.push(format!("{name}: `{stem}` says nothing; name it after what is inside"));
     }
-    let lines = code_lines(&text);
+    let lines = code(&text).lines().count();
     if lines > MAX_CODE_LINES {
         problems.push(format!("{name}: {lines} lines of code; split it at {MAX_CODE_LINES}"));
     }
     Ok(())
-}
-
-fn code_lines(text: &str) -> usize {
-    text.lines()
-        .take_while(|line| !line.starts_with("#[cfg(test)]"))
-        .map(str::trim)
-        .filter(|line| !line.is_empty() && !line.starts_with("//"))
-        .count()
 }
 
 /// Every file of the folder has its `mod` line in `mod.rs`, and something of it is named there.

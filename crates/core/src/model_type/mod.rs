@@ -1,0 +1,205 @@
+//! What is known of each model type beside how it is built: a row a type, data only, below the job that asks.
+//!
+//! A row in `rows.rs` for each type that a family mirrors, one in `stand_ins.rs` for each that the generic decoder stands
+//! in for and that differs from [`ModelType::DECODER`] in anything but its layers.
+
+mod rows;
+mod stand_ins;
+
+use rows::ROWS;
+use stand_ins::STAND_INS;
+
+pub(crate) use rows::{AGI2, HRM};
+#[cfg(any(test, feature = "cases"))]
+pub(crate) use rows::{GPT2, QWEN2};
+
+/// A version of transformers, major and minor.
+pub(crate) type Version = (u16, u16);
+
+/// What is known of one `model_type`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ModelType {
+    /// Hugging Face's `model_type`.
+    pub name: &'static str,
+    /// Other `model_type`s with the same modeling file.
+    pub aliases: &'static [&'static str],
+    pub kind: ModelKind,
+    /// Whether its code is in transformers, rather than its trainer's own.
+    pub in_transformers: bool,
+    /// Whose names the fields of its config have.
+    pub config: ConfigWords,
+    /// Keys of the number of layers and of attention heads in its config.
+    pub layers_key: &'static str,
+    pub heads_key: &'static str,
+    /// Keys of the positions that its config may have, the first one found holds.
+    pub positions_keys: &'static [&'static str],
+    /// Positions by its config class, where rows beyond them stop.
+    pub default_positions: Option<u64>,
+    pub beyond_positions: BeyondPositions,
+    /// Key of the tokens of a row where the model was made for one length.
+    pub row_key: Option<&'static str>,
+    /// The dropout probabilities in its config class (transformers 5.17).
+    pub dropout_keys: &'static [&'static str],
+    /// peft's target modules (0.18, `TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING`); empty where it knows none.
+    pub lora_targets: &'static [&'static str],
+    pub liger: Liger,
+    /// Whether its layers are simulated with the flash-attn package.
+    pub flash_attention: bool,
+    /// Whether its config has a head dimension, so that heads can be divided over ranks.
+    pub divides_heads: bool,
+    /// Whether its config class sets `bos_token_id` by default.
+    pub has_begin_token: bool,
+    /// The first version in which it is simulated, if that is not the oldest: that which it came with, or for Llama the
+    /// first without masks of all positions as a buffer.
+    pub since: Option<Version>,
+    /// The first version in which it has SDPA, if not all have.
+    pub sdpa_since: Option<Version>,
+    /// The first version whose code of its layers was read; of older ones it is taken to be the newest.
+    pub layers_since: Version,
+}
+
+/// What a model predicts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ModelKind {
+    /// The next token.
+    Decoder,
+    /// Masked tokens.
+    MaskedLm,
+    /// The answer of a puzzle.
+    Puzzle,
+}
+
+/// Whose names the fields of a config have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConfigWords {
+    /// Llama's and most others'.
+    Llama,
+    /// GPT-2's: `n_layer`, `n_embd`.
+    Gpt2,
+    /// The hierarchical reasoning model's: `H_cycles`, `expansion`.
+    Hrm,
+}
+
+/// What a row longer than the positions of the config does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BeyondPositions {
+    /// Runs: positions are computed.
+    Runs,
+    /// Stops: positions are rows of a table.
+    Stops,
+    /// Nothing: the trainer makes as many positions as a row has tokens.
+    FollowRows,
+}
+
+/// What Liger replaces (liger-kernel 0.8.5, transformers/monkey_patch.py, `MODEL_TYPE_TO_APPLY_LIGER_FN`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Liger {
+    /// Head and loss, and norms, rotary embeddings and MLPs that are simulated with its kernels.
+    Whole,
+    /// Layers that are not simulated with its kernels; head and loss, if `fuses_loss`.
+    LayersNotKnown { fuses_loss: bool },
+    /// It has nothing for the model: transformers says so in its log and trains without.
+    Untouched,
+}
+
+impl Liger {
+    /// Whether it fuses head and loss.
+    pub(crate) const fn fuses_loss(self) -> bool {
+        matches!(self, Self::Whole | Self::LayersNotKnown { fuses_loss: true })
+    }
+}
+
+impl ModelType {
+    /// A decoder of transformers like Llama of which nothing else is known.
+    pub(crate) const DECODER: Self = Self {
+        name: "",
+        aliases: &[],
+        kind: ModelKind::Decoder,
+        in_transformers: true,
+        config: ConfigWords::Llama,
+        layers_key: "num_hidden_layers",
+        heads_key: "num_attention_heads",
+        positions_keys: &["n_positions", "max_position_embeddings"],
+        default_positions: None,
+        beyond_positions: BeyondPositions::Runs,
+        row_key: None,
+        dropout_keys: &["attention_dropout"],
+        lora_targets: &[],
+        liger: Liger::Untouched,
+        flash_attention: false,
+        divides_heads: true,
+        has_begin_token: true,
+        since: None,
+        sdpa_since: None,
+        layers_since: (5, 17),
+    };
+}
+
+/// The row of the model type `name`; [`ModelType::DECODER`] for one that has none.
+pub(crate) fn facts(name: &str) -> &'static ModelType {
+    const UNLISTED: &ModelType = &ModelType::DECODER;
+    ROWS.iter().chain(STAND_INS).find(|row| row.name == name).unwrap_or(UNLISTED)
+}
+
+/// The model type that `name` means: its own, or that of another with the same modeling file.
+pub(crate) fn canonical(name: &str) -> &str {
+    ROWS.iter().find(|row| row.aliases.contains(&name)).map_or(name, |row| row.name)
+}
+
+/// Whether a family mirrors the model type `name`.
+pub(crate) fn is_mirrored(name: &str) -> bool {
+    ROWS.iter().any(|row| row.name == name)
+}
+
+/// Every `model_type` that a family mirrors.
+pub fn known_model_types() -> Vec<&'static str> {
+    ROWS.iter().map(|row| row.name).collect()
+}
+
+/// Every `model_type` that a family of language models mirrors.
+pub fn language_model_types() -> Vec<&'static str> {
+    ROWS.iter().filter(|row| row.in_transformers).map(|row| row.name).collect()
+}
+
+/// The model types whose layers are simulated with Liger's kernels.
+pub(crate) fn with_liger_layers() -> Vec<&'static str> {
+    ROWS.iter().filter(|row| row.liger == Liger::Whole).map(|row| row.name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_has_one_row() {
+        let mut names: Vec<_> = ROWS
+            .iter()
+            .chain(STAND_INS)
+            .flat_map(|row| [row.name].into_iter().chain(row.aliases.iter().copied()))
+            .collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+        assert!(!names.contains(&""));
+    }
+
+    #[test]
+    fn a_row_does_not_contradict_itself() {
+        for row in ROWS.iter().chain(STAND_INS) {
+            let stops = row.beyond_positions == BeyondPositions::Stops;
+            assert!(row.default_positions.is_none() || stops, "{}: a default that nobody reads", row.name);
+            assert!(row.since <= Some(row.layers_since), "{}: its layers were read before it was there", row.name);
+            assert!(!row.flash_attention || row.in_transformers, "{}", row.name);
+            assert_eq!(canonical(row.name), row.name);
+            assert!(row.aliases.iter().all(|alias| canonical(alias) == row.name));
+        }
+    }
+
+    #[test]
+    fn a_stand_in_says_something() {
+        let unlisted = ModelType::DECODER;
+        for row in STAND_INS {
+            assert!(!is_mirrored(row.name));
+            assert_ne!(format!("{row:?}"), format!("{:?}", ModelType { name: row.name, ..unlisted }), "{}", row.name);
+        }
+    }
+}

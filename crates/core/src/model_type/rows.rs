@@ -1,0 +1,73 @@
+//! The model types that families mirror, in the order in which they are listed.
+
+use super::{BeyondPositions, ConfigWords, Liger, ModelKind, ModelType};
+
+pub(crate) const AGI2: &str = "agi2";
+pub(crate) const GPT2: &str = "gpt2";
+pub(crate) const HRM: &str = "hrm";
+pub(crate) const QWEN2: &str = "qwen2";
+
+/// Decoders with Llama's names, which Liger and flash-attn know.
+const LLAMA_LIKE: ModelType =
+    ModelType { lora_targets: &["q_proj", "v_proj"], liger: Liger::Whole, flash_attention: true, ..ModelType::DECODER };
+
+/// GPT-2's config class.
+const GPT2_LIKE: ModelType = ModelType {
+    config: ConfigWords::Gpt2,
+    layers_key: "n_layer",
+    heads_key: "n_head",
+    dropout_keys: &["resid_pdrop", "embd_pdrop", "attn_pdrop"],
+    divides_heads: false,
+    ..ModelType::DECODER
+};
+
+/// All of them.
+pub(super) static ROWS: &[ModelType] = &[
+    ModelType {
+        name: "bert",
+        kind: ModelKind::MaskedLm,
+        default_positions: Some(512),
+        beyond_positions: BeyondPositions::Stops,
+        dropout_keys: &["hidden_dropout_prob", "attention_probs_dropout_prob"],
+        lora_targets: &["query", "value"],
+        divides_heads: false,
+        has_begin_token: false,
+        sdpa_since: Some((4, 41)),
+        layers_since: (4, 38),
+        ..ModelType::DECODER
+    },
+    ModelType { name: "gemma2", since: Some((4, 42)), ..LLAMA_LIKE },
+    ModelType { name: "gemma3_text", since: Some((4, 50)), ..LLAMA_LIKE },
+    ModelType {
+        name: GPT2,
+        aliases: &["gpt-sw3"],
+        default_positions: Some(1024),
+        beyond_positions: BeyondPositions::Stops,
+        lora_targets: &["c_attn"],
+        sdpa_since: Some((4, 42)),
+        layers_since: (4, 38),
+        ..GPT2_LIKE
+    },
+    ModelType { name: "llama", since: Some((4, 42)), layers_since: (4, 42), ..LLAMA_LIKE },
+    ModelType { name: "mistral", layers_since: (4, 38), ..LLAMA_LIKE },
+    ModelType {
+        name: "phi3",
+        dropout_keys: &["resid_pdrop", "embd_pdrop", "attention_dropout"],
+        lora_targets: &[],
+        since: Some((4, 41)),
+        layers_since: (4, 48),
+        ..LLAMA_LIKE
+    },
+    ModelType { name: QWEN2, has_begin_token: false, layers_since: (4, 38), ..LLAMA_LIKE },
+    ModelType { name: "qwen3", has_begin_token: false, since: Some((4, 51)), layers_since: (4, 51), ..LLAMA_LIKE },
+    ModelType { name: AGI2, in_transformers: false, beyond_positions: BeyondPositions::FollowRows, ..GPT2_LIKE },
+    ModelType {
+        name: HRM,
+        kind: ModelKind::Puzzle,
+        in_transformers: false,
+        config: ConfigWords::Hrm,
+        heads_key: "num_heads",
+        row_key: Some("seq_len"),
+        ..ModelType::DECODER
+    },
+];

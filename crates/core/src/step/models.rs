@@ -1,0 +1,72 @@
+//! Models beside the one that is trained, and the one that is counted.
+
+use std::rc::Rc;
+
+use crate::dtype::DType;
+use crate::family::{self, Model, RunOptions};
+use crate::gpu::Device;
+use crate::job::{Attention, CheckpointPolicy, JobSpec, ModelSpec};
+use crate::nn::{BuildError, Builder, LigerKernels, Mode, Quantization};
+use crate::tensor::Context;
+
+use super::liger::patches_layers;
+use super::simulation::SimulateError;
+
+/// A model and what it was built with.
+pub(super) type Loaded = (Box<dyn Model>, Builder);
+
+/// The policy, as it was built.
+pub(super) struct Policy<'a> {
+    pub model: &'a dyn Model,
+    pub builder: &'a Builder,
+}
+
+/// What a model that is not trained is loaded as.
+#[derive(Clone, Copy)]
+pub(super) struct Kind {
+    pub dtype: DType,
+    pub fp32_head: bool,
+    pub quantization: Option<Quantization>,
+}
+
+impl Kind {
+    /// All of it in one dtype.
+    pub(super) const fn of(dtype: DType) -> Self {
+        Self { dtype, fp32_head: false, quantization: None }
+    }
+
+    pub(super) const fn quantized(quantization: Quantization) -> Self {
+        Self { quantization: Some(quantization), ..Self::of(DType::Bfloat16) }
+    }
+}
+
+/// A model that is not trained, whose module paths begin with its role.
+pub(super) fn load(
+    job: &JobSpec,
+    context: &Rc<Context>,
+    (role, model): (&str, &ModelSpec),
+    kind: Kind,
+) -> Result<Loaded, BuildError> {
+    let mode = Mode::new(false, CheckpointPolicy::Off).with_fp32_head(kind.fp32_head);
+    let builder = Builder::new(context, kind.dtype, None, mode).at(role).quantized(kind.quantization);
+    let options = RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: false };
+    let built = family::find(&model.model_type)?.build_language_model(model, &builder, &options)?;
+    if patches_layers(job) && model.model_type == job.model.model_type {
+        builder.mode().apply_liger_kernels(LigerKernels::Rope);
+    }
+    builder.load_buffers_last();
+    Ok((built, builder))
+}
+
+/// Parameters of `model` on one device and without adapters, tied ones once.
+///
+/// # Errors
+/// When its family cannot build it.
+pub fn parameter_count(model: &ModelSpec) -> Result<u64, SimulateError> {
+    let context = Context::new(Device { compute_capability: (8, 0), multiprocessors: 108 });
+    let mode = Mode::new(false, CheckpointPolicy::Off);
+    let builder = Builder::new(&context, DType::Bfloat16, None, mode);
+    let options = RunOptions { attention: Attention::Sdpa, mode: builder.mode(), frozen_base: false };
+    family::find(&model.model_type)?.build_language_model(model, &builder, &options)?;
+    Ok(builder.parameter_count())
+}

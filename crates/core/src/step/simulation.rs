@@ -1,0 +1,27 @@
+//! What simulating a job gives.
+
+use crate::nn::BuildError;
+use crate::trace::Trace;
+use crate::work::Work;
+
+use super::train::Repetition;
+
+/// Why a job cannot be simulated.
+pub type SimulateError = BuildError;
+
+/// A simulated job.
+pub struct Simulation {
+    /// Every allocation and free.
+    pub trace: Trace,
+    /// Parameters of the model, tied ones once, adapters included.
+    pub parameter_count: u64,
+    /// Parameters that are trained.
+    pub trainable_count: u64,
+    /// How much of the training was run; `None` when nothing is trained.
+    pub repetition: Option<Repetition>,
+    /// What is computed and moved, phase by phase.
+    pub work: Work,
+    /// For each of the other devices that were asked about, sizes by [`Allocation::sizes`](crate::trace::Allocation::sizes)
+    /// less one; `None` where it runs another program.
+    pub sizes: Vec<Option<Vec<u64>>>,
+}

@@ -1,0 +1,56 @@
+//! Names of model types stand in one place: what else knows of a model type asks its row (`core/src/model_type`).
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use tonnage_core::job::generic_model_types;
+use tonnage_core::model_type::known_model_types;
+
+use super::source::{code, rust_files};
+
+/// Where a model type is named, and built.
+const OWN_PLACES: &[&str] = &["crates/core/src/model_type/", "crates/core/src/family/"];
+/// Literals elsewhere that are one by chance, or mean no row; each with its reason.
+const OTHERS: &[(&str, &str, &str)] = &[
+    ("crates/core/src/job/keys/step.rs", "hrm", "a task"),
+    ("crates/core/src/job/resolve/job.rs", "hrm", "a task"),
+    ("crates/report/src/plot.rs", "opt", "short for the optimizer's phase"),
+];
+
+/// Every literal of a model type outside its own place, tests aside.
+pub(super) fn strays() -> Result<Vec<String>> {
+    let names: Vec<_> = known_model_types().into_iter().chain(generic_model_types()).collect();
+    let mut problems = Vec::new();
+    for file in rust_files(Path::new("crates"))? {
+        let path = file.display().to_string();
+        if path.contains("/tests/") || path.contains("/benches/") || OWN_PLACES.iter().any(|own| path.starts_with(own))
+        {
+            continue;
+        }
+        let text = fs::read_to_string(&file).with_context(|| path.clone())?;
+        for name in literals(&code(&text), &names) {
+            if !OTHERS.iter().any(|(other, literal, _)| *other == path && *literal == name) {
+                problems.push(format!("{path}: \"{name}\" is a model type: ask its row in core/src/model_type"));
+            }
+        }
+    }
+    Ok(problems)
+}
+
+/// The names that stand as literals of their own in `code`.
+fn literals<'a>(code: &str, names: &[&'a str]) -> Vec<&'a str> {
+    names.iter().filter(|name| code.contains(&format!("\"{name}\""))).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_found_where_it_is_a_literal_of_its_own() {
+        let found = |text: &str| literals(&code(text), &["gpt2", "opt"]);
+        assert_eq!(found("if model == \"gpt2\" {}"), ["gpt2"]);
+        assert!(found("//! \"gpt2\"\nlet x = \"--opt\";\n#[cfg(test)]\nmod tests { \"opt\" }").is_empty());
+    }
+}
