@@ -35,6 +35,9 @@ several causes the root is the one of the rank that a launcher names, else the e
 process the last exception that nobody caught. A first rank is named only where a launcher, a lone exception or a
 collective that stopped earlier than others' names it.
 
+What shells, schedulers and C's library say in fixed words (`nvcc: not found`, `free(): invalid pointer`) counts as a log's last
+words alone, for elsewhere it is talk.
+
 What a job went on after (steps that rise, a good end, a new start) is no cause, nor is what is quoted: samples of data,
 code, documents, git's output, warnings. The verdict says whether the same job may be started again as it is.
 

@@ -4,6 +4,7 @@
 
 use crate::cause::FailureCause;
 use crate::diagnosis::Located;
+use crate::exception::Raiser;
 use crate::finding::Tone;
 use crate::text::has;
 use tonnage_core::failure::{Class, Strength};
@@ -57,7 +58,9 @@ fn processes<'a>(findings: &[Located<'a>]) -> Vec<Vec<Located<'a>>> {
 fn of_process<'a>(findings: &[Located<'a>], several: bool, strength: Strength) -> Option<Located<'a>> {
     let event = last_event(findings);
     if strength < Strength::Cause {
-        return event.first().copied();
+        // That a worker failed, as a launcher says, says less than how it lost the others.
+        let says_how = event.iter().find(|found| !is_of_launcher(found));
+        return says_how.or(event.first()).copied();
     }
     let known = event.iter().find(|found| found.class() != Class::Raised).copied();
     let raised: Vec<Located<'a>> = event.iter().filter(|found| found.class() == Class::Raised).copied().collect();
@@ -77,6 +80,10 @@ fn of_process<'a>(findings: &[Located<'a>], several: bool, strength: Strength) -
         !is_generic(&thrown)
     };
     Some(if outweighs { thrown } else { known })
+}
+
+fn is_of_launcher(found: &Located<'_>) -> bool {
+    matches!(&found.finding.cause, FailureCause::Raised(exception) if exception.raiser == Raiser::Launcher)
 }
 
 /// The findings of the last event.

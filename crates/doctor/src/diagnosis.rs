@@ -14,6 +14,9 @@ use tonnage_core::failure::{Class, Strength};
 /// Steps that must be seen to rise after a finding for it to have been survived.
 const RISING: usize = 3;
 
+/// Lines that a shell writes when a program has ended: a blank one, its prompt.
+const PROMPT: u64 = 2;
+
 /// Lines behind a log's last words: a shell's, a blank one.
 const LAST_WORDS: u64 = 3;
 
@@ -82,12 +85,14 @@ impl Located<'_> {
         let steps = scan.steps.iter().filter(same);
         let restarted = scan.restarts.iter().any(|restart| {
             let later = |other: &Finding| other.line > *restart && other.strength() > Strength::Warning;
-            *restart > line && (steps.clone().any(|step| step.line > *restart) || scan.findings.iter().any(later))
+            let is_last = scan.lines <= *restart + PROMPT;
+            let got_on = is_last || steps.clone().any(|step| step.line > *restart) || scan.findings.iter().any(later);
+            *restart > line && got_on
         });
         // Who warned of it, or raised it in a thread of its own, did not end the program: any step shows that it goes on.
         let of_thread = matches!(&self.finding.cause, FailureCause::Raised(it) if it.raiser == Raiser::Aside);
         let aside = of_thread || matches!(self.finding.tone, Tone::Warned);
-        let goes_on = of_thread && scan.lines > line + LAST_WORDS;
+        let goes_on = of_thread && scan.lines > line + PROMPT;
         ended_well || restarted || goes_on || self.is_habit() || rising(steps) >= if aside { 1 } else { RISING }
     }
 }

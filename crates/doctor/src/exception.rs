@@ -226,10 +226,10 @@ pub(crate) fn stated(text: &str, strict: bool) -> Option<(&str, &str)> {
     if last.ends_with("Warning") {
         return None;
     }
-    let known = ENDS.iter().any(|end| last.ends_with(end)) || last == "KilledWorker";
+    let known = ENDS.iter().any(|end| last.ends_with(end)) || matches!(last, "KilledWorker" | "gaierror" | "herror");
     let capital = last.starts_with(|c: char| c.is_uppercase()) || plain.contains('.');
     let likely = !strict && text.contains(':') && capital && !message.starts_with(|c: char| c.is_ascii_digit());
-    (known && (capital || last == "error") || likely).then_some((name, message))
+    (known && (capital || matches!(last, "error" | "gaierror" | "herror")) || likely).then_some((name, message))
 }
 
 /// Whether a file belongs to Python or to an installed package rather than to the program.

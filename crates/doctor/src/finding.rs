@@ -80,8 +80,19 @@ pub struct Scan {
     pub restarts: Vec<u64>,
     /// Lines that say that it ended well.
     pub successes: Vec<u64>,
+    /// The last of its closing lines that calls itself an error.
+    pub last_error: Option<LastError>,
     /// On what and with what it ran.
     pub setting: Setting,
+}
+
+/// A line that calls itself an error, which no signature knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastError {
+    /// The line, from 1.
+    pub line: u64,
+    /// What it says; not yet fit for a terminal.
+    pub text: String,
 }
 
 impl Finding {

@@ -173,7 +173,17 @@ pub(crate) fn first(
     if root.rank().is_some() && !(several && root.finding.rank.is_none() && is_local_name(root.source)) {
         return alone(root, causes).then(|| root.rank()).flatten();
     }
-    worker_rank(root, several).or_else(|| only(root, causes)).or_else(|| summary(causes, several))
+    let own = worker_rank(root, several).filter(|_| !speaks_of_several(causes));
+    own.or_else(|| only(root, causes)).or_else(|| summary(causes, several))
+}
+
+/// Whether srun names several tasks that failed, of which a line about one is only the last.
+fn speaks_of_several(causes: &[Located<'_>]) -> bool {
+    let lists = |found: &&Located<'_>| {
+        matches!(&found.finding.cause, FailureCause::WorkerFailed(worker) if worker.rank.is_none() && worker.exit_code > 0)
+            && text::has(&found.finding.text, ": tasks ")
+    };
+    causes.iter().any(|found| lists(&found))
 }
 
 /// The one rank that states the same, where the root itself names none.
@@ -212,7 +222,7 @@ fn silent_logs(sources: &[Source], causes: &[Located<'_>]) -> Vec<u32> {
 fn summary(causes: &[Located<'_>], several: bool) -> Option<u32> {
     let mut ranks: Vec<u32> = causes.iter().filter_map(|found| worker_rank(found, several)).collect();
     ranks.dedup();
-    ranks.first().copied().filter(|_| ranks.len() == 1)
+    ranks.first().copied().filter(|_| ranks.len() == 1 && !speaks_of_several(causes))
 }
 
 fn worker_rank(found: &Located<'_>, several: bool) -> Option<u32> {

@@ -8,10 +8,11 @@ use memchr::{memchr, memrchr};
 
 use crate::block::Block;
 use crate::cause::FailureCause;
-use crate::exception::{Exception, Raiser, stated};
+use crate::exception::{Exception, Raiser, stated as stated_exception};
 use crate::fences::Fences;
-use crate::finding::{Finding, Kept, Scan, Tone};
+use crate::finding::{Finding, Kept, LastError, Scan, Tone};
 use crate::history::{Around, History, around};
+use crate::last_words;
 use crate::life::Life;
 use crate::line::{Line, behind_bar, without_codes};
 use crate::mark::{CHAINS, Kind, MARKS};
@@ -29,6 +30,10 @@ const LONGEST_LINE: usize = 64 << 10;
 const OVERLAP: usize = 512;
 /// Messages that wait for further lines at one time; there are as many as ranks write at once.
 const MOST_WAITING: usize = 64;
+/// Closing lines that are read for what a log ends with.
+const CLOSING: usize = 40;
+/// What a finding's signature is called where its words count as a log's last ones alone.
+const LAST_WORDS: &str = "last_words";
 /// Bytes of a log's beginning that tell on what it ran.
 const HEAD: usize = 8 << 10;
 
@@ -59,6 +64,7 @@ pub struct Scanner {
     kept: Kept,
     history: History,
     head: Vec<u8>,
+    last_error: Option<LastError>,
     setting: Setting,
 }
 
@@ -83,6 +89,7 @@ impl Scanner {
             kept: Kept::default(),
             history: History::default(),
             head: Vec::new(),
+            last_error: None,
             setting: Setting::default(),
         }
     }
@@ -140,24 +147,35 @@ impl Scanner {
             steps: seen.steps,
             restarts: seen.restarts,
             successes: seen.successes,
+            last_error: self.last_error,
             setting: self.setting,
         }
     }
 
-    /// An exception that ends the log without a traceback, as excerpts have it.
+    /// What ends the log without a traceback, as excerpts have it: an exception, or fixed words of a shell or scheduler.
     fn last_words(&mut self, tail: &str) {
-        /// Lines that launchers write after it.
-        const AFTER: usize = 40;
         let explains = |finding: &&Finding| finding.strength() > Strength::Echo;
         let known = self.kept.findings().iter().filter(explains).map(|finding| finding.last_line).max().unwrap_or(0);
-        let numbered = tail.lines().rev().zip((1..=self.lines).rev()).take(AFTER);
-        for (text, number) in numbered.take_while(|(_, number)| *number > known) {
-            let line = Line::new(text.rsplit('\r').find(|part| !part.is_empty()).unwrap_or_default().as_bytes());
-            if line.indent > 1 || quote::by_itself(&line) {
+        let closing = closing_lines(tail, self.lines);
+        let error = closing.iter().find(|(line, _)| last_words::is_error(&line.text) && !quote::by_itself(line));
+        self.last_error =
+            error.map(|(line, number)| LastError { line: *number, text: cut(&line.text, LONGEST_EVIDENCE).to_owned() });
+        for (at, (line, number)) in closing.iter().enumerate() {
+            if *number <= known {
+                return;
+            }
+            if line.indent > 1 || quote::by_itself(line) {
                 continue;
             }
+            let stated = (at < last_words::READ).then(|| last_words::stated(&line.text)).flatten();
+            if let Some(cause) = stated {
+                let history = self.history.text(b"");
+                let mut draft = self.draft(*number, line.rank, &line.text, Tone::of_line(&line.text));
+                draft.around = around(&history, *number, &line.text);
+                return self.keep_finding(draft.into_finding(cause, LAST_WORDS));
+            }
             let Some((name, message)) =
-                stated(line.text.trim_start_matches('*'), true).filter(|_| line.text.contains(':'))
+                stated_exception(line.text.trim_start_matches('*'), true).filter(|_| line.text.contains(':'))
             else {
                 continue;
             };
@@ -166,7 +184,7 @@ impl Scanner {
             if exception.raiser == Raiser::Launcher && !self.kept.findings().is_empty() {
                 continue;
             }
-            return self.raised(Ended::without_traceback(exception, &line, number), b"");
+            return self.raised(Ended::without_traceback(exception, line, *number), b"");
         }
     }
 
@@ -360,6 +378,14 @@ impl Scanner {
     }
 }
 
+/// The closing lines that say anything, the last first, with their numbers.
+fn closing_lines(tail: &str, lines: u64) -> Vec<(Line, u64)> {
+    let numbered = tail.lines().rev().zip((1..=lines).rev()).take(CLOSING);
+    let last = |text: &str| text.rsplit('\r').find(|part| !part.is_empty()).unwrap_or_default().to_owned();
+    let read = numbered.map(|(text, number)| (Line::new(last(text).as_bytes()), number));
+    read.filter(|(line, _)| !line.text.is_empty()).collect()
+}
+
 /// Whether a mark of the kind is among the candidates.
 fn is_marked(candidates: u128, kind: Kind) -> bool {
     let is =
@@ -390,6 +416,7 @@ fn is_aside(history: &str, back: u64) -> bool {
     ];
     let back = usize::try_from(back).unwrap_or(usize::MAX);
     let mut before = history.lines().rev().skip(back);
-    let passed_over = before.clone().take(2).any(|text| text.contains("kipping") || text.contains("gnoring "));
+    const HANDLED: &[&str] = &["kipping", "gnoring ", "alling back", "fallback", ", trying "];
+    let passed_over = before.clone().take(2).any(|text| HANDLED.iter().any(|words| text.contains(words)));
     passed_over || before.by_ref().take(3).any(|text| ASIDES.iter().any(|aside| text.contains(aside)))
 }

@@ -87,6 +87,9 @@ pub struct DoctorView {
     lines_after: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     raised: Vec<RaisedView>,
+    /// Where no cause was found, what the logs themselves call an error last.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    last_errors: Vec<LastErrorView>,
     others: Vec<CauseView>,
     echoes: Vec<CauseView>,
     warnings: Vec<CauseView>,
@@ -151,6 +154,14 @@ struct EvidenceView {
     before: Vec<String>,
 }
 
+/// A closing line that calls itself an error, where no cause was found.
+#[derive(Serialize)]
+struct LastErrorView {
+    log: String,
+    line: u64,
+    quoted: String,
+}
+
 /// The exception that a log ends with.
 #[derive(Serialize)]
 struct RaisedView {
@@ -187,6 +198,7 @@ impl DoctorView {
             ranks: ranks_view(diagnosis),
             lines_after: diagnosis.lines_after,
             raised: answer.raised().map(raised_view).collect(),
+            last_errors: if diagnosis.root.is_some() { Vec::new() } else { last_errors(answer) },
             others: causes(&diagnosis.others),
             echoes: causes(&diagnosis.echoes),
             warnings: causes(&diagnosis.warnings),
@@ -195,6 +207,15 @@ impl DoctorView {
             job: answer.job.as_ref().map(|job| job_view(job, answer.needed_bytes())),
         }
     }
+}
+
+/// What each log calls an error last.
+fn last_errors(answer: &DoctorAnswer<'_>) -> Vec<LastErrorView> {
+    let view = |source: &Source| {
+        let error = source.scan.last_error.as_ref()?;
+        Some(LastErrorView { log: printable(&source.name), line: error.line, quoted: printable(&error.text) })
+    };
+    answer.sources.iter().filter_map(view).collect()
 }
 
 fn raised_view(found: &Located<'_>) -> RaisedView {

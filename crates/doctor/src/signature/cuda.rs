@@ -2,8 +2,9 @@
 
 use super::{Reading, Signature, is_said, says};
 use crate::cause::FailureCause;
+use crate::exception::stated;
 use crate::memory::GpuMemory;
-use crate::text::{after, has};
+use crate::text::{after, before, has};
 
 fn without_numbers(likely: bool) -> Option<Reading> {
     Reading::whole(FailureCause::GpuMemory(GpuMemory { backend: "CUDA", likely, ..GpuMemory::default() }))
@@ -67,7 +68,15 @@ const LIMITS: &[&str] = &["too many resources requested for launch", "invalid co
 
 pub(super) const FAULT: Signature = Signature {
     name: "cuda_fault",
-    needles: &["CUDA error: ", "HIP error: ", "cuda runtime error ("],
+    needles: &[
+        "CUDA error: ",
+        "HIP error: ",
+        "cuda runtime error (",
+        "an illegal memory access was",
+        ": device-side assert triggered",
+        ": misaligned address",
+        ": unspecified launch failure",
+    ],
     also: &[
         "illegal",
         "device-side assert",
@@ -81,7 +90,7 @@ pub(super) const FAULT: Signature = Signature {
     follow: 0,
     read: |text| {
         let prefixes = ["CUDA error: ", "HIP error: ", "cuda runtime error ("];
-        let prefix = prefixes.into_iter().find(|prefix| is_said(text, prefix))?;
+        let Some(prefix) = prefixes.into_iter().find(|prefix| is_said(text, prefix)) else { return of_library(text) };
         let error = after(text, prefix)?;
         // Before 1.5: `cuda runtime error (77) : an illegal memory access was encountered at file:line`.
         let error = error.split_once(") : ").filter(|_| prefix.ends_with('(')).map_or(error, |(_, error)| error);
@@ -92,6 +101,16 @@ pub(super) const FAULT: Signature = Signature {
         if limit { Reading::whole(FailureCause::KernelLimit) } else { None }
     },
 };
+
+/// A fault behind the words of who called CUDA: Thrust's, CuPy's and XLA's exceptions, checks of C++ programs.
+fn of_library(text: &str) -> Option<Reading> {
+    const NAMES: &[&str] = &["cudaError", "CUDA_ERROR_", "hipError", "CUDA error ", "CUDA Error "];
+    let fault = FAULTS.iter().find(|fault| has(text, &format!(": {fault}")))?;
+    let named = before(text, fault).is_some_and(|head| NAMES.iter().any(|name| has(head, name)));
+    let raised = stated(text, true).is_some_and(|(name, _)| !name.ends_with("Warning"));
+    let said = (named || raised) && !super::is_talk(text);
+    if said { Reading::whole(FailureCause::CudaFault { assertion: None }) } else { None }
+}
 
 /// Faults that others report: cuDNN, and the driver of AMD's GPUs.
 pub(super) const REPORTED: Signature = Signature {

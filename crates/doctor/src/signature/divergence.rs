@@ -2,6 +2,7 @@
 
 use super::{Reading, Signature};
 use crate::cause::FailureCause;
+use crate::exception::stated;
 use crate::text::has;
 use tonnage_core::failure::Class;
 
@@ -22,11 +23,19 @@ pub(super) const LOSS: Signature = Signature {
         "rad norm is nan",
         "on-finite loss",
         "oss: nan, stopping",
+        "nan values in its",
+        " are Nan/Inf",
+        " is nan or inf",
+        "either `inf`, `nan`",
+        "calculation is NaN",
+        "NaN or Inf found",
     ],
     also: &["stop", "Stop", "rror", "xit", "abort", "Abort", "FloatingPoint", "ERROR", "erminat"],
     follow: 0,
     read: |text| {
-        let said = SAYS.iter().any(|words| has(text, words)) && !super::is_talk(text);
+        // An exception may have backticks of its own.
+        let raised = stated(text, true).is_some();
+        let said = SAYS.iter().any(|words| has(text, words)) && (raised || !super::is_talk(text));
         // A step that is skipped is no end.
         let skipped = has(text, "kipping") || has(text, "OVERFLOW") || has(text, "will be skipped") || has(text, "if ");
         if said && !skipped { diverged() } else { None }
@@ -49,6 +58,12 @@ const SAYS: &[&str] = &[
     "rad norm is nan",
     "on-finite loss",
     "oss: nan, stopping",
+    "returned nan values in its",
+    " are Nan/Inf",
+    " is nan or inf",
+    "either `inf`, `nan`",
+    "calculation is NaN",
+    "NaN or Inf found",
 ];
 
 fn diverged() -> Option<Reading> {

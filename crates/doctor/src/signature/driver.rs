@@ -56,6 +56,7 @@ pub(super) const MISMATCH: Signature = Signature {
         "driver version is insufficient",
         "unsupported display driver",
         "forward compatibility was attempted on non supported HW",
+        "PTX was compiled with an unsupported toolchain",
     ],
     also: &[],
     follow: 0,
@@ -65,6 +66,7 @@ pub(super) const MISMATCH: Signature = Signature {
             "The NVIDIA driver on your system is too old (found version",
             "CUDA driver version is insufficient for CUDA runtime version",
             "system has unsupported display driver / cuda driver combination",
+            "CUDA error: the provided PTX was compiled with an unsupported toolchain",
         ];
         let forward = has(text, "cudaGetDeviceCount()") && has(text, "forward compatibility was attempted");
         if forward || says(text, &messages) { Reading::whole(FailureCause::DriverMismatch) } else { None }

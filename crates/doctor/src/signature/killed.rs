@@ -65,7 +65,7 @@ pub(super) const SIGNAL: Signature = Signature {
         "died with <Signals.SIG",
         "terminated with signal SIG",
         "terminated by signal 9",
-        "exited on signal 9",
+        "exited on signal ",
         "pool was terminated abruptly",
         "worker died or was killed while",
         "interrupted by signal ",
@@ -74,6 +74,9 @@ pub(super) const SIGNAL: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
+        if let Some(worker) = of_mpi(text) {
+            return Reading::whole(FailureCause::WorkerFailed(worker));
+        }
         if let Some((_, cause)) = SIGNALS.iter().find(|(signal, _)| has(text, signal)) {
             let local = rank_of_command(text);
             let exit_code = *cause;
@@ -90,15 +93,26 @@ pub(super) const SIGNAL: Signature = Signature {
         let multiprocessing = has(text, "terminated with signal SIGKILL");
         let ray = has(text, "A worker died or was killed while executing a task")
             || has(text, "The actor is dead because its worker process has died");
-        let mpi = has(text, "mpirun noticed that process") || has(text, "prterun noticed that process");
         let pool = has(text, "BrokenProcessPool: A process in the process pool was terminated abruptly");
-        if time || multiprocessing || ray || (mpi && has(text, "exited on signal 9")) || pool {
-            killed(None, false)
-        } else {
-            None
-        }
+        if time || multiprocessing || ray || pool { killed(None, false) } else { None }
     },
 };
+
+/// `mpirun noticed that process rank 3 with PID 4711 on node n7 exited on signal 9 (Killed).`: the first that it saw.
+fn of_mpi(text: &str) -> Option<Worker> {
+    let process = after(text, "run noticed that process rank ")?;
+    let signal = integer_after(process, " exited on signal ").filter(|signal| *signal < 64)?;
+    let host = after(process, " on node ").and_then(|node| node.split(' ').next()).map(str::to_owned);
+    let pid = integer_after(process, " with PID ").filter(|pid| *pid > 0);
+    Some(Worker {
+        rank: integer_after(process, ""),
+        exit_code: -i64::try_from(signal).ok()?,
+        pid,
+        first: true,
+        is_local: false,
+        host,
+    })
+}
 
 /// Signals as Python's `subprocess` and `multiprocessing` name them, with what they are as exit codes.
 const SIGNALS: &[(&str, i64)] = &[

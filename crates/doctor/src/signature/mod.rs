@@ -136,6 +136,7 @@ pub const SIGNATURES: &[Signature] = &[
     host::SRUN,
     torchrun::ROOT_CAUSE,
     torchrun::EXIT,
+    torchrun::MPI,
     torchrun::FAILED,
     port::LISTEN,
     port::BIND,

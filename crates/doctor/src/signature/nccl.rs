@@ -48,10 +48,14 @@ pub(super) const LAST_WORK: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let watchdog = has(text, "detected by watchdog at work") || has(text, "due to a collective timeout");
+        let watchdog = has(text, "detected by watchdog at work")
+            || has(text, "due to a collective timeout")
+            || has(text, "] Timeout at NCCL work: ");
         let last =
             integer_after(text, "last completed NCCL work: ").or_else(|| integer_after(text, "last completed work: "));
-        let sequence = integer_after(text, "at work: ").or_else(|| integer_after(text, "at work sequence id: "));
+        let sequence = integer_after(text, "at work: ")
+            .or_else(|| integer_after(text, "at NCCL work: "))
+            .or_else(|| integer_after(text, "at work sequence id: "));
         let last_enqueued =
             integer_after(text, "last enqueued NCCL work: ").or_else(|| integer_after(text, "last enqueued work: "));
         let group = group(text);
@@ -82,10 +86,12 @@ pub(super) const HEARTBEAT: Signature = Signature {
 pub(super) const ERROR: Signature = Signature {
     name: "nccl_error",
     needles: &["NCCL error in: ", "NCCL Error "],
-    also: &["Error: NCCL error in: ", "RuntimeError: NCCL Error "],
+    also: &[": NCCL error in: ", "RuntimeError: NCCL Error "],
     follow: 3,
     read: |text| {
-        let raised = has(text, "Error: NCCL error in: ") || has(text, "RuntimeError: NCCL Error ");
+        // Two ranks that write at once tear the exception's name from its message.
+        let torn = text.starts_with(": NCCL error in: ");
+        let raised = torn || has(text, "Error: NCCL error in: ") || has(text, "RuntimeError: NCCL Error ");
         if !raised {
             return None;
         }

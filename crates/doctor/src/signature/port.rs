@@ -21,7 +21,12 @@ pub(super) const LISTEN: Signature = Signature {
 
 pub(super) const BIND: Signature = Signature {
     name: "port_bind",
-    needles: &["server socket has failed to bind to ", "Address already in use", "attempting to bind on address"],
+    needles: &[
+        "server socket has failed to bind to ",
+        "Address already in use",
+        "[WinError 10048]",
+        "attempting to bind on address",
+    ],
     also: &[],
     follow: 0,
     read: |text| {
@@ -34,6 +39,7 @@ pub(super) const BIND: Signature = Signature {
         // 98 on Linux, 48 on macOS.
         let raised = has(text, "OSError: [Errno 98] Address already in use")
             || has(text, "OSError: [Errno 48] Address already in use")
+            || has(text, "OSError: [WinError 10048] ")
             || text.ends_with("RuntimeError: Address already in use");
         if raised { in_use(None) } else { None }
     },

@@ -35,7 +35,13 @@ pub(super) const BUS_ERROR: Signature = Signature {
 /// NCCL's segments, and Python's and PyTorch's.
 pub(super) const SEGMENT: Signature = Signature {
     name: "shared_memory_segment",
-    needles: &["/dev/shm/", "unable to write to file </torch_", "unable to allocate shared memory", "posix_fallocate"],
+    needles: &[
+        "/dev/shm/",
+        "unable to write to file </torch_",
+        "unable to resize file </torch_",
+        "unable to allocate shared memory",
+        "posix_fallocate",
+    ],
     also: &["NCCL WARN", "Error: ", "Error] "],
     follow: 0,
     read: |text| {
@@ -44,7 +50,8 @@ pub(super) const SEGMENT: Signature = Signature {
                 .iter()
                 .any(|words| has(text, words));
         let torch = has(text, "RuntimeError: unable to write to file </torch_")
-            || has(text, "RuntimeError: unable to allocate shared memory(shm)");
+            || has(text, "RuntimeError: unable to allocate shared memory(shm)")
+            || (has(text, "RuntimeError: unable to resize file </torch_") && has(text, "No space left on device"));
         let disk = has(text, "[Errno 28] No space left on device: '/dev/shm/");
         if nccl || torch || disk { full() } else { None }
     },

@@ -46,6 +46,24 @@ pub(super) const EXIT: Signature = Signature {
     },
 };
 
+/// `mpirun detected that one or more processes exited with non-zero status, thus causing the job to be terminated.` and,
+/// some lines below, the first of them.
+pub(super) const MPI: Signature = Signature {
+    name: "mpi_exit",
+    needles: &["exited with non-zero status, thus"],
+    also: &["mpirun", "prterun", "mpiexec"],
+    follow: 6,
+    read: |text| {
+        let text = compact(text);
+        let name = after(&text, "Processname:[[").and_then(|name| name.split(']').nth(1));
+        let rank = name.and_then(|name| integer_after(name, ","));
+        let code = signed_after(&text, "Exitcode:");
+        let exit_code = code.unwrap_or(1);
+        let worker = Worker { rank, exit_code, first: true, ..Worker::default() };
+        Some(Reading { cause: Some(FailureCause::WorkerFailed(worker)), complete: code.is_some() })
+    },
+};
+
 /// The rank in the command that DeepSpeed's launcher and `torch.distributed.launch` of PyTorch 1 print. It is the
 /// command of the last process they started, whichever failed (`cmd` of their `sigkill_handler`): of rank 0 alone it
 /// says who failed, for then there is no other.

@@ -27,7 +27,7 @@ pub(super) const BUS: Signature = Signature {
     follow: 0,
     read: |text| {
         let fallen = has(text, "NVRM: ") && (has(text, "fallen off the bus") || has(text, "GPU lost from the bus"));
-        let named = text.contains("NVRM: The NVIDIA GPU ");
+        let named = has(text, "NVRM: The NVIDIA GPU ") || has(text, ": RmInitAdapter failed! (");
         if fallen || named { Reading::whole(FailureCause::Xid { code: None, hardware: true }) } else { None }
     },
 };

@@ -62,9 +62,25 @@ fn nothing(answer: &DoctorAnswer<'_>, look: &Look) -> String {
     if went_on {
         return text;
     }
+    text.push_str(&last_error(answer, look));
     let hint = "if the job died without a word, give its exit status: tonnage doctor LOG --exit-status 137";
     text.push_str(&format!("{}\n", paint(DIM, &wrap(hint, look.width, 0))));
     text
+}
+
+/// What the logs themselves call an error, last: shown as what it is, for it is not known to have ended the job.
+fn last_error(answer: &DoctorAnswer<'_>, look: &Look) -> String {
+    let of = |source: &tonnage_doctor::Source| {
+        let error = source.scan.last_error.as_ref()?;
+        let place = paint(DIM, &format!("{}:{}", printable(&source.name), error.line));
+        Some(format!("  {place}\n  > {}\n", cut(&error.text, look, 4)))
+    };
+    let lines: String = answer.sources.iter().filter_map(of).take(MOST_SHOWN).collect();
+    if lines.is_empty() {
+        lines
+    } else {
+        format!("\n{}\n{lines}\n", paint(BOLD, "the last line that calls itself an error"))
+    }
 }
 
 fn head(answer: &DoctorAnswer<'_>, root: &Located<'_>, look: &Look) -> String {

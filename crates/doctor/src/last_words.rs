@@ -1,0 +1,171 @@
+//! What a log ends with, where nothing before explains it: fixed texts of programs that state no exception, a row each,
+//! and the last line that calls itself an error.
+//!
+//! They are common words: in the middle of a log they are talk, as its last words they are what ended it.
+
+use tonnage_core::failure::Class;
+
+use crate::cause::{FailureCause, Worker};
+use crate::memory::GpuMemory;
+use crate::text::has;
+
+/// Lines of a log's end that are read; what follows them is a launcher's or a shell's.
+pub(crate) const READ: usize = 8;
+/// A longer line is no shell's, scheduler's or loader's.
+const LONGEST: usize = 600;
+
+/// The words of a line: how it begins, what it has, how it ends; each may be empty.
+struct Row {
+    class: Class,
+    starts: &'static str,
+    has: &'static str,
+    ends: &'static str,
+}
+
+const fn row(class: Class, starts: &'static str, has: &'static str, ends: &'static str) -> Row {
+    Row { class, starts, has, ends }
+}
+
+const ROWS: &[Row] = &[
+    // PBS (src/resmom), LSF (its reports' TERM_ words), Kaggle, Colab.
+    row(Class::HostMemory, "=>> PBS: job killed: mem ", "", ""),
+    row(Class::HostMemory, "=>> PBS: job killed: vmem ", "", ""),
+    row(Class::HostMemory, "TERM_MEMLIMIT: job killed", "", ""),
+    row(Class::HostMemory, "Your notebook tried to allocate more memory than is available", "", ""),
+    row(Class::HostMemory, "Your session crashed after using all available RAM", "", ""),
+    row(Class::HostMemory, "terminate called after throwing an instance of 'std::bad_alloc'", "", ""),
+    row(Class::HostMemory, "", "Memory cgroup out of memory: Kill", ""),
+    row(Class::DiskFull, "", ": No space left on device (28)", ""),
+    row(Class::DiskFull, "", "[errno 28] No space left on device", ""),
+    row(Class::IoError, "", "", ": Stale file handle"),
+    row(Class::IoError, "", "", ": Transport endpoint is not connected"),
+    row(Class::IoError, "", "", ": Read-only file system"),
+    row(Class::Evicted, "Pod ephemeral local storage usage exceeds", "", ""),
+    row(Class::Evicted, "Usage of EmptyDir volume", "exceeds the limit", ""),
+    row(Class::GpuMemory, "", "ernel failed : out of memory", ""),
+    row(Class::NoGpu, "No devices were found", "", ""),
+    row(Class::NoGpu, "nvidia-container-cli: ", "error", ""),
+    row(Class::Unreachable, "ssh: connect to host ", " port ", ""),
+    row(Class::Unreachable, "Host key verification failed.", "", ""),
+    row(Class::Interrupted, "^C", "", "^C"),
+    row(Class::Terminated, "[", "+  Terminated  ", ""),
+    // glibc's malloc and stack protector.
+    row(Class::Crash, "free(): ", "", ""),
+    row(Class::Crash, "malloc(): ", "", ""),
+    row(Class::Crash, "realloc(): ", "", ""),
+    row(Class::Crash, "munmap_chunk(): ", "", ""),
+    row(Class::Crash, "malloc_consolidate(): ", "", ""),
+    row(Class::Crash, "double free or corruption", "", ""),
+    row(Class::Crash, "corrupted double-linked list", "", ""),
+    row(Class::Crash, "corrupted size vs. prev_size", "", ""),
+    row(Class::Crash, "*** stack smashing detected ***", "", ""),
+    row(Class::Crash, "", "Signal: Segmentation fault (11)", ""),
+    // mpirun's closing words, where it names no signal.
+    row(Class::WorkerFailed, "Primary job", "process returned", ""),
+    // Shells: cmd in English and Chinese, PowerShell, zsh, dash, bash; Python's own; SLURM's commands.
+    row(Class::Usage, "'", "is not recognized as an internal or external command", ""),
+    row(Class::Usage, "'", "不是内部或外部命令", ""),
+    row(Class::Usage, "", "is not recognized as the name of a cmdlet", ""),
+    row(Class::Usage, "zsh: command not found: ", "", ""),
+    row(Class::Usage, "sh: ", "", ": not found"),
+    row(Class::Usage, "/bin/sh: ", "", ": not found"),
+    row(Class::Usage, "bash: ", "", ": No such file or directory"),
+    row(Class::Usage, "-bash: ", "", ": No such file or directory"),
+    row(Class::Usage, "/bin/bash: ", "", ": No such file or directory"),
+    row(Class::Usage, "bash: ", "", ": Permission denied"),
+    row(Class::Usage, "-bash: ", "", ": Permission denied"),
+    row(Class::Usage, "/bin/bash: ", "", ": Permission denied"),
+    row(Class::Usage, "", ": executable file not found in $PATH", ""),
+    row(Class::Usage, "/", "python: No module named ", ""),
+    row(Class::Usage, "/", "python3: No module named ", ""),
+    row(Class::Usage, "", ": can't find '__main__' module in ", ""),
+    row(Class::Usage, "Error: Invalid value for '", "", ""),
+    row(Class::Usage, "sbatch: error: ", "", ""),
+    row(Class::Usage, "salloc: error: ", "", ""),
+    row(Class::Usage, "srun: error: Unable to allocate resources: ", "", ""),
+    row(Class::Usage, "srun: fatal: ", "", ""),
+    row(Class::Usage, "slurmstepd: error: execve(): ", "", ""),
+];
+
+/// What a line says if it is among a log's last words.
+pub(crate) fn stated(text: &str) -> Option<FailureCause> {
+    let said = |row: &&Row| {
+        text.starts_with(row.starts) && text.ends_with(row.ends) && (row.has.is_empty() || has(text, row.has))
+    };
+    let row = ROWS.iter().find(said).filter(|_| text.len() <= LONGEST && !text.contains('`'))?;
+    Some(match row.class {
+        Class::HostMemory => FailureCause::HostMemory { requested: None, resident: None, pid: None },
+        Class::DiskFull => FailureCause::DiskFull,
+        Class::NoGpu => FailureCause::NoGpu,
+        Class::GpuMemory => FailureCause::GpuMemory(GpuMemory { backend: "CUDA", ..GpuMemory::default() }),
+        Class::WorkerFailed => FailureCause::WorkerFailed(Worker::default()),
+        Class::Crash => FailureCause::Crash { pid: None, aborted: false },
+        class => FailureCause::Stated { class, detail: None },
+    })
+}
+
+/// Whether the line calls itself an error, as loggers, compilers and package managers do.
+pub(crate) fn is_error(text: &str) -> bool {
+    const LEVELS: &[&str] = &[
+        "ERROR",
+        "FATAL",
+        "CRITICAL",
+        "Error: ",
+        "error: ",
+        "fatal: ",
+        "fatal error",
+        "panic: ",
+        "***  Error",
+        "panicked at ",
+    ];
+    const ANSWERS: &[&str] = &["0 errors", "no error", "No error", "ignored", "gnoring", "retry", "etrying", "Warning"];
+    text.len() <= LONGEST
+        && LEVELS.iter().any(|level| has(text, level))
+        && !ANSWERS.iter().any(|answer| has(text, answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Scan, Scanner, Source, diagnose};
+
+    fn scan(log: &str) -> Scan {
+        let mut scanner = Scanner::new();
+        scanner.feed(log.as_bytes());
+        scanner.finish()
+    }
+
+    fn class(log: &str) -> Option<&'static str> {
+        let sources = [Source { scan: scan(log), ..Source::default() }];
+        diagnose(&sources).root.map(|root| root.finding.class().name())
+    }
+
+    const SAID: &[(&str, &str)] = &[
+        ("=>> PBS: job killed: mem 67112345kb exceeded limit 67108864kb", "host_memory"),
+        ("rsync: write failed on \"/out/x\": No space left on device (28)", "disk_full"),
+        ("ssh: connect to host worker-1 port 22: Connection refused", "unreachable"),
+        ("malloc(): corrupted top size", "crashed"),
+        ("'accelerate' is not recognized as an internal or external command,", "usage"),
+        ("sh: 1: nvcc: not found", "usage"),
+        ("sbatch: error: Batch job submission failed: Invalid partition name specified", "usage"),
+        ("docker: exec: \"torchrun\": executable file not found in $PATH: unknown.", "usage"),
+    ];
+
+    #[test]
+    fn they_are_a_cause_at_the_end_and_talk_elsewhere() {
+        for (text, expected) in SAID {
+            assert_eq!(class(&format!("step 1 loss 2.0\n{text}\n")), Some(*expected), "{text}");
+            let early = format!("{text}\n{}", "cloning the repository\n".repeat(20));
+            assert_eq!(class(&early), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_last_error_is_kept_where_nothing_explains() {
+        let log = "collecting\nERROR: No matching distribution found for torch==9.9\nbye\n";
+        let found = scan(log);
+        assert!(class(log).is_none());
+        let last = found.last_error.map(|error| (error.line, error.text));
+        assert_eq!(last, Some((2, "ERROR: No matching distribution found for torch==9.9".to_owned())));
+        assert_eq!(scan("step 1 loss 2.0\n0 errors, 3 warnings\n").last_error, None);
+    }
+}
