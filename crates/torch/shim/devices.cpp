@@ -1,8 +1,7 @@
-// Devices, their memory, random numbers, threads, versions.
+// Devices, random numbers, threads, versions.
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/detail/CUDAHooksInterface.h>
-#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/api/include/torch/version.h>
 
@@ -27,34 +26,6 @@ int32_t tonnage_synchronize(int32_t type, int32_t index) {
     if (static_cast<c10::DeviceType>(type) == c10::kCPU) return 0;
     const c10::impl::VirtualGuardImpl device(static_cast<c10::DeviceType>(type));
     device.synchronizeDevice(static_cast<c10::DeviceIndex>(index));
-    return 0;
-  });
-}
-
-// Bytes: allocated now and at most, reserved now and at most; then retries after releasing the cache, and out-of-memory errors.
-int32_t tonnage_memory(int32_t index, int64_t* figures) {
-  return guarded(int32_t{-1}, [&]() -> int32_t {
-    const auto stats = c10::getDeviceAllocator(c10::kCUDA)->getDeviceStats(static_cast<c10::DeviceIndex>(index));
-    figures[0] = stats.allocated_bytes[0].current;
-    figures[1] = stats.allocated_bytes[0].peak;
-    figures[2] = stats.reserved_bytes[0].current;
-    figures[3] = stats.reserved_bytes[0].peak;
-    figures[4] = stats.num_alloc_retries;
-    figures[5] = stats.num_ooms;
-    return 0;
-  });
-}
-
-int32_t tonnage_reset_peak(int32_t index) {
-  return guarded(int32_t{-1}, [&]() -> int32_t {
-    c10::getDeviceAllocator(c10::kCUDA)->resetPeakStats(static_cast<c10::DeviceIndex>(index));
-    return 0;
-  });
-}
-
-int32_t tonnage_empty_cache() {
-  return guarded(int32_t{-1}, []() -> int32_t {
-    c10::getDeviceAllocator(c10::kCUDA)->emptyCache();
     return 0;
   });
 }

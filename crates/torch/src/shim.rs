@@ -2,13 +2,15 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use nix::fcntl::{Flock, FlockArg};
 
 use crate::error::TorchError;
 use crate::find::Found;
@@ -17,7 +19,7 @@ macro_rules! sources {
     ($($name:literal),*) => { &[$(($name, include_str!(concat!("../shim/", $name)))),*] };
 }
 
-/// All files of the shim; `shim.cpp` and `history.cpp` are compiled, each includes what it needs.
+/// All files of the shim; `shim.cpp` and `cuda.cpp` are compiled, each includes what it needs.
 const SOURCES: &[(&str, &str)] = sources![
     "shim.cpp",
     "error.h",
@@ -27,10 +29,10 @@ const SOURCES: &[(&str, &str)] = sources![
     "autograd.cpp",
     "checkpoint.cpp",
     "devices.cpp",
-    "history.cpp"
+    "cuda.cpp"
 ];
 const LIBRARY: &str = "libtonnage_torch.so";
-const HISTORY: &str = "libtonnage_history.so";
+const CUDA_LIBRARY: &str = "libtonnage_torch_cuda.so";
 /// Tried in this order where `CXX` names none.
 const COMPILERS: [&str; 3] = ["c++", "g++", "clang++"];
 /// Lines of a compiler's errors that an error shows.
@@ -40,7 +42,7 @@ const SHOWN: usize = 12;
 #[derive(Clone, Debug)]
 pub struct Shim {
     library: PathBuf,
-    history: Option<PathBuf>,
+    cuda: Option<PathBuf>,
 }
 
 impl Shim {
@@ -51,6 +53,8 @@ impl Shim {
     pub fn of(found: &Found, cache: &Path, report: &mut dyn FnMut(&str)) -> Result<Self, TorchError> {
         private_folder(cache)?;
         let folder = cache.join(name_for(found));
+        // Processes that start together wait for the first of them.
+        let _lock = if folder.join(LIBRARY).is_file() { None } else { Some(lock(cache)?) };
         if !folder.join(LIBRARY).is_file() {
             let compiler = compiler()?;
             report(&format!(
@@ -60,16 +64,16 @@ impl Shim {
             ));
             compile_into(&folder, cache, &compiler, found)?;
         }
-        let history = Some(folder.join(HISTORY)).filter(|path| path.is_file());
-        Ok(Self { library: folder.join(LIBRARY), history })
+        let cuda = Some(folder.join(CUDA_LIBRARY)).filter(|path| path.is_file());
+        Ok(Self { library: folder.join(LIBRARY), cuda })
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.library
     }
 
-    pub(crate) fn history(&self) -> Option<&Path> {
-        self.history.as_deref()
+    pub(crate) fn cuda(&self) -> Option<&Path> {
+        self.cuda.as_deref()
     }
 }
 
@@ -92,6 +96,14 @@ fn private_folder(cache: &Path) -> Result<(), TorchError> {
     }
     Err(TorchError::setup(format!("others can write to {}, and code is loaded from it", cache.display()))
         .hinted(format!("chmod 700 {}, or name another cache with XDG_CACHE_HOME", cache.display())))
+}
+
+/// Held until it is dropped, by the kernel, so that a killed process leaves no lock.
+fn lock(cache: &Path) -> Result<Flock<File>, TorchError> {
+    let path = cache.join(".lock");
+    let failed = |error: io::Error| TorchError::setup(format!("{}: {error}", path.display()));
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
+    Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| failed(error.into()))
 }
 
 fn compiler() -> Result<OsString, TorchError> {
@@ -122,7 +134,7 @@ fn compile_into(folder: &Path, cache: &Path, compiler: &OsString, found: &Found)
     let compiled = write_sources(&building).map_err(failed).and_then(|()| {
         compile(compiler, found, &building, "shim.cpp", LIBRARY, &["c10", "torch_cpu"])?;
         if found.has_cuda() {
-            compile(compiler, found, &building, "history.cpp", HISTORY, &["c10", "torch_cpu", "torch_cuda"])?;
+            compile(compiler, found, &building, "cuda.cpp", CUDA_LIBRARY, &["c10", "torch_cpu", "torch_cuda"])?;
         }
         match fs::rename(&building, folder) {
             // Another process was faster, with the same result.
@@ -156,6 +168,9 @@ fn compile(
         for include in ["include", "include/torch/csrc/api/include"] {
             command.arg("-I").arg(found.root.join(include));
         }
+        cuda_headers(found).iter().for_each(|folder| {
+            command.arg("-I").arg(folder);
+        });
         command.arg(folder.join(source)).arg("-o").arg(folder.join(library));
         command.arg("-L").arg(found.libraries()).args(needs.iter().map(|name| format!("-l{name}")));
         let output = command.stdin(Stdio::null()).output().map_err(|error| {
@@ -169,6 +184,17 @@ fn compile(
     }
     Err(first_failure
         .map_or_else(|| TorchError::setup("no language standard to try"), |output| complaint(&output, found)))
+}
+
+/// Where wheels of CUDA's runtime beside PyTorch put their headers: `nvidia/cuda_runtime` to CUDA 12, `nvidia/cu13` after.
+fn cuda_headers(found: &Found) -> Vec<PathBuf> {
+    let Some(packages) = found.root.parent().map(|site| site.join("nvidia")) else { return Vec::new() };
+    let Ok(entries) = fs::read_dir(packages) else { return Vec::new() };
+    entries
+        .flatten()
+        .map(|entry| entry.path().join("include"))
+        .filter(|folder| folder.join("cuda_runtime_api.h").is_file())
+        .collect()
 }
 
 /// The first errors of a compiler, without the lines that lead there.

@@ -1,4 +1,4 @@
-//! Devices, their memory, random numbers and threads.
+//! Devices, random numbers and threads.
 
 use super::{Handle, Torch};
 use crate::device::Device;
@@ -33,27 +33,6 @@ impl Torch {
     pub fn synchronize(&self, device: Device) -> Result<(), TorchError> {
         // SAFETY: numbers.
         self.check(unsafe { (self.functions.tonnage_synchronize)(device.kind(), device.index()) })
-    }
-
-    pub(crate) fn memory_figures(&self, device: Device) -> Result<[i64; 6], TorchError> {
-        let mut figures = [0; 6];
-        // SAFETY: the shim writes six numbers.
-        self.check(unsafe { (self.functions.tonnage_memory)(device.index(), figures.as_mut_ptr()) })?;
-        Ok(figures)
-    }
-
-    pub(crate) fn reset_peak_of(&self, device: Device) -> Result<(), TorchError> {
-        // SAFETY: a number.
-        self.check(unsafe { (self.functions.tonnage_reset_peak)(device.index()) })
-    }
-
-    /// Gives cached blocks back to the driver.
-    ///
-    /// # Errors
-    /// Without CUDA.
-    pub fn empty_cache(&self) -> Result<(), TorchError> {
-        // SAFETY: no arguments.
-        self.check(unsafe { (self.functions.tonnage_empty_cache)() })
     }
 
     /// Seeds the generators of all devices, as `torch.manual_seed` does.

@@ -10,10 +10,11 @@ use super::tensors::AutocastState;
 use crate::error::TorchError;
 
 macro_rules! functions {
-    ($($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        pub(super) struct Functions { $(pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)* }
+    ($(#[$doc:meta])* $table:ident $($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
+        $(#[$doc])*
+        pub(super) struct $table { $(pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)* }
 
-        impl Functions {
+        impl $table {
             pub(super) fn of(library: &Library) -> Result<Self, TorchError> {
                 Ok(Self { $($name: {
                     // SAFETY: the shim was compiled from the sources in this crate, which define the function with this type.
@@ -26,6 +27,8 @@ macro_rules! functions {
 }
 
 functions! {
+    /// Of `shim.cpp`.
+    Functions
     tonnage_error: fn(*mut i32) -> *const c_char;
     tonnage_operator: fn(*const c_char, *const c_char) -> *mut c_void;
     tonnage_call: fn(*mut c_void, *const Value, i64, *mut Value, i64) -> i64;
@@ -55,13 +58,21 @@ functions! {
     tonnage_cuda_devices: fn() -> i32;
     tonnage_init_device: fn(i32) -> i32;
     tonnage_synchronize: fn(i32, i32) -> i32;
-    tonnage_memory: fn(i32, *mut i64) -> i32;
-    tonnage_reset_peak: fn(i32) -> i32;
-    tonnage_empty_cache: fn() -> i32;
     tonnage_seed: fn(u64) -> i32;
     tonnage_random_state: fn(i32, i32) -> i64;
     tonnage_set_random_state: fn(i32, i32, i64) -> i32;
     tonnage_threads: fn() -> i32;
     tonnage_set_threads: fn(i32);
     tonnage_set_deterministic: fn(i32);
+}
+
+functions! {
+    /// Of `cuda.cpp`, which needs libtorch_cuda.
+    CudaFunctions
+    tonnage_cuda_error: fn(*mut i32) -> *const c_char;
+    tonnage_memory: fn(i32, *mut i64) -> i32;
+    tonnage_reset_peak: fn(i32) -> i32;
+    tonnage_empty_cache: fn() -> i32;
+    tonnage_record_history: fn(i32, i64) -> i32;
+    tonnage_write_snapshot: fn(*const c_char) -> i32;
 }

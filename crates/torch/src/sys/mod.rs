@@ -2,17 +2,18 @@
 
 mod calls;
 mod checkpoints;
+mod cuda;
 mod devices;
 mod functions;
 mod tensors;
 
 use std::ffi::CStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
-use self::functions::Functions;
+use self::functions::{CudaFunctions, Functions};
 pub(crate) use self::tensors::AutocastState;
 use crate::error::{ErrorKind, TorchError};
 use crate::find::Found;
@@ -36,7 +37,7 @@ pub(crate) struct OperatorHandle(usize);
 pub struct Torch {
     functions: Functions,
     version: String,
-    history: Option<PathBuf>,
+    cuda: Option<CudaFunctions>,
     // Never unloaded: its threads and thread-local values live as long as the process.
     _libraries: Vec<Library>,
 }
@@ -85,10 +86,15 @@ impl Torch {
             .hinted(format!("remove {} and start again", shim.path().display())));
         }
         libraries.push(library);
+        let mut cuda = None;
+        if let Some(path) = shim.cuda().filter(|_| with_cuda) {
+            let library = open(path)?;
+            cuda = Some(CudaFunctions::of(&library)?);
+            libraries.push(library);
+        }
         // SAFETY: no checkpoint runs yet, and no backward.
         unsafe { (functions.tonnage_use_checkpoints)() };
-        let history = shim.history().map(Path::to_owned);
-        let torch = Self { functions, version, history, _libraries: libraries };
+        let torch = Self { functions, cuda, version, _libraries: libraries };
         Ok(LOADED.get_or_init(|| torch))
     }
 
@@ -97,21 +103,12 @@ impl Torch {
         &self.version
     }
 
-    pub(crate) fn history_library(&self) -> Option<&Path> {
-        self.history.as_deref()
-    }
-
     fn error(&self) -> TorchError {
         let mut kind = 0;
         // SAFETY: the text is this thread's own and lives until its next error; it is copied before that.
         let text =
             unsafe { CStr::from_ptr((self.functions.tonnage_error)(&raw mut kind)) }.to_string_lossy().into_owned();
-        match kind {
-            OUT_OF_MEMORY => TorchError::new(ErrorKind::OutOfMemory, text),
-            STOPPED => TorchError::new(ErrorKind::Stopped, text),
-            RECOMPUTATION => checkpoints::take_error().unwrap_or_else(|| TorchError::new(ErrorKind::Operator, text)),
-            _ => TorchError::new(ErrorKind::Operator, text),
-        }
+        error_of_kind(kind, text)
     }
 
     fn check(&self, code: i32) -> Result<(), TorchError> {
@@ -120,6 +117,15 @@ impl Torch {
 
     fn handle(&self, handle: i64) -> Result<Handle, TorchError> {
         if handle == 0 { Err(self.error()) } else { Ok(Handle(handle)) }
+    }
+}
+
+fn error_of_kind(kind: i32, text: String) -> TorchError {
+    match kind {
+        OUT_OF_MEMORY => TorchError::new(ErrorKind::OutOfMemory, text),
+        STOPPED => TorchError::new(ErrorKind::Stopped, text),
+        RECOMPUTATION => checkpoints::take_error().unwrap_or_else(|| TorchError::new(ErrorKind::Operator, text)),
+        _ => TorchError::new(ErrorKind::Operator, text),
     }
 }
 
