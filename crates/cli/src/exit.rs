@@ -58,6 +58,11 @@ pub const COST: &str = "Exit codes:
   0  all configurations fit, or are tight
   1  one does not fit
   2  wrong usage, or input that cannot be read";
+/// The codes of `suite plan`.
+pub const SUITE_PLAN: &str = "Exit codes:
+  0  every configuration fits, or is tight
+  1  one does not fit, or is no job
+  2  wrong usage, or a suite that cannot be read or does not hold its constraints";
 /// The codes of commands that answer without a verdict.
 pub const ANSWER: &str = "Exit codes:
   0  answered

@@ -48,7 +48,7 @@ pub(crate) const fn fit_name(fit: Fit) -> &'static str {
 }
 
 /// The verdict on a GPU for people.
-pub(crate) const fn fit_words(fit: Fit) -> &'static str {
+pub const fn fit_words(fit: Fit) -> &'static str {
     match fit {
         Fit::Fits => "fits",
         Fit::Tight => "tight",

@@ -8,6 +8,8 @@ use tonnage_core::plan::suite::{Priced, Suite as FileSuite, Yardstick};
 use tonnage_core::plan::time::cost_factor;
 use tonnage_core::units::Seconds;
 use tonnage_core::work::Work;
+use tonnage_suite::expand::{Typed, expand};
+use tonnage_suite::file::SuiteFile;
 
 use super::markdown::{change, dollars, see, size, table};
 use super::question::{Question, gpus, word};
@@ -338,7 +340,9 @@ fn step_of(hours: f64) -> Result<f64> {
 
 impl Suite {
     fn from_file() -> Result<FileSuite> {
-        FileSuite::from_toml(&fs::read_to_string(SUITE)?).map_err(|error| anyhow!("{SUITE}: {error}"))
+        let file = SuiteFile::read(&fs::read_to_string(SUITE)?).map_err(|error| anyhow!("{SUITE}: {error}"))?;
+        let all = expand(&file, &Typed::default()).map_err(|error| anyhow!("{SUITE}: {error}"))?;
+        Ok(tonnage_suite::expand::priced(&file, &all))
     }
 }
 

@@ -9,6 +9,8 @@ use tonnage_core::limit::HAND_WRITTEN_BYTES;
 use tonnage_core::plan::suite::{Configuration, Suite, Yardstick};
 use tonnage_report::{SuiteAnswer, SuiteView, suite_csv, text};
 use tonnage_run::bounded::read_text;
+use tonnage_suite::expand::{Typed, expand, priced};
+use tonnage_suite::file::SuiteFile;
 
 use super::{axes, json};
 use crate::exit::{self, Exit};
@@ -89,7 +91,9 @@ impl CostArgs {
         let Some(path) = &self.suite else { return Ok(of_lists) };
         let shown = path.display().to_string();
         let text = read_text(path, HAND_WRITTEN_BYTES).map_err(|error| Failure::file(&shown, &error))?;
-        let mut suite = Suite::from_toml(&text).map_err(|error| placed(path, error))?;
+        let file = SuiteFile::read(&text).map_err(|error| placed(path, error))?;
+        let all = expand(&file, &Typed::default()).map_err(|error| placed(path, error))?;
+        let mut suite = priced(&file, &all);
         if self.job.model.is_none() {
             self.job.model = suite.job.as_deref().map(|job| beside(path, job));
         }
@@ -101,7 +105,7 @@ impl CostArgs {
 }
 
 /// The error with the suite's file.
-fn placed(suite: &Path, error: JobError) -> Failure {
+pub(super) fn placed(suite: &Path, error: JobError) -> Failure {
     Failure::input(format!("{}: {}", suite.display(), error.problem)).hint(error.hint.unwrap_or_default())
 }
 
@@ -117,7 +121,7 @@ fn times(of_file: &[Configuration], of_lists: &[Configuration]) -> Vec<Configura
 }
 
 /// The job file that a suite names by a path from its own folder; a model's name stays what it is.
-fn beside(suite: &Path, job: &str) -> String {
+pub(super) fn beside(suite: &Path, job: &str) -> String {
     let path = suite.parent().unwrap_or(Path::new("")).join(job);
     if path.exists() { path.to_string_lossy().into_owned() } else { job.to_owned() }
 }

@@ -40,6 +40,7 @@ mod solve;
 mod status;
 #[cfg(unix)]
 mod stop;
+mod suite;
 #[cfg(unix)]
 mod supervise;
 mod trace;
@@ -97,6 +98,8 @@ enum Command {
     Supervise(supervise::SuperviseArgs),
     Rehearse(Box<rehearse::RehearseArgs>),
     Report(Box<report::ReportArgs>),
+    #[command(subcommand)]
+    Suite(Box<suite::SuiteCommand>),
     Models(models::ModelsArgs),
     Gpus(gpus::GpusArgs),
     Keys(keys::KeysArgs),
@@ -135,6 +138,7 @@ impl Cli {
             Command::Supervise(args) => args.run(terminal),
             Command::Rehearse(args) => args.run(terminal),
             Command::Report(args) => args.run(terminal),
+            Command::Suite(command) => command.run(terminal),
             Command::Models(args) => args.run(terminal),
             Command::Gpus(args) => args.run(terminal),
             Command::Keys(args) => args.run(terminal),

@@ -102,17 +102,17 @@ fn costs(bill: &Bill) -> String {
 }
 
 /// `$12.30`, `$1,230`
-pub(super) fn dollars(amount: f64) -> String {
+pub fn dollars(amount: f64) -> String {
     if amount >= 1000.0 { format!("${}", grouped(amount.round() as u64)) } else { format!("${amount:.2}") }
 }
 
 /// `340 Wh`, `12.3 kWh`
-pub(super) fn watt_hours(kilo: f64) -> String {
+pub fn watt_hours(kilo: f64) -> String {
     if kilo < 1.0 { format!("{} Wh", plain(kilo * 1000.0)) } else { format!("{} kWh", plain(kilo)) }
 }
 
 /// `0.34`, `12.3`, `1,230`
-pub(super) fn plain(number: f64) -> String {
+pub fn plain(number: f64) -> String {
     match number {
         n if n >= 1000.0 => grouped(n.round() as u64),
         n if n >= 10.0 => format!("{n:.1}"),
@@ -121,7 +121,7 @@ pub(super) fn plain(number: f64) -> String {
 }
 
 /// `1,234,567`
-pub(super) fn grouped(number: u64) -> String {
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {

@@ -25,6 +25,7 @@ mod traces;
 
 pub(crate) use paint::paint;
 
+pub use bill::{dollars, grouped, plain, watt_hours};
 pub use catalog::{GpuRow, ModelRow, gpus, keys, models};
 pub use compare::compare;
 pub use doctor::doctor;

@@ -1,0 +1,178 @@
+//! A suite as it is typed: its file, what wins over it, and the jobs that its configurations are.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use tonnage_core::job::{Origin, Override};
+use tonnage_core::limit::HAND_WRITTEN_BYTES;
+use tonnage_core::plan::appraisal::appraise;
+use tonnage_core::plan::time::{Scale, gpus_taken};
+use tonnage_report::fit_words;
+use tonnage_run::bounded::read_text;
+use tonnage_suite::code::{Version, version};
+use tonnage_suite::expand::{Configuration, Typed, expand, priced, settle};
+use tonnage_suite::file::SuiteFile;
+use tonnage_suite::plan::{Making, Plan, Predicted};
+
+use super::super::cost::{beside, placed};
+use crate::failure::Failure;
+use crate::job_args::JobArgs;
+use crate::job_input::JobInput;
+use crate::sweep::sweep;
+use crate::terminal::Terminal;
+
+/// A suite's file, and what wins over it.
+#[derive(Args, Clone, Debug)]
+pub struct Source {
+    /// The suite's file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Keys and parameters that win over the file: `a.b=1`; a list makes a configuration of each: `a=1,2`
+    #[arg(value_name = "KEY=VALUE")]
+    set: Vec<String>,
+
+    /// Groups or configurations that are wanted; `all` is all
+    #[arg(long = "suite", value_name = "NAME", value_delimiter = ',')]
+    groups: Vec<String>,
+}
+
+/// A suite that was read.
+pub struct Suite {
+    /// The file.
+    pub file: SuiteFile,
+    /// Its path, from anywhere.
+    pub path: PathBuf,
+    /// Its name.
+    pub name: String,
+    /// Its configurations.
+    pub configurations: Vec<Configuration>,
+    /// The job, where there is one.
+    pub input: Option<JobInput>,
+    /// The folder that commands run in.
+    pub directory: PathBuf,
+    /// The version of the code.
+    pub code: Version,
+}
+
+impl Source {
+    /// Reads the file, and what it names.
+    ///
+    /// # Errors
+    /// When something of it cannot be read, or does not hold.
+    pub fn read(&self) -> Result<Suite, Failure> {
+        let shown = self.file.display().to_string();
+        let text = read_text(&self.file, HAND_WRITTEN_BYTES).map_err(|error| Failure::file(&shown, &error))?;
+        let at = |error| placed(&self.file, error);
+        let file = SuiteFile::read(&text).map_err(at)?;
+        let mut typed = Typed::read(&self.set, &self.groups)?;
+        let input = input(&file, &self.file, &mut typed)?;
+        let mut configurations = expand(&file, &typed).map_err(at)?;
+        hold(&file, &mut configurations, input.as_ref()).map_err(at)?;
+        let stem = self.file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        let name = file.called(&stem).map_err(at)?;
+        let folder = match self.file.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        let directory = folder.join(file.directory.as_deref().unwrap_or("."));
+        let directory = std::fs::canonicalize(&directory)
+            .map_err(|error| Failure::file(&directory.display().to_string(), &error))?;
+        let code = version(&file.code, &file.command, &directory)
+            .map_err(|error| Failure::input(format!("{shown}: code: {error}")))?;
+        let path = std::path::absolute(&self.file).unwrap_or_else(|_| self.file.clone());
+        Ok(Suite { file, path, name, configurations, input, directory, code })
+    }
+}
+
+/// The job that configurations start from. A GPU that only its file or the driver tell of is read as of a flag.
+fn input(file: &SuiteFile, path: &Path, typed: &mut Typed) -> Result<Option<JobInput>, Failure> {
+    let Some(job) = &file.job else { return Ok(None) };
+    let gpu = typed.take_one("gpu").map(|gpu| Override::flag("gpu", gpu));
+    let args = JobArgs { model: Some(beside(path, job)), overrides: gpu.into_iter().collect(), small_gpt: None };
+    Ok(Some(JobInput::read(&args)?.on_a_gpu("a plan is held against a GPU")))
+}
+
+/// Rules and constraints of the file, and what every suite must hold of its jobs.
+fn hold(
+    file: &SuiteFile,
+    configurations: &mut [Configuration],
+    input: Option<&JobInput>,
+) -> Result<(), tonnage_core::job::JobError> {
+    let Some(input) = input else { return settle(configurations, file, &|_, _| None) };
+    // Many configurations differ in what only the command hears.
+    let known = std::cell::RefCell::new(HashMap::new());
+    let value = |changes: &[Override], key: &str| {
+        let mut known = known.borrow_mut();
+        let resolved = known.entry(said(changes)).or_insert_with(|| input.try_resolve_under(changes).ok());
+        let values = &resolved.as_ref()?.provenance;
+        values.iter().rfind(|value| value.key == key).map(|value| value.value.trim_matches('"').to_owned())
+    };
+    settle(configurations, file, &value)?;
+    let resolve = |changes: &[Override]| input.try_resolve_under(changes);
+    priced(file, configurations).check(&resolve)
+}
+
+/// Changes as one text, to know them again.
+fn said(changes: &[Override]) -> String {
+    changes.iter().map(|change| format!("{}={}\n", change.key, change.value)).collect()
+}
+
+impl Suite {
+    /// The plan.
+    ///
+    /// # Errors
+    /// When the job that all start from cannot be.
+    pub fn plan(&self, terminal: &Terminal) -> Result<Plan, Failure> {
+        let said = match &self.input {
+            Some(input) => said_of_job(input, &self.configurations)?,
+            None => Vec::new(),
+        };
+        let making = Making {
+            file: &self.file,
+            path: &self.path,
+            name: &self.name,
+            configurations: &self.configurations,
+            directory: &self.directory,
+            code: &self.code,
+            said: &said,
+        };
+        Ok(Plan::make(&making, self.predictions(terminal)))
+    }
+
+    /// What is predicted of each configuration; each distinct job is simulated once.
+    fn predictions(&self, terminal: &Terminal) -> Vec<Result<Option<Predicted>, String>> {
+        let Some(input) = &self.input else { return vec![Ok(None); self.configurations.len()] };
+        let mut distinct: Vec<&Configuration> = Vec::new();
+        let mut index: HashMap<String, usize> = HashMap::new();
+        let places: Vec<usize> = self
+            .configurations
+            .iter()
+            .map(|one| {
+                *index.entry(said(&one.changes)).or_insert_with(|| {
+                    distinct.push(one);
+                    distinct.len() - 1
+                })
+            })
+            .collect();
+        let known = sweep(&distinct, terminal, |one| predicted(input, &one.changes));
+        places.into_iter().map(|at| known[at].clone().map(Some)).collect()
+    }
+}
+
+fn predicted(input: &JobInput, changes: &[Override]) -> Result<Predicted, String> {
+    let job = input.try_resolve_under(changes).map_err(|error| error.to_string())?.job;
+    let appraisal = appraise(&job, &job.gpu, Scale::own(&job)).map_err(|error| error.to_string())?;
+    Ok(Predicted::of(&appraisal, &job.gpu.id, fit_words(appraisal.judgement.fit), gpus_taken(&job)))
+}
+
+/// What a job file and flags say, which is part of every run's identity; not what nobody said.
+fn said_of_job(input: &JobInput, configurations: &[Configuration]) -> Result<Vec<(String, String)>, Failure> {
+    let first = configurations.first().map(|one| one.changes.clone()).unwrap_or_default();
+    let resolved = input.try_resolve_under(&[]).or_else(|_| input.try_resolve_under(&first)).map_err(Failure::from)?;
+    let is_said = |origin: &Origin| matches!(origin, Origin::JobFile(_) | Origin::Flag(_));
+    let values = resolved.provenance.iter().filter(|value| is_said(&value.origin));
+    let model = ("model".to_owned(), resolved.job.model.name.clone());
+    Ok(values.map(|value| (value.key.clone(), value.value.clone())).chain([model]).collect())
+}

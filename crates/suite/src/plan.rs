@@ -1,0 +1,315 @@
+//! [`Plan`]: every run of a suite with its identity, and what is predicted of it before anything starts.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use tonnage_core::job::Override;
+use tonnage_core::plan::appraisal::Appraisal;
+use tonnage_core::plan::time::Range;
+
+use crate::code::Version;
+use crate::expand::Configuration;
+use crate::file::{SuiteFile, text};
+use crate::identity::Makes;
+use crate::pack::{Item, Machine, Placed, pack};
+
+/// What a suite comes to; also the file in its folder that `status` reads.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Plan {
+    /// The suite's name.
+    pub suite: String,
+    /// Where its file is.
+    pub file: String,
+    /// The version of the code, for people.
+    pub code: String,
+    /// The folder that commands run in.
+    pub directory: String,
+    /// Configurations.
+    pub configurations: Vec<Planned>,
+    /// Every run.
+    pub runs: Vec<PlannedRun>,
+}
+
+/// A configuration in a plan.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Planned {
+    /// Its name.
+    pub name: String,
+    /// Its groups.
+    pub groups: Vec<String>,
+    /// Keys of the job that it changes: key and value.
+    pub changes: Vec<(String, String)>,
+    /// Parameters of the command.
+    pub parameters: BTreeMap<String, serde_json::Value>,
+    /// What rules made of values.
+    pub rules: Vec<String>,
+    /// What is predicted of one run; `None` where no job was named.
+    pub predicted: Option<Predicted>,
+    /// Why there is no such job.
+    pub error: Option<String>,
+}
+
+/// A run in a plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PlannedRun {
+    /// Its identity.
+    pub id: String,
+    /// The place of its configuration.
+    pub configuration: usize,
+    /// Its seed.
+    pub seed: u64,
+}
+
+/// What is predicted of one run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Predicted {
+    /// The GPU.
+    pub gpu: String,
+    /// GPUs that it takes.
+    pub gpus: u64,
+    /// Bytes of the fullest, contexts included.
+    pub total_bytes: u64,
+    /// What surely is enough.
+    pub safe_bytes: u64,
+    /// What the GPU has.
+    pub usable_bytes: u64,
+    /// `fits`, `tight` or `does not fit`.
+    pub verdict: String,
+    /// Wall time in seconds; `None` where the length of the training or the GPU's rates are not known.
+    pub seconds: Option<Span>,
+    /// GPU-hours.
+    pub gpu_hours: Option<Span>,
+    /// Kilowatt-hours.
+    pub kilowatt_hours: Option<Span>,
+    /// Dollars.
+    pub dollars: Option<Span>,
+}
+
+/// Between what and what, and what is likely.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Span {
+    /// At least.
+    pub low: f64,
+    /// Likely.
+    pub typical: f64,
+    /// At most.
+    pub high: f64,
+}
+
+impl From<Range> for Span {
+    fn from(range: Range) -> Self {
+        Self { low: range.low, typical: range.typical, high: range.high }
+    }
+}
+
+impl Span {
+    /// Both, one after the other.
+    pub fn plus(self, other: Self) -> Self {
+        Self { low: self.low + other.low, typical: self.typical + other.typical, high: self.high + other.high }
+    }
+
+    /// So many of it.
+    pub fn times(self, count: f64) -> Self {
+        Self { low: self.low * count, typical: self.typical * count, high: self.high * count }
+    }
+}
+
+impl Predicted {
+    /// What an appraisal says; time and what follows from it only of a training whose length is known.
+    pub fn of(appraisal: &Appraisal, gpu: &str, verdict: &str, gpus: u64) -> Self {
+        let judgement = &appraisal.judgement;
+        let costs = appraisal.bill.as_ref().filter(|bill| bill.is_whole).map(|bill| &bill.costs);
+        Self {
+            gpu: gpu.to_owned(),
+            gpus,
+            total_bytes: judgement.total_bytes,
+            safe_bytes: judgement.safe_bytes,
+            usable_bytes: judgement.usable_bytes,
+            verdict: verdict.to_owned(),
+            seconds: costs.map(|costs| costs.wall_seconds.into()),
+            gpu_hours: costs.map(|costs| costs.gpu_hours.into()),
+            kilowatt_hours: costs.and_then(|costs| costs.kilowatt_hours).map(Span::from),
+            dollars: costs.and_then(|costs| costs.dollars).map(Span::from),
+        }
+    }
+}
+
+/// What the plan of a file is made of.
+pub struct Making<'a> {
+    /// The file.
+    pub file: &'a SuiteFile,
+    /// Its path.
+    pub path: &'a Path,
+    /// The suite's name.
+    pub name: &'a str,
+    /// Its configurations, settled.
+    pub configurations: &'a [Configuration],
+    /// The folder that commands run in.
+    pub directory: &'a Path,
+    /// The version of the code.
+    pub code: &'a Version,
+    /// Keys that the job's file and those who typed say, for the identity.
+    pub said: &'a [(String, String)],
+}
+
+impl Plan {
+    /// The plan, `predicted` saying what each configuration is predicted to take, or why there is no such job.
+    pub fn make(making: &Making<'_>, predicted: Vec<Result<Option<Predicted>, String>>) -> Self {
+        let directory = making.directory.display().to_string();
+        let mut plan = Self {
+            suite: making.name.to_owned(),
+            file: making.path.display().to_string(),
+            code: making.code.said.clone(),
+            directory: directory.clone(),
+            ..Self::default()
+        };
+        for (at, (one, predicted)) in making.configurations.iter().zip(predicted).enumerate() {
+            let command = fill(&making.file.command, &one.parameters, making.name, &one.name);
+            let mut job: BTreeMap<&str, &str> =
+                making.said.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+            job.extend(one.changes.iter().map(|change| (change.key.as_str(), change.value.as_str())));
+            let mut makes = Makes {
+                job: job.into_iter().collect(),
+                parameters: one.parameters.iter().map(|(key, value)| (key.as_str(), text(value))).collect(),
+                seed: 0,
+                command: &command,
+                directory: &directory,
+                code: &making.code.id,
+            };
+            plan.runs.extend(one.seeds.iter().map(|seed| {
+                makes.seed = *seed;
+                PlannedRun { id: makes.identity(), configuration: at, seed: *seed }
+            }));
+            plan.configurations.push(planned(one, predicted));
+        }
+        plan
+    }
+
+    /// The configuration of a run.
+    pub fn configuration(&self, run: &PlannedRun) -> &Planned {
+        static NONE: std::sync::LazyLock<Planned> = std::sync::LazyLock::new(Planned::default);
+        self.configurations.get(run.configuration).unwrap_or(&NONE)
+    }
+
+    /// A run's name for people.
+    pub fn name(&self, run: &PlannedRun) -> String {
+        format!("{} seed {}", self.configuration(run).name, run.seed)
+    }
+
+    /// Every run as what is to be placed.
+    pub fn items(&self) -> Vec<Item> {
+        self.runs.iter().map(|run| item(self.configuration(run).predicted.as_ref())).collect()
+    }
+
+    /// Where and when every run would run on `machine`.
+    pub fn packed(&self, machine: &Machine) -> Vec<Placed> {
+        pack(&self.items(), machine)
+    }
+
+    /// The sum over all runs of what `of` says of one; `None` where one's is not known.
+    pub fn total(&self, of: impl Fn(&Predicted) -> Option<Span>) -> Option<Span> {
+        let mut counts: HashMap<usize, usize> = HashMap::new();
+        self.runs.iter().for_each(|run| *counts.entry(run.configuration).or_default() += 1);
+        let each = counts
+            .into_iter()
+            .map(|(at, count)| Some(of(self.configurations.get(at)?.predicted.as_ref()?)?.times(count as f64)));
+        each.collect::<Option<Vec<Span>>>().map(|spans| spans.into_iter().fold(Span::default(), Span::plus))
+    }
+
+    /// Jobs one after the other, each of `hours`, that the longest run of a configuration needs; `None` where its time is not
+    /// known, and where nothing limits it.
+    pub fn chain(&self, one: &Planned, hours: f64) -> Option<u64> {
+        let seconds = one.predicted.as_ref()?.seconds?;
+        (hours > 0.0).then(|| (seconds.high / (hours * 3600.0)).ceil().max(1.0) as u64)
+    }
+}
+
+/// What of a run is to be placed.
+pub fn item(predicted: Option<&Predicted>) -> Item {
+    predicted.map_or(Item { gpus: 1, bytes: 0, seconds: 0.0 }, |predicted| Item {
+        gpus: usize::try_from(predicted.gpus).unwrap_or(usize::MAX),
+        // Alone a run has the whole GPU; beside others what surely is enough for it.
+        bytes: predicted.safe_bytes.min(predicted.usable_bytes).max(predicted.total_bytes),
+        seconds: predicted.seconds.map_or(0.0, |span| span.typical),
+    })
+}
+
+fn planned(one: &Configuration, predicted: Result<Option<Predicted>, String>) -> Planned {
+    let pair = |change: &Override| (change.key.clone(), change.value.clone());
+    let json = |value: &toml::Value| serde_json::to_value(value).unwrap_or_else(|_| text(value).into());
+    Planned {
+        name: one.name.clone(),
+        groups: one.groups.clone(),
+        changes: one.changes.iter().map(pair).collect(),
+        parameters: one.parameters.iter().map(|(key, value)| (key.clone(), json(value))).collect(),
+        rules: one.rules.clone(),
+        error: predicted.as_ref().err().cloned(),
+        predicted: predicted.ok().flatten(),
+    }
+}
+
+/// The command with the suite's own names filled in: parameters, `{suite}`, `{configuration}`. All others are left to `tonnage run`.
+pub fn fill(
+    command: &[String],
+    parameters: &BTreeMap<String, toml::Value>,
+    suite: &str,
+    configuration: &str,
+) -> Vec<String> {
+    let meaning = |name: &str| match name {
+        "suite" => Some(suite.to_owned()),
+        "configuration" => Some(configuration.to_owned()),
+        _ => parameters.get(name).map(text),
+    };
+    command.iter().map(|word| fill_word(word, &meaning)).collect()
+}
+
+/// One pass from the left: what a value holds is no name again, and `{{name}}` is `{name}`.
+fn fill_word(word: &str, meaning: &dyn Fn(&str) -> Option<String>) -> String {
+    let mut filled = String::with_capacity(word.len());
+    let mut rest = word;
+    while let Some(at) = rest.find('{') {
+        filled.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let doubled = rest.strip_prefix("{{").and_then(|rest| rest.split_once("}}"));
+        if let Some((name, after)) = doubled.filter(|(name, _)| meaning(name).is_some()) {
+            filled.push_str(&format!("{{{name}}}"));
+            rest = after;
+            continue;
+        }
+        match rest.find('}').and_then(|end| Some((end, meaning(&rest[1..end])?))) {
+            Some((end, value)) => {
+                filled.push_str(&value);
+                rest = &rest[end + 1..];
+            }
+            None => {
+                filled.push('{');
+                rest = &rest[1..];
+            }
+        }
+    }
+    filled + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_filled_in_once() {
+        let parameters = BTreeMap::from([
+            ("lr".to_owned(), toml::Value::Float(3e-4)),
+            ("text".to_owned(), toml::Value::String("{lr} $(rm -rf /) `x` \"'\n".to_owned())),
+        ]);
+        let command: Vec<String> = ["t", "--lr={lr}", "{text}", "{seed}", "{{lr}}", "{nothing}", "{configuration}"]
+            .map(str::to_owned)
+            .to_vec();
+        let filled = fill(&command, &parameters, "s", "4/4 seed");
+        let expected = ["t", "--lr=0.0003", "{lr} $(rm -rf /) `x` \"'\n", "{seed}", "{lr}", "{nothing}", "4/4 seed"];
+        assert_eq!(filled, expected);
+    }
+}

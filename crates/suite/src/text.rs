@@ -1,0 +1,216 @@
+//! Plans in a terminal.
+
+use tonnage_core::units::{Bytes, Seconds};
+use tonnage_report::Look;
+use tonnage_report::text::{Align, Table, dollars, grouped, plain, watt_hours, wrap};
+
+use crate::pack::Machine;
+use crate::plan::{Plan, Planned, Span};
+
+/// Configurations in one table; the rest is in the JSON.
+const MOST_ROWS: usize = 60;
+/// Runs of a schedule that are shown.
+const MOST_PLACED: usize = 12;
+
+/// What a plan is held against.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Against {
+    /// The machine.
+    pub machine: Machine,
+    /// Hours of a session or a job; 0 where nothing limits them.
+    pub hours: f64,
+}
+
+/// The screen of a plan.
+pub fn plan(plan: &Plan, against: &Against, look: &Look) -> String {
+    let (runs, configurations) = (plan.runs.len(), plan.configurations.len());
+    let head = format!("{}: {} of {}", plan.suite, counted(runs, "run"), counted(configurations, "configuration"));
+    let mut text = format!("{head}\n\n{}", table(plan, look));
+    let mut lines = totals(plan);
+    lines.extend(schedule(plan, against));
+    lines.extend(warnings(plan, against));
+    lines.extend(rules(plan));
+    lines.push(format!("code: {}", plan.code));
+    lines.iter().for_each(|line| text.push_str(&format!("{}\n", wrap(line, look.width, 2))));
+    text
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{} {what}{}", grouped(count as u64), if count == 1 { "" } else { "s" })
+}
+
+fn table(plan: &Plan, look: &Look) -> String {
+    let mut counts = vec![0usize; plan.configurations.len()];
+    plan.runs.iter().for_each(|run| counts[run.configuration] += 1);
+    let columns = [
+        ("configuration", Align::Left),
+        ("runs", Align::Right),
+        ("a run", Align::Right),
+        ("GPUs", Align::Right),
+        ("verdict", Align::Left),
+        ("hours", Align::Right),
+        ("GPU-hours", Align::Right),
+        ("price", Align::Right),
+    ];
+    let mut table = Table::new(&columns).flexible(0);
+    for (one, count) in plan.configurations.iter().zip(&counts).take(MOST_ROWS) {
+        table.row(row(one, *count).into_iter().map(Into::into).collect());
+    }
+    let mut text = table.render(look);
+    if plan.configurations.len() > MOST_ROWS {
+        text.push_str(&format!("  and {} more\n", plan.configurations.len() - MOST_ROWS));
+    }
+    let mut errors: Vec<&String> = plan.configurations.iter().filter_map(|one| one.error.as_ref()).collect();
+    errors.dedup();
+    errors.iter().for_each(|error| text.push_str(&format!("! {}\n", wrap(error, look.width, 2))));
+    text
+}
+
+fn row(one: &Planned, count: usize) -> Vec<String> {
+    let unknown = || "?".to_owned();
+    let name = one.name.replace(['\n', '\r', '\t'], " ");
+    let Some(predicted) = &one.predicted else {
+        let verdict = if one.error.is_some() { "impossible" } else { "not known" };
+        return vec![
+            name,
+            count.to_string(),
+            unknown(),
+            unknown(),
+            verdict.to_owned(),
+            unknown(),
+            unknown(),
+            unknown(),
+        ];
+    };
+    let all = |span: Option<Span>| span.map(|span| span.typical * count as f64);
+    vec![
+        name,
+        count.to_string(),
+        Bytes(predicted.total_bytes).to_string(),
+        predicted.gpus.to_string(),
+        predicted.verdict.clone(),
+        predicted.seconds.map_or_else(unknown, |span| plain(span.typical / 3600.0)),
+        all(predicted.gpu_hours).map_or_else(unknown, plain),
+        all(predicted.dollars).map_or_else(unknown, dollars),
+    ]
+}
+
+/// The sums; what one configuration does not say, no sum says.
+fn totals(plan: &Plan) -> Vec<String> {
+    let range = |span: Span, show: fn(f64) -> String| match span.low == span.high {
+        true => show(span.typical),
+        false => format!("{} ({} to {})", show(span.typical), show(span.low), show(span.high)),
+    };
+    let sums = [
+        plan.total(|one| one.gpu_hours).map(|span| format!("{} GPU-hours", range(span, plain))),
+        plan.total(|one| one.kilowatt_hours).map(|span| range(span, watt_hours)),
+        plan.total(|one| one.dollars).map(|span| range(span, dollars)),
+    ];
+    let sums: Vec<String> = sums.into_iter().flatten().collect();
+    match sums.is_empty() {
+        true => vec![
+            "all: time and price are not known (a job, its length and a GPU whose rates are known say them)".to_owned(),
+        ],
+        false => vec![format!("all: {}", sums.join(", "))],
+    }
+}
+
+/// Which runs share the machine, and how long it takes.
+fn schedule(plan: &Plan, against: &Against) -> Vec<String> {
+    let machine = &against.machine;
+    let placed = plan.packed(machine);
+    let mut lines = Vec::new();
+    let at_once = placed
+        .iter()
+        .map(|one| placed.iter().take(2_000).filter(|other| other.start <= one.start && one.start < other.end).count());
+    let most = at_once.take(200).max().unwrap_or(0);
+    let Some(alone) = plan.total(|one| one.seconds) else {
+        return vec![format!(
+            "here: {} on {}, in an order that follows their bytes: times are not known",
+            counted(plan.runs.len(), "run"),
+            counted(machine.gpus, "GPU")
+        )];
+    };
+    let end = placed.iter().map(|one| one.end).fold(0.0, f64::max);
+    lines.push(format!(
+        "on {} of {}: {} if runs that share a GPU do not slow each other, {} one after the other; at most {} at once",
+        counted(machine.gpus, "GPU"),
+        Bytes(machine.usable_bytes),
+        Seconds(end),
+        Seconds(alone.typical),
+        counted(most, "run"),
+    ));
+    for one in placed.iter().take(MOST_PLACED) {
+        let gpus: Vec<String> = one.gpus.iter().map(ToString::to_string).collect();
+        let bytes = Bytes(crate::plan::item(plan.configuration(&plan.runs[one.item]).predicted.as_ref()).bytes);
+        lines.push(format!(
+            "- GPU {}: {} to {}: {} ({bytes})",
+            gpus.join(","),
+            after(one.start),
+            after(one.end),
+            plan.name(&plan.runs[one.item])
+        ));
+    }
+    if placed.len() > MOST_PLACED {
+        lines.push(format!("- and {} later (--json)", placed.len() - MOST_PLACED));
+    }
+    lines
+}
+
+/// Time since the start.
+fn after(seconds: f64) -> String {
+    if seconds == 0.0 { "0".to_owned() } else { Seconds(seconds).to_string() }
+}
+
+/// What stands in the way.
+fn warnings(plan: &Plan, against: &Against) -> Vec<String> {
+    let mut lines = Vec::new();
+    let refused: Vec<&str> = plan
+        .configurations
+        .iter()
+        .filter(|one| one.predicted.as_ref().is_some_and(|predicted| predicted.verdict == "does not fit"))
+        .map(|one| one.name.as_str())
+        .collect();
+    if !refused.is_empty() {
+        lines.push(format!(
+            "! no GPU of the plan carries {}: {}",
+            counted(refused.len(), "configuration"),
+            some(&refused)
+        ));
+    }
+    let too_wide =
+        |one: &&Planned| one.predicted.as_ref().is_some_and(|predicted| predicted.gpus as usize > against.machine.gpus);
+    let wide: Vec<&str> = plan.configurations.iter().filter(too_wide).map(|one| one.name.as_str()).collect();
+    if !wide.is_empty() {
+        lines.push(format!(
+            "! more than the {} of this plan (--gpus): {}",
+            counted(against.machine.gpus, "GPU"),
+            some(&wide)
+        ));
+    }
+    let chains = plan.configurations.iter().filter_map(|one| Some((one, plan.chain(one, against.hours)?)));
+    let chained: Vec<(&Planned, u64)> = chains.filter(|(_, jobs)| *jobs > 1).collect();
+    if let Some((one, jobs)) = chained.iter().max_by_key(|(_, jobs)| *jobs) {
+        let names: Vec<&str> = chained.iter().map(|(one, _)| one.name.as_str()).collect();
+        lines.push(format!(
+            "! a limit of {} h is shorter than a run may take, of {}: `{}` takes a chain of {jobs} jobs, each going on from the last checkpoint",
+            plain(against.hours),
+            some(&names),
+            one.name
+        ));
+    }
+    lines
+}
+
+fn some(names: &[&str]) -> String {
+    let more = if names.len() > 4 { format!(" and {} more", names.len() - 4) } else { String::new() };
+    format!("{}{more}", names.iter().take(4).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "))
+}
+
+/// What rules made of values, each once.
+fn rules(plan: &Plan) -> Vec<String> {
+    let mut said: Vec<&String> = plan.configurations.iter().flat_map(|one| &one.rules).collect();
+    said.sort();
+    said.dedup();
+    said.into_iter().take(12).map(|rule| format!("scaled: {rule}")).collect()
+}
