@@ -2,11 +2,16 @@
 //! the same step does in Python.
 //!
 //! So far: [`optimizer`]s as `torch.optim` has them, [`clip`]ping, the gradient [`scaler`], and learning-rate [`schedule`]s as
-//! transformers has them. Models, data and loops follow.
+//! transformers has them, [`data`], and what a training keeps ([`store`]). Models and loops follow.
 
 pub mod clip;
+pub mod data;
+mod error;
 pub mod optimizer;
 pub mod scaler;
 pub mod schedule;
+pub mod store;
+
+pub use error::TrainError;
 
 pub use tonnage_torch::{Device, ScalarType, Tensor, Torch, TorchError};

@@ -1,0 +1,177 @@
+//! Checkpoints: folders `checkpoint-N` that are whole or are not there. They are written beside their place and moved there when
+//! every byte is on the disk, so that a kill or a full disk costs nothing but the checkpoint that was being written.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use crate::error::TrainError;
+
+const PREFIX: &str = "checkpoint-";
+/// A folder that is being written, or that a kill left.
+const UNFINISHED: &str = ".writing-";
+
+/// The folder of a run's checkpoints.
+#[derive(Clone, Debug)]
+pub struct Checkpoints {
+    folder: PathBuf,
+    /// How many are kept, the newest; at least one.
+    keep: usize,
+}
+
+impl Checkpoints {
+    /// `save_total_limit` of transformers: older ones go when a newer one is whole.
+    pub fn new(folder: &Path, keep: usize) -> Self {
+        Self { folder: folder.to_owned(), keep: keep.max(1) }
+    }
+
+    /// Writes the checkpoint of `step`: `write` fills a folder, which then becomes `checkpoint-<step>`.
+    ///
+    /// # Errors
+    /// Those of `write`, and the disk's. What was there before is still there.
+    pub fn save(&self, step: u64, write: impl FnOnce(&Path) -> Result<(), TrainError>) -> Result<PathBuf, TrainError> {
+        let place = self.folder.join(format!("{PREFIX}{step}"));
+        let unfinished = self.folder.join(format!("{UNFINISHED}{step}-{}", std::process::id()));
+        fs::create_dir_all(&unfinished).map_err(|error| TrainError::file(&unfinished, error))?;
+        let written =
+            write(&unfinished).and_then(|()| sync_all(&unfinished)).and_then(|()| self.put(&unfinished, &place));
+        if written.is_err() {
+            // It is of no use; that it could not be written is told.
+            let _ = fs::remove_dir_all(&unfinished);
+        }
+        written?;
+        self.remove_old()?;
+        Ok(place)
+    }
+
+    fn put(&self, unfinished: &Path, place: &Path) -> Result<(), TrainError> {
+        if place.exists() {
+            // The same step again, after a restart: the new one stands for it, and only a moment without either.
+            let old = self.folder.join(format!("{UNFINISHED}old-{}", std::process::id()));
+            fs::rename(place, &old).map_err(|error| TrainError::file(place, error))?;
+            fs::rename(unfinished, place).map_err(|error| TrainError::file(place, error))?;
+            fs::remove_dir_all(&old).map_err(|error| TrainError::file(&old, error))?;
+        } else {
+            fs::rename(unfinished, place).map_err(|error| TrainError::file(place, error))?;
+        }
+        sync(&self.folder)
+    }
+
+    /// All whole checkpoints, oldest first.
+    ///
+    /// # Errors
+    /// When the folder cannot be read; one that is not there has none.
+    pub fn list(&self) -> Result<Vec<(u64, PathBuf)>, TrainError> {
+        let entries = match fs::read_dir(&self.folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(TrainError::file(&self.folder, error)),
+        };
+        let mut found: Vec<(u64, PathBuf)> = entries
+            .flatten()
+            .filter_map(|entry| {
+                let step = entry.file_name().to_str()?.strip_prefix(PREFIX)?.parse().ok()?;
+                entry.path().is_dir().then(|| (step, entry.path()))
+            })
+            .collect();
+        found.sort();
+        Ok(found)
+    }
+
+    /// The newest whole checkpoint.
+    ///
+    /// # Errors
+    /// As [`Checkpoints::list`].
+    pub fn newest(&self) -> Result<Option<(u64, PathBuf)>, TrainError> {
+        Ok(self.list()?.pop())
+    }
+
+    /// Removes what kills left and the oldest beyond those that are kept.
+    fn remove_old(&self) -> Result<(), TrainError> {
+        let all = self.list()?;
+        let old = all.iter().take(all.len().saturating_sub(self.keep)).map(|(_, path)| path.clone());
+        let entries = fs::read_dir(&self.folder).map_err(|error| TrainError::file(&self.folder, error))?;
+        let left = entries
+            .flatten()
+            .filter(|entry| entry.file_name().to_string_lossy().starts_with(UNFINISHED))
+            .map(|entry| entry.path());
+        old.chain(left).try_for_each(|path| fs::remove_dir_all(&path).map_err(|error| TrainError::file(&path, error)))
+    }
+}
+
+/// Puts every file of a folder, and the folder, on the disk.
+fn sync_all(folder: &Path) -> Result<(), TrainError> {
+    for entry in fs::read_dir(folder).map_err(|error| TrainError::file(folder, error))? {
+        sync(&entry.map_err(|error| TrainError::file(folder, error))?.path())?;
+    }
+    sync(folder)
+}
+
+fn sync(path: &Path) -> Result<(), TrainError> {
+    File::open(path).and_then(|file| file.sync_all()).map_err(|error| TrainError::file(path, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("tonnage-checkpoints-{}-{name}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            Self(path)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn content(text: &'static str) -> impl FnOnce(&Path) -> Result<(), TrainError> {
+        move |folder| fs::write(folder.join("model"), text).map_err(|error| TrainError::file(folder, error))
+    }
+
+    #[test]
+    fn the_newest_are_kept_by_number_not_by_name() {
+        let folder = Folder::new("newest");
+        let checkpoints = Checkpoints::new(&folder.0, 2);
+        assert!(checkpoints.newest().unwrap().is_none());
+        for step in [8, 9, 10] {
+            checkpoints.save(step, content("x")).unwrap();
+        }
+        let steps: Vec<u64> = checkpoints.list().unwrap().into_iter().map(|(step, _)| step).collect();
+        assert_eq!(steps, [9, 10]);
+    }
+
+    #[test]
+    fn one_that_fails_leaves_the_others() {
+        let folder = Folder::new("fails");
+        let checkpoints = Checkpoints::new(&folder.0, 1);
+        checkpoints.save(1, content("whole")).unwrap();
+        let failed = checkpoints.save(2, |folder| {
+            fs::write(folder.join("model"), "half").unwrap();
+            Err(TrainError::weights(folder, "the disk is full"))
+        });
+        assert!(failed.unwrap_err().to_string().contains("the disk is full"));
+        let (step, path) = checkpoints.newest().unwrap().unwrap();
+        assert_eq!((step, fs::read_to_string(path.join("model")).unwrap().as_str()), (1, "whole"));
+        assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1, "nothing half written stays");
+    }
+
+    #[test]
+    fn what_a_kill_left_is_no_checkpoint_and_goes() {
+        let folder = Folder::new("kill");
+        fs::create_dir_all(folder.0.join(".writing-7-1234")).unwrap();
+        fs::create_dir_all(folder.0.join("checkpoint-notes")).unwrap();
+        let checkpoints = Checkpoints::new(&folder.0, 3);
+        assert!(checkpoints.newest().unwrap().is_none());
+        checkpoints.save(1, content("x")).unwrap();
+        checkpoints.save(1, content("again")).unwrap();
+        let (_, path) = checkpoints.newest().unwrap().unwrap();
+        assert_eq!(fs::read_to_string(path.join("model")).unwrap(), "again");
+        assert!(!folder.0.join(".writing-7-1234").exists() && folder.0.join("checkpoint-notes").exists());
+    }
+}

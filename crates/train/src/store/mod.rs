@@ -1,0 +1,5 @@
+//! What a training keeps: weights as safetensors in Hugging Face's names ([`weights`]), and whole checkpoints that are there or are
+//! not ([`checkpoints`]).
+
+pub mod checkpoints;
+pub mod weights;
