@@ -14,6 +14,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::error::TorchError;
 use crate::find::Found;
+use crate::version::GENERIC_ALLOCATOR;
 
 macro_rules! sources {
     ($($name:literal),*) => { &[$(($name, include_str!(concat!("../shim/", $name)))),*] };
@@ -133,9 +134,7 @@ fn compile_into(folder: &Path, cache: &Path, compiler: &OsString, found: &Found)
     DirBuilder::new().mode(0o700).create(&building).map_err(failed)?;
     let compiled = write_sources(&building).map_err(failed).and_then(|()| {
         compile(compiler, found, &building, "shim.cpp", LIBRARY, &["c10", "torch_cpu"])?;
-        if found.has_cuda() {
-            compile(compiler, found, &building, "cuda.cpp", CUDA_LIBRARY, &["c10", "torch_cpu", "torch_cuda"])?;
-        }
+        compile_cuda(compiler, found, &building)?;
         match fs::rename(&building, folder) {
             // Another process was faster, with the same result.
             Err(_) if folder.join(LIBRARY).is_file() => Ok(()),
@@ -186,15 +185,24 @@ fn compile(
         .map_or_else(|| TorchError::setup("no language standard to try"), |output| complaint(&output, found)))
 }
 
-/// Where wheels of CUDA's runtime beside PyTorch put their headers: `nvidia/cuda_runtime` to CUDA 12, `nvidia/cu13` after.
+/// What needs libtorch_cuda. Before PyTorch 2.9 it needs the toolkit's own headers, which wheels have only in part: where they are not
+/// to be had it is left out, training does without, and what asks the allocator is told.
+fn compile_cuda(compiler: &OsString, found: &Found, folder: &Path) -> Result<(), TorchError> {
+    if !found.has_cuda() {
+        return Ok(());
+    }
+    let compiled = compile(compiler, found, folder, "cuda.cpp", CUDA_LIBRARY, &["c10", "torch_cpu", "torch_cuda"]);
+    if found.version < GENERIC_ALLOCATOR { Ok(()) } else { compiled }
+}
+
+/// CUDA's headers: the toolkit's (`CUDA_HOME`, /usr/local/cuda), and those that wheels of its runtime put beside PyTorch
+/// (`nvidia/cuda_runtime` to CUDA 12, `nvidia/cu13` after).
 fn cuda_headers(found: &Found) -> Vec<PathBuf> {
-    let Some(packages) = found.root.parent().map(|site| site.join("nvidia")) else { return Vec::new() };
-    let Ok(entries) = fs::read_dir(packages) else { return Vec::new() };
-    entries
-        .flatten()
-        .map(|entry| entry.path().join("include"))
-        .filter(|folder| folder.join("cuda_runtime_api.h").is_file())
-        .collect()
+    let toolkit = env::var_os("CUDA_HOME").map_or_else(|| PathBuf::from("/usr/local/cuda"), PathBuf::from);
+    let wheels = found.root.parent().and_then(|site| fs::read_dir(site.join("nvidia")).ok());
+    let places = wheels.into_iter().flatten().flatten().map(|entry| entry.path());
+    let all = std::iter::once(toolkit).chain(places).map(|place| place.join("include"));
+    all.filter(|folder| folder.join("cuda_runtime_api.h").is_file()).collect()
 }
 
 /// The first errors of a compiler, without the lines that lead there.

@@ -14,7 +14,9 @@ pub struct Version {
 /// The oldest that the shim is compiled against; before it wheels had another C++ ABI.
 pub const OLDEST: Version = Version { major: 2, minor: 7 };
 /// The newest that `testdata/torch/versions.py` tried (docs/torch-versions.md); newer ones are tried with a word of warning.
-pub const NEWEST_TRIED: Version = Version { major: 2, minor: 11 };
+pub const NEWEST_TRIED: Version = Version { major: 2, minor: 15 };
+/// From here the caching allocator is reached without CUDA's headers (`c10::getDeviceAllocator`).
+pub(crate) const GENERIC_ALLOCATOR: Version = Version { major: 2, minor: 9 };
 /// From here libtorch's own headers are C++20 (torch/csrc/autograd of 2.15 does not compile as C++17).
 const CPP_20: Version = Version { major: 2, minor: 12 };
 

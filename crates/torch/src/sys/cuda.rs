@@ -12,8 +12,8 @@ use crate::error::TorchError;
 impl Torch {
     fn cuda(&self) -> Result<&CudaFunctions, TorchError> {
         self.cuda.as_ref().ok_or_else(|| {
-            TorchError::setup("PyTorch was loaded without its CUDA part")
-                .hinted("a PyTorch for CUDA is needed, and a device that is no CPU")
+            TorchError::setup("nothing is known of the caching allocator: PyTorch was loaded without its CUDA part")
+                .hinted("a PyTorch for CUDA is needed; before 2.9 also CUDA's headers (CUDA_HOME)")
         })
     }
 
