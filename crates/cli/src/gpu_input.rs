@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use tonnage_core::gpu::{CatalogGpu, Gpu, GpuError, PriceKind, catalog, prices_of};
-use tonnage_core::job::JobError;
+use tonnage_core::job::{JobError, NamedGpu};
 use tonnage_core::limit::HAND_WRITTEN_BYTES;
 use tonnage_run::bounded::read_text;
 use tonnage_watch::nvml::{LiveGpu, live_gpus};
@@ -18,17 +18,9 @@ const NVML: &str = "TONNAGE_NVML_LIBRARY";
 /// Where the driver tells of its GPUs.
 const DRIVER: &str = "/proc/driver/nvidia/gpus";
 
-/// A GPU of a file or of this machine.
-pub struct Special {
-    /// The GPU.
-    pub gpu: Gpu,
-    /// What an answer must say of it.
-    pub caveat: Option<String>,
-}
-
 /// The GPU that `name` means where it is a file or the one of this machine; `None` where the catalog must say.
-pub fn special(name: &str) -> Option<Result<Special, Failure>> {
-    let plain = |gpu: Gpu| Special { gpu, caveat: None };
+pub fn special(name: &str) -> Option<Result<NamedGpu, Failure>> {
+    let plain = |gpu: Gpu| NamedGpu { gpu, caveat: None };
     let name = name.trim();
     match Path::new(name).extension().and_then(|extension| extension.to_str()) {
         _ if name.eq_ignore_ascii_case(LIVE) => Some(live()),
@@ -38,15 +30,9 @@ pub fn special(name: &str) -> Option<Result<Special, Failure>> {
     }
 }
 
-/// A GPU by its memory and kernels, as one writes it out.
-pub fn written(gpu: &Gpu) -> String {
-    let (major, minor) = gpu.compute_capability;
-    format!("{}MiB,sm_{major}{minor},multiprocessors={}", gpu.usable_bytes >> 20, gpu.multiprocessors)
-}
-
 /// The GPU that `name` means.
 pub fn named(name: &str) -> Result<Gpu, Failure> {
-    special(name).map_or_else(|| Gpu::parse(name.trim()).map_err(unknown), |found| found.map(|special| special.gpu))
+    special(name).map_or_else(|| Gpu::parse(name.trim()).map_err(unknown), |found| found.map(|own| own.gpu))
 }
 
 /// The GPUs of a list: names, `all` of the catalog, or those `priced` there.
@@ -75,12 +61,12 @@ fn from_file(path: &str, read: impl Fn(&str) -> Result<Gpu, GpuError>) -> Result
 }
 
 /// The first GPU that the driver of this machine names: through NVML, which knows its memory as well, else in its files.
-fn live() -> Result<Special, Failure> {
+fn live() -> Result<NamedGpu, Failure> {
     let library = std::env::var_os(NVML).map(PathBuf::from);
     match live_gpus(library.as_deref()).ok().and_then(|gpus| gpus.into_iter().next()) {
         Some(live) => of_driver(&live),
         None => match models().first() {
-            Some(model) => named(model).map(|gpu| Special { gpu, caveat: None }),
+            Some(model) => named(model).map(|gpu| NamedGpu { gpu, caveat: None }),
             None => Err(Failure::input("no NVIDIA driver was found on this machine")
                 .hint("name the GPU: `tonnage gpus` lists those that are known")),
         },
@@ -88,13 +74,13 @@ fn live() -> Result<Special, Failure> {
 }
 
 /// What NVML tells of; of a GPU outside the catalog memory and kind are enough for an answer with a caveat.
-fn of_driver(live: &LiveGpu) -> Result<Special, Failure> {
+fn of_driver(live: &LiveGpu) -> Result<NamedGpu, Failure> {
     match (Gpu::of_driver(&live.name, live.total_bytes), live.compute_capability) {
-        (Ok(gpu), _) => Ok(Special { gpu, caveat: None }),
+        (Ok(gpu), _) => Ok(NamedGpu { gpu, caveat: None }),
         (Err(GpuError::Unknown { .. } | GpuError::OtherMemory { .. } | GpuError::NoSlice { .. }), Some(capability)) => {
             let cores = live.cores.map(u64::from);
             let (gpu, caveat) = Gpu::outside_catalog(&live.name, live.total_bytes, capability, cores);
-            Ok(Special { gpu, caveat: Some(caveat) })
+            Ok(NamedGpu { gpu, caveat: Some(caveat) })
         }
         (Err(error), _) => Err(unknown(error)),
     }

@@ -5,41 +5,25 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tonnage_core::job::TransformersVersion;
+use tonnage_core::job::InstalledTransformers;
 
-/// A transformers that lies in an environment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Installed {
-    /// `4.48.1`
-    pub version: String,
-    /// The folder of the virtual environment or of conda's (`VIRTUAL_ENV`, `CONDA_PREFIX`).
-    pub environment: PathBuf,
+/// That of the environment that is active: `VIRTUAL_ENV`, else `CONDA_PREFIX`.
+pub fn active() -> Option<InstalledTransformers> {
+    let folder = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().find_map(env::var_os)?;
+    of_environment(Path::new(&folder))
 }
 
-impl Installed {
-    /// That of the environment that is active: `VIRTUAL_ENV`, else `CONDA_PREFIX`.
-    pub fn active() -> Option<Self> {
-        let folder = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().find_map(env::var_os)?;
-        Self::of_environment(Path::new(&folder))
-    }
+/// That of the environment whose `bin` the program of a command lies in.
+pub fn beside(program: &OsStr) -> Option<InstalledTransformers> {
+    let bin = Path::new(program).parent().filter(|folder| folder.file_name() == Some(OsStr::new("bin")))?;
+    of_environment(bin.parent()?)
+}
 
-    /// That of the environment whose `bin` the program of a command lies in.
-    pub fn beside(program: &OsStr) -> Option<Self> {
-        let bin = Path::new(program).parent().filter(|folder| folder.file_name() == Some(OsStr::new("bin")))?;
-        Self::of_environment(bin.parent()?)
-    }
-
-    fn of_environment(environment: &Path) -> Option<Self> {
-        let pythons = folders(&environment.join("lib")).filter(|folder| name(folder).starts_with("python3"));
-        let unix = pythons.map(|python| python.join("site-packages"));
-        let version = unix.chain([environment.join("Lib").join("site-packages")]).find_map(|site| version_in(&site))?;
-        Some(Self { version, environment: environment.to_owned() })
-    }
-
-    /// The version, where it is one that is simulated.
-    pub fn parsed(&self) -> Option<TransformersVersion> {
-        self.version.parse().ok()
-    }
+fn of_environment(environment: &Path) -> Option<InstalledTransformers> {
+    let pythons = folders(&environment.join("lib")).filter(|folder| name(folder).starts_with("python3"));
+    let unix = pythons.map(|python| python.join("site-packages"));
+    let version = unix.chain([environment.join("Lib").join("site-packages")]).find_map(|site| version_in(&site))?;
+    Some(InstalledTransformers { version, environment: environment.display().to_string() })
 }
 
 /// Of several, as broken updates leave behind, none is taken.
@@ -67,16 +51,16 @@ mod tests {
         let root = env::temp_dir().join(format!("tonnage-installed-{}", std::process::id()));
         let site = root.join("lib").join("python3.11").join("site-packages");
         fs::create_dir_all(site.join("transformers")).expect("a folder");
-        assert_eq!(Installed::of_environment(&root), None);
+        assert_eq!(of_environment(&root), None);
         fs::create_dir_all(site.join("transformers-4.48.1.dist-info")).expect("a folder");
         fs::create_dir_all(site.join("sentence_transformers-3.0.dist-info")).expect("a folder");
         let program = root.join("bin").join("python");
-        for found in [Installed::of_environment(&root), Installed::beside(program.as_os_str())] {
+        for found in [of_environment(&root), beside(program.as_os_str())] {
             assert_eq!(found.map(|found| found.version), Some("4.48.1".to_owned()));
         }
-        assert_eq!(Installed::beside(OsStr::new("python")), None);
+        assert_eq!(beside(OsStr::new("python")), None);
         fs::create_dir_all(site.join("transformers-4.51.0.dist-info")).expect("a folder");
-        assert_eq!(Installed::of_environment(&root), None, "two versions are none");
+        assert_eq!(of_environment(&root), None, "two versions are none");
         fs::remove_dir_all(&root).expect("removed");
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
-use tonnage_core::job::{KEYS, Key, KeyDefault, Kind, Override};
+use tonnage_core::job::{KEYS, Key, KeyDefault, Kind, Origin, Override, keys};
 
 use crate::failure::Failure;
 use crate::small_gpt;
@@ -60,11 +60,8 @@ impl FromArgMatches for JobArgs {
         let small_gpt = small_gpt::read(matches, model.as_deref(), &mut overrides)?;
         if let Some(path) = matches.get_one::<String>("gpu-file") {
             let suffix = if path.ends_with(".toml") || path.ends_with(".json") { "" } else { ".toml" };
-            overrides.push(Override {
-                key: "gpu".to_owned(),
-                value: format!("{path}{suffix}"),
-                flag: "--gpu-file".to_owned(),
-            });
+            let origin = Origin::Flag("--gpu-file".to_owned());
+            overrides.push(Override::new(keys::GPU, format!("{path}{suffix}"), origin));
         }
         for text in matches.get_many::<String>("set").into_iter().flatten() {
             let assignment = Override::assignment(text);
@@ -86,8 +83,8 @@ fn check(overrides: &[Override]) -> Result<(), clap::Error> {
         let called =
             |given: &Override| Key::called(&given.key).map_or_else(|| given.key.clone(), |key| key.name.to_owned());
         if let Some(first) = overrides[..at].iter().find(|first| called(first) == called(given)) {
-            let failure =
-                Failure::input(format!("`{}` is set twice: {} and {}", called(given), first.flag, given.flag));
+            let (first, again) = (first.origin.said(), given.origin.said());
+            let failure = Failure::input(format!("`{}` is set twice: {first} and {again}", called(given)));
             return Err(failure.hint("leave out one of them").into_clap());
         }
     }

@@ -11,7 +11,8 @@ pub fn plan(job: &JobArgs, changes: &[Override], gpus: Option<&str>) -> Option<S
     let model = job.model.clone()?;
     let mut words = vec!["tonnage".to_owned(), "plan".to_owned(), model];
     for given in job.overrides.iter().chain(changes).filter(|given| gpus.is_none() || given.key != "gpu") {
-        match given.flag.strip_prefix("--").filter(|name| !name.contains([' ', '='])) {
+        let flag = given.origin.said();
+        match flag.strip_prefix("--").filter(|name| !name.contains([' ', '='])) {
             Some("models") => words[2].clone_from(&given.value),
             // `=`, so that a switch takes its value.
             Some(name) => words.push(format!("--{name}={}", given.value)),
@@ -24,6 +25,8 @@ pub fn plan(job: &JobArgs, changes: &[Override], gpus: Option<&str>) -> Option<S
 
 #[cfg(test)]
 mod tests {
+    use tonnage_core::job::Origin;
+
     use super::*;
 
     #[test]
@@ -38,7 +41,7 @@ mod tests {
         let said = "tonnage plan gpt2 --seq-len=256 --set model.n_layer=2 --gradient-checkpointing=true";
         assert_eq!(plan(&job, &[], None).unwrap(), format!("{said} --gpu=l4"));
         assert_eq!(plan(&job, &[], Some("l4,t4")).unwrap(), format!("{said} --gpus l4,t4"));
-        let other = Override { key: "model".to_owned(), value: "gpt2-xl".to_owned(), flag: "--models".to_owned() };
+        let other = Override::new("model", "gpt2-xl", Origin::Flag("--models".to_owned()));
         assert!(plan(&job, &[other], None).unwrap().starts_with("tonnage plan gpt2-xl "));
     }
 }

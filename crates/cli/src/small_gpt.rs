@@ -1,7 +1,7 @@
 //! The flags of the founders' small-GPT trainer and guide, which stand beside those of every job.
 
 use clap::{Arg, ArgAction, ArgMatches};
-use tonnage_core::job::Override;
+use tonnage_core::job::{Origin, Override};
 
 use crate::failure::Failure;
 
@@ -66,7 +66,7 @@ pub fn read(
         return Ok(Some(text).filter(|_| !sizes.is_empty()));
     };
     let mut set = |key: &str, value: String, flag: &str| {
-        overrides.push(Override { key: key.to_owned(), value, flag: format!("--{flag}") });
+        overrides.push(Override::new(key, value, Origin::Flag(format!("--{flag}"))));
     };
     sizes.iter().for_each(|((flag, field, ..), size)| set(field, size.to_string(), flag));
     if let Some(rows) = batch_size {

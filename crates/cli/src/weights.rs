@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use tonnage_core::job::safetensors;
+use tonnage_core::job::{WeightsBeside, safetensors};
 use tonnage_core::limit::{INDEX_BYTES, SAFETENSORS_HEADER_BYTES};
 use tonnage_run::bounded::read_text;
 
@@ -13,34 +13,21 @@ use crate::failure::Failure;
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
-/// Parameters in the weights that stand beside the config names.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Weights {
-    /// All files are there.
-    Counted(u64),
-    /// The index names a file that is not there.
-    Incomplete(String),
-}
-
-/// The weights in the folder `path`, or beside the config at `path`; `None` when there are none.
-///
-/// # Errors
-/// When a file is there and is no safetensors file.
-pub fn beside(path: &Path) -> Result<Option<Weights>, Failure> {
+/// The weights in the folder `path`, or beside the config at `path`.
+pub fn weights_beside(path: &Path) -> WeightsBeside {
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
     let (single, index) = (folder.join(SINGLE), folder.join(INDEX));
-    if !path.exists() {
-        Ok(None)
-    } else if single.exists() {
-        count(&single).map(|parameters| Some(Weights::Counted(parameters)))
+    let found = if single.exists() {
+        count(&single).map(WeightsBeside::Counted)
     } else if index.exists() {
-        sharded(folder, &index).map(Some)
+        sharded(folder, &index)
     } else {
-        Ok(None)
-    }
+        Ok(WeightsBeside::Absent)
+    };
+    found.unwrap_or_else(|failure| WeightsBeside::Unreadable { problem: failure.problem, hint: failure.hint })
 }
 
-fn sharded(folder: &Path, index: &Path) -> Result<Weights, Failure> {
+fn sharded(folder: &Path, index: &Path) -> Result<WeightsBeside, Failure> {
     let text = read_text(index, INDEX_BYTES).map_err(|error| Failure::file(&shown(index), &error))?;
     let index = safetensors::parse_index(&text).map_err(|error| about(index, &error))?;
     let (files, counted) = (index.files, index.parameters);
@@ -48,8 +35,8 @@ fn sharded(folder: &Path, index: &Path) -> Result<Weights, Failure> {
     let inside = |name: &String| Path::new(name).file_name().map(|name| folder.join(name));
     let paths: Vec<PathBuf> = files.iter().filter_map(inside).collect();
     match paths.iter().find(|path| !path.exists()) {
-        Some(missing) => Ok(counted.map_or_else(|| Weights::Incomplete(shown(missing)), Weights::Counted)),
-        None => paths.iter().map(|path| count(path)).sum::<Result<u64, Failure>>().map(Weights::Counted),
+        Some(missing) => Ok(counted.map_or_else(|| WeightsBeside::Incomplete(shown(missing)), WeightsBeside::Counted)),
+        None => paths.iter().map(|path| count(path)).sum::<Result<u64, Failure>>().map(WeightsBeside::Counted),
     }
 }
 

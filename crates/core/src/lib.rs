@@ -4,7 +4,7 @@
 //! abstract tensors) -> [`trace::Trace`] (allocations and frees) -> `alloc` (PyTorch's caching allocator
 //! replays it) -> `estimate`. Nothing here reads a file, the environment, a clock or a terminal.
 //!
-//! To start: [`job::resolve()`] makes a [`job::JobSpec`] of a job file, flags and defaults; [`estimate::estimate`] answers in one call, and [`estimate::SimulatedJob`] keeps the trace for further
+//! To start: [`job::JobSource`] makes a [`job::JobSpec`] of a job file, flags and defaults; [`estimate::estimate`] answers in one call, and [`estimate::SimulatedJob`] keeps the trace for further
 //! questions. [`step::simulate`] gives the trace alone, [`alloc::replay_trace`] runs one through other allocator settings,
 //! and [`recording`] reads and compares what real jobs did. Tensors, ops and models are how it is done, not what is offered.
 //!
@@ -18,11 +18,8 @@
 //!     precision = "bf16"
 //!     gpu = "a100-80"
 //! "#;
-//! let resolved = job::resolve(&job::Inputs {
-//!     job_file: Some(("job.toml", job_file)),
-//!     overrides: &[],
-//!     read_config: &|_path| None, // reads the config.json that a model is named by, if the program has files
-//! })?;
+//! let source = job::JobSource::from_file("job.toml", job_file);
+//! let resolved = source.resolve(&[])?;
 //! let answer = estimate::estimate(&resolved.job)?;
 //! println!("{} bytes at {}", answer.peak_reserved_bytes, answer.peak_phase.label());
 //! assert!(answer.total_bytes < answer.usable_bytes);

@@ -83,11 +83,8 @@ fn jobs() -> Vec<JobSpec> {
         serde_json::json!({"kind": "swarm_node"}),
     ];
     let mut jobs: Vec<JobSpec> = kinds.iter().map(|case| from_case(case).unwrap()).collect();
-    let dpo = tonnage_core::job::resolve(&tonnage_core::job::Inputs {
-        job_file: Some(("job.toml", "model = \"gpt2\"\ntask = \"dpo\"\nprompt_len = 8\ncompletion_len = 8\n")),
-        overrides: &[],
-        read_config: &|_| None,
-    });
+    let dpo = "model = \"gpt2\"\ntask = \"dpo\"\nprompt_len = 8\ncompletion_len = 8\n";
+    let dpo = tonnage_core::job::JobSource::from_file("job.toml", dpo).resolve(&[]);
     jobs.push(dpo.unwrap().job);
     jobs
 }

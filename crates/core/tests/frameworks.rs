@@ -2,19 +2,14 @@
 
 use serde_json::Value;
 use tonnage_core::estimate::estimate;
-use tonnage_core::job::{Inputs, Override, Resolved, resolve};
+use tonnage_core::job::{JobSource, Override, Resolved};
 
 const CONFIG: &str = include_str!("../../../testdata/frameworks/config.json");
 const TRUTH: &str = include_str!("../../../testdata/frameworks/truth.json");
 
 fn resolved(assignments: &[&str]) -> Resolved {
     let overrides: Vec<_> = assignments.iter().map(|text| Override::assignment(text).unwrap()).collect();
-    resolve(&Inputs {
-        job_file: None,
-        overrides: &overrides,
-        read_config: &|name| (name == "config.json").then(|| Ok(CONFIG.to_owned())),
-    })
-    .unwrap()
+    JobSource::new().config("config.json", CONFIG).resolve(&overrides).unwrap()
 }
 
 #[test]

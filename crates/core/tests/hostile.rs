@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use tonnage_core::estimate::{EstimateError, SimulatedJob, estimate};
-use tonnage_core::job::{Inputs, JobError, JobSpec, Override, Resolved, resolve};
+use tonnage_core::job::{JobError, JobSource, JobSpec, Override, Resolved};
 
 /// An answer or a refusal takes less, even in a build without optimizations on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 fn resolved(file: &str, assignments: &[&str]) -> Result<Resolved, JobError> {
     let overrides: Vec<_> = assignments.iter().map(|text| Override::assignment(text).unwrap()).collect();
-    resolve(&Inputs { job_file: Some(("job.toml", file)), overrides: &overrides, read_config: &|_| None })
+    JobSource::from_file("job.toml", file).resolve(&overrides)
 }
 
 /// What is said of a job that cannot be; `None` when it is estimated.

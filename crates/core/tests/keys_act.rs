@@ -1,7 +1,7 @@
 //! Every key of a job changes what is simulated: a key that is read and then ignored fails here.
 
 use tonnage_core::estimate::{Deployment, SimulatedJob, estimate};
-use tonnage_core::job::{Inputs, JobSpec, KEYS, Override, resolve};
+use tonnage_core::job::{JobSource, JobSpec, KEYS, Override};
 use tonnage_core::model_type::language_model_types;
 use tonnage_core::step::simulate;
 use tonnage_core::trace::Trace;
@@ -23,8 +23,10 @@ gpu = "h100"
 
 fn job(file: &str, assignments: &[&str]) -> JobSpec {
     let overrides: Vec<_> = assignments.iter().map(|text| Override::assignment(text).unwrap()).collect();
-    let inputs = Inputs { job_file: Some(("job.toml", file)), overrides: &overrides, read_config: &|_| None };
-    resolve(&inputs).unwrap_or_else(|error| panic!("{assignments:?}: {error}")).job
+    JobSource::from_file("job.toml", file)
+        .resolve(&overrides)
+        .unwrap_or_else(|error| panic!("{assignments:?}: {error}"))
+        .job
 }
 
 fn trace(file: &str, assignments: &[&str]) -> Trace {

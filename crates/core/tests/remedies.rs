@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use tonnage_core::job::{Framework, Inputs, JobError, Override, Resolved, resolve};
+use tonnage_core::job::{Framework, JobSource, Override};
 use tonnage_core::plan::proposal::{Proposals, consider};
 use tonnage_core::plan::remedy::REMEDIES;
 
@@ -94,16 +94,15 @@ const JOBS: [(&str, &str, &[&str]); 9] = [
     ("generation", GPT2, &["task=generate", "gpu=1GiB,sm_90", "seq_len=64", "max_new_tokens=8"]),
 ];
 
-fn resolved(file: &str, assignments: &[&str], more: &[Override]) -> Result<Resolved, JobError> {
-    let mut overrides: Vec<_> = assignments.iter().map(|text| Override::assignment(text).unwrap()).collect();
-    overrides.extend_from_slice(more);
-    resolve(&Inputs { job_file: Some(("job.toml", file)), overrides: &overrides, read_config: &|_| None })
+fn source(file: &str, assignments: &[&str]) -> JobSource {
+    let overrides: Vec<_> = assignments.iter().map(|text| Override::assignment(text).unwrap()).collect();
+    JobSource::from_file("job.toml", file).with(&overrides)
 }
 
 fn considered((name, file, assignments): &(&str, &str, &[&str])) -> Proposals {
-    let job = resolved(file, assignments, &[]).unwrap_or_else(|error| panic!("{name}: {error}")).job;
-    consider(&job, &|more: &[Override]| resolved(file, assignments, more))
-        .unwrap_or_else(|error| panic!("{name}: {error}"))
+    let source = source(file, assignments);
+    let job = source.resolve(&[]).unwrap_or_else(|error| panic!("{name}: {error}")).job;
+    consider(&job, &source).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 #[test]
@@ -149,7 +148,7 @@ fn the_combination_is_no_larger_than_any_of_its_remedies() {
 fn every_change_is_said_in_the_words_of_the_tasks_framework() {
     for job in &JOBS {
         let (_, file, assignments) = job;
-        let base = resolved(file, assignments, &[]).unwrap().job;
+        let base = source(file, assignments).resolve(&[]).unwrap().job;
         for remedy in REMEDIES {
             let Ok(changes) = (remedy.apply)(&base) else { continue };
             for framework in [base.framework, Framework::Loop] {

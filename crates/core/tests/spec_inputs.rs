@@ -4,15 +4,12 @@ use proptest::prelude::*;
 use serde_json::Value;
 use tonnage_core::gpu::Gpu;
 use tonnage_core::job::{
-    Architecture, Inputs, JobError, KEYS, Override, Precision, Resolved, architecture, from_case, hf, resolve,
-    safetensors,
+    Architecture, JobError, JobSource, KEYS, Override, Precision, Resolved, architecture, from_case, hf, safetensors,
 };
 use tonnage_core::model_type::known_model_types;
 
 fn resolved(job_file: &str, overrides: &[Override]) -> Result<Resolved, JobError> {
-    let read_config = |_: &str| None;
-    let job_file = Some(("job.toml", job_file));
-    resolve(&Inputs { job_file, overrides, read_config: &read_config })
+    JobSource::from_file("job.toml", job_file).resolve(overrides)
 }
 
 #[test]

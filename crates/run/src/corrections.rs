@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tonnage_core::job::JobSpec;
+use tonnage_core::job::keys::{GRADIENT_ACCUMULATION_STEPS, GRPO_STEPS_PER_GENERATION, MICRO_BATCH_SIZE};
 use tonnage_core::limit::JSON_BYTES;
-use tonnage_core::plan::batch::{GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE, STEPS_PER_GENERATION};
 use tonnage_core::record::{CorrectionRecord, JobRecord};
 use tonnage_core::units::Bytes;
 
@@ -17,7 +17,8 @@ use crate::clock::now_ms;
 use crate::store::{create_private_folder, lock, write_atomically};
 
 /// Keys by which the same job differs from run to run.
-const FREE: [&str; 5] = [MICRO_BATCH_SIZE, GRADIENT_ACCUMULATION_STEPS, STEPS_PER_GENERATION, "gpu", "swarm.nodes"];
+const FREE: [&str; 5] =
+    [MICRO_BATCH_SIZE, GRADIENT_ACCUMULATION_STEPS, GRPO_STEPS_PER_GENERATION, "gpu", "swarm.nodes"];
 
 /// What a probe saw of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::{Context, Result, anyhow};
-use tonnage_core::job::{Inputs, Override, resolve};
+use tonnage_core::job::{JobSource, Override};
 use tonnage_core::plan::suite::{Priced, Suite as FileSuite, Yardstick};
 use tonnage_core::plan::time::cost_factor;
 use tonnage_core::units::Seconds;
@@ -275,16 +275,10 @@ fn priced(step_seconds: f64, more: &[(&str, &str)]) -> Result<Vec<Priced>> {
     let step_time = step_seconds.to_string();
     let said = more.iter().copied().chain([("step_time", step_time.as_str())]);
     let said: Vec<Override> = said.map(|(key, value)| Override::flag(key, value)).collect();
-    let resolve = |changes: &[Override]| {
-        resolve(&Inputs {
-            job_file: Some((file, &text)),
-            overrides: &[changes, &said].concat(),
-            read_config: &|_path| None,
-        })
-    };
+    let source = JobSource::from_file(file, text).with(&said).pin();
     let first = [suite.set.as_slice(), suite.configurations[0].changes.as_slice()].concat();
-    let yardstick = Yardstick::new(&resolve(&first).map_err(|error| anyhow!("{SUITE}: {error}"))?.job)?;
-    Ok(suite.configurations.iter().map(|one| yardstick.price(one, &suite.set, &resolve)).collect())
+    let yardstick = Yardstick::new(&source.resolve(&first).map_err(|error| anyhow!("{SUITE}: {error}"))?.job)?;
+    Ok(suite.configurations.iter().map(|one| yardstick.price(one, &suite.set, &source)).collect())
 }
 
 /// Sums over configurations and their runs.

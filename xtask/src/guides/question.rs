@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Context, Result, anyhow};
 use tonnage_core::estimate::{Deployment, Estimate, Fit, SimulatedJob};
 use tonnage_core::gpu::Gpu;
-use tonnage_core::job::{Inputs, Override, Resolved, resolve};
+use tonnage_core::job::{JobSource, Override, Resolved};
 use tonnage_core::plan::appraisal::appraise;
 use tonnage_core::plan::fit::{Judgement, judge_all};
 use tonnage_core::plan::time::{Bill, Scale};
@@ -44,7 +44,7 @@ impl Question {
     pub fn command(&self) -> String {
         let mut command = format!("tonnage estimate {}", self.file);
         for (key, value) in &self.changes {
-            let flag = Override::flag(key, value).flag;
+            let flag = Override::flag(key, value).origin.said();
             let part = match value.as_str() {
                 _ if *key == "model" || key.starts_with("model.") => format!("--set {key}={value}"),
                 "true" | "false" => format!("{flag}={value}"),
@@ -86,8 +86,7 @@ impl Question {
     pub fn resolve(&self) -> Result<Resolved> {
         let text = fs::read_to_string(self.file).with_context(|| self.file)?;
         let overrides: Vec<_> = self.changes.iter().map(|(key, value)| Override::flag(key, value)).collect();
-        let resolved =
-            resolve(&Inputs { job_file: Some((self.file, &text)), overrides: &overrides, read_config: &|_path| None });
+        let resolved = JobSource::from_file(self.file, text).resolve(&overrides);
         resolved.map_err(|error| anyhow!("{}: {error}", self.command()))
     }
 }

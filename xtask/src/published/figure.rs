@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tonnage_core::estimate::{Estimate, estimate};
-use tonnage_core::job::{Inputs, Override, resolve};
+use tonnage_core::job::{ConfigSource, JobSource, Lookup, Override};
 
 /// Where figures were published.
 #[derive(Deserialize)]
@@ -128,14 +128,16 @@ impl Library {
         let model = Override::flag("model", &figure.model);
         let set = figure.set.iter().map(|text| Override::assignment(text).map_err(|error| anyhow!("{error}")));
         let overrides = [Ok(model)].into_iter().chain(set).collect::<Result<Vec<_>>>()?;
-        let resolved = resolve(&Inputs {
-            job_file: None,
-            overrides: &overrides,
-            read_config: &|name| {
-                let path = self.folder.join(name);
-                path.is_file().then(|| fs::read_to_string(&path).map_err(|error| error.to_string()))
-            },
-        });
+        let mut source = JobSource::new().with(&overrides);
+        for lookup in source.lookups(&[]) {
+            let Lookup::Model(name) = lookup else { continue };
+            let path = self.folder.join(&name);
+            if path.is_file() {
+                let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+                source = source.config(name, ConfigSource::from(text));
+            }
+        }
+        let resolved = source.resolve(&[]);
         Ok(estimate(&resolved.map_err(|error| anyhow!("{error}"))?.job)?)
     }
 }

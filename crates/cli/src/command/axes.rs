@@ -31,7 +31,7 @@ fn values(list: &Override) -> Result<Vec<Override>, Failure> {
     let value = |text: &str| Override { value: text.trim().to_owned(), ..list.clone() };
     let values: Vec<_> = list.value.split(',').filter(|text| !text.trim().is_empty()).map(value).collect();
     if values.is_empty() {
-        return Err(Failure::input(format!("`{}` names no value", list.flag)).hint("write them as `a,b,c`"));
+        return Err(Failure::input(format!("`{}` names no value", list.origin.said())).hint("write them as `a,b,c`"));
     }
     values.iter().try_for_each(Override::check)?;
     Ok(values)

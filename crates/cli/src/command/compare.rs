@@ -1,6 +1,6 @@
 //! What `--compare` asks for: lists of changes to the job.
 
-use tonnage_core::job::{KEYS, Kind, Override};
+use tonnage_core::job::{KEYS, Kind, Origin, Override};
 
 use crate::failure::Failure;
 
@@ -32,11 +32,7 @@ fn changes(list: &str) -> Result<Vec<Override>, Failure> {
         Some((key, values)) => (key.trim(), values),
         None => (key_of_words(list)?, list),
     };
-    let change = |value: &str| Override {
-        key: key.to_owned(),
-        value: value.trim().to_owned(),
-        flag: format!("--compare {key}="),
-    };
+    let change = |value: &str| Override::new(key, value.trim(), Origin::Flag(format!("--compare {key}=")));
     let changes: Vec<_> = values.split(',').filter(|value| !value.trim().is_empty()).map(change).collect();
     if changes.is_empty() {
         return Err(Failure::input(format!("`--compare {list}` names no value")).hint(FORM));

@@ -16,7 +16,7 @@ use super::{axes, json};
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
 use crate::job_args::{self, JobArgs};
-use crate::job_input::JobInput;
+use crate::job_input::{gather_each, on_a_gpu, read_source};
 use crate::same_job;
 use crate::sweep::sweep;
 use crate::terminal::Terminal;
@@ -55,16 +55,17 @@ impl CostArgs {
     pub fn run(mut self, terminal: &Terminal) -> Result<Exit, Failure> {
         let lists = axes::take(&mut self.job.overrides)?;
         let suite = self.read(&lists)?;
-        let input = JobInput::read(&self.job)?.on_a_gpu("time and price are those of a GPU");
-        let first = [suite.set.as_slice(), suite.configurations[0].changes.as_slice()].concat();
+        let source = on_a_gpu(read_source(&self.job)?, "time and price are those of a GPU");
+        let changes = suite.configurations.iter().flat_map(|configuration| &configuration.changes).chain(&suite.set);
         // The command line wins over what the suite shares.
-        let resolve = |changes: &[Override]| input.try_resolve_under(changes);
+        let source = gather_each(source, changes)?.pin();
+        let first = [suite.set.as_slice(), suite.configurations[0].changes.as_slice()].concat();
         if let Some(path) = &self.suite {
-            suite.check(&resolve).map_err(|error| placed(path, error))?;
+            suite.check(&source).map_err(|error| placed(path, error))?;
         }
-        let base = resolve(&first).map_err(Failure::from)?.job;
+        let base = source.resolve(&first)?.job;
         let yardstick = Yardstick::new(&base)?;
-        let price = |configuration: &Configuration| yardstick.price(configuration, &suite.set, &resolve);
+        let price = |configuration: &Configuration| yardstick.price(configuration, &suite.set, &source);
         let rows = sweep(&suite.configurations, terminal, price);
         let answer = SuiteAnswer { job: base, rows };
         if let Some(path) = &self.csv {

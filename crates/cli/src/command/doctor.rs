@@ -4,17 +4,17 @@ use std::path::PathBuf;
 
 use clap::Args;
 use tonnage_core::gpu::Gpu;
-use tonnage_core::job::{JobSpec, Override};
+use tonnage_core::job::{JobSpec, Origin};
 use tonnage_core::plan::proposal::consider;
+use tonnage_core::plan::remedy::overrides;
 use tonnage_doctor::{Diagnosis, FailureCause, Finding, GpuMemory, Scan, Source, diagnose};
 use tonnage_report::{DoctorAnswer, DoctorView, JobAnswer, text};
 
 use super::json;
-use super::plan::overrides;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::job_args::JobArgs;
-use crate::job_input::JobInput;
+use crate::job_input::read_source;
 use crate::logs::Logs;
 use crate::terminal::Terminal;
 
@@ -90,16 +90,16 @@ fn exit_status(status: i64) -> Option<Source> {
 /// The job's estimate on the GPU of the message, and what would make it fit; `None` where memory is not what failed.
 fn beside_job(job: &str, diagnosis: &Diagnosis<'_>) -> Result<Option<JobAnswer>, Failure> {
     let args = JobArgs { model: Some(job.to_owned()), overrides: Vec::new(), small_gpt: None };
-    let input = JobInput::read(&args)?;
-    let mut job = input.resolve(&[])?.job;
+    let source = read_source(&args)?;
+    let mut job = source.resolve(&[])?.job;
     let Some(FailureCause::GpuMemory(memory)) = diagnosis.root.as_ref().map(|root| &root.finding.cause) else {
         return Ok(None);
     };
     let other_gpu = other_gpu(&job.gpu, memory);
     job.gpu = as_it_was(&job, memory);
-    let proposals = consider(&job, &|changes: &[Override]| input.try_resolve(changes))?;
+    let proposals = consider(&job, &source)?;
     let changes = proposals.together.as_ref().map(|together| together.changes.as_slice()).unwrap_or_default();
-    let with = input.resolve(&overrides(changes))?.job;
+    let with = source.resolve(&overrides(changes, &Origin::Plan))?.job;
     Ok(Some(JobAnswer { job, proposals, with, other_gpu }))
 }
 

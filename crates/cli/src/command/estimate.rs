@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use tonnage_core::estimate::{Caveat, Deployment, Estimate, Fit};
-use tonnage_core::job::Resolved;
 use tonnage_core::job::guides::LegacyEstimate;
+use tonnage_core::job::{JobSource, Resolved};
 use tonnage_core::plan::fits_from::fits_from;
 use tonnage_core::recording::write_timeline;
 use tonnage_report::words::shell_words;
@@ -16,7 +16,7 @@ use super::{compare, json};
 use crate::exit::{self, Exit, FailOn};
 use crate::failure::Failure;
 use crate::job_args::{self, JobArgs};
-use crate::job_input::{self, JobInput, simulate};
+use crate::job_input::{self, gather_each, read_source, simulate};
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "Examples:
@@ -90,13 +90,13 @@ impl EstimateArgs {
     /// # Errors
     /// When the job cannot be resolved or simulated, or a file cannot be written.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let input = JobInput::read(&self.job)?;
-        if self.compare.is_empty() { self.one(&input, terminal) } else { self.several(&input, terminal) }
+        let source = read_source(&self.job)?;
+        if self.compare.is_empty() { self.one(&source, terminal) } else { self.several(source, terminal) }
     }
 
-    fn one(&self, input: &JobInput, terminal: &Terminal) -> Result<Exit, Failure> {
-        let resolved = input.resolve(&[])?;
-        let seen = seen_before(input, &resolved)?;
+    fn one(&self, source: &JobSource, terminal: &Terminal) -> Result<Exit, Failure> {
+        let resolved = source.resolve(&[])?;
+        let seen = seen_before(source, &resolved)?;
         let answer = self.answer(resolved)?;
         if self.json {
             terminal.print(&json(&EstimateView::new(&answer, self.top.unwrap_or(TOP)))?)?;
@@ -109,12 +109,13 @@ impl EstimateArgs {
         Ok(exit_code([&answer], self.fail_on))
     }
 
-    fn several(&self, input: &JobInput, terminal: &Terminal) -> Result<Exit, Failure> {
+    fn several(&self, source: JobSource, terminal: &Terminal) -> Result<Exit, Failure> {
         let variants = compare::variants(&self.compare)?;
+        let source = gather_each(source, variants.iter().flatten())?;
         let mut failures = Vec::new();
         let mut answers = Vec::new();
         for changes in variants {
-            let answer = input.resolve(&changes).and_then(|resolved| self.answer(resolved));
+            let answer = source.resolve(&changes).map_err(Failure::from).and_then(|resolved| self.answer(resolved));
             let changes = changes.into_iter().map(|change| (change.key, change.value)).collect();
             let answer = answer.map_err(|failure| {
                 let problem = failure.problem.clone();
@@ -284,15 +285,16 @@ fn write(path: &PathBuf, text: &str) -> Result<(), Failure> {
 
 /// What a probe or a run of such a job showed.
 #[cfg(unix)]
-fn seen_before(input: &JobInput, resolved: &Resolved) -> Result<Option<String>, Failure> {
+fn seen_before(source: &JobSource, resolved: &Resolved) -> Result<Option<String>, Failure> {
+    use tonnage_core::record::JobRecord;
     use tonnage_run::{corrections, store::Store};
-    let kept = corrections::kept(Store::of_user().root(), &input.record(resolved))?;
+    let kept = corrections::kept(Store::of_user().root(), &JobRecord::new(source, resolved))?;
     Ok(kept.map(|seen| seen.correction.evidence))
 }
 
 /// Nothing: there are no runs on such a system.
 #[cfg(not(unix))]
-fn seen_before(_input: &JobInput, _resolved: &Resolved) -> Result<Option<String>, Failure> {
+fn seen_before(_source: &JobSource, _resolved: &Resolved) -> Result<Option<String>, Failure> {
     Ok(None)
 }
 

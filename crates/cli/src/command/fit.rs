@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use tonnage_core::gpu::Gpu;
-use tonnage_core::job::Override;
+use tonnage_core::job::keys::{GPU, MODEL};
+use tonnage_core::job::{Origin, Override};
 use tonnage_core::plan::fit::Judgement;
 use tonnage_core::plan::judgements::Judgements;
 use tonnage_core::plan::largest::largest;
@@ -17,7 +18,7 @@ use crate::exit::{self, Exit, FailOn};
 use crate::failure::Failure;
 use crate::gpu_input;
 use crate::job_args::{self, JobArgs};
-use crate::job_input::JobInput;
+use crate::job_input::{gather_each, read_source};
 use crate::same_job;
 use crate::sweep::{sweep, threads};
 use crate::terminal::Terminal;
@@ -89,7 +90,7 @@ impl FitArgs {
     pub fn run(mut self, terminal: &Terminal) -> Result<Exit, Failure> {
         let mut axes = axes::take(&mut self.job.overrides)?;
         // Several GPUs are columns, however they are named.
-        let listed = axes.iter().position(|axis| axis.iter().any(|value| value.key == "gpu")).map(|at| axes.remove(at));
+        let listed = axes.iter().position(|axis| axis.iter().any(|value| value.key == GPU)).map(|at| axes.remove(at));
         if let (None, Some(listed)) = (&self.gpus, listed) {
             let names: Vec<&str> = listed.iter().map(|value| value.value.as_str()).collect();
             self.gpus = Some(names.join(","));
@@ -101,22 +102,21 @@ impl FitArgs {
             self.job.model = self.models.first().cloned();
             axes.insert(0, models);
         }
-        let input = JobInput::read(&self.job)?;
+        let source = gather_each(read_source(&self.job)?, axes.iter().flatten())?;
         let first: Vec<Override> = axes.iter().filter_map(|axis| axis.first().cloned()).collect();
-        let base = input.resolve(&first)?;
+        let base = source.resolve(&first)?;
         let gpus = gpus(self.gpus.as_deref(), base.names_gpu().then_some(&base.job.gpu))?;
         let variants = variants(&axes, &self.rows)?;
-        let resolve = |changes: &[Override]| input.try_resolve(changes);
         let named = self.gpus.as_deref().or((!base.names_gpu()).then_some("all"));
         let plan = same_job::plan(&self.job, &first, named);
         if let Some(key) = &self.solve {
-            let solved = solve::solve(key, base, gpus, &variants, &resolve, terminal)?;
+            let solved = solve::solve(key, base, gpus, &variants, &source, terminal)?;
             let exit = solve::show(&solved, self.csv.as_deref(), self.json, terminal)?;
             return self.way_out(exit, plan, terminal);
         }
-        let known = Judgements::new(&base.job, &gpus, &resolve);
+        let known = Judgements::new(&base.job, &gpus, &source);
         let parts = if self.prune { pruned_parts(&known, &variants) } else { parts(&known, &variants, threads()) };
-        let answers = sweep(&parts, terminal, |part| answer(&known, &variants, part, &resolve));
+        let answers = sweep(&parts, terminal, |part| answer(&known, &variants, part, &source));
         let rows = rows(&known, &variants, answers.into_iter().flatten().collect());
         let largest = if self.no_largest || !axes.is_empty() {
             Vec::new()
@@ -163,11 +163,7 @@ impl FitArgs {
 
 /// The models as values of a key.
 fn models(names: &[String]) -> Option<Vec<Override>> {
-    let value = |name: &String| Override {
-        key: "model".to_owned(),
-        value: name.trim().to_owned(),
-        flag: "--models".to_owned(),
-    };
+    let value = |name: &String| Override::new(MODEL, name.trim(), Origin::Flag("--models".to_owned()));
     (!names.is_empty()).then(|| names.iter().map(value).collect())
 }
 

@@ -8,10 +8,11 @@ use std::path::PathBuf;
 use clap::Args;
 use tonnage_core::estimate::Fit;
 use tonnage_core::gpu::Gpu;
-use tonnage_core::job::{JobSpec, Override};
+use tonnage_core::job::keys::GPU;
+use tonnage_core::job::{JobSource, JobSpec, Origin};
 use tonnage_core::plan::appraisal::appraise;
 use tonnage_core::plan::proposal::{Proposals, consider};
-use tonnage_core::plan::remedy::Change;
+use tonnage_core::plan::remedy::{Change, overrides};
 use tonnage_core::plan::search::{Choice, Site, Way, Wish, choose, sites, spreads, ways_on};
 use tonnage_core::plan::time::{STEPS_OF_A_SAMPLE, Scale};
 use tonnage_report::{PlanView, SearchView, text};
@@ -22,7 +23,7 @@ use crate::exit::{self, Exit, FailOn};
 use crate::failure::Failure;
 use crate::gpu_input;
 use crate::job_args::{self, JobArgs};
-use crate::job_input::JobInput;
+use crate::job_input::{job_file_text, on_a_gpu, read_source};
 use crate::sweep::sweep;
 use crate::terminal::Terminal;
 
@@ -80,26 +81,26 @@ impl PlanArgs {
     /// When the job cannot be resolved or simulated, or a file cannot be written.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let searches = self.budget.is_some() || self.deadline.is_some() || self.gpus.is_some();
-        let input = JobInput::read(&self.job)?;
-        let resolved = input.resolve(&[])?;
+        let source = read_source(&self.job)?;
+        let resolved = source.resolve(&[])?;
         // A search brings its own GPUs; what was measured was measured on one.
         let is_measured = Scale::own(&resolved.job) != Scale::Estimated;
-        let (input, job) = match searches && !is_measured || resolved.names_gpu() {
-            true => (input, resolved.job),
+        let (source, job) = match searches && !is_measured || resolved.names_gpu() {
+            true => (source, resolved.job),
             false => {
-                let input = input.on_a_gpu(if searches { "a measured step is of a GPU" } else { ASKS });
-                let job = input.resolve(&[]).map_err(|failure| hint_at_search(failure, searches))?.job;
-                (input, job)
+                let source = on_a_gpu(source, if searches { "a measured step is of a GPU" } else { ASKS });
+                let job = source.resolve(&[]).map_err(|error| hint_at_search(error.into(), searches))?.job;
+                (source, job)
             }
         };
-        if searches { self.search(&input, &job, terminal) } else { self.remedies(&input, &job, terminal) }
+        if searches { self.search(&source, &job, terminal) } else { self.remedies(&source, &job, terminal) }
     }
 
-    fn remedies(&self, input: &JobInput, job: &JobSpec, terminal: &Terminal) -> Result<Exit, Failure> {
-        let proposals = consider(job, &|changes: &[Override]| input.try_resolve(changes))?;
+    fn remedies(&self, source: &JobSource, job: &JobSpec, terminal: &Terminal) -> Result<Exit, Failure> {
+        let proposals = consider(job, source)?;
         let changes = proposals.together.as_ref().map(|together| together.changes.as_slice()).unwrap_or_default();
-        let with = input.resolve(&overrides(changes))?.job;
-        self.write(input, changes, terminal)?;
+        let with = source.resolve(&overrides(changes, &Origin::Plan))?.job;
+        self.write(source, changes, terminal)?;
         if self.json {
             terminal.print(&json(&PlanView::new(&proposals, &with))?)?;
         } else {
@@ -108,7 +109,7 @@ impl PlanArgs {
         Ok(if FailOn::passes(self.fail_on, best(&proposals)) { Exit::Done } else { Exit::No })
     }
 
-    fn search(&self, input: &JobInput, job: &JobSpec, terminal: &Terminal) -> Result<Exit, Failure> {
+    fn search(&self, source: &JobSource, job: &JobSpec, terminal: &Terminal) -> Result<Exit, Failure> {
         let wish = Wish { dollars: self.budget, seconds: self.deadline };
         if job.run.length.is_none() {
             terminal.note(&format!(
@@ -118,8 +119,7 @@ impl PlanArgs {
         }
         let scale = measured(job)?;
         let sites = self.sites(job)?;
-        let resolve = |changes: &[Override]| input.try_resolve(changes);
-        let found = sweep(&sites, terminal, |site| ways_on(job, site, &resolve, scale, self.change_training));
+        let found = sweep(&sites, terminal, |site| ways_on(job, site, source, scale, self.change_training));
         let mut left_out = if spreads(job) { Vec::new() } else { vec![self.not_spread(job)] };
         let (mut ways, reasons): (Vec<Vec<Way>>, Vec<Vec<String>>) =
             found.into_iter().map(|found| (found.ways, found.left_out)).unzip();
@@ -135,9 +135,9 @@ impl PlanArgs {
             Choice::Nothing => None,
         };
         let changes = chosen.map(|way| [way.spread.as_slice(), way.changes.as_slice()].concat()).unwrap_or_default();
-        let with = input.resolve(&overrides(&changes))?.job;
-        let gpu = chosen.map(|way| ("gpu", way.gpu.id.clone()));
-        self.write(input, &[gpu.into_iter().collect(), changes].concat(), terminal)?;
+        let with = source.resolve(&overrides(&changes, &Origin::Plan))?.job;
+        let gpu = chosen.map(|way| (GPU, way.gpu.id.clone()));
+        self.write(source, &[gpu.into_iter().collect(), changes].concat(), terminal)?;
         if self.json {
             terminal.print(&json(&SearchView::new(&ways, choice, &wish, &with, &left_out))?)?;
         } else {
@@ -167,9 +167,9 @@ impl PlanArgs {
     }
 
     /// Writes the job file with `changes`, if asked for.
-    fn write(&self, input: &JobInput, changes: &[Change], terminal: &Terminal) -> Result<(), Failure> {
+    fn write(&self, source: &JobSource, changes: &[Change], terminal: &Terminal) -> Result<(), Failure> {
         let Some(path) = &self.write else { return Ok(()) };
-        let text = input.job_file(&overrides(changes))?;
+        let text = job_file_text(source, &overrides(changes, &Origin::Plan))?;
         let name = path.display().to_string();
         let mut file = fs::OpenOptions::new().write(true).create_new(true).open(path).map_err(|error| {
             let failure = Failure::file(&name, &error);
@@ -209,11 +209,4 @@ fn measured(job: &JobSpec) -> Result<Scale, Failure> {
 fn best(proposals: &Proposals) -> Fit {
     let together = proposals.together.as_ref().map(|together| &together.appraisal);
     together.unwrap_or(&proposals.base).judgement.fit
-}
-
-/// `changes` as if flags had made them.
-pub(super) fn overrides(changes: &[Change]) -> Vec<Override> {
-    let set =
-        |(key, value): &Change| Override { key: (*key).to_owned(), value: value.clone(), flag: "plan".to_owned() };
-    changes.iter().map(set).collect()
 }

@@ -26,7 +26,7 @@ use super::supervise::{library, supervise_here};
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
 use crate::job_args::{self, JobArgs};
-use crate::job_input::JobInput;
+use crate::job_input::recorded_source;
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "Examples:
@@ -104,7 +104,7 @@ impl ProbeArgs {
         let Some(job) = run.job.clone() else {
             return Err(Failure::input("there is no job to compare with").hint("`tonnage probe JOB -- COMMAND`"));
         };
-        let spec = JobInput::of_record(&job).resolve(&[])?.job;
+        let spec = recorded_source(&job)?.resolve(&[])?.job;
         let has_gpu = || library().is_some_and(|library| library.count().is_ok_and(|count| count > 0));
         let rehearses = self.rehearse || !(self.measure || has_gpu());
         let seen = if rehearses {

@@ -18,7 +18,7 @@ use super::json;
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
 use crate::job_args::JobArgs;
-use crate::job_input::{JobInput, simulate};
+use crate::job_input::{read_source, run_by, simulate};
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "Examples:
@@ -220,7 +220,7 @@ fn command_exit(code: Option<i32>) -> Exit {
 /// that may take long.
 fn job(name: &str, program: &OsStr) -> Result<Resolved, Failure> {
     let args = JobArgs { model: Some(name.to_owned()), overrides: Vec::new(), small_gpt: None };
-    JobInput::read(&args)?.run_by(program).resolve(&[])
+    Ok(run_by(read_source(&args)?, program).resolve(&[])?)
 }
 
 /// The estimate of `job` beside the fullest device.

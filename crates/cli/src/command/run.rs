@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use tonnage_core::estimate::{Fit, shown_bound};
 use tonnage_core::plan::fit::judge;
-use tonnage_core::record::{Policy, RunRecord};
+use tonnage_core::record::{JobRecord, Policy, RunRecord};
 use tonnage_core::units::Bytes;
 use tonnage_report::{RunLine, run_json, text};
 use tonnage_run::clock::now_ms;
@@ -24,7 +24,7 @@ use super::supervise::{exit, supervise_here};
 use crate::exit::{self, Exit, FailOn};
 use crate::failure::Failure;
 use crate::job_args::{self, JobArgs};
-use crate::job_input::JobInput;
+use crate::job_input::{on_a_gpu, read_source, recorded_source, run_by};
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "Examples:
@@ -183,7 +183,7 @@ impl RunArgs {
     /// A job that needs more is answered by the guard, which has smaller batches.
     fn check(&self, run: &RunRecord) -> Result<(), Failure> {
         let (Some(_), Some(job)) = (self.fail_on, &run.job) else { return Ok(()) };
-        let spec = JobInput::of_record(job).resolve(&[])?.job;
+        let spec = recorded_source(job)?.resolve(&[])?.job;
         let judgement = judge(&spec, &spec.gpu)?;
         if judgement.fit == Fit::DoesNotFit || FailOn::passes(self.fail_on, judgement.fit) {
             return Ok(());
@@ -210,10 +210,10 @@ pub fn request(
     policy: impl Fn(Policy) -> Policy,
 ) -> Result<(RunRecord, Secrets), Failure> {
     let has_job = job.model.is_some() || job.small_gpt.is_some();
-    let input = has_job.then(|| JobInput::read(job)).transpose()?;
-    let input = input.map(|input| input.on_a_gpu("a run is held against a GPU"));
-    let table = match input.as_ref().and_then(JobInput::file) {
-        Some((name, text)) => RunTable::read(name, text)?,
+    let source = has_job.then(|| read_source(job)).transpose()?;
+    let source = source.map(|source| on_a_gpu(source, "a run is held against a GPU"));
+    let table = match source.as_ref().and_then(|source| source.file.as_ref()) {
+        Some(file) => RunTable::read(&file.name, &file.text)?,
         None => RunTable::default(),
     };
     let command = if command.is_empty() { table.command.clone() } else { command.to_vec() };
@@ -226,9 +226,10 @@ pub fn request(
             Failure::input(problem).hint("is its environment activated, its name spelt right? Nothing was recorded")
         );
     }
-    let input = input.map(|input| input.run_by(OsStr::new(&command[0])));
-    let resolved = input.as_ref().map(|input| input.resolve(&[])).transpose()?;
-    let job = input.as_ref().zip(resolved.as_ref()).map(|(input, resolved)| (input.record(resolved), &resolved.job));
+    let source = source.map(|source| run_by(source, OsStr::new(&command[0])));
+    let resolved = source.as_ref().map(|source| source.resolve(&[])).transpose()?;
+    let given = source.as_ref().zip(resolved.as_ref());
+    let job = given.map(|(source, resolved)| (JobRecord::new(source, resolved), &resolved.job));
     let policy = policy(table.apply(Policy::default()));
     let here = std::env::current_dir().map_err(|error| Failure::file(".", &error))?;
     Ok(record(command, here.display().to_string(), job, &table, policy)?)

@@ -5,8 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 use tonnage_core::gpu::Gpu;
-use tonnage_core::job::{JobSpec, Key, Kind, Override, Resolved};
-use tonnage_core::plan::Resolve;
+use tonnage_core::job::{JobSource, JobSpec, Key, Kind, Origin, Override, Resolved};
 use tonnage_core::plan::fit::judge;
 use tonnage_core::plan::solve::{Question, Solution, solve as largest};
 use tonnage_core::plan::table::Variant;
@@ -30,7 +29,7 @@ pub fn solve(
     base: Resolved,
     gpus: Vec<Gpu>,
     variants: &[Variant],
-    resolve: &Resolve<'_>,
+    source: &JobSource,
     terminal: &Terminal,
 ) -> Result<SolveAnswer, Failure> {
     let (name, range) = named(key)?;
@@ -42,7 +41,7 @@ pub fn solve(
     let places: Vec<(usize, usize)> =
         (0..variants.len()).flat_map(|variant| (0..gpus.len()).map(move |gpu| (variant, gpu))).collect();
     let found = sweep(&places, terminal, |(variant, gpu)| {
-        on_gpu(&name, &range, &variants[*variant].changes, &gpus[*gpu], resolve)
+        on_gpu(&name, &range, &variants[*variant].changes, &gpus[*gpu], source)
     });
     let mut found = found.into_iter();
     let row = |variant: &Variant| SolveRow {
@@ -97,22 +96,22 @@ fn on_gpu(
     range: &RangeInclusive<u64>,
     changes: &[Override],
     gpu: &Gpu,
-    resolve: &Resolve<'_>,
+    source: &JobSource,
 ) -> Result<Solution, String> {
     let with = |value: u64| -> Result<JobSpec, String> {
-        let change = Override { key: key.to_owned(), value: value.to_string(), flag: "--solve".to_owned() };
-        let job = resolve(&[changes, &[change]].concat()).map_err(|error| error.problem)?.job;
+        let change = Override::new(key, value, Origin::Flag("--solve".to_owned()));
+        let job = source.resolve(&[changes, &[change]].concat()).map_err(|error| error.problem)?.job;
         Ok(JobSpec { gpu: gpu.clone(), ..job })
     };
-    let own = own_value(key, changes, resolve)?.unwrap_or(*range.start());
+    let own = own_value(key, changes, source)?.unwrap_or(*range.start());
     let check = |value| with(value).map(drop);
     let judge = |value| with(value).and_then(|job| judge(&job, gpu).map_err(|error| error.to_string()));
     Ok(largest(&Question { range: range.clone(), own, check: &check, judge: &judge }))
 }
 
 /// What the job says, where it can be had as it is.
-fn own_value(key: &str, changes: &[Override], resolve: &Resolve<'_>) -> Result<Option<u64>, String> {
-    let resolved = resolve(changes).map_err(|error| error.problem)?;
+fn own_value(key: &str, changes: &[Override], source: &JobSource) -> Result<Option<u64>, String> {
+    let resolved = source.resolve(changes).map_err(|error| error.problem)?;
     let said = resolved.provenance.iter().find(|value| value.key == key);
     Ok(said.and_then(|value| value.value.parse().ok()))
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use tonnage_core::job::{JobSpec, Override, Spreading};
+use tonnage_core::job::{JobSpec, Spreading};
 use tonnage_core::record::{Outcome, ResultRecord};
 use tonnage_run::corrections;
 use tonnage_run::guard::{GpuNow, Guard, Job, Room};
@@ -14,7 +14,7 @@ use tonnage_watch::nvml::Library;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::job_input::JobInput;
+use crate::job_input::recorded_source;
 use crate::terminal::Terminal;
 
 /// Supervises a run in a session of its own
@@ -54,12 +54,8 @@ pub fn supervise_here(
     let run = folder.run();
     // Checkpoints, configs and the command are where the run was made, wherever it is taken up.
     std::env::set_current_dir(&run.folder).map_err(|error| Failure::file(&run.folder, &error))?;
-    let input = run.job.as_ref().map(JobInput::of_record);
-    let resolve = |changes: &[Override]| match &input {
-        Some(input) => input.try_resolve(changes),
-        None => Err(tonnage_core::job::JobError::new("no job was given")),
-    };
-    let spec = input.as_ref().map(|input| input.resolve(&[])).transpose()?.map(|resolved| resolved.job);
+    let source = run.job.as_ref().map(recorded_source).transpose()?;
+    let spec = source.as_ref().map(|source| source.resolve(&[])).transpose()?.map(|resolved| resolved.job);
     let usable_bytes = run.policy.capacity_bytes.or(spec.as_ref().map(|spec| spec.gpu.usable_bytes)).unwrap_or(0);
     let store = Store::of_user();
     let kept = run.job.as_ref().map(|job| corrections::kept(store.root(), job)).transpose()?.flatten();
@@ -74,7 +70,7 @@ pub fn supervise_here(
     let guard = Guard {
         command: &run.command,
         policy: &run.policy,
-        job: spec.map(|spec| Job { spec, resolve: &resolve }),
+        job: spec.zip(source.as_ref()).map(|(spec, source)| Job { spec, source }),
         room: Room { usable_bytes, correction, less_bytes, ..Room::default() },
         look: &look,
         made_before: 0,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// What runs what is not simulated, as one types it.
@@ -9,7 +10,7 @@ pub(crate) const REHEARSE: &str =
     "`tonnage rehearse --gpu h100 -- python your_script.py` runs your own script without a GPU and says what it takes";
 
 /// A place in a text the user wrote.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// The file's name as the caller gave it.
     pub file: String,

@@ -14,7 +14,7 @@ pub mod hf;
 mod hub;
 mod job_file;
 mod job_spec;
-mod keys;
+pub mod keys;
 mod kind;
 mod model_source;
 mod parallel;
@@ -24,6 +24,7 @@ mod run;
 pub mod safetensors;
 mod schema;
 mod settings;
+mod source;
 mod task;
 mod transformers;
 pub mod words;
@@ -45,10 +46,13 @@ pub use kind::Kind;
 pub use model_source::has_field;
 pub use parallel::{Ddp, Fsdp2, Parallel, Schedule, ShardInit, Strategy};
 pub use presets::Preset;
-pub use resolve::{Inputs, Resolved, resolve};
+pub use resolve::Resolved;
 pub use run::{RunLength, RunSpec, rows_per_step};
 pub use schema::job_schema;
 pub use settings::{Origin, Override, Provenance, tables_of_other_strategies};
+pub use source::{
+    ConfigSource, InstalledTransformers, JobSource, JobText, Lookup, NamedGpu, UnnamedGpu, WeightsBeside,
+};
 pub use task::{
     DpoSpec, GrpoSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, LogProbs, LossOf, Passes, Rollout, Spreading,
     SwarmLogProbs, SwarmSpec, Task, TaskFacts, TaskName, TrlVersion,

@@ -6,7 +6,7 @@ use super::hf::{self, HfModel};
 use super::hub;
 use super::presets::Preset;
 use super::settings::{Origin, Provenance, Setting, Settings};
-use super::{Beside, Counted, Fields, Inputs, JobError, ModelSpec};
+use super::{Beside, Counted, Fields, JobError, JobSource, ModelSpec, WeightsBeside};
 use crate::model_type::{ConfigWords, facts, is_mirrored};
 use crate::nearest::nearest;
 
@@ -20,9 +20,9 @@ pub(super) struct Model {
 }
 
 /// The model that the settings describe.
-pub(super) fn load(settings: &Settings, inputs: &Inputs<'_>) -> Result<Model, JobError> {
+pub(super) fn load(settings: &Settings, source: &JobSource) -> Result<Model, JobError> {
     match settings.get("model") {
-        Some(setting) => named(setting, settings, inputs),
+        Some(setting) => named(setting, settings, source),
         None if settings.model.contains_key("model_type") => written_out(settings),
         None if settings.model.is_empty() => {
             Err(JobError::new("no model is given").hint("name one, for example: model = \"Qwen/Qwen2.5-0.5B\""))
@@ -33,15 +33,15 @@ pub(super) fn load(settings: &Settings, inputs: &Inputs<'_>) -> Result<Model, Jo
 }
 
 /// A model that has a name, with the fields that the job changes.
-fn named(setting: &Setting, settings: &Settings, inputs: &Inputs<'_>) -> Result<Model, JobError> {
+fn named(setting: &Setting, settings: &Settings, source: &JobSource) -> Result<Model, JobError> {
     let name = setting.value.as_str().unwrap_or_default();
     if let Some(model_type) = settings.model.get("model_type") {
         return Err(JobError::new(format!("`model_type` cannot be changed: `{name}` has its own"))
             .hint("leave out `model_type`, or leave out the name and give every field")
             .at(place(&model_type.origin)));
     }
-    let Found { model: found, preset, config_file } =
-        find(name, inputs).map_err(|error| error.at(place(&setting.origin)))?;
+    let Found { model: found, preset, config_file, weights } =
+        find(name, source).map_err(|error| error.at(place(&setting.origin)))?;
     let mut provenance = vec![Provenance {
         key: "model".to_owned(),
         value: format!("\"{}\"", found.spec.name),
@@ -54,50 +54,66 @@ fn named(setting: &Setting, settings: &Settings, inputs: &Inputs<'_>) -> Result<
         provenance.push(field_provenance(field, changed));
     }
     hf::refuse_other_head(&model.spec).map_err(|error| error.at(place(&setting.origin)))?;
-    if let Some(preset) = preset.filter(|_| settings.model.is_empty()) {
-        model.spec.beside.counted = Some(Counted { parameters: preset.parameters, who: "its publisher counts" });
+    if settings.model.is_empty() {
+        model.spec.beside.counted = counted(preset, weights)?;
     }
     Ok(Model { spec: model.spec, published_dtype: model.published_dtype, provenance, config_file })
 }
 
+/// How many parameters somebody else counts in the model, whose fields the job leaves as they are.
+fn counted(preset: Option<&Preset>, weights: &WeightsBeside) -> Result<Option<Counted>, JobError> {
+    let of_preset = |preset: &Preset| Counted { parameters: preset.parameters, who: "its publisher counts" };
+    match weights {
+        WeightsBeside::Counted(parameters) => {
+            let who = "the safetensors file beside its config holds";
+            Ok(Some(Counted { parameters: *parameters, who }))
+        }
+        WeightsBeside::Unreadable { problem, hint } => {
+            Err(JobError { hint: hint.clone(), ..JobError::new(problem.clone()) })
+        }
+        WeightsBeside::Absent | WeightsBeside::Incomplete(_) => Ok(preset.map(of_preset)),
+    }
+}
+
 /// A model beside the job's own, by its name or a path.
-pub(super) fn second(setting: &Setting, inputs: &Inputs<'_>) -> Result<ModelSpec, JobError> {
+pub(super) fn second(setting: &Setting, source: &JobSource) -> Result<ModelSpec, JobError> {
     let name = setting.value.as_str().unwrap_or_default();
-    let found = find(name, inputs).map_err(|error| error.at(place(&setting.origin)))?;
+    let found = find(name, source).map_err(|error| error.at(place(&setting.origin)))?;
     hf::refuse_other_head(&found.model.spec).map_err(|error| error.at(place(&setting.origin)))?;
     let mut spec = found.model.spec;
-    let counted = |preset: &Preset| Counted { parameters: preset.parameters, who: "its publisher counts" };
-    spec.beside.counted = found.preset.map(counted);
+    spec.beside.counted = counted(found.preset, &WeightsBeside::Absent)?;
     Ok(spec)
 }
 
 /// A model, and whether it was built in or read.
-struct Found {
+struct Found<'a> {
     model: HfModel,
     preset: Option<&'static Preset>,
     config_file: Option<(String, String)>,
+    weights: &'a WeightsBeside,
 }
 
 /// As transformers does, a local config goes before a published name.
-fn find(name: &str, inputs: &Inputs<'_>) -> Result<Found, JobError> {
-    match (inputs.read_config)(name) {
-        Some(Ok(text)) => {
+fn find<'a>(name: &str, source: &'a JobSource) -> Result<Found<'a>, JobError> {
+    match source.configs.get(name).map(|config| (&config.text, &config.weights)) {
+        Some((Ok(text), weights)) => {
             let file = if name.ends_with(".json") {
                 name.to_owned()
             } else {
                 format!("{}/config.json", name.trim_end_matches('/'))
             };
-            let model = hf::parse_config(name, &file, &text)?;
-            return Ok(Found { model, preset: None, config_file: Some((name.to_owned(), text)) });
+            let model = hf::parse_config(name, &file, text)?;
+            let config_file = Some((name.to_owned(), text.clone()));
+            return Ok(Found { model, preset: None, config_file, weights });
         }
-        Some(Err(problem)) => return Err(JobError::new(format!("cannot read the config of `{name}`: {problem}"))),
+        Some((Err(problem), _)) => return Err(JobError::new(format!("cannot read the config of `{name}`: {problem}"))),
         None => {}
     }
     match Preset::find(name) {
         Some(preset) => {
             let mut model = preset.model()?;
             model.spec.name = preset.full_name(name).to_owned();
-            Ok(Found { model, preset: Some(preset), config_file: None })
+            Ok(Found { model, preset: Some(preset), config_file: None, weights: &WeightsBeside::Absent })
         }
         None => Err(unknown_model(name)),
     }

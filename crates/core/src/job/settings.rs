@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::keys::{KEYS, Key};
+use super::keys::{self, KEYS, Key};
 use super::kind::brief;
 use super::words::{self, Meaning};
 use super::{JobError, Place};
 
 /// Where a value came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Origin {
     /// Nobody said; why it is what it is.
     Default(String),
@@ -21,8 +23,38 @@ pub enum Origin {
     JobFile(Place),
     /// A flag or an assignment on the command line.
     Flag(String),
-    /// What lies in an environment of Python's.
+    /// What lies in an environment of Python's: its folder.
     Installed(String),
+    /// The program that uses this library.
+    Caller,
+    /// A suite of configurations: the assignment as it stands there.
+    Suite(String),
+    /// A remedy, by its name.
+    Remedy(String),
+    /// A plan: all that it changes.
+    Plan,
+    /// The number of GPUs that the job is spread over.
+    Spread,
+    /// Another number of rows of a pass, at the same effective batch.
+    Rows,
+    /// The guard of a run: the batch of an attempt.
+    Guard,
+}
+
+impl Origin {
+    /// Whether it lies above the job file: whoever set it knew what the file says.
+    pub const fn is_above_file(&self) -> bool {
+        !matches!(self, Self::Default(_) | Self::ModelConfig(_) | Self::JobFile(_) | Self::Installed(_))
+    }
+
+    /// As it is said where it is clear that somebody set the value: a flag without the word.
+    pub fn said(&self) -> String {
+        match self {
+            Self::Flag(flag) => flag.clone(),
+            Self::Installed(environment) => environment.clone(),
+            other => other.to_string(),
+        }
+    }
 }
 
 impl fmt::Display for Origin {
@@ -33,6 +65,13 @@ impl fmt::Display for Origin {
             Self::JobFile(place) => write!(f, "{}:{}", place.file, place.line),
             Self::Flag(flag) => write!(f, "flag {flag}"),
             Self::Installed(environment) => write!(f, "installed in {environment}"),
+            Self::Caller => f.write_str("set by the caller"),
+            Self::Suite(assignment) => write!(f, "suite {assignment}"),
+            Self::Remedy(name) => write!(f, "remedy {name}"),
+            Self::Plan => f.write_str("plan"),
+            Self::Spread => f.write_str("number of GPUs"),
+            Self::Rows => f.write_str("rows of a pass"),
+            Self::Guard => f.write_str("tonnage run"),
         }
     }
 }
@@ -55,21 +94,31 @@ impl fmt::Display for Provenance {
 }
 
 /// A `key` set from outside the job file, as text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Override {
     /// The key, or `model.` and a field of the model's config.
     pub key: String,
     /// The value as typed.
     pub value: String,
-    /// What to call its origin: the flag.
-    pub flag: String,
+    /// Who set it.
+    pub origin: Origin,
 }
 
 impl Override {
+    /// `key` set to `value` by `origin`.
+    pub fn new(key: impl Into<String>, value: impl ToString, origin: Origin) -> Self {
+        Self { key: key.into(), value: value.to_string(), origin }
+    }
+
+    /// What the program that uses this library sets.
+    pub fn caller(key: impl Into<String>, value: impl ToString) -> Self {
+        Self::new(key, value, Origin::Caller)
+    }
+
     /// What the flag of `key` sets.
-    pub fn flag(key: &str, value: impl Into<String>) -> Self {
+    pub fn flag(key: &str, value: impl ToString) -> Self {
         let flag = Key::find(key).map_or_else(|| key.to_owned(), Key::flag);
-        Self { key: key.to_owned(), value: value.into(), flag }
+        Self::new(key, value, Origin::Flag(flag))
     }
 
     /// Reads `key=value`.
@@ -79,8 +128,7 @@ impl Override {
     pub fn assignment(text: &str) -> Result<Self, JobError> {
         match text.split_once('=') {
             Some((key, value)) if !key.trim().is_empty() => {
-                let key = key.trim().to_owned();
-                Ok(Self { flag: text.trim().to_owned(), key, value: value.trim().to_owned() })
+                Ok(Self::new(key.trim(), value.trim(), Origin::Flag(text.trim().to_owned())))
             }
             _ => Err(JobError::new(format!("`{text}` sets nothing")).hint("write it as `key=value`")),
         }
@@ -162,14 +210,14 @@ impl Settings {
             );
             JobError::new(format!("`{}` {}", key.name, error.problem)).hint(hint)
         })?;
-        if key.name == "allocator" {
+        if key.name == keys::ALLOCATOR {
             // The settings string is the whole setting: an earlier layer's table does not shine through.
             self.keys.retain(|name, _| !name.starts_with("allocator."));
         }
-        if key.name == "parallel" && matches!(origin, Origin::Flag(_)) {
+        if key.name == keys::PARALLEL && origin.is_above_file() {
             self.leave_behind(value.as_str().unwrap_or_default());
         }
-        if key.name == "model" {
+        if key.name == keys::MODEL {
             self.model.clear();
         }
         self.keys.insert(key.name, Setting { value, origin });
@@ -198,7 +246,7 @@ impl Settings {
     /// # Errors
     /// When there is no such key or the value does not suit it.
     pub fn set_override(&mut self, given: &Override) -> Result<(), JobError> {
-        let origin = Origin::Flag(given.flag.clone());
+        let origin = given.origin.clone();
         if let Some(field) = given.key.strip_prefix("model.") {
             let value = serde_json::from_str(&given.value).unwrap_or_else(|_| given.value.as_str().into());
             self.model.insert(field.to_owned(), Setting { value, origin });

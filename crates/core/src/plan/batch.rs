@@ -1,13 +1,7 @@
 //! Another number of rows at exactly the same effective batch: what accumulation makes up for, groups kept whole.
 
-use crate::job::{JobSpec, Override, Passes};
-
-/// The key of the rows of a pass.
-pub const MICRO_BATCH_SIZE: &str = "micro_batch_size";
-/// The key of the passes of a step.
-pub const GRADIENT_ACCUMULATION_STEPS: &str = "gradient_accumulation_steps";
-/// The key of the micro-batches that GRPO generates at once.
-pub const STEPS_PER_GENERATION: &str = "grpo.steps_per_generation";
+use crate::job::keys::{GRADIENT_ACCUMULATION_STEPS, GRPO_STEPS_PER_GENERATION, MICRO_BATCH_SIZE};
+use crate::job::{JobSpec, Origin, Override, Passes};
 
 /// A micro-batch and what makes up for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,15 +61,14 @@ impl Batch {
         }
     }
 
-    /// The changes that make it the batch of `job`.
-    pub fn overrides(&self, job: &JobSpec, why: &str) -> Vec<Override> {
-        let set =
-            |key: &str, value: u64| Override { key: key.to_owned(), value: value.to_string(), flag: why.to_owned() };
+    /// The changes that make it the batch of `job`, set by `origin`.
+    pub fn overrides(&self, job: &JobSpec, origin: &Origin) -> Vec<Override> {
+        let set = |key: &str, value: u64| Override::new(key, value, origin.clone());
         let mut changes = vec![set(MICRO_BATCH_SIZE, self.micro_batch_size)];
         if *self != (Self { micro_batch_size: self.micro_batch_size, ..Self::of(job) }) {
             changes.push(set(GRADIENT_ACCUMULATION_STEPS, self.gradient_accumulation_steps));
         }
-        changes.extend(self.steps_per_generation.map(|steps| set(STEPS_PER_GENERATION, steps)));
+        changes.extend(self.steps_per_generation.map(|steps| set(GRPO_STEPS_PER_GENERATION, steps)));
         changes
     }
 }

@@ -3,19 +3,18 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Resolve;
 use super::batch::Batch;
 use super::fit::{Judgement, judge_all};
 use crate::estimate::Fit;
 use crate::gpu::{Device, Gpu};
-use crate::job::{JobError, JobSpec};
+use crate::job::{JobError, JobSource, JobSpec, Origin};
 
 /// What is known of a job by batch, and by device: workspaces and kernels' scratch go by compute capability and
 /// multiprocessors.
 pub struct Judgements<'a> {
     job: &'a JobSpec,
     gpus: &'a [Gpu],
-    resolve: &'a Resolve<'a>,
+    source: &'a JobSource,
     devices: Vec<Device>,
     known: Mutex<HashMap<(Batch, Device), Arc<Answers>>>,
 }
@@ -24,15 +23,15 @@ pub struct Judgements<'a> {
 type Answers = Result<Vec<Result<Judgement, String>>, JobError>;
 
 impl<'a> Judgements<'a> {
-    /// Nothing known yet.
-    pub fn new(job: &'a JobSpec, gpus: &'a [Gpu], resolve: &'a Resolve<'a>) -> Self {
+    /// Nothing known yet of `job`, which `source` came to.
+    pub fn new(job: &'a JobSpec, gpus: &'a [Gpu], source: &'a JobSource) -> Self {
         let mut devices: Vec<Device> = Vec::new();
         for gpu in gpus {
             if !devices.contains(&gpu.device()) {
                 devices.push(gpu.device());
             }
         }
-        Self { job, gpus, resolve, devices, known: Mutex::default() }
+        Self { job, gpus, source, devices, known: Mutex::default() }
     }
 
     /// The job as it was handed over.
@@ -89,7 +88,7 @@ impl<'a> Judgements<'a> {
         // The job's own batch is not set again: a swarm's node chooses its rows itself.
         let job = match batch == Batch::of(self.job) {
             true => self.job.clone(),
-            false => (self.resolve)(&batch.overrides(self.job, "rows of a pass"))?.job,
+            false => self.source.resolve(&batch.overrides(self.job, &Origin::Rows))?.job,
         };
         Ok(judge_all(&job, gpus).into_iter().map(|answer| answer.map_err(|error| error.to_string())).collect())
     }

@@ -172,33 +172,17 @@ impl Search<'_> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
     use crate::gpu::Gpu;
-    use crate::job::{JobError, Override, Resolved, from_case};
-
-    /// A case with other rows, as job files have them resolved.
-    fn with(case: &Value, changes: &[Override]) -> Result<Resolved, JobError> {
-        let mut job = from_case(case)?;
-        for change in changes {
-            let value = change.value.parse().map_err(|_| JobError::new("not a number"))?;
-            match change.key.as_str() {
-                "micro_batch_size" => job.micro_batch_size = value,
-                "gradient_accumulation_steps" => job.gradient_accumulation_steps = value,
-                other => return Err(JobError::new(format!("`{other}` is not for this test"))),
-            }
-        }
-        Ok(Resolved { job, provenance: vec![], notes: vec![], config_file: None })
-    }
+    use crate::job::JobSource;
 
     #[test]
     fn the_next_larger_size_does_not_fit() {
-        let case = json!({"micro_batch": 4, "seq_len": 256, "model": {"family": "gpt2", "n_layer": 2}});
+        let source = JobSource::model("gpt2").set("model.n_layer", 2).set("framework", "loop");
+        let source = source.set("micro_batch_size", 4).set("seq_len", 256);
         let gpus = ["3GiB,sm_90", "4GiB,sm_90", "12GiB,sm_80", "1GiB,sm_90"].map(|gpu| Gpu::parse(gpu).unwrap());
-        let job = from_case(&case).unwrap();
-        let resolve = |changes: &[Override]| with(&case, changes);
-        let known = Judgements::new(&job, &gpus, &resolve);
+        let job = source.resolve(&[]).unwrap().job;
+        let known = Judgements::new(&job, &gpus, &source);
         let mut sizes = Vec::new();
         for index in 0..gpus.len() {
             let Some(found) = largest(&known, index) else { continue };

@@ -1,7 +1,7 @@
 //! Estimates become decisions: which batch fits which GPU, how many processes share one, what each remedy saves.
 //!
 //! Everything here is a change to a job, written as keys and values, and an estimate of the changed job: a plan never
-//! states a size that was not estimated. Whoever asks hands in how a changed job is resolved ([`Resolve`]).
+//! states a size that was not estimated. Changed jobs come of the job's source ([`crate::job::JobSource`]).
 
 pub mod appraisal;
 pub mod batch;
@@ -17,8 +17,3 @@ pub mod solve;
 pub mod suite;
 pub mod table;
 pub mod time;
-
-use crate::job::{JobError, Override, Resolved};
-
-/// Resolves the job with some keys changed.
-pub type Resolve<'a> = dyn Fn(&[Override]) -> Result<Resolved, JobError> + Sync + 'a;

@@ -2,13 +2,12 @@
 
 use std::cmp::Ordering;
 
-use super::Resolve;
 use super::appraisal::{Appraisal, Slowdown, appraise, moved};
 use super::remedy::{Change, Declined, REMEDIES, Remedy, Results, overrides};
 use super::time::{Scale, gpus_taken};
 use crate::estimate::{EstimateError, Fit};
 use crate::gpu::{CatalogGpu, Gpu, PriceKind, catalog, prices_of};
-use crate::job::{JobSpec, Override, RunSpec};
+use crate::job::{JobSource, JobSpec, Override, RunSpec};
 
 /// What can be done about a job.
 pub struct Proposals {
@@ -78,8 +77,8 @@ pub struct Case<'a> {
     pub job: &'a JobSpec,
     /// The GPU.
     pub gpu: &'a Gpu,
-    /// Resolves the job with some keys changed.
-    pub resolve: &'a Resolve<'a>,
+    /// What it is made of.
+    pub source: &'a JobSource,
     /// How a measured step carries over to changed jobs.
     pub scale: Scale,
 }
@@ -87,7 +86,7 @@ pub struct Case<'a> {
 impl Case<'_> {
     /// The job with changes, on the GPU.
     pub(super) fn with(&self, changes: &[Override]) -> Result<(JobSpec, Appraisal), Declined> {
-        let resolved = (self.resolve)(changes).map_err(|error| Declined::Refused(error.problem))?;
+        let resolved = self.source.resolve(changes).map_err(|error| Declined::Refused(error.problem))?;
         let run = RunSpec { dollars_per_gpu_hour: self.job.run.dollars_per_gpu_hour, ..resolved.job.run };
         let job = JobSpec { gpu: self.gpu.clone(), run, ..resolved.job };
         let appraisal = appraise(&job, self.gpu, self.scale).map_err(|error| Declined::Refused(error.to_string()))?;
@@ -105,14 +104,14 @@ impl Case<'_> {
     }
 }
 
-/// Estimates every remedy of `job` on its GPU.
+/// Estimates every remedy of `job` on its GPU; `source` is what it is made of.
 ///
 /// # Errors
 /// When the job itself cannot be simulated.
-pub fn consider(job: &JobSpec, resolve: &Resolve<'_>) -> Result<Proposals, EstimateError> {
+pub fn consider(job: &JobSpec, source: &JobSource) -> Result<Proposals, EstimateError> {
     let base = appraise(job, &job.gpu, Scale::own(job))?;
     let scale = Scale::own(job).for_others(base.bill.as_ref().and_then(|bill| bill.estimated.as_ref()));
-    let case = Case { job, gpu: &job.gpu, resolve, scale };
+    let case = Case { job, gpu: &job.gpu, source, scale };
     let (alone, declined) = each_alone(&case, &base);
     let fits = base.judgement.fit == Fit::Fits;
     let together = if fits { None } else { combine(&case, &base, &alone) };
@@ -267,7 +266,7 @@ impl State {
         let mut changes: Vec<Change> =
             self.changes.iter().filter(|(key, _)| more.iter().all(|(other, _)| other != key)).cloned().collect();
         changes.extend(more);
-        let (job, appraisal) = case.with(&overrides(remedy, &changes))?;
+        let (job, appraisal) = case.with(&overrides(&changes, &remedy.origin()))?;
         let lower = appraisal.judgement.total_bytes < self.appraisal.judgement.total_bytes;
         if lower { Ok(Self { job, changes, appraisal }) } else { Err(Declined::SavesNothing) }
     }

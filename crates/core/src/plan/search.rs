@@ -1,14 +1,13 @@
 //! [`ways_on`] and [`choose`]: the ways to run a job over GPUs, their number and remedies, and the cheapest that fits within
 //! a budget and a deadline.
 
-use super::Resolve;
 use super::appraisal::{Appraisal, appraise, moved};
 use super::proposal::{Case, combine, each_alone};
-use super::remedy::{Change, Remedy, Results};
+use super::remedy::{Change, Remedy, Results, overrides};
 use super::time::Scale;
 use crate::estimate::Fit;
 use crate::gpu::Gpu;
-use crate::job::{JobSpec, Override, Spreading, Strategy, rows_per_step};
+use crate::job::{JobSource, JobSpec, Origin, Spreading, Strategy, rows_per_step};
 
 /// GPUs on which host code gives the same answers, and how many of each are taken.
 #[derive(Clone, Debug, PartialEq)]
@@ -177,14 +176,9 @@ fn greatest_common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a.max(1) } else { greatest_common_divisor(b, a % b) }
 }
 
-fn overrides(changes: &[Change], why: &str) -> Vec<Override> {
-    let set = |(key, value): &Change| Override { key: (*key).to_owned(), value: value.clone(), flag: why.to_owned() };
-    changes.iter().map(set).collect()
-}
-
 /// The ways to run `job` at `site`: as it is where that fits, else with the remedies that make it fit. Remedies that change
 /// the training are left out unless `changed`.
-pub fn ways_on(job: &JobSpec, site: &Site, resolve: &Resolve<'_>, scale: Scale, changed: bool) -> Found {
+pub fn ways_on(job: &JobSpec, site: &Site, source: &JobSource, scale: Scale, changed: bool) -> Found {
     let mut found = Found::default();
     let spread = match site.count {
         Some(count) => spread(job, count).ok_or_else(|| why_not_spread(job, count)),
@@ -194,9 +188,8 @@ pub fn ways_on(job: &JobSpec, site: &Site, resolve: &Resolve<'_>, scale: Scale, 
         Ok(spread) => spread,
         Err(why) => return found.without(why),
     };
-    let first = overrides(&spread, "number of GPUs");
-    let on_site = |changes: &[Override]| resolve(&[&first, changes].concat());
-    let resolved = match on_site(&[]) {
+    let on_site = source.clone().with(&overrides(&spread, &Origin::Spread));
+    let resolved = match on_site.resolve(&[]) {
         Ok(resolved) => resolved,
         Err(error) => return found.without(format!("{}: {}", site.counted(), error.problem)),
     };
@@ -214,7 +207,7 @@ pub fn ways_on(job: &JobSpec, site: &Site, resolve: &Resolve<'_>, scale: Scale, 
                 continue;
             }
         };
-        let case = Case { job: &job, gpu, resolve: &on_site, scale };
+        let case = Case { job: &job, gpu, source: &on_site, scale };
         let combination = if base.judgement.fit == Fit::Fits {
             None
         } else {

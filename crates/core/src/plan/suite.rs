@@ -1,11 +1,11 @@
 //! [`Suite`]: configurations of one job that are to be run, with what each costs beside the first. Their file is read by
 //! `tonnage-suite`.
 
-use super::Resolve;
 use super::appraisal::{Appraisal, appraise};
 use super::time::{Scale, cost_factor};
 use crate::estimate::SimulatedJob;
-use crate::job::{JobError, JobSpec, Override, has_field};
+use crate::job::keys::MODEL;
+use crate::job::{JobError, JobSource, JobSpec, Origin, Override, has_field};
 use crate::work::Work;
 
 /// More configurations than this take too long to be meant.
@@ -55,17 +55,17 @@ pub struct Priced {
 }
 
 impl Suite {
-    /// Refuses what belongs to another model than the one that `resolve` names without changes, and nodes of a swarm that
+    /// Refuses what belongs to another model than the one that `source` names without changes, and nodes of a swarm that
     /// train on another number of questions than the first configuration's: those are no comparison.
     ///
     /// # Errors
     /// With the configuration, its line and the key.
-    pub fn check(&self, resolve: &Resolve<'_>) -> Result<(), JobError> {
-        let Ok(plain) = resolve(&[]) else { return Ok(()) };
+    pub fn check(&self, source: &JobSource) -> Result<(), JobError> {
+        let Ok(plain) = source.resolve(&[]) else { return Ok(()) };
         let mut first: Option<u64> = None;
         for configuration in &self.configurations {
             let changes = [self.set.as_slice(), configuration.changes.as_slice()].concat();
-            let names_model = changes.iter().any(|change| change.key == "model");
+            let names_model = changes.iter().any(|change| change.key == MODEL);
             let model_type = &plain.job.model.model_type;
             let fields = changes.iter().filter_map(|change| change.key.strip_prefix("model."));
             if let Some(field) = fields.filter(|_| !names_model).find(|field| !has_field(model_type, field)) {
@@ -73,7 +73,7 @@ impl Suite {
                 let error = JobError::new(configuration.place(&problem));
                 return Err(error.hint("the suite is another model's: name none, and its own `job` is taken"));
             }
-            let Ok(resolved) = resolve(&changes) else { continue };
+            let Ok(resolved) = source.resolve(&changes) else { continue };
             let Some(swarm) = resolved.job.task.swarm() else { continue };
             let questions = swarm.local_questions.saturating_add(swarm.external_questions);
             let expected = *first.get_or_insert(questions);
@@ -107,7 +107,7 @@ impl Suite {
 
 /// A key set to `value`.
 pub fn set(key: &str, value: &str) -> Override {
-    Override { key: key.to_owned(), flag: format!("{key}={value}"), value: value.to_owned() }
+    Override::new(key, value, Origin::Suite(format!("{key}={value}")))
 }
 
 fn product(axes: &[Vec<Override>]) -> Result<Vec<Vec<Override>>, JobError> {
@@ -157,10 +157,10 @@ impl Yardstick {
     }
 
     /// What `configuration` costs.
-    pub fn price(&self, configuration: &Configuration, set: &[Override], resolve: &Resolve<'_>) -> Priced {
+    pub fn price(&self, configuration: &Configuration, set: &[Override], source: &JobSource) -> Priced {
         let configuration = configuration.clone();
         let changes = [set, configuration.changes.as_slice()].concat();
-        let job = match resolve(&changes) {
+        let job = match source.resolve(&changes) {
             Ok(resolved) => resolved.job,
             Err(error) => return Priced { configuration, appraisal: Err(error.problem), factor: None },
         };

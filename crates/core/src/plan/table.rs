@@ -1,11 +1,10 @@
 //! [`Row`]: one variant of a job on a list of GPUs, the unit of a fit table and of a sweep.
 
-use super::Resolve;
 use super::batch::Batch;
 use super::fit::{Judgement, judge_all};
 use super::judgements::Judgements;
 use crate::gpu::{Device, Gpu};
-use crate::job::{JobError, JobSpec, Override};
+use crate::job::{JobError, JobSource, JobSpec, Origin, Override};
 
 /// A variant of a job on every GPU of a table.
 #[derive(Clone, Debug)]
@@ -75,11 +74,11 @@ pub fn pruned_parts(known: &Judgements<'_>, variants: &[Variant]) -> Vec<Part> {
 
 /// Answers a part, a variant after the other. Where fewer rows in as many passes fit on none of the GPUs the others are
 /// left out: more rows never need less.
-pub fn answer(known: &Judgements<'_>, variants: &[Variant], part: &Part, resolve: &Resolve<'_>) -> Vec<Answer> {
+pub fn answer(known: &Judgements<'_>, variants: &[Variant], part: &Part, source: &JobSource) -> Vec<Answer> {
     let mut too_large: Option<Batch> = None;
     let mut answers = Vec::with_capacity(part.variants.len());
     for at in part.variants.iter().copied() {
-        let answered = answer_one(known, variants, (at, &part.devices), too_large, resolve);
+        let answered = answer_one(known, variants, (at, &part.devices), too_large, source);
         let fits = |(_, cell): &(usize, Result<Judgement, String>)| cell.as_ref().map_or(true, Judgement::fits);
         if !answered.cells.iter().any(fits) {
             too_large = Some(answered.batch);
@@ -94,7 +93,7 @@ fn answer_one(
     variants: &[Variant],
     (row, devices): (usize, &[Device]),
     too_large: Option<Batch>,
-    resolve: &Resolve<'_>,
+    source: &JobSource,
 ) -> Answer {
     let places: Vec<usize> = known.places(devices);
     let ranks = known.job().parallel.replicas();
@@ -106,7 +105,7 @@ fn answer_one(
         let of = |batch: &Batch| (batch.gradient_accumulation_steps, batch.steps_per_generation);
         of(batch) == of(than) && batch.micro_batch_size >= than.micro_batch_size
     };
-    match job(known, variant, resolve) {
+    match job(known, variant, source) {
         Ok(varied) if too_large.is_some_and(|than| is_larger(&varied.batch(), &than)) => {
             all(varied.batch(), PRUNED.to_owned())
         }
@@ -176,11 +175,11 @@ impl Varied {
 }
 
 /// The job of a variant, or the nearest batch and why there is none.
-fn job(known: &Judgements<'_>, variant: &Variant, resolve: &Resolve<'_>) -> Result<Varied, (Batch, String)> {
+fn job(known: &Judgements<'_>, variant: &Variant, source: &JobSource) -> Result<Varied, (Batch, String)> {
     let base = known.job();
     let with = |changes: &[Override]| {
         let refused = |error: JobError| (Batch::of(base), error.problem);
-        resolve(changes).map(|resolved| Box::new(resolved.job)).map_err(refused)
+        source.resolve(changes).map(|resolved| Box::new(resolved.job)).map_err(refused)
     };
     let changed = if variant.changes.is_empty() { None } else { Some(with(&variant.changes)?) };
     let of = changed.as_deref().unwrap_or(base);
@@ -193,7 +192,7 @@ fn job(known: &Judgements<'_>, variant: &Variant, resolve: &Resolve<'_>) -> Resu
         None => Ok(Varied::Batch(batch)),
         Some(job) if variant.rows.is_none() => Ok(Varied::Job(job)),
         Some(job) => {
-            let changes = [variant.changes.clone(), batch.overrides(&job, "--rows")].concat();
+            let changes = [variant.changes.clone(), batch.overrides(&job, &Origin::Flag("--rows".to_owned()))].concat();
             with(&changes).map(Varied::Job).map_err(|(_, problem)| (batch, problem))
         }
     }

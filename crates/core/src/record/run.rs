@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::job::{Override, Resolved};
+use crate::job::keys::{GPU, TRANSFORMERS};
+use crate::job::{JobSource, JobText, Origin, Override, Resolved, UnnamedGpu};
 
 /// What was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -61,29 +62,41 @@ pub struct ValueRecord {
 }
 
 impl JobRecord {
-    /// The record of a job given as `file`, `text` and `overrides` that came to `resolved`.
-    pub fn new(file: Option<(&str, &str)>, overrides: &[Override], resolved: &Resolved) -> Self {
+    /// The record of the job that `source` came to. What was found on the machine is recorded as if it had been said, so
+    /// that the record means the same elsewhere.
+    pub fn new(source: &JobSource, resolved: &Resolved) -> Self {
         let value = |value: &crate::job::Provenance| ValueRecord {
             key: value.key.clone(),
             value: value.value.clone(),
             origin: value.origin.to_string(),
         };
+        let installed = match resolved.origin(TRANSFORMERS) {
+            Some(origin @ Origin::Installed(_)) => {
+                Some(Override::new(TRANSFORMERS, resolved.job.transformers, origin.clone()))
+            }
+            _ => None,
+        };
+        let found = match &source.unnamed_gpu {
+            UnnamedGpu::Found { gpu, origin } if resolved.origin(GPU) == Some(origin) => {
+                Some(Override::new(GPU, gpu.written(), origin.clone()))
+            }
+            _ => None,
+        };
+        let overrides = installed.into_iter().chain(found).chain(source.written_overrides());
         Self {
-            file: file.map(|(name, _)| name.to_owned()),
-            text: file.map(|(_, text)| text.to_owned()),
-            overrides: overrides.iter().map(|o| (o.key.clone(), o.value.clone(), o.flag.clone())).collect(),
+            file: source.file.as_ref().map(|file| file.name.clone()),
+            text: source.file.as_ref().map(|file| file.text.clone()),
+            overrides: overrides.map(|given| (given.key, given.value, given.origin.said())).collect(),
             values: resolved.provenance.iter().map(value).collect(),
         }
     }
 
-    /// The flags and assignments.
-    pub fn overrides(&self) -> Vec<Override> {
-        let given = |(key, value, flag): &(String, String, String)| Override {
-            key: key.clone(),
-            value: value.clone(),
-            flag: flag.clone(),
-        };
-        self.overrides.iter().map(given).collect()
+    /// The job again, as far as the record says it: configs are not recorded.
+    pub fn source(&self) -> JobSource {
+        let given =
+            |(key, value, flag): &(String, String, String)| Override::new(key, value, Origin::Flag(flag.clone()));
+        let file = self.file.clone().zip(self.text.clone()).map(|(name, text)| JobText { name, text });
+        JobSource { file, overrides: self.overrides.iter().map(given).collect(), ..JobSource::default() }
     }
 }
 

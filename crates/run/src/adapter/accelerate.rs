@@ -1,7 +1,7 @@
 //! `accelerate launch`: its own `--gradient_accumulation_steps`, which stands before the script.
 
 use std::path::Path;
-use tonnage_core::plan::batch::GRADIENT_ACCUMULATION_STEPS;
+use tonnage_core::job::keys::GRADIENT_ACCUMULATION_STEPS;
 
 use super::{Adapter, flags};
 use crate::RunError;

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use serde_json::{Map, Value};
+use tonnage_core::job::keys::{GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE};
 use tonnage_core::limit::HAND_WRITTEN_BYTES;
-use tonnage_core::plan::batch::{GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE};
 
 use super::{Adapter, flags};
 use crate::RunError;

@@ -1,7 +1,7 @@
 //! Hugging Face's `TrainingArguments` on the command line (transformers 5: `HfArgumentParser`).
 
 use std::path::Path;
-use tonnage_core::plan::batch::{GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE};
+use tonnage_core::job::keys::{GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE};
 
 use super::{Adapter, RESUME, flags};
 use crate::RunError;

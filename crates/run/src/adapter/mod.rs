@@ -15,7 +15,7 @@ mod walk;
 
 use std::path::{Path, PathBuf};
 
-use tonnage_core::plan::batch::{GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE, STEPS_PER_GENERATION};
+use tonnage_core::job::keys::{GRADIENT_ACCUMULATION_STEPS, GRPO_STEPS_PER_GENERATION, MICRO_BATCH_SIZE};
 use tonnage_core::record::{BatchRecord, ChangeRecord, JobRecord, NodeRecord};
 
 pub use template::check;
@@ -107,7 +107,7 @@ fn values(telling: &Telling<'_>) -> Vec<(String, String)> {
     if let Some(batch) = &telling.batch {
         values.push((MICRO_BATCH_SIZE.to_owned(), batch.micro_batch_size.to_string()));
         values.push((GRADIENT_ACCUMULATION_STEPS.to_owned(), batch.gradient_accumulation_steps.to_string()));
-        let steps = batch.steps_per_generation.map(|steps| (STEPS_PER_GENERATION.to_owned(), steps.to_string()));
+        let steps = batch.steps_per_generation.map(|steps| (GRPO_STEPS_PER_GENERATION.to_owned(), steps.to_string()));
         values.extend(steps);
     }
     values.extend(telling.changes.iter().map(|change| (change.key.clone(), change.value.clone())));

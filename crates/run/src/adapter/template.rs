@@ -2,7 +2,7 @@
 //! `{{name}}` of a known name is `{name}`.
 
 use std::path::Path;
-use tonnage_core::plan::batch::{GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE, STEPS_PER_GENERATION};
+use tonnage_core::job::keys::{GRADIENT_ACCUMULATION_STEPS, GRPO_STEPS_PER_GENERATION, MICRO_BATCH_SIZE};
 
 use super::{RESUME, Telling};
 use crate::RunError;
@@ -46,7 +46,8 @@ const OWN: [&str; 9] = ["attempt", "attempt_dir", "overrides", "node", "node_nam
 /// The GPU that a node is put on, or that the job names.
 const GPU: &str = "gpu";
 /// Names of the batch, of a job alone.
-const BATCH: [&str; 4] = [MICRO_BATCH_SIZE, GRADIENT_ACCUMULATION_STEPS, STEPS_PER_GENERATION, "steps_per_generation"];
+const BATCH: [&str; 4] =
+    [MICRO_BATCH_SIZE, GRADIENT_ACCUMULATION_STEPS, GRPO_STEPS_PER_GENERATION, "steps_per_generation"];
 
 /// Whether every name in `command` will be filled in, `keys` being those of the job.
 ///

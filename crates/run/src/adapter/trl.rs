@@ -1,7 +1,7 @@
 //! TRL's flags on top of the Trainer's: what its `GRPOConfig` adds.
 
 use std::path::Path;
-use tonnage_core::plan::batch::STEPS_PER_GENERATION;
+use tonnage_core::job::keys::GRPO_STEPS_PER_GENERATION;
 
 use super::{Adapter, flags};
 use crate::RunError;
@@ -16,7 +16,7 @@ fn speaks(argv: &[String]) -> bool {
 
 fn set(argv: &mut Vec<String>, key: &str, value: &str, _folder: &Path) -> Result<bool, RunError> {
     let flag = match key {
-        STEPS_PER_GENERATION => "--steps_per_generation",
+        GRPO_STEPS_PER_GENERATION => "--steps_per_generation",
         "num_generations" => "--num_generations",
         "completion_len" => "--max_completion_length",
         _ => return Ok(false),

@@ -2,7 +2,7 @@
 
 use tonnage_core::estimate::Fit;
 use tonnage_core::gpu::Gpu;
-use tonnage_core::job::{JobSpec, Override, Passes};
+use tonnage_core::job::{JobSpec, Origin, Override, Passes};
 use tonnage_core::plan::batch::Batch;
 use tonnage_core::plan::fit::{Judgement, judge};
 
@@ -82,9 +82,9 @@ fn generated(batch: &Batch) -> Option<u64> {
 
 /// The job with a batch and changes, on what the GPU has for it.
 pub(super) fn choose(job: &Job<'_>, batch: Option<Batch>, changes: &[Override], room: &Room) -> Option<Choice> {
-    let mut all = batch.map(|batch| batch.overrides(&job.spec, "tonnage run")).unwrap_or_default();
+    let mut all = batch.map(|batch| batch.overrides(&job.spec, &Origin::Guard)).unwrap_or_default();
     all.extend_from_slice(changes);
-    let resolved = (job.resolve)(&all).ok()?;
+    let resolved = job.source.resolve(&all).ok()?;
     let gpu = Gpu { usable_bytes: room.for_estimates(), ..job.spec.gpu.clone() };
     let judgement = judge(&resolved.job, &gpu).ok()?;
     Some(Choice { batch, judgement, more_bytes: room.correction.offset_bytes })

@@ -2,9 +2,9 @@
 //! batch that is predicted to fit, then remedies, then batches that fit if what was seen grows with the rows.
 
 use tonnage_core::failure::Class;
-use tonnage_core::job::Override;
-use tonnage_core::plan::batch::MICRO_BATCH_SIZE;
-use tonnage_core::plan::remedy::{REMEDIES, Remedy, Results, micro_batch, overrides, segments};
+use tonnage_core::job::keys::MICRO_BATCH_SIZE;
+use tonnage_core::job::{Origin, Override};
+use tonnage_core::plan::remedy::{REMEDIES, Remedy, Results, micro_batch, segments};
 use tonnage_core::record::{AttemptRecord, ChangeRecord, FailureClass, FailureRecord, Outcome};
 use tonnage_core::units::Bytes;
 
@@ -180,14 +180,14 @@ impl Guard<'_> {
     }
 
     fn with_remedy(&self, job: &Job<'_>, remedy: &Remedy, now: &[ChangeRecord]) -> Option<Vec<ChangeRecord>> {
-        let current = (job.resolve)(&kept(now)).ok()?.job;
+        let current = job.source.resolve(&kept(now)).ok()?.job;
         let more = (remedy.apply)(&current).ok()?;
         if more.iter().any(|(key, _)| *key == MICRO_BATCH_SIZE || !self.tells(key)) {
             return None;
         }
-        let more = overrides(remedy, &more).into_iter().map(|change| ChangeRecord {
-            key: change.key,
-            value: change.value,
+        let more = more.into_iter().map(|(key, value)| ChangeRecord {
+            key: key.to_owned(),
+            value,
             remedy: remedy.name.to_owned(),
             saves_bytes: 0,
         });
@@ -200,10 +200,6 @@ impl Guard<'_> {
 }
 
 fn kept(changes: &[ChangeRecord]) -> Vec<Override> {
-    let set = |change: &ChangeRecord| Override {
-        key: change.key.clone(),
-        value: change.value.clone(),
-        flag: format!("remedy {}", change.remedy),
-    };
+    let set = |change: &ChangeRecord| Override::new(&change.key, &change.value, Origin::Remedy(change.remedy.clone()));
     changes.iter().map(set).collect()
 }

@@ -1,7 +1,8 @@
 //! [`Guard`]: the ladder from a failure to the next attempt, or to the end.
 
 use tonnage_core::failure::Class;
-use tonnage_core::plan::batch::{Batch, GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE};
+use tonnage_core::job::keys::{GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE};
+use tonnage_core::plan::batch::Batch;
 use tonnage_core::plan::remedy::segments;
 use tonnage_core::record::{
     AttemptRecord, BatchRecord, ChangeRecord, CorrectionRecord, FailureClass, FailureRecord, Outcome, Policy,

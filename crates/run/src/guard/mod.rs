@@ -20,16 +20,15 @@ pub use ladder::{Guard, Next, Plan};
 pub use preflight::Preflight;
 pub use refit::refit;
 
-use tonnage_core::job::JobSpec;
-use tonnage_core::plan::Resolve;
+use tonnage_core::job::{JobSource, JobSpec};
 use tonnage_core::record::CorrectionRecord;
 
 /// A job that the guard can change and estimate.
 pub struct Job<'a> {
     /// As it was asked for.
     pub spec: JobSpec,
-    /// The same with changes.
-    pub resolve: &'a Resolve<'a>,
+    /// What it is made of, to be changed.
+    pub source: &'a JobSource,
 }
 
 /// What a GPU has for the run's processes.

@@ -1,6 +1,6 @@
 //! Suite files and what they come to.
 
-use tonnage_core::job::{Inputs, resolve};
+use tonnage_core::job::JobSource;
 
 use super::*;
 
@@ -141,16 +141,8 @@ fn rules_follow_the_world_size_but_never_what_was_set() {
 }
 
 fn checked(text: &str, model: &str) -> Result<(), JobError> {
-    let model = Override { key: "model".to_owned(), value: model.to_owned(), flag: "MODEL".to_owned() };
-    let resolve = |changes: &[Override]| {
-        resolve(&Inputs {
-            job_file: None,
-            overrides: &[std::slice::from_ref(&model), changes].concat(),
-            read_config: &|_| None,
-        })
-    };
     let file = suite(text);
-    priced(&file, &expand(&file, &Typed::default()).unwrap()).check(&resolve)
+    priced(&file, &expand(&file, &Typed::default()).unwrap()).check(&JobSource::model(model))
 }
 
 #[test]

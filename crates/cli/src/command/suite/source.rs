@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use tonnage_core::job::{Origin, Override};
+use tonnage_core::job::{JobSource, Origin, Override};
 use tonnage_core::limit::HAND_WRITTEN_BYTES;
 use tonnage_core::plan::appraisal::appraise;
 use tonnage_core::plan::time::{Scale, gpus_taken};
@@ -18,7 +18,7 @@ use tonnage_suite::plan::{Making, Plan, Predicted};
 use super::super::cost::{beside, placed};
 use crate::failure::Failure;
 use crate::job_args::JobArgs;
-use crate::job_input::JobInput;
+use crate::job_input::{gather_each, on_a_gpu, read_source};
 use crate::sweep::sweep;
 use crate::terminal::Terminal;
 
@@ -49,7 +49,7 @@ pub struct Suite {
     /// Its configurations.
     pub configurations: Vec<Configuration>,
     /// The job, where there is one.
-    pub input: Option<JobInput>,
+    pub job: Option<JobSource>,
     /// The folder that commands run in.
     pub directory: PathBuf,
     /// The version of the code.
@@ -67,9 +67,11 @@ impl Source {
         let at = |error| placed(&self.file, error);
         let file = SuiteFile::read(&text).map_err(at)?;
         let mut typed = Typed::read(&self.set, &self.groups)?;
-        let input = input(&file, &self.file, &mut typed)?;
+        let job = job_source(&file, &self.file, &mut typed)?;
         let mut configurations = expand(&file, &typed).map_err(at)?;
-        hold(&file, &mut configurations, input.as_ref()).map_err(at)?;
+        let changes = configurations.iter().flat_map(|one| &one.changes);
+        let job = job.map(|job| gather_each(job, changes)).transpose()?.map(JobSource::pin);
+        hold(&file, &mut configurations, job.as_ref()).map_err(at)?;
         let stem = self.file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         let name = file.called(&stem).map_err(at)?;
         let folder = match self.file.parent() {
@@ -82,36 +84,35 @@ impl Source {
         let code = version(&file.code, &file.command, &directory)
             .map_err(|error| Failure::input(format!("{shown}: code: {error}")))?;
         let path = std::path::absolute(&self.file).unwrap_or_else(|_| self.file.clone());
-        Ok(Suite { file, path, name, configurations, input, directory, code })
+        Ok(Suite { file, path, name, configurations, job, directory, code })
     }
 }
 
 /// The job that configurations start from. A GPU that only its file or the driver tell of is read as of a flag.
-fn input(file: &SuiteFile, path: &Path, typed: &mut Typed) -> Result<Option<JobInput>, Failure> {
+fn job_source(file: &SuiteFile, path: &Path, typed: &mut Typed) -> Result<Option<JobSource>, Failure> {
     let Some(job) = &file.job else { return Ok(None) };
     let gpu = typed.take_one("gpu").map(|gpu| Override::flag("gpu", gpu));
     let args = JobArgs { model: Some(beside(path, job)), overrides: gpu.into_iter().collect(), small_gpt: None };
-    Ok(Some(JobInput::read(&args)?.on_a_gpu("a plan is held against a GPU")))
+    Ok(Some(on_a_gpu(read_source(&args)?, "a plan is held against a GPU")))
 }
 
 /// Rules and constraints of the file, and what every suite must hold of its jobs.
 fn hold(
     file: &SuiteFile,
     configurations: &mut [Configuration],
-    input: Option<&JobInput>,
+    job: Option<&JobSource>,
 ) -> Result<(), tonnage_core::job::JobError> {
-    let Some(input) = input else { return settle(configurations, file, &|_, _| None) };
+    let Some(job) = job else { return settle(configurations, file, &|_, _| None) };
     // Many configurations differ in what only the command hears.
     let known = std::cell::RefCell::new(HashMap::new());
     let value = |changes: &[Override], key: &str| {
         let mut known = known.borrow_mut();
-        let resolved = known.entry(said(changes)).or_insert_with(|| input.try_resolve_under(changes).ok());
+        let resolved = known.entry(said(changes)).or_insert_with(|| job.resolve(changes).ok());
         let values = &resolved.as_ref()?.provenance;
         values.iter().rfind(|value| value.key == key).map(|value| value.value.trim_matches('"').to_owned())
     };
     settle(configurations, file, &value)?;
-    let resolve = |changes: &[Override]| input.try_resolve_under(changes);
-    priced(file, configurations).check(&resolve)
+    priced(file, configurations).check(job)
 }
 
 /// Changes as one text, to know them again.
@@ -125,8 +126,8 @@ impl Suite {
     /// # Errors
     /// When the job that all start from cannot be.
     pub fn plan(&self, terminal: &Terminal) -> Result<Plan, Failure> {
-        let said = match &self.input {
-            Some(input) => said_of_job(input, &self.configurations)?,
+        let said = match &self.job {
+            Some(job) => said_of_job(job, &self.configurations)?,
             None => Vec::new(),
         };
         let making = Making {
@@ -143,7 +144,7 @@ impl Suite {
 
     /// What is predicted of each configuration; each distinct job is simulated once.
     fn predictions(&self, terminal: &Terminal) -> Vec<Result<Option<Predicted>, String>> {
-        let Some(input) = &self.input else { return vec![Ok(None); self.configurations.len()] };
+        let Some(job) = &self.job else { return vec![Ok(None); self.configurations.len()] };
         let mut distinct: Vec<&Configuration> = Vec::new();
         let mut index: HashMap<String, usize> = HashMap::new();
         let places: Vec<usize> = self
@@ -156,22 +157,22 @@ impl Suite {
                 })
             })
             .collect();
-        let known = sweep(&distinct, terminal, |one| predicted(input, &one.changes));
+        let known = sweep(&distinct, terminal, |one| predicted(job, &one.changes));
         places.into_iter().map(|at| known[at].clone().map(Some)).collect()
     }
 }
 
-fn predicted(input: &JobInput, changes: &[Override]) -> Result<Predicted, String> {
-    let job = input.try_resolve_under(changes).map_err(|error| error.to_string())?.job;
+fn predicted(source: &JobSource, changes: &[Override]) -> Result<Predicted, String> {
+    let job = source.resolve(changes).map_err(|error| error.to_string())?.job;
     let appraisal = appraise(&job, &job.gpu, Scale::own(&job)).map_err(|error| error.to_string())?;
     Ok(Predicted::of(&appraisal, &job.gpu.id, fit_words(appraisal.judgement.fit), gpus_taken(&job)))
 }
 
 /// What a job file and flags say, which is part of every run's identity; not what nobody said.
-fn said_of_job(input: &JobInput, configurations: &[Configuration]) -> Result<Vec<(String, String)>, Failure> {
+fn said_of_job(source: &JobSource, configurations: &[Configuration]) -> Result<Vec<(String, String)>, Failure> {
     let first = configurations.first().map(|one| one.changes.clone()).unwrap_or_default();
-    let resolved = input.try_resolve_under(&[]).or_else(|_| input.try_resolve_under(&first)).map_err(Failure::from)?;
-    let is_said = |origin: &Origin| matches!(origin, Origin::JobFile(_) | Origin::Flag(_));
+    let resolved = source.resolve(&[]).or_else(|_| source.resolve(&first))?;
+    let is_said = |origin: &Origin| matches!(origin, Origin::JobFile(_)) || origin.is_above_file();
     let values = resolved.provenance.iter().filter(|value| is_said(&value.origin));
     let model = ("model".to_owned(), resolved.job.model.name.clone());
     Ok(values.map(|value| (value.key.clone(), value.value.clone())).chain([model]).collect())

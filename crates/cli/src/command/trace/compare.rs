@@ -11,7 +11,7 @@ use super::recorded;
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
 use crate::job_args::JobArgs;
-use crate::job_input::{JobInput, simulate};
+use crate::job_input::{read_source, simulate};
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "Examples:
@@ -52,7 +52,7 @@ impl CompareArgs {
         };
         let mut recording = recorded::read(path, self.device)?;
         end_with_the_job(&mut recording);
-        let resolved = JobInput::read(&self.job)?.resolve(&[])?;
+        let resolved = read_source(&self.job)?.resolve(&[])?;
         let simulated = simulate(&resolved)?;
         let names = if self.names { Names::Compare } else { Names::Ignore };
         let comparison = compare(simulated.trace(), &recording, names);

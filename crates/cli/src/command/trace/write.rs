@@ -9,7 +9,7 @@ use tonnage_core::recording::write_timeline;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::job_args::JobArgs;
-use crate::job_input::{JobInput, simulate};
+use crate::job_input::{read_source, simulate};
 use crate::terminal::Terminal;
 
 /// Writes the predicted trace of a job as a timeline: one JSON array a line
@@ -31,7 +31,7 @@ impl WriteArgs {
     /// # Errors
     /// When the job cannot be simulated or the file cannot be written.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let resolved = JobInput::read(&self.job)?.resolve(&[])?;
+        let resolved = read_source(&self.job)?.resolve(&[])?;
         let timeline = write_timeline(simulate(&resolved)?.trace());
         match self.output {
             Some(path) => {

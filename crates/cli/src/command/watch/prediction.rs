@@ -6,7 +6,7 @@ use std::thread;
 
 use serde_json::Value;
 use tonnage_core::estimate::{Deployment, Estimate};
-use tonnage_core::job::{JobSpec, Override};
+use tonnage_core::job::{JobSource, JobSpec};
 use tonnage_core::limit::JSON_BYTES;
 use tonnage_core::plan::proposal::consider;
 use tonnage_core::plan::remedy::Results;
@@ -15,7 +15,7 @@ use tonnage_watch::{PredictedPhase, Prediction};
 
 use crate::failure::Failure;
 use crate::job_args::JobArgs;
-use crate::job_input::{JobInput, simulate};
+use crate::job_input::{read_source, simulate};
 
 /// The prediction, if a job or an estimate was named.
 pub fn of(job: &JobArgs, estimate: Option<&Path>) -> Result<Option<Prediction>, Failure> {
@@ -24,20 +24,20 @@ pub fn of(job: &JobArgs, estimate: Option<&Path>) -> Result<Option<Prediction>, 
     }
     if job.model.is_none() && job.small_gpt.is_none() {
         if let Some(given) = job.overrides.first() {
-            return Err(Failure::input(format!("`{}` belongs to a job, and none is named", given.flag))
+            return Err(Failure::input(format!("`{}` belongs to a job, and none is named", given.origin.said()))
                 .hint("name its model or job file: `tonnage watch job.toml`"));
         }
         return Ok(None);
     }
-    let input = JobInput::read(job)?;
-    let resolved = input.resolve(&[])?;
+    let source = read_source(job)?;
+    let resolved = source.resolve(&[])?;
     let simulated = simulate(&resolved)?;
     let deployment = Deployment::new(&simulated, simulated.estimate()?)?;
     let largest = deployment.processes.iter().map(|process| &process.estimate).max_by_key(|each| each.total_bytes);
     let name = job.model.clone().unwrap_or_else(|| "job".to_owned());
     let prediction = largest.map(|estimate| from_estimate(name, estimate));
     if let Some(prediction) = &prediction {
-        find_advice(input, resolved.job.clone(), prediction);
+        find_advice(source, resolved.job.clone(), prediction);
     }
     Ok(prediction)
 }
@@ -69,10 +69,10 @@ fn phases(peaks: impl Iterator<Item = (String, u64, u64)>, context: (u64, u64)) 
 }
 
 /// Finds the remedy that saves most, while the watch has begun: an estimate of every remedy takes its time.
-fn find_advice(input: JobInput, job: JobSpec, prediction: &Prediction) {
+fn find_advice(source: JobSource, job: JobSpec, prediction: &Prediction) {
     let advice = Arc::clone(&prediction.advice);
     thread::spawn(move || {
-        let proposals = consider(&job, &|changes: &[Override]| input.try_resolve(changes));
+        let proposals = consider(&job, &source);
         let alone = proposals.map(|proposals| proposals.alone).unwrap_or_default();
         // One that leaves the training as it is comes before one that saves more.
         let same = alone.iter().find(|proposal| proposal.remedy.results == Results::Same);

@@ -74,12 +74,11 @@ impl LegacyEstimate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{Inputs, resolve};
+    use crate::job::JobSource;
     use crate::units::Bytes;
 
     fn legacy(file: &str) -> Option<LegacyEstimate> {
-        let inputs = Inputs { job_file: Some(("a.toml", file)), overrides: &[], read_config: &|_| None };
-        LegacyEstimate::of(&resolve(&inputs).unwrap().job).unwrap()
+        LegacyEstimate::of(&JobSource::from_file("a.toml", file).resolve(&[]).unwrap().job).unwrap()
     }
 
     fn figures(file: &str) -> (String, String) {

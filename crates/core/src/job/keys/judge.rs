@@ -1,7 +1,7 @@
 //! Keys of `[judge]`: a second model that scores the policy's completions.
 
 use super::super::kind::Kind;
-use super::{Default, Key, MAX_NEW_TOKENS, MAX_ROWS, MAX_TOKENS};
+use super::{Default, Key, MAX_ROWS, MAX_TOKENS, MOST_NEW_TOKENS, names};
 
 pub(super) const WEIGHTS: Kind = Kind::Choice(&[
     ("fp32", "4 bytes a weight"),
@@ -21,49 +21,49 @@ pub(super) const PLACES: Kind = Kind::Choice(&[
 /// The rows.
 pub(super) const KEYS: [Key; 7] = [
     Key {
-        name: "judge.model",
+        name: names::JUDGE_MODEL,
         kind: Kind::Text,
         default: Default::Unset,
         doc: "a second model that scores completions: a hub name or a path to a config.json",
         example: "\"Qwen/Qwen2.5-14B\"",
     },
     Key {
-        name: "judge.weights",
+        name: names::JUDGE_WEIGHTS,
         kind: WEIGHTS,
         default: Default::Fixed("\"bf16\"", "what published judges are stored in"),
         doc: "how its weights are stored",
         example: "\"int8\"",
     },
     Key {
-        name: "judge.phase",
+        name: names::JUDGE_PHASE,
         kind: PHASES,
         default: Default::Fixed("\"generate\"", "an evaluator answers"),
         doc: "what it does with a completion",
         example: "\"forward\"",
     },
     Key {
-        name: "judge.extra_prompt_tokens",
+        name: names::JUDGE_EXTRA_PROMPT_TOKENS,
         kind: Kind::Size { min: 0, max: MAX_TOKENS },
         default: Default::Fixed("32", "a short instruction"),
         doc: "tokens of its input beside prompt and completion",
         example: "128",
     },
     Key {
-        name: "judge.new_tokens",
-        kind: Kind::Size { min: 1, max: MAX_NEW_TOKENS },
+        name: names::JUDGE_NEW_TOKENS,
+        kind: Kind::Size { min: 1, max: MOST_NEW_TOKENS },
         default: Default::Fixed("64", "a short verdict"),
         doc: "tokens it generates per completion",
         example: "256",
     },
     Key {
-        name: "judge.rows",
+        name: names::JUDGE_ROWS,
         kind: Kind::Size { min: 1, max: MAX_ROWS },
         default: Default::Rule("all completions of a generation batch"),
         doc: "rows it reads at once",
         example: "8",
     },
     Key {
-        name: "judge.place",
+        name: names::JUDGE_PLACE,
         kind: PLACES,
         default: Default::Fixed("\"same_gpu\"", "where a trainer's process loads it"),
         doc: "where it runs",

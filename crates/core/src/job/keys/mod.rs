@@ -4,11 +4,14 @@
 mod allocator;
 mod judge;
 mod lora;
+mod names;
 mod ranks;
 mod rl;
 mod run;
 mod step;
 mod swarm;
+
+pub use names::*;
 
 use super::kind::Kind;
 use super::words::{self, Meaning};
@@ -82,7 +85,7 @@ impl Key {
 /// More rows or tokens than any GPU holds; the bound keeps sums of sizes inside a `u64`.
 const MAX_ROWS: u64 = 1 << 20;
 const MAX_TOKENS: u64 = 1 << 24;
-const MAX_NEW_TOKENS: u64 = 1 << 17;
+const MOST_NEW_TOKENS: u64 = 1 << 17;
 
 /// How many keys there are.
 const COUNT: usize = step::KEYS.len()
@@ -115,6 +118,7 @@ pub static KEYS: [Key; COUNT] = {
 mod tests {
     use serde::de::DeserializeOwned;
 
+    use super::names::ALL;
     use super::*;
     use crate::job::{
         Attention, Framework, JudgePhase, JudgePlace, JudgeWeights, LogProbs, LossKernel, OptimizerKind, Precision,
@@ -159,6 +163,15 @@ mod tests {
         reads_all::<ShardInit>(ranks::INITS);
         reads_all::<Schedule>(ranks::SCHEDULES);
         reads_all::<Framework>(step::FRAMEWORKS);
+    }
+
+    #[test]
+    fn every_name_is_a_key_and_is_called_as_its_constant() {
+        assert_eq!(ALL.len(), KEYS.len());
+        for (constant, name) in ALL {
+            assert_eq!(constant.to_lowercase(), name.replace('.', "_"));
+            assert!(Key::find(name).is_some(), "{name}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Keys of jobs on several GPUs: how many ranks, what is spread over them, and what the wrapper is told.
 
 use super::super::kind::Kind;
-use super::{Default, Key};
+use super::{Default, Key, names};
 
 pub(super) const STRATEGIES: Kind = Kind::Choice(&[
     ("none", "no wrapper"),
@@ -27,49 +27,49 @@ pub(super) const INITS: Kind = Kind::Choice(&[
 /// The rows.
 pub(super) const KEYS: [Key; 16] = [
     Key {
-        name: "world_size",
+        name: names::WORLD_SIZE,
         kind: Kind::Size { min: 1, max: 1 << 20 },
         default: Default::Fixed("1", "one process"),
         doc: "ranks, one GPU each",
         example: "8",
     },
     Key {
-        name: "parallel",
+        name: names::PARALLEL,
         kind: STRATEGIES,
         default: Default::Rule("ddp when there is more than one rank (all_reduce for HRM), else none"),
         doc: "what is spread over the ranks",
         example: "\"fsdp2\"",
     },
     Key {
-        name: "global_batch_size",
+        name: names::GLOBAL_BATCH_SIZE,
         kind: Kind::Size { min: 1, max: 1 << 40 },
         default: Default::Rule("micro_batch_size x gradient_accumulation_steps x world_size"),
         doc: "rows per optimizer step over all ranks; sets the accumulation where that is left out",
         example: "256",
     },
     Key {
-        name: "ddp.bucket_cap_mb",
+        name: names::DDP_BUCKET_CAP_MB,
         kind: Kind::Size { min: 1, max: 1 << 20 },
         default: Default::Rule("PyTorch's: 25, the first bucket 1"),
         doc: "size of a gradient bucket, in MiB",
         example: "25",
     },
     Key {
-        name: "ddp.gradient_as_bucket_view",
+        name: names::DDP_GRADIENT_AS_BUCKET_VIEW,
         kind: Kind::Switch,
         default: Default::Fixed("false", "PyTorch's default"),
         doc: "gradients are views of the buckets",
         example: "true",
     },
     Key {
-        name: "ddp.static_graph",
+        name: names::DDP_STATIC_GRAPH,
         kind: Kind::Switch,
         default: Default::Fixed("false", "PyTorch's default"),
         doc: "the graph never changes",
         example: "true",
     },
     Key {
-        name: "ddp.find_unused_parameters",
+        name: names::DDP_FIND_UNUSED_PARAMETERS,
         kind: Kind::Switch,
         default: Default::Rule(
             "the Trainer's: true without gradient checkpointing and with adapters; else PyTorch's false",
@@ -78,63 +78,63 @@ pub(super) const KEYS: [Key; 16] = [
         example: "false",
     },
     Key {
-        name: "zero1.ddp",
+        name: names::ZERO1_DDP,
         kind: Kind::Switch,
         default: Default::Fixed("true", "the optimizer averages no gradients itself"),
         doc: "the model is in DDP too",
         example: "false",
     },
     Key {
-        name: "zero1.parameters_as_bucket_view",
+        name: names::ZERO1_PARAMETERS_AS_BUCKET_VIEW,
         kind: Kind::Switch,
         default: Default::Fixed("false", "PyTorch's default"),
         doc: "parameters are views of the buckets they are broadcast in",
         example: "true",
     },
     Key {
-        name: "fsdp2.param_dtype",
+        name: names::FSDP2_PARAM_DTYPE,
         kind: DTYPES,
         default: Default::Rule("the weights' own"),
         doc: "MixedPrecisionPolicy(param_dtype=...): dtype of gathered parameters",
         example: "\"bf16\"",
     },
     Key {
-        name: "fsdp2.reduce_dtype",
+        name: names::FSDP2_REDUCE_DTYPE,
         kind: DTYPES,
         default: Default::Rule("the gradients' own"),
         doc: "MixedPrecisionPolicy(reduce_dtype=...): dtype of reduced gradients",
         example: "\"fp32\"",
     },
     Key {
-        name: "fsdp2.reshard_after_forward",
+        name: names::FSDP2_RESHARD_AFTER_FORWARD,
         kind: Kind::Switch,
         default: Default::Fixed("true", "PyTorch's default"),
         doc: "layers give their gathered parameters back after forward",
         example: "false",
     },
     Key {
-        name: "fsdp2.shard_root_only",
+        name: names::FSDP2_SHARD_ROOT_ONLY,
         kind: Kind::Switch,
         default: Default::Fixed("false", "layers are wrapped one by one, as all recipes do"),
         doc: "one group for the whole model",
         example: "true",
     },
     Key {
-        name: "fsdp2.init",
+        name: names::FSDP2_INIT,
         kind: INITS,
         default: Default::Fixed("\"meta\"", "what large models need"),
         doc: "when the parameters get memory",
         example: "\"full\"",
     },
     Key {
-        name: "deepspeed.stage",
+        name: names::DEEPSPEED_STAGE,
         kind: Kind::Size { min: 1, max: 3 },
         default: Default::Fixed("2", "the stage most recipes use"),
         doc: "ZeRO's stage: 1 divides optimizer state, 2 gradients too, 3 weights too",
         example: "3",
     },
     Key {
-        name: "pipeline.schedule",
+        name: names::PIPELINE_SCHEDULE,
         kind: SCHEDULES,
         default: Default::Fixed("\"1f1b\"", "what Megatron and DeepSpeed run"),
         doc: "order of a pipeline's passes; its micro-batches are the passes of gradient accumulation",

@@ -8,7 +8,7 @@ use crate::gpu::{DEFAULT_GPU, Gpu};
 use crate::job::keys::{self, Key};
 use crate::job::settings::{Origin, Provenance, Settings};
 use crate::job::{
-    JobError, LoraSpec, ModelSpec, RunLength, RunSpec, TransformersError, TransformersVersion, allocator,
+    JobError, JobSource, LoraSpec, ModelSpec, RunLength, RunSpec, TransformersError, TransformersVersion, allocator,
 };
 use crate::model_type;
 
@@ -16,6 +16,7 @@ use crate::model_type;
 /// when they were set, so a value always has its key's type.
 pub(super) struct Chooser<'a> {
     pub settings: &'a Settings,
+    source: &'a JobSource,
     pub provenance: Vec<Provenance>,
     /// Defaults of what trains, which go before those of the table: key, JSON, and why.
     pub trainer: Vec<(&'static str, String, String)>,
@@ -24,8 +25,8 @@ pub(super) struct Chooser<'a> {
 }
 
 impl<'a> Chooser<'a> {
-    pub fn new(settings: &'a Settings, provenance: Vec<Provenance>) -> Self {
-        Self { settings, provenance, trainer: Vec::new(), notes: Vec::new() }
+    pub fn new(settings: &'a Settings, source: &'a JobSource, provenance: Vec<Provenance>) -> Self {
+        Self { settings, source, provenance, trainer: Vec::new(), notes: Vec::new() }
     }
 
     pub fn take(&mut self, name: &str, default: Value, why: &str) -> Value {
@@ -95,8 +96,17 @@ impl<'a> Chooser<'a> {
         variant(name, word)
     }
 
+    /// What was said, else the installed version, else the default.
     pub fn transformers(&mut self) -> Result<TransformersVersion, JobError> {
-        let name = "transformers";
+        let name = keys::TRANSFORMERS;
+        let installed = self.source.installed.as_ref().filter(|_| !self.is_said(name));
+        let simulated = installed.and_then(|found| Some((found.version.parse::<TransformersVersion>().ok()?, found)));
+        if let Some((version, installed)) = simulated {
+            let value = Value::from(version.to_string()).to_string();
+            let origin = Origin::Installed(installed.environment.clone());
+            self.provenance.push(Provenance { key: name.to_owned(), value, origin });
+            return Ok(version);
+        }
         let version = self.fixed(name).as_str().unwrap_or_default().parse();
         version.map_err(|error: TransformersError| {
             let hint = "the version is the one that `pip show transformers` prints, in quotes";
@@ -104,7 +114,13 @@ impl<'a> Chooser<'a> {
         })
     }
 
+    /// What was said, of the catalog or gathered, else what holds where nobody names one.
     pub fn gpu(&mut self) -> Result<Gpu, JobError> {
+        if let Some((named, origin)) = self.source.named_gpu(self.settings) {
+            let value = Value::from(named.written()).to_string();
+            self.provenance.push(Provenance { key: keys::GPU.to_owned(), value, origin: origin.clone() });
+            return Ok(named.gpu.clone());
+        }
         let value = self.take("gpu", DEFAULT_GPU.into(), "none was named; sizes are as on this one");
         let gpu = Gpu::parse(value.as_str().unwrap_or_default());
         gpu.map_err(|error| self.about("gpu", JobError::new(format!("`gpu`: {error}")).hint(error.hint())))

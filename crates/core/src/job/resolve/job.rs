@@ -1,17 +1,17 @@
 //! Decides the keys of a job one after the other, in the order of the table.
 
 use super::chooser::Chooser;
-use super::{Inputs, ranks, trainer};
+use super::{ranks, trainer};
 use crate::alloc::AllocatorConfig;
 use crate::job::model_source::Model;
 use crate::job::{
-    CheckpointPolicy, ClipSpec, Framework, JobError, JobSpec, LogitsPath, ModelSpec, Parallel, RunSpec, Task, TaskName,
-    TransformersVersion, check,
+    CheckpointPolicy, ClipSpec, Framework, JobError, JobSource, JobSpec, LogitsPath, ModelSpec, Parallel, RunSpec,
+    Task, TaskName, TransformersVersion, check,
 };
 use crate::model_type::ModelKind;
 
 /// The job that the settings describe.
-pub(super) fn job(choose: &mut Chooser<'_>, model: Model, inputs: &Inputs<'_>) -> Result<JobSpec, JobError> {
+pub(super) fn job(choose: &mut Chooser<'_>, model: Model, source: &JobSource) -> Result<JobSpec, JobError> {
     let model_type = model.spec.model_type.clone();
     let name: TaskName = choose.word_or(
         "task",
@@ -57,7 +57,7 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, inputs: &Inputs<'_>) -
         device_map: is_in_transformers && choose.switch("device_map"),
         gpu: choose.gpu()?,
         lora: choose.lora(&model_type)?,
-        task: task(choose, name, &lengths, accumulation, inputs)?,
+        task: task(choose, name, &lengths, accumulation, source)?,
         liger_kernels,
         parallel: Parallel::default(),
         run: RunSpec::default(),
@@ -106,7 +106,7 @@ fn task(
     name: TaskName,
     lengths: &Lengths,
     accumulation: u64,
-    inputs: &Inputs<'_>,
+    source: &JobSource,
 ) -> Result<Task, JobError> {
     Ok(match name {
         TaskName::CausalLm => Task::CausalLm,
@@ -114,7 +114,7 @@ fn task(
         TaskName::InferenceForward => Task::InferenceForward,
         TaskName::Generate => Task::Generate,
         TaskName::Hrm => Task::Hrm,
-        TaskName::Grpo => trainer::grpo(choose, lengths, accumulation, inputs)?,
+        TaskName::Grpo => trainer::grpo(choose, lengths, accumulation, source)?,
         TaskName::Dpo => trainer::dpo(choose, lengths),
         TaskName::Swarm => trainer::swarm(choose, lengths)?,
     })

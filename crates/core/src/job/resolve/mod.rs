@@ -6,19 +6,9 @@ mod ranks;
 mod trainer;
 
 use super::settings::{Origin, Override, Provenance, Settings};
-use super::{FieldError, JobError, JobSpec, Place, check, job_file, model_source};
+use super::{FieldError, JobError, JobSource, JobSpec, Place, UnnamedGpu, WeightsBeside, check, keys, model_source};
 
 use chooser::Chooser;
-
-/// What a job is resolved from.
-pub struct Inputs<'a> {
-    /// Name and text of the job file.
-    pub job_file: Option<(&'a str, &'a str)>,
-    /// What flags and assignments say, the last one winning.
-    pub overrides: &'a [Override],
-    /// The text of the config.json that a model name stands for as a path; `None` when there is no such file.
-    pub read_config: &'a dyn Fn(&str) -> Option<Result<String, String>>,
-}
 
 /// A job with the story of its values.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +29,7 @@ impl Resolved {
         let located = JobError::from(error.clone());
         match self.origin(&format!("model.{}", error.key)) {
             Some(Origin::JobFile(place)) => located.at(Some(place.clone())),
-            Some(origin @ Origin::Flag(_)) => {
+            Some(origin) if origin.is_above_file() => {
                 let set_by = format!("it was set by {origin}");
                 let hint = located.hint.as_ref().map_or_else(|| set_by.clone(), |hint| format!("{set_by}; {hint}"));
                 located.hint(hint)
@@ -83,28 +73,52 @@ fn place_of(file: &str, text: &str, key: &str) -> Option<Place> {
     Some(Place::at(file, text, at))
 }
 
-/// The job that the inputs describe.
+/// The job of `source` with `changes`.
 ///
 /// # Errors
 /// When a layer cannot be read, names no model, or says what cannot be.
-pub fn resolve(inputs: &Inputs<'_>) -> Result<Resolved, JobError> {
-    let mut settings = match inputs.job_file {
-        Some((file, text)) => job_file::read(file, text)?,
-        None => Settings::default(),
-    };
-    inputs.overrides.iter().try_for_each(|given| settings.set_override(given))?;
-    let model = model_source::load(&settings, inputs)?;
-    let mut choose = Chooser::new(&settings, model.provenance.clone());
+pub(super) fn resolve(source: &JobSource, changes: &[Override]) -> Result<Resolved, JobError> {
+    let settings = source.settings(changes)?;
+    let model = model_source::load(&settings, source)?;
+    let mut choose = Chooser::new(&settings, source, model.provenance.clone());
     let mut notes = settings.notes.clone();
     let published_dtype = model.published_dtype.clone();
     let config_file = model.config_file.clone();
-    let job = job::job(&mut choose, model, inputs)?;
+    let job = job::job(&mut choose, model, source)?;
     notes.extend(choose.notes);
     let provenance = choose.provenance;
     refuse_unread(&settings, &provenance, &job)?;
     check::possible(&job).map_err(|error| at_key(&provenance, error))?;
+    if let (UnnamedGpu::Refused { problem, hint }, None) = (&source.unnamed_gpu, settings.get(keys::GPU)) {
+        return Err(JobError::new(problem.clone()).hint(hint.clone()));
+    }
     notes.extend(check::notes(&job, &settings, published_dtype.as_deref()));
-    Ok(Resolved { job, provenance, notes, config_file })
+    let mut resolved = Resolved { job, provenance, notes, config_file };
+    let of_source = source_notes(source, &settings, &resolved);
+    resolved.notes.extend(of_source);
+    Ok(resolved)
+}
+
+/// What the answer must say about what was gathered.
+fn source_notes(source: &JobSource, settings: &Settings, resolved: &Resolved) -> Vec<String> {
+    let config = |key: &str| source.configs.get(settings.get(key)?.value.as_str()?);
+    let (model, judge) = (config(keys::MODEL), config(keys::JUDGE_MODEL));
+    let mut notes: Vec<String> =
+        [model, judge].into_iter().flatten().filter_map(|config| config.note.clone()).collect();
+    notes.dedup();
+    let decides = matches!(resolved.origin(keys::TRANSFORMERS), Some(Origin::Default(_)));
+    if let Some(installed) = source.installed.as_ref().filter(|_| decides) {
+        notes.push(format!(
+            "transformers {} in {} is not simulated: the answer is for {}",
+            installed.version, installed.environment, resolved.job.transformers
+        ));
+    }
+    notes.extend(source.named_gpu(settings).and_then(|(named, _)| named.caveat.clone()));
+    let weights = model.filter(|_| settings.model.is_empty()).map(|config| &config.weights);
+    if let Some(WeightsBeside::Incomplete(missing)) = weights {
+        notes.push(format!("the parameter count could not be checked: {missing} is not there"));
+    }
+    notes
 }
 
 /// A key that was set and that nothing of the job reads would silently change nothing.
@@ -125,19 +139,17 @@ fn refuse_unread(settings: &Settings, provenance: &[Provenance], job: &JobSpec) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{Attention, CheckpointPolicy, ClipSpec, Ddp, LoraSpec, OptimizerKind, Precision, Strategy, Task};
+    use crate::job::{
+        Attention, CheckpointPolicy, ClipSpec, ConfigSource, Ddp, LoraSpec, OptimizerKind, Precision, Strategy, Task,
+    };
 
     fn resolved(job_file: &str, assignments: &[&str]) -> Result<Resolved, JobError> {
         let overrides: Vec<_> = assignments.iter().map(|text| Override::assignment(text).unwrap()).collect();
-        resolve(&Inputs {
-            job_file: Some(("job.toml", job_file)),
-            overrides: &overrides,
-            read_config: &|name| match name {
-                "local" => Some(Ok(r#"{"model_type": "llama", "max_position_embeddings": 256}"#.to_owned())),
-                "secret" => Some(Err("permission denied".to_owned())),
-                _ => None,
-            },
-        })
+        let secret = ConfigSource { text: Err("permission denied".to_owned()), ..String::new().into() };
+        let source = JobSource::from_file("job.toml", job_file)
+            .config("local", r#"{"model_type": "llama", "max_position_embeddings": 256}"#)
+            .config("secret", secret);
+        source.resolve(&overrides)
     }
 
     fn counted(resolved: &Resolved) -> Option<u64> {
@@ -312,8 +324,7 @@ mod tests {
             (
                 "[model]\nmodel_type = \"lama\"",
                 "job.toml:2:1: model type `lama` is not known: transformers 5.17 has none of this name | did you mean `llama`? \
-                 known model types: bert, gemma2, gemma3_text, gpt2, llama, mistral, phi3, qwen2, qwen3, agi2, hrm, and \
-                 others by a generic decoder; for the rest \
+                 known model types: bert, gemma2, gemma3_text, gpt2, llama, mistral, phi3, qwen2, qwen3, agi2, hrm, and others by a generic decoder; for the rest \
                  `tonnage rehearse --gpu h100 -- python your_script.py` runs your own script without a GPU and says what it takes",
             ),
             (

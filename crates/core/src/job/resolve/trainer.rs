@@ -2,13 +2,13 @@
 
 use super::chooser::Chooser;
 use super::job::Lengths;
-use super::{Inputs, model_source};
+use super::model_source;
 use crate::job::guides::gpt_file;
 use crate::job::model_source::Model;
 use crate::job::settings::Settings;
 use crate::job::{
-    DpoSpec, Framework, GrpoSpec, JobError, JudgePhase, JudgeSpec, Rollout, SwarmLogProbs, SwarmSpec, Task, TaskName,
-    TrlVersion,
+    DpoSpec, Framework, GrpoSpec, JobError, JobSource, JudgePhase, JudgeSpec, Rollout, SwarmLogProbs, SwarmSpec, Task,
+    TaskName, TrlVersion,
 };
 use crate::model_type::AGI2;
 
@@ -75,7 +75,7 @@ pub(super) fn grpo(
     choose: &mut Chooser<'_>,
     lengths: &Lengths,
     accumulation: u64,
-    inputs: &Inputs<'_>,
+    source: &JobSource,
 ) -> Result<Task, JobError> {
     let num_generations = choose.size("num_generations");
     let steps_per_generation =
@@ -86,7 +86,7 @@ pub(super) fn grpo(
     let padded = choose.switch("grpo.padded");
     let cast_lm_head_to_fp32 = choose.switch("grpo.cast_lm_head_to_fp32");
     let rollout = rollout(choose)?;
-    let judge = judge(choose, inputs)?;
+    let judge = judge(choose, source)?;
     Ok(GrpoSpec {
         prompt_len: lengths.prompt,
         completion_len: lengths.completion,
@@ -115,12 +115,12 @@ fn rollout(choose: &mut Chooser<'_>) -> Result<Rollout, JobError> {
 }
 
 /// A judge exists as soon as any key of `[judge]` is set.
-fn judge(choose: &mut Chooser<'_>, inputs: &Inputs<'_>) -> Result<Option<JudgeSpec>, JobError> {
+fn judge(choose: &mut Chooser<'_>, source: &JobSource) -> Result<Option<JudgeSpec>, JobError> {
     if !choose.settings.has_table("judge") {
         return Ok(None);
     }
     let Some(setting) = choose.settings.get("judge.model") else { return Err(no_model(choose.settings)) };
-    let model = model_source::second(setting, inputs)?;
+    let model = model_source::second(setting, source)?;
     choose.take("judge.model", serde_json::Value::Null, "");
     let weights = choose.word("judge.weights")?;
     let phase: JudgePhase = choose.word("judge.phase")?;

@@ -1,8 +1,9 @@
 //! Fewer rows a pass, more passes a step.
 
 use super::{Applied, Remedy, Results, not_for};
+use crate::job::keys::{GRADIENT_ACCUMULATION_STEPS, GRPO_STEPS_PER_GENERATION, MICRO_BATCH_SIZE};
 use crate::job::{JobSpec, Passes};
-use crate::plan::batch::{Batch, GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE, STEPS_PER_GENERATION};
+use crate::plan::batch::Batch;
 
 /// A smaller micro-batch.
 pub const SMALLER: Remedy = Remedy {
@@ -34,6 +35,6 @@ fn fewer(job: &JobSpec) -> Applied {
         (MICRO_BATCH_SIZE, batch.micro_batch_size.to_string()),
         (GRADIENT_ACCUMULATION_STEPS, batch.gradient_accumulation_steps.to_string()),
     ];
-    changes.extend(batch.steps_per_generation.map(|steps| (STEPS_PER_GENERATION, steps.to_string())));
+    changes.extend(batch.steps_per_generation.map(|steps| (GRPO_STEPS_PER_GENERATION, steps.to_string())));
     Ok(changes)
 }

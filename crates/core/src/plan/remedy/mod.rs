@@ -17,7 +17,7 @@ mod sharding;
 mod vllm;
 mod weights;
 
-use crate::job::{JobSpec, Override};
+use crate::job::{JobSpec, Origin, Override};
 
 /// Something that can be done.
 pub struct Remedy {
@@ -122,14 +122,16 @@ pub const REMEDIES: &[&Remedy] = &[
     &lengths::SHORTER_ROWS,
 ];
 
-/// The changes as overrides, for the job's resolver.
-pub fn overrides(remedy: &Remedy, changes: &[Change]) -> Vec<Override> {
-    let set = |(key, value): &Change| Override {
-        key: (*key).to_owned(),
-        value: value.clone(),
-        flag: format!("remedy {}", remedy.name),
-    };
-    changes.iter().map(set).collect()
+impl Remedy {
+    /// Who sets what it changes.
+    pub fn origin(&self) -> Origin {
+        Origin::Remedy(self.name.to_owned())
+    }
+}
+
+/// The changes as overrides that `origin` sets.
+pub fn overrides(changes: &[Change], origin: &Origin) -> Vec<Override> {
+    changes.iter().map(|(key, value)| Override::new(*key, value, origin.clone())).collect()
 }
 
 /// What `apply` gives.
