@@ -10,7 +10,7 @@ mod caveat;
 mod deployment;
 mod engine;
 mod figures;
-mod kin;
+mod other_devices;
 mod outside;
 mod pass;
 mod peaks;

@@ -5,7 +5,7 @@ use std::cell::{Cell, OnceCell};
 use thiserror::Error;
 
 use super::figures::NO_SIZE;
-use super::kin::Kin;
+use super::other_devices::OtherDevices;
 use super::peaks::Peaks;
 use super::timeline::{self, Timeline};
 use super::verdict::{Capacity, Least, OomMoment, Verdict, failure, margin, no_room_to_wake, retries, run_within};
@@ -67,7 +67,7 @@ enum Detail {
 pub struct SimulatedJob<'a> {
     job: &'a JobSpec,
     trace: Trace,
-    kin: Kin,
+    other_devices: OtherDevices,
     parameter_count: u64,
     trainable_count: u64,
     repetition: Option<Repetition>,
@@ -93,23 +93,23 @@ impl<'a> SimulatedJob<'a> {
         Ok(Self::of(job, step::simulate(job)?))
     }
 
-    /// The same, noting what `kin` would allocate instead: see [`moved`](Self::moved).
+    /// The same, noting what `others` would allocate instead: see [`moved`](Self::moved).
     ///
     /// # Errors
     /// When the model cannot be built.
-    pub fn with_kin(job: &'a JobSpec, kin: &[Device]) -> Result<Self, EstimateError> {
-        Ok(Self::of(job, step::simulate_with_kin(job, kin)?))
+    pub fn with_other_devices(job: &'a JobSpec, others: &[Device]) -> Result<Self, EstimateError> {
+        Ok(Self::of(job, step::simulate_with_other_devices(job, others)?))
     }
 
     /// Whether the other device at this place runs the same program.
     pub fn runs_on(&self, at: usize) -> bool {
-        self.kin.runs_on(at)
+        self.other_devices.runs_on(at)
     }
 
     /// The simulation as if `job`, which is this one on the other device at this place, had been simulated.
     #[must_use]
     pub fn moved<'b>(mut self, at: usize, job: &'b JobSpec) -> SimulatedJob<'b> {
-        let is_same = self.kin.resize(&mut self.trace, at);
+        let is_same = self.other_devices.resize(&mut self.trace, at);
         let (peaks, least) = if is_same { (self.peaks, self.least) } else { Default::default() };
         SimulatedJob { job, peaks, least, ..self }
     }
@@ -125,12 +125,12 @@ impl<'a> SimulatedJob<'a> {
     fn of(job: &'a JobSpec, simulation: Simulation) -> Self {
         let mut trace = simulation.trace;
         activations::mark(&mut trace);
-        let kin = Kin::new(&trace, simulation.sizes);
+        let other_devices = OtherDevices::new(&trace, simulation.sizes);
         let (parameter_count, trainable_count) = (simulation.parameter_count, simulation.trainable_count);
         Self {
             job,
             trace,
-            kin,
+            other_devices,
             parameter_count,
             trainable_count,
             repetition: simulation.repetition,
@@ -189,7 +189,8 @@ impl<'a> SimulatedJob<'a> {
 
     fn peaks(&self) -> Result<&Peaks, EstimateError> {
         let (trace, config) = (&self.trace, &self.job.allocator);
-        let peaks = self.peaks.get_or_init(|| self.kin.peaks(trace, config).or_else(|| pass::peaks(trace, config)));
+        let peaks =
+            self.peaks.get_or_init(|| self.other_devices.peaks(trace, config).or_else(|| pass::peaks(trace, config)));
         peaks.as_ref().ok_or(EstimateError::TooLarge)
     }
 

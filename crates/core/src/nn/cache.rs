@@ -1,66 +1,26 @@
 //! The KV cache (transformers `DynamicCache`): every update concatenates; layers with a window forget what left it.
 
-use std::cell::RefCell;
-
-use super::alike::AlikeLayers;
 use crate::dtype::DType;
 use crate::op::{cat, full};
-use crate::tensor::{Doubles, Look, Tensor};
+use crate::tensor::{Doubles, Tensor};
 use crate::trace::Category;
+
+use super::cache_layers::{CacheLayer, CacheLayers};
+use super::layer_copies::LayerCopies;
 
 /// Keys and values by layer.
 #[derive(Default)]
 pub(crate) struct KvCache {
     windows: Vec<Option<u64>>,
-    layers: RefCell<Vec<CacheLayer>>,
+    pub(super) layers: CacheLayers,
     /// Which layers do the same, found out while they use the cache.
-    pub(super) alike: AlikeLayers,
-}
-
-/// What can be seen of a layer's keys and values.
-pub(super) struct CacheEntry {
-    pub keys: Look,
-    pub values: Look,
-    pub seen: u64,
-}
-
-impl CacheEntry {
-    /// Whether both look the same wherever they lie.
-    pub(super) fn resembles(&self, other: &Self) -> bool {
-        self.seen == other.seen && self.keys.resembles(&other.keys) && self.values.resembles(&other.values)
-    }
-}
-
-/// Keys and values of [batch, kv heads, tokens, head_dim].
-#[derive(Clone)]
-struct CacheLayer {
-    keys: Tensor,
-    values: Tensor,
-    seen: u64,
-    /// The window's size as a tensor, which a layer with a window keeps.
-    window: Option<Tensor>,
+    pub(super) copies: LayerCopies,
 }
 
 impl KvCache {
     /// A cache for layers with these windows; layers beyond the list have none.
     pub(crate) fn new(windows: Vec<Option<u64>>) -> Self {
-        Self { windows, layers: RefCell::default(), alike: AlikeLayers::default() }
-    }
-
-    /// What a layer has here; `None` where it has nothing, or a window: what such a layer keeps is part of what it made.
-    pub(super) fn entry(&self, layer: usize) -> Option<CacheEntry> {
-        let layers = self.layers.borrow();
-        let CacheLayer { keys, values, seen, window: None } = layers.get(layer)? else { return None };
-        Some(CacheEntry { keys: keys.look(), values: values.look(), seen: *seen })
-    }
-
-    /// Puts keys and values in the place of those whose frees the trace has already.
-    pub(super) fn replace(&self, layer: usize, keys: Tensor, values: Tensor, seen: u64) {
-        if let Some(old) = self.layers.borrow().get(layer) {
-            old.keys.forget_storage();
-            old.values.forget_storage();
-        }
-        self.store(layer, CacheLayer { keys, values, seen, window: None });
+        Self { windows, layers: CacheLayers::default(), copies: LayerCopies::default() }
     }
 
     /// A cache of what `map` makes of each tensor in it.
@@ -71,8 +31,8 @@ impl KvCache {
             seen: layer.seen,
             window: layer.window.as_ref().map(&mut *map),
         };
-        let layers = self.layers.borrow().iter().map(&mut map_layer).collect();
-        Self { windows: self.windows.clone(), layers: RefCell::new(layers), alike: AlikeLayers::default() }
+        let layers = self.layers.map(&mut map_layer);
+        Self { windows: self.windows.clone(), layers, copies: LayerCopies::default() }
     }
 
     /// How many tokens this cache may be moved on by [`doubled`](Self::doubled): a window that is not full yet must not fill.
@@ -98,8 +58,9 @@ impl KvCache {
                 window: layer.window.as_ref().map(|size| doubles.of(size, None)),
             }
         };
-        let layers = self.layers.borrow().iter().enumerate().map(&mut double).collect();
-        Self { windows: self.windows.clone(), layers: RefCell::new(layers), alike: self.alike.inherited() }
+        let mut at = 0..;
+        let layers = self.layers.map(&mut |layer| double((at.next().unwrap_or_default(), layer)));
+        Self { windows: self.windows.clone(), layers, copies: self.copies.inherited() }
     }
 
     /// Every tensor that it holds.
@@ -136,16 +97,16 @@ impl KvCache {
         let old = self.layers.borrow().get(layer).cloned();
         if old.is_none() && !keys.context().transformers().copies_first_keys() {
             let seen = keys.size(2);
-            self.store(layer, CacheLayer { keys: keys.clone(), values: values.clone(), seen, window: None });
+            self.layers.store(layer, CacheLayer { keys: keys.clone(), values: values.clone(), seen, window: None });
             return (keys.clone(), values.clone());
         }
         let seen = old.as_ref().map_or(0, |old| old.seen) + keys.size(2);
         let new_keys = join(old.as_ref().map(|old| &old.keys), keys, keys.dtype());
         let old_values = old.map(|old| old.values);
         let held = old_values.clone().unwrap_or_else(|| new_keys.clone());
-        self.store(layer, CacheLayer { keys: new_keys.clone(), values: held, seen, window: None });
+        self.layers.store(layer, CacheLayer { keys: new_keys.clone(), values: held, seen, window: None });
         let new_values = join(old_values.as_ref(), values, keys.dtype());
-        self.store(layer, CacheLayer { keys: new_keys.clone(), values: new_values.clone(), seen, window: None });
+        self.layers.store(layer, CacheLayer { keys: new_keys.clone(), values: new_values.clone(), seen, window: None });
         (new_keys, new_values)
     }
 
@@ -159,16 +120,8 @@ impl KvCache {
         let full_values = join(old.as_ref().map(|old| &old.values), values, keys.dtype());
         let last = |joined: &Tensor| joined.narrow(2, joined.size(2).min(window.saturating_sub(1).max(1)));
         let kept = CacheLayer { keys: last(&full_keys), values: last(&full_values), seen, window: Some(size) };
-        self.store(layer, kept);
+        self.layers.store(layer, kept);
         (full_keys, full_values)
-    }
-
-    fn store(&self, layer: usize, new: CacheLayer) {
-        let mut layers = self.layers.borrow_mut();
-        match layers.get_mut(layer) {
-            Some(slot) => *slot = new,
-            None => layers.push(new),
-        }
     }
 }
 

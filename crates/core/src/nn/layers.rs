@@ -4,48 +4,12 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::job::{FieldError, LoraSpec};
-use crate::tensor::{Context, Scope, Tensor};
+use crate::tensor::Tensor;
 
 use super::builder::Builder;
 use super::mode::{LigerKernels, Mode};
+use super::module::Module;
 use super::quantized::Quantized;
-
-/// A module's place in the trace.
-#[derive(Clone)]
-pub(crate) struct Module {
-    context: Rc<Context>,
-    id: u32,
-}
-
-impl Module {
-    pub(super) fn new(context: &Rc<Context>, id: u32) -> Self {
-        Self { context: Rc::clone(context), id }
-    }
-
-    /// What is allocated until the scope ends belongs to this module.
-    pub(crate) fn enter(&self) -> Scope<'_, u32> {
-        self.context.enter_module(self.id)
-    }
-
-    /// Its index in the trace.
-    pub(super) fn id(&self) -> u32 {
-        self.id
-    }
-
-    /// Whether hooks are registered on it.
-    pub(super) fn has_hooks(&self) -> bool {
-        self.context.forward_hooks(self.id).is_some()
-    }
-
-    /// `module(hidden_states)`: `forward` between the hooks that are registered on the module.
-    pub(crate) fn call(&self, hidden_states: &Tensor, forward: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
-        let Some(hooks) = self.context.forward_hooks(self.id) else { return forward(hidden_states) };
-        let hidden_states = Rc::clone(&hooks).pre_forward(hidden_states);
-        let output = forward(&hidden_states);
-        hooks.post_forward(&output);
-        output
-    }
-}
 
 /// `nn.Linear`, with peft's LoRA adapter round it when it is a target.
 pub(crate) struct Linear {

@@ -8,7 +8,7 @@ use crate::job::Attention;
 use crate::op::{ReduceKind, arange, full};
 use crate::tensor::{Context, Tensor};
 
-use super::masks::MaskInputs;
+use super::mask_inputs::MaskInputs;
 
 /// `_update_causal_mask`; a window is Mistral's.
 pub(super) fn update_causal_mask(inputs: MaskInputs, window: Option<u64>) -> Option<Tensor> {

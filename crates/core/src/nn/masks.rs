@@ -5,11 +5,12 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
-use crate::job::{Attention, ModelingFile};
+use crate::job::Attention;
 use crate::op::{ReduceKind, arange, full, index, where_self};
 use crate::tensor::{Context, Tensor};
 
 use super::cache::KvCache;
+use super::mask_inputs::MaskInputs;
 use super::mask_versions::update_causal_mask;
 use super::positions::find_packed_sequence_indices;
 
@@ -20,17 +21,6 @@ pub(crate) enum LayerType {
     FullAttention,
     /// The last ones of a window.
     SlidingAttention,
-}
-
-/// What masks are made from.
-#[derive(Clone, Copy)]
-pub(crate) struct MaskInputs<'a> {
-    pub attention: Attention,
-    pub file: ModelingFile,
-    pub inputs_embeds: &'a Tensor,
-    pub attention_mask: Option<&'a Tensor>,
-    pub cache: Option<&'a KvCache>,
-    pub position_ids: Option<&'a Tensor>,
 }
 
 /// The masks of a forward call, by the type of the layers that use them.

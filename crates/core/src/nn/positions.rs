@@ -8,7 +8,7 @@ use crate::op::{ReduceKind, arange, cat};
 use crate::tensor::{Context, Tensor};
 
 use super::builder::Builder;
-use super::layers::Module;
+use super::module::Module;
 
 /// `(arange(tokens) + past_seen_tokens).unsqueeze(0)`
 pub(crate) fn position_ids(context: &Rc<Context>, tokens: u64) -> Tensor {

@@ -34,7 +34,7 @@ impl<S> States<S> {
         let (Some(parameter), Some(state)) = (self.parameters.get(at), self.states.get_mut(at)) else { return };
         if let (Some(gradient), None) = (parameter.grad(), &state) {
             let context = parameter.context();
-            let _module = context.enter_module(context.module_of(parameter));
+            let _module = context.enter_module(parameter.module());
             let _category = context.enter_category(Category::OptimizerState);
             *state = Some(make(parameter, &gradient));
         }

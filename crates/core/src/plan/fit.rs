@@ -48,17 +48,17 @@ pub fn judge_all(job: &JobSpec, gpus: &[Gpu]) -> Vec<Answer> {
         }
     }
     while !jobs.is_empty() {
-        jobs = judge_kin(jobs, gpus, &mut answers);
+        jobs = judge_same_program(jobs, gpus, &mut answers);
     }
     answers.into_iter().flatten().collect()
 }
 
 /// Answers for the first of `jobs`, a job on devices of several kinds, and for all others that run the same program; returns
 /// the rest.
-fn judge_kin(jobs: Vec<JobSpec>, gpus: &[Gpu], answers: &mut [Option<Answer>]) -> Vec<JobSpec> {
+fn judge_same_program(jobs: Vec<JobSpec>, gpus: &[Gpu], answers: &mut [Option<Answer>]) -> Vec<JobSpec> {
     let Some((first, others)) = jobs.split_first() else { return Vec::new() };
-    let kin: Vec<Device> = others.iter().map(|job| job.gpu.device()).collect();
-    let mut simulated = match SimulatedJob::with_kin(first, &kin) {
+    let devices: Vec<Device> = others.iter().map(|job| job.gpu.device()).collect();
+    let mut simulated = match SimulatedJob::with_other_devices(first, &devices) {
         Ok(simulated) => simulated,
         Err(error) => {
             answer(gpus, first, answers, |_| Err(error.clone()));
@@ -66,12 +66,12 @@ fn judge_kin(jobs: Vec<JobSpec>, gpus: &[Gpu], answers: &mut [Option<Answer>]) -
         }
     };
     answer(gpus, first, answers, |gpu| judged(&simulated, gpu));
-    let (close, estranged): (Vec<_>, Vec<_>) = others.iter().enumerate().partition(|(at, _)| simulated.runs_on(*at));
-    for (at, job) in close {
+    let (same, diverged): (Vec<_>, Vec<_>) = others.iter().enumerate().partition(|(at, _)| simulated.runs_on(*at));
+    for (at, job) in same {
         simulated = simulated.moved(at, job);
         answer(gpus, job, answers, |gpu| judged(&simulated, gpu));
     }
-    estranged.into_iter().map(|(_, job)| job.clone()).collect()
+    diverged.into_iter().map(|(_, job)| job.clone()).collect()
 }
 
 /// Puts what `judge` says at the places of the GPUs of the job's device.

@@ -14,6 +14,10 @@ pub mod proposal;
 pub mod remedy;
 pub mod search;
 pub mod solve;
+pub mod spread;
 pub mod suite;
 pub mod table;
 pub mod time;
+
+/// A key and its new value.
+pub type Change = (&'static str, String);

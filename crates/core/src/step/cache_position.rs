@@ -7,8 +7,6 @@ use crate::dtype::DType;
 use crate::op::index;
 use crate::tensor::{Context, Tensor};
 
-use super::generate::{Decoding, ModelInputs};
-
 /// `ones_like(input_ids[0]).cumsum(0) - 1`; `None` for versions without it.
 pub(super) fn initial(context: &Rc<Context>, input_ids: &Tensor) -> Option<Tensor> {
     context.transformers().reads_cache_position().then(|| {
@@ -17,20 +15,18 @@ pub(super) fn initial(context: &Rc<Context>, input_ids: &Tensor) -> Option<Tenso
     })
 }
 
-impl Decoding {
-    /// The tokens at `cache_position`, and their position ids.
-    pub(super) fn inputs_at(&self, cache_position: &Tensor) -> ModelInputs {
-        let tokens = cache_position.size(0);
-        let chosen = if self.input_ids.size(1) == tokens {
-            self.input_ids.clone()
-        } else {
-            index(&self.input_ids, &[self.input_ids.size(0), tokens], &[cache_position])
-        };
-        let input_ids = chosen.clone_contiguous();
-        let positions = self.attention_mask.cumsum().map("sub.Tensor", DType::Int64);
-        let is_padding = self.attention_mask.map("eq.Scalar", DType::Bool);
-        drop(is_padding);
-        let position_ids = positions.narrow(1, tokens).clone_contiguous();
-        ModelInputs { input_ids, attention_mask: self.attention_mask.clone(), position_ids }
-    }
+/// The tokens at `cache_position`, and their position ids.
+pub(super) fn inputs_at(cache_position: &Tensor, input_ids: &Tensor, attention_mask: &Tensor) -> [Tensor; 2] {
+    let tokens = cache_position.size(0);
+    let chosen = if input_ids.size(1) == tokens {
+        input_ids.clone()
+    } else {
+        index(input_ids, &[input_ids.size(0), tokens], &[cache_position])
+    };
+    let input_ids = chosen.clone_contiguous();
+    let positions = attention_mask.cumsum().map("sub.Tensor", DType::Int64);
+    let is_padding = attention_mask.map("eq.Scalar", DType::Bool);
+    drop(is_padding);
+    let position_ids = positions.narrow(1, tokens).clone_contiguous();
+    [input_ids, position_ids]
 }

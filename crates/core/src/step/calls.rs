@@ -3,11 +3,11 @@
 use std::rc::Rc;
 use std::slice;
 
-use crate::tensor::{Context, Part};
+use crate::tensor::{Context, TraceSlice};
 
 /// Calls that left nothing but workspaces, by their rows, which are all that tells them apart.
 #[derive(Default)]
-pub(super) struct Calls(Vec<(u64, Part)>);
+pub(super) struct Calls(Vec<(u64, TraceSlice)>);
 
 impl Calls {
     /// Runs `call` for so many rows, `times` times.
@@ -18,12 +18,12 @@ impl Calls {
         for left in (0..times).rev() {
             let beginning = context.moment();
             call();
-            let part = context.part_since(&beginning);
-            if context.left_by(slice::from_ref(&part)).is_some_and(|left| left.is_empty()) {
-                context.repeat_whole(&part, left);
+            let recorded = context.slice_since(&beginning);
+            if context.left_by(slice::from_ref(&recorded)).is_some_and(|left| left.is_empty()) {
+                context.repeat_whole(&recorded, left);
                 // A call that found what an earlier one left (autocast's copies of the weights) is none to begin a step with.
                 if left + 1 == times {
-                    self.0.push((rows, part));
+                    self.0.push((rows, recorded));
                 }
                 return;
             }

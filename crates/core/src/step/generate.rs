@@ -202,6 +202,11 @@ impl Decoding {
         }
     }
 
+    fn inputs_at(&self, position: &Tensor) -> ModelInputs {
+        let [input_ids, position_ids] = cache_position::inputs_at(position, &self.input_ids, &self.attention_mask);
+        ModelInputs { input_ids, attention_mask: self.attention_mask.clone(), position_ids }
+    }
+
     fn prepare_inputs(&mut self, tokens: u64) {
         if let Some(position) = &self.cache_position {
             self.model_inputs = Some(self.inputs_at(position));

@@ -27,6 +27,6 @@ mod trainer;
 pub(crate) use fine_tune::{TrainingLoop, training_loop};
 pub use grpo::simulate_judge;
 pub use models::parameter_count;
-pub use simulate::{simulate, simulate_with_kin};
+pub use simulate::{simulate, simulate_with_other_devices};
 pub use simulation::{SimulateError, Simulation};
 pub use train::Repetition;

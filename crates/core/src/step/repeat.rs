@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use crate::family::ModelOutput;
 use crate::parallel::Wrapper;
-use crate::tensor::{Context, Copied, Part, Tensor};
+use crate::tensor::{Context, Copied, Tensor, TraceSlice};
 use crate::trace::AllocationId;
 
 /// The passes of a training loop.
@@ -23,26 +23,26 @@ pub(super) struct Passes<'a> {
 struct Recorded {
     /// Which parameters had gradients when it began.
     had_gradients: Vec<bool>,
-    parts: Vec<Part>,
+    slices: Vec<TraceSlice>,
     output: Output,
     /// The gradients that it made, each with the place of its parameter.
-    gradients: Vec<(usize, Look)>,
+    gradients: Vec<(usize, Kept)>,
 }
 
 /// A model's output that has gone.
 struct Output {
     /// Its tensors, without memory.
     shell: ModelOutput,
-    looks: Vec<Look>,
+    kept: Vec<Kept>,
 }
 
 /// A tensor without its memory, and the allocation that held it.
-struct Look {
+struct Kept {
     shell: Tensor,
     allocation: Option<AllocationId>,
 }
 
-impl Look {
+impl Kept {
     fn of(tensor: &Tensor) -> Self {
         Self { shell: tensor.without_memory(), allocation: tensor.allocation() }
     }
@@ -50,7 +50,7 @@ impl Look {
     /// The tensor in the memory that was copied; without memory where that is not its own.
     fn copy(&self, copied: &Copied) -> Tensor {
         match self.allocation {
-            Some(id) => Tensor::over(self.shell.context(), copied.id(id), &self.shell.look()),
+            Some(id) => Tensor::over(self.shell.context(), copied.id(id), &self.shell.meta()),
             None => self.shell.clone(),
         }
     }
@@ -71,8 +71,8 @@ enum Progress {
 /// A pass that is copied.
 struct Copying {
     recorded: Rc<Recorded>,
-    /// How many of its parts are there.
-    parts: usize,
+    /// How many of its slices are there.
+    slices: usize,
     copied: Copied,
 }
 
@@ -80,7 +80,7 @@ struct Copying {
 #[derive(Default)]
 struct Recording {
     had_gradients: Vec<bool>,
-    parts: Vec<Part>,
+    slices: Vec<TraceSlice>,
     output: Option<Output>,
 }
 
@@ -132,7 +132,7 @@ impl<'a> Pass<'a> {
         self.context
     }
 
-    /// The next part of the pass. Where it is copied `run` does not run, and what it holds is dropped.
+    /// The next slice of the pass. Where it is copied `run` does not run, and what it holds is dropped.
     pub(super) fn part(&mut self, run: impl FnOnce()) {
         match &mut self.progress {
             Progress::Unrecorded => run(),
@@ -144,7 +144,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The part that is the model's forward call.
+    /// The slice that is the model's forward call.
     pub(super) fn forward(&mut self, forward: impl FnOnce() -> ModelOutput) -> ModelOutput {
         match &mut self.progress {
             Progress::Unrecorded => forward(),
@@ -163,32 +163,32 @@ impl<'a> Pass<'a> {
 
 impl Copying {
     fn new(recorded: &Rc<Recorded>) -> Self {
-        Self { recorded: Rc::clone(recorded), parts: 0, copied: Copied::new(&recorded.parts) }
+        Self { recorded: Rc::clone(recorded), slices: 0, copied: Copied::new(&recorded.slices) }
     }
 
     fn copy_next(&mut self, context: &Context) {
-        if let Some(part) = self.recorded.parts.get(self.parts) {
-            context.copy_part(part, &mut self.copied);
+        if let Some(slice) = self.recorded.slices.get(self.slices) {
+            context.copy_later(slice, &mut self.copied);
         }
-        self.parts += 1;
+        self.slices += 1;
     }
 }
 
 impl Output {
     fn of(output: &ModelOutput) -> Self {
-        let mut looks = Vec::new();
+        let mut kept = Vec::new();
         let shell = output.map(&mut |tensor| {
-            let look = Look::of(tensor);
-            let shell = look.shell.clone();
-            looks.push(look);
+            let one = Kept::of(tensor);
+            let shell = one.shell.clone();
+            kept.push(one);
             shell
         });
-        Self { shell, looks }
+        Self { shell, kept }
     }
 
     fn copy(&self, copied: &Copied) -> ModelOutput {
-        let mut looks = self.looks.iter();
-        self.shell.map(&mut |shell| looks.next().map_or_else(|| shell.clone(), |look| look.copy(copied)))
+        let mut kept = self.kept.iter();
+        self.shell.map(&mut |shell| kept.next().map_or_else(|| shell.clone(), |kept| kept.copy(copied)))
     }
 }
 
@@ -196,27 +196,27 @@ impl Recording {
     fn run<T>(&mut self, context: &Context, run: impl FnOnce() -> T) -> T {
         let beginning = context.moment();
         let result = run();
-        self.parts.push(context.part_since(&beginning));
+        self.slices.push(context.slice_since(&beginning));
         result
     }
 
     /// The pass as something to copy; `None` where it left anything else alive than its output and gradients.
     fn finish(self, context: &Context, parameters: &[Tensor]) -> Option<Recorded> {
-        let Self { had_gradients, parts, output } = self;
+        let Self { had_gradients, slices, output } = self;
         let mut output = output?;
         let made = parameters.iter().zip(&had_gradients).enumerate().filter(|(_, (_, had_gradient))| !**had_gradient);
-        let gradients: Vec<(usize, Look)> =
-            made.filter_map(|(at, (parameter, _))| Some((at, Look::of(&parameter.grad()?)))).collect();
-        let left = context.left_by(&parts)?;
+        let gradients: Vec<(usize, Kept)> =
+            made.filter_map(|(at, (parameter, _))| Some((at, Kept::of(&parameter.grad()?)))).collect();
+        let left = context.left_by(&slices)?;
         // Backward freed what is not left: the output does not hold it that long.
-        for look in &mut output.looks {
-            look.allocation = look.allocation.filter(|id| left.binary_search(id).is_ok());
+        for kept in &mut output.kept {
+            kept.allocation = kept.allocation.filter(|id| left.binary_search(id).is_ok());
         }
-        let looks = output.looks.iter().chain(gradients.iter().map(|(_, look)| look));
-        let mut held: Vec<AllocationId> = looks.filter_map(|look| look.allocation).collect();
+        let kept = output.kept.iter().chain(gradients.iter().map(|(_, kept)| kept));
+        let mut held: Vec<AllocationId> = kept.filter_map(|kept| kept.allocation).collect();
         held.sort_unstable();
-        let are_held = gradients.iter().all(|(_, look)| look.allocation.is_some());
-        (held == left && are_held).then_some(Recorded { had_gradients, parts, output, gradients })
+        let are_held = gradients.iter().all(|(_, kept)| kept.allocation.is_some());
+        (held == left && are_held).then_some(Recorded { had_gradients, slices, output, gradients })
     }
 }
 

@@ -26,17 +26,17 @@ use super::{agi2, dpo, fine_tune, grpo, hrm, infer, train};
 /// # Errors
 /// When the model's config is not one its family can build, or the job is one that PyTorch refuses.
 pub fn simulate(job: &JobSpec) -> Result<Simulation, SimulateError> {
-    simulate_with_kin(job, &[])
+    simulate_with_other_devices(job, &[])
 }
 
 /// The same, noting what other devices would allocate instead, as far as they run the same program.
 ///
 /// # Errors
 /// As above, on the job's own device.
-pub fn simulate_with_kin(job: &JobSpec, kin: &[Device]) -> Result<Simulation, SimulateError> {
+pub fn simulate_with_other_devices(job: &JobSpec, others: &[Device]) -> Result<Simulation, SimulateError> {
     check::possible(job)?;
     let job = &parallel::as_run(job);
-    let context = Context::with_kin(job.gpu.device(), kin);
+    let context = Context::with_other_devices(job.gpu.device(), others);
     context.install_transformers(job.transformers);
     let _device = context.enter_device(parallel::holds_model(job.parallel));
     let family = family::find(&job.model.model_type)?;

@@ -44,13 +44,9 @@ impl Context {
     }
 
     fn clear_autocast_cache(&self) {
-        let cached = self.autocast_cache.take();
-        for weight in &cached {
-            if let Some(leaf) = weight.leaf() {
-                let cast = leaf.cast.take();
-                drop(cast);
-            }
-        }
+        // The weights that these hold go when all copies have gone.
+        let ends = self.autocast_ends.take();
+        ends.iter().for_each(|end| end());
     }
 }
 
@@ -60,6 +56,13 @@ impl Tensor {
         match self.context().autocast.get() {
             Some(_) => self.cached_cast(DType::Float32),
             None => self.clone(),
+        }
+    }
+
+    fn drop_cast(&self) {
+        if let Some(leaf) = self.leaf() {
+            let cast = leaf.cast.take();
+            drop(cast);
         }
     }
 
@@ -77,7 +80,8 @@ impl Tensor {
         let cast = self.to(dtype);
         cast.set_category(Category::WeightCast);
         leaf.cast.replace(Some(cast.clone()));
-        self.context().autocast_cache.borrow_mut().push(self.clone());
+        let weight = self.clone();
+        self.context().autocast_ends.borrow_mut().push(Box::new(move || weight.drop_cast()));
         cast
     }
 }

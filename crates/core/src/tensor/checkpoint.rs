@@ -13,8 +13,7 @@ use crate::dtype::DType;
 use crate::trace::Category;
 
 /// What happens to a tensor that a node saves.
-#[derive(Clone)]
-pub(super) enum SavedTensorHooks {
+enum SavedTensorHooks {
     /// First run: keep a placeholder.
     Forward(Rc<Frame>),
     /// Second run: fill the placeholders.
@@ -58,7 +57,8 @@ impl Holder {
     /// Applies the current hooks to a tensor about to be saved; `None` when there are none.
     pub(super) fn pack(tensor: &Tensor) -> Option<Saved> {
         let context = tensor.context();
-        Some(match context.hooks.borrow().as_ref()? {
+        let hooks = context.saved_tensor_hooks.borrow();
+        Some(match hooks.as_ref()?.downcast_ref()? {
             SavedTensorHooks::Forward(frame) => Saved::Packed(frame.hold(tensor)),
             SavedTensorHooks::Recompute(frame) => {
                 frame.refill(tensor);
@@ -95,7 +95,7 @@ impl Frame {
 
     fn recompute(self: &Rc<Self>) {
         let context = &self.context;
-        let outer = context.hooks.replace(Some(SavedTensorHooks::Recompute(Rc::clone(self))));
+        let outer = context.saved_tensor_hooks.replace(Some(Rc::new(SavedTensorHooks::Recompute(Rc::clone(self)))));
         {
             let _grad = context.set_grad_enabled(true);
             let _node = context.enter_node(None);
@@ -103,7 +103,7 @@ impl Frame {
             (self.rerun)();
         }
         context.stopped.set(false);
-        context.hooks.replace(outer);
+        context.saved_tensor_hooks.replace(outer);
     }
 
     fn refill(&self, tensor: &Tensor) {
@@ -142,8 +142,8 @@ pub fn checkpoint(input: &Tensor, region: impl Fn(&Tensor) -> Tensor + 'static) 
         refilled: Cell::new(0),
         is_recomputed: Cell::new(false),
     });
-    let outer = context.hooks.replace(Some(SavedTensorHooks::Forward(frame)));
+    let outer = context.saved_tensor_hooks.replace(Some(Rc::new(SavedTensorHooks::Forward(frame))));
     let output = region(input);
-    context.hooks.replace(outer);
+    context.saved_tensor_hooks.replace(outer);
     output
 }

@@ -5,10 +5,9 @@ use std::collections::BinaryHeap;
 use std::rc::Rc;
 
 use super::autograd::{AT_ONCE, Node, edge_of};
-use super::context::Context;
+use super::context::{Context, Thread};
 use super::edge::Output;
 use super::handle::Tensor;
-use super::workspace::Thread;
 
 /// The nodes that have all their gradients; the one of the highest sequence number is next.
 #[derive(Default)]

@@ -6,15 +6,14 @@
 
 use super::context::Context;
 use super::counter::Tally;
-use super::echo::Stretch;
 use super::handle::Tensor;
 use super::layout::Layout;
-use super::part::Moment;
+use super::slice::{Moment, TraceSlice};
 use crate::trace::{Allocation, AllocationId, Event, Growing};
 
 /// What one token did.
 pub(crate) struct Token {
-    stretch: Stretch,
+    slice: TraceSlice,
     /// `None` where it did more than allocate and free what it or the token before it had allocated.
     did: Option<Vec<Did>>,
     /// Index of the leap that ended with it, in [`Trace::growing`](crate::trace::Trace).
@@ -41,7 +40,7 @@ pub(crate) struct Renamed {
 impl Token {
     /// How many events it has.
     pub(crate) fn events(&self) -> u64 {
-        self.stretch.events.len() as u64
+        self.slice.events.len() as u64
     }
 }
 
@@ -66,20 +65,20 @@ pub(crate) struct Leap {
 impl Context {
     /// What the token did that began at `moment`.
     pub(crate) fn token_since(&self, moment: &Moment, before: Option<&Token>) -> Token {
-        let stretch = self.stretch_since(moment);
+        let slice = self.slice_since(moment);
         let trace = self.trace.borrow();
-        let place = |stretch: &Stretch, id: AllocationId| stretch.allocations.contains(&id).then(|| stretch.place(id));
+        let place = |slice: &TraceSlice, id: AllocationId| slice.allocations.contains(&id).then(|| slice.place(id));
         let did = |event: &Event| match *event {
             Event::Alloc(_) => Some(Did::Alloc),
             Event::Free(id) => {
-                let earlier = || place(&before?.stretch, id).map(Did::FreeEarlier);
-                place(&stretch, id).map(Did::FreeOwn).or_else(earlier)
+                let earlier = || place(&before?.slice, id).map(Did::FreeEarlier);
+                place(&slice, id).map(Did::FreeOwn).or_else(earlier)
             }
             Event::Phase(_) | Event::EmptyCache | Event::Repeat(_) | Event::Growing(_) => None,
         };
-        let did = trace.events[stretch.events.clone()].iter().map(did).collect();
+        let did = trace.events[slice.events.clone()].iter().map(did).collect();
         drop(trace);
-        Token { stretch, did, leap: None }
+        Token { slice, did, leap: None }
     }
 
     /// What grows from one token to the next; `None` where they do not do the same.
@@ -92,7 +91,7 @@ impl Context {
     fn sizes_beside(&self, earlier: &Token, later: &Token) -> Option<Vec<(i64, i64)>> {
         let trace = self.trace.borrow();
         let allocations = |token: &Token| {
-            let Stretch { allocations, .. } = &token.stretch;
+            let TraceSlice { allocations, .. } = &token.slice;
             &trace.allocations[allocations.start as usize..allocations.end as usize]
         };
         let (these, those) = (allocations(earlier), allocations(later));
@@ -122,19 +121,19 @@ impl Context {
         if sizes.len() != growth.0.len() || !sizes.iter().zip(&growth.0).all(foretold) {
             return Landing::Misses;
         }
-        self.counter.interpolate(&before.stretch.tallies, &token.stretch.tallies, tokens - 1);
+        self.counter.interpolate(&before.slice.tallies, &token.slice.tallies, tokens - 1);
         if let Some(joined) = self.join(before, &token, growth, tokens) {
             return joined;
         }
-        let (own, earlier) = (token.stretch.allocations.start, before.stretch.allocations.start);
+        let (own, earlier) = (token.slice.allocations.start, before.slice.allocations.start);
         let grows = |(place, growth): (usize, &i64)| (*growth != 0).then_some((own + place as AllocationId, *growth));
         let carried = |did: &Did| match did {
             Did::FreeEarlier(place) => Some((earlier + place, own + place)),
             Did::Alloc | Did::FreeOwn(_) => None,
         };
         let growing = Growing {
-            until: token.stretch.events.end,
-            stretch: token.stretch.events.len(),
+            until: token.slice.events.end,
+            stretch: token.slice.events.len(),
             times: tokens,
             stride: 1,
             growth: growth.0.iter().enumerate().filter_map(grows).collect(),
@@ -153,7 +152,7 @@ impl Context {
         let mut trace = self.trace.borrow_mut();
         let trace = &mut *trace;
         let at = before.leap?;
-        let (first, own) = (before.stretch.allocations.start, token.stretch.allocations.start);
+        let (first, own) = (before.slice.allocations.start, token.slice.allocations.start);
         let grows = |(place, growth): (usize, &i64)| (*growth != 0).then_some((first + place as AllocationId, *growth));
         let earlier = trace.growing.get_mut(at)?;
         if !earlier.growth.iter().copied().eq(growth.0.iter().enumerate().filter_map(grows)) {
@@ -163,15 +162,16 @@ impl Context {
         for place in 0..growth.0.len() {
             trace.allocations[first as usize + place].bytes = trace.allocations[own as usize + place].bytes;
         }
-        trace.events.truncate(before.stretch.events.end);
-        trace.allocations.truncate(before.stretch.allocations.end as usize);
+        trace.events.truncate(before.slice.events.end);
+        trace.allocations.truncate(before.slice.allocations.end as usize);
         trace.growing.truncate(at + 1);
-        let stretch = Stretch {
-            events: before.stretch.events.clone(),
-            allocations: before.stretch.allocations.clone(),
-            tallies: token.stretch.tallies,
+        let slice = TraceSlice {
+            events: before.slice.events.clone(),
+            allocations: before.slice.allocations.clone(),
+            phases: before.slice.phases.clone(),
+            tallies: token.slice.tallies,
         };
-        let joined = Token { stretch, did: token.did.clone(), leap: before.leap };
+        let joined = Token { slice, did: token.did.clone(), leap: before.leap };
         Some(Landing::Joined(joined, Renamed { first: own, by: own - first }))
     }
 
@@ -210,17 +210,17 @@ impl Doubles {
         if let Some((_, double)) = self.pairs.iter().find(|(original, _)| original.is_same(tensor)) {
             return double.clone();
         }
-        let mut look = tensor.look();
+        let mut meta = tensor.meta();
         if let Some((dim, by)) = longer {
             let sizes = tensor.sizes();
             if by > 0 {
                 self.failed |= !tensor.is_contiguous();
-                look = look.resized(Layout::contiguous(sizes.with(dim, sizes[dim] + by)));
+                meta = meta.resized(Layout::contiguous(sizes.with(dim, sizes[dim] + by)));
             }
         }
         self.failed |= self.pairs.iter().any(|(original, _)| original.allocation() == Some(id));
         let name = self.renamed.filter(|renamed| id >= renamed.first).map_or(id, |renamed| id - renamed.by);
-        let double = Tensor::over(tensor.context(), name, &look);
+        let double = Tensor::over(tensor.context(), name, &meta);
         self.pairs.push((tensor.clone(), double.clone()));
         double
     }

@@ -43,7 +43,7 @@ impl Drop for Storage {
 
 /// What can be seen of a tensor without holding it.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct TensorMeta {
     layout: Layout,
     dtype: DType,
     requires_grad: bool,
@@ -53,7 +53,7 @@ pub(crate) struct Look {
     pub allocation: Option<AllocationId>,
 }
 
-impl Look {
+impl TensorMeta {
     /// The same with another layout.
     pub(super) fn resized(self, layout: Layout) -> Self {
         Self { layout, ..self }
@@ -61,7 +61,7 @@ impl Look {
 
     /// Whether both look the same wherever they lie.
     pub(crate) fn resembles(&self, other: &Self) -> bool {
-        let traits = |look: &Self| (look.dtype, look.requires_grad, look.is_view, look.allocation.is_some());
+        let traits = |meta: &Self| (meta.dtype, meta.requires_grad, meta.is_view, meta.allocation.is_some());
         traits(self) == traits(other) && self.layout == other.layout
     }
 }
@@ -176,8 +176,8 @@ impl Tensor {
     }
 
     /// What can be seen of it.
-    pub(crate) fn look(&self) -> Look {
-        Look {
+    pub(crate) fn meta(&self) -> TensorMeta {
+        TensorMeta {
             layout: self.object.layout.clone(),
             dtype: self.object.dtype,
             requires_grad: self.requires_grad(),
@@ -186,9 +186,9 @@ impl Tensor {
         }
     }
 
-    /// A tensor outside autograd that looks like `look`, in memory of its own that the trace has already.
-    pub(crate) fn over(context: &Rc<Context>, id: AllocationId, look: &Look) -> Self {
-        Self::new(Memory::Own(Storage::new(context, Some(id))), look.layout.clone(), look.dtype, false)
+    /// A tensor outside autograd that looks like `meta`, in memory of its own that the trace has already.
+    pub(crate) fn over(context: &Rc<Context>, id: AllocationId, meta: &TensorMeta) -> Self {
+        Self::new(Memory::Own(Storage::new(context, Some(id))), meta.layout.clone(), meta.dtype, false)
     }
 
     /// A tensor outside autograd that looks like this one and has no memory.
@@ -355,6 +355,11 @@ impl Tensor {
     /// The allocation that holds it.
     pub(crate) fn allocation(&self) -> Option<AllocationId> {
         self.object.storage().allocation()
+    }
+
+    /// The module that made its memory; 0 where there is none.
+    pub(crate) fn module(&self) -> u32 {
+        self.context().module_of(self.allocation())
     }
 
     pub(super) fn set_category(&self, category: Category) {

@@ -2,8 +2,7 @@
 
 use std::cell::Cell;
 
-use super::context::Context;
-use super::workspace::Thread;
+use super::context::{Context, Thread};
 use crate::dtype::DType;
 use crate::trace::Category;
 

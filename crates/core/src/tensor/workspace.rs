@@ -4,13 +4,6 @@ use super::context::Context;
 use crate::gpu::Device;
 use crate::trace::Category;
 
-/// Which thread runs; cuBLAS handles and their workspaces belong to a thread.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Thread {
-    Main = 0,
-    Autograd = 1,
-}
-
 impl Context {
     /// The cuBLAS workspace of this thread's handle, allocated at its first matmul and kept for ever
     /// (CUDABlas.cpp, `getChosenWorkspaceSize`: 32 MiB on compute capability 9, else `:4096:2:16:8`).

@@ -14,9 +14,9 @@ use crate::job::{FieldError, JobError, LoraSpec, ShardInit};
 use crate::tensor::{Context, Shape, Tensor};
 use crate::trace::{AllocationId, Category};
 
-use super::layers::Module;
 use super::mode::Mode;
-use super::quantized::Quantization;
+use super::module::{Module, ModuleHooks};
+use super::quantization::Quantization;
 
 /// Why a model cannot be built from its config.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -97,6 +97,7 @@ pub(crate) struct Builder {
     quantization: Option<Quantization>,
     unit: Option<u32>,
     mode: Rc<Mode>,
+    hooks: Rc<ModuleHooks>,
     /// What a replica is made of, in place of new tensors.
     replica: Option<Rc<ReplicaTensors>>,
     built: Rc<RefCell<Built>>,
@@ -121,6 +122,7 @@ impl Builder {
             quantization: None,
             unit: None,
             mode: Rc::new(mode),
+            hooks: Rc::default(),
             replica: None,
             built: Rc::default(),
         }
@@ -188,12 +190,17 @@ impl Builder {
         Rc::clone(&self.mode)
     }
 
+    /// The hooks of the model's modules.
+    pub(crate) fn module_hooks(&self) -> Rc<ModuleHooks> {
+        Rc::clone(&self.hooks)
+    }
+
     /// This module as a place in the trace.
     pub(crate) fn module(&self) -> Module {
         if self.lora.as_ref().is_some_and(|lora| self.is_target(lora)) {
             self.built.borrow_mut().targeted.push(self.path.clone());
         }
-        Module::new(&self.context, self.module_id())
+        Module::new(&self.context, self.module_id(), &self.hooks)
     }
 
     fn module_id(&self) -> u32 {

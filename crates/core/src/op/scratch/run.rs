@@ -40,13 +40,13 @@ impl Outputs {
 }
 
 impl DeviceSteps {
-    /// What `steps` says of the device and of its kin.
+    /// What `steps` says of the device and of the others that were asked about.
     pub(crate) fn new(context: &Context, steps: impl Fn(Device) -> Steps) -> Self {
         let (own, mut others) = context.ask_each(steps);
         others.retain(|(at, steps)| {
             let is_same = is_same_program(&own, steps);
             if !is_same {
-                context.estrange(*at);
+                context.diverges(*at);
             }
             is_same
         });

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use crate::dtype::DType;
 use crate::family::{ForwardCall, Model, ModelOutput};
 use crate::job::{Fsdp2, JobSpec, Parallel};
-use crate::nn::KvCache;
+use crate::nn::{KvCache, ModuleHooks};
 use crate::optimizer;
 use crate::tensor::{Context, Tensor};
 
@@ -52,23 +52,24 @@ impl Precision {
 
 /// A sharded model.
 struct FullyShardedModel {
-    context: Rc<Context>,
+    hooks: Rc<ModuleHooks>,
     model: Box<dyn Model>,
     parameters: Vec<Tensor>,
     tree: Rc<Tree>,
     world_size: u64,
 }
 
-/// The hooks hold tensors, and tensors the context that holds the hooks.
+/// The hooks hold the model, whose modules hold the hooks.
 impl Drop for FullyShardedModel {
     fn drop(&mut self) {
-        self.context.remove_forward_hooks();
+        self.hooks.remove_all();
     }
 }
 
 /// Shards a model.
 pub(super) fn wrap(policy: &Fsdp2, job: &JobSpec, context: &Rc<Context>, loaded: Loaded) -> Box<dyn Wrapper> {
-    let Loaded { model, parameters, placed, .. } = loaded;
+    let Loaded { model, parameters, placed, builder, .. } = loaded;
+    let hooks = builder.module_hooks();
     let Parallel { world_size, rank, .. } = job.parallel;
     let mesh = Mesh { world_size, rank };
     let precision = Precision::new(policy, job.precision.weight_dtype());
@@ -84,8 +85,8 @@ pub(super) fn wrap(policy: &Fsdp2, job: &JobSpec, context: &Rc<Context>, loaded:
         let reshards = policy.reshard_after_forward && unit.module.is_some();
         (unit.module, Rc::new(ParamGroup::new(unit.params, Rc::clone(&comm), mesh, precision, reshards)))
     };
-    let tree = Tree::new(context, units.into_iter().map(group), policy.param_dtype);
-    Box::new(FullyShardedModel { context: Rc::clone(context), model, parameters, tree, world_size })
+    let tree = Tree::new(context, &hooks, units.into_iter().map(group), policy.param_dtype);
+    Box::new(FullyShardedModel { hooks, model, parameters, tree, world_size })
 }
 
 impl Wrapper for FullyShardedModel {

@@ -4,7 +4,8 @@ use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
 use crate::dtype::DType;
-use crate::tensor::{Context, ForwardHooks, Scope, Tensor};
+use crate::nn::{ForwardHooks, ModuleHooks};
+use crate::tensor::{Context, Scope, Tensor};
 
 use super::group::{ParamGroup, TrainingState};
 
@@ -30,6 +31,7 @@ impl Tree {
     /// States over groups, the last of which is the root's; hooks are put round the others' modules.
     pub(super) fn new(
         context: &Rc<Context>,
+        hooks: &ModuleHooks,
         groups: impl Iterator<Item = (Option<u32>, Rc<ParamGroup>)>,
         param_dtype: Option<DType>,
     ) -> Rc<Self> {
@@ -44,7 +46,7 @@ impl Tree {
         });
         for state in &tree.states {
             if let Some(module) = state.module {
-                context.register_forward_hooks(module, Rc::<State>::clone(state));
+                hooks.register(module, Rc::<State>::clone(state));
             }
         }
         tree

@@ -33,8 +33,7 @@ pub struct Remedy {
     pub apply: fn(&JobSpec) -> Result<Vec<Change>, Declined>,
 }
 
-/// A key and its new value.
-pub type Change = (&'static str, String);
+pub use super::Change;
 
 /// Why a remedy is none for a job.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use super::{Applied, Remedy, Results, done, not_for, one};
 use crate::job::{JobSpec, Spreading, Strategy};
-use crate::plan::search::spread;
+use crate::plan::spread::spread;
 
 pub(super) const ZERO1: Remedy = Remedy {
     name: "zero1",

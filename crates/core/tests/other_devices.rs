@@ -50,8 +50,8 @@ fn a_moved_simulation_is_the_one_that_is_made_there() {
         let jobs: Vec<JobSpec> = gpus.iter().map(|gpu| on(&job, gpu)).collect();
         // Each kind of device in turn is the one that is simulated: programs are of few kinds.
         for first in [0, gpus.len() / 2, gpus.len() - 1] {
-            let kin: Vec<Device> = gpus.iter().map(Gpu::device).collect();
-            let mut simulated = SimulatedJob::with_kin(&jobs[first], &kin).unwrap();
+            let devices: Vec<Device> = gpus.iter().map(Gpu::device).collect();
+            let mut simulated = SimulatedJob::with_other_devices(&jobs[first], &devices).unwrap();
             for (at, job) in jobs.iter().enumerate() {
                 let alone = SimulatedJob::new(job).unwrap();
                 if !simulated.runs_on(at) {

@@ -1,42 +1,22 @@
-//! Parts of the trace that happen again later in the job, phases and all: recorded once, copied from then on.
+//! Slices that happen again later in the job, phases and all.
 
-use std::ops::Range;
-
-use super::context::Context;
-use super::counter::Tally;
+use super::{Moment, TraceSlice};
+use crate::tensor::recorder::Recorder;
 use crate::trace::{Allocation, AllocationId, Category, Event, Growing, Phase, Repeat, Trace};
-
-/// A moment of the trace.
-pub(crate) struct Moment {
-    pub(super) event: usize,
-    pub(super) allocation: AllocationId,
-    pub(super) phase: u32,
-    pub(super) tally: Tally,
-}
-
-/// What was recorded between two moments.
-pub(crate) struct Part {
-    events: Range<usize>,
-    allocations: Range<AllocationId>,
-    /// The phases it begins and ends in.
-    phases: Range<u32>,
-    /// What was counted in those before it began, and when it ended.
-    tallies: [Tally; 2],
-}
 
 /// Stands for an allocation that has no copy.
 const NOT_COPIED: AllocationId = AllocationId::MAX;
 
-/// What stands in a copy for the allocations of the parts that are copied.
+/// What stands in a copy for the allocations of the slices that are copied.
 pub(crate) struct Copied {
     first: AllocationId,
     ids: Vec<AllocationId>,
 }
 
 impl Copied {
-    /// Of parts of one pass, in their order; nothing is copied yet.
-    pub(crate) fn new(parts: &[Part]) -> Self {
-        let (first, until) = span(parts);
+    /// Of slices of one pass, in their order; nothing is copied yet.
+    pub(crate) fn new(slices: &[TraceSlice]) -> Self {
+        let (first, until) = span(slices);
         Self { first, ids: vec![NOT_COPIED; until.saturating_sub(first) as usize] }
     }
 
@@ -50,42 +30,20 @@ impl Copied {
     }
 }
 
-/// The first allocation of the parts, and the one after their last.
-fn span(parts: &[Part]) -> (AllocationId, AllocationId) {
-    let first = parts.first().map_or(0, |part| part.allocations.start);
-    (first, parts.last().map_or(first, |part| part.allocations.end))
+/// The first allocation of the slices, and the one after their last.
+fn span(slices: &[TraceSlice]) -> (AllocationId, AllocationId) {
+    let first = slices.first().map_or(0, |slice| slice.allocations.start);
+    (first, slices.last().map_or(first, |slice| slice.allocations.end))
 }
 
-impl Context {
-    /// This moment.
-    pub(crate) fn moment(&self) -> Moment {
-        let trace = self.trace.borrow();
-        Moment {
-            event: trace.events.len(),
-            allocation: trace.allocations.len() as AllocationId,
-            phase: self.current_phase(),
-            tally: self.counter.tally(),
-        }
-    }
-
-    /// What was recorded since `moment`, as a part.
-    pub(crate) fn part_since(&self, moment: &Moment) -> Part {
-        let now = self.moment();
-        Part {
-            events: moment.event..now.event,
-            allocations: moment.allocation..now.allocation,
-            phases: moment.phase..now.phase,
-            tallies: [moment.tally, now.tally],
-        }
-    }
-
-    /// What the parts leave alive of what they allocate, workspaces aside. `None` where they free anything else, or do
+impl Recorder {
+    /// What the slices leave alive of what they allocate, workspaces aside. `None` where they free anything else, or do
     /// more than allocate, free and begin phases.
-    pub(crate) fn left_by(&self, parts: &[Part]) -> Option<Vec<AllocationId>> {
+    pub(crate) fn left_by(&self, slices: &[TraceSlice]) -> Option<Vec<AllocationId>> {
         let trace = self.trace.borrow();
-        let (first, until) = span(parts);
+        let (first, until) = span(slices);
         let mut is_left = vec![false; until.saturating_sub(first) as usize];
-        for event in parts.iter().flat_map(|part| &trace.events[part.events.clone()]) {
+        for event in slices.iter().flat_map(|slice| &trace.events[slice.events.clone()]) {
             match *event {
                 Event::Alloc(id) => {
                     is_left[(id - first) as usize] = !is_workspace(&trace.allocations[id as usize]);
@@ -101,64 +59,64 @@ impl Context {
         Some((first..until).zip(is_left).filter_map(|(id, is_left)| is_left.then_some(id)).collect())
     }
 
-    /// The part happens again, now; what it frees of earlier parts is what was copied of them.
-    pub(crate) fn copy_part(&self, part: &Part, copied: &mut Copied) {
+    /// The slice happens again, now; what it frees of earlier slices is what was copied of them.
+    pub(crate) fn copy_later(&self, slice: &TraceSlice, copied: &mut Copied) {
         let mut trace = self.trace.borrow_mut();
-        let later = self.current_phase() - part.phases.start;
-        trace.copy_allocations(part, later, copied);
-        trace.copy_events(part, later, copied);
-        for at in part.phases.start + 1..=part.phases.end {
+        let later = self.current_phase() - slice.phases.start;
+        trace.copy_allocations(slice, later, copied);
+        trace.copy_events(slice, later, copied);
+        for at in slice.phases.start + 1..=slice.phases.end {
             let Phase { kind, .. } = trace.phases[at as usize];
             trace.phases.push(Phase { kind, step: self.current_step() });
         }
-        self.set_phase(part.phases.end + later);
-        self.counter.copy_phases(&part.phases, &part.tallies);
+        self.set_phase(slice.phases.end + later);
+        self.counter.copy_phases(&slice.phases, &slice.tallies);
     }
 
     /// What happened since `moment` happens `times` more times, now. What it left alive (workspaces, autocast's copies of
     /// weights) is there by then. `false`, and nothing happens, where it freed what it had not allocated.
     pub(crate) fn repeat_since(&self, moment: &Moment, times: u64) -> bool {
         let mut trace = self.trace.borrow_mut();
-        let stretch = trace.events[moment.event..].to_vec();
+        let again = trace.events[moment.event..].to_vec();
         let is_own = |event: &Event| match event {
             Event::Alloc(_) => true,
             Event::Free(id) => *id >= moment.allocation,
             Event::Phase(_) | Event::EmptyCache | Event::Repeat(_) | Event::Growing(_) => false,
         };
-        if !stretch.iter().all(is_own) {
+        if !again.iter().all(is_own) {
             return false;
         }
         let repeat = trace.repeats.len();
         trace.events.push(Event::Repeat(repeat as u32));
-        trace.append_again(&stretch);
+        trace.append_again(&again);
         let until = trace.events.len();
         trace.repeats.push(Repeat { until, times });
         self.counter.repeat_since(&moment.tally, times);
         true
     }
 
-    /// A part of one phase that leaves nothing happens `times` more times, now: it is copied once.
-    pub(crate) fn repeat_whole(&self, part: &Part, times: u64) {
+    /// A slice of one phase that leaves nothing happens `times` more times, now: it is copied once.
+    pub(crate) fn repeat_whole(&self, slice: &TraceSlice, times: u64) {
         let Some(not_copied) = times.checked_sub(1) else { return };
-        self.trace.borrow_mut().begin_repeat(part);
-        self.copy_part(part, &mut Copied::new(std::slice::from_ref(part)));
+        self.trace.borrow_mut().begin_repeat(slice);
+        self.copy_later(slice, &mut Copied::new(std::slice::from_ref(slice)));
         let mut trace = self.trace.borrow_mut();
         let until = trace.events.len();
         trace.repeats.push(Repeat { until, times });
-        self.counter.repeat_between(&part.tallies, not_copied);
+        self.counter.repeat_between(&slice.tallies, not_copied);
     }
 }
 
 impl Trace {
-    /// Announces the next repeat. There is room for the part twice then, as what happens in one step mostly does in the next.
-    fn begin_repeat(&mut self, part: &Part) {
-        self.events.reserve(2 * part.events.len());
-        self.allocations.reserve(2 * part.allocations.len());
+    /// Announces the next repeat. There is room for the slice twice then, as what happens in one step mostly does in the next.
+    fn begin_repeat(&mut self, slice: &TraceSlice) {
+        self.events.reserve(2 * slice.events.len());
+        self.allocations.reserve(2 * slice.allocations.len());
         self.events.push(Event::Repeat(self.repeats.len() as u32));
     }
 
-    fn copy_allocations(&mut self, part: &Part, later: u32, copied: &mut Copied) {
-        for id in part.allocations.clone() {
+    fn copy_allocations(&mut self, slice: &TraceSlice, later: u32, copied: &mut Copied) {
+        for id in slice.allocations.clone() {
             let allocation = self.allocations[id as usize];
             // Workspaces are there by now.
             if !is_workspace(&allocation) {
@@ -168,9 +126,9 @@ impl Trace {
         }
     }
 
-    fn copy_events(&mut self, part: &Part, later: u32, copied: &Copied) {
+    fn copy_events(&mut self, slice: &TraceSlice, later: u32, copied: &Copied) {
         let begin = self.events.len();
-        self.events.extend_from_within(part.events.clone());
+        self.events.extend_from_within(slice.events.clone());
         for event in &mut self.events[begin..] {
             match event {
                 Event::Alloc(id) | Event::Free(id) => *id = copied.id(*id),

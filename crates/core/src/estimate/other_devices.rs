@@ -1,4 +1,4 @@
-//! [`Kin`]: the sizes that a trace has on other devices, the change from one device to another, and the peaks on each.
+//! [`OtherDevices`]: the sizes that a trace has on other devices, the change from one device to another, and the peaks on each.
 
 use std::cell::OnceCell;
 
@@ -9,7 +9,7 @@ use crate::trace::{AllocationId, Trace};
 
 /// The devices that were asked about when the trace was recorded.
 #[derive(Default)]
-pub(super) struct Kin {
+pub(super) struct OtherDevices {
     /// Sizes by name less one; `None` of a device that runs another program.
     sizes: Vec<Option<Vec<u64>>>,
     /// Those of the device that was simulated.
@@ -22,7 +22,7 @@ pub(super) struct Kin {
     peaks: OnceCell<Option<(Peaks, Vec<Option<Peaks>>)>>,
 }
 
-impl Kin {
+impl OtherDevices {
     pub(super) fn new(trace: &Trace, sizes: Vec<Option<Vec<u64>>>) -> Self {
         if sizes.is_empty() {
             return Self::default();

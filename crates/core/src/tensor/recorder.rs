@@ -1,0 +1,289 @@
+//! [`Recorder`]: the trace of a process as it is recorded: what is allocated and freed, in which phase, module and category.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+
+use super::counter::{Counter, Product};
+use super::origins::Origins;
+use crate::job::JobError;
+use crate::trace::{Allocation, AllocationId, Category, Event, Origin, Phase, PhaseKind, Trace};
+use crate::work::PhaseWork;
+
+/// Room for so many allocations is made in advance: two steps of a model with a few dozen layers.
+const EXPECTED_ALLOCATIONS: usize = 1 << 14;
+
+/// The most events of a trace: a quarter of a gigabyte. Long jobs leave out what only repeats, far below it.
+pub(crate) const MOST_EVENTS: usize = 1 << 23;
+
+/// What records; it knows no tensor.
+pub struct Recorder {
+    pub(super) trace: RefCell<Trace>,
+    recording: Cell<bool>,
+    pub(super) phase: Cell<u32>,
+    pub(super) step: Cell<u32>,
+    pub(super) module: Cell<u32>,
+    pub(super) stream: Cell<u8>,
+    pub(super) node: Cell<Option<&'static str>>,
+    pub(super) category: Cell<Option<Category>>,
+    /// Set when a recomputation has all it needs: nothing runs any more until it returns (early stop).
+    pub(super) stopped: Cell<bool>,
+    /// Whether what runs now runs on the device that is simulated, or on another one of the process.
+    pub(super) is_here: Cell<bool>,
+    /// Events of all tokens so far, those that were leapt over among them.
+    grown: Cell<u64>,
+    failure: RefCell<Option<JobError>>,
+    origins: Origins,
+    pub(super) counter: Counter,
+}
+
+impl Recorder {
+    pub(super) fn new() -> Self {
+        let mut trace = Trace {
+            modules: vec![String::new()],
+            phases: vec![Phase { kind: PhaseKind::Load, step: 0 }],
+            origins: Vec::new(),
+            repeats: Vec::new(),
+            growing: Vec::new(),
+            events: Vec::with_capacity(2 * EXPECTED_ALLOCATIONS),
+            allocations: Vec::with_capacity(EXPECTED_ALLOCATIONS),
+        };
+        trace.events.push(Event::Phase(0));
+        Self {
+            trace: RefCell::new(trace),
+            recording: Cell::new(true),
+            phase: Cell::new(0),
+            step: Cell::new(0),
+            module: Cell::new(0),
+            stream: Cell::new(0),
+            node: Cell::new(None),
+            category: Cell::new(None),
+            stopped: Cell::new(false),
+            is_here: Cell::new(true),
+            grown: Cell::new(0),
+            failure: RefCell::default(),
+            origins: Origins::default(),
+            counter: Counter::default(),
+        }
+    }
+
+    /// Begins optimizer step `step`; the next phase belongs to it.
+    pub fn begin_step(&self, step: u32) {
+        self.step.set(step);
+    }
+
+    /// Begins a phase of the current step.
+    pub fn phase(&self, kind: PhaseKind) {
+        let step = self.step.get();
+        self.counter.close();
+        let mut trace = self.trace.borrow_mut();
+        let id = trace.phases.len() as u32;
+        trace.phases.push(Phase { kind, step });
+        trace.events.push(Event::Phase(id));
+        self.phase.set(id);
+    }
+
+    pub(super) fn current_step(&self) -> u32 {
+        self.step.get()
+    }
+
+    pub(super) fn current_phase(&self) -> u32 {
+        self.phase.get()
+    }
+
+    /// What is allocated from now on belongs to a phase that the trace has already.
+    pub(super) fn set_phase(&self, phase: u32) {
+        self.phase.set(phase);
+    }
+
+    /// Registers a module path (`transformer.h.0.attn`) and returns its index.
+    pub fn register_module(&self, path: String) -> u32 {
+        let mut trace = self.trace.borrow_mut();
+        trace.modules.push(path);
+        trace.modules.len() as u32 - 1
+    }
+
+    /// The module that made an allocation; 0 where there is none.
+    pub(super) fn module_of(&self, id: Option<AllocationId>) -> u32 {
+        let allocation = id.and_then(|id| self.trace.borrow().allocations.get(id as usize).copied());
+        allocation.map_or(0, |allocation| allocation.module)
+    }
+
+    pub(super) fn current_module(&self) -> u32 {
+        self.module.get()
+    }
+
+    /// `torch.cuda.empty_cache()`
+    pub(crate) fn empty_cache(&self) {
+        self.trace.borrow_mut().events.push(Event::EmptyCache);
+    }
+
+    /// Whether what runs now runs on the device that is simulated.
+    pub(crate) fn is_here(&self) -> bool {
+        self.is_here.get()
+    }
+
+    /// Notes that PyTorch would stop here with this error; the first one counts.
+    pub(crate) fn fail(&self, problem: impl FnOnce() -> String) {
+        self.failure.borrow_mut().get_or_insert_with(|| JobError::new(problem()));
+    }
+
+    /// The same of what only the simulation cannot do.
+    pub(crate) fn fail_unsimulated(&self, problem: impl FnOnce() -> String) {
+        self.failure.borrow_mut().get_or_insert_with(|| JobError::new(problem()).or_rehearse());
+    }
+
+    /// Whether the job has come to an error.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failure.borrow().is_some()
+    }
+
+    /// The error that PyTorch would have stopped with.
+    pub(crate) fn take_failure(&self) -> Option<JobError> {
+        self.failure.take()
+    }
+
+    /// Puts these allocations behind all others, in their order, where everything is still alive: memory that is asked for
+    /// when a model is put together and not where its module stands.
+    pub(crate) fn move_to_end(&self, ids: &[AllocationId]) {
+        let mut trace = self.trace.borrow_mut();
+        let is_moved = |event: &Event| matches!(event, Event::Alloc(id) if ids.contains(id));
+        let (moved, mut events): (Vec<Event>, Vec<Event>) = trace.events.drain(..).partition(is_moved);
+        events.extend(moved);
+        trace.events = events;
+    }
+
+    /// Lets two allocations change places, where everything is still alive.
+    pub(crate) fn swap_allocations(&self, a: AllocationId, b: AllocationId) {
+        for event in &mut self.trace.borrow_mut().events {
+            match event {
+                Event::Alloc(id) if *id == a => *id = b,
+                Event::Alloc(id) if *id == b => *id = a,
+                _ => {}
+            }
+        }
+    }
+
+    /// Number of events so far.
+    pub(crate) fn events(&self) -> usize {
+        self.trace.borrow().events.len()
+    }
+
+    /// Begins the last phase and stops recording: what is still alive stays so in the trace.
+    pub fn end(&self) {
+        self.phase(PhaseKind::End);
+        self.recording.set(false);
+    }
+
+    /// Counts a kernel of matrix products.
+    pub(crate) fn count_product(&self, product: &Product) {
+        if !self.stopped.get() {
+            self.counter.count(product);
+        }
+    }
+
+    /// Counts bytes that an operator moves beside those of its results and of an operand as large: what it reads of
+    /// further operands, or all it does where it works in place.
+    pub(crate) fn count_bytes(&self, bytes: u64) {
+        if !self.stopped.get() {
+            self.counter.read(bytes);
+        }
+    }
+
+    /// Number of phases that have begun.
+    pub(crate) fn phases(&self) -> usize {
+        self.trace.borrow().phases.len()
+    }
+
+    /// The phases in `range` happen `times` more times, which are left out of the trace.
+    pub(crate) fn count_phases_again(&self, range: Range<usize>, times: u64) {
+        self.counter.repeat_phases(range, times);
+    }
+
+    /// Whether the trace is as long as any may be; the job fails then, for want of an end to `what`.
+    pub(crate) fn is_full(&self, what: &str) -> bool {
+        let is_full = self.events() >= MOST_EVENTS;
+        if is_full {
+            self.fail_unsimulated(|| {
+                format!(
+                    "{what}: the job makes more than {MOST_EVENTS} allocations and frees, and more are not simulated"
+                )
+            });
+        }
+        is_full
+    }
+
+    /// Events of all tokens so far.
+    pub(crate) fn grown(&self) -> u64 {
+        self.grown.get()
+    }
+
+    pub(crate) fn count_grown(&self, events: u64) {
+        self.grown.set(self.grown.get().saturating_add(events));
+    }
+
+    /// Hands over the work of each phase.
+    pub(crate) fn take_work(&self) -> Vec<PhaseWork> {
+        self.counter.take(&self.trace.borrow().phases)
+    }
+
+    /// Hands over the trace.
+    pub fn take_trace(&self) -> Trace {
+        let mut trace = self.trace.take();
+        trace.bound_replay();
+        trace
+    }
+
+    /// Records an allocation; `None` when nothing is (no bytes, or a recomputation has stopped).
+    #[inline]
+    pub(super) fn allocate(&self, op: &'static str, bytes: u64, category: Option<Category>) -> Option<AllocationId> {
+        self.allocate_sized(op, (bytes, 0), category)
+    }
+
+    /// The same of a size that has a name on other devices.
+    #[inline]
+    pub(super) fn allocate_sized(
+        &self,
+        op: &'static str,
+        (bytes, sizes): (u64, u32),
+        category: Option<Category>,
+    ) -> Option<AllocationId> {
+        if bytes == 0 || self.stopped.get() || !self.recording.get() || !self.is_here.get() {
+            return None;
+        }
+        if category.is_none() {
+            self.counter.write(bytes);
+        }
+        let category = category.or(self.category.get()).unwrap_or(Category::Temporary);
+        let mut trace = self.trace.borrow_mut();
+        if trace.events.len() >= 2 * MOST_EVENTS {
+            drop(trace);
+            self.is_full("all of the job");
+            return None;
+        }
+        let origin = self.origins.index(&mut trace.origins, Origin { op, node: self.node.get() });
+        let id = trace.allocations.len() as AllocationId;
+        trace.allocations.push(Allocation {
+            bytes,
+            origin,
+            module: self.module.get(),
+            phase: self.phase.get(),
+            category,
+            stream: self.stream.get(),
+            sizes,
+        });
+        trace.events.push(Event::Alloc(id));
+        Some(id)
+    }
+
+    pub(super) fn free(&self, id: AllocationId) {
+        if self.recording.get() {
+            self.trace.borrow_mut().events.push(Event::Free(id));
+        }
+    }
+
+    pub(super) fn set_category(&self, id: AllocationId, category: Category) {
+        if let Some(allocation) = self.trace.borrow_mut().allocations.get_mut(id as usize) {
+            allocation.category = category;
+        }
+    }
+}
