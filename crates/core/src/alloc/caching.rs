@@ -134,12 +134,6 @@ impl CachingAllocator {
         self.arena.get(id.index()).filter(|b| b.generation == id.generation()).map_or(0, |b| b.size)
     }
 
-    /// Whether the small pool has a cached block of `size` bytes or more, at most a segment's.
-    pub(crate) fn has_cached_small(&self, stream: u8, size: u64) -> bool {
-        let pool = &self.pools[PoolKind::Small as usize];
-        pool.is_admitted(stream) && pool.lower_bound(&self.arena, stream, size) != NIL
-    }
-
     /// The best cached block for `size` (`get_free_block`), or [`NIL`].
     fn find_free(&mut self, kind: PoolKind, stream: u8, size: u64) -> u32 {
         if self.collects_garbage {

@@ -77,11 +77,6 @@ impl Pool {
         }
     }
 
-    /// Whether there is room for the blocks of a stream.
-    pub fn is_admitted(&self, stream: u8) -> bool {
-        stream as usize <= self.side.len()
-    }
-
     /// The blocks of a stream; the main one's are reached without a detour.
     #[inline(always)]
     fn of(&self, stream: u8) -> &Cached {

@@ -3,7 +3,6 @@
 //! [`SimulatedJob`] holds the trace, so that the estimate, the timeline and an out-of-memory question all come from one
 //! simulation. [`estimate`] is the short way.
 
-mod abreast;
 mod activations;
 mod breakdown;
 mod caveat;

@@ -1,10 +1,5 @@
-//! [`OtherDevices`]: the sizes that a trace has on other devices, the change from one device to another, and the peaks on each.
+//! [`OtherDevices`]: the sizes that a trace has on other devices, and the change from one device to another.
 
-use std::cell::OnceCell;
-
-use super::abreast::{Sizes, peaks_abreast};
-use super::peaks::Peaks;
-use crate::alloc::AllocatorConfig;
 use crate::trace::{AllocationId, Trace};
 
 /// The devices that were asked about when the trace was recorded.
@@ -18,8 +13,6 @@ pub(super) struct OtherDevices {
     at: Option<usize>,
     /// The allocations whose size has a name.
     named: Vec<AllocationId>,
-    /// The peaks on the simulated device, and on each that runs the same program.
-    peaks: OnceCell<Option<(Peaks, Vec<Option<Peaks>>)>>,
 }
 
 impl OtherDevices {
@@ -57,34 +50,5 @@ impl OtherDevices {
         }
         self.at = Some(at);
         is_same
-    }
-
-    /// The peaks on the device whose sizes the trace has now, found for all devices at once; `None` where that is not possible.
-    pub(super) fn peaks(&self, trace: &Trace, config: &AllocatorConfig) -> Option<Peaks> {
-        if self.sizes.is_empty() {
-            return None;
-        }
-        let (own, of_others) = self.peaks.get_or_init(|| self.peaks_of_all(trace, config)).as_ref()?;
-        match self.at {
-            Some(at) => of_others.get(at)?.clone(),
-            None => Some(own.clone()),
-        }
-    }
-
-    fn peaks_of_all(&self, trace: &Trace, config: &AllocatorConfig) -> Option<(Peaks, Vec<Option<Peaks>>)> {
-        let mut distinct = vec![self.own.clone()];
-        let mut place = |sizes: &Vec<u64>| {
-            distinct.iter().position(|other| other == sizes).unwrap_or_else(|| {
-                distinct.push(sizes.clone());
-                distinct.len() - 1
-            })
-        };
-        let places: Vec<Option<usize>> = self.sizes.iter().map(|sizes| sizes.as_ref().map(&mut place)).collect();
-        if distinct.len() == 1 {
-            return None;
-        }
-        let peaks = peaks_abreast(trace, config, &Sizes::new(&distinct))?;
-        let of = |at: Option<usize>| at.and_then(|at| peaks.get(at)).cloned();
-        Some((of(Some(0))?, places.into_iter().map(of).collect()))
     }
 }

@@ -189,8 +189,7 @@ impl<'a> SimulatedJob<'a> {
 
     fn peaks(&self) -> Result<&Peaks, EstimateError> {
         let (trace, config) = (&self.trace, &self.job.allocator);
-        let peaks =
-            self.peaks.get_or_init(|| self.other_devices.peaks(trace, config).or_else(|| pass::peaks(trace, config)));
+        let peaks = self.peaks.get_or_init(|| pass::peaks(trace, config));
         peaks.as_ref().ok_or(EstimateError::TooLarge)
     }
 

@@ -1,7 +1,7 @@
 //! Reductions (Reduce.cuh): results, and the scratch memory of those that span several blocks.
 
 use super::scratch::reduce::{ReduceKind, Reduction};
-use super::scratch::{self, Device, DeviceSteps, Steps, contiguous, run_steps};
+use super::scratch::{self, DeviceSteps, contiguous, run_steps};
 use crate::dtype::DType;
 use crate::tensor::{MAX_DIMS, NodeBuilder, Shape, Tensor, gradients, is_autocast};
 
@@ -12,32 +12,6 @@ fn only(at: usize) -> [bool; MAX_DIMS] {
     let mut reduced = [false; MAX_DIMS];
     reduced[at] = true;
     reduced
-}
-
-/// What a reduction's memory depends on.
-#[derive(PartialEq)]
-struct Question {
-    sizes: Shape,
-    strides: Shape,
-    reduced: [bool; MAX_DIMS],
-    kind: ReduceKind,
-    input: DType,
-    output: DType,
-}
-
-impl Question {
-    fn steps(&self, device: Device) -> Steps {
-        let reduction = Reduction {
-            sizes: &self.sizes,
-            strides: &self.strides,
-            reduced: &self.reduced[..self.sizes.len()],
-            kind: self.kind,
-            storage_offset: 0,
-            input: self.input,
-            output: self.output,
-        };
-        scratch::reduce::reduce(&reduction, device)
-    }
 }
 
 impl Tensor {
@@ -127,8 +101,7 @@ impl Tensor {
 
     /// The same into a tensor that is there already: only what the kernel allocates for itself.
     pub(crate) fn reduce_last_into(&self, op: &'static str, kind: ReduceKind, dtype: DType) {
-        let question = self.question(kind, &only(self.sizes().len() - 1), dtype);
-        let steps = DeviceSteps::new(self.context(), |device| question.steps(device)).without_outputs();
+        let steps = self.reduction_steps(kind, &only(self.sizes().len() - 1), dtype).without_outputs();
         steps.run(self.context(), op, |_| contiguous(*self.sizes(), dtype));
     }
 
@@ -156,22 +129,22 @@ impl Tensor {
         dtype: DType,
     ) -> Tensor {
         self.context().count_bytes(self.bytes());
-        let context = self.context();
-        let known = context.remember(self.question(kind, reduced, dtype), |question| {
-            DeviceSteps::new(context, |device| question.steps(device))
-        });
-        known.1.run(context, op, |_| contiguous(out_sizes, dtype)).take(0)
+        let steps = self.reduction_steps(kind, reduced, dtype);
+        steps.run(self.context(), op, |_| contiguous(out_sizes, dtype)).take(0)
     }
 
-    fn question(&self, kind: ReduceKind, reduced: &[bool; MAX_DIMS], dtype: DType) -> Question {
-        Question {
-            sizes: *self.sizes(),
-            strides: self.strides(),
-            reduced: *reduced,
+    fn reduction_steps(&self, kind: ReduceKind, reduced: &[bool; MAX_DIMS], dtype: DType) -> DeviceSteps {
+        let (sizes, strides) = (*self.sizes(), self.strides());
+        let reduction = Reduction {
+            sizes: &sizes,
+            strides: &strides,
+            reduced: &reduced[..sizes.len()],
             kind,
+            storage_offset: 0,
             input: self.dtype(),
             output: dtype,
-        }
+        };
+        DeviceSteps::new(self.context(), |device| scratch::reduce::reduce(&reduction, device))
     }
 }
 

@@ -15,10 +15,6 @@ use crate::job::TransformersVersion;
 /// What a hook puts off until the engine is done.
 type Callback = Box<dyn FnOnce()>;
 
-/// So many answers are remembered: a model's layers ask fewer questions, and more would take longer to look through
-/// than to answer.
-const MOST_ANSWERS: usize = 16;
-
 /// Which thread runs; cuBLAS handles and their workspaces belong to a thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Thread {
@@ -42,8 +38,6 @@ pub struct Context {
     pub(super) workspaces: Cell<[[bool; 2]; 2]>,
     padded_rows: Cell<bool>,
     transformers: Cell<TransformersVersion>,
-    /// Answers by question, of whatever types the ops have.
-    answers: RefCell<Vec<Rc<dyn Any>>>,
 }
 
 impl Deref for Context {
@@ -75,7 +69,6 @@ impl Context {
             workspaces: Cell::default(),
             padded_rows: Cell::new(false),
             transformers: Cell::default(),
-            answers: RefCell::default(),
         })
     }
 
@@ -137,26 +130,5 @@ impl Context {
     pub(super) fn run_callbacks(&self) {
         let callbacks = self.callbacks.take();
         callbacks.into_iter().for_each(|callback| callback());
-    }
-
-    /// The answer to a question, worked out when it was not asked before: the layers of a model ask the same.
-    pub(crate) fn remember<Q: PartialEq + 'static, A: 'static>(
-        &self,
-        question: Q,
-        answer: impl FnOnce(&Q) -> A,
-    ) -> Rc<(Q, A)> {
-        let asked = |known: &&Rc<dyn Any>| known.downcast_ref::<(Q, A)>().is_some_and(|(other, _)| *other == question);
-        let known = self.answers.borrow().iter().find(asked).map(Rc::clone);
-        if let Some(Ok(known)) = known.map(Rc::downcast) {
-            return known;
-        }
-        let answer = answer(&question);
-        let known = Rc::new((question, answer));
-        let mut answers = self.answers.borrow_mut();
-        if answers.len() == MOST_ANSWERS {
-            answers.clear();
-        }
-        answers.push(Rc::clone(&known) as Rc<dyn Any>);
-        known
     }
 }

@@ -85,8 +85,8 @@ fn is_same_program(own: &[Step], other: &[Step]) -> bool {
 fn name_sizes(context: &Context, step: usize, own: &Step, others: &[(usize, Steps)]) -> u32 {
     let bytes_of = |step: &Step| if let Step::Alloc { bytes, .. } = step { Some(*bytes) } else { None };
     let Some(own) = bytes_of(own) else { return 0 };
-    let on_kin: Vec<_> = others.iter().filter_map(|(at, steps)| Some((*at, bytes_of(&steps[step])?))).collect();
-    context.name_sizes(own, &on_kin)
+    let on_others: Vec<_> = others.iter().filter_map(|(at, steps)| Some((*at, bytes_of(&steps[step])?))).collect();
+    context.name_sizes(own, &on_others)
 }
 
 /// Runs `steps` for `op`; `describe` gives sizes, strides and dtype of output number `index`.
