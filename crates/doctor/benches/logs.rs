@@ -1,4 +1,5 @@
-//! How fast logs are read: one of ordinary training, one full of words that failures use too, one in colour.
+//! How fast logs are read: ordinary training, words that failures use too, colours, nothing but
+//! tracebacks, nothing but errors.
 
 use std::fmt::Write;
 
@@ -52,6 +53,34 @@ fn coloured(text: &mut String, number: usize) {
     ordinary(text, number);
 }
 
+/// Exceptions that a program catches, one after another, in the colours of Python 3.13.
+fn tracebacks(text: &mut String, number: usize) {
+    let rank = number % 8;
+    let _ = match number % 6 {
+        0 => writeln!(text, "\x1b[31mERROR\x1b[0m \x1b[1mstep {number}\x1b[22m: the batch is skipped"),
+        1 => writeln!(text, "[rank{rank}]: Traceback (most recent call last):"),
+        2 => writeln!(
+            text,
+            "[rank{rank}]:   File \x1b[35m\"/opt/conda/lib/python3.11/site-packages/torch/nn/modules/module.py\"\x1b[0m, line \x1b[35m1739\x1b[0m, in _wrapped_call_impl"
+        ),
+        3 => writeln!(text, "[rank{rank}]:     return self._call_impl(*args, **kwargs)"),
+        4 => writeln!(text, "[rank{rank}]:            \x1b[1;31m^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\x1b[0m"),
+        _ => writeln!(
+            text,
+            "[rank{rank}]: \x1b[1;35mValueError\x1b[0m: \x1b[35mexpected sequence of length 512 at dim 1 (got 498)\x1b[0m"
+        ),
+    };
+}
+
+/// Nothing but messages of PyTorch's allocator.
+fn memory_errors(text: &mut String, number: usize) {
+    let _ = writeln!(
+        text,
+        "[rank{}]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 79.33 GiB of which 11.94 MiB is free. Process {number} has 79.31 GiB memory in use. Of the allocated memory 77.90 GiB is allocated by PyTorch, and 921.00 MiB is reserved by PyTorch but unallocated.",
+        number % 8
+    );
+}
+
 fn scan(log: &[u8]) -> usize {
     let mut scanner = Scanner::new();
     log.chunks(PIECE).for_each(|piece| scanner.feed(piece));
@@ -61,10 +90,19 @@ fn scan(log: &[u8]) -> usize {
 fn read_logs(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("failure");
     group.throughput(Throughput::Bytes(SIZE as u64)).sample_size(10);
-    let logs = [("ordinary log", log(ordinary)), ("near misses", log(near_misses)), ("coloured log", log(coloured))];
-    for (name, log) in logs {
-        assert_eq!(scan(&log), 0, "{name}");
-        group.bench_function(name, |bencher| bencher.iter(|| scan(&log)));
+    let kinds: [(&str, fn(&mut String, usize), bool); 5] = [
+        ("ordinary log", ordinary, false),
+        ("near misses", near_misses, false),
+        ("coloured log", coloured, false),
+        ("tracebacks", tracebacks, true),
+        ("out-of-memory errors", memory_errors, true),
+    ];
+    for (name, line, has_findings) in kinds {
+        group.bench_function(name, |bencher| {
+            let log = log(line);
+            assert_eq!(scan(&log) > 0, has_findings, "{name}");
+            bencher.iter(|| scan(&log));
+        });
     }
     group.finish();
 }

@@ -18,8 +18,16 @@ pub(crate) struct Stripped<'a> {
 /// How one kind of prefix is read: the rank that it names, and what follows.
 type Prefix = fn(&str) -> Option<(Option<u32>, &str)>;
 
-const PREFIXES: &[Prefix] =
-    &[bracketed, labelled, process, kubernetes, compose, container_runtime, logger, stamped, journal];
+/// The prefixes that may begin with a byte.
+const fn prefixes(first: u8) -> &'static [Prefix] {
+    match first {
+        b'[' => &[bracketed, kubernetes, stamped],
+        b'(' => &[process],
+        b'0'..=b'9' => &[labelled, compose, container_runtime, stamped],
+        b'A'..=b'Z' => &[compose, logger, journal],
+        _ => &[compose],
+    }
+}
 
 /// Removes what stands before the text of `line`.
 pub(crate) fn strip(line: &str) -> Stripped<'_> {
@@ -27,7 +35,8 @@ pub(crate) fn strip(line: &str) -> Stripped<'_> {
     let mut rest = line;
     for _ in 0..MOST {
         let start = rest.trim_start();
-        let Some((found, after)) = PREFIXES.iter().find_map(|prefix| prefix(start)) else { break };
+        let first = start.bytes().next().unwrap_or_default();
+        let Some((found, after)) = prefixes(first).iter().find_map(|prefix| prefix(start)) else { break };
         rank = rank.or(found);
         rest = after;
     }
@@ -130,9 +139,13 @@ fn kubernetes(text: &str) -> Option<(Option<u32>, &str)> {
     Some((None, after.strip_prefix(' ').unwrap_or(after)))
 }
 
+/// Bytes of a service's name with the blanks that align it.
+const LONGEST_SERVICE: usize = 80;
+
 /// `trainer-1  | text`, as Docker Compose writes.
 fn compose(text: &str) -> Option<(Option<u32>, &str)> {
-    let (name, after) = text.split_once('|')?;
+    let bar = memchr::memchr(b'|', text.as_bytes().get(..text.len().min(LONGEST_SERVICE))?)?;
+    let (name, after) = (text.get(..bar)?, text.get(bar + 1..)?);
     let service = name.trim_end();
     let is_service = name.ends_with(' ')
         && (2..=40).contains(&service.len())

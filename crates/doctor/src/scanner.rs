@@ -24,6 +24,8 @@ use crate::traceback::{Ended, Tracebacks, cut};
 use crate::waiting::{Draft, LONGEST_EVIDENCE, Waiting};
 use tonnage_core::failure::Strength;
 
+/// Marks of lines that may say something beside signatures.
+const MARKED: [Kind; 3] = [Kind::Traceback, Kind::Chain, Kind::Life];
 /// A longer line is read in pieces of this many bytes.
 const LONGEST_LINE: usize = 64 << 10;
 /// What a piece repeats of the one before, so that no message is lost between them.
@@ -259,16 +261,15 @@ impl Scanner {
         let line = Line::new(clean);
         self.go_on(&line);
         self.life.line(&line, self.lines + 1);
-        if !quote::by_itself(&line) {
-            self.signatures(&line, candidates, before);
-            if self.tracebacks.is_open() || is_marked(candidates, Kind::Traceback) {
-                let ended = self.tracebacks.read(&line, self.lines + 1);
-                ended.into_iter().for_each(|ended| self.raised(ended, before));
+        // Most lines with a needle say nothing: only of the others it matters whether they are quoted.
+        let mark = MARKED.iter().any(|kind| is_marked(candidates, *kind)) || self.tracebacks.is_open();
+        let reading = self.signatures(&line, candidates);
+        if (mark || reading.is_some()) && !quote::by_itself(&line) {
+            if let Some((signature, reading)) = reading {
+                self.found(signature, &line, reading, before);
             }
-            self.chain.2 |=
-                is_marked(candidates, Kind::Chain) && CHAINS.iter().any(|words| line.text.starts_with(words));
-            if is_marked(candidates, Kind::Life) {
-                self.life.words(&line, self.lines + 1);
+            if mark {
+                self.marks(&line, candidates, before);
             }
         }
         if is_marked(candidates, Kind::Fence) {
@@ -276,14 +277,27 @@ impl Scanner {
         }
     }
 
-    fn signatures(&mut self, line: &Line, mut candidates: u128, before: &[u8]) {
+    /// What the first signature that knows the line makes of it.
+    fn signatures(&self, line: &Line, mut candidates: u128) -> Option<(usize, Reading)> {
         while candidates != 0 {
             let at = candidates.trailing_zeros() as usize;
             candidates &= candidates - 1;
-            let Some(signature) = SIGNATURES.get(at) else { return };
-            if let Some(reading) = (signature.read)(&line.text) {
-                return self.found(at, line, reading, before);
+            if let Some(reading) = (SIGNATURES.get(at)?.read)(&line.text) {
+                return Some((at, reading));
             }
+        }
+        None
+    }
+
+    /// What a line is read for beside signatures.
+    fn marks(&mut self, line: &Line, candidates: u128, before: &[u8]) {
+        if self.tracebacks.is_open() || is_marked(candidates, Kind::Traceback) {
+            let ended = self.tracebacks.read(line, self.lines + 1);
+            ended.into_iter().for_each(|ended| self.raised(ended, before));
+        }
+        self.chain.2 |= is_marked(candidates, Kind::Chain) && CHAINS.iter().any(|words| line.text.starts_with(words));
+        if is_marked(candidates, Kind::Life) {
+            self.life.words(line, self.lines + 1);
         }
     }
 
@@ -328,7 +342,11 @@ impl Scanner {
     }
 
     fn keep(&mut self, waiting: Waiting) {
-        self.setting.learn(&waiting.text);
+        let name = SIGNATURES.get(waiting.signature).map_or("", |signature| signature.name);
+        // What is only counted says nothing new.
+        if !self.kept.is_full(name, waiting.finding.rank) {
+            self.setting.learn(&waiting.text);
+        }
         waiting.into_finding().into_iter().for_each(|finding| self.keep_finding(finding));
     }
 

@@ -31,11 +31,34 @@ pub(crate) fn find(text: &str, phrase: &str) -> Option<usize> {
     if phrase.is_empty() { Some(0) } else { places(text, phrase).next() }
 }
 
-/// Every place where `phrase` stands. On lines this is several times as fast as searches that prepare themselves first.
+/// Every place where `phrase` stands: its rarest byte is looked for. On lines this is several times as fast as searches
+/// that prepare themselves first.
 pub(crate) fn places(text: &str, phrase: &str) -> impl Iterator<Item = usize> {
-    let first = phrase.bytes().next().unwrap_or_default();
-    let stands = move |at: &usize| text.as_bytes().get(*at..).is_some_and(|rest| rest.starts_with(phrase.as_bytes()));
-    memchr::memchr_iter(first, text.as_bytes()).filter(stands)
+    let (offset, byte) = rarest(phrase.as_bytes());
+    let stands = move |at: usize| {
+        let start = at.checked_sub(offset)?;
+        text.as_bytes().get(start..)?.starts_with(phrase.as_bytes()).then_some(start)
+    };
+    memchr::memchr_iter(byte, text.as_bytes()).filter_map(stands)
+}
+
+/// The byte of a phrase that logs have least of, and where it stands in it.
+fn rarest(phrase: &[u8]) -> (usize, u8) {
+    let rarer =
+        |best: (usize, u8), next: (usize, u8)| if commonness(next.1) < commonness(best.1) { next } else { best };
+    phrase.iter().copied().enumerate().reduce(rarer).unwrap_or_default()
+}
+
+/// How common a byte is in English and in numbers, roughly.
+const fn commonness(byte: u8) -> u8 {
+    match byte {
+        b' ' | b'e' | b't' | b'a' | b'o' | b'i' | b'n' | b's' | b'r' => 5,
+        b'l' | b'd' | b'c' | b'u' | b'm' | b'p' | b'0'..=b'9' | b'.' => 4,
+        b':' | b'/' | b'_' | b'-' | b',' | b'\'' | b'"' | b'h' | b'g' | b'f' | b'b' => 3,
+        b'a'..=b'z' => 2,
+        b'A'..=b'Z' => 1,
+        _ => 0,
+    }
 }
 
 /// What follows the first `phrase`.
