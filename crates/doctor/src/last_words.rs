@@ -6,6 +6,7 @@
 use tonnage_core::failure::Class;
 
 use crate::cause::{FailureCause, Worker};
+use crate::exception::stated as exception;
 use crate::memory::GpuMemory;
 use crate::text::has;
 
@@ -45,6 +46,7 @@ const ROWS: &[Row] = &[
     row(Class::GpuMemory, "", "ernel failed : out of memory", ""),
     row(Class::NoGpu, "No devices were found", "", ""),
     row(Class::NoGpu, "nvidia-container-cli: ", "error", ""),
+    row(Class::Unreachable, "", "The client socket has failed to connect to any network address of ", ""),
     row(Class::Unreachable, "ssh: connect to host ", " port ", ""),
     row(Class::Unreachable, "Host key verification failed.", "", ""),
     row(Class::Interrupted, "^C", "", "^C"),
@@ -87,8 +89,30 @@ const ROWS: &[Row] = &[
     row(Class::Usage, "slurmstepd: error: execve(): ", "", ""),
 ];
 
+/// Whole lines of shells in other languages, and in Markdown's stars.
+const LINES: &[(Class, &str)] = &[
+    (Class::Killed, "**Killed**"),
+    (Class::Killed, "已杀死"),
+    (Class::Killed, "已殺死"),
+    (Class::Killed, "Getötet"),
+    (Class::Killed, "Processus arrêté"),
+    (Class::Killed, "Tué"),
+    (Class::Killed, "Terminado (killed)"),
+    (Class::Killed, "強制終了"),
+    (Class::Terminated, "已终止"),
+    (Class::Terminated, "Beendet"),
+];
+
 /// What a line says if it is among a log's last words.
 pub(crate) fn stated(text: &str) -> Option<FailureCause> {
+    if let Some((class, _)) = LINES.iter().find(|(_, line)| text == *line) {
+        let killed = FailureCause::Killed { pid: None, data_loader: false };
+        return Some(if *class == Class::Killed {
+            killed
+        } else {
+            FailureCause::Stated { class: *class, detail: None }
+        });
+    }
     let said = |row: &&Row| {
         text.starts_with(row.starts) && text.ends_with(row.ends) && (row.has.is_empty() || has(text, row.has))
     };
@@ -102,6 +126,15 @@ pub(crate) fn stated(text: &str) -> Option<FailureCause> {
         Class::Crash => FailureCause::Crash { pid: None, aborted: false },
         class => FailureCause::Stated { class, detail: None },
     })
+}
+
+/// What a logger says of an exception behind its own words: `CRITICAL [root] Uncaught ValueError: x`.
+pub(crate) fn logged(text: &str) -> Option<(&str, &str)> {
+    const LEVELS: &[&str] = &["CRITICAL", "FATAL", "ERROR", "Uncaught ", "Unhandled exception"];
+    const BEFORE: &[&str] = &["Uncaught ", "] ", " - ", " | ", "exception: ", "ERROR: "];
+    let level = LEVELS.iter().any(|level| has(text, level));
+    let behind = |words: &&str| exception(text.rsplit_once(*words)?.1, true).filter(|(_, said)| !said.is_empty());
+    if level && text.len() <= LONGEST { BEFORE.iter().find_map(behind) } else { None }
 }
 
 /// Whether the line calls itself an error, as loggers, compilers and package managers do.
@@ -157,6 +190,20 @@ mod tests {
             let early = format!("{text}\n{}", "cloning the repository\n".repeat(20));
             assert_eq!(class(&early), None, "{text}");
         }
+    }
+
+    #[test]
+    fn an_exception_behind_a_loggers_words_is_one() {
+        let said = [
+            "[2026-02-03 09:09:04] CRITICAL [root, rank=2] Uncaught ValueError: tensors on cuda:0 and meta",
+            "02/03 18:54:31 [ERROR] trainer - KeyError: 'labels'",
+        ];
+        for text in said {
+            assert_eq!(class(&format!("step 1 loss 2.0\n{text}\n")), Some("raised"), "{text}");
+        }
+        assert_eq!(class("[INFO] retry - KeyError: 'labels'\n"), None);
+        let sources = [Source { scan: scan(said[0]), ..Source::default() }];
+        assert_eq!(diagnose(&sources).first_rank, Some(2));
     }
 
     #[test]

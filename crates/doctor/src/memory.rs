@@ -156,7 +156,9 @@ impl GpuMemory {
     /// Whether pieces are the first reason: twice what is missing, and no small sum.
     fn is_fragmented(&self) -> bool {
         let (Some(unallocated), Some(missing)) = (self.unallocated, self.missing_or_all()) else { return false };
-        self.may_be_fragmented() && unallocated >= missing.saturating_mul(2).max(512 * MIB)
+        // Windows lends the host's memory: who holds more than the card has needs more than it.
+        let overcommitted = self.allocated.zip(self.total).is_some_and(|(allocated, total)| allocated > total);
+        self.may_be_fragmented() && !overcommitted && unallocated >= missing.saturating_mul(2).max(512 * MIB)
     }
 
     /// Where the message does not say what was free, all of the request is missing.

@@ -216,6 +216,8 @@ pub(crate) fn named_rank(text: &str) -> Option<u32> {
     let text = text.get(find(text, "ank")?.saturating_sub(6)..).unwrap_or(text);
     let number = |phrase| integer_after(text, phrase);
     let rank = number("[rank").or_else(|| number("[Rank ")).or_else(|| number(" Rank "));
+    // A logger's own words: `[root, rank=0]`.
+    let rank = rank.or_else(|| number(", rank=").filter(|_| find(text, "] ").is_some()));
     u32::try_from(rank.or_else(|| number(" on rank "))?).ok()
 }
 

@@ -176,8 +176,9 @@ impl Scanner {
                 draft.around = around(&history, *number, &line.text);
                 return self.keep_finding(draft.into_finding(cause, LAST_WORDS));
             }
-            let Some((name, message)) =
-                stated_exception(line.text.trim_start_matches('*'), true).filter(|_| line.text.contains(':'))
+            let Some((name, message)) = stated_exception(line.text.trim_start_matches('*'), true)
+                .filter(|_| line.text.contains(':'))
+                .or_else(|| last_words::logged(&line.text))
             else {
                 continue;
             };

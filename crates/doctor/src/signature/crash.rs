@@ -12,6 +12,7 @@ pub(super) const SEGMENTATION: Signature = Signature {
         "egmentation fault encountered",
         "segmentation fault  ",
         "segmentation fault (core",
+        "*** Error in `",
     ],
     also: &[],
     follow: 0,
@@ -21,8 +22,11 @@ pub(super) const SEGMENTATION: Signature = Signature {
         let worker = has(text, "ERROR: Unexpected segmentation fault encountered in worker");
         let srun = has(text, "srun: error: ") && has(text, ": task") && has(text, ": Segmentation fault");
         let zsh = text.starts_with("zsh: segmentation fault ");
+        let signal = is_said(text, "Signal: Segmentation fault (");
+        // glibc before 2.26.
+        let heap = text.starts_with("*** Error in `") && text.ends_with(" ***");
         let pid = reported_pid(text);
-        if alone || python || worker || srun || zsh || pid.is_some() {
+        if signal || heap || alone || python || worker || srun || zsh || pid.is_some() {
             return Reading::whole(FailureCause::Crash { pid, aborted: false });
         }
         None
@@ -36,7 +40,7 @@ const ABORTS: &[&str] = &["Aborted", "Illegal instruction", "Floating point exce
 pub(super) const ABORTED: Signature = Signature {
     name: "aborted",
     needles: &["Aborted ", "Illegal instruction", "loating point exception", "Fatal Python error: Aborted"],
-    also: &["(core dumped)", "srun: error: ", "Fatal Python error: "],
+    also: &["(core dumped)", "srun: error: ", "Fatal Python error: ", "] Signal: "],
     follow: 0,
     read: |text| {
         let python = ABORTS.iter().any(|abort| is_said(text, &format!("Fatal Python error: {abort}")));
@@ -46,7 +50,8 @@ pub(super) const ABORTED: Signature = Signature {
         let (before, _) = text.split_once("(core dumped)").unwrap_or(("", ""));
         let of_shell = ABORTS.iter().find_map(|abort| before.trim_end().strip_suffix(abort)).filter(|_| report);
         let pid = of_shell.and_then(|before| before.split_whitespace().last()?.parse().ok());
-        if python || dumped || srun || pid.is_some() {
+        let signal = ABORTS.iter().any(|abort| is_said(text, &format!("Signal: {abort} (")));
+        if signal || python || dumped || srun || pid.is_some() {
             let aborted = has(text, "Aborted");
             return Reading::whole(FailureCause::Crash { pid, aborted });
         }
