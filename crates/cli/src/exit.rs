@@ -63,6 +63,12 @@ pub const SUITE_PLAN: &str = "Exit codes:
   0  every configuration fits, or is tight
   1  one does not fit, or is no job
   2  wrong usage, or a suite that cannot be read or does not hold its constraints";
+/// The codes of `suite run` and `suite retry`.
+#[cfg(unix)]
+pub const SUITE_RUN: &str = "Exit codes:
+  0  every run of the suite has succeeded
+  1  a run failed, or some are missing still
+  2  wrong usage, a suite that cannot be read, or one that is run already";
 /// The codes of commands that answer without a verdict.
 pub const ANSWER: &str = "Exit codes:
   0  answered

@@ -78,6 +78,15 @@ impl Ledger {
         Ok(Self { path: folder.join(format!("{name}.json")) })
     }
 
+    /// The ledger of a GPU of this machine below `root`, by the name that CUDA_VISIBLE_DEVICES takes.
+    ///
+    /// # Errors
+    /// When its folder cannot be made.
+    pub fn of_gpu(root: &Path, gpu: &str) -> Result<Self, RunError> {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        Self::open(root, &format!("{}-{gpu}", host.trim()))
+    }
+
     /// The claims of those alive.
     ///
     /// # Errors

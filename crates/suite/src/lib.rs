@@ -6,8 +6,20 @@
 pub mod code;
 pub mod expand;
 pub mod file;
+#[cfg(unix)]
+pub mod folder;
 pub mod identity;
+#[cfg(unix)]
+pub mod journal;
 pub mod pack;
+pub mod patterns;
 pub mod plan;
+#[cfg(unix)]
+mod records;
+pub mod render;
+#[cfg(unix)]
+pub mod runner;
 pub mod scaling;
+#[cfg(unix)]
+pub mod status;
 pub mod text;

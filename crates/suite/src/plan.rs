@@ -22,6 +22,10 @@ pub struct Plan {
     pub suite: String,
     /// Where its file is.
     pub file: String,
+    /// What was typed beside it.
+    pub typed: Vec<String>,
+    /// Groups that were wanted.
+    pub groups: Vec<String>,
     /// The version of the code, for people.
     pub code: String,
     /// The folder that commands run in.
@@ -155,6 +159,10 @@ pub struct Making<'a> {
     pub code: &'a Version,
     /// Keys that the job's file and those who typed say, for the identity.
     pub said: &'a [(String, String)],
+    /// What was typed beside the file.
+    pub typed: &'a [String],
+    /// Groups that were wanted.
+    pub groups: &'a [String],
 }
 
 impl Plan {
@@ -164,12 +172,14 @@ impl Plan {
         let mut plan = Self {
             suite: making.name.to_owned(),
             file: making.path.display().to_string(),
+            typed: making.typed.to_vec(),
+            groups: making.groups.to_vec(),
             code: making.code.said.clone(),
             directory: directory.clone(),
             ..Self::default()
         };
         for (at, (one, predicted)) in making.configurations.iter().zip(predicted).enumerate() {
-            let command = fill(&making.file.command, &one.parameters, making.name, &one.name);
+            let command = fill(&making.file.command, &one.parameters, [making.name, &one.name], &str::to_owned);
             let mut job: BTreeMap<&str, &str> =
                 making.said.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
             job.extend(one.changes.iter().map(|change| (change.key.as_str(), change.value.as_str())));
@@ -254,18 +264,24 @@ fn planned(one: &Configuration, predicted: Result<Option<Predicted>, String>) ->
 }
 
 /// The command with the suite's own names filled in: parameters, `{suite}`, `{configuration}`. All others are left to `tonnage run`.
+/// `written` says how a value is written.
 pub fn fill(
     command: &[String],
     parameters: &BTreeMap<String, toml::Value>,
-    suite: &str,
-    configuration: &str,
+    [suite, configuration]: [&str; 2],
+    written: &dyn Fn(&str) -> String,
 ) -> Vec<String> {
     let meaning = |name: &str| match name {
-        "suite" => Some(suite.to_owned()),
-        "configuration" => Some(configuration.to_owned()),
-        _ => parameters.get(name).map(text),
+        "suite" => Some(written(suite)),
+        "configuration" => Some(written(configuration)),
+        _ => parameters.get(name).map(|value| written(&text(value))),
     };
-    command.iter().map(|word| fill_word(word, &meaning)).collect()
+    fill_names(command, &meaning)
+}
+
+/// The command with every name filled in that means something.
+pub fn fill_names(command: &[String], meaning: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
+    command.iter().map(|word| fill_word(word, meaning)).collect()
 }
 
 /// One pass from the left: what a value holds is no name again, and `{{name}}` is `{name}`.
@@ -308,7 +324,7 @@ mod tests {
         let command: Vec<String> = ["t", "--lr={lr}", "{text}", "{seed}", "{{lr}}", "{nothing}", "{configuration}"]
             .map(str::to_owned)
             .to_vec();
-        let filled = fill(&command, &parameters, "s", "4/4 seed");
+        let filled = fill(&command, &parameters, ["s", "4/4 seed"], &str::to_owned);
         let expected = ["t", "--lr=0.0003", "{lr} $(rm -rf /) `x` \"'\n", "{seed}", "{lr}", "{nothing}", "4/4 seed"];
         assert_eq!(filled, expected);
     }

@@ -21,6 +21,7 @@ mod rehearsal;
 mod report;
 mod screens;
 mod small_gpt;
+mod suites;
 mod torch;
 mod unnamed;
 mod walk;

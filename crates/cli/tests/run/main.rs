@@ -10,6 +10,7 @@ mod kills;
 mod living;
 mod probes;
 mod records;
+mod suites;
 mod swarm;
 mod torch;
 

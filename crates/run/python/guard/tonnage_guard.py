@@ -8,6 +8,8 @@
 
     data = tonnage_guard.longest_first(data)             # in a probe, the longest rows come first; else nothing changes
 
+    tonnage_guard.log(step, loss=0.3, **{"eval/accuracy": 0.9})   # a point of the run's records, for `tonnage report`
+
     with tonnage_guard.lease():                          # of a swarm's nodes, only so many are in here at once
         loss.backward()
 """
@@ -78,6 +80,28 @@ def _write(name, value):
     with open(path + ".tmp", "w") as file:
         json.dump(value, file)
     os.replace(path + ".tmp", path)
+
+
+def log(step, seconds=None, gpu_hours=None, tokens_generated=None, tokens_trained=None, flops=None, **metrics):
+    """Metrics at a step, as a line of the file that a suite names (docs/report.md); of several ranks the first writes.
+
+    Everything counts from the beginning of the run. Does nothing where nobody asked for metrics.
+    """
+    path = os.environ.get("TONNAGE_METRICS")
+    if path is None or os.environ.get("RANK", "0") != "0":
+        return
+    axes = {
+        "seconds": seconds,
+        "gpu_hours": gpu_hours,
+        "tokens_generated": tokens_generated,
+        "tokens_trained": tokens_trained,
+        "flops": flops,
+    }
+    point = {"record": "point", "step": step, **{name: value for name, value in axes.items() if value is not None}}
+    point["metrics"] = {name: float(value) for name, value in metrics.items()}
+    # One write of a whole line: others may write too.
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(point) + "\n")
 
 
 def _at_exit():

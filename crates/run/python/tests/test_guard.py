@@ -1,6 +1,8 @@
 """What a training script can tell `tonnage run`; without PyTorch."""
 
+import json
 import os
+import tempfile
 import unittest
 from unittest import mock
 
@@ -52,6 +54,23 @@ class Guard(unittest.TestCase):
             self.run_guarded(RuntimeError("shape mismatch"))
         with self.assertRaises(RuntimeError):
             self.run_guarded(RuntimeError("out of memory"), WORLD_SIZE="2")
+
+
+class Log(unittest.TestCase):
+    def test_points_are_lines_and_only_where_somebody_asked(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "records.jsonl")
+            with mock.patch.dict(os.environ, {"TONNAGE_METRICS": path}):
+                tonnage_guard.log(1, loss=2, seconds=0.5)
+                tonnage_guard.log(2, **{"eval/accuracy": 0.25})
+                with mock.patch.dict(os.environ, {"RANK": "1"}):
+                    tonnage_guard.log(3, loss=0)
+            with mock.patch.dict(os.environ, clear=True):
+                tonnage_guard.log(4, loss=0)
+            with open(path, encoding="utf-8") as file:
+                points = [json.loads(line) for line in file]
+        first = {"record": "point", "step": 1, "seconds": 0.5, "metrics": {"loss": 2.0}}
+        self.assertEqual(points, [first, {"record": "point", "step": 2, "metrics": {"eval/accuracy": 0.25}}])
 
 
 class LongestFirst(unittest.TestCase):

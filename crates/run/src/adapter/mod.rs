@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use tonnage_core::job::keys::{GRADIENT_ACCUMULATION_STEPS, GRPO_STEPS_PER_GENERATION, MICRO_BATCH_SIZE};
 use tonnage_core::record::{BatchRecord, ChangeRecord, JobRecord, NodeRecord};
 
-pub use template::check;
+pub use template::{check, escape};
 
 pub use allocator::{TorchVersion, allocator_environment, find_torch};
 

@@ -79,6 +79,37 @@ pub fn check(command: &[String], keys: Option<&[String]>) -> Result<(), RunError
     })
 }
 
+/// `value` so that [`fill`] makes it `value` again, `keys` being those of the job.
+///
+/// # Errors
+/// When it holds a known name in doubled braces, which cannot be written.
+pub fn escape(value: &str, keys: &[String]) -> Result<String, RunError> {
+    let is_known = |name: &str| {
+        OWN.contains(&name) || BATCH.contains(&name) || keys.iter().any(|key| key == name || short(key) == name)
+    };
+    let mut escaped = String::with_capacity(value.len());
+    let mut rest = value;
+    while let Some(at) = rest.find('{') {
+        escaped.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let doubled = rest.strip_prefix("{{").and_then(|inner| inner.split_once("}}")).map(|(name, _)| name);
+        if let Some(name) = doubled.filter(|name| is_known(name) || meant(name).is_some()) {
+            return Err(refused(name, ": a value cannot hold it in doubled braces".to_owned()));
+        }
+        match rest.find('}').filter(|end| is_known(&rest[1..*end]) || meant(&rest[1..*end]).is_some()) {
+            Some(end) => {
+                escaped.push_str(&format!("{{{}}}", &rest[..=end]));
+                rest = &rest[end + 1..];
+            }
+            None => {
+                escaped.push('{');
+                rest = &rest[1..];
+            }
+        }
+    }
+    Ok(escaped + rest)
+}
+
 fn refused(name: &str, problem: String) -> RunError {
     RunError::Template { name: name.to_owned(), problem }
 }

@@ -30,10 +30,8 @@ impl Admission {
     /// The ledgers below `root` of the GPUs that `run`, in `folder`, uses; `ranks` of a plain command take a GPU each. `None`
     /// is a run without a job.
     pub fn open(root: &Path, folder: &Path, run: &RunRecord, ranks: Option<u64>) -> Result<Self, RunError> {
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let gpus = ranks.map_or_else(Vec::new, |ranks| gpus(run, ranks));
-        let open =
-            |(gpu, nodes): (String, Vec<usize>)| Ok((Ledger::open(root, &format!("{}-{gpu}", host.trim()))?, nodes));
+        let open = |(gpu, nodes): (String, Vec<usize>)| Ok((Ledger::of_gpu(root, &gpu)?, nodes));
         let ledgers = gpus.into_iter().map(open).collect::<Result<_, RunError>>()?;
         Ok(Self { run: run.id.clone(), folder: folder.to_owned(), ledgers, claims: Cell::new(false) })
     }

@@ -1,7 +1,12 @@
 //! `tonnage suite`: from one job to an experiment; a command is a file.
 
 mod plan;
+mod render;
+#[cfg(unix)]
+mod run;
 mod source;
+#[cfg(unix)]
+mod status;
 
 use clap::Subcommand;
 
@@ -13,6 +18,15 @@ use crate::terminal::Terminal;
 #[derive(Subcommand)]
 pub enum SuiteCommand {
     Plan(plan::PlanArgs),
+    Render(render::RenderArgs),
+    #[cfg(unix)]
+    Run(run::RunArgs),
+    #[cfg(unix)]
+    Status(status::StatusArgs),
+    #[cfg(unix)]
+    Stop(status::StopArgs),
+    #[cfg(unix)]
+    Retry(status::RetryArgs),
 }
 
 impl SuiteCommand {
@@ -23,6 +37,15 @@ impl SuiteCommand {
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         match self {
             Self::Plan(args) => args.run(terminal),
+            Self::Render(args) => args.run(terminal),
+            #[cfg(unix)]
+            Self::Run(args) => args.run(terminal),
+            #[cfg(unix)]
+            Self::Status(args) => args.run(terminal),
+            #[cfg(unix)]
+            Self::Stop(args) => args.run(terminal),
+            #[cfg(unix)]
+            Self::Retry(args) => args.run(terminal),
         }
     }
 }

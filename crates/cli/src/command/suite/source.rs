@@ -40,6 +40,10 @@ pub struct Source {
 
 /// A suite that was read.
 pub struct Suite {
+    /// What was typed beside the file.
+    typed: Vec<String>,
+    /// Groups that are wanted.
+    groups: Vec<String>,
     /// The file.
     pub file: SuiteFile,
     /// Its path, from anywhere.
@@ -57,6 +61,12 @@ pub struct Suite {
 }
 
 impl Source {
+    /// Of a plan that was kept: its file, and what was typed beside it.
+    #[cfg(unix)]
+    pub fn of(file: &Path, set: &[String], groups: &[String]) -> Self {
+        Self { file: file.to_owned(), set: set.to_vec(), groups: groups.to_vec() }
+    }
+
     /// Reads the file, and what it names.
     ///
     /// # Errors
@@ -84,7 +94,8 @@ impl Source {
         let code = version(&file.code, &file.command, &directory)
             .map_err(|error| Failure::input(format!("{shown}: code: {error}")))?;
         let path = std::path::absolute(&self.file).unwrap_or_else(|_| self.file.clone());
-        Ok(Suite { file, path, name, configurations, job, directory, code })
+        let (typed, groups) = (self.set.clone(), self.groups.clone());
+        Ok(Suite { typed, groups, file, path, name, configurations, job, directory, code })
     }
 }
 
@@ -108,7 +119,11 @@ fn hold(
     let value = |changes: &[Override], key: &str| {
         let mut known = known.borrow_mut();
         let resolved = known.entry(said(changes)).or_insert_with(|| job.resolve(changes).ok());
-        let values = &resolved.as_ref()?.provenance;
+        // A job that cannot be is said later; what was said of it holds for the constraints.
+        let Some(resolved) = resolved else {
+            return changes.iter().rfind(|change| change.key == key).map(|change| change.value.clone());
+        };
+        let values = &resolved.provenance;
         values.iter().rfind(|value| value.key == key).map(|value| value.value.trim_matches('"').to_owned())
     };
     settle(configurations, file, &value)?;
@@ -138,6 +153,8 @@ impl Suite {
             directory: &self.directory,
             code: &self.code,
             said: &said,
+            typed: &self.typed,
+            groups: &self.groups,
         };
         Ok(Plan::make(&making, self.predictions(terminal)))
     }

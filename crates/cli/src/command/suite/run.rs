@@ -1,0 +1,226 @@
+//! `tonnage suite run`: what is missing of a suite, on this machine.
+
+use std::time::Duration;
+
+use clap::Args;
+use tonnage_core::record::{JobRecord, Policy, RunRecord};
+use tonnage_run::adapter::escape;
+use tonnage_run::os;
+use tonnage_run::request::{RunTable, cannot_start, record};
+use tonnage_run::secrets::Secrets;
+use tonnage_run::store::Store;
+use tonnage_suite::folder::SuiteFolder;
+use tonnage_suite::plan::{Plan, PlannedRun, fill};
+use tonnage_suite::runner::{Options, Outcomes, Runner};
+
+use super::super::supervise::library;
+use super::source::{Source, Suite};
+use crate::exit::{self, Exit};
+use crate::failure::Failure;
+use crate::terminal::Terminal;
+
+const EXAMPLES: &str = "Examples:
+  tonnage suite run examples/suites/policies.toml --slots 2
+  tonnage suite run examples/suites/policies.toml               # again: only what is missing
+  tonnage suite run suite.toml --gpus 0,1 --fail-fast
+
+Every run lives under a supervisor of its own (`tonnage status`, `logs`, `stop`): whatever ends this program, they go on, and the
+same command takes them up again. Ctrl-C asks all runs to end; a second one does not wait.";
+
+/// Seconds between two starts where runs share GPUs by their bytes: memory is taken some time after the start.
+const STAGGER: f64 = 2.0;
+
+/// Runs what is missing of a suite here: packed by predicted bytes, kept alive, recorded
+#[derive(Args)]
+#[command(after_help = format!("{EXAMPLES}\n\n{}", exit::SUITE_RUN))]
+pub struct RunArgs {
+    #[command(flatten)]
+    source: Source,
+
+    #[command(flatten)]
+    here: Here,
+}
+
+/// How a suite is run on this machine.
+#[derive(Args, Clone, Debug)]
+pub struct Here {
+    /// GPUs, by index or UUID [default: those visible]
+    #[arg(long, value_name = "GPUS", value_delimiter = ',')]
+    gpus: Vec<String>,
+
+    /// Runs at once, at most [default: as many as their bytes let; without a job, one a GPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    slots: Option<u32>,
+
+    /// Seconds between two starts [default: 2 where runs share GPUs by their bytes]
+    #[arg(long, value_name = "SECONDS")]
+    stagger: Option<f64>,
+
+    /// Equal failures at the start after which nothing more is started; 0 never [default: 3]
+    #[arg(long, value_name = "N")]
+    pause_after: Option<u32>,
+
+    /// Starts nothing more once a run has failed
+    #[arg(long)]
+    fail_fast: bool,
+}
+
+impl RunArgs {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// When the suite cannot be read, another runner has it, or its folder cannot be written.
+    pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
+        let suite = self.source.read()?;
+        let plan = suite.plan(terminal)?;
+        carry_out(&suite, &plan, &self.here, terminal)
+    }
+}
+
+/// Runs what is missing of `plan`.
+///
+/// # Errors
+/// When another runner has the suite, or its folder cannot be written.
+pub fn carry_out(suite: &Suite, plan: &Plan, here: &Here, terminal: &Terminal) -> Result<Exit, Failure> {
+    os::check()?;
+    if suite.file.command.is_empty() {
+        return Err(Failure::input(format!("{}: there is no command", suite.path.display()))
+            .hint("command = [\"python\", \"train.py\", \"--seed\", \"{seed}\"]"));
+    }
+    let store = Store::of_user();
+    let folder = SuiteFolder::new(store.root(), &suite.name);
+    let Some(_held) = folder.lock()? else {
+        return Err(Failure::input(format!("suite {} is run already", suite.name)).hint(format!(
+            "`tonnage suite status {}` tells where it is, `tonnage suite stop {}` ends it",
+            suite.name, suite.name
+        )));
+    };
+    // What cannot be started is said before anything is.
+    let record = |run: &PlannedRun, gpus: &[String]| make(suite, plan, run, gpus);
+    if let Some(first) = plan.runs.first() {
+        let (checked, _) = record(first, &[]).map_err(Failure::input)?;
+        in_folder(&suite.directory, || cannot_start(&checked.command))?
+            .map_or(Ok(()), |problem| Err(Failure::input(problem).hint("nothing was started")))?;
+    }
+    folder.keep(plan)?;
+    terminal.say(&format!("suite {}: {} runs, {}", suite.name, plan.runs.len(), folder.path.display()));
+    let environment =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let say = |text: &str| terminal.say(text);
+    let runner = Runner {
+        plan,
+        folder: &folder,
+        store: &store,
+        options: options(suite, plan, here)?,
+        record: &record,
+        text: Secrets::of(&suite.file.command, environment).hide_in_job(&suite.file.text),
+        metrics: suite.file.metrics.clone(),
+        shares_data_order: suite.file.shares_data_order,
+        say: &say,
+    };
+    let outcomes = runner.run()?;
+    terminal.say(&summary(&suite.name, outcomes));
+    Ok(if outcomes.failed + outcomes.missing == 0 { Exit::Done } else { Exit::No })
+}
+
+fn summary(name: &str, outcomes: Outcomes) -> String {
+    let Outcomes { succeeded, failed, missing } = outcomes;
+    let next = match (failed, missing) {
+        (0, 0) => format!("; tonnage report {name} says what they show"),
+        (0, _) => "; run it again for what is missing".to_owned(),
+        _ => format!("; tonnage suite status {name} says why, tonnage suite retry {name} runs them again"),
+    };
+    format!("suite {name}: {succeeded} done, {failed} failed, {missing} missing{next}")
+}
+
+/// What `work` says in another folder than this one; a suite's command is found from there.
+fn in_folder<T>(folder: &std::path::Path, work: impl FnOnce() -> T) -> Result<T, Failure> {
+    std::env::set_current_dir(folder).map_err(|error| Failure::file(&folder.display().to_string(), &error))?;
+    Ok(work())
+}
+
+fn options(suite: &Suite, plan: &Plan, here: &Here) -> Result<Options, Failure> {
+    let run = &suite.file.run;
+    let has_job = plan.configurations.iter().any(|one| one.predicted.is_some());
+    let gpus = if here.gpus.is_empty() { visible(has_job) } else { here.gpus.clone() };
+    let by_default = if has_job { usize::MAX } else { gpus.len().max(1) };
+    let stagger = here.stagger.or(run.stagger_seconds).unwrap_or(if has_job { STAGGER } else { 0.0 });
+    let stagger =
+        Duration::try_from_secs_f64(stagger).map_err(|_| Failure::input("--stagger is a number of seconds"))?;
+    Ok(Options {
+        slots: here.slots.map(|slots| slots as usize).or(run.slots).unwrap_or(by_default).max(1),
+        stagger,
+        pause_after: here.pause_after.map(|count| count as usize).or(run.pause_after).unwrap_or(3),
+        fail_fast: here.fail_fast || run.fail_fast,
+        program: std::env::current_exe().map_err(|error| Failure::file("tonnage", &error))?,
+        gpus,
+    })
+}
+
+/// The GPUs that may be used, by the names that CUDA_VISIBLE_DEVICES takes. Where nothing tells of one, a job gets the first.
+fn visible(has_job: bool) -> Vec<String> {
+    let named = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
+    let named: Vec<String> =
+        named.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
+    if !named.is_empty() {
+        return named;
+    }
+    let count = library().and_then(|library| library.count().ok()).unwrap_or(0);
+    match count {
+        0 if has_job => vec!["0".to_owned()],
+        count => (0..count).map(|gpu| gpu.to_string()).collect(),
+    }
+}
+
+/// The record of a run, and its command's secrets.
+fn make(suite: &Suite, plan: &Plan, run: &PlannedRun, gpus: &[String]) -> Result<(RunRecord, Secrets), String> {
+    let one = suite.configurations.get(run.configuration).ok_or("no such configuration")?;
+    let source = suite.job.as_ref().map(|job| job.clone().with(&one.changes));
+    let resolved = source.as_ref().map(|source| source.resolve(&[])).transpose().map_err(|error| error.to_string())?;
+    let given = source.as_ref().zip(resolved.as_ref());
+    let job = given.map(|(source, resolved)| (JobRecord::new(source, resolved), &resolved.job));
+    let keys: Vec<String> = job.iter().flat_map(|(job, _)| job.values.iter().map(|value| value.key.clone())).collect();
+    let mut table = match source.as_ref().and_then(|source| source.file.as_ref()) {
+        Some(file) => RunTable::read(&file.name, &file.text).map_err(|error| error.to_string())?,
+        None => RunTable::default(),
+    };
+    if !gpus.is_empty() {
+        table.gpus = gpus.to_vec();
+    }
+    // Nodes count on from the first one's seed: those of two swarms must not meet.
+    let nodes = job.as_ref().map_or(1, |(_, spec)| spec.task.swarm().map_or(1, |swarm| swarm.nodes));
+    table.seed = Some(run.seed.saturating_mul(nodes));
+    let problem = std::cell::RefCell::new(None);
+    let written = |value: &str| match escape(value, &keys) {
+        Ok(escaped) => escaped,
+        Err(error) => {
+            *problem.borrow_mut() = Some(error.to_string());
+            String::new()
+        }
+    };
+    let command = fill(&suite.file.command, &one.parameters, [&plan.suite, &one.name], &written);
+    if let Some(problem) = problem.into_inner() {
+        return Err(format!("{}: {problem}", one.place()));
+    }
+    let policy = policy(suite, &table, job.is_some());
+    let directory = suite.directory.display().to_string();
+    let (mut made, secrets) =
+        record(command, directory, job, &table, policy).map_err(|error| format!("{}: {error}", one.place()))?;
+    if let [node] = made.nodes.as_mut_slice() {
+        node.seed = table.seed.unwrap_or(run.seed);
+    }
+    Ok((made, secrets))
+}
+
+fn policy(suite: &Suite, table: &RunTable, has_job: bool) -> Policy {
+    let run = &suite.file.run;
+    let policy = table.apply(Policy::default());
+    Policy {
+        max_attempts: run.max_attempts.unwrap_or(policy.max_attempts),
+        stall_seconds: run.stall_seconds.or(policy.stall_seconds),
+        grace_seconds: run.grace_seconds.unwrap_or(policy.grace_seconds),
+        // What a run was measured to take counts for the later ones of its configuration.
+        observes: policy.observes || has_job,
+        ..policy
+    }
+}

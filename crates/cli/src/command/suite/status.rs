@@ -1,0 +1,193 @@
+//! `tonnage suite status`, `stop` and `retry`: suites that were run here, by name.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tonnage_core::record::Outcome;
+use tonnage_run::clock::now_ms;
+use tonnage_run::store::{RunFolder, Store};
+use tonnage_suite::folder::SuiteFolder;
+use tonnage_suite::journal::{Event, Where};
+use tonnage_suite::status::Status;
+
+use super::super::json;
+use super::run::{Here, carry_out};
+use super::source::Source;
+use crate::exit::{self, Exit};
+use crate::failure::Failure;
+use crate::terminal::Terminal;
+
+/// Tells where a suite is: what is done, what runs where, what is next
+#[derive(Args)]
+#[command(after_help = format!("Examples:\n  tonnage suite status\n  tonnage suite status policies --json\n\n{}", exit::ANSWER))]
+pub struct StatusArgs {
+    /// The suite's name [default: the one that something happened to last]
+    #[arg(value_name = "SUITE")]
+    name: Option<String>,
+
+    /// Prints JSON (see docs/suite.md)
+    #[arg(long)]
+    json: bool,
+}
+
+impl StatusArgs {
+    /// Tells.
+    ///
+    /// # Errors
+    /// When there is no such suite.
+    pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
+        let folder = find(self.name.as_deref())?;
+        let (plan, state) = (folder.plan()?, folder.journal.state()?);
+        let status = Status::new(&plan, &state, folder.is_run(), now_ms());
+        match self.json {
+            true => terminal.print(&json(&status.json())?)?,
+            false => terminal.print(&status.text(&terminal.look))?,
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// Asks a suite's runs to end, and starts no more of it
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n  tonnage suite stop\n  tonnage suite stop policies --now\n\nWhere nothing runs, it says so, and the exit code is 1."
+)]
+pub struct StopArgs {
+    /// The suite's name [default: the one that something happened to last]
+    #[arg(value_name = "SUITE")]
+    name: Option<String>,
+
+    /// Does not wait for runs to save anything
+    #[arg(long)]
+    now: bool,
+}
+
+impl StopArgs {
+    /// Asks.
+    ///
+    /// # Errors
+    /// When there is no such suite, or it does not end.
+    pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
+        let folder = find(self.name.as_deref())?;
+        let (plan, state) = (folder.plan()?, folder.journal.state()?);
+        let times = 1 + usize::from(self.now);
+        if let Some(runner) = state.runner.filter(|_| folder.is_run()) {
+            (0..times).for_each(|_| ask(runner));
+            return wait(|| !folder.is_run(), terminal, &plan.suite);
+        }
+        // The runner died, and its runs went on.
+        let store = Store::of_user();
+        let open = |id: &str| match state.of(id) {
+            Where::Started(known) => RunFolder::open(store.root().join("runs").join(&known.run)).ok(),
+            _ => None,
+        };
+        let living: Vec<RunFolder> =
+            plan.runs.iter().filter_map(|run| open(&run.id)).filter(RunFolder::is_supervised).collect();
+        if living.is_empty() {
+            terminal.say(&format!("nothing was stopped: suite {} does not run", plan.suite));
+            return Ok(Exit::No);
+        }
+        let supervisors = living.iter().filter_map(|run| run.state().supervisor);
+        supervisors.for_each(|supervisor| (0..times).for_each(|_| ask(supervisor)));
+        wait(|| !living.iter().any(RunFolder::is_supervised), terminal, &plan.suite)
+    }
+}
+
+fn ask(pid: u32) {
+    // Whoever has just gone is what is wanted.
+    let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGTERM);
+    std::thread::sleep(Duration::from_millis(50));
+}
+
+fn wait(has_ended: impl Fn() -> bool, terminal: &Terminal, name: &str) -> Result<Exit, Failure> {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !has_ended() {
+        if Instant::now() > until {
+            let problem = format!("suite {name} has not ended yet");
+            return Err(Failure {
+                problem,
+                hint: Some("`tonnage suite stop --now` does not wait".to_owned()),
+                exit: Exit::No,
+            });
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    terminal.say(&format!("suite {name} has ended"));
+    Ok(Exit::Done)
+}
+
+/// Runs again what failed of a suite, by the class of failure
+#[derive(Args)]
+#[command(after_help = format!("Examples:\n  tonnage suite retry policies\n  tonnage suite retry policies --class gpu_memory,program_error --slots 1\n\n{}", exit::SUITE_RUN))]
+pub struct RetryArgs {
+    /// The suite's name [default: the one that something happened to last]
+    #[arg(value_name = "SUITE")]
+    name: Option<String>,
+
+    /// Only failures of these classes (`suite status` names them) [default: all]
+    #[arg(long, value_name = "CLASS", value_delimiter = ',')]
+    class: Vec<String>,
+
+    #[command(flatten)]
+    here: Here,
+}
+
+impl RetryArgs {
+    /// Runs them again.
+    ///
+    /// # Errors
+    /// When there is no such suite, nothing of it failed so, or its file is another now.
+    pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
+        let folder = find(self.name.as_deref())?;
+        let (kept, state) = (folder.plan()?, folder.journal.state()?);
+        let is_wanted = |id: &str| match state.of(id) {
+            Where::Ended(end) if end.outcome != Outcome::Succeeded => {
+                let class = end.class.as_deref().unwrap_or(tonnage_suite::runner::word(end.outcome));
+                self.class.is_empty() || self.class.iter().any(|wanted| wanted == class)
+            }
+            _ => false,
+        };
+        let ids: Vec<String> = kept.runs.iter().filter(|run| is_wanted(&run.id)).map(|run| run.id.clone()).collect();
+        if ids.is_empty() {
+            terminal.say(&format!("nothing of suite {} failed so: nothing was started", kept.suite));
+            return Ok(Exit::No);
+        }
+        let suite = Source::of(Path::new(&kept.file), &kept.typed, &kept.groups).read()?;
+        let plan = suite.plan(terminal)?;
+        let missing = ids.iter().filter(|id| plan.runs.iter().all(|run| run.id != **id)).count();
+        if missing > 0 {
+            let problem = format!(
+                "{missing} of the failed runs are no longer in {}: the file or the code is another now",
+                kept.file
+            );
+            return Err(Failure::input(problem).hint(format!("tonnage suite run {} runs what it says now", kept.file)));
+        }
+        terminal.say(&format!("{} runs of suite {} are run again", ids.len(), kept.suite));
+        folder.journal.append(Event::Retried { ids })?;
+        carry_out(&suite, &plan, &self.here, terminal)
+    }
+}
+
+/// The suite of this name, or the one that something happened to last.
+fn find(name: Option<&str>) -> Result<SuiteFolder, Failure> {
+    let mut all = SuiteFolder::all(Store::of_user().root());
+    let names = all
+        .iter()
+        .filter_map(|one| Some(one.path.file_name()?.to_string_lossy().into_owned()))
+        .collect::<Vec<_>>()
+        .join(", ");
+    let found = match name {
+        None => all.pop(),
+        Some(name) => all.into_iter().find(|one| one.path.file_name().is_some_and(|own| own == name)),
+    };
+    found.ok_or_else(|| match (name, names.is_empty()) {
+        (_, true) => Failure::input("no suite was run here yet").hint("tonnage suite run FILE"),
+        (Some(name), false) => {
+            Failure::input(format!("there is no suite `{}`", name.escape_debug())).hint(format!("there are {names}"))
+        }
+        (None, false) => Failure::input("no suite was run here yet"),
+    })
+}

@@ -1,0 +1,158 @@
+//! Where a suite is: what is done, what runs where, what is next, and when it may be done.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use tonnage_core::record::Outcome;
+use tonnage_core::units::Seconds;
+use tonnage_report::Look;
+use tonnage_report::text::wrap;
+
+use crate::journal::{RunState, State, Where};
+use crate::pack::order;
+use crate::plan::{Plan, PlannedRun};
+use crate::runner::word;
+
+/// Runs of one kind that are listed.
+const MOST: usize = 8;
+
+/// The state of a suite.
+pub struct Status<'a> {
+    plan: &'a Plan,
+    state: &'a State,
+    is_run: bool,
+    now_ms: u64,
+}
+
+impl<'a> Status<'a> {
+    /// Of `plan` by its journal; `is_run` where a runner has it.
+    pub const fn new(plan: &'a Plan, state: &'a State, is_run: bool, now_ms: u64) -> Self {
+        Self { plan, state, is_run, now_ms }
+    }
+
+    fn those(&self, wanted: impl Fn(&Where<'_>) -> bool) -> Vec<&'a PlannedRun> {
+        self.plan.runs.iter().filter(|run| wanted(&self.state.of(&run.id))).collect()
+    }
+
+    fn waiting(&self) -> Vec<&'a PlannedRun> {
+        let waiting = |at: &usize| matches!(self.state.of(&self.plan.runs[*at].id), Where::Waiting(_));
+        order(&self.plan.items()).into_iter().filter(waiting).map(|at| &self.plan.runs[at]).collect()
+    }
+
+    fn started(&self) -> Vec<(&'a PlannedRun, &'a RunState)> {
+        let of = |run: &'a PlannedRun| match self.state.of(&run.id) {
+            Where::Started(known) => Some((run, known)),
+            _ => None,
+        };
+        self.plan.runs.iter().filter_map(of).collect()
+    }
+
+    /// Counts by outcome.
+    fn counts(&self) -> [usize; 4] {
+        let succeeded = |run: &Where<'_>| matches!(run, Where::Ended(end) if end.outcome == Outcome::Succeeded);
+        let ended = |run: &Where<'_>| matches!(run, Where::Ended(_));
+        let done = self.those(succeeded).len();
+        [done, self.those(ended).len() - done, self.started().len(), self.waiting().len()]
+    }
+
+    /// Failed runs by class.
+    fn failures(&self) -> BTreeMap<String, usize> {
+        let mut classes = BTreeMap::new();
+        for run in &self.plan.runs {
+            if let Where::Ended(end) = self.state.of(&run.id)
+                && end.outcome != Outcome::Succeeded
+            {
+                let class = end.class.clone().unwrap_or_else(|| word(end.outcome).to_owned());
+                *classes.entry(class).or_default() += 1;
+            }
+        }
+        classes
+    }
+
+    /// Seconds until all is done, if the runs that are left take as long as those that are done, as many at once as now.
+    fn seconds_left(&self) -> Option<f64> {
+        let ends = self.state.runs.values().filter_map(|run| run.end.as_ref());
+        let taken: Vec<f64> = ends.filter(|end| end.outcome == Outcome::Succeeded).map(|end| end.seconds).collect();
+        let mean = taken.iter().sum::<f64>() / taken.len() as f64;
+        let started = self.started();
+        let rest =
+            started.iter().map(|(_, run)| (mean - self.now_ms.saturating_sub(run.started_ms) as f64 / 1e3).max(0.0));
+        let whole = rest.sum::<f64>() + mean * self.waiting().len() as f64;
+        (!taken.is_empty() && !started.is_empty()).then(|| whole / started.len() as f64)
+    }
+
+    /// The screen.
+    pub fn text(&self, look: &Look) -> String {
+        let [done, failed, running, waiting] = self.counts();
+        let plan = self.plan;
+        let is_left = running + waiting > 0;
+        let runner = if self.is_run || !is_left { "" } else { "; no runner: `tonnage suite run` goes on" };
+        let left = self
+            .seconds_left()
+            .filter(|_| self.is_run)
+            .map_or_else(String::new, |left| format!(", about {} left", Seconds(left)));
+        let mut lines = vec![format!(
+            "{}: {done} of {} done, {failed} failed, {running} running, {waiting} waiting{left}{runner}",
+            plan.suite,
+            plan.runs.len()
+        )];
+        if let Some(why) = &self.state.paused {
+            lines.push(format!("! paused: {why}"));
+        }
+        for (run, known) in self.started().into_iter().take(MOST) {
+            let gpus = if known.gpus.is_empty() { String::new() } else { format!(" on GPU {}", known.gpus.join(",")) };
+            let since = Seconds(self.now_ms.saturating_sub(known.started_ms) as f64 / 1e3);
+            lines.push(format!("- runs{gpus} for {since}: {} (tonnage status {})", plan.name(run), known.run));
+        }
+        for run in self.waiting().into_iter().take(3) {
+            lines.push(format!("- next: {}", plan.name(run)));
+        }
+        for (class, count) in self.failures() {
+            lines.push(format!("! {count} {class}: tonnage suite retry {} --class {class}", plan.suite));
+        }
+        let mut shown = 0;
+        for run in &plan.runs {
+            if let Where::Ended(end) = self.state.of(&run.id)
+                && end.outcome != Outcome::Succeeded
+                && shown < MOST
+            {
+                shown += 1;
+                lines.push(format!("- {}: {}", plan.name(run), end.reason));
+            }
+        }
+        if self.state.unreadable > 0 {
+            lines.push(format!(
+                "! {} lines of the journal could not be read: a torn line is what a death left",
+                self.state.unreadable
+            ));
+        }
+        lines.iter().map(|line| format!("{}\n", wrap(line, look.width, 2))).collect()
+    }
+
+    /// The document.
+    pub fn json(&self) -> Value {
+        let [done, failed, running, waiting] = self.counts();
+        let run = |run: &PlannedRun| {
+            let (state, known) = match self.state.of(&run.id) {
+                Where::Waiting(known) => ("waiting", known),
+                Where::Started(known) => ("running", Some(known)),
+                Where::Ended(end) => (word(end.outcome), self.state.runs.get(&run.id)),
+            };
+            let end = known.and_then(|known| known.end.as_ref());
+            json!({
+                "id": run.id, "configuration": self.plan.configuration(run).name, "seed": run.seed, "state": state,
+                "run": known.map(|known| &known.run), "gpus": known.map(|known| &known.gpus), "end": end,
+            })
+        };
+        json!({
+            "version": tonnage_report::VERSION,
+            "suite": self.plan.suite,
+            "is_run": self.is_run,
+            "paused": self.state.paused,
+            "succeeded": done, "failed": failed, "running": running, "waiting": waiting,
+            "seconds_left": self.seconds_left(),
+            "failures": self.failures(),
+            "runs": self.plan.runs.iter().map(run).collect::<Vec<_>>(),
+        })
+    }
+}
