@@ -7,6 +7,8 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use tonnage_doctor::Scanner;
 
 const SIZE: usize = 64 << 20;
+/// A kind of log: its name, its lines by number, whether a failure is found in it.
+type Kind = (&'static str, fn(&mut String, usize), bool);
 /// What a reader takes at a time.
 const PIECE: usize = 1 << 20;
 
@@ -90,7 +92,7 @@ fn scan(log: &[u8]) -> usize {
 fn read_logs(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("failure");
     group.throughput(Throughput::Bytes(SIZE as u64)).sample_size(10);
-    let kinds: [(&str, fn(&mut String, usize), bool); 5] = [
+    let kinds: [Kind; 5] = [
         ("ordinary log", ordinary, false),
         ("near misses", near_misses, false),
         ("coloured log", coloured, false),
