@@ -4,7 +4,7 @@
     versions.py --results results.json --versions 2.7.1 2.8.0           # fetches each without CUDA's libraries, tests, removes
     versions.py --results results.json --write docs/torch-versions.md   # of all results
 
-What it fetches is what `tonnage train --get-torch` fetches. A version takes about a gigabyte of disk while it is tried.
+What it fetches is what `Download` of crates/torch/src/get.rs fetches. A version takes about a gigabyte of disk while it is tried.
 """
 import argparse
 import json
@@ -83,7 +83,7 @@ def table(results):
         "# Versions of PyTorch under the engine",
         "",
         "`crates/torch` finds libtorch at run time and compiles a small shim for it once. Each version's wheel from PyPI, without CUDA's",
-        "libraries (as `--get-torch` fetches it), ran the engine's tests by `testdata/torch/versions.py`. Compilation is in processor seconds.",
+        "libraries (as `Download` fetches it), ran the engine's tests by `testdata/torch/versions.py`. Compilation is in processor seconds.",
         "",
         "| PyTorch | tests passed | failed | shim compiled in | shim |",
         "|---|---|---|---|---|",

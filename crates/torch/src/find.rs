@@ -11,9 +11,8 @@ use crate::version::{NEWEST_TRIED, OLDEST, Version};
 /// Names the libtorch to take; before any environment.
 const VARIABLE: &str = "TONNAGE_TORCH";
 const LIBRARY: &str = if cfg!(target_os = "macos") { "libtorch_cpu.dylib" } else { "libtorch_cpu.so" };
-/// What `tonnage train --get-torch` would fetch; said wherever none is found.
-const WAY_OUT: &str = "install PyTorch (`pip install torch`), name one with --torch or TONNAGE_TORCH, or let `tonnage train \
-                       --get-torch` fetch it without the CUDA libraries";
+/// Said wherever none is found.
+const WAY_OUT: &str = "install PyTorch (`pip install torch`), or name one with TONNAGE_TORCH";
 
 /// Who named the libtorch that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +26,7 @@ pub enum Source {
     Environment(&'static str),
     /// The `python3` or `python` on `PATH`.
     Python(PathBuf),
-    /// The folder that `--get-torch` fills.
+    /// The folder that a [`Download`](crate::Download) fills.
     Own,
 }
 
@@ -79,7 +78,7 @@ impl Search {
         search
     }
 
-    /// Looks into `folder` last: what `--get-torch` fills.
+    /// Looks into `folder` last: what a [`Download`](crate::Download) fills.
     #[must_use]
     pub fn with_own(mut self, folder: &Path) -> Self {
         self.own = Some(folder.to_owned());

@@ -17,7 +17,7 @@ pub struct Download {
     folder: PathBuf,
 }
 
-/// What `--get-torch` would do.
+/// A download that is not yet begun.
 pub fn download_plan(python: &Path, folder: &Path) -> Download {
     Download { python: python.to_owned(), folder: folder.to_owned() }
 }
