@@ -16,6 +16,7 @@ pub mod axis;
 pub mod check;
 pub mod compare;
 pub mod document;
+pub mod event_file;
 pub mod experiment;
 pub mod figure;
 pub mod identity;

@@ -5,6 +5,7 @@
 
 pub mod code;
 pub mod expand;
+pub mod export;
 pub mod file;
 #[cfg(unix)]
 pub mod folder;

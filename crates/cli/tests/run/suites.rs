@@ -64,6 +64,13 @@ fn a_suite_runs_once_and_its_report_is_there() {
     assert_eq!((&found["succeeded"], &found["waiting"], &found["is_run"]), (&6.into(), &0.into(), &false.into()));
     let report = text(&home.run(&["report", "s"]));
     assert!(report.contains("6 runs of 3 configurations") && report.contains("Asked about: `loss`"), "{report}");
+    let exported = home.run(&["suite", "export", "s", "--to", "tensorboard", "--out", "events"]);
+    assert!(exported.status.success(), "{}", text(&exported));
+    let events = text(&home.run(&["report", "events"]));
+    assert!(events.contains("6 runs") && events.contains("`loss`"), "{events}");
+    assert!(home.run(&["suite", "export", "--to", "csv", "--out", "tables"]).status.success());
+    let table = fs::read_to_string(home.path("tables/metrics.csv")).unwrap();
+    assert!(table.contains("\"c a=1\",1,2,\"loss\",0.1\n"), "{table}");
     // The code is another: so are all runs.
     home.write("t.sh", "echo other $1 $2 >> done\n");
     let other = home.run(&["suite", "run", "s.toml"]);

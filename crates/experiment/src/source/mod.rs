@@ -19,6 +19,7 @@ use std::io::BufRead;
 use crate::run::Run;
 
 pub use gather::{Gathered, Limits, NotRead, gather};
+pub(crate) use tensorboard::masked as masked_crc;
 
 /// Where a file stands.
 pub struct Place<'a> {

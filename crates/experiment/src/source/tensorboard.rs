@@ -68,7 +68,7 @@ fn record(input: &mut dyn BufRead) -> Result<Option<Vec<u8>>, String> {
 }
 
 /// The CRC-32C of TensorFlow's records: turned by 15 bits, and a constant added (tensorflow/core/lib/hash/crc32c.h).
-fn masked(bytes: &[u8]) -> u32 {
+pub fn masked(bytes: &[u8]) -> u32 {
     const TABLE: [u32; 256] = table();
     let crc = !bytes.iter().fold(!0u32, |crc, byte| TABLE[((crc ^ u32::from(*byte)) & 0xff) as usize] ^ (crc >> 8));
     crc.rotate_right(15).wrapping_add(0xa282_ead8)

@@ -1,5 +1,7 @@
 //! `tonnage suite`: from one job to an experiment; a command is a file.
 
+#[cfg(unix)]
+mod export;
 mod plan;
 mod render;
 #[cfg(unix)]
@@ -27,6 +29,8 @@ pub enum SuiteCommand {
     Stop(status::StopArgs),
     #[cfg(unix)]
     Retry(status::RetryArgs),
+    #[cfg(unix)]
+    Export(export::ExportArgs),
 }
 
 impl SuiteCommand {
@@ -46,6 +50,8 @@ impl SuiteCommand {
             Self::Stop(args) => args.run(terminal),
             #[cfg(unix)]
             Self::Retry(args) => args.run(terminal),
+            #[cfg(unix)]
+            Self::Export(args) => args.run(terminal),
         }
     }
 }

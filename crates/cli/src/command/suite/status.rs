@@ -172,7 +172,7 @@ impl RetryArgs {
 }
 
 /// The suite of this name, or the one that something happened to last.
-fn find(name: Option<&str>) -> Result<SuiteFolder, Failure> {
+pub fn find(name: Option<&str>) -> Result<SuiteFolder, Failure> {
     let mut all = SuiteFolder::all(Store::of_user().root());
     let names = all
         .iter()
