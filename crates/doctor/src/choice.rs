@@ -105,7 +105,7 @@ fn end_of_chain<'a>(raised: &[Located<'a>], first: &Located<'a>) -> Located<'a> 
 }
 
 /// Classes whose messages are exceptions' where they are fatal: a line without a traceback was logged by who caught it.
-const fn raises(class: Class) -> bool {
+pub(crate) const fn raises(class: Class) -> bool {
     matches!(
         class,
         Class::GpuMemory

@@ -2,7 +2,7 @@
 //! was.
 
 use crate::cause::FailureCause;
-use crate::choice::choose;
+use crate::choice::{choose, raises};
 use crate::exception::Raiser;
 use crate::finding::{Finding, Scan, Tone};
 use crate::phase::Phase;
@@ -93,7 +93,12 @@ impl Located<'_> {
         let of_thread = matches!(&self.finding.cause, FailureCause::Raised(it) if it.raiser == Raiser::Aside);
         let aside = of_thread || matches!(self.finding.tone, Tone::Warned);
         let goes_on = of_thread && scan.lines > line + PROMPT;
-        ended_well || restarted || goes_on || self.is_habit() || rising(steps) >= if aside { 1 } else { RISING }
+        // A job that had ended well before a destructor raised has ended well.
+        let after_the_end = of_thread && !scan.successes.is_empty();
+        // What is fatal as an exception alone was caught where a line without a traceback says it.
+        let caught = matches!(self.finding.tone, Tone::Said) && raises(self.class());
+        let needed = if aside { 1 } else { RISING - usize::from(caught) };
+        ended_well || after_the_end || restarted || goes_on || self.is_habit() || rising(steps) >= needed
     }
 }
 

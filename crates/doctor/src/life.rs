@@ -60,6 +60,17 @@ impl Life {
         }
     }
 
+    /// The last lines before an exception that did not end the program: it may have ended well before.
+    pub(crate) fn remember(&mut self, before: &str, last: u64) {
+        const READ: usize = 200;
+        for (text, number) in before.lines().rev().zip((1..=last).rev()).take(READ) {
+            let line = Line::new(text.as_bytes());
+            if is_success(&line) {
+                keep(&mut self.successes, number);
+            }
+        }
+    }
+
     /// A step, wherever it was seen.
     pub(crate) fn step(&mut self, step: Progress) {
         if self.steps.len() < MOST_STEPS && !self.steps.contains(&step) {

@@ -17,12 +17,14 @@ use crate::life::Life;
 use crate::line::{Line, behind_bar, without_codes};
 use crate::mark::{CHAINS, Kind, MARKS};
 use crate::needles::Needles;
+use crate::progress::Progress;
 use crate::quote;
 use crate::setting::Setting;
 use crate::signature::{Reading, SIGNATURES};
+use crate::text::has;
 use crate::traceback::{Ended, Tracebacks, cut};
 use crate::waiting::{Draft, LONGEST_EVIDENCE, Waiting};
-use tonnage_core::failure::Strength;
+use tonnage_core::failure::{Class, Strength};
 
 /// Marks of lines that may say something beside signatures.
 const MARKED: [Kind; 3] = [Kind::Traceback, Kind::Chain, Kind::Life];
@@ -170,6 +172,8 @@ impl Scanner {
                 continue;
             }
             let stated = (at < last_words::READ).then(|| last_words::stated(&line.text)).flatten();
+            // Who goes on to say something did without the command.
+            let stated = stated.filter(|cause| !(cause.class() == Class::Usage && goes_on(&closing, at)));
             if let Some(cause) = stated {
                 let history = self.history.text(b"");
                 let mut draft = self.draft(*number, line.rank, &line.text, Tone::of_line(&line.text));
@@ -368,6 +372,9 @@ impl Scanner {
         let is_full = self.kept.is_full(RAISED, ended.rank);
         let history = if is_full { String::new() } else { self.history.text(before) };
         let is_aside = ended.is_warned || is_aside(&history, self.lines.saturating_sub(ended.head));
+        if is_aside {
+            self.life.remember(&history, self.lines);
+        }
         let tone = match is_aside {
             true => Tone::Warned,
             false => Tone::Raised { place: ended.place.clone(), phase: ended.phase, chain },
@@ -403,6 +410,15 @@ fn closing_lines(tail: &str, lines: u64) -> Vec<(Line, u64)> {
     let last = |text: &str| text.rsplit('\r').find(|part| !part.is_empty()).unwrap_or_default().to_owned();
     let read = numbered.map(|(text, number)| (Line::new(last(text).as_bytes()), number));
     read.filter(|(line, _)| !line.text.is_empty()).collect()
+}
+
+/// Whether a program, not a launcher that ends others, writes after the closing line `at`.
+fn goes_on(closing: &[(Line, u64)], at: usize) -> bool {
+    let lives = |(line, number): &(Line, u64)| {
+        let launcher = has(&line.text, "[launch.py") || has(&line.text, "[runner.py");
+        (has(&line.text, "INFO") && !launcher) || Progress::of_line(&line.text, *number, None).is_some()
+    };
+    closing.iter().take(at).any(lives)
 }
 
 /// Whether a mark of the kind is among the candidates.
