@@ -78,18 +78,16 @@ fn batches() -> Result<String> {
     Ok(format!("### The formula for the batch\n\n{table}Tried: {tried} questions.\n\n{why}{see}"))
 }
 
-fn settings() -> Result<String> {
-    let node = node("Qwen/Qwen2.5-0.5B", "a100-80");
-    let base = node.answer()?.total();
-    let mut rows = Vec::new();
-    for (what, guide, question, why) in [
+/// The settings of the guide: what, its words, the job, and why.
+fn changes_of(node: &Question) -> [(&'static str, &'static str, Question, &'static str); 10] {
+    [
         ("as the code runs, 8 questions", "-", node.clone(), "fp32, checkpointing"),
         (
             "`fp16: true`",
             "\"~50% memory savings\"",
             node.with("precision", "amp-fp16"),
             "autocast keeps fp32 weights, gradients and moments and adds half-precision copies; the loss needs fp32 \
-             logits again. And that trainer scales no loss (no GradScaler): small gradients become zero",
+         logits again. And that trainer scales no loss (no GradScaler): small gradients become zero",
         ),
         (
             "fp16 for the weights as well",
@@ -108,7 +106,7 @@ fn settings() -> Result<String> {
             "\"start with 1\"",
             node.with("swarm.local_questions", 1),
             "the one setting of the guide that bounds the logits; what is left is weights, gradients, moments and the \
-             optimizer's temporary, and no batch lowers that",
+         optimizer's temporary, and no batch lowers that",
         ),
         (
             "no emptying of the cache each step",
@@ -135,7 +133,14 @@ fn settings() -> Result<String> {
             node.with("swarm.log_probs", "chunked_head"),
             "the logits never exist at once",
         ),
-    ] {
+    ]
+}
+
+fn settings() -> Result<String> {
+    let node = node("Qwen/Qwen2.5-0.5B", "a100-80");
+    let base = node.answer()?.total();
+    let mut rows = Vec::new();
+    for (what, guide, question, why) in changes_of(&node) {
         let total = question.answer()?.total();
         rows.push([what.to_owned(), guide.to_owned(), size(total), change(base, total), why.to_owned()]);
     }

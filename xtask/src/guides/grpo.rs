@@ -6,47 +6,10 @@ use tonnage_core::gpu::Gpu;
 use tonnage_core::plan::fit::Judgement;
 use tonnage_core::trace::Category;
 
+use super::grpo_guide::{Batch, Card, Change, LARGE, LARGE_CARDS, LARGE_OPTIONS, SMALL, SMALL_CARDS, SMALL_OPTIONS};
 use super::markdown::{change, gb, see, size, table};
 use super::question::{Answer, Question, gpus, word};
 
-/// A batch, and what the guide gives it: activations, total, GPU.
-type Batch = (u64, &'static str, &'static str, &'static str);
-/// A GPU of the guide, the catalog's that it may be, and the guide's verdict.
-type Card = (&'static str, &'static str, &'static str);
-
-const LARGE: [Batch; 7] = [
-    (1, "~1-2 GB", "~85-90 GB", "H100/A100"),
-    (4, "~5-8 GB", "~90-95 GB", "H100"),
-    (8, "~10-15 GB", "~94-103 GB", "H200 (recommended)"),
-    (16, "~20-30 GB", "~110-130 GB", "H200 (tight)"),
-    (32, "~40-60 GB", "~130-160 GB", "H200 (may OOM)"),
-    (64, "~80-120 GB", "~170-220 GB", "❌ Too large"),
-    (128, "~160-240 GB", "~250-350 GB", "❌ Will definitely OOM"),
-];
-const LARGE_CARDS: [Card; 6] = [
-    ("H200, \"141 GB\"", "h200", "✅ Yes (tight)"),
-    ("H100, \"96 GB\": GH200 96GB", "gh200", "⚠️ Maybe"),
-    ("H100, \"96 GB\": H100 NVL 94GB", "h100-nvl", "⚠️ Maybe"),
-    ("H100, \"96 GB\": H100 80GB", "h100", "⚠️ Maybe"),
-    ("A100, 80 GB", "a100-80", "❌ No"),
-    ("L40S, 48 GB", "l40s", "❌ No"),
-];
-const SMALL: [Batch; 6] = [
-    (8, "~0.5-1 GB", "~6-8 GB", "✅ Any GPU"),
-    (16, "~1-2 GB", "~7-9 GB", "✅ Any GPU"),
-    (32, "~2-4 GB", "~8-11 GB", "✅ Any GPU"),
-    (64, "~4-8 GB", "~10-15 GB", "✅ Any GPU"),
-    (128, "~8-15 GB", "~14-22 GB", "✅ Any GPU (even L40S!)"),
-    (256, "~16-30 GB", "~22-37 GB", "✅ A100/H100/H200"),
-];
-const SMALL_CARDS: [Card; 6] = [
-    ("L40S, 48 GB", "l40s", "✅ Yes! Perfect"),
-    ("A100, 80 GB", "a100-80", "✅ Yes! Plenty of room"),
-    ("H100, \"96 GB\": H100 80GB", "h100", "✅ Yes!"),
-    ("H200, 141 GB", "h200", "✅ batch 256+"),
-    ("\"Any GPU\": T4", "t4", "✅"),
-    ("\"Any GPU\": L4", "l4", "✅"),
-];
 /// TRL's defaults, as the project's commands leave them.
 const PROMPT: u64 = 512;
 const COMPLETION: u64 = 256;
@@ -286,9 +249,6 @@ fn options(jobs: &[(Question, Answer); 2], variants: &[(&str, &str, Change, &str
     table(["change", "guide", "ours: all bf16", "ours: the project's", "why"], &rows)
 }
 
-/// A change to a job.
-type Change = fn(&Question) -> Question;
-
 const SETTINGS: &str = "*All bf16* is what the guide adds up: weights, gradients and moments in bf16, no reference model. *The \
     project's* is what its code runs: fp32 weights under bf16 autocast and `beta = 0.05`, so a reference model in fp32. Both are \
     TRL 0.25, which computes full logits; prompts of 512 and completions of 256 tokens (TRL's defaults, which the \
@@ -380,63 +340,6 @@ impl Pair {
     }
 }
 
-const LARGE_OPTIONS: [(&str, &str, Change, &str); 9] = [
-    (
-        "batch 4, accumulated to 8",
-        "\"reduces activation memory by ~50%\"",
-        |job| job.with("micro_batch_size", 4).with("gradient_accumulation_steps", 2),
-        "the logits of a pass halve; but gradients of the first pass now stay while the second runs, and states are most of it",
-    ),
-    (
-        "batch 32 as 4 x 8",
-        "\"simulate larger batches with less memory\"",
-        |job| job.with("gradient_accumulation_steps", 4),
-        "right, where groups stay whole: generation still takes all 32 rows at once",
-    ),
-    (
-        "7B evaluator",
-        "\"same size as training model\"",
-        |job| job.with("judge.model", "Qwen/Qwen2.5-7B"),
-        "half as many weights, the same work",
-    ),
-    (
-        "evaluator in 8 bits",
-        "\"28 -> 14 GB\"",
-        |job| job.with("judge.weights", "int8"),
-        "LLM.int8() halves the linear layers of the decoder; embeddings and head stay in bf16, and activations pass through int32",
-    ),
-    (
-        "evaluator in 4 bits",
-        "-",
-        |job| job.with("judge.weights", "nf4"),
-        "NF4 in blocks of 64: 4.5 bits a weight, unpacked to bf16 one layer at a time",
-    ),
-    (
-        "evaluator on another GPU",
-        "-",
-        |job| job.with("judge.place", "other_gpu"),
-        "the fuller of the two GPUs; the guide never separates devices",
-    ),
-    (
-        "evaluator offloaded while it does not judge",
-        "-",
-        |job| job.with("judge.place", "offload"),
-        "its weights are in the host's memory when the policy trains",
-    ),
-    (
-        "gradient checkpointing off",
-        "\"if GRPOConfig supports it, enable it\"",
-        |job| job.with("gradient_checkpointing", "false"),
-        "it is TRL's default and on in all figures above",
-    ),
-    (
-        "fp32 throughout",
-        "\"bf16 saves ~50% vs fp32\"",
-        |job| job.with("precision", "fp32"),
-        "the saving is that of the states only",
-    ),
-];
-
 /// The section on 0.5B and 0.5B.
 pub fn small_section() -> Result<String> {
     let pair = Pair::small();
@@ -458,19 +361,3 @@ pub fn small_section() -> Result<String> {
         pair.card_table(&rows),
     ))
 }
-
-const SMALL_OPTIONS: [(&str, &str, Change, &str); 3] = [
-    (
-        "batch 128 as 8 x 16",
-        "-",
-        |job| job.with("micro_batch_size", 16).with("gradient_accumulation_steps", 8),
-        "the logits of 16 rows at a time, the same update",
-    ),
-    ("evaluator in 8 bits", "-", |job| job.with("judge.weights", "int8"), "a small model's weights are not the memory"),
-    (
-        "TRL 1.16's fused log-probabilities",
-        "-",
-        |job| job.with("trl", "1.16"),
-        "head and log-softmax in tiles: the logits never exist",
-    ),
-];

@@ -4,7 +4,9 @@
 mod commands;
 mod fork;
 mod grpo;
+mod grpo_guide;
 mod hrm;
+mod hrm_cost;
 mod markdown;
 mod question;
 mod sapo;

@@ -2,6 +2,7 @@
 //! family, op and optimizer on disk is in its list; that modules name each other one way.
 
 mod circles;
+mod lengths;
 mod model_types;
 mod source;
 
@@ -10,10 +11,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use source::{code, rust_files};
+use source::rust_files;
 
-/// Code lines of a file without its tests: more than this is two files.
-const MAX_CODE_LINES: usize = 500;
 /// Names that say nothing about what is inside.
 const FORBIDDEN_NAMES: &[&str] = &["util", "utils", "common", "helpers", "misc", "types", "manager"];
 /// Folders in which each file is declared, and used at least once beside its declaration.
@@ -51,9 +50,8 @@ fn check_file(file: &Path, problems: &mut Vec<String>) -> Result<()> {
     if FORBIDDEN_NAMES.contains(&stem) {
         problems.push(format!("{name}: `{stem}` says nothing; name it after what is inside"));
     }
-    let lines = code(&text).lines().count();
-    if lines > MAX_CODE_LINES {
-        problems.push(format!("{name}: {lines} lines of code; split it at {MAX_CODE_LINES}"));
+    if !["tests", "benches"].iter().any(|folder| file.components().any(|part| part.as_os_str() == *folder)) {
+        problems.extend(lengths::too_long(&name.to_string(), &text));
     }
     Ok(())
 }

@@ -90,6 +90,7 @@ impl Attention {
         let query = split(self.w_q.forward(x));
         let key = split(self.w_k.forward(x));
         let value = split(self.w_v.forward(x));
+        // Blocks and assignments are Python's: temporaries go with their expression, an old value after the new one.
         let mut scores = {
             let product = query.matmul(&key.transpose(2, 3));
             product.div_scalar()

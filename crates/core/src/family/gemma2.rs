@@ -111,6 +111,7 @@ impl GemmaRmsNorm {
 
     /// `x * rsqrt(x.pow(2).mean(-1) + eps)`
     fn norm(x: &Tensor) -> Tensor {
+        // Inner blocks are Python's temporaries: what they drop here is freed in the middle of the expression.
         let inverse = {
             let shifted = {
                 let mean = x.pow_scalar().mean_last();

@@ -156,6 +156,7 @@ impl Gpt2Attention {
         let context = query.context();
         let (batch, heads, tokens, keys) = (query.size(0), query.size(1), query.size(2), key.size(2));
         let preallocated = full(context, "empty.memory_format", &[batch * heads, tokens, keys], DType::Float32);
+        // Blocks and drops are Python's: `q`, `k` and the preallocated scores go where its variables do.
         let (mut attn_weights, q, k) = {
             let _no_autocast = context.disable_autocast();
             let q = query.reshape(&[batch * heads, tokens, query.size(3)]);

@@ -54,6 +54,7 @@ impl DecoderMlp {
             let product = self.gate_proj.forward(x).liger_act_mul(&self.up_proj.forward(x));
             return self.down_proj.forward(&product);
         }
+        // Inner blocks are Python's temporaries: what they drop here is freed in the middle of the expression.
         let product = {
             let activated = {
                 let gate = self.gate_proj.forward(x);

@@ -105,6 +105,7 @@ impl Phi3Mlp {
             return self.down_proj.forward(&gate.liger_act_mul(&up_states));
         }
         let [gate, mut up_states] = self.gate_up_proj.forward(hidden_states).split_last();
+        // `up_states` is assigned when the product is there: its old memory lives until then, as Python's does.
         up_states = {
             let activated = {
                 let _activation_fn = self.activation_fn.enter();

@@ -11,6 +11,8 @@ use crate::op::{ReduceKind, arange, cat, full};
 use crate::tensor::{Context, Doubles, Tensor};
 
 use super::cache_position;
+pub(super) use super::generation_config::{GenerationConfig, SpecialTokens};
+use super::generation_config::{SpecialTokenTensors, any};
 use super::sampling::Sampling;
 use super::tokens::{self, Leaping};
 
@@ -53,33 +55,6 @@ pub(super) struct GenerateCall<'a> {
     pub input_ids: &'a Tensor,
     pub attention_mask: &'a Tensor,
     pub config: &'a GenerationConfig,
-}
-
-/// What `generate` reads of its `GenerationConfig`. Every row runs to its full length.
-#[derive(Clone, Copy)]
-pub(super) struct GenerationConfig {
-    pub max_new_tokens: u64,
-    /// `do_sample` and its settings; `None` takes the likeliest token.
-    pub sampling: Option<Sampling>,
-    pub special_tokens: SpecialTokens,
-}
-
-/// The special tokens that a config names.
-#[derive(Clone, Copy)]
-pub(super) struct SpecialTokens {
-    /// `bos_token_id`
-    pub begin: bool,
-    /// `eos_token_id`: rows that have ended go on with padding.
-    pub end: bool,
-    /// `pad_token_id`; without one the end token pads.
-    pub pad: bool,
-}
-
-/// Special tokens on the device.
-struct SpecialTokenTensors {
-    _begin: Option<Tensor>,
-    end: Option<Tensor>,
-    pad: Option<Tensor>,
 }
 
 /// `model.generate(...)`: the prompts with the new tokens behind them, [rows, tokens].
@@ -132,25 +107,6 @@ fn sample(
         decode(&mut state);
     }
     state.input_ids
-}
-
-fn any(conditions: &Tensor) -> Tensor {
-    conditions.reduce_all("any.default", ReduceKind::Any, DType::Bool)
-}
-
-impl SpecialTokens {
-    /// `_prepare_special_tokens`; the tests at the end ask whether the padding ends a row, and whether ids are negative.
-    fn prepare(self, context: &Rc<Context>) -> SpecialTokenTensors {
-        let token = |wanted: bool| wanted.then(|| full(context, "_to_copy.default", &[], DType::Int64));
-        let begin = token(self.begin);
-        let end = token(self.end).map(|end| end.unsqueeze(0));
-        let pad = token(self.pad).or_else(|| end.as_ref().map(|end| end.squeeze(0)));
-        if let (Some(end), Some(pad)) = (&end, &pad) {
-            any(&end.is_in(&pad.unsqueeze(0)));
-            any(&end.map("lt.Scalar", DType::Bool));
-        }
-        SpecialTokenTensors { _begin: begin, end, pad }
-    }
 }
 
 /// Position ids from the mask: `mask.cumsum(-1) - 1`, padding set to 0.

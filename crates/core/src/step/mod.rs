@@ -7,6 +7,7 @@ mod dpo;
 mod fine_tune;
 mod fused_head;
 mod generate;
+mod generation_config;
 mod grpo;
 mod hrm;
 mod infer;

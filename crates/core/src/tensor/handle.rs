@@ -6,6 +6,7 @@ use std::rc::{Rc, Weak};
 use super::autograd::Node;
 use super::context::Context;
 use super::layout::Layout;
+use super::meta::TensorMeta;
 use super::shape::Shape;
 use crate::dtype::DType;
 use crate::trace::{AllocationId, Category};
@@ -38,31 +39,6 @@ impl Storage {
 impl Drop for Storage {
     fn drop(&mut self) {
         self.free();
-    }
-}
-
-/// What can be seen of a tensor without holding it.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct TensorMeta {
-    layout: Layout,
-    dtype: DType,
-    requires_grad: bool,
-    /// Whether it shares another object's memory, or is a view for autograd.
-    pub is_view: bool,
-    /// The allocation that holds it.
-    pub allocation: Option<AllocationId>,
-}
-
-impl TensorMeta {
-    /// The same with another layout.
-    pub(super) fn resized(self, layout: Layout) -> Self {
-        Self { layout, ..self }
-    }
-
-    /// Whether both look the same wherever they lie.
-    pub(crate) fn resembles(&self, other: &Self) -> bool {
-        let traits = |meta: &Self| (meta.dtype, meta.requires_grad, meta.is_view, meta.allocation.is_some());
-        traits(self) == traits(other) && self.layout == other.layout
     }
 }
 

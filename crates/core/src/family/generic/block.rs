@@ -86,6 +86,7 @@ fn in_float32(x: &Tensor, weight: &Tensor, centred: bool) -> Tensor {
     // Written twice in the class, subtracted twice; a sum is as large.
     let less_mean = || mean.as_ref().map_or_else(|| hidden_states.clone(), |mean| &hidden_states + mean);
     let variance = less_mean().pow_scalar().mean_last();
+    // Assigned from a block: the old value lives until the new one exists, temporaries go with the expression.
     hidden_states = {
         let deviation = less_mean();
         let inverse = variance.add_scalar().rsqrt();

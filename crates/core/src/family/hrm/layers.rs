@@ -104,6 +104,7 @@ impl RotaryEmbedding {
         let _module = module.enter();
         let context = at.context();
         let float = |count| full(context, "arange.start_step", &[count], DType::Float32);
+        // Blocks and drops are Python's lives: merging them would free in another order.
         let inv_freq = {
             let exponents = float(dim / 2).div_scalar();
             let powers = exponents.map("pow.Scalar", DType::Float32);

@@ -53,6 +53,7 @@ impl ActLossHead {
         let mask = labels.compare_number("ne.Scalar");
         let correctness = Correctness::of(&mask, &new_carry, &outputs.logits);
         let mut metrics = correctness.metrics(&new_carry, &outputs);
+        // Blocks and drops are Python's lives: merging them would free in another order.
         let lm_loss = {
             let losses = self.loss(&outputs.logits, labels).div(&correctness.loss_divisor);
             losses.sum()

@@ -255,6 +255,7 @@ impl ActModel {
         if self.config().halt_max_steps == 1 {
             return (new_steps, is_last_step);
         }
+        // Blocks and drops are Python's lives: merging them would free in another order.
         let mut halted = {
             let wants = outputs.q_halt_logits.compare("gt.Tensor", &outputs.q_continue_logits);
             is_last_step.compare("bitwise_or.Tensor", &wants)

@@ -1,5 +1,7 @@
 //! BERT with its masked-language-model head (transformers/models/bert/modeling_bert.py).
 
+mod predictions;
+
 use std::rc::Rc;
 
 use crate::dtype::DType;
@@ -12,6 +14,7 @@ use crate::tensor::{Tensor, checkpoint};
 
 use super::bounds::{bound_weights, check_divides};
 use super::{Build, Family, ForwardCall, Model, ModelOutput, RunOptions};
+use predictions::BertPredictions;
 
 pub(super) const FAMILY: Family = Family { model_types: &["bert"], build: Build::LanguageModel(build) };
 
@@ -100,6 +103,7 @@ impl BertEmbeddings {
         let _module = self.module.enter();
         let (rows, tokens) = (input_ids.size(0), input_ids.size(1));
         let position_ids = self.position_ids.narrow(1, tokens);
+        // The block is Python's expression: what it makes on the way is freed when it is done.
         let token_type_ids = {
             let gathered = self.token_type_ids.gather(&position_ids);
             gathered.expand(&[rows, tokens])
@@ -330,59 +334,6 @@ impl BertModel {
             };
         }
         hidden_states
-    }
-}
-
-/// `BertLMPredictionHead` with its transform.
-struct BertPredictions {
-    module: Module,
-    transform: Module,
-    dense: Linear,
-    act: Module,
-    layer_norm: LayerNorm,
-    decoder: Rc<Linear>,
-    /// The head's own bias where the decoder does not share it: nothing reads it.
-    _unused_bias: Option<Tensor>,
-    activation: Activation,
-}
-
-impl BertPredictions {
-    fn new(at: &Builder, config: Config, word_embeddings: &Embedding) -> Self {
-        let (hidden, vocabulary) = (config.hidden_size, config.vocab_size);
-        // `parameters()` lists the head's own bias before its children, which `to` moves first.
-        let bias_slot = at.next_slot();
-        let transform = at.at("transform");
-        let module = at.module();
-        let dense = Linear::new(&transform.at("dense"), hidden, hidden, true);
-        let layer_norm = LayerNorm::new(&transform.at("LayerNorm"), hidden);
-        let decoder_at = at.at("decoder");
-        let (decoder, _unused_bias) = if config.tie_word_embeddings {
-            let bias = decoder_at.parameter_listed_at(bias_slot, &[vocabulary]);
-            (Linear::tied(&decoder_at, &word_embeddings.weight, Some(&bias)), None)
-        } else {
-            let decoder = Linear::head(&decoder_at, hidden, vocabulary, true);
-            (decoder, Some(at.parameter_listed_at(bias_slot, &[vocabulary])))
-        };
-        let act = transform.at("transform_act_fn").module();
-        let activation = config.activation;
-        let decoder = Rc::new(decoder);
-        Self { module, transform: transform.module(), dense, act, layer_norm, decoder, _unused_bias, activation }
-    }
-
-    fn forward(&self, hidden_states: &Tensor) -> Tensor {
-        let _module = self.module.enter();
-        let hidden_states = self.transform(hidden_states);
-        self.decoder.forward(&hidden_states)
-    }
-
-    fn transform(&self, hidden_states: &Tensor) -> Tensor {
-        let _transform = self.transform.enter();
-        let hidden_states = {
-            let projected = self.dense.forward(hidden_states);
-            let _act = self.act.enter();
-            self.activation.forward(&projected)
-        };
-        self.layer_norm.forward(&hidden_states)
     }
 }
 

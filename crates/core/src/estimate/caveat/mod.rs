@@ -1,0 +1,99 @@
+//! What an estimate does not know, said with the estimate.
+
+mod of_model;
+mod of_setup;
+
+use crate::job::JobSpec;
+use crate::step::Repetition;
+use crate::trace::Trace;
+use of_model::{
+    context, count, cudnn, device, garbage_collection, generic, judge, liger, loop_of_shards, loss_scaling,
+    math_attention, plain_loop, prefers_cudnn, towers,
+};
+use of_setup::{
+    engine, flash_attn_package, nccl, quantized_judge, repeats, replayed_tokens, silicon, split, transformers,
+};
+
+/// Something the reader must know about a figure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caveat {
+    /// A name for programs (`context_not_measured`).
+    pub code: &'static str,
+    /// What it is, for people.
+    pub text: String,
+    /// By how many bytes it widens the range, 0 if it does not.
+    pub widens_bytes: u64,
+    /// Whether the total may only be more, not less.
+    pub upward: bool,
+    /// Whether no allowance covers it, so that no GPU surely has enough.
+    pub open: bool,
+    /// Whether it made the figure what it is, and belongs beside the verdict.
+    pub leads: bool,
+}
+
+impl Caveat {
+    /// A remark that does not widen the range.
+    pub fn remark(code: &'static str, text: impl Into<String>) -> Self {
+        Self { code, text: text.into(), widens_bytes: 0, upward: true, open: false, leads: false }
+    }
+
+    /// Something that may make the total more or less by `bytes`.
+    pub fn widening(code: &'static str, text: impl Into<String>, bytes: u64) -> Self {
+        Self { code, text: text.into(), widens_bytes: bytes, upward: false, open: false, leads: false }
+    }
+
+    /// Something that may make the total more by `bytes`.
+    pub fn adding(code: &'static str, text: impl Into<String>, bytes: u64) -> Self {
+        Self { code, text: text.into(), widens_bytes: bytes, upward: true, open: false, leads: false }
+    }
+
+    /// The same where what it names may be more than it allows for: the job then surely fits nowhere.
+    #[must_use]
+    pub fn open(self) -> Self {
+        Self { open: true, ..self }
+    }
+}
+
+/// The caveats of a job whose peak is `reserved` bytes and whose model, unsplit and without adapters, has `parameters`.
+pub(super) fn caveats(
+    job: &JobSpec,
+    trace: &Trace,
+    reserved: u64,
+    parameters: u64,
+    repetition: Option<Repetition>,
+) -> Vec<Caveat> {
+    let of_model = [
+        math_attention(job, trace, reserved),
+        loss_scaling(job),
+        context(&job.gpu),
+        cudnn(job, reserved),
+        prefers_cudnn(job),
+        count(job, parameters),
+        generic(job, reserved, parameters),
+        judge(job, trace),
+        towers(job, reserved),
+        device(&job.gpu, reserved),
+        garbage_collection(job),
+        liger(job),
+        plain_loop(job, reserved),
+        loop_of_shards(job, reserved),
+    ];
+    let of_setup = [
+        flash_attn_package(job, reserved),
+        nccl(job),
+        split(job, reserved),
+        transformers(job, reserved),
+        silicon(job, reserved),
+        quantized_judge(job, trace),
+        engine(job),
+        replayed_tokens(trace, reserved),
+        repetition.and_then(|run| repeats(job, run)),
+    ];
+    let of_model = of_model.into_iter().flatten();
+    of_model.chain(of_task(job)).chain(of_setup.into_iter().flatten()).collect()
+}
+
+/// What the task's own program does otherwise.
+fn of_task(job: &JobSpec) -> impl Iterator<Item = Caveat> {
+    job.task.facts().remarks(&job.gpu).into_iter().map(|(code, text)| Caveat::remark(code, text))
+}

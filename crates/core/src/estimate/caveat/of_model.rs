@@ -1,0 +1,220 @@
+//! What is not known of a model and of the loop that runs it.
+
+use super::Caveat;
+use crate::estimate::engine::loaded;
+use crate::family::generic_allowance;
+use crate::gpu::Gpu;
+use crate::job::{Attention, JobSpec, LossKernel, Precision, Strategy};
+use crate::step::{TrainingLoop, training_loop};
+use crate::trace::{Allocation, Trace};
+use crate::units::Bytes;
+
+/// What is smaller than this part of the peak did not make the figure what it is.
+const WORTH_SAYING: u64 = 10;
+/// The op of the math fallback that makes the scores.
+const SAFE_SOFTMAX: &str = "_safe_softmax.default";
+
+/// Where no fused kernel takes the calls, every layer keeps its scores: what turns a small job into a huge one.
+pub(super) fn math_attention(job: &JobSpec, trace: &Trace, reserved: u64) -> Option<Caveat> {
+    let is_scores = |allocation: &&Allocation| trace.origins[usize::from(allocation.origin)].op == SAFE_SOFTMAX;
+    let first = trace.allocations.iter().find(is_scores)?;
+    let of_first_pass = trace.allocations.iter().filter(is_scores).filter(|scores| scores.phase == first.phase);
+    let all: u64 = of_first_pass.map(|scores| scores.bytes).sum();
+    if job.attention != Attention::Sdpa || all < reserved / WORTH_SAYING {
+        return None;
+    }
+    let largest = first.bytes;
+    let half = job.precision.autocast_dtype().unwrap_or(job.precision.weight_dtype()).is_half();
+    let (major, minor) = job.gpu.compute_capability;
+    let (why, way_out) = match (half, major) {
+        (false, 8..) => {
+            ("no fused kernel takes these calls in fp32", "; in bf16 (--precision bf16, amp-bf16) flash does")
+        }
+        (false, _) => ("no fused kernel takes these calls in fp32", ""),
+        (true, _) => ("no fused kernel takes these calls", ""),
+    };
+    let scores = Bytes(largest);
+    let text = format!(
+        "attention falls back to PyTorch's math: {why} on sm_{major}{minor}, and a layer's scores are {scores}{way_out}"
+    );
+    Some(Caveat { leads: true, ..Caveat::remark("math_attention", text) })
+}
+
+/// Pure fp16 needs what only fp32 gradients give.
+pub(super) fn loss_scaling(job: &JobSpec) -> Option<Caveat> {
+    let text = match job.precision {
+        Precision::Fp16 if job.task.trains() => {
+            "fp16 gradients underflow without loss scaling, and GradScaler refuses fp16 gradients: bf16, or amp-fp16 with fp32 \
+             weights, trains"
+        }
+        Precision::AmpFp16 => {
+            "loss scaling is simulated with steps that all happen: GradScaler leaves out a step whose gradients overflow, as \
+             the first ones do"
+        }
+        _ => return None,
+    };
+    Some(Caveat::remark("loss_scaling", text))
+}
+
+pub(super) fn context(gpu: &Gpu) -> Option<Caveat> {
+    gpu.context_bytes.is_none().then(|| {
+        let text = "nobody measured the CUDA context of this GPU; it is taken to grow with the multiprocessors";
+        Caveat::remark("context_not_measured", text)
+    })
+}
+
+/// A tenth of the peak: an allowance, not a measurement.
+pub(super) fn cudnn(job: &JobSpec, reserved: u64) -> Option<Caveat> {
+    (job.attention == Attention::Cudnn).then(|| {
+        let text = "the workspace of cuDNN attention is not known; the range allows a tenth of the peak for it";
+        Caveat::widening("cudnn_workspace", text, reserved / 10)
+    })
+}
+
+/// `check_prefer_cudnn_attention` (sdp_utils.cpp, PyTorch 2.11 for CUDA 13): these devices ask cuDNN first.
+pub(super) fn prefers_cudnn(job: &JobSpec) -> Option<Caveat> {
+    let half = job.precision.autocast_dtype().unwrap_or(job.precision.weight_dtype()).is_half();
+    let asks_cudnn = matches!(job.gpu.compute_capability.0, 9 | 10);
+    (job.attention == Attention::Sdpa && half && asks_cudnn).then(|| {
+        let text = "PyTorch asks cuDNN attention first on this GPU; the figures are with TORCH_CUDNN_SDPA_DEPRIORITIZED=1, \
+                    which leaves it to flash";
+        Caveat::remark("cudnn_preferred", text)
+    })
+}
+
+/// Weight, gradient and two moments, in fp32: the most that a parameter costs between steps.
+const TRAINED_BYTES: u64 = 16;
+/// The weight alone, in fp32.
+const FROZEN_BYTES: u64 = 4;
+
+/// How many ranks share the model's parameters.
+pub(super) fn sharers(job: &JobSpec) -> u64 {
+    match job.parallel.strategy {
+        Strategy::TensorParallel { size } => size.max(1),
+        Strategy::PipelineParallel { stages, .. } => stages.max(1),
+        _ => 1,
+    }
+}
+
+/// Whether the model has as many parameters as somebody else counted. What a multimodal model has beyond them is left out,
+/// not wrong: [`towers`] speaks of it.
+pub(super) fn count(job: &JobSpec, parameters: u64) -> Option<Caveat> {
+    let counted = job.model.beside.counted.as_ref()?;
+    let is_left_out = job.model.beside.left_out.is_some() && counted.parameters > parameters;
+    (counted.parameters != parameters && !is_left_out).then(|| {
+        let text = format!("the model was built with {parameters} parameters, {} {}", counted.who, counted.parameters);
+        let share = counted.parameters.abs_diff(parameters).div_ceil(sharers(job));
+        Caveat::widening("parameter_count", text, share.saturating_mul(TRAINED_BYTES))
+    })
+}
+
+/// The allowance is measured; it only holds for a model whose parameters are the right ones.
+pub(super) fn generic(job: &JobSpec, reserved: u64, parameters: u64) -> Option<Caveat> {
+    let allowance = generic_allowance(&job.model.model_type)?;
+    let model_type = &job.model.model_type;
+    let checked = job.model.beside.counted.as_ref().is_some_and(|counted| counted.parameters == parameters);
+    let text = format!(
+        "no family mirrors `{model_type}`: a generic decoder of its shape stands in, which was within {:.1} % of what such \
+         models were measured to reserve; the range allows {} %",
+        allowance.worst_percent, allowance.percent
+    );
+    let text = match allowance.ignores_attention {
+        true => format!("{text}; its class computes scores in memory itself, whatever `attention` says"),
+        false => text,
+    };
+    let bytes = reserved / 100 * allowance.percent;
+    if checked {
+        return Some(Caveat::widening("generic_decoder", text, bytes));
+    }
+    let text = format!(
+        "{text}; nothing confirms its {parameters} parameters, so it is not said to fit: put the config into the folder of its \
+         safetensors files, whose headers are counted"
+    );
+    Some(Caveat::widening("generic_decoder", text, bytes).open())
+}
+
+/// A judge of a type that no family mirrors, or without its towers.
+pub(super) fn judge(job: &JobSpec, trace: &Trace) -> Option<Caveat> {
+    let model = &job.task.facts().judge()?.model;
+    let is_partial = generic_allowance(&model.model_type).is_some() || model.beside.left_out.is_some();
+    is_partial.then(|| {
+        let text = format!(
+            "the judge is a `{}`, which no family mirrors whole: the range allows a fifth of its weights, and it is not said \
+             to fit",
+            model.model_type
+        );
+        Caveat::widening("judge_generic", text, loaded(trace, "judge") / 5).open()
+    })
+}
+
+/// The towers of a multimodal model: what is known of them is added, and what is not keeps the job from fitting surely.
+pub(super) fn towers(job: &JobSpec, reserved: u64) -> Option<Caveat> {
+    let left_out = job.model.beside.left_out.as_ref()?;
+    let each = if job.task.trains() && job.lora.is_none() { TRAINED_BYTES } else { FROZEN_BYTES };
+    let (what, parameters) = match left_out.parameters {
+        Some(parameters) => (format!("towers of at least {:.0} M parameters", parameters as f64 / 1e6), parameters),
+        None => ("its other towers".to_owned(), 0),
+    };
+    let text = format!(
+        "`{}` is multimodal: only its text model is estimated; {what}, its projector, and the activations of images or \
+         sound are left out, so it is not said to fit: `tonnage rehearse` runs the whole of it; the range allows for the towers' \
+         states and a tenth of the peak",
+        left_out.model_type
+    );
+    // The projector is in no tower's config.
+    let bytes = parameters.saturating_mul(each).saturating_add(reserved / 10);
+    Some(Caveat::adding("towers_left_out", text, bytes).open())
+}
+
+/// Scratch space inside operators was measured on compute capability 8.0 and 9.0 only.
+pub(super) fn device(gpu: &Gpu, reserved: u64) -> Option<Caveat> {
+    let (major, minor) = gpu.compute_capability;
+    (!matches!((major, minor), (8, 0) | (9, 0))).then(|| {
+        let text = format!("scratch space of kernels was measured on sm_80 and sm_90, not on sm_{major}{minor}");
+        Caveat::widening("device_not_measured", text, reserved / 100)
+    })
+}
+
+pub(super) fn garbage_collection(job: &JobSpec) -> Option<Caveat> {
+    (job.allocator.garbage_collection_threshold > 0.0).then(|| {
+        let text = "reserved bytes are those without garbage collection, which acts only under a memory fraction";
+        Caveat::remark("garbage_collection", text)
+    })
+}
+
+/// Liger's patches bring other kernels along by default.
+pub(super) fn liger(job: &JobSpec) -> Option<Caveat> {
+    (job.logits.loss == LossKernel::Liger && !job.liger_kernels).then(|| {
+        let text = "of Liger only the fused loss is simulated (liger_kernel_config with all else false); use_liger_kernel = true \
+                    brings its norms, rotary embeddings and MLPs too";
+        Caveat::remark("liger_loss_only", text)
+    })
+}
+
+/// What the Trainer's loop may hold beyond a plain one: under autocast an fp32 copy of all logits, batches of a step that
+/// come to the GPU together, and a twentieth for the rest.
+pub(super) fn plain_loop(job: &JobSpec, reserved: u64) -> Option<Caveat> {
+    let TrainingLoop::PlainFor(reason) = training_loop(job) else { return None };
+    let vocabulary = job.model.config.get("vocab_size").and_then(serde_json::Value::as_u64).unwrap_or(0);
+    let tokens = job.micro_batch_size.saturating_mul(job.seq_len);
+    let copies = job.precision.autocast_dtype().map_or(0, |_| tokens.saturating_mul(vocabulary).saturating_mul(4));
+    let inputs = tokens.saturating_mul(job.gradient_accumulation_steps).saturating_mul(3 * 8);
+    let bytes = (reserved / 20).saturating_add(copies).saturating_add(inputs);
+    let text = format!(
+        "{reason}: trained in a plain loop with the settings of framework = \"{}\"; the range allows for what that trainer's \
+         own loop may hold beyond it",
+        job.framework.name()
+    );
+    Some(Caveat::adding("plain_loop", text, bytes))
+}
+
+/// A twentieth of the peak: an allowance, not a measurement.
+pub(super) fn loop_of_shards(job: &JobSpec, reserved: u64) -> Option<Caveat> {
+    let is_sharded =
+        matches!(job.parallel.strategy, Strategy::Fsdp2(_) | Strategy::Zero1 { .. } | Strategy::TensorParallel { .. });
+    (is_sharded && training_loop(job) == TrainingLoop::Own).then(|| {
+        let text = "the Trainer's loop was measured on one GPU and with DDP; how accelerate prepares a model that is sharded was \
+                    not, and the range allows a twentieth of the peak";
+        Caveat::widening("trainer_loop_of_shards", text, reserved / 20)
+    })
+}
