@@ -23,7 +23,7 @@ const fn preset(name: &'static str, parameters: u64, config: &'static str) -> Pr
 // microsoft/Phi-3.5-mini-instruct's `rope_scaling` is left out: its factors scale values, never shapes.
 // sapientinc's models have no config.json; theirs are of arch/hrm_v1.yaml, the data sets, and the checkpoint's table of
 // puzzles (ARC-2: 1,045,829 rows).
-static PRESETS: [Preset; 51] = [
+static PRESETS: &[Preset] = &[
     preset("openai-community/gpt2", 124_439_808, include_str!("presets/gpt2.json")),
     preset("openai-community/gpt2-medium", 354_823_168, include_str!("presets/gpt2-medium.json")),
     preset("openai-community/gpt2-large", 774_030_080, include_str!("presets/gpt2-large.json")),
@@ -144,7 +144,7 @@ impl Preset {
 
     /// All presets.
     pub fn all() -> &'static [Self] {
-        &PRESETS
+        PRESETS
     }
 
     /// The preset name that a mistyped one most likely meant.
