@@ -1,7 +1,8 @@
 //! From one job to an experiment: a suite file becomes runs ([`expand`]), runs a plan ([`plan`]), and a plan is carried out here
-//! ([`runner`]) or written out for those who run it elsewhere ([`render`]).
+//! (`runner`) or written out for those who run it elsewhere ([`render`]).
 //!
-//! [`file`] and [`expand`] know no folder, no clock and no process; only [`code`], [`journal`] and [`runner`] do.
+//! Reading, expanding, scaling, packing and planning know no folder, no clock and no process; only `code`, `export`, `folder`,
+//! `journal`, `records` and `runner` do.
 
 pub mod code;
 pub mod expand;

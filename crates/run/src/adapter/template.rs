@@ -79,7 +79,7 @@ pub fn check(command: &[String], keys: Option<&[String]>) -> Result<(), RunError
     })
 }
 
-/// `value` so that [`fill`] makes it `value` again, `keys` being those of the job.
+/// `value` so that filling in makes it `value` again, `keys` being those of the job.
 ///
 /// # Errors
 /// When it holds a known name in doubled braces, which cannot be written.
