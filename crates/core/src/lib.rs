@@ -1,31 +1,47 @@
-//! The pure core of Tonnage: how much GPU memory a PyTorch training job takes, to the byte.
+//! How much GPU memory a PyTorch training job takes, to the byte, without a GPU and without PyTorch.
 //!
-//! Its modules are the pipeline, in this order: `spec` (what to train, on what) -> `step` (runs it on
-//! abstract tensors) -> [`trace::Trace`] (allocations and frees) -> `alloc` (PyTorch's caching allocator
-//! replays it) -> `estimate`. Nothing here reads a file, the environment, a clock or a terminal.
-//!
-//! To start: [`job::JobSource`] makes a [`job::JobSpec`] of a job file, flags and defaults; [`estimate::estimate`] answers in one call, and [`estimate::SimulatedJob`] keeps the trace for further
-//! questions. [`step::simulate`] gives the trace alone, [`alloc::replay_trace`] runs one through other allocator settings,
-//! and [`recording`] reads and compares what real jobs did. Tensors, ops and models are how it is done, not what is offered.
+//! A job is a model, a batch, a precision, what trains it, and on what. [`job::JobSource`] holds what is known of it as plain
+//! data and resolves it, with the defaults of the program that trains, to a [`job::JobSpec`] in which every value is decided
+//! and remembers where it came from. [`estimate::estimate`] runs that job on tensors without numbers, replays its
+//! allocations through PyTorch's caching allocator, and answers.
 //!
 //! ```
-//! use tonnage_core::{estimate, job};
+//! use tonnage_core::estimate::{Fit, estimate};
+//! use tonnage_core::job::{JobSource, Override};
+//! use tonnage_core::plan::fit::judge;
 //!
-//! let job_file = r#"
-//!     model = "gpt2"
-//!     micro_batch_size = 8
-//!     seq_len = 1024
-//!     precision = "bf16"
-//!     gpu = "a100-80"
-//! "#;
-//! let source = job::JobSource::from_file("job.toml", job_file);
+//! let source = JobSource::model("gpt2").set("micro_batch_size", 8).set("precision", "bf16").set("gpu", "a100-80");
 //! let resolved = source.resolve(&[])?;
-//! let answer = estimate::estimate(&resolved.job)?;
+//! let answer = estimate(&resolved.job)?;
 //! println!("{} bytes at {}", answer.peak_reserved_bytes, answer.peak_phase.label());
 //! assert!(answer.total_bytes < answer.usable_bytes);
-//! assert_eq!(resolved.origin("precision").unwrap().to_string(), "job.toml:5");
+//!
+//! // The same job with other values, and whether it fits.
+//! let larger = source.resolve(&[Override::caller("micro_batch_size", 512)])?.job;
+//! assert_eq!(judge(&larger, &larger.gpu)?.fit, Fit::DoesNotFit);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! A job file is text that is handed in, with a name for the places of errors:
+//!
+//! ```
+//! use tonnage_core::job::{JobSource, keys};
+//!
+//! let file = "model = \"gpt2\"\nseq_len = 4096\n";
+//! let error = JobSource::from_file("job.toml", file).resolve(&[]).unwrap_err();
+//! assert_eq!(error.key(), Some(keys::SEQ_LEN));
+//! assert_eq!(error.place.map(|place| place.line), Some(2));
+//! ```
+//!
+//! Nothing here reads a file, the environment, a clock or a terminal: what a job names by a path, [`job::JobSource::lookups`]
+//! tells, and whoever has files hands their text over. The folder `examples` has whole programs: one estimate, a sweep, a
+//! job file with changes, reading a verdict.
+//!
+//! The modules are the pipeline, in this order: [`job`] (what to train, on what) -> [`step`] (runs it on abstract tensors) ->
+//! [`trace::Trace`] (allocations and frees) -> [`alloc`] (PyTorch's caching allocator replays it) -> [`mod@estimate`] ->
+//! [`plan`] (changes to a job and estimates of the changed jobs). [`estimate::SimulatedJob`] keeps the trace for further
+//! questions, [`alloc::replay_trace`] runs one through other allocator settings, and [`recording`] reads and compares what
+//! real jobs did. Tensors, ops and models are how it is done, not what is offered.
 
 #![cfg_attr(
     not(test),

@@ -251,7 +251,7 @@ impl Configuration {
 
     /// The error, with where it stands.
     fn placed(&self, error: JobError) -> JobError {
-        JobError { problem: format!("{}: {}", self.place(), error.problem), ..error }
+        error.within(&self.place())
     }
 
     /// Applies the rules of the world size and holds the constraints; `job` says the value of a key of the job with changes.

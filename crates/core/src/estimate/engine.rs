@@ -1,6 +1,7 @@
 //! A vLLM engine in the trainer's process: its share of the GPU beside what the trainer reserves, phase by phase.
 
 use super::peaks::{Peaks, PhasePeak};
+use crate::job::keys;
 use crate::job::{JobError, JobSpec, Rollout};
 use crate::trace::{Allocation, Category, PhaseKind, Trace};
 use crate::units::Bytes;
@@ -68,7 +69,9 @@ impl Engine {
                 Bytes(usable),
                 Bytes(copy)
             );
-            return Err(JobError::new(problem).hint("raise it, or choose a larger GPU"));
+            return Err(JobError::new(problem)
+                .about(&[keys::VLLM_GPU_MEMORY_UTILIZATION])
+                .hint("raise it, or choose a larger GPU"));
         }
         if left < weights {
             let problem = format!(
@@ -78,7 +81,9 @@ impl Engine {
                 Bytes(left),
                 Bytes(weights)
             );
-            return Err(JobError::new(problem).hint("lower it, or choose a larger GPU"));
+            return Err(JobError::new(problem)
+                .about(&[keys::VLLM_GPU_MEMORY_UTILIZATION])
+                .hint("lower it, or choose a larger GPU"));
         }
         Ok(())
     }

@@ -70,6 +70,7 @@ fn too_many(job: &JobSpec, key: &str, elements: u128) -> JobError {
     JobError::new(format!(
         "`{to_blame}`: {rows} rows of {row} tokens make a tensor of {elements} elements with `{key}`; no GPU holds it"
     ))
+    .about(&[to_blame])
     .hint(format!("lower `{to_blame}`"))
 }
 

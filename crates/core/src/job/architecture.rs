@@ -1,5 +1,6 @@
 //! What each model type of transformers is, by name: what the generic decoder may stand in for, and what it must not.
 
+use crate::job::JobErrorKind;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
@@ -164,7 +165,8 @@ pub(super) fn by_keys(fields: &Fields) -> Option<Refused> {
 
 /// A model type that is not simulated, and the way out.
 pub(super) fn refused(model_type: &str, why: &str) -> JobError {
-    JobError::new(format!("model type `{model_type}` is not simulated: {why}")).hint(REHEARSE)
+    JobError::of_kind(JobErrorKind::Unsimulated, format!("model type `{model_type}` is not simulated: {why}"))
+        .hint(REHEARSE)
 }
 
 /// A model type that transformers 5.17 does not have either.
@@ -172,12 +174,14 @@ pub(super) fn unknown(model_type: &str) -> JobError {
     let (known, generic) = (known_model_types(), generic_model_types());
     let meant = nearest(model_type, known.iter().copied().chain(generic.iter().copied()));
     let meant = meant.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();
-    JobError::new(format!("model type `{model_type}` is not known: transformers 5.17 has none of this name")).hint(
-        format!(
-            "{meant}known model types: {}, and others by a generic decoder; for the rest {REHEARSE}",
-            known.join(", "),
-        ),
+    JobError::of_kind(
+        JobErrorKind::Model,
+        format!("model type `{model_type}` is not known: transformers 5.17 has none of this name"),
     )
+    .hint(format!(
+        "{meant}known model types: {}, and others by a generic decoder; for the rest {REHEARSE}",
+        known.join(", "),
+    ))
 }
 
 #[cfg(test)]

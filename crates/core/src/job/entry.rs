@@ -1,5 +1,6 @@
 //! An entry of a TOML file: a key of a job, or a field of its model, with the line it stands on.
 
+use crate::job::JobErrorKind;
 use serde_json::{Map, Number, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -52,9 +53,11 @@ pub(super) fn read_entry(source: Source<'_>, settings: &mut Settings, entry: Ent
             let full = format!("{name}.{}", inner.get_ref());
             named(source, inner, &full).and_then(|key| source.set(settings, key.name, (inner, value)))
         }),
-        _ if is_table(name) && Key::find(name).is_none() => Err(JobError::new(format!("`{name}` must be a table"))
-            .at(Some(source.place(value)))
-            .hint(format!("write its keys below a line `[{name}]`"))),
+        _ if is_table(name) && Key::find(name).is_none() => {
+            Err(JobError::of_kind(JobErrorKind::Value, format!("`{name}` must be a table"))
+                .at(Some(source.place(value)))
+                .hint(format!("write its keys below a line `[{name}]`")))
+        }
         _ => {
             let json = json(value.get_ref());
             let set = settings.set_named(name, &json, source.origin(key));

@@ -1,6 +1,8 @@
 //! What is wrong with the user's input, where it stands, and the way out.
 
+use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -43,19 +45,70 @@ impl fmt::Display for Place {
     }
 }
 
+/// What kind of input cannot become a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum JobErrorKind {
+    /// A text that is no TOML, no JSON, or of another shape than it must have.
+    Unreadable,
+    /// A key that no job has.
+    UnknownKey,
+    /// A value that its key does not take.
+    Value,
+    /// A model that is not found, not known, or whose config says what cannot be.
+    Model,
+    /// Values that PyTorch, a trainer or a machine refuses together.
+    #[default]
+    Refused,
+    /// What may well run, and only the simulation does not have.
+    Unsimulated,
+}
+
+/// The error that another one came of; equal to one that says the same.
+#[derive(Clone, Debug)]
+pub struct Cause(Arc<dyn StdError + Send + Sync>);
+
+impl PartialEq for Cause {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.to_string() == other.0.to_string()
+    }
+}
+
+impl Eq for Cause {}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl StdError for Cause {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source()
+    }
+}
+
 /// Input that cannot become a job. `Display` prints place and problem; `hint` is printed apart.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{}{problem}", Prefix(.place))]
+#[non_exhaustive]
 pub struct JobError {
+    /// What kind of input it is.
+    pub kind: JobErrorKind,
+    /// The keys that it is about, the one at fault first; empty where it is about a whole text or the model's config.
+    /// Of these the first that the job file sets is where the error stands.
+    pub keys: Vec<String>,
     /// What is wrong, as a lowercase fragment that names the key.
     pub problem: String,
     /// Where it stands, when it stands in a file.
-    pub place: Option<Place>,
+    pub place: Option<Box<Place>>,
     /// What to do next.
     pub hint: Option<String>,
+    /// The error beneath, where another parser or reader found it.
+    pub source: Option<Cause>,
 }
 
-struct Prefix<'a>(&'a Option<Place>);
+struct Prefix<'a>(&'a Option<Box<Place>>);
 
 impl fmt::Display for Prefix<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -67,9 +120,40 @@ impl fmt::Display for Prefix<'_> {
 }
 
 impl JobError {
-    /// A problem without place or hint.
+    /// A problem of what is refused, without keys, place or hint.
     pub fn new(problem: impl Into<String>) -> Self {
-        Self { problem: problem.into(), place: None, hint: None }
+        Self::of_kind(JobErrorKind::default(), problem)
+    }
+
+    /// A problem of another kind.
+    pub fn of_kind(kind: JobErrorKind, problem: impl Into<String>) -> Self {
+        Self { kind, keys: Vec::new(), problem: problem.into(), place: None, hint: None, source: None }
+    }
+
+    /// The same about `keys`, the one at fault first.
+    #[must_use]
+    pub fn about<K: AsRef<str>>(mut self, keys: &[K]) -> Self {
+        self.keys = keys.iter().map(|key| key.as_ref().to_owned()).collect();
+        self
+    }
+
+    /// The same, which came of `cause`.
+    #[must_use]
+    pub fn caused_by(mut self, cause: impl StdError + Send + Sync + 'static) -> Self {
+        self.source = Some(Cause(Arc::new(cause)));
+        self
+    }
+
+    /// The same with `place` of another text before its problem.
+    #[must_use]
+    pub fn within(mut self, place: &str) -> Self {
+        self.problem = format!("{place}: {}", self.problem);
+        self
+    }
+
+    /// The key at fault.
+    pub fn key(&self) -> Option<&str> {
+        self.keys.first().map(String::as_str)
     }
 
     /// The same with what to do next.
@@ -86,20 +170,20 @@ impl JobError {
             Some(hint) => format!("{hint}; or {REHEARSE}"),
             None => REHEARSE.to_owned(),
         };
-        self.hint(hint)
+        Self { kind: JobErrorKind::Unsimulated, ..self.hint(hint) }
     }
 
     /// The same with its place, unless it already has one.
     #[must_use]
     pub fn at(mut self, place: Option<Place>) -> Self {
-        self.place = self.place.or(place);
+        self.place = self.place.or_else(|| place.map(Box::new));
         self
     }
 }
 
 impl From<super::FieldError> for JobError {
     fn from(error: super::FieldError) -> Self {
-        let of_config = Self::new(error.to_string());
+        let of_config = Self::of_kind(JobErrorKind::Model, error.to_string()).caused_by(error.clone());
         if error.is_unsimulated { of_config.or_rehearse() } else { of_config }
     }
 }

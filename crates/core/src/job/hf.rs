@@ -2,6 +2,7 @@
 
 mod towers;
 
+use crate::job::JobErrorKind;
 use serde_json::{Map, Value};
 
 use super::architecture::{Architecture, OuterTie, architecture, by_keys, refused, unknown};
@@ -27,12 +28,17 @@ pub struct HfModel {
 /// family or the generic decoder simulates.
 pub fn parse_config(name: &str, file: &str, text: &str) -> Result<HfModel, JobError> {
     if text.len() > CONFIG_BYTES {
-        return Err(JobError::new(format!("{file}: a config of {} bytes is no model config", text.len())));
+        return Err(JobError::of_kind(
+            JobErrorKind::Unreadable,
+            format!("{file}: a config of {} bytes is no model config", text.len()),
+        ));
     }
     // serde_json stops at 128 levels of nesting, so a hostile file cannot exhaust the stack.
     match serde_json::from_str(text) {
         Ok(Value::Object(fields)) => model(name, fields).map_err(|error| in_file(error, file)),
-        Ok(_) => Err(JobError::new(format!("{file}: a model config must be a JSON object"))),
+        Ok(_) => {
+            Err(JobError::of_kind(JobErrorKind::Unreadable, format!("{file}: a model config must be a JSON object")))
+        }
         Err(error) => Err(broken_json(file, &error)),
     }
 }
@@ -128,11 +134,13 @@ fn model_type(fields: &Fields) -> Result<String, JobError> {
 
 /// A config without `model_type` is no language model's of transformers.
 fn untyped(fields: &Fields) -> JobError {
-    let missing = JobError::new("config key `model_type` is missing");
+    let missing = JobError::of_kind(JobErrorKind::Model, "config key `model_type` is missing");
     match fields.get("_class_name").and_then(Value::as_str) {
-        Some(class) => {
-            JobError::new(format!("`{}` is a diffusers model: diffusion is not simulated", clip(class))).hint(REHEARSE)
-        }
+        Some(class) => JobError::of_kind(
+            JobErrorKind::Unsimulated,
+            format!("`{}` is a diffusers model: diffusion is not simulated", clip(class)),
+        )
+        .hint(REHEARSE),
         None => {
             missing.hint(format!("say which of {} the model is; for others {REHEARSE}", known_model_types().join(", ")))
         }
@@ -164,7 +172,7 @@ fn refuse_quantized(fields: &Fields) -> Result<(), JobError> {
         _ => 8,
     };
     let times = 16_u64.div_ceil(bits);
-    Err(JobError::new(format!("config key `quantization_config`: {} weights are not simulated", clip(method))).hint(
+    Err(JobError::of_kind(JobErrorKind::Unsimulated, format!("config key `quantization_config`: {} weights are not simulated", clip(method))).hint(
         format!(
             "{REHEARSE}; the config without `quantization_config` would be answered for 16-bit weights, about {times} times \
              the bytes of these"
@@ -186,9 +194,10 @@ pub(super) fn refuse_other_head(model: &ModelSpec) -> Result<(), JobError> {
         return Ok(());
     }
     let class = clip(class);
-    Err(JobError::new(format!(
-        "config key `architectures`: `{class}` has no language-model head, the only one that is simulated"
-    ))
+    Err(JobError::of_kind(
+        JobErrorKind::Model,
+        format!("config key `architectures`: `{class}` has no language-model head, the only one that is simulated"),
+    )
     .hint(format!(
         "{REHEARSE}; if you train a language-model head on it, take `architectures` out of the config, or set \
              model.architectures to a ...ForCausalLM class"
@@ -203,7 +212,7 @@ fn broken_json(file: &str, error: &serde_json::Error) -> JobError {
     let text = error.to_string();
     let problem = text.split(" at line ").next().unwrap_or(&text);
     let place = Place { file: file.to_owned(), line: error.line(), column: error.column() };
-    JobError::new(format!("broken JSON: {problem}")).at(Some(place))
+    JobError::of_kind(JobErrorKind::Unreadable, format!("broken JSON: {problem}")).at(Some(place))
 }
 
 #[cfg(test)]

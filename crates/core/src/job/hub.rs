@@ -1,5 +1,7 @@
 //! Names of published models that are not built in: what they are, so that a name alone gets an answer.
 
+use crate::job::JobErrorKind;
+use crate::job::keys;
 use std::sync::LazyLock;
 
 use super::JobError;
@@ -36,8 +38,11 @@ pub fn published_type(name: &str) -> Option<&'static str> {
 /// What to say to somebody who names a model that is not built in.
 pub(super) fn not_built_in(name: &str) -> Option<JobError> {
     let model_type = published_type(name)?;
-    let refused =
-        |what: &str| JobError::new(format!("`{name}` is known and not simulated: it is {what}")).hint(REHEARSE);
+    let refused = |what: &str| {
+        JobError::of_kind(JobErrorKind::Unsimulated, format!("`{name}` is known and not simulated: it is {what}"))
+            .about(&[keys::MODEL])
+            .hint(REHEARSE)
+    };
     let is = match architecture(model_type) {
         Some(Architecture::Refused(kind)) => return Some(refused(kind.is())),
         Some(Architecture::Multimodal(_)) => "a multimodal model of which the text model is estimated",
@@ -46,7 +51,7 @@ pub(super) fn not_built_in(name: &str) -> Option<JobError> {
         None => return Some(refused("no language model of transformers")),
     };
     let problem = format!("the config of `{name}` is not built in; it is known as model type `{model_type}`, {is}");
-    Some(JobError::new(problem).hint(format!("{}; or {REHEARSE}", how_to_get(name))))
+    Some(JobError::of_kind(JobErrorKind::Model, problem).hint(format!("{}; or {REHEARSE}", how_to_get(name))))
 }
 
 /// How the config of a model comes to this machine.

@@ -1,5 +1,6 @@
 //! A job file: TOML text becomes settings, each with the line it stands on.
 
+use crate::job::JobErrorKind;
 use toml::de::DeTable;
 
 use super::entry::{Source, read_entry};
@@ -14,7 +15,10 @@ use crate::limit::JOB_BYTES;
 /// When the text is no TOML, a key is unknown, or a value does not suit its key; with line and column.
 pub(super) fn read(file: &str, text: &str) -> Result<Settings, JobError> {
     if text.len() > JOB_BYTES {
-        return Err(JobError::new(format!("{file}: {} bytes are no job file", text.len())));
+        return Err(JobError::of_kind(
+            JobErrorKind::Unreadable,
+            format!("{file}: {} bytes are no job file", text.len()),
+        ));
     }
     let source = Source { file, text };
     let table = DeTable::parse(text).map_err(|error| broken_toml(source, &error))?;
@@ -31,7 +35,9 @@ pub(super) fn read(file: &str, text: &str) -> Result<Settings, JobError> {
 
 fn broken_toml(source: Source<'_>, error: &toml::de::Error) -> JobError {
     let place = error.span().map(|span| Place::at(source.file, source.text, span.start));
-    JobError::new(format!("broken TOML: {}", error.message().replace('\n', ", "))).at(place)
+    JobError::of_kind(JobErrorKind::Unreadable, format!("broken TOML: {}", error.message().replace('\n', ", ")))
+        .at(place)
+        .caused_by(error.clone())
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub use architecture::{Architecture, Refused, architecture, generic_model_types}
 #[cfg(any(test, feature = "cases"))]
 pub use case::from_case;
 pub(crate) use error::REHEARSE;
-pub use error::{JobError, Place};
+pub use error::{Cause, JobError, JobErrorKind, Place};
 pub use fields::{FieldError, Fields};
 pub use framework::Framework;
 pub use hub::{is_full_name, published_type};

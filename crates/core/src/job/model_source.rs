@@ -1,5 +1,7 @@
 //! Finding the model a job names: a config that the caller reads, a published model, or fields written in the job.
 
+use crate::job::JobErrorKind;
+use crate::job::keys;
 use serde_json::{Map, Value};
 
 use super::hf::{self, HfModel};
@@ -24,11 +26,15 @@ pub(super) fn load(settings: &Settings, source: &JobSource) -> Result<Model, Job
     match settings.get("model") {
         Some(setting) => named(setting, settings, source),
         None if settings.model.contains_key("model_type") => written_out(settings),
-        None if settings.model.is_empty() => {
-            Err(JobError::new("no model is given").hint("name one, for example: model = \"Qwen/Qwen2.5-0.5B\""))
-        }
-        None => Err(JobError::new("the model's fields are given, but not the model they belong to")
-            .hint("add its `name`, or its `model_type` (llama, gpt2, ...)")),
+        None if settings.model.is_empty() => Err(JobError::of_kind(JobErrorKind::Model, "no model is given")
+            .about(&[keys::MODEL])
+            .hint("name one, for example: model = \"Qwen/Qwen2.5-0.5B\"")),
+        None => Err(JobError::of_kind(
+            JobErrorKind::Model,
+            "the model's fields are given, but not the model they belong to",
+        )
+        .about(&[keys::MODEL])
+        .hint("add its `name`, or its `model_type` (llama, gpt2, ...)")),
     }
 }
 
@@ -36,12 +42,15 @@ pub(super) fn load(settings: &Settings, source: &JobSource) -> Result<Model, Job
 fn named(setting: &Setting, settings: &Settings, source: &JobSource) -> Result<Model, JobError> {
     let name = setting.value.as_str().unwrap_or_default();
     if let Some(model_type) = settings.model.get("model_type") {
-        return Err(JobError::new(format!("`model_type` cannot be changed: `{name}` has its own"))
-            .hint("leave out `model_type`, or leave out the name and give every field")
-            .at(place(&model_type.origin)));
+        return Err(JobError::of_kind(
+            JobErrorKind::Model,
+            format!("`model_type` cannot be changed: `{name}` has its own"),
+        )
+        .hint("leave out `model_type`, or leave out the name and give every field")
+        .at(place(&model_type.origin)));
     }
     let Found { model: found, preset, config_file, weights } =
-        find(name, source).map_err(|error| error.at(place(&setting.origin)))?;
+        find(name, source).map_err(|error| error.about(&[keys::MODEL]).at(place(&setting.origin)))?;
     let mut provenance = vec![Provenance {
         key: "model".to_owned(),
         value: format!("\"{}\"", found.spec.name),
@@ -69,7 +78,7 @@ fn counted(preset: Option<&Preset>, weights: &WeightsBeside) -> Result<Option<Co
             Ok(Some(Counted { parameters: *parameters, who }))
         }
         WeightsBeside::Unreadable { problem, hint } => {
-            Err(JobError { hint: hint.clone(), ..JobError::new(problem.clone()) })
+            Err(JobError { hint: hint.clone(), ..JobError::of_kind(JobErrorKind::Unreadable, problem.clone()) })
         }
         WeightsBeside::Absent | WeightsBeside::Incomplete(_) => Ok(preset.map(of_preset)),
     }
@@ -78,7 +87,7 @@ fn counted(preset: Option<&Preset>, weights: &WeightsBeside) -> Result<Option<Co
 /// A model beside the job's own, by its name or a path.
 pub(super) fn second(setting: &Setting, source: &JobSource) -> Result<ModelSpec, JobError> {
     let name = setting.value.as_str().unwrap_or_default();
-    let found = find(name, source).map_err(|error| error.at(place(&setting.origin)))?;
+    let found = find(name, source).map_err(|error| error.about(&[keys::JUDGE_MODEL]).at(place(&setting.origin)))?;
     hf::refuse_other_head(&found.model.spec).map_err(|error| error.at(place(&setting.origin)))?;
     let mut spec = found.model.spec;
     spec.beside.counted = counted(found.preset, &WeightsBeside::Absent)?;
@@ -106,7 +115,12 @@ fn find<'a>(name: &str, source: &'a JobSource) -> Result<Found<'a>, JobError> {
             let config_file = Some((name.to_owned(), text.clone()));
             return Ok(Found { model, preset: None, config_file, weights });
         }
-        Some((Err(problem), _)) => return Err(JobError::new(format!("cannot read the config of `{name}`: {problem}"))),
+        Some((Err(problem), _)) => {
+            return Err(JobError::of_kind(
+                JobErrorKind::Unreadable,
+                format!("cannot read the config of `{name}`: {problem}"),
+            ));
+        }
         None => {}
     }
     match Preset::find(name) {
@@ -128,7 +142,7 @@ fn unknown_model(name: &str) -> JobError {
         Some(meant) => format!("did you mean `{meant}`? Otherwise {otherwise}"),
         None => otherwise,
     };
-    JobError::new(format!("model `{name}` is no config file and no built-in model")).hint(hint)
+    JobError::of_kind(JobErrorKind::Model, format!("model `{name}` is no config file and no built-in model")).hint(hint)
 }
 
 /// A model that only the job describes.
@@ -194,7 +208,10 @@ fn check_field(field: &str, setting: &Setting, model: &ModelSpec) -> Result<(), 
         Some(meant) => format!("did you mean `{meant}`?"),
         None => "its name must be as in config.json".to_owned(),
     };
-    Err(JobError::new(problem).hint(hint).at(place(&setting.origin)))
+    Err(JobError::of_kind(JobErrorKind::Model, problem)
+        .about(&[format!("model.{field}")])
+        .hint(hint)
+        .at(place(&setting.origin)))
 }
 
 /// Whether any model's config has `field`.

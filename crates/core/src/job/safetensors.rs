@@ -1,5 +1,6 @@
 //! What a safetensors file says it holds, to check a simulated parameter count against the published weights.
 
+use crate::job::JobErrorKind;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::marker::PhantomData;
@@ -175,11 +176,14 @@ pub fn parse_index(text: &str) -> Result<WeightIndex, JobError> {
         #[serde(default)]
         total_parameters: Option<u64>,
     }
-    let index: Index =
-        serde_json::from_str(text).map_err(|error| JobError::new(format!("safetensors index: {error}")))?;
+    let index: Index = serde_json::from_str(text)
+        .map_err(|error| JobError::of_kind(JobErrorKind::Unreadable, format!("safetensors index: {error}")))?;
     let bytes = index.metadata.total_size;
     if !(0.0..=MAX_TOTAL_BYTES).contains(&bytes) || bytes.fract() != 0.0 {
-        return Err(JobError::new(format!("safetensors index: `total_size` cannot be {bytes}")));
+        return Err(JobError::of_kind(
+            JobErrorKind::Unreadable,
+            format!("safetensors index: `total_size` cannot be {bytes}"),
+        ));
     }
     let tensors = index.weight_map.len();
     let parameters = index.metadata.total_parameters;
@@ -217,7 +221,7 @@ fn dtype_bits(name: &str) -> Option<u64> {
 }
 
 fn broken(problem: impl Into<String>) -> JobError {
-    JobError::new(format!("safetensors header: {}", problem.into()))
+    JobError::of_kind(JobErrorKind::Unreadable, format!("safetensors header: {}", problem.into()))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::keys::{self, KEYS, Key};
 use super::kind::brief;
 use super::words::{self, Meaning};
-use super::{JobError, Place};
+use super::{JobError, JobErrorKind, Place};
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,7 +130,8 @@ impl Override {
             Some((key, value)) if !key.trim().is_empty() => {
                 Ok(Self::new(key.trim(), value.trim(), Origin::Flag(text.trim().to_owned())))
             }
-            _ => Err(JobError::new(format!("`{text}` sets nothing")).hint("write it as `key=value`")),
+            _ => Err(JobError::of_kind(JobErrorKind::Unreadable, format!("`{text}` sets nothing"))
+                .hint("write it as `key=value`")),
         }
     }
 }
@@ -197,9 +198,12 @@ impl Settings {
         match words::value(key.name, value).filter(|_| key.kind.check(value).is_err()) {
             Some(Meaning::Says(others)) => return self.set_all(others, origin),
             Some(Meaning::Sentence(text)) => {
-                return Err(
-                    JobError::new(format!("`{}`: {} is a word of other programs", key.name, brief(value))).hint(text)
-                );
+                return Err(JobError::of_kind(
+                    JobErrorKind::Value,
+                    format!("`{}`: {} is a word of other programs", key.name, brief(value)),
+                )
+                .about(&[key.name])
+                .hint(text));
             }
             Some(Meaning::Key(_)) | None => (),
         }
@@ -208,7 +212,9 @@ impl Settings {
                 || format!("for example: {} = {}", key.name, key.example),
                 |meant| format!("did you mean \"{meant}\"?"),
             );
-            JobError::new(format!("`{}` {}", key.name, error.problem)).hint(hint)
+            JobError::of_kind(JobErrorKind::Value, format!("`{}` {}", key.name, error.problem))
+                .about(&[key.name])
+                .hint(hint)
         })?;
         if key.name == keys::ALLOCATOR {
             // The settings string is the whole setting: an earlier layer's table does not shine through.
@@ -291,13 +297,18 @@ fn is_on(value: &Value) -> bool {
 /// The error for a key that does not exist.
 pub(super) fn unknown_key(name: &str) -> JobError {
     if let Some(Meaning::Sentence(text)) = words::name(name) {
-        return JobError::new(format!("`{}` is no key of a job", name.chars().take(60).collect::<String>())).hint(text);
+        return JobError::of_kind(
+            JobErrorKind::UnknownKey,
+            format!("`{}` is no key of a job", name.chars().take(60).collect::<String>()),
+        )
+        .hint(text);
     }
     let hint = match Key::nearest(name) {
         Some(meant) => format!("did you mean `{meant}`?"),
         None => format!("`tonnage keys` lists the {} keys of a job", KEYS.len()),
     };
-    JobError::new(format!("unknown key `{}`", name.chars().take(60).collect::<String>())).hint(hint)
+    JobError::of_kind(JobErrorKind::UnknownKey, format!("unknown key `{}`", name.chars().take(60).collect::<String>()))
+        .hint(hint)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //!
 //! Rows are taken as unpacked, and as unpadded unless the job says otherwise: what tests of a mask's values answer.
 
+use crate::job::keys;
 use std::rc::Rc;
 
 use crate::dtype::DType;
@@ -97,8 +98,9 @@ fn flash_attention_mask(call: &MaskCall) -> Option<Tensor> {
     }
     let _all = mask.reduce_all("all.default", ReduceKind::Any, DType::Bool);
     if mask.context().has_padded_rows() {
-        mask.context()
-            .fail_unsimulated(|| "attention = \"flash_attention_2\": padded rows are not simulated with it".to_owned());
+        mask.context().fail_unsimulated(&[keys::ATTENTION], || {
+            "attention = \"flash_attention_2\": padded rows are not simulated with it".to_owned()
+        });
     }
     None
 }

@@ -2,6 +2,7 @@
 //! chunk of rows at a time, and both gradients are made in the forward pass.
 
 use crate::dtype::DType;
+use crate::job::keys;
 use crate::tensor::{NodeBuilder, Saved, Shape, Tensor, gradients};
 
 use super::matmul::count_product;
@@ -60,7 +61,9 @@ fn forward(hidden: &Tensor, weight: &Tensor, target: &Tensor, needs_weight: bool
         .writes_into_storage(hidden)
         .then(|| Tensor::empty(context, "empty.memory_format", Shape::new(&[chunk, vocabulary]), hidden.dtype()));
     if rows / chunk > MOST_CHUNKS {
-        context.fail(|| format!("loss = \"liger\": a vocabulary of {vocabulary} takes {} chunks", rows / chunk));
+        context.fail(&[keys::LOSS], || {
+            format!("loss = \"liger\": a vocabulary of {vocabulary} takes {} chunks", rows / chunk)
+        });
     }
     let mut start = 0;
     while start < rows.min(chunk * MOST_CHUNKS) {

@@ -84,7 +84,7 @@ impl DataParallel {
         match (self.rebuild)(&self.builder.of_replica(in_order, buffers)) {
             Ok(replica) => Some(replica),
             Err(error) => {
-                self.context.fail(|| error.to_string());
+                self.context.fail(&[], || error.to_string());
                 None
             }
         }

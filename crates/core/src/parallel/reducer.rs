@@ -108,7 +108,7 @@ impl Reducer {
     pub(super) fn delay_all_reduce(&self) {
         if !self.expects_autograd_hooks.get() {
             let problem = "DistributedDataParallel: the first pass of a static graph cannot be one without reduction";
-            self.context.fail(|| problem.to_owned());
+            self.context.fail(&[], || problem.to_owned());
         }
         (0..self.parameters.len()).for_each(|at| self.mark_variable_ready(at));
         self.is_delayed.set(false);
@@ -131,7 +131,7 @@ impl Reducer {
     pub(super) fn rebuild_buckets(&self) {
         if self.pending.get() > 0 {
             self.context
-                .fail(|| "DistributedDataParallel: no loss depends on some of the model's parameters".to_owned());
+                .fail(&[], || "DistributedDataParallel: no loss depends on some of the model's parameters".to_owned());
         }
         let mut order = self.rebuilt_parameters.take();
         if order.is_empty() {

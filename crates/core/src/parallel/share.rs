@@ -1,5 +1,7 @@
 //! What one rank builds where the model itself is split: the same family with a smaller config.
 
+use crate::job::JobErrorKind;
+use crate::job::keys;
 use serde_json::{Value, json};
 
 use crate::job::{Fields, JobError, JobSpec, ModelSpec, Strategy};
@@ -24,6 +26,7 @@ fn split_width(model: &mut ModelSpec, size: u64) -> Result<(), JobError> {
     if !model.facts().divides_heads {
         let problem = format!("tensor parallelism of `{}` is not simulated", model.model_type);
         return Err(JobError::new(problem)
+            .about(&[keys::PARALLEL])
             .hint("its heads have no dimension of their own in the config")
             .or_rehearse());
     }
@@ -37,7 +40,8 @@ fn split_width(model: &mut ModelSpec, size: u64) -> Result<(), JobError> {
     let vocabulary = needed(&model.config, "vocab_size")?;
     for (key, whole) in [("num_attention_heads", heads), ("intermediate_size", inner)] {
         if size == 0 || whole % size != 0 {
-            return Err(JobError::new(format!("`{key}` {whole} does not divide by {size} tensor parallel ranks")));
+            return Err(JobError::new(format!("`{key}` {whole} does not divide by {size} tensor parallel ranks"))
+                .about(&[keys::PARALLEL, keys::WORLD_SIZE]));
         }
     }
     let config = &mut model.config.0;
@@ -57,7 +61,9 @@ fn split_depth(model: &mut ModelSpec, stages: u64, stage: u64) -> Result<(), Job
     let layers = needed(&model.config, key)?;
     if stages == 0 || stages > layers || stage >= stages {
         let problem = format!("`{key}` {layers} does not make {stages} pipeline stages");
-        return Err(JobError::new(problem).hint("each stage needs at least one layer"));
+        return Err(JobError::new(problem)
+            .about(&[keys::PARALLEL, keys::WORLD_SIZE])
+            .hint("each stage needs at least one layer"));
     }
     let (each, more) = (layers / stages, layers % stages);
     let first = stage * each + stage.min(more);
@@ -80,5 +86,7 @@ fn read(config: &Fields, key: &str) -> Option<u64> {
 }
 
 fn needed(config: &Fields, key: &str) -> Result<u64, JobError> {
-    read(config, key).ok_or_else(|| JobError::new(format!("splitting the model needs `{key}` in its config")))
+    read(config, key).ok_or_else(|| {
+        JobError::of_kind(JobErrorKind::Model, format!("splitting the model needs `{key}` in its config"))
+    })
 }

@@ -1,5 +1,6 @@
 //! Generates tokens one after another, and leaps over those that do as foretold.
 
+use crate::job::keys;
 use std::rc::Rc;
 
 use crate::tensor::{Context, Doubles, Growth, Landing, Leap, MOST_EVENTS, Tensor, Token};
@@ -104,12 +105,12 @@ fn try_leap<S: Leaping>(
 fn is_too_long(context: &Context, last: Option<&Token>, done: u64, tokens: u64) -> bool {
     let most = last.filter(|_| done == FEW).map(|token| (MOST_REPLAYED - context.grown()) / token.events().max(1));
     if let Some(most) = most.filter(|most| *most < tokens) {
-        context.fail_unsimulated(|| format!("`max_new_tokens` or `completion_len`: {tokens} tokens; of this model and this job at most {most} are simulated"));
+        context.fail_unsimulated(&[keys::MAX_NEW_TOKENS, keys::COMPLETION_LEN], || format!("`max_new_tokens` or `completion_len`: {tokens} tokens; of this model and this job at most {most} are simulated"));
         return true;
     }
     let is_too_long = context.events() >= MOST_EVENTS;
     if is_too_long {
-        context.fail_unsimulated(|| {
+        context.fail_unsimulated(&[keys::MAX_NEW_TOKENS, keys::COMPLETION_LEN], || {
             format!("{tokens} new tokens: of this model and this job at most {done} are simulated")
         });
     }

@@ -123,13 +123,14 @@ impl Recorder {
     }
 
     /// Notes that PyTorch would stop here with this error; the first one counts.
-    pub(crate) fn fail(&self, problem: impl FnOnce() -> String) {
-        self.failure.borrow_mut().get_or_insert_with(|| JobError::new(problem()));
+    /// `keys`: what of the job it is about.
+    pub(crate) fn fail(&self, keys: &[&str], problem: impl FnOnce() -> String) {
+        self.failure.borrow_mut().get_or_insert_with(|| JobError::new(problem()).about(keys));
     }
 
     /// The same of what only the simulation cannot do.
-    pub(crate) fn fail_unsimulated(&self, problem: impl FnOnce() -> String) {
-        self.failure.borrow_mut().get_or_insert_with(|| JobError::new(problem()).or_rehearse());
+    pub(crate) fn fail_unsimulated(&self, keys: &[&str], problem: impl FnOnce() -> String) {
+        self.failure.borrow_mut().get_or_insert_with(|| JobError::new(problem()).about(keys).or_rehearse());
     }
 
     /// Whether the job has come to an error.
@@ -203,7 +204,7 @@ impl Recorder {
     pub(crate) fn is_full(&self, what: &str) -> bool {
         let is_full = self.events() >= MOST_EVENTS;
         if is_full {
-            self.fail_unsimulated(|| {
+            self.fail_unsimulated(&[], || {
                 format!(
                     "{what}: the job makes more than {MOST_EVENTS} allocations and frees, and more are not simulated"
                 )

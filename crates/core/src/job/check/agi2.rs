@@ -1,5 +1,6 @@
 //! What AGI2's own training loop has no switch for, and what the answer must say of it.
 
+use crate::job::keys;
 use crate::job::{Attention, CheckpointPolicy, JobError, JobSpec, LossKernel, Precision, TaskName};
 use crate::model_type::AGI2;
 
@@ -28,12 +29,13 @@ pub(super) fn fits(job: &JobSpec) -> Result<(), JobError> {
     ];
     if let Some((key, _, why)) = refused.into_iter().find(|(_, is_set, _)| *is_set) {
         let problem = format!("`{key}` has no meaning for a small GPT in AGI2's trainer: {why}");
-        return Err(JobError::new(problem).hint(
+        return Err(JobError::new(problem).about(&[key]).hint(
             "leave it out, or measure a trainer that you changed: tonnage rehearse -- python agi2_train.py FILE.toml",
         ));
     }
     if job.seq_len < 2 {
         return Err(JobError::new("`seq_len` is 1: the model sees a row without its last token, which is none")
+            .about(&[keys::SEQ_LEN])
             .hint("set it to 2 or more"));
     }
     Ok(())

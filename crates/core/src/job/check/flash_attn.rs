@@ -1,5 +1,6 @@
 //! What `attention = "flash_attention_2"` takes: the flash-attn package's own conditions, and what of it is simulated.
 
+use crate::job::keys;
 use crate::job::{Attention, JobError, JobSpec};
 
 /// Refuses what the package refuses, and calls that are not simulated.
@@ -7,7 +8,9 @@ pub(super) fn fits(job: &JobSpec) -> Result<(), JobError> {
     if job.attention != Attention::FlashAttention2 {
         return Ok(());
     }
-    let refused = |problem: String| JobError::new(format!("attention = \"flash_attention_2\": {problem}"));
+    let refused = |problem: String| {
+        JobError::new(format!("attention = \"flash_attention_2\": {problem}")).about(&[keys::ATTENTION])
+    };
     let dtype = job.precision.autocast_dtype().unwrap_or(job.precision.weight_dtype());
     if !dtype.is_half() {
         return Err(refused("FlashAttention only support fp16 and bf16 data type".to_owned())

@@ -13,6 +13,7 @@ use super::{
     Attention, CheckpointPolicy, Framework, JobError, JobSpec, LossKernel, LossOf, ModelSpec, Precision, Strategy,
     TaskName, TransformersVersion,
 };
+use crate::job::keys;
 use crate::model_type::{BeyondPositions, Liger, with_liger_layers};
 
 /// More tokens than any GPU holds; the bound keeps products of sizes inside a `u64`.
@@ -84,7 +85,7 @@ fn fits_sizes(job: &JobSpec) -> Result<(), JobError> {
         ("gpu.multiprocessors", job.gpu.multiprocessors),
     ];
     if let Some((key, _)) = sizes.iter().find(|(_, size)| *size == 0) {
-        return Err(JobError::new(format!("`{key}` must be at least 1, found 0")));
+        return Err(JobError::new(format!("`{key}` must be at least 1, found 0")).about(&[key]));
     }
     if job.micro_batch_size.saturating_mul(total_tokens(job)) > MAX_TOKENS_PER_PASS {
         return Err(JobError::new(format!(
@@ -92,6 +93,7 @@ fn fits_sizes(job: &JobSpec) -> Result<(), JobError> {
             job.micro_batch_size,
             total_tokens(job)
         ))
+        .about(&[keys::MICRO_BATCH_SIZE, keys::SEQ_LEN, keys::MAX_NEW_TOKENS])
         .hint("lower `micro_batch_size` or `seq_len`"));
     }
     Ok(())
@@ -102,13 +104,15 @@ fn fits_transformers(job: &JobSpec) -> Result<(), JobError> {
     let first = TransformersVersion::first_with(job.model.facts());
     if version < first {
         let problem = format!("`transformers` {version}: `{model_type}` is simulated from {first} on");
-        return Err(JobError::new(problem).hint(format!(
+        return Err(JobError::new(problem).about(&[keys::TRANSFORMERS]).hint(format!(
             "set transformers = \"{first}\" or newer; `tonnage rehearse -- COMMAND` runs an older one itself"
         )));
     }
     if job.attention != Attention::Eager && !version.has_sdpa_of(job.model.facts()) {
         let problem = format!("`attention`: `{model_type}` of transformers {version} has no SDPA");
-        return Err(JobError::new(problem).hint("set attention = \"eager\", which it then takes by default"));
+        return Err(JobError::new(problem)
+            .about(&[keys::ATTENTION])
+            .hint("set attention = \"eager\", which it then takes by default"));
     }
     Ok(())
 }
@@ -121,6 +125,7 @@ fn fits_positions(job: &JobSpec) -> Result<(), JobError> {
             total_tokens(job),
             job.model.name
         ))
+        .about(&[keys::SEQ_LEN, keys::MAX_NEW_TOKENS])
         .hint(match positions.saturating_sub(job.max_new_tokens) {
             0 => format!("set `max_new_tokens` below {positions}"),
             room => format!("set `seq_len` to {room} or less"),
@@ -135,13 +140,16 @@ fn fits_loss(job: &JobSpec) -> Result<(), JobError> {
     }
     if !job.model.facts().liger.fuses_loss() {
         let problem = format!("loss = \"liger\": Liger has no fused loss for `{}`", job.model.model_type);
-        return Err(JobError::new(problem).hint("set loss = \"full\"").or_rehearse());
+        return Err(JobError::new(problem).about(&[keys::LOSS]).hint("set loss = \"full\"").or_rehearse());
     }
     if !job.task.trains() {
-        return Err(JobError::new("loss = \"liger\": the task computes no loss").hint("set loss = \"full\""));
+        return Err(JobError::new("loss = \"liger\": the task computes no loss")
+            .about(&[keys::LOSS])
+            .hint("set loss = \"full\""));
     }
     if job.framework == Framework::Trl && job.task.facts().loss() == LossOf::NextToken {
         return Err(JobError::new("loss = \"liger\": SFTTrainer has a fused head of its own and refuses Liger's")
+            .about(&[keys::LOSS])
             .hint(
                 "leave out `loss`; use_liger_kernel = true replaces the layers there, or set framework = \"trainer\"",
             ));
@@ -161,7 +169,7 @@ fn fits_liger_layers(job: &JobSpec) -> Result<(), JobError> {
         _ => "",
     };
     let problem = format!("`use_liger_kernel`: the layers of `{model_type}` are not known with Liger's kernels");
-    Err(JobError::new(problem).hint(format!(
+    Err(JobError::new(problem).about(&[keys::USE_LIGER_KERNEL]).hint(format!(
         "known are those of {}; {loss}`tonnage rehearse -- COMMAND` runs the script itself",
         with_liger_layers().join(", ")
     )))
@@ -177,13 +185,18 @@ fn liger_does_nothing(job: &JobSpec) -> Option<String> {
 fn fits_lora(job: &JobSpec) -> Result<(), JobError> {
     let Some(lora) = &job.lora else { return Ok(()) };
     if !(0.0..1.0).contains(&lora.dropout) {
-        return Err(JobError::new(format!("`lora.dropout` must be from 0 to below 1, found {}", lora.dropout)));
+        return Err(JobError::new(format!("`lora.dropout` must be from 0 to below 1, found {}", lora.dropout))
+            .about(&[keys::LORA_DROPOUT]));
     }
     if lora.r > MAX_RANK {
-        return Err(JobError::new(format!("`lora.r` must be at most {MAX_RANK}, found {}", lora.r)));
+        return Err(
+            JobError::new(format!("`lora.r` must be at most {MAX_RANK}, found {}", lora.r)).about(&[keys::LORA_R])
+        );
     }
     if lora.targets.is_empty() {
-        return Err(JobError::new("`lora.targets` is empty").hint("name layers, or set it to \"all-linear\""));
+        return Err(JobError::new("`lora.targets` is empty")
+            .about(&[keys::LORA_TARGETS])
+            .hint("name layers, or set it to \"all-linear\""));
     }
     Ok(())
 }

@@ -1,12 +1,13 @@
 //! What a task asks of a model and of a job's other keys; the tasks themselves say which of these hold for them.
 
+use crate::job::keys;
 use crate::job::{Attention, CheckpointPolicy, JobError, JobSpec, LossKernel, Precision, Spreading};
 use crate::model_type::ModelKind;
 
 /// Refuses what the task's program does not do.
 pub(super) fn fits(job: &JobSpec) -> Result<(), JobError> {
     if job.model.facts().kind == ModelKind::Puzzle && job.task.facts().spreading() != Spreading::OwnRanks {
-        return Err(JobError::new("HRM is no language model").hint("set task = \"hrm\""));
+        return Err(JobError::new("HRM is no language model").about(&[keys::TASK]).hint("set task = \"hrm\""));
     }
     unread_keys(job)?;
     job.task.facts().check(job)
@@ -17,7 +18,9 @@ fn unread_keys(job: &JobSpec) -> Result<(), JobError> {
     match job.task.facts().unread_keys().iter().find(|(key, _)| is_set(job, key) == Some(true)) {
         Some((key, why)) => {
             let program = job.task.facts().program();
-            Err(JobError::new(format!("`{key}` has no meaning for {program}: {why}")).hint("leave it out"))
+            Err(JobError::new(format!("`{key}` has no meaning for {program}: {why}"))
+                .about(&[key])
+                .hint("leave it out"))
         }
         None => Ok(()),
     }
@@ -49,6 +52,7 @@ fn is_set(job: &JobSpec, key: &str) -> Option<bool> {
 pub(in crate::job) fn is_decoder(job: &JobSpec) -> Result<(), JobError> {
     if job.model.facts().kind == ModelKind::MaskedLm {
         return Err(JobError::new(format!("`{}` is no decoder", job.model.model_type))
+            .about(&[keys::TASK])
             .hint("set task = \"masked_lm\" or \"inference_forward\""));
     }
     Ok(())
@@ -57,9 +61,9 @@ pub(in crate::job) fn is_decoder(job: &JobSpec) -> Result<(), JobError> {
 /// Refuses a model without a masked-LM head.
 pub(in crate::job) fn has_masked_lm_head(job: &JobSpec) -> Result<(), JobError> {
     if job.model.facts().kind != ModelKind::MaskedLm {
-        return Err(
-            JobError::new(format!("`{}` has no masked-LM head", job.model.model_type)).hint("set task = \"causal_lm\"")
-        );
+        return Err(JobError::new(format!("`{}` has no masked-LM head", job.model.model_type))
+            .about(&[keys::TASK])
+            .hint("set task = \"causal_lm\""));
     }
     Ok(())
 }
@@ -68,6 +72,7 @@ pub(in crate::job) fn has_masked_lm_head(job: &JobSpec) -> Result<(), JobError> 
 pub(crate) fn is_hrm(job: &JobSpec) -> Result<(), JobError> {
     if job.model.facts().kind != ModelKind::Puzzle {
         return Err(JobError::new(format!("task = \"hrm\" runs HRM, not `{}`", job.model.model_type))
+            .about(&[keys::TASK])
             .hint("set task = \"causal_lm\""));
     }
     Ok(())
@@ -78,7 +83,8 @@ pub(in crate::job) fn has_logits_for_labels(job: &JobSpec) -> Result<(), JobErro
     if job.logits.logits_to_keep.is_none() {
         return Ok(());
     }
-    let error = JobError::new("`logits_to_keep` leaves training without logits for its labels");
+    let error =
+        JobError::new("`logits_to_keep` leaves training without logits for its labels").about(&[keys::LOGITS_TO_KEEP]);
     // Liger's loss is a way out where there is one, and where it is not set already.
     let liger = job.model.facts().liger.fuses_loss() && job.logits.loss == LossKernel::Full;
     Err(error.hint(match liger {
@@ -91,7 +97,7 @@ pub(in crate::job) fn has_logits_for_labels(job: &JobSpec) -> Result<(), JobErro
 pub(in crate::job) fn leaves_logits_out(job: &JobSpec) -> Result<(), JobError> {
     if job.model.facts().kind == ModelKind::MaskedLm && job.logits.logits_to_keep.is_some() {
         let problem = format!("`logits_to_keep`: the head of `{}` computes all positions", job.model.model_type);
-        return Err(JobError::new(problem).hint("leave it out"));
+        return Err(JobError::new(problem).about(&[keys::LOGITS_TO_KEEP]).hint("leave it out"));
     }
     Ok(())
 }

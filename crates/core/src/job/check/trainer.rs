@@ -1,6 +1,7 @@
 //! What trainers of several models, nodes or ranks refuse, with the arithmetic.
 
 use super::MAX_TOKENS_PER_PASS;
+use crate::job::keys;
 use crate::job::{
     DpoSpec, GrpoSpec, JobError, JobSpec, LogProbs, LossKernel, OptimizerKind, Spreading, Strategy, SwarmLogProbs,
     SwarmSpec,
@@ -17,10 +18,14 @@ const MAX_PARTS: u64 = 1 << 17;
 /// Refuses a policy that writes no text, and a loss that the trainer does not use.
 fn policy(job: &JobSpec) -> Result<(), JobError> {
     if job.model.facts().kind != ModelKind::Decoder {
-        return Err(JobError::new(format!("`{}` generates no text", job.model.model_type)).hint("choose a decoder"));
+        return Err(JobError::new(format!("`{}` generates no text", job.model.model_type))
+            .about(&[keys::TASK])
+            .hint("choose a decoder"));
     }
     if job.logits.loss != LossKernel::Full {
-        return Err(JobError::new("loss = \"liger\": the trainer computes its own loss").hint("leave out `loss`"));
+        return Err(JobError::new("loss = \"liger\": the trainer computes its own loss")
+            .about(&[keys::LOSS])
+            .hint("leave out `loss`"));
     }
     Ok(())
 }
@@ -30,6 +35,7 @@ pub(in crate::job) fn grpo(job: &JobSpec, grpo: &GrpoSpec) -> Result<(), JobErro
     policy(job)?;
     if grpo.num_generations < 2 {
         return Err(JobError::new(format!("`num_generations` is {}: an advantage needs 2", grpo.num_generations))
+            .about(&[keys::NUM_GENERATIONS])
             .hint("set it to 2 or more"));
     }
     let sizes = [
@@ -44,9 +50,9 @@ pub(in crate::job) fn grpo(job: &JobSpec, grpo: &GrpoSpec) -> Result<(), JobErro
             "`grpo.steps_per_generation` must be from 1 to {MAX_PARTS}, found {} (`gradient_accumulation_steps` where it is not given)",
             grpo.steps_per_generation
         );
-        return Err(
-            JobError::new(problem).hint("lower `gradient_accumulation_steps`, or give `grpo.steps_per_generation`")
-        );
+        return Err(JobError::new(problem)
+            .about(&[keys::GRPO_STEPS_PER_GENERATION, keys::GRADIENT_ACCUMULATION_STEPS])
+            .hint("lower `gradient_accumulation_steps`, or give `grpo.steps_per_generation`"));
     }
     if grpo.log_probs == LogProbs::FullLogits && job.micro_batch_size > MAX_PARTS {
         let problem = format!(
@@ -54,7 +60,9 @@ pub(in crate::job) fn grpo(job: &JobSpec, grpo: &GrpoSpec) -> Result<(), JobErro
              one, found {}",
             job.micro_batch_size
         );
-        return Err(JobError::new(problem).hint("lower `micro_batch_size`"));
+        return Err(JobError::new(problem)
+            .about(&[keys::MICRO_BATCH_SIZE, keys::GRPO_LOG_PROBS])
+            .hint("lower `micro_batch_size`"));
     }
     let tokens = grpo.prompt_len.saturating_add(grpo.completion_len);
     let rows = job.micro_batch_size.saturating_mul(grpo.steps_per_generation);
@@ -68,12 +76,14 @@ pub(in crate::job) fn grpo(job: &JobSpec, grpo: &GrpoSpec) -> Result<(), JobErro
              divide into groups of `num_generations` {}",
             job.micro_batch_size, grpo.steps_per_generation, grpo.num_generations
         );
-        return Err(JobError::new(problem).hint("keep groups whole: change one of the three"));
+        return Err(JobError::new(problem)
+            .about(&[keys::MICRO_BATCH_SIZE, keys::GRPO_STEPS_PER_GENERATION, keys::NUM_GENERATIONS])
+            .hint("keep groups whole: change one of the three"));
     }
     if let Some(judge) = &grpo.judge
         && judge.rows == Some(0)
     {
-        return Err(JobError::new("`judge.rows` must be at least 1, found 0"));
+        return Err(JobError::new("`judge.rows` must be at least 1, found 0").about(&[keys::JUDGE_ROWS]));
     }
     Ok(())
 }
@@ -88,7 +98,9 @@ pub(in crate::job) fn dpo(job: &JobSpec, dpo: &DpoSpec) -> Result<(), JobError> 
              step at once, found {}",
             job.gradient_accumulation_steps
         );
-        return Err(JobError::new(problem).hint("lower `gradient_accumulation_steps`"));
+        return Err(JobError::new(problem)
+            .about(&[keys::GRADIENT_ACCUMULATION_STEPS])
+            .hint("lower `gradient_accumulation_steps`"));
     }
     bound_rows(
         job.micro_batch_size.saturating_mul(2),
@@ -106,7 +118,7 @@ fn bound_rows(rows: u64, named: &str, tokens: u64) -> Result<(), JobError> {
         "{named} = {rows} rows of `prompt_len` + `completion_len` = {tokens} tokens is more than a GPU can hold: at most {} rows",
         MAX_TOKENS_PER_PASS / tokens.max(1)
     );
-    Err(JobError::new(problem).hint("lower them"))
+    Err(JobError::new(problem).about(&[keys::PROMPT_LEN, keys::COMPLETION_LEN]).hint("lower them"))
 }
 
 /// What a node refuses.
@@ -131,7 +143,9 @@ pub(in crate::job) fn swarm(job: &JobSpec, swarm: &SwarmSpec) -> Result<(), JobE
             "a node has no rows: `swarm.local_questions` {} + `swarm.external_questions` {}, times `num_generations` {}",
             swarm.local_questions, swarm.external_questions, swarm.num_generations
         );
-        return Err(JobError::new(problem).hint("give it questions"));
+        return Err(JobError::new(problem)
+            .about(&[keys::SWARM_LOCAL_QUESTIONS, keys::SWARM_EXTERNAL_QUESTIONS, keys::NUM_GENERATIONS])
+            .hint("give it questions"));
     }
     bound_rows(
         swarm.train_rows,
@@ -145,7 +159,9 @@ pub(in crate::job) fn swarm(job: &JobSpec, swarm: &SwarmSpec) -> Result<(), JobE
             swarm.train_rows
         );
         let least = swarm.train_rows.div_ceil(MAX_CHUNKS);
-        return Err(JobError::new(problem).hint(format!("set it to {least} or more")));
+        return Err(JobError::new(problem)
+            .about(&[keys::SWARM_ROWS_PER_CHUNK])
+            .hint(format!("set it to {least} or more")));
     }
     let generated = swarm.local_questions.saturating_mul(swarm.num_generations);
     if swarm.generates && swarm.generate_rows > generated {
@@ -154,10 +170,13 @@ pub(in crate::job) fn swarm(job: &JobSpec, swarm: &SwarmSpec) -> Result<(), JobE
              there are",
             swarm.generate_rows, swarm.local_questions, swarm.num_generations
         );
-        return Err(JobError::new(problem).hint(format!("set it to {generated} or less")));
+        return Err(JobError::new(problem)
+            .about(&[keys::SWARM_GENERATE_ROWS, keys::SWARM_LOCAL_QUESTIONS, keys::NUM_GENERATIONS])
+            .hint(format!("set it to {generated} or less")));
     }
     if job.gradient_accumulation_steps > 1 {
         return Err(JobError::new("`gradient_accumulation_steps`: a node trains on all its rows in one pass")
+            .about(&[keys::GRADIENT_ACCUMULATION_STEPS, keys::SWARM_LOG_PROBS])
             .hint("set swarm.log_probs = \"chunked_head\" to lower its peak"));
     }
     Ok(())
@@ -165,7 +184,7 @@ pub(in crate::job) fn swarm(job: &JobSpec, swarm: &SwarmSpec) -> Result<(), JobE
 
 fn not_zero(sizes: &[(&str, u64)]) -> Result<(), JobError> {
     match sizes.iter().find(|(_, size)| *size == 0) {
-        Some((key, _)) => Err(JobError::new(format!("`{key}` must be at least 1, found 0"))),
+        Some((key, _)) => Err(JobError::new(format!("`{key}` must be at least 1, found 0")).about(&[key])),
         None => Ok(()),
     }
 }
@@ -173,16 +192,17 @@ fn not_zero(sizes: &[(&str, u64)]) -> Result<(), JobError> {
 /// Wrappers are simulated round the plain training step.
 pub(super) fn fits_ranks(job: &JobSpec) -> Result<(), JobError> {
     if job.parallel.world_size == 0 {
-        return Err(JobError::new("`world_size` must be at least 1, found 0"));
+        return Err(JobError::new("`world_size` must be at least 1, found 0").about(&[keys::WORLD_SIZE]));
     }
     if let Strategy::DeepSpeed { stage } = job.parallel.strategy
         && !(1..=3).contains(&stage)
     {
-        return Err(JobError::new(format!("`deepspeed.stage` must be 1, 2 or 3, found {stage}")));
+        return Err(JobError::new(format!("`deepspeed.stage` must be 1, 2 or 3, found {stage}"))
+            .about(&[keys::DEEPSPEED_STAGE]));
     }
     if job.parallel.rank >= job.parallel.world_size {
         let problem = format!("rank {} of `world_size` {}", job.parallel.rank, job.parallel.world_size);
-        return Err(JobError::new(problem).hint("ranks count from 0"));
+        return Err(JobError::new(problem).about(&[keys::WORLD_SIZE]).hint("ranks count from 0"));
     }
     if let Strategy::Fsdp2(_) = job.parallel.strategy {
         fits_shards(job)?;
@@ -191,12 +211,15 @@ pub(super) fn fits_ranks(job: &JobSpec) -> Result<(), JobError> {
         (_, Strategy::None) | (Spreading::Ranks, _) | (Spreading::OwnRanks, Strategy::AllReduce) => return Ok(()),
         (Spreading::OwnRanks, _) => {
             let problem = "`parallel`: HRM's loop has no wrapper, it all-reduces its gradients itself";
-            return Err(JobError::new(problem).hint("leave `parallel` out, or set parallel = \"all_reduce\""));
+            return Err(JobError::new(problem)
+                .about(&[keys::PARALLEL])
+                .hint("leave `parallel` out, or set parallel = \"all_reduce\""));
         }
         _ => {}
     }
     let task = serde_json::to_value(job.task.name()).unwrap_or_default();
     Err(JobError::new(format!("`parallel`: ranks are simulated for plain training, not for task = {task}"))
+        .about(&[keys::PARALLEL, keys::WORLD_SIZE])
         .hint(without_ranks(job.parallel.strategy)))
 }
 
@@ -219,16 +242,19 @@ fn fits_shards(job: &JobSpec) -> Result<(), JobError> {
     use OptimizerKind::{Adam, Adamw, AdamwForloop, AdamwFused, Sgd, SgdMomentum};
     if job.lora.is_some() {
         return Err(JobError::new("`lora`: adapters are not simulated under FSDP2")
+            .about(&[keys::PARALLEL])
             .hint("use parallel = \"ddp\", or leave out `lora`")
             .or_rehearse());
     }
     if job.precision.scales_loss() {
         return Err(JobError::new("`precision`: a gradient scaler is not simulated under FSDP2")
+            .about(&[keys::PRECISION])
             .hint("use bf16, or fp32 with fsdp2.param_dtype = \"bf16\"")
             .or_rehearse());
     }
     if !matches!(job.optimizer, Adam | Adamw | AdamwForloop | AdamwFused | Sgd | SgdMomentum) {
         return Err(JobError::new("`optimizer`: this one is not simulated on sharded parameters")
+            .about(&[keys::OPTIMIZER])
             .hint("use adamw, adamw_fused or sgd")
             .or_rehearse());
     }

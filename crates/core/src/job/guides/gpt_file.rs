@@ -86,8 +86,9 @@ pub(in crate::job) fn read(source: Source<'_>, table: &DeTable<'_>) -> Result<Se
             if let Some((theirs, ours)) =
                 JOB_KEYS.iter().find(|(theirs, ours)| *ours == name && table.contains_key(*theirs) && theirs != ours)
             {
-                let error =
-                    JobError::new(format!("`{ours}` and `{theirs}` mean the same")).hint("leave one of them out");
+                let error = JobError::new(format!("`{ours}` and `{theirs}` mean the same"))
+                    .about(&[ours])
+                    .hint("leave one of them out");
                 return Err(error.at(Some(source.place(key))));
             }
             known_entry(source, &mut settings, (key, value))?;
@@ -109,6 +110,7 @@ fn not_simulated(key: &str) -> JobError {
         _ => "a key of later versions of this trainer, which make no logits; their step is not simulated",
     };
     JobError::new(format!("`{key}`: {why}"))
+        .about(&[key])
         .hint("measure it without a GPU: tonnage rehearse -- python agi2_train.py FILE.toml")
 }
 

@@ -1,5 +1,6 @@
 //! [`Chooser`]: hands out the value of each key, from what was said or from a default, and writes down which.
 
+use crate::job::JobErrorKind;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -110,7 +111,8 @@ impl<'a> Chooser<'a> {
         let version = self.fixed(name).as_str().unwrap_or_default().parse();
         version.map_err(|error: TransformersError| {
             let hint = "the version is the one that `pip show transformers` prints, in quotes";
-            self.about(name, JobError::new(format!("`{name}`: {error}")).hint(hint))
+            let refused = JobError::of_kind(JobErrorKind::Value, format!("`{name}`: {error}")).about(&[name]);
+            self.about(name, refused.hint(hint).caused_by(error))
         })
     }
 
@@ -123,7 +125,15 @@ impl<'a> Chooser<'a> {
         }
         let value = self.take("gpu", DEFAULT_GPU.into(), "none was named; sizes are as on this one");
         let gpu = Gpu::parse(value.as_str().unwrap_or_default());
-        gpu.map_err(|error| self.about("gpu", JobError::new(format!("`gpu`: {error}")).hint(error.hint())))
+        gpu.map_err(|error| {
+            self.about(
+                "gpu",
+                JobError::of_kind(JobErrorKind::Value, format!("`gpu`: {error}"))
+                    .about(&[keys::GPU])
+                    .hint(error.hint())
+                    .caused_by(error),
+            )
+        })
     }
 
     /// `dropout` and `tie_word_embeddings` override fields of the model's config.
@@ -155,6 +165,7 @@ impl<'a> Chooser<'a> {
         let default = model_type::facts(model_type).lora_targets;
         if default.is_empty() && self.settings.get("lora.targets").is_none() {
             return Err(JobError::new(format!("`lora.targets`: peft knows no target modules for `{model_type}`"))
+                .about(&[keys::LORA_TARGETS])
                 .hint("name them, or set lora.targets = \"all-linear\""));
         }
         let targets = self.take("lora.targets", default.to_vec().into(), "peft's target modules for the model type");
@@ -167,7 +178,8 @@ impl<'a> Chooser<'a> {
         let lengths: Vec<_> =
             ["max_steps", "train_tokens", "train_rows"].into_iter().filter(|key| self.is_said(key)).collect();
         if let [first, second, ..] = lengths[..] {
-            let error = JobError::new(format!("`{second}`: the length of the training is said by `{first}` already"));
+            let error = JobError::new(format!("`{second}`: the length of the training is said by `{first}` already"))
+                .about(&[second]);
             return Err(self.about(second, error.hint("give one of them")));
         }
         let length = lengths.first().map(|key| {
@@ -192,7 +204,12 @@ impl<'a> Chooser<'a> {
             }
         }
         let last = set.last().map_or("allocator", |(name, _)| *name);
-        allocator::config(&set).map_err(|problem| self.about(last, JobError::new(format!("`allocator`: {problem}"))))
+        allocator::config(&set).map_err(|problem| {
+            self.about(
+                last,
+                JobError::of_kind(JobErrorKind::Value, format!("`allocator`: {problem}")).about(&[keys::ALLOCATOR]),
+            )
+        })
     }
 
     /// The error with the place where `name` was set.
@@ -205,5 +222,6 @@ impl<'a> Chooser<'a> {
 }
 
 fn variant<T: DeserializeOwned>(name: &str, word: Value) -> Result<T, JobError> {
-    serde_json::from_value(word).map_err(|error| JobError::new(format!("`{name}`: {error}")))
+    serde_json::from_value(word)
+        .map_err(|error| JobError::of_kind(JobErrorKind::Value, format!("`{name}`: {error}")).about(&[name]))
 }

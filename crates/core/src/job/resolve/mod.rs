@@ -54,14 +54,19 @@ impl Resolved {
     }
 }
 
-/// The error with the place where the job file sets the first key that the problem or the hint names.
+/// The error with the place of the first of its keys that the job file sets.
 fn at_key(provenance: &[Provenance], error: JobError) -> JobError {
-    let named = |text: &str, key: &str| text.contains(&format!("`{key}`")) || text.contains(&format!("{key} = \""));
-    let texts = [Some(error.problem.as_str()), error.hint.as_deref()];
-    let place = texts.into_iter().flatten().find_map(|text| {
-        let placed = provenance.iter().filter(|value| named(text, &value.key));
-        placed.filter_map(|value| model_source::place(&value.origin)).next()
-    });
+    let place_of = |key: &String| {
+        let decided = provenance.iter().find(|value| value.key == *key)?;
+        model_source::place(&decided.origin)
+    };
+    let place = error.keys.iter().find_map(place_of);
+    error.at(place)
+}
+
+/// The same while values are still being decided.
+fn at_setting(settings: &Settings, error: JobError) -> JobError {
+    let place = error.keys.iter().find_map(|key| model_source::place(&settings.get(key)?.origin));
     error.at(place)
 }
 
@@ -84,13 +89,13 @@ pub(super) fn resolve(source: &JobSource, changes: &[Override]) -> Result<Resolv
     let mut notes = settings.notes.clone();
     let published_dtype = model.published_dtype.clone();
     let config_file = model.config_file.clone();
-    let job = job::job(&mut choose, model, source)?;
+    let job = job::job(&mut choose, model, source).map_err(|error| at_setting(&settings, error))?;
     notes.extend(choose.notes);
     let provenance = choose.provenance;
     refuse_unread(&settings, &provenance, &job)?;
     check::possible(&job).map_err(|error| at_key(&provenance, error))?;
     if let (UnnamedGpu::Refused { problem, hint }, None) = (&source.unnamed_gpu, settings.get(keys::GPU)) {
-        return Err(JobError::new(problem.clone()).hint(hint.clone()));
+        return Err(JobError::new(problem.clone()).about(&[keys::GPU]).hint(hint.clone()));
     }
     notes.extend(check::notes(&job, &settings, published_dtype.as_deref()));
     let mut resolved = Resolved { job, provenance, notes, config_file };
@@ -132,7 +137,7 @@ fn refuse_unread(settings: &Settings, provenance: &[Provenance], job: &JobSpec) 
         "micro_batch_size" => "its rows are the questions times `num_generations`".to_owned(),
         _ => "leave it out, or choose what reads it (`tonnage keys` says)".to_owned(),
     };
-    let error = JobError::new(format!("`{key}` has no meaning for this job (task = {task})")).hint(hint);
+    let error = JobError::new(format!("`{key}` has no meaning for this job (task = {task})")).about(&[key]).hint(hint);
     Err(error.at(model_source::place(&setting.origin)))
 }
 

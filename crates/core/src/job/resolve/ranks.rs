@@ -1,5 +1,6 @@
 //! Decides the keys of jobs on several GPUs, and whether the batch divides.
 
+use crate::job::keys;
 use serde_json::Value;
 
 use super::chooser::Chooser;
@@ -15,7 +16,9 @@ pub(super) fn rows(choose: &mut Chooser<'_>, task: TaskName) -> Result<u64, JobE
             let ranks = choose.said("world_size").unwrap_or(1).max(1);
             if !global.is_multiple_of(ranks) {
                 let problem = format!("`global_batch_size` {global} does not divide by `world_size` {ranks}");
-                return Err(JobError::new(problem).hint("every rank trains on as many rows"));
+                return Err(JobError::new(problem)
+                    .about(&[keys::GLOBAL_BATCH_SIZE, keys::WORLD_SIZE])
+                    .hint("every rank trains on as many rows"));
             }
             Ok(choose.size_or("micro_batch_size", global / ranks, "what `global_batch_size` leaves to each rank"))
         }
@@ -39,14 +42,18 @@ pub(super) fn accumulation(choose: &mut Chooser<'_>, micro_batch_size: u64) -> R
         } else {
             let product = rows.saturating_mul(steps);
             let problem = format!("`global_batch_size` {global} is not {of_all} x {steps} micro-batches = {product}");
-            Err(JobError::new(problem).hint("leave out `gradient_accumulation_steps` to have it computed"))
+            Err(JobError::new(problem)
+                .about(&[keys::GLOBAL_BATCH_SIZE, keys::GRADIENT_ACCUMULATION_STEPS])
+                .hint("leave out `gradient_accumulation_steps` to have it computed"))
         };
     }
     if !global.is_multiple_of(rows) {
         let problem = format!("`global_batch_size` {global} does not divide by {of_all}");
         let below = (global / rows).saturating_mul(rows);
         let near = if below > 0 { format!("{below} or {}", below + rows) } else { rows.to_string() };
-        return Err(JobError::new(problem).hint(format!("set `global_batch_size` to {near}")));
+        return Err(JobError::new(problem)
+            .about(&[keys::GLOBAL_BATCH_SIZE])
+            .hint(format!("set `global_batch_size` to {near}")));
     }
     Ok(choose.size_or("gradient_accumulation_steps", global / rows, "what `global_batch_size` leaves to each rank"))
 }
@@ -74,7 +81,9 @@ pub(super) fn parallel(choose: &mut Chooser<'_>, task: TaskName, trainer_looks: 
         "pipeline" => Strategy::PipelineParallel { stages: world_size, schedule: choose.word("pipeline.schedule")? },
         _ if world_size > 1 => {
             let problem = format!("`world_size` is {world_size}, but parallel = \"none\" spreads nothing");
-            return Err(JobError::new(problem).hint("set parallel = \"ddp\" or another strategy"));
+            return Err(JobError::new(problem)
+                .about(&[keys::WORLD_SIZE, keys::PARALLEL])
+                .hint("set parallel = \"ddp\" or another strategy"));
         }
         _ => Strategy::None,
     };

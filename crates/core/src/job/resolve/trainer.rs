@@ -4,6 +4,7 @@ use super::chooser::Chooser;
 use super::job::Lengths;
 use super::model_source;
 use crate::job::guides::gpt_file;
+use crate::job::keys;
 use crate::job::model_source::Model;
 use crate::job::settings::Settings;
 use crate::job::{
@@ -138,6 +139,7 @@ fn no_model(settings: &Settings) -> JobError {
     let set = settings.keys().find(|(key, _)| key.starts_with("judge."));
     let (key, place) = set.map_or(("judge", None), |(key, setting)| (key, model_source::place(&setting.origin)));
     JobError::new(format!("`{key}` is set, but the judge has no model: its phase has nothing to run"))
+        .about(&[key, keys::JUDGE_MODEL])
         .hint("name one, for example: judge.model = \"Qwen/Qwen2.5-14B\"")
         .at(place)
 }

@@ -1,6 +1,7 @@
 //! Forward passes without gradients: one, or those of `generate`.
 
 use super::{LossOf, TaskFacts, TaskName};
+use crate::job::keys;
 use crate::job::{JobError, JobSpec, check};
 
 /// One forward pass.
@@ -31,7 +32,9 @@ impl TaskFacts for Generate {
     fn check(&self, job: &JobSpec) -> Result<(), JobError> {
         check::is_decoder(job)?;
         match job.max_new_tokens {
-            0 => Err(JobError::new("`max_new_tokens` is 0: nothing is generated").hint("set it to 1 or more")),
+            0 => Err(JobError::new("`max_new_tokens` is 0: nothing is generated")
+                .about(&[keys::MAX_NEW_TOKENS])
+                .hint("set it to 1 or more")),
             _ => Ok(()),
         }
     }

@@ -1,5 +1,6 @@
 //! LoRA's part of building a model: which layers it targets, and its weights.
 
+use crate::job::keys;
 use std::rc::Rc;
 
 use crate::dtype::DType;
@@ -42,11 +43,16 @@ impl Builder {
         let built = self.built.borrow();
         if let Some(path) = built.targeted.iter().find(|path| !built.adapted.contains(path)) {
             let problem = format!("`lora.targets`: `{path}` is no linear layer");
-            return Err(JobError::new(problem).hint("only adapters on linear layers are simulated").or_rehearse());
+            return Err(JobError::new(problem)
+                .about(&[keys::LORA_TARGETS])
+                .hint("only adapters on linear layers are simulated")
+                .or_rehearse());
         }
         if built.adapted.is_empty() {
             let problem = format!("`lora.targets`: no module is called {}", lora.targets.join(" or "));
-            return Err(JobError::new(problem).hint("set it to \"all-linear\" to adapt every linear layer"));
+            return Err(JobError::new(problem)
+                .about(&[keys::LORA_TARGETS])
+                .hint("set it to \"all-linear\" to adapt every linear layer"));
         }
         Ok(())
     }

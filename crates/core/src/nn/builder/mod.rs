@@ -3,6 +3,7 @@
 
 mod adapters;
 
+use crate::job::keys;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -261,7 +262,10 @@ impl Builder {
         }
         let Some((id, sizes)) = self.built.borrow().cast_head else {
             let problem = "`cast_lm_head_to_fp32`: a head tied to this family's embedding is not simulated";
-            return Err(JobError::new(problem).hint("leave it out, or train in fp32").or_rehearse());
+            return Err(JobError::new(problem)
+                .about(&[keys::GRPO_CAST_LM_HEAD_TO_FP32])
+                .hint("leave it out, or train in fp32")
+                .or_rehearse());
         };
         let before = Tensor::empty(&self.context, "_to_copy.default", sizes, self.dtype);
         if let Some(before) = before.allocation() {

@@ -6,6 +6,7 @@ use super::{AttentionCall, AttentionKernel};
 use crate::dtype::DType;
 use crate::gpu::Device;
 use crate::job::Attention;
+use crate::job::keys;
 use crate::tensor::Tensor;
 
 /// The kernels that take a call, for the reader of an error.
@@ -31,7 +32,7 @@ pub(crate) fn choose_kernel(query: &Tensor, key: &Tensor, value: &Tensor, call: 
     let question = |device| Question { query, key, value, call, device };
     query.context().ask(|device| question(device).kernel().ok_or_else(|| question(device).describe())).unwrap_or_else(
         |problem| {
-            query.context().fail(|| problem);
+            query.context().fail(&[keys::ATTENTION], || problem);
             AttentionKernel::Math
         },
     )

@@ -3,6 +3,7 @@
 use super::AttentionCall;
 use super::work::AttentionWork;
 use crate::dtype::DType;
+use crate::job::keys;
 use crate::op::scratch::flash::{Copies, Flash, backward, forward, package_backward, package_forward};
 use crate::op::scratch::{DeviceSteps, contiguous, like};
 use crate::tensor::{Gradients, NodeBuilder, Saved, Shape, Tensor, gradients};
@@ -108,7 +109,7 @@ pub(crate) fn package_flash_attn_func(
 ) -> Tensor {
     let options = Options { dropout: dropout > 0.0, is_causal };
     if query.size(-1) > 256 {
-        query.context().fail(|| {
+        query.context().fail(&[keys::ATTENTION], || {
             let problem = "FlashAttention forward only supports head dimension at most 256";
             format!("attention = \"flash_attention_2\": {problem}, found {}", query.size(-1))
         });

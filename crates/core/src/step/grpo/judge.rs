@@ -103,7 +103,7 @@ impl Trainer<'_> {
         if let Some(judge) = offloaded {
             match Judge::load(self.job, self.context, judge) {
                 Ok(judge) => judge.score(self.context, self.spec, rows),
-                Err(error) => self.context.fail(|| error.to_string()),
+                Err(error) => self.context.fail(&[], || error.to_string()),
             }
         }
         if let Some(judge) = &self.judge_model {

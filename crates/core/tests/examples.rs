@@ -1,0 +1,20 @@
+//! The examples run: each is the program of `cargo run --example`.
+
+#[path = "../examples/changes.rs"]
+mod changes;
+#[path = "../examples/estimate.rs"]
+mod estimate;
+#[path = "../examples/sweep.rs"]
+mod sweep;
+#[path = "../examples/verdict.rs"]
+mod verdict;
+
+#[test]
+fn every_example_runs() {
+    changes::main().expect("changes");
+    estimate::main().expect("estimate");
+    sweep::main().expect("sweep");
+    verdict::main().expect("verdict");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
+    assert_eq!(std::fs::read_dir(folder).expect("the folder").count(), 4, "an example that no test runs");
+}
