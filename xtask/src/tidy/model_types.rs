@@ -18,14 +18,14 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("crates/report/src/plot.rs", "opt", "short for the optimizer's phase"),
 ];
 
-/// Every literal of a model type outside its own place, tests aside.
+/// Every literal of a model type outside its own place, tests and examples aside.
 pub(super) fn strays() -> Result<Vec<String>> {
     let names: Vec<_> = known_model_types().into_iter().chain(generic_model_types()).collect();
     let mut problems = Vec::new();
     for file in rust_files(Path::new("crates"))? {
         let path = file.display().to_string();
-        if path.contains("/tests/") || path.contains("/benches/") || OWN_PLACES.iter().any(|own| path.starts_with(own))
-        {
+        let is_apart = ["/tests/", "/benches/", "/examples/"].iter().any(|folder| path.contains(folder));
+        if is_apart || OWN_PLACES.iter().any(|own| path.starts_with(own)) {
             continue;
         }
         let text = fs::read_to_string(&file).with_context(|| path.clone())?;
