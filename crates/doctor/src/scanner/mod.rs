@@ -4,27 +4,25 @@
 //! read. A message that may go on over several lines waits for them, as a traceback does. After a finding the next lines
 //! are read for signs that the job lives.
 
+mod closing;
+
 use memchr::{memchr, memrchr};
 
 use crate::block::Block;
 use crate::cause::FailureCause;
-use crate::exception::{Exception, Raiser, stated as stated_exception};
+use crate::exception::Raiser;
 use crate::fences::Fences;
 use crate::finding::{Finding, Kept, LastError, Scan, Tone};
 use crate::history::{Around, History, around};
-use crate::last_words;
 use crate::life::Life;
 use crate::line::{Line, behind_bar, without_codes};
 use crate::mark::{CHAINS, Kind, MARKS};
 use crate::needles::Needles;
-use crate::progress::Progress;
 use crate::quote;
 use crate::setting::Setting;
 use crate::signature::{Reading, SIGNATURES};
-use crate::text::has;
 use crate::traceback::{Ended, Tracebacks, cut};
 use crate::waiting::{Draft, LONGEST_EVIDENCE, Waiting};
-use tonnage_core::failure::{Class, Strength};
 
 /// Marks of lines that may say something beside signatures.
 const MARKED: [Kind; 3] = [Kind::Traceback, Kind::Chain, Kind::Life];
@@ -34,10 +32,6 @@ const LONGEST_LINE: usize = 64 << 10;
 const OVERLAP: usize = 512;
 /// Messages that wait for further lines at one time; there are as many as ranks write at once.
 const MOST_WAITING: usize = 64;
-/// Closing lines that are read for what a log ends with.
-const CLOSING: usize = 40;
-/// What a finding's signature is called where its words count as a log's last ones alone.
-const LAST_WORDS: &str = "last_words";
 /// Bytes of a log's beginning that tell on what it ran.
 const HEAD: usize = 8 << 10;
 
@@ -153,45 +147,6 @@ impl Scanner {
             successes: seen.successes,
             last_error: self.last_error,
             setting: self.setting,
-        }
-    }
-
-    /// What ends the log without a traceback, as excerpts have it: an exception, or fixed words of a shell or scheduler.
-    fn last_words(&mut self, tail: &str) {
-        let explains = |finding: &&Finding| finding.strength() > Strength::Echo;
-        let known = self.kept.findings().iter().filter(explains).map(|finding| finding.last_line).max().unwrap_or(0);
-        let closing = closing_lines(tail, self.lines);
-        let error = closing.iter().find(|(line, _)| last_words::is_error(&line.text) && !quote::by_itself(line));
-        self.last_error =
-            error.map(|(line, number)| LastError { line: *number, text: cut(&line.text, LONGEST_EVIDENCE).to_owned() });
-        for (at, (line, number)) in closing.iter().enumerate() {
-            if *number <= known {
-                return;
-            }
-            if line.indent > 1 || quote::by_itself(line) {
-                continue;
-            }
-            let stated = (at < last_words::READ).then(|| last_words::stated(&line.text)).flatten();
-            // Who goes on to say something did without the command.
-            let stated = stated.filter(|cause| !(cause.class() == Class::Usage && goes_on(&closing, at)));
-            if let Some(cause) = stated {
-                let history = self.history.text(b"");
-                let mut draft = self.draft(*number, line.rank, &line.text, Tone::of_line(&line.text));
-                draft.around = around(&history, *number, &line.text);
-                return self.keep_finding(draft.into_finding(cause, LAST_WORDS));
-            }
-            let Some((name, message)) = stated_exception(line.text.trim_start_matches('*'), true)
-                .filter(|_| line.text.contains(':'))
-                .or_else(|| last_words::logged(&line.text))
-            else {
-                continue;
-            };
-            let exception = Exception::new(name, cut(message, 400), &Default::default());
-            // What a launcher says is of a failure that another line may state.
-            if exception.raiser == Raiser::Launcher && !self.kept.findings().is_empty() {
-                continue;
-            }
-            return self.raised(Ended::without_traceback(exception, line, *number), b"");
         }
     }
 
@@ -402,23 +357,6 @@ impl Scanner {
         }
         self.keep_finding(draft.into_finding(FailureCause::Raised(cause), RAISED));
     }
-}
-
-/// The closing lines that say anything, the last first, with their numbers.
-fn closing_lines(tail: &str, lines: u64) -> Vec<(Line, u64)> {
-    let numbered = tail.lines().rev().zip((1..=lines).rev()).take(CLOSING);
-    let last = |text: &str| text.rsplit('\r').find(|part| !part.is_empty()).unwrap_or_default().to_owned();
-    let read = numbered.map(|(text, number)| (Line::new(last(text).as_bytes()), number));
-    read.filter(|(line, _)| !line.text.is_empty()).collect()
-}
-
-/// Whether a program, not a launcher that ends others, writes after the closing line `at`.
-fn goes_on(closing: &[(Line, u64)], at: usize) -> bool {
-    let lives = |(line, number): &(Line, u64)| {
-        let launcher = has(&line.text, "[launch.py") || has(&line.text, "[runner.py");
-        (has(&line.text, "INFO") && !launcher) || Progress::of_line(&line.text, *number, None).is_some()
-    };
-    closing.iter().take(at).any(lives)
 }
 
 /// Whether a mark of the kind is among the candidates.
