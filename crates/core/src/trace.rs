@@ -2,6 +2,10 @@
 //!
 //! `step` writes it, `alloc` and `estimate` read it.
 
+mod growing;
+
+pub use growing::{Growing, Stride};
+
 use serde::{Deserialize, Serialize};
 
 /// What an allocation holds; the names follow the PyTorch profiler's categories.
@@ -140,51 +144,6 @@ pub struct Repeat {
     pub times: u64,
 }
 
-/// A stretch of events that happens several times, each time with sizes that are larger by the same: tokens that are
-/// generated one after another. The last time is the one that is recorded.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Growing {
-    /// Index of the event after its last.
-    pub until: usize,
-    /// How many events it has.
-    pub stretch: usize,
-    /// How often it happens, the recorded time among them.
-    pub times: u64,
-    /// A replay runs one of so many times, and the recorded one; 0 and 1 are all.
-    pub stride: u64,
-    /// By how many bytes allocations are larger than the time before; the others stay as they are.
-    pub growth: Vec<(AllocationId, i64)>,
-    /// What it frees that it did not allocate, and what it leaves in its place for the next time.
-    pub carried: Vec<(AllocationId, AllocationId)>,
-}
-
-/// The first tokens of a generation, and its last ones, of which a replay leaves none out.
-const FIRST_TOKENS: u64 = 64;
-const LAST_TOKENS: u64 = 512;
-/// Stretches that are so many of their own lengths apart belong to one generation.
-const APART: usize = 8;
-
-impl Growing {
-    /// The time that a replay runs after this one; from 0.
-    pub(crate) fn after(&self, time: u64) -> u64 {
-        let last = self.times.saturating_sub(1);
-        if self.stride <= 1 || time >= last { time + 1 } else { time.saturating_add(self.stride).min(last) }
-    }
-
-    /// How many bytes fewer than recorded an allocation asks for, `back` times before the recorded one.
-    pub(crate) fn less(&self, id: AllocationId, back: u64) -> i64 {
-        let growth = self.growth.binary_search_by_key(&id, |(id, _)| *id).map_or(0, |at| self.growth[at].1);
-        growth.saturating_mul(i64::try_from(back).unwrap_or(i64::MAX))
-    }
-}
-
-/// From so many events of growing stretches on a trace is long: a twentieth of a second.
-const LONG: u64 = 1 << 20;
-/// So many are replayed one by one: a second. Of more, about [`FEWER`] are.
-const ALL: u64 = 1 << 25;
-/// Events that stand for more than [`ALL`].
-const FEWER: u64 = 1 << 24;
-
 /// What a phase is called in the reference measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -295,120 +254,6 @@ impl Trace {
             true => self.repeated(),
             false => self.grown().repeated(),
         }
-    }
-
-    /// Whether a replay takes so long that the least memory is not searched for by one after another.
-    pub(crate) fn is_long(&self) -> bool {
-        self.grown_events() > LONG
-    }
-
-    /// Events of all growing stretches.
-    fn grown_events(&self) -> u64 {
-        let events = |growing: &Growing| (growing.stretch as u64).saturating_mul(growing.times);
-        self.growing.iter().map(events).fold(0, u64::saturating_add)
-    }
-
-    /// Where a replay of every growing stretch would take long, it leaves out what lies between.
-    pub(crate) fn bound_replay(&mut self) {
-        let events = self.grown_events();
-        if events > ALL {
-            self.stride(events.div_ceil(FEWER));
-        }
-    }
-
-    /// Between the first and the last tokens of each generation a replay runs one of so many.
-    pub(crate) fn stride(&mut self, stride: u64) {
-        let is_growing = |(index, event): (usize, &Event)| match event {
-            Event::Growing(at) => Some((index, *at as usize)),
-            _ => None,
-        };
-        let begun: Vec<(usize, usize)> = self.events.iter().enumerate().filter_map(is_growing).collect();
-        let continues = |one: &(usize, usize), next: &(usize, usize)| {
-            let growing = self.growing.get(one.1);
-            growing.is_some_and(|growing| next.0.saturating_sub(growing.until) <= APART * growing.stretch)
-        };
-        let generations: Vec<Vec<usize>> =
-            begun.chunk_by(continues).map(|generation| generation.iter().map(|(_, at)| *at).collect()).collect();
-        for generation in generations {
-            let times = |at: &usize| self.growing.get(*at).map_or(0, |growing| growing.times);
-            let tokens: u64 = generation.iter().map(times).sum();
-            let mut before = 0;
-            for at in generation {
-                let Some(growing) = self.growing.get_mut(at) else { continue };
-                let after = tokens.saturating_sub(before).saturating_sub(growing.times);
-                let is_between = before >= FIRST_TOKENS && after >= LAST_TOKENS;
-                growing.stride = if is_between { stride } else { 1 };
-                before += growing.times;
-            }
-        }
-    }
-
-    /// Of how many tokens that lie between a replay runs one; 1 is all.
-    pub(crate) fn replayed_stride(&self) -> u64 {
-        self.growing.iter().map(|growing| growing.stride).max().unwrap_or(1).max(1)
-    }
-
-    /// Every growing stretch as often as it happens.
-    fn grown(&self) -> Self {
-        let mut trace = Self { events: Vec::new(), growing: Vec::new(), ..self.clone() };
-        // Where each event stands now.
-        let mut moved = Vec::with_capacity(self.events.len() + 1);
-        // What stands for an allocation in the recorded time of the stretch that runs.
-        let mut carried: Vec<(AllocationId, AllocationId)> = Vec::new();
-        for (index, event) in self.events.iter().enumerate() {
-            moved.push(trace.events.len());
-            match *event {
-                Event::Growing(at) => {
-                    let Some(growing) = self.growing.get(at as usize) else { continue };
-                    let stretch = self.events.get(index + 1..growing.until).unwrap_or_default();
-                    carried.clear();
-                    (1..growing.times)
-                        .rev()
-                        .for_each(|back| trace.append_smaller(stretch, growing, back, &mut carried));
-                }
-                Event::Free(id) => {
-                    let found = carried.iter().position(|(old, _)| *old == id);
-                    trace.events.push(Event::Free(found.map_or(id, |at| carried.swap_remove(at).1)));
-                }
-                event => trace.events.push(event),
-            }
-        }
-        moved.push(trace.events.len());
-        for repeat in &mut trace.repeats {
-            repeat.until = moved.get(repeat.until).copied().unwrap_or(repeat.until);
-        }
-        trace
-    }
-
-    /// Appends a growing stretch as it was `back` times before the recorded one; `carried` says what stands for what it
-    /// frees, and afterwards for what the next time frees.
-    fn append_smaller(
-        &mut self,
-        stretch: &[Event],
-        growing: &Growing,
-        back: u64,
-        carried: &mut Vec<(AllocationId, AllocationId)>,
-    ) {
-        let mut own: std::collections::HashMap<AllocationId, AllocationId> = std::collections::HashMap::new();
-        for event in stretch {
-            match *event {
-                Event::Alloc(id) => {
-                    let Some(mut allocation) = self.allocations.get(id as usize).copied() else { continue };
-                    allocation.bytes = allocation.bytes.saturating_add_signed(-growing.less(id, back));
-                    let new = self.allocations.len() as AllocationId;
-                    self.allocations.push(allocation);
-                    own.insert(id, new);
-                    self.events.push(Event::Alloc(new));
-                }
-                Event::Free(id) => {
-                    let earlier = || carried.iter().find(|(old, _)| *old == id).map(|(_, new)| *new);
-                    let freed = own.get(&id).copied().or_else(earlier).unwrap_or(id);
-                    self.events.push(Event::Free(freed));
-                }
-                event => self.events.push(event),
-            }
-        }
-        *carried = growing.carried.iter().filter_map(|(old, new)| Some((*old, *own.get(new)?))).collect();
     }
 
     /// Every repeated stretch as often as it happens.

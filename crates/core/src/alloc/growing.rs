@@ -3,7 +3,9 @@
 //! Layers do the same after one another ([`Layers`]). Most of what a layer asks for is small, and gone when it ends: where
 //! the small blocks that live lie as they did some layers before, the small pool answers the layers that follow as it
 //! answered those. So only their large requests are made, and the counters are told how high the small ones rise between.
+//! In very long generations small requests are given blocks now and then alone ([`Counted`]).
 
+mod counted;
 mod counters;
 mod layers;
 
@@ -12,6 +14,7 @@ use super::caching::{CachingAllocator, OutOfMemory};
 use super::config::{MIN_BLOCK_SIZE, SMALL_SIZE};
 use crate::trace::{Event, Growing, Trace};
 use crate::units::round_up;
+use counted::Counted;
 use layers::Layers;
 
 /// An event of the trace, in one of the times it happens.
@@ -67,8 +70,11 @@ pub(crate) fn run_all_but_last(
     if blocks.len() < most {
         blocks.resize(most, BlockId::NONE);
     }
-    let layers = Layers::find(&ops);
     let mut run = Run { allocator, blocks, ops: &ops, first, rises, time: 0, back: 0 };
+    if growing.stride.small > 1 {
+        return Counted::new(&ops, growing).run(&mut run);
+    }
+    let layers = Layers::find(&ops);
     let (mut time, mut unwatched) = (0, 0);
     while time < growing.times.saturating_sub(1) {
         (run.time, run.back) = (time, growing.times - 1 - time);

@@ -19,21 +19,26 @@ impl PoolKind {
     }
 }
 
-/// How many bins of sizes a pool keeps: one for each multiple of 512 below 4 KiB, then 8 for each doubling. With more
-/// of them a block that shrinks or grows seldom keeps its place, with fewer the walks in a bin get longer.
-const BINS: usize = 384;
+/// How many bins of sizes a pool keeps: one for each multiple of 512 below 4 KiB, then 8 for each doubling, and 64 from
+/// [`FINE`] on, up to 16 TiB. With more of them a block that shrinks or grows seldom keeps its place, with fewer the walks in
+/// a bin get longer: a cache that grew with every token leaves thousands of segments of nearly the same size.
+const BINS: usize = 1472;
+/// The first blocks of fine bins, as a power of two of units: 8 MiB.
+const FINE: u32 = 14;
+const COARSE_BINS: usize = (FINE as usize - 2) * 8;
 
 /// The bin for blocks of `size` bytes; larger sizes never fall in a lower bin.
 fn bin_of(size: u64) -> usize {
     let units = size / MIN_BLOCK_SIZE;
-    match units {
-        0..8 => units as usize,
-        _ => {
-            let log2 = units.ilog2();
-            let bin = (log2 as usize - 2) * 8 + (units >> (log2 - 3) & 7) as usize;
-            bin.min(BINS - 1)
-        }
+    if units < 8 {
+        return units as usize;
     }
+    let log2 = units.ilog2();
+    if log2 < FINE {
+        return (log2 as usize - 2) * 8 + (units >> (log2 - 3) & 7) as usize;
+    }
+    let bin = COARSE_BINS + (log2 - FINE) as usize * 64 + (units >> (log2 - 6) & 63) as usize;
+    bin.min(BINS - 1)
 }
 
 /// A pool: the cached blocks of every stream, and the unmapped address space of its expandable segments. A stream's
@@ -75,6 +80,11 @@ impl Pool {
         if stream as usize > self.side.len() {
             self.side.resize_with(stream as usize, Cached::default);
         }
+    }
+
+    /// Whether there is room for the blocks of a stream.
+    pub fn is_admitted(&self, stream: u8) -> bool {
+        stream as usize <= self.side.len()
     }
 
     /// The blocks of a stream; the main one's are reached without a detour.

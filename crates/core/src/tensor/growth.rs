@@ -9,7 +9,7 @@ use super::counter::Tally;
 use super::handle::Tensor;
 use super::layout::Layout;
 use super::slice::{Moment, TraceSlice};
-use crate::trace::{Allocation, AllocationId, Event, Growing};
+use crate::trace::{Allocation, AllocationId, Event, Growing, Stride};
 
 /// What one token did.
 pub(crate) struct Token {
@@ -135,7 +135,7 @@ impl Context {
             until: token.slice.events.end,
             stretch: token.slice.events.len(),
             times: tokens,
-            stride: 1,
+            stride: Stride::default(),
             growth: growth.0.iter().enumerate().filter_map(grows).collect(),
             carried: token.did.iter().flatten().filter_map(carried).collect(),
         };

@@ -1,27 +1,43 @@
 //! What the replay of a growing stretch asks of the allocator, and tells it.
 
-use crate::alloc::arena::BlockId;
+use crate::alloc::arena::{BlockId, NIL};
 use crate::alloc::caching::CachingAllocator;
-use crate::alloc::config::MIN_BLOCK_SIZE;
+use crate::alloc::config::{LARGE_SEGMENT, MIN_BLOCK_SIZE};
 use crate::alloc::pool::PoolKind;
+use crate::alloc::stats::Stats;
 use crate::units::round_up;
 
-/// Bytes of the small pool more or less than when a section began: of its blocks, and as asked for.
+/// Bytes of the small pool more or less than when a section began: of its blocks, as asked for, and rounded to 512.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Level {
     pub block: i64,
     pub requested: i64,
+    pub rounded512: i64,
 }
 
 impl Level {
     /// With a request of so many bytes, made (1) or given back (-1).
     pub fn plus(self, bytes: u64, sign: i64) -> Self {
-        let block = round_up(bytes, MIN_BLOCK_SIZE) as i64;
-        Self { block: self.block + sign * block, requested: self.requested + sign * bytes as i64 }
+        self.plus_block(round_up(bytes, MIN_BLOCK_SIZE), bytes, sign)
+    }
+
+    /// With a block for a request of so many bytes.
+    pub fn plus_block(self, block: u64, bytes: u64, sign: i64) -> Self {
+        let rounded512 = round_up(bytes, MIN_BLOCK_SIZE);
+        let sum = |before: i64, bytes: u64| before + sign * bytes as i64;
+        Self {
+            block: sum(self.block, block),
+            requested: sum(self.requested, bytes),
+            rounded512: sum(self.rounded512, rounded512),
+        }
     }
 
     pub fn or_higher(self, other: Self) -> Self {
-        Self { block: self.block.max(other.block), requested: self.requested.max(other.requested) }
+        Self {
+            block: self.block.max(other.block),
+            requested: self.requested.max(other.requested),
+            rounded512: self.rounded512.max(other.rounded512),
+        }
     }
 }
 
@@ -53,6 +69,38 @@ impl CachingAllocator {
         self.config.segment_size(round_up(bytes, MIN_BLOCK_SIZE))
     }
 
+    /// The size of the block for a request, and whether that is the small pool's.
+    pub(super) fn block_for(&self, bytes: u64) -> (u64, bool) {
+        let block = self.config.round_size(bytes);
+        (block, PoolKind::of(block) == PoolKind::Small)
+    }
+
+    /// What was asked for with a live block of the small pool.
+    pub(super) fn small_request(&self, id: BlockId) -> Option<u64> {
+        self.arena.get(id.index()).filter(|block| block.pool == PoolKind::Small).map(|block| block.requested)
+    }
+
+    /// Whether this may take more from the driver than it has at once: then cached blocks of both pools go.
+    pub(super) fn may_flush(&self, stream: u8, bytes: u64) -> bool {
+        let size = self.config.round_size(bytes);
+        let pool = &self.pools[PoolKind::of(size) as usize];
+        let is_cached = self.max_split_size == u64::MAX
+            && pool.is_admitted(stream)
+            && pool.lower_bound(&self.arena, stream, size) != NIL;
+        !is_cached && self.room() < self.config.segment_size(size).saturating_add(LARGE_SEGMENT)
+    }
+
+    /// Does something of which the counters of what is allocated have been told.
+    pub(super) fn uncounted<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> T {
+        let Stats { allocated, peak_allocated, requested, peak_requested, rounded512, peak_rounded512, .. } =
+            self.stats;
+        let done = run(self);
+        let stats = std::mem::take(&mut self.stats);
+        self.stats =
+            Stats { allocated, peak_allocated, requested, peak_requested, rounded512, peak_rounded512, ..stats };
+        done
+    }
+
     /// Small blocks come and go: their level, which is `from`, rises to `high` and comes to `to`. Returns the allocated
     /// bytes at their highest.
     pub(super) fn small_blocks_pass(&mut self, from: Level, high: Level, to: Level) -> u64 {
@@ -60,10 +108,10 @@ impl CachingAllocator {
         let at = |now: u64, from: i64, level: i64| now.saturating_add_signed(level - from);
         let highest = at(stats.allocated, from.block, high.block);
         stats.peak_allocated = stats.peak_allocated.max(highest);
-        stats.peak_rounded512 = stats.peak_rounded512.max(at(stats.rounded512, from.block, high.block));
+        stats.peak_rounded512 = stats.peak_rounded512.max(at(stats.rounded512, from.rounded512, high.rounded512));
         stats.peak_requested = stats.peak_requested.max(at(stats.requested, from.requested, high.requested));
         stats.allocated = at(stats.allocated, from.block, to.block);
-        stats.rounded512 = at(stats.rounded512, from.block, to.block);
+        stats.rounded512 = at(stats.rounded512, from.rounded512, to.rounded512);
         stats.requested = at(stats.requested, from.requested, to.requested);
         highest
     }
