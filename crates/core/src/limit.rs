@@ -1,6 +1,5 @@
 //! How much is read of a file. What is longer is refused, before it fills the memory. The aim for a reader at its limit is
-//! 500 MiB and 5 s of a processor; `cargo xtask bounds` measures each and names those that miss it. Today these are recordings of
-//! very many GPUs or processes and logs of nothing but out-of-memory errors, in time; journals have no limit.
+//! 500 MiB and 5 s of a processor; `cargo xtask bounds` measures each and names those that miss it.
 
 /// Bytes of a recording or a snapshot of PyTorch's, unpacked: a few megabytes of gzip unpack to any size.
 pub const RECORDING_BYTES: u64 = 128 << 20;
@@ -20,6 +19,12 @@ pub const LINE_BYTES: usize = 1 << 20;
 pub const GPU_RECORDING_BYTES: u64 = 128 << 20;
 /// Lines of one: a line a second for each of eight GPUs, for 34 hours.
 pub const GPU_RECORDING_LINES: usize = 1_000_000;
+/// Samples of GPUs and processes that are played of one: 25 hours of eight GPUs with a process each, once a second. Of longer
+/// ones every so many moments are.
+pub const GPU_SAMPLES: usize = 1_500_000;
+/// Bytes of a run's journal at its beginning, and as many at its end; what lies between is left out. A year of progress that is
+/// noted every half minute has 100 MiB.
+pub const JOURNAL_BYTES: u64 = 8 << 20;
 /// Bytes of a model's config; those of models with many towers have 100 KiB.
 pub const CONFIG_BYTES: usize = 4 << 20;
 /// Bytes of a job file; a long one has a few KiB. Finding each value's line costs the square of the length.

@@ -118,6 +118,24 @@ fn slips_of_the_pen_are_named() {
 }
 
 #[test]
+fn of_a_recording_that_tells_too_much_some_samples_are_played() {
+    let row = "{\"pid\":1,\"used\":1},".repeat(100);
+    let line = |t: usize| {
+        format!("{{\"t\":{t},\"device\":0,\"total\":9,\"xid\":{t},\"processes\":[{}]}}\n", row.trim_end_matches(','))
+    };
+    let text: String = (0..20_000).map(line).collect();
+    let all = Recording::parse(format!("{{\"tonnage_recording\":1}}\n{text}")).unwrap();
+    let most = tonnage_core::limit::GPU_SAMPLES;
+    let (mut few, one_of) = all.clone().bounded();
+    assert!(one_of == 2 && few.len() * 101 <= most, "{one_of}: {}", few.len());
+    let samples: Vec<_> = std::iter::from_fn(|| few.sample()).collect();
+    assert_eq!(samples.last().unwrap().time, 19_999.0);
+    assert_eq!(samples[1].devices[0].xids.len(), 2, "what was told between counts");
+    let (same, one_of) = all.every(10.0).bounded();
+    assert_eq!((same.len(), one_of), (2_000, 1));
+}
+
+#[test]
 fn memory_that_no_line_tells_is_absent() {
     let memory = |text: &str| Recording::parse(text).unwrap().sample().unwrap().devices[0].memory;
     assert!(memory("{\"device\": 0, \"total\": 5}\n").is_err());

@@ -219,7 +219,7 @@ fn short_lines(out: Out<'_>) -> std::io::Result<()> {
     (1..limit::GPU_RECORDING_LINES).try_for_each(|t| writeln!(out, "{{\"t\":{t},\"device\":{},\"used\":{t}}}", t % 8))
 }
 
-/// What it takes grows with samples times processes, which nothing bounds but the bytes: a day of them takes 7 s.
+/// What it takes grows with samples times processes, of which so many are played (`GPU_SAMPLES`).
 fn processes(out: Out<'_>) -> std::io::Result<()> {
     out.write_all(b"{\"tonnage_recording\":1,\"started\":1}\n")?;
     let row = "{\"pid\":1,\"used\":1},".repeat(10);

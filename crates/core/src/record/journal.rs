@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{Entry, Event, FORMAT};
+use crate::limit::LINE_BYTES;
 
 /// A journal that was read.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -41,6 +42,9 @@ pub fn read_journal(text: &str) -> Journal {
 }
 
 fn read_entry(line: &str) -> Option<Entry> {
+    if line.len() > LINE_BYTES {
+        return None;
+    }
     let value: Value = serde_json::from_str(line).ok()?;
     value.get("event")?.as_str()?;
     let at_ms = value.get("at_ms").and_then(Value::as_u64).unwrap_or_default();

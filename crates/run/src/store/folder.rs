@@ -7,7 +7,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
-use tonnage_core::limit::JSON_BYTES;
+use tonnage_core::limit::{JOURNAL_BYTES, JSON_BYTES};
 use tonnage_core::progress::Progress;
 use tonnage_core::record::{
     AttemptState, Entry, Event, Journal, RunRecord, RunState, Sample, read_journal, write_entry,
@@ -15,7 +15,7 @@ use tonnage_core::record::{
 
 use super::file::{create_private_folder, write_atomically};
 use crate::RunError;
-use crate::bounded::read_text;
+use crate::bounded::{read_ends, read_text};
 use crate::clock::now_ms;
 use crate::launch::{Identity, processes_of};
 use crate::log::latest;
@@ -104,10 +104,12 @@ impl RunFolder {
         append().map_err(|error: std::io::Error| RunError::file(&path, error))
     }
 
-    /// Everything that happened.
+    /// Everything that happened; of a very long journal how it began and how it ended.
     pub fn journal(&self) -> Journal {
-        let bytes = fs::read(self.path.join("events.jsonl")).unwrap_or_default();
-        read_journal(&String::from_utf8_lossy(&bytes))
+        let (bytes, left_out) = read_ends(self.path.join("events.jsonl"), JOURNAL_BYTES).unwrap_or_default();
+        let mut journal = read_journal(&String::from_utf8_lossy(&bytes));
+        journal.unreadable += usize::from(left_out > 0);
+        journal
     }
 
     /// What it came to.

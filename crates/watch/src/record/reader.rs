@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
-use tonnage_core::limit::{GPU_RECORDING_LINES, LINE_BYTES};
+use tonnage_core::limit::{GPU_RECORDING_LINES, GPU_SAMPLES, LINE_BYTES};
 
 use super::check::check;
 use super::keys::{MEMORY_CALL, MIG_CALL, NUMBERS, PROCESSES_CALL};
@@ -32,6 +32,8 @@ pub struct Recording {
     started: f64,
     system: Map<String, Value>,
     devices: BTreeMap<u32, Device>,
+    /// Most GPUs, processes and instances of a sample.
+    rows: usize,
 }
 
 /// Where a line stands in the text, and its time.
@@ -91,10 +93,11 @@ impl Recording {
             }
             head.add(at, line).map_err(|problem| RecordingError { line: number + 1, problem })?;
         }
-        let Head { mut lines, started, recorded, .. } = head;
+        let Head { mut lines, started, recorded, rows } = head;
+        let rows = rows.values().map(|rows| rows + 1).sum();
         lines.sort_by(|one, other| one.time.total_cmp(&other.time));
         let moments = moments(&lines, recorded);
-        Ok(Self { text, lines, moments, started: started.map_or(0.0, |(_, started)| started), ..Self::default() })
+        Ok(Self { text, lines, moments, rows, started: started.map_or(0.0, |(_, started)| started), ..Self::default() })
     }
 
     /// What a line says; it was checked.
@@ -116,6 +119,19 @@ impl Recording {
             is_due
         });
         self
+    }
+
+    /// The same with one of so many samples, and that number, where all together would tell of more than
+    /// [`GPU_SAMPLES`] GPUs and processes; 1 where they do not. The last is always among them.
+    #[must_use]
+    pub fn bounded(mut self) -> (Self, usize) {
+        let one_of = self.rows.saturating_mul(self.moments.len()).div_ceil(GPU_SAMPLES).max(1);
+        let mut after = self.moments.len();
+        self.moments.retain(|_| {
+            after -= 1;
+            after.is_multiple_of(one_of)
+        });
+        (self, one_of)
     }
 
     /// How many samples there are.

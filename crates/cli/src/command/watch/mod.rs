@@ -130,7 +130,7 @@ impl WatchArgs {
     /// When NVML, the recording or the job cannot be read, or a file or an address cannot be used.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let prediction = prediction::of(&self.job, self.estimate.as_deref())?;
-        let mut watcher = Watcher::new(self.source()?, Board::new(prediction));
+        let mut watcher = Watcher::new(self.source(terminal)?, Board::new(prediction));
         self.sinks.attach(&mut watcher)?;
         // What is replayed is no history of this machine.
         if self.replay.is_none() {
@@ -149,7 +149,7 @@ impl WatchArgs {
         self.stream(watcher, terminal)
     }
 
-    fn source(&self) -> Result<Source, Failure> {
+    fn source(&self, terminal: &Terminal) -> Result<Source, Failure> {
         if let Some(path) = &self.replay {
             let speed = self.speed.unwrap_or(if self.is_screen() || self.sinks.serves() { 1.0 } else { 0.0 });
             let recording = recording(path)?;
@@ -157,6 +157,12 @@ impl WatchArgs {
                 Some(seconds) => recording.every(seconds),
                 None => recording,
             };
+            let (recording, one_of) = recording.bounded();
+            if one_of > 1 {
+                terminal.note(&format!(
+                    "a long recording: one of {one_of} of its samples is played, and what was told between counts in the next"
+                ));
+            }
             return Ok(Source::Replay(Box::new(recording), speed));
         }
         let path = self.nvml.clone().or_else(|| std::env::var_os(LIBRARY).map(PathBuf::from));
