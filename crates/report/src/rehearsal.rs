@@ -1,6 +1,8 @@
 //! The JSON of a rehearsal, with the names that an estimate's has where it says the same.
 
 use serde::Serialize;
+use tonnage_core::estimate::Fit;
+use tonnage_core::gpu::CatalogGpu;
 use tonnage_core::recording::Comparison;
 use tonnage_core::rehearsal::{
     Against, AtPeak, Caveat, Failure, Judged, LiveLine, OomRecord, OutOfMemory, PhaseBytes, ProcessRecord, Rehearsal,
@@ -20,6 +22,8 @@ pub struct RehearsalView<'a> {
     source: &'static str,
     gpu: GpuView<'a>,
     gpus: Vec<JudgedView<'a>>,
+    /// `null` where GPUs were named, and where it ran out of memory.
+    fits_from: Option<Vec<CarrierView>>,
     exit_code: Option<i32>,
     wall_s: f64,
     processes: Vec<ProcessView<'a>>,
@@ -35,6 +39,12 @@ struct GpuView<'a> {
     compute_capability: String,
     multiprocessors: u64,
     count: u32,
+}
+
+#[derive(Serialize)]
+struct CarrierView {
+    id: &'static str,
+    verdict: &'static str,
 }
 
 #[derive(Serialize)]
@@ -154,6 +164,10 @@ impl<'a> RehearsalView<'a> {
                 .iter()
                 .filter_map(|gpu| Some(JudgedView::new(&gpu.id, rehearsal.judged(gpu)?, rehearsal)))
                 .collect(),
+            fits_from: rehearsal.carriers().map(|carriers| {
+                let view = |(gpu, fit): (&'static CatalogGpu, Fit)| CarrierView { id: &gpu.id, verdict: fit_name(fit) };
+                carriers.into_iter().map(view).collect()
+            }),
             exit_code: rehearsal.exit_code,
             wall_s: rehearsal.wall_seconds,
             processes: rehearsal.processes.iter().map(|process| ProcessView::new(process, devices(process))).collect(),

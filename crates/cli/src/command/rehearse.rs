@@ -34,7 +34,8 @@ const STEADY: u32 = 3;
 #[derive(Args)]
 #[command(after_help = format!("{EXAMPLES}\n\n{}", exit::REHEARSE))]
 pub struct RehearseArgs {
-    /// The GPU that the phantom stands for; of several, the largest, and the answer is given for all [default: h100]
+    /// The GPU that the phantom stands for; of several, the largest, and the answer is given for all. Without it the phantom is
+    /// an H100, and the answer is sizes and the GPUs that carry them
     #[arg(long, value_name = "GPU[,GPU..]")]
     gpu: Option<String>,
 
@@ -89,13 +90,13 @@ impl RehearseArgs {
     /// # Errors
     /// When nothing could be rehearsed; not when the command fails.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let asked = gpus(self.gpu.as_deref().unwrap_or(DEFAULT_GPU))?;
+        let phantoms = gpus(self.gpu.as_deref().unwrap_or(DEFAULT_GPU))?;
         if let Some(folder) = &self.write_library {
             let library = write_library(folder).map_err(failure)?;
-            terminal.print(&how_to_preload(&library, &asked))?;
+            terminal.print(&how_to_preload(&library, &phantoms))?;
             return Ok(Exit::Done);
         }
-        let options = self.options(&asked)?;
+        let options = self.options(&phantoms)?;
         let program = self.command.first().map_or(OsStr::new(""), OsString::as_os_str);
         let job = self.against.as_deref().map(|name| job(name, program)).transpose()?;
         self.save_trace.as_deref().map(writable).transpose()?;
@@ -108,12 +109,6 @@ impl RehearseArgs {
         if let Some(path) = &self.save_trace {
             save(path, &rehearsed)?;
         }
-        if self.gpu.is_none() {
-            terminal.note(&format!(
-                "no GPU was named: the verdict is for {}; name yours, or several: --gpu l4,a100-80",
-                asked[0].name
-            ));
-        }
         if self.json {
             terminal.print(&json(&RehearsalView::new(rehearsal, against.as_ref()))?)?;
         } else {
@@ -125,12 +120,12 @@ impl RehearseArgs {
         Ok(answer(rehearsal))
     }
 
-    fn options(&self, asked: &[Gpu]) -> Result<Options, Failure> {
-        let gpu = largest(asked).ok_or_else(|| Failure::input("`--gpu`: no GPU is named"))?;
+    fn options(&self, phantoms: &[Gpu]) -> Result<Options, Failure> {
+        let gpu = largest(phantoms).ok_or_else(|| Failure::input("`--gpu`: no GPU is named"))?;
         Ok(Options {
             command: self.command.clone(),
             gpu: gpu.clone(),
-            asked: asked.to_vec(),
+            asked: if self.gpu.is_some() { phantoms.to_vec() } else { Vec::new() },
             gpus: self.gpus,
             steps: self.steps,
             seconds: self.seconds,
@@ -262,6 +257,9 @@ fn answer(rehearsal: &Rehearsal) -> Exit {
     }
     if !rehearsal.ran_out() && rehearsal.exit_code != Some(0) {
         return command_exit(rehearsal.exit_code);
+    }
+    if rehearsal.asked.is_empty() {
+        return if rehearsal.ran_out() { Exit::No } else { Exit::Done };
     }
     let fits = |gpu: &Gpu| rehearsal.judged(gpu).is_some_and(|judged| judged.fit != Fit::DoesNotFit);
     if rehearsal.asked.iter().any(fits) { Exit::Done } else { Exit::No }

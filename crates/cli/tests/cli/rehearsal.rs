@@ -117,6 +117,24 @@ fn the_answer_is_json_and_what_the_command_prints_goes_to_stderr() {
 }
 
 #[test]
+fn without_a_gpu_there_are_sizes_and_who_carries_them() {
+    let output = shell(&["--json"], &leaves("grows"));
+    assert_eq!(output.status.code(), Some(0));
+    let answer = document(&output);
+    assert_eq!(answer["gpus"], Value::Array(Vec::new()), "nobody named one");
+    let carriers = answer["fits_from"].as_array().unwrap();
+    assert!(carriers.iter().any(|carrier| carrier["id"] == "h100" && carrier["verdict"] == "fits"), "{carriers:?}");
+    let screen = String::from_utf8(shell(&[], &leaves("grows")).stdout).unwrap();
+    assert!(screen.contains("no GPU was named") && screen.contains("fits from:"), "{screen}");
+    assert!(!screen.contains("to spare"), "{screen}");
+    let named = document(&shell(&["--gpu", "h100", "--json"], &leaves("grows")));
+    assert_eq!(named["fits_from"], Value::Null);
+    // What ran out there may run elsewhere: nothing is said to carry it.
+    let ran_out = shell(&["--json"], &format!("{}; exit 1", leaves("out_of_memory")));
+    assert_eq!((ran_out.status.code(), &document(&ran_out)["fits_from"]), (Some(1), &Value::Null));
+}
+
+#[test]
 fn what_a_command_that_failed_would_have_asked_for_is_not_known() {
     let output = shell(&["--gpu", "a100-80,7GiB", "--json"], &format!("{}; exit 5", leaves("grows")));
     assert_eq!(output.status.code(), Some(5));

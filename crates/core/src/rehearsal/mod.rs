@@ -15,7 +15,7 @@ pub use record::{Caveat, DeviceRecord, Failure, OomRecord, PhaseBytes, ProcessRe
 pub use verdict::{Judged, JudgedBy, OutOfMemory, context_bytes, differences, judge, largest};
 
 use crate::estimate::Fit;
-use crate::gpu::Gpu;
+use crate::gpu::{CatalogGpu, Gpu, catalog};
 use crate::recording::Recording;
 
 /// One device as one process saw it.
@@ -64,6 +64,18 @@ impl Rehearsal {
     pub fn verdict(&self, judged: &Judged) -> Option<Fit> {
         let ended = self.ran_out() || self.exit_code == Some(0) && !self.is_waiting();
         Some(judged.fit).filter(|fit| ended || *fit == Fit::DoesNotFit)
+    }
+
+    /// The GPUs of the catalog that carry what ran to its end and named none, the smallest memory first; `None` of any other.
+    pub fn carriers(&self) -> Option<Vec<(&'static CatalogGpu, Fit)>> {
+        if !self.asked.is_empty() || self.ran_out() || self.is_waiting() || self.exit_code != Some(0) {
+            return None;
+        }
+        let carrier = |row: &'static CatalogGpu| Some((row, self.judged(&row.gpu())?.fit));
+        let judged = catalog().iter().filter_map(carrier);
+        let mut carriers: Vec<_> = judged.filter(|(_, fit)| *fit != Fit::DoesNotFit).collect();
+        carriers.sort_by_key(|(row, _)| row.sold_gb);
+        Some(carriers)
     }
 
     /// The device with the highest reserved peak, the first of several.

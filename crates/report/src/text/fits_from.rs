@@ -28,18 +28,27 @@ pub(super) fn headline(answer: &Answer, look: &Look) -> String {
 
 /// The GPUs that carry it, a line for each size of memory.
 pub(super) fn carriers(answer: &Answer, carriers: &[Carrier], look: &Look) -> String {
-    let fitting: Vec<&Carrier> = carriers.iter().filter(|carrier| carrier.judgement.fit == Fit::Fits).collect();
-    let tight: Vec<&Carrier> = carriers.iter().filter(|carrier| carrier.judgement.fit == Fit::Tight).collect();
-    if fitting.is_empty() && shown_bound(answer.estimate.safe_bytes).is_none() {
+    let of = |wanted: Fit| of_fit(carriers.iter().map(|carrier| (carrier.gpu, carrier.judgement.fit)), wanted);
+    if of(Fit::Fits).is_empty() && shown_bound(answer.estimate.safe_bytes).is_none() {
         let unknown = "on which GPU it fits is not known: what is left out or unchecked, below, has no bound";
         return format!("{} {}\n", paint(WARN, "!"), wrap(unknown, look.width, 2));
     }
+    listed(&of(Fit::Fits), &of(Fit::Tight), look)
+}
+
+/// Of GPUs, smallest memory first, those with this verdict.
+pub(super) fn of_fit(gpus: impl Iterator<Item = (&'static CatalogGpu, Fit)>, wanted: Fit) -> Vec<&'static CatalogGpu> {
+    gpus.filter(|(_, fit)| *fit == wanted).map(|(gpu, _)| gpu).collect()
+}
+
+/// GPUs on which something fits, and those on which it is tight, a line for each size of memory.
+pub(super) fn listed(fitting: &[&'static CatalogGpu], tight: &[&'static CatalogGpu], look: &Look) -> String {
     let mut text = match fitting.is_empty() {
         true => format!("{}\n", wrap(&nowhere(), look.width, 2)),
-        false => lines("fits from:", Fit::Fits, &by_size(&fitting), look),
+        false => lines("fits from:", Fit::Fits, &by_size(fitting), look),
     };
     if !tight.is_empty() {
-        text.push_str(&lines("tight on:", Fit::Tight, &by_size(&tight), look));
+        text.push_str(&lines("tight on:", Fit::Tight, &by_size(tight), look));
     }
     text
 }
@@ -67,15 +76,9 @@ fn nowhere() -> String {
 }
 
 /// Nameplate sizes in GB, and the GPUs of each.
-fn by_size(carriers: &[&Carrier]) -> Vec<(u64, Vec<&'static CatalogGpu>)> {
-    let mut sizes: Vec<(u64, Vec<&'static CatalogGpu>)> = Vec::new();
-    for carrier in carriers {
-        match sizes.last_mut().filter(|(gb, _)| *gb == carrier.gpu.sold_gb) {
-            Some((_, gpus)) => gpus.push(carrier.gpu),
-            None => sizes.push((carrier.gpu.sold_gb, vec![carrier.gpu])),
-        }
-    }
-    sizes
+fn by_size(gpus: &[&'static CatalogGpu]) -> Vec<(u64, Vec<&'static CatalogGpu>)> {
+    let sizes = gpus.chunk_by(|one, other| one.sold_gb == other.sold_gb);
+    sizes.map(|gpus| (gpus[0].sold_gb, gpus.to_vec())).collect()
 }
 
 fn lines(label: &str, verdict: Fit, sizes: &[(u64, Vec<&'static CatalogGpu>)], look: &Look) -> String {

@@ -4,11 +4,12 @@
 use std::fmt::Write;
 
 use tonnage_core::estimate::Fit;
-use tonnage_core::gpu::Gpu;
+use tonnage_core::gpu::{CatalogGpu, Gpu};
 use tonnage_core::recording::Comparison;
 use tonnage_core::rehearsal::{Against, AtPeak, Judged, ProcessRecord, Rehearsal, Seen, differences};
 use tonnage_core::units::Bytes;
 
+use super::fits_from;
 use super::paint::{BOLD, DIM, WARN, fit, paint, wrap};
 use super::table::{Align, Table, cell};
 use crate::answer::fit_name;
@@ -24,7 +25,10 @@ pub fn rehearsal(rehearsal: &Rehearsal, look: &Look) -> String {
     let mut text = head(rehearsal, look);
     text.push_str(&failure(rehearsal, look));
     if let Some(judged) = rehearsal.judged(&rehearsal.gpu) {
-        text.push_str(&headline(&judged, rehearsal.verdict(&judged), seen, look));
+        text.push_str(&match rehearsal.carriers() {
+            Some(carriers) => sizes(rehearsal, &judged, seen, &carriers, look),
+            None => headline(&judged, rehearsal.verdict(&judged), seen, look),
+        });
     }
     text.push_str(&others(rehearsal, look));
     text.push_str(&ranks(rehearsal, look));
@@ -59,6 +63,29 @@ fn failure(rehearsal: &Rehearsal, look: &Look) -> String {
     let code = rehearsal.exit_code.map_or_else(String::new, |code| format!(" with exit code {code}"));
     let line = format!("the command failed{code}: the figures are those up to there");
     format!("{} {}\n\n", paint(WARN, "!"), wrap(&line, look.width, 2))
+}
+
+/// What a script needs that names no GPU, and who carries it.
+fn sizes(
+    rehearsal: &Rehearsal,
+    judged: &Judged,
+    seen: &Seen,
+    carriers: &[(&'static CatalogGpu, Fit)],
+    look: &Look,
+) -> String {
+    let total = paint(BOLD, &Bytes(judged.total_bytes).to_string());
+    let line = format!("{total}   as on {}: no GPU was named", rehearsal.gpu.name);
+    let sum = format!(
+        "{} reserved by PyTorch ({} allocated) + {} CUDA context",
+        Bytes(judged.peak_reserved_bytes),
+        Bytes(seen.device.peak_allocated_bytes),
+        Bytes(judged.context_bytes)
+    );
+    let of = |wanted: Fit| fits_from::of_fit(carriers.iter().copied(), wanted);
+    let listed = fits_from::listed(&of(Fit::Fits), &of(Fit::Tight), look);
+    let how = format!("its requests as on {}, within the memory of each", rehearsal.gpu.name);
+    let dim = |text: &str| paint(DIM, &wrap(text, look.width, 2));
+    format!("{}\n  {}\n{listed}  {}\n\n", wrap(&line, look.width, 2), dim(&sum), dim(&how))
 }
 
 /// The verdict for the GPU that the script ran on.
