@@ -9,6 +9,8 @@ use tonnage_core::job::is_full_name;
 use tonnage_core::limit::JSON_BYTES;
 use tonnage_run::bounded::read_text;
 
+/// Folders of models that are looked through for a name in another case.
+const MOST_MODELS: usize = 10_000;
 /// Folders of one model that are looked through for its only revision.
 const MOST_REVISIONS: usize = 1000;
 /// Characters of a commit.
@@ -79,11 +81,26 @@ fn find_in(root: &Path, name: &str) -> Option<Snapshot> {
     if !is_full_name(name) {
         return None;
     }
-    let folder = root.join(format!("models--{}", name.replace('/', "--")));
+    let folder = folder_of(root, &format!("models--{}", name.replace('/', "--")))?;
     let snapshots = folder.join("snapshots");
     let revision = main_revision(&folder.join("refs/main")).or_else(|| only_revision(&snapshots))?;
     let folder = snapshots.join(&revision);
     folder.is_dir().then_some(Snapshot { revision, folder })
+}
+
+/// The folder of a model. The hub takes names in any case, its programs name folders as they were asked.
+fn folder_of(root: &Path, name: &str) -> Option<PathBuf> {
+    let exact = root.join(name);
+    if exact.is_dir() {
+        return Some(exact);
+    }
+    let entries = fs::read_dir(root).ok()?.take(MOST_MODELS).filter_map(Result::ok);
+    let mut alike =
+        entries.filter(|entry| entry.file_name().to_str().is_some_and(|other| other.eq_ignore_ascii_case(name)));
+    match (alike.next(), alike.next()) {
+        (Some(only), None) => Some(only.path()),
+        _ => None,
+    }
 }
 
 /// What `refs/main` says, which is a commit and nothing else.
@@ -130,5 +147,20 @@ mod tests {
         assert_eq!(with(&[home, ("HF_HOME", "/f"), ("HF_HUB_CACHE", "/c")]), path("/c"));
         assert_eq!(with(&[home, ("HF_HOME", ""), ("HF_HUB_CACHE", "~/c")]), path("/h/c"));
         assert_eq!(with(&[]), None);
+    }
+
+    #[test]
+    fn names_are_found_in_any_case() {
+        let root = std::env::temp_dir().join(format!("tonnage-hub-{}", std::process::id()));
+        let model = |name: &str| fs::create_dir_all(root.join(name).join("snapshots/abcdef1")).unwrap();
+        model("models--Org--Model-7B");
+        let folder = |name: &str| find_in(&root, name).map(|found| found.folder);
+        let expected = root.join("models--Org--Model-7B/snapshots/abcdef1");
+        assert_eq!(folder("Org/Model-7B"), Some(expected.clone()));
+        assert_eq!(folder("org/model-7b"), Some(expected.clone()));
+        assert_eq!(folder("org/model-8b"), None);
+        model("models--ORG--Model-7B");
+        assert_eq!((folder("org/model-7b"), folder("Org/Model-7B")), (None, Some(expected)), "which is not known");
+        fs::remove_dir_all(root).unwrap();
     }
 }
