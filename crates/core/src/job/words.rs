@@ -35,7 +35,8 @@ const DEEPSPEED: &str =
     "a DeepSpeed config is not read: write --parallel deepspeed --deepspeed-stage 0, 1, 2 or 3 --world-size N";
 const FSDP: &str = "of FSDP the second version is simulated: write --parallel fsdp2 --world-size N; FSDP1 differs: `tonnage \
                     rehearse` runs such a script";
-const REENTRANT: &str = "checkpointing is simulated with use_reentrant=False, transformers' default: leave it out";
+const REENTRANT: &str = "checkpointing is with use_reentrant=False, transformers' default: leave it out; use_reentrant=True is not \
+                         simulated: `tonnage rehearse` runs your script";
 const ACCELERATE: &str = "accelerate's config is not read: say --precision, --parallel and --world-size";
 const BETAS: &str = "it changes no byte: leave it out";
 
@@ -219,7 +220,8 @@ const FLASH: &str =
 const UNSLOTH: &str = "Unsloth's kernels are not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script and \
                        tells its peak";
 const PAGED: &str = "paged optimizers are not simulated: their states move to the CPU when the GPU is full; without paging they \
-                     are --optimizer adamw8bit (8 bit) or adamw (32 bit), which is the most they take";
+                     are --optimizer adamw8bit (8 bit) or adamw (32 bit), which is the most they take; `tonnage rehearse` runs your \
+                     script";
 
 /// Values of keys: the key, the word, what it is.
 const VALUES: &[(&str, &str, Meaning)] = &[
@@ -238,7 +240,9 @@ const VALUES: &[(&str, &str, Meaning)] = &[
     (
         "optimizer",
         "adamw_apex_fused",
-        Sentence("apex is not simulated: --optimizer adamw_fused is PyTorch's fused AdamW"),
+        Sentence(
+            "apex is not simulated: --optimizer adamw_fused is PyTorch's fused AdamW; `tonnage rehearse` runs your script",
+        ),
     ),
     ("optimizer", "paged_adamw", Sentence(PAGED)),
     ("optimizer", "paged_adamw_32bit", Sentence(PAGED)),
@@ -280,7 +284,10 @@ const VALUES: &[(&str, &str, Meaning)] = &[
     (
         "attention",
         "xformers",
-        Sentence("xFormers is not simulated; SDPA's mem-efficient kernel came from it: --attention mem_efficient"),
+        Sentence(
+            "xFormers is not simulated; SDPA's mem-efficient kernel came from it: --attention mem_efficient; `tonnage rehearse` \
+             runs your script",
+        ),
     ),
     ("parallel", "fsdp", Sentence(FSDP)),
     ("parallel", "fsdp1", Sentence(FSDP)),
@@ -289,7 +296,7 @@ const VALUES: &[(&str, &str, Meaning)] = &[
     ("parallel", "dp", Says(&[("parallel", "data_parallel")])),
     ("parallel", "tp", Says(&[("parallel", "tensor")])),
     ("parallel", "pp", Says(&[("parallel", "pipeline")])),
-    ("parallel", "megatron", Sentence("Megatron is not simulated: --parallel tensor or pipeline is a model's share")),
+    ("parallel", "megatron", Sentence(MEGATRON)),
     ("task", "sft", Says(&[("task", "causal_lm"), ("framework", "trl")])),
     ("task", "pretrain", Says(&[("task", "causal_lm")])),
     ("task", "pt", Says(&[("task", "causal_lm")])),
@@ -321,11 +328,15 @@ const VALUES: &[(&str, &str, Meaning)] = &[
             "LLaMA-Factory trains with Hugging Face's Trainer and settings of its own: --framework trainer, and say them",
         ),
     ),
-    ("framework", "lightning", Sentence("Lightning's loop is not simulated: --framework loop is a plain one")),
+    ("framework", "lightning", Sentence(LIGHTNING)),
 ];
 
 const FLASH_PACKAGE: &str = "version 3 of the flash-attn package is not simulated: version 2 is --attention flash_attention_2, \
-                             SDPA's own kernel --attention flash";
+                             SDPA's own kernel --attention flash; `tonnage rehearse` runs your script";
+const MEGATRON: &str = "Megatron is not simulated: --parallel tensor or pipeline is a model's share; `tonnage rehearse` runs your \
+                        script";
+const LIGHTNING: &str =
+    "Lightning's loop is not simulated: --framework loop is a plain one; `tonnage rehearse` runs your script";
 const TASK: &str = "this trainer is not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script and tells its peak";
 
 /// `-` and `_` are the same, and so are capitals.
@@ -375,6 +386,15 @@ mod tests {
                 Says(keys) => assert!(keys.iter().all(|(key, text)| possible(key, text)), "{word}"),
                 Sentence(text) => assert!(text.len() > 20 && !text.ends_with('.'), "{word}"),
             }
+        }
+    }
+
+    #[test]
+    fn what_is_not_simulated_can_be_rehearsed() {
+        let meanings = NAMES.iter().map(|(_, meaning)| meaning).chain(VALUES.iter().map(|(.., meaning)| meaning));
+        for meaning in meanings {
+            let Sentence(text) = meaning else { continue };
+            assert!(!text.contains("not simulated") || text.contains("tonnage rehearse"), "{text}");
         }
     }
 
