@@ -1,7 +1,7 @@
 //! The preflight: the job against what the GPU has now, with the arithmetic, and with what would fit.
 
 use tonnage_core::estimate::{Fit, shown_bound};
-use tonnage_core::job::Spreading;
+use tonnage_core::job::{JobSpec, Spreading};
 use tonnage_core::plan::fit::Judgement;
 use tonnage_core::units::Bytes;
 
@@ -56,7 +56,7 @@ fn text(job: &Job<'_>, room: &Room, asked: &Judgement, instead: Option<&Choice>)
     let need = needs(job, asked, room);
     let mut text = format!("{need}, {} has {}: {verdict}", job.spec.gpu.name, has(room));
     if asked.fit == Fit::DoesNotFit {
-        text.push_str(&format!("; {}", would_fit(job, asked, instead)));
+        text.push_str(&format!("; {}", would_fit(&job.spec, asked, instead)));
     }
     text
 }
@@ -108,8 +108,8 @@ fn has(room: &Room) -> String {
     format!("{} ({} less {less})", Bytes(room.available()), Bytes(usable))
 }
 
-fn would_fit(job: &Job<'_>, asked: &Judgement, instead: Option<&Choice>) -> String {
-    if let Spreading::Nodes { .. } = job.spec.task.facts().spreading() {
+fn would_fit(job: &JobSpec, asked: &Judgement, instead: Option<&Choice>) -> String {
+    if let Spreading::Nodes { .. } = job.task.facts().spreading() {
         let room = |room: &tonnage_core::estimate::Room| match room.lease {
             None => format!("{} would fit", room.processes),
             Some(lease) => format!("{} with a lease of {lease}", room.processes),
@@ -134,5 +134,37 @@ fn would_fit(job: &Job<'_>, asked: &Judgement, instead: Option<&Choice>) -> Stri
             tight
         ),
         None => "no micro-batch of the same effective batch would fit (`tonnage plan` shows remedies)".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use tonnage_core::job::from_case;
+    use tonnage_core::trace::{Phase, PhaseKind};
+
+    use super::*;
+    use tonnage_core::plan::batch::Batch;
+
+    #[test]
+    fn a_size_is_named_only_where_one_surely_is_enough() {
+        let job = from_case(&json!({"micro_batch": 4})).unwrap();
+        let tight = |safe_bytes: u64| Judgement {
+            fit: Fit::Tight,
+            total_bytes: 3 << 30,
+            safe_bytes,
+            usable_bytes: 4 << 30,
+            peak_allocated_bytes: 2 << 30,
+            peak_reserved_bytes: 2 << 30,
+            peak_phase: Phase { kind: PhaseKind::Backward, step: 1 },
+            room: Vec::new(),
+        };
+        let says = |safe_bytes: u64| {
+            let choice = Choice { batch: Some(Batch::of(&job)), judgement: tight(safe_bytes), more_bytes: 0 };
+            would_fit(&job, &tight(safe_bytes), Some(&choice))
+        };
+        assert!(says(5 << 30).ends_with("needs 3.00 GiB, tightly: up to 5.00 GiB with what was not measured"));
+        let unknown = says(u64::MAX);
+        assert!(unknown.ends_with("and more that is not known: no size surely is enough"), "{unknown}");
     }
 }
