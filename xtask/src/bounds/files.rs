@@ -103,7 +103,13 @@ pub(super) const ROWS: &[Row] = &[
         make: |at| made(at, "e.json", |out| json(out, "0,", limit::JSON_BYTES as usize)),
         command: &["watch", "--estimate", "{}", "--once"],
     },
+    Row { name: "journal: progress, 256 MiB", make: |at| journal(at, PROGRESS), command: &["status", "a"] },
+    Row { name: "journal: lists of what nobody knows", make: |at| journal(at, UNKNOWN), command: &["status", "a"] },
 ];
+
+const PROGRESS: &[u8] = b"{\"v\":1,\"at_ms\":5,\"event\":\"progress\",\"node\":0,\"step\":7,\"total\":null}\n";
+const UNKNOWN: &[u8] =
+    b"{\"v\":9,\"event\":\"x\",\"a\":[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]}\n";
 
 const HAND: usize = limit::HAND_WRITTEN_BYTES as usize;
 const CONFIGURATION: &str = "[[configuration]]\n";
@@ -288,6 +294,18 @@ fn index(folder: &Path) -> Result<PathBuf> {
 }
 
 /// An object with a list of `item`, of so many bytes.
+/// A run whose journal has one line again and again, in the folder of runs that the binary is told of.
+fn journal(folder: &Path, line: &[u8]) -> Result<PathBuf> {
+    let run = folder.join("home/runs/a");
+    fs::create_dir_all(&run)?;
+    fs::write(run.join("run.json"), r#"{"id": "a"}"#)?;
+    let path = run.join("events.jsonl");
+    let mut out = BufWriter::new(fs::File::create(&path)?);
+    many(&mut out, line, 256 << 20)?;
+    out.flush()?;
+    Ok(path)
+}
+
 fn json(out: Out<'_>, item: &str, bytes: usize) -> std::io::Result<()> {
     let list = item.repeat((bytes - 30) / item.len());
     writeln!(out, "{{\"a\":[{}]}}", list.trim_end_matches(','))
