@@ -5,7 +5,7 @@ use crate::units::{MIB, round_up};
 /// Every block is a multiple of this (`kMinBlockSize`, c10/core/AllocatorConfig.h, 2.11).
 pub(crate) const MIN_BLOCK_SIZE: u64 = 512;
 /// The largest request of the small pool (`kSmallSize`).
-pub(crate) const SMALL_SIZE: u64 = MIB;
+pub(super) const SMALL_SIZE: u64 = MIB;
 /// Segment size of the small pool (`kSmallBuffer`).
 pub(super) const SMALL_BUFFER: u64 = 2 * MIB;
 /// Requests from here on get a segment of their own size (`kMinLargeAlloc`).

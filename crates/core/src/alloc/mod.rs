@@ -20,7 +20,6 @@ pub use arena::BlockId;
 pub use arrangement::Arrangement;
 pub use caching::{CachingAllocator, OutOfMemory};
 pub use config::AllocatorConfig;
-pub(crate) use config::SMALL_SIZE;
 pub use memory_map::{BlockState, MappedBlock, Segment};
 pub use parse::{ConfigError, IGNORED_KEYS};
 pub use pool::PoolKind;

@@ -1,7 +1,6 @@
 //! Stretches of a trace that happen many times with sizes that grow: tokens that are generated. How much of them is replayed.
 
 use super::{AllocationId, Event, Trace};
-use crate::alloc::SMALL_SIZE;
 
 /// A stretch of events that happens several times, each time with sizes that are larger by the same: tokens that are
 /// generated one after another. The last time is the one that is recorded.
@@ -52,6 +51,8 @@ impl Growing {
     }
 }
 
+/// The largest request of PyTorch's small pool (`kSmallSize`, c10/core/AllocatorConfig.h, 2.11).
+const SMALL_SIZE: u64 = 1 << 20;
 /// From so many events of growing stretches on a trace is long: a twentieth of a second.
 const LONG: u64 = 1 << 20;
 /// So many are replayed one by one: a second. Of more, small requests get blocks in about [`FEWER`] alone.

@@ -6,6 +6,7 @@ mod check;
 mod keys;
 mod reader;
 mod store;
+mod value;
 mod writer;
 
 pub use reader::{Recording, RecordingError};
