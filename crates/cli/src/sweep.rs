@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::terminal::Terminal;
 
 /// Nobody needs a bar for what takes less.
-const PATIENCE: Duration = Duration::from_millis(500);
+const SILENT_FOR: Duration = Duration::from_millis(500);
 /// How often the bar moves.
 const TICK: Duration = Duration::from_millis(100);
 /// Columns of the bar.
@@ -50,8 +50,8 @@ fn show_progress(total: usize, done: &AtomicUsize, finished: impl Fn() -> bool, 
     let started = Instant::now();
     let mut drawn = false;
     while !finished() {
-        std::thread::sleep(TICK.min(PATIENCE.saturating_sub(started.elapsed()).max(Duration::from_millis(5))));
-        if started.elapsed() > PATIENCE {
+        std::thread::sleep(TICK.min(SILENT_FOR.saturating_sub(started.elapsed()).max(Duration::from_millis(5))));
+        if started.elapsed() > SILENT_FOR {
             draw(done.load(Ordering::Relaxed), total, started, terminal);
             drawn = true;
         }

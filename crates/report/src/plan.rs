@@ -6,7 +6,7 @@ use tonnage_core::job::{JobSpec, Key, Kind};
 use tonnage_core::plan::appraisal::{Appraisal, Slowdown};
 use tonnage_core::plan::proposal::{Combination, Proposal, Proposals};
 use tonnage_core::plan::remedy::Change;
-use tonnage_core::plan::search::{Choice, Way, Wish};
+use tonnage_core::plan::search::{Candidate, Choice, SearchLimits};
 use tonnage_core::plan::time::Range;
 
 use crate::answer::fit_name;
@@ -41,7 +41,8 @@ pub struct SearchView<'a> {
     deadline_seconds: Option<f64>,
     choice: &'static str,
     chosen: Option<usize>,
-    ways: Vec<WayView<'a>>,
+    #[serde(rename = "ways")]
+    candidates: Vec<CandidateView<'a>>,
     left_out: &'a [String],
     patch: Option<PatchView>,
 }
@@ -89,7 +90,7 @@ struct DeclinedView<'a> {
 }
 
 #[derive(Serialize)]
-struct WayView<'a> {
+struct CandidateView<'a> {
     gpu: &'a str,
     remedies: Vec<&'a str>,
     results: &'static str,
@@ -136,24 +137,30 @@ impl<'a> PlanView<'a> {
 
 impl<'a> SearchView<'a> {
     /// The document for `ways`, sorted; `with` is the job in the chosen way.
-    pub fn new(ways: &'a [Way], choice: Choice, wish: &Wish, with: &JobSpec, left_out: &'a [String]) -> Self {
+    pub fn new(
+        candidates: &'a [Candidate],
+        choice: Choice,
+        limits: &SearchLimits,
+        with: &JobSpec,
+        left_out: &'a [String],
+    ) -> Self {
         let (name, chosen) = match choice {
             Choice::Best(at) => ("best", Some(at)),
             Choice::Nearest(at) => ("nearest", Some(at)),
             Choice::NoneFits(at) => ("none_fits", Some(at)),
             Choice::Nothing => ("nothing", None),
         };
-        let patch = chosen.and_then(|at| ways.get(at)).map(|way| {
-            let changes = [way.spread.clone(), way.changes.clone()].concat();
+        let patch = chosen.and_then(|at| candidates.get(at)).map(|candidate| {
+            let changes = [candidate.spread.clone(), candidate.changes.clone()].concat();
             PatchView::new(with, &changes)
         });
         Self {
             version: VERSION,
-            budget_dollars: wish.dollars,
-            deadline_seconds: wish.seconds,
+            budget_dollars: limits.dollars,
+            deadline_seconds: limits.seconds,
             choice: name,
             chosen,
-            ways: ways.iter().map(WayView::new).collect(),
+            candidates: candidates.iter().map(CandidateView::new).collect(),
             left_out,
             patch,
         }
@@ -205,15 +212,15 @@ impl<'a> TogetherView<'a> {
     }
 }
 
-impl<'a> WayView<'a> {
-    fn new(way: &'a Way) -> Self {
-        let changes = [way.spread.as_slice(), way.changes.as_slice()].concat();
+impl<'a> CandidateView<'a> {
+    fn new(candidate: &'a Candidate) -> Self {
+        let changes = [candidate.spread.as_slice(), candidate.changes.as_slice()].concat();
         Self {
-            gpu: &way.gpu.id,
-            remedies: way.remedies.iter().map(|remedy| remedy.name).collect(),
-            results: way.results().words(),
+            gpu: &candidate.gpu.id,
+            remedies: candidate.remedies.iter().map(|remedy| remedy.name).collect(),
+            results: candidate.results().words(),
             changes: object(&changes),
-            appraisal: AppraisalView::new(&way.appraisal),
+            appraisal: AppraisalView::new(&candidate.appraisal),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use damage::{Damage, damage, damaged};
 use proptest::prelude::*;
 use tonnage_core::record::{BatchRecord, Event, JobRecord, RunRecord};
-use tonnage_run::adapter::{Telling, tell};
+use tonnage_run::adapter::{Injection, inject};
 use tonnage_run::corrections::{Kept, keep, kept};
 use tonnage_run::guard::checkpoint::{newest, saved_progress};
 use tonnage_run::ledger::{Claim, Ledger};
@@ -101,7 +101,7 @@ proptest! {
         let command = ["deepspeed", "t.py", "--deepspeed_config", &config.display().to_string()].map(str::to_owned);
         let attempt = folder.path().join("attempt");
         fs::create_dir(&attempt).unwrap();
-        let telling = |rows| Telling {
+        let injection = |rows| Injection {
             batch: Some(BatchRecord { micro_batch_size: rows, gradient_accumulation_steps: 64 / rows, ..BatchRecord::default() }),
             changes: &[],
             resume_from: None,
@@ -111,12 +111,12 @@ proptest! {
             folder: attempt.clone(),
         };
         fs::write(&config, valid).unwrap();
-        prop_assert!(tell(&command, &telling(8)).is_ok());
+        prop_assert!(inject(&command, &injection(8)).is_ok());
         let told: serde_json::Value = serde_json::from_slice(&fs::read(attempt.join("deepspeed.json")).unwrap()).unwrap();
         prop_assert_eq!(&told["train_micro_batch_size_per_gpu"], &serde_json::Value::from(8));
         spoil(&config, &damages);
         fs::remove_file(attempt.join("deepspeed.json")).unwrap();
-        match tell(&command, &telling(8)) {
+        match inject(&command, &injection(8)) {
             // What is written for DeepSpeed can be read by it, and the user's own file stays as it is.
             Ok(_) => {
                 if let Ok(text) = fs::read(attempt.join("deepspeed.json")) {

@@ -23,7 +23,7 @@ const MOST_POINTS: usize = 1_000_000;
 const LONGEST_LINE: usize = 64 << 10;
 
 /// What a script is told of where its metrics go.
-pub(crate) struct Told {
+pub(crate) struct RecordPaths {
     /// The file of records.
     pub records: PathBuf,
     /// Its parameters as JSON.
@@ -36,19 +36,19 @@ pub(crate) fn begin(
     run: &PlannedRun,
     folder: &RunFolder,
     gpus: &[String],
-) -> Result<Told, RunError> {
+) -> Result<RecordPaths, RunError> {
     let place = place(runner, run);
     create_private_folder(&place)?;
-    let told = Told { records: place.join("records.jsonl"), parameters: place.join("parameters.json") };
+    let paths = RecordPaths { records: place.join("records.jsonl"), parameters: place.join("parameters.json") };
     let one = runner.plan.configuration(run);
     let parameters =
-        serde_json::to_vec_pretty(&one.parameters).map_err(|error| RunError::damaged(&told.parameters, error))?;
-    write_atomically(&told.parameters, &parameters)?;
-    if !told.records.exists() {
+        serde_json::to_vec_pretty(&one.parameters).map_err(|error| RunError::damaged(&paths.parameters, error))?;
+    write_atomically(&paths.parameters, &parameters)?;
+    if !paths.records.exists() {
         let record = Record::Run(Box::new(identity(runner, run, folder, gpus)));
-        write_atomically(&told.records, record.line().as_bytes())?;
+        write_atomically(&paths.records, record.line().as_bytes())?;
     }
-    Ok(told)
+    Ok(paths)
 }
 
 fn place(runner: &Runner<'_>, run: &PlannedRun) -> PathBuf {

@@ -10,7 +10,7 @@ use crate::alert::Alert;
 use crate::format::alert_json;
 
 /// A hook has so long to answer.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Who is told.
 #[derive(Clone, Debug, Default)]
@@ -56,9 +56,9 @@ impl Hook {
     }
 
     fn post(&self, body: &str) -> io::Result<()> {
-        let mut stream = TcpStream::connect_timeout(&self.address, PATIENCE)?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut stream = TcpStream::connect_timeout(&self.address, TIMEOUT)?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         let (path, host, length) = (&self.path, &self.host, body.len());
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"

@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context, Result, anyhow};
 use tonnage_core::job::{JobSource, Override};
-use tonnage_core::plan::suite::{Priced, Suite as FileSuite, Yardstick};
+use tonnage_core::plan::suite::{CostReference, Priced, Suite as FileSuite};
 use tonnage_core::units::Seconds;
 use tonnage_suite::expand::{Typed, expand};
 use tonnage_suite::file::SuiteFile;
@@ -83,8 +83,8 @@ fn priced(step_seconds: f64, more: &[(&str, &str)]) -> Result<Vec<Priced>> {
     let said: Vec<Override> = said.map(|(key, value)| Override::flag(key, value)).collect();
     let source = JobSource::from_file(file, text).with(&said).pin();
     let first = [suite.set.as_slice(), suite.configurations[0].changes.as_slice()].concat();
-    let yardstick = Yardstick::new(&source.resolve(&first).map_err(|error| anyhow!("{SUITE}: {error}"))?.job)?;
-    Ok(suite.configurations.iter().map(|one| yardstick.price(one, &suite.set, &source)).collect())
+    let reference = CostReference::new(&source.resolve(&first).map_err(|error| anyhow!("{SUITE}: {error}"))?.job)?;
+    Ok(suite.configurations.iter().map(|one| reference.price(one, &suite.set, &source)).collect())
 }
 
 /// Sums over configurations and their runs.

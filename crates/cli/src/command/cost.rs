@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use tonnage_core::job::{JobError, Override};
 use tonnage_core::limit::HAND_WRITTEN_BYTES;
-use tonnage_core::plan::suite::{Configuration, Suite, Yardstick};
+use tonnage_core::plan::suite::{Configuration, CostReference, Suite};
 use tonnage_report::{SuiteAnswer, SuiteView, suite_csv, text};
 use tonnage_run::bounded::read_text;
 use tonnage_suite::expand::{Typed, expand, priced};
@@ -64,8 +64,8 @@ impl CostArgs {
             suite.check(&source).map_err(|error| placed(path, error))?;
         }
         let base = source.resolve(&first)?.job;
-        let yardstick = Yardstick::new(&base)?;
-        let price = |configuration: &Configuration| yardstick.price(configuration, &suite.set, &source);
+        let reference = CostReference::new(&base)?;
+        let price = |configuration: &Configuration| reference.price(configuration, &suite.set, &source);
         let rows = sweep(&suite.configurations, terminal, price);
         let answer = SuiteAnswer { job: base, rows };
         if let Some(path) = &self.csv {

@@ -13,7 +13,9 @@ use tonnage_core::job::{JobSource, JobSpec, Origin};
 use tonnage_core::plan::appraisal::appraise;
 use tonnage_core::plan::proposal::{Proposals, consider};
 use tonnage_core::plan::remedy::{Change, overrides};
-use tonnage_core::plan::search::{Choice, Site, Way, Wish, choose, sites, spreads, ways_on};
+use tonnage_core::plan::search::{
+    Candidate, Choice, GpuGroup, SearchLimits, candidates_on, choose, gpu_groups, spreads,
+};
 use tonnage_core::plan::time::{STEPS_OF_A_SAMPLE, Scale};
 use tonnage_report::{PlanView, SearchView, text};
 
@@ -110,7 +112,7 @@ impl PlanArgs {
     }
 
     fn search(&self, source: &JobSource, job: &JobSpec, terminal: &Terminal) -> Result<Exit, Failure> {
-        let wish = Wish { dollars: self.budget, seconds: self.deadline };
+        let limits = SearchLimits { dollars: self.budget, seconds: self.deadline };
         if job.run.length.is_none() {
             terminal.note(&format!(
                 "how long the training is was not said: {STEPS_OF_A_SAMPLE} steps are assumed; give --max-steps, \
@@ -118,36 +120,40 @@ impl PlanArgs {
             ));
         }
         let scale = measured(job)?;
-        let sites = self.sites(job)?;
-        let found = sweep(&sites, terminal, |site| ways_on(job, site, source, scale, self.change_training));
+        let gpu_groups = self.gpu_groups(job)?;
+        let found = sweep(&gpu_groups, terminal, |gpu_group| {
+            candidates_on(job, gpu_group, source, scale, self.change_training)
+        });
         let mut left_out = if spreads(job) { Vec::new() } else { vec![self.not_spread(job)] };
-        let (mut ways, reasons): (Vec<Vec<Way>>, Vec<Vec<String>>) =
-            found.into_iter().map(|found| (found.ways, found.left_out)).unzip();
-        let mut ways: Vec<Way> = ways.drain(..).flatten().collect();
+        let (mut candidates, reasons): (Vec<Vec<Candidate>>, Vec<Vec<String>>) =
+            found.into_iter().map(|found| (found.candidates, found.left_out)).unzip();
+        let mut candidates: Vec<Candidate> = candidates.drain(..).flatten().collect();
         for reason in reasons.into_iter().flatten() {
             if !left_out.contains(&reason) {
                 left_out.push(reason);
             }
         }
-        let choice = choose(&mut ways, &wish);
+        let choice = choose(&mut candidates, &limits);
         let chosen = match choice {
-            Choice::Best(at) | Choice::Nearest(at) | Choice::NoneFits(at) => ways.get(at),
+            Choice::Best(at) | Choice::Nearest(at) | Choice::NoneFits(at) => candidates.get(at),
             Choice::Nothing => None,
         };
-        let changes = chosen.map(|way| [way.spread.as_slice(), way.changes.as_slice()].concat()).unwrap_or_default();
+        let changes = chosen
+            .map(|candidate| [candidate.spread.as_slice(), candidate.changes.as_slice()].concat())
+            .unwrap_or_default();
         let with = source.resolve(&overrides(&changes, &Origin::Plan))?.job;
-        let gpu = chosen.map(|way| (GPU, way.gpu.id.clone()));
+        let gpu = chosen.map(|candidate| (GPU, candidate.gpu.id.clone()));
         self.write(source, &[gpu.into_iter().collect(), changes].concat(), terminal)?;
         if self.json {
-            terminal.print(&json(&SearchView::new(&ways, choice, &wish, &with, &left_out))?)?;
+            terminal.print(&json(&SearchView::new(&candidates, choice, &limits, &with, &left_out))?)?;
         } else {
             terminal.print(
-                &(text::search(job, &ways, choice, &wish, &with, &terminal.look)
+                &(text::search(job, &candidates, choice, &limits, &with, &terminal.look)
                     + &text::left_out(&left_out, &terminal.look)),
             )?;
         }
-        let passes = |way: &Way| FailOn::passes(self.fail_on, way.appraisal.judgement.fit);
-        let is_found = matches!(choice, Choice::Best(at) if ways.get(at).is_some_and(passes));
+        let passes = |candidate: &Candidate| FailOn::passes(self.fail_on, candidate.appraisal.judgement.fit);
+        let is_found = matches!(choice, Choice::Best(at) if candidates.get(at).is_some_and(passes));
         Ok(if is_found { Exit::Done } else { Exit::No })
     }
 
@@ -157,13 +163,13 @@ impl PlanArgs {
         format!("other numbers of GPUs than {ranks}: several are not simulated for this task, rehearse them")
     }
 
-    fn sites(&self, job: &JobSpec) -> Result<Vec<Site>, Failure> {
+    fn gpu_groups(&self, job: &JobSpec) -> Result<Vec<GpuGroup>, Failure> {
         let mut gpus: Vec<Gpu> = gpu_input::list(self.gpus.as_deref().unwrap_or("priced"))?;
         // A price of one's own is that of the job's GPU.
         if self.gpus.is_none() && job.run.dollars_per_gpu_hour.is_some() && !gpus.contains(&job.gpu) {
             gpus.push(job.gpu.clone());
         }
-        Ok(sites(job, &gpus, &self.counts, self.gpus.is_some()))
+        Ok(gpu_groups(job, &gpus, &self.counts, self.gpus.is_some()))
     }
 
     /// Writes the job file with `changes`, if asked for.

@@ -11,7 +11,7 @@ use tonnage_core::job::JobSpec;
 use tonnage_core::plan::fit::judge;
 use tonnage_core::record::{Outcome, Policy, RunRecord};
 use tonnage_core::units::Bytes;
-use tonnage_run::adapter::{Telling, tell};
+use tonnage_run::adapter::{Injection, inject};
 use tonnage_run::corrections::{self, Kept};
 use tonnage_run::os;
 use tonnage_run::private::TemporaryFolder;
@@ -117,7 +117,7 @@ impl ProbeArgs {
         };
         let kept = Kept::new(seen.by, &spec, seen.calculated.1, seen.seen.1);
         corrections::keep(Store::of_user().root(), &job, kept.clone())?;
-        self.tell(&seen, &kept, terminal)
+        self.print_seen(&seen, &kept, terminal)
     }
 
     fn measured(&self, run: RunRecord, secrets: Secrets, terminal: &Terminal) -> Result<Seen, Failure> {
@@ -169,7 +169,7 @@ impl ProbeArgs {
         Ok(Ok(Seen { by: "rehearsed", calculated, seen, run: None }))
     }
 
-    fn tell(&self, seen: &Seen, kept: &Kept, terminal: &Terminal) -> Result<Exit, Failure> {
+    fn print_seen(&self, seen: &Seen, kept: &Kept, terminal: &Terminal) -> Result<Exit, Failure> {
         let peaks = |(allocated, reserved): (u64, u64)| json!({"peak_allocated_bytes": allocated, "peak_reserved_bytes": reserved});
         if self.json {
             let answer = json!({
@@ -196,15 +196,15 @@ impl ProbeArgs {
 
 /// The command as its first attempt would be told, by files in `folder`, with its variables in front.
 fn command(run: &RunRecord, secrets: &Secrets, spec: &JobSpec, folder: &Path) -> Result<Vec<OsString>, Failure> {
-    let telling = Telling {
+    let injection = Injection {
         batch: Some(tonnage_core::record::BatchRecord::new(&tonnage_core::plan::batch::Batch::of(spec), spec)),
         node: run.nodes.first(),
         job: run.job.as_ref(),
         attempt: 1,
         folder: folder.to_owned(),
-        ..Telling::default()
+        ..Injection::default()
     };
-    let told = tell(&run.command, &telling)?;
+    let told = inject(&run.command, &injection)?;
     let set = told.environment.iter().map(|(name, value)| format!("{name}={value}"));
     let mut words = vec!["env".to_owned(), "TONNAGE_PROBE=1".to_owned()];
     words.extend(set.filter(|set| !set.starts_with("CUDA_VISIBLE_DEVICES=")));

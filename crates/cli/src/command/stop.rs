@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::terminal::Terminal;
 
 /// How long a supervisor may take beside the grace that it gives.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Asks a run to end, and waits until it has
 #[derive(Args)]
@@ -65,7 +65,7 @@ impl StopArgs {
         // One that was stopped (Ctrl-Z, SIGSTOP) hears it when it goes on.
         let _ = kill(supervisor, Signal::SIGCONT);
         let grace = if self.now { 0 } else { folder.run().policy.grace_seconds };
-        if wait_until(PATIENCE + Duration::from_secs(grace), || !folder.is_supervised()) {
+        if wait_until(TIMEOUT + Duration::from_secs(grace), || !folder.is_supervised()) {
             terminal.say(&format!("run {} has ended", folder.id()));
             return self.tell(folder, terminal);
         }
@@ -77,7 +77,7 @@ impl StopArgs {
         terminal.say(&format!("supervisor {supervisor} does not answer: it is ended too"));
         // One that has just gone is what is wanted.
         let _ = kill(supervisor, Signal::SIGKILL);
-        wait_until(PATIENCE, || !folder.is_supervised());
+        wait_until(TIMEOUT, || !folder.is_supervised());
         self.end_left_behind(folder, terminal)
     }
 

@@ -9,7 +9,7 @@ use tonnage_run::corrections;
 use tonnage_run::guard::{GpuNow, Guard, Job, Room};
 use tonnage_run::secrets::Secrets;
 use tonnage_run::store::{RunFolder, Store};
-use tonnage_run::supervise::{Surroundings, supervise};
+use tonnage_run::supervise::{SuperviseContext, supervise};
 use tonnage_watch::nvml::Library;
 
 use crate::exit::Exit;
@@ -75,9 +75,9 @@ pub fn supervise_here(
         look: &look,
         made_before: 0,
     };
-    let talk = |text: &str| terminal.say(text);
-    let surroundings = Surroundings { root: store.root(), secrets, on_screen, talk: &talk };
-    Ok(supervise(folder, guard, surroundings)?)
+    let report = |text: &str| terminal.say(text);
+    let context = SuperviseContext { root: store.root(), secrets, on_screen, report: &report };
+    Ok(supervise(folder, guard, context)?)
 }
 
 /// Parts of a hundred by which the GPU of a job may differ from the machine's and be the same: what a driver keeps for

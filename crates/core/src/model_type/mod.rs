@@ -1,7 +1,7 @@
 //! What is known of each model type beside how it is built: a row a type, data only, below the job that asks.
 //!
 //! A row in `rows.rs` for each type that a family mirrors, one in `stand_ins.rs` for each that the generic decoder stands
-//! in for and that differs from [`ModelType::DECODER`] in anything but its layers.
+//! in for and that differs from `ModelType::DECODER` in anything but its layers.
 
 mod rows;
 mod stand_ins;
@@ -135,7 +135,7 @@ impl ModelType {
     };
 }
 
-/// The row of the model type `name`; [`ModelType::DECODER`] for one that has none.
+/// The row of the model type `name`; `ModelType::DECODER` for one that has none.
 pub(crate) fn facts(name: &str) -> &'static ModelType {
     const UNLISTED: &ModelType = &ModelType::DECODER;
     ROWS.iter().chain(STAND_INS).find(|row| row.name == name).unwrap_or(UNLISTED)

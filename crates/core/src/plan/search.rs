@@ -1,4 +1,4 @@
-//! [`ways_on`] and [`choose`]: the ways to run a job over GPUs, their number and remedies, and the cheapest that fits within
+//! [`candidates_on`] and [`choose`]: the ways to run a job over GPUs, their number and remedies, and the cheapest that fits within
 //! a budget and a deadline.
 
 use super::appraisal::{Appraisal, appraise, moved};
@@ -13,7 +13,7 @@ use crate::job::{JobSource, JobSpec, Origin, Spreading, rows_per_step};
 
 /// GPUs on which host code gives the same answers, and how many of each are taken.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Site {
+pub struct GpuGroup {
     /// The GPUs.
     pub gpus: Vec<Gpu>,
     /// How many of one kind are taken; `None` leaves the number as the job has it.
@@ -22,9 +22,9 @@ pub struct Site {
     pub has_users_price: bool,
 }
 
-/// A way to run the job.
+/// A candidate: a GPU, how many of it, and remedies.
 #[derive(Clone)]
-pub struct Way {
+pub struct Candidate {
     /// On which GPU.
     pub gpu: Gpu,
     /// What is changed to take another number of them.
@@ -33,16 +33,16 @@ pub struct Way {
     pub remedies: Vec<&'static Remedy>,
     /// What they change.
     pub changes: Vec<Change>,
-    /// The job in this way.
+    /// The job as it would run.
     pub appraisal: Appraisal,
 }
 
-/// The ways at a site, and what was left out there.
+/// The candidates on a group of GPUs, and what was left out there.
 #[derive(Clone, Default)]
 pub struct Found {
-    /// Ways to run the job there that fit, as found.
-    pub ways: Vec<Way>,
-    /// Numbers of GPUs and GPUs with no way, each with the reason.
+    /// Candidates that fit, as found.
+    pub candidates: Vec<Candidate>,
+    /// Numbers of GPUs and GPUs without a candidate, each with the reason.
     pub left_out: Vec<String>,
 }
 
@@ -53,7 +53,7 @@ impl Found {
     }
 }
 
-impl Site {
+impl GpuGroup {
     fn counted(&self) -> String {
         match self.count {
             Some(1) => "1 GPU".to_owned(),
@@ -65,14 +65,14 @@ impl Site {
 
 /// What is asked of a way.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Wish {
+pub struct SearchLimits {
     /// The most that may be paid.
     pub dollars: Option<f64>,
     /// The longest that it may take.
     pub seconds: Option<f64>,
 }
 
-impl Way {
+impl Candidate {
     /// What it costs, as far as that is known.
     pub fn dollars(&self) -> Option<f64> {
         Some(self.appraisal.bill.as_ref()?.costs.dollars?.typical)
@@ -94,19 +94,19 @@ impl Way {
     }
 }
 
-impl Wish {
+impl SearchLimits {
     /// By how much a way is beyond the worse of the two limits: 1 or less meets both. `None` where a limit is set and the
     /// way's figure is not known.
-    pub fn excess(&self, way: &Way) -> Option<f64> {
+    pub fn excess(&self, candidate: &Candidate) -> Option<f64> {
         let over = |limit: Option<f64>, figure: Option<f64>| match limit {
             None => Some(0.0),
             Some(limit) => Some(figure? / limit.max(f64::MIN_POSITIVE)),
         };
-        Some(over(self.dollars, way.dollars())?.max(over(self.seconds, way.seconds())?))
+        Some(over(self.dollars, candidate.dollars())?.max(over(self.seconds, candidate.seconds())?))
     }
 
-    fn is_met(&self, way: &Way) -> bool {
-        way.fits() && self.excess(way).is_some_and(|excess| excess <= 1.0)
+    fn is_met(&self, candidate: &Candidate) -> bool {
+        candidate.fits() && self.excess(candidate).is_some_and(|excess| excess <= 1.0)
     }
 }
 
@@ -123,8 +123,8 @@ pub enum Choice {
     Nothing,
 }
 
-/// Groups GPUs into sites, each taken so many times. Whoever names the GPUs and a price means that price of them.
-pub fn sites(job: &JobSpec, gpus: &[Gpu], counts: &[u64], are_named: bool) -> Vec<Site> {
+/// Groups GPUs into groups of GPUs, each taken so many times. Whoever names the GPUs and a price means that price of them.
+pub fn gpu_groups(job: &JobSpec, gpus: &[Gpu], counts: &[u64], are_named: bool) -> Vec<GpuGroup> {
     let mut groups: Vec<Vec<Gpu>> = Vec::new();
     for gpu in gpus {
         match groups.iter_mut().find(|group| group.iter().any(|other| other.device() == gpu.device())) {
@@ -136,16 +136,16 @@ pub fn sites(job: &JobSpec, gpus: &[Gpu], counts: &[u64], are_named: bool) -> Ve
         true if !counts.is_empty() => counts.iter().copied().map(Some).collect(),
         _ => vec![None],
     };
-    let site = |group: &Vec<Gpu>, count| Site { gpus: group.clone(), count, has_users_price: are_named };
-    let with = |group: &Vec<Gpu>| counts.iter().map(|count| site(group, *count)).collect();
-    groups.iter().flat_map(|group| -> Vec<Site> { with(group) }).collect()
+    let gpu_group = |group: &Vec<Gpu>, count| GpuGroup { gpus: group.clone(), count, has_users_price: are_named };
+    let with = |group: &Vec<Gpu>| counts.iter().map(|count| gpu_group(group, *count)).collect();
+    groups.iter().flat_map(|group| -> Vec<GpuGroup> { with(group) }).collect()
 }
 
-/// The ways to run `job` at `site`: as it is where that fits, else with the remedies that make it fit. Remedies that change
+/// The ways to run `job` at `group of GPUs`: as it is where that fits, else with the remedies that make it fit. Remedies that change
 /// the training are left out unless `changed`.
-pub fn ways_on(job: &JobSpec, site: &Site, source: &JobSource, scale: Scale, changed: bool) -> Found {
+pub fn candidates_on(job: &JobSpec, gpu_group: &GpuGroup, source: &JobSource, scale: Scale, changed: bool) -> Found {
     let mut found = Found::default();
-    let spread = match site.count {
+    let spread = match gpu_group.count {
         Some(count) => spread(job, count).ok_or_else(|| why_not_spread(job, count)),
         None => Ok(Vec::new()),
     };
@@ -156,19 +156,19 @@ pub fn ways_on(job: &JobSpec, site: &Site, source: &JobSource, scale: Scale, cha
     let on_site = source.clone().with(&overrides(&spread, &Origin::Spread));
     let resolved = match on_site.resolve(&[]) {
         Ok(resolved) => resolved,
-        Err(error) => return found.without(format!("{}: {}", site.counted(), error.problem)),
+        Err(error) => return found.without(format!("{}: {}", gpu_group.counted(), error.problem)),
     };
     let mut alone = None;
-    let ways = &mut found.ways;
-    for gpu in &site.gpus {
-        let job = match site.has_users_price {
+    let candidates = &mut found.candidates;
+    for gpu in &gpu_group.gpus {
+        let job = match gpu_group.has_users_price {
             true => JobSpec { gpu: gpu.clone(), ..resolved.job.clone() },
             false => moved(resolved.job.clone(), gpu),
         };
         let base = match appraise(&job, gpu, scale) {
             Ok(base) => base,
             Err(error) => {
-                found.left_out.push(format!("{}, {}: {error}", gpu.id, site.counted()));
+                found.left_out.push(format!("{}, {}: {error}", gpu.id, gpu_group.counted()));
                 continue;
             }
         };
@@ -176,18 +176,18 @@ pub fn ways_on(job: &JobSpec, site: &Site, source: &JobSource, scale: Scale, cha
         let combination = if base.judgement.fit == Fit::Fits {
             None
         } else {
-            // What remedies save is the same on all GPUs of the site.
+            // What remedies save is the same on all GPUs of the group of GPUs.
             let alone = alone.get_or_insert_with(|| each_alone(&case, &base).0);
             let allowed: Vec<_> = alone
                 .iter()
                 .filter(|proposal| changed || proposal.remedy.results != Results::Changed)
-                // Other numbers of GPUs are sites of their own.
-                .filter(|proposal| site.count.is_none() || !proposal.adds_gpus())
+                // Other numbers of GPUs are groups of GPUs of their own.
+                .filter(|proposal| gpu_group.count.is_none() || !proposal.adds_gpus())
                 .cloned()
                 .collect();
             combine(&case, &base, &allowed)
         };
-        let way = |remedies, changes, appraisal| Way {
+        let candidate = |remedies, changes, appraisal| Candidate {
             gpu: gpu.clone(),
             spread: spread.clone(),
             remedies,
@@ -196,9 +196,9 @@ pub fn ways_on(job: &JobSpec, site: &Site, source: &JobSource, scale: Scale, cha
         };
         // A job that fits tightly is a way of its own; remedies may cost more than they are worth.
         if base.judgement.fits() || combination.is_none() {
-            ways.push(way(Vec::new(), Vec::new(), base));
+            candidates.push(candidate(Vec::new(), Vec::new(), base));
         }
-        ways.extend(combination.map(|it| way(it.remedies, it.changes, it.appraisal)));
+        candidates.extend(combination.map(|it| candidate(it.remedies, it.changes, it.appraisal)));
     }
     found
 }
@@ -215,24 +215,29 @@ fn why_not_spread(job: &JobSpec, count: u64) -> String {
 }
 
 /// Sorts `ways` (those that fit first, by price, then by time) and chooses.
-pub fn choose(ways: &mut [Way], wish: &Wish) -> Choice {
+pub fn choose(candidates: &mut [Candidate], limits: &SearchLimits) -> Choice {
     let known = |figure: Option<f64>| figure.unwrap_or(f64::INFINITY);
-    ways.sort_by(|a, b| {
+    candidates.sort_by(|a, b| {
         let (fits, cost) = (b.fits().cmp(&a.fits()), known(a.dollars()).total_cmp(&known(b.dollars())));
         fits.then(cost).then(known(a.seconds()).total_cmp(&known(b.seconds())))
     });
     // What fits with room to spare comes before what runs tightly, if that is dearer.
-    let is_met =
-        |tightest: Fit| ways.iter().position(|way| wish.is_met(way) && way.appraisal.judgement.fit <= tightest);
+    let is_met = |tightest: Fit| {
+        candidates
+            .iter()
+            .position(|candidate| limits.is_met(candidate) && candidate.appraisal.judgement.fit <= tightest)
+    };
     if let Some(best) = is_met(Fit::Fits).or_else(|| is_met(Fit::Tight)) {
         return Choice::Best(best);
     }
-    let fitting = ways.iter().enumerate().filter(|(_, way)| way.fits());
-    let nearest = fitting.min_by(|(_, a), (_, b)| known(wish.excess(a)).total_cmp(&known(wish.excess(b))));
+    let fitting = candidates.iter().enumerate().filter(|(_, candidate)| candidate.fits());
+    let nearest = fitting.min_by(|(_, a), (_, b)| known(limits.excess(a)).total_cmp(&known(limits.excess(b))));
     if let Some((at, _)) = nearest {
         return Choice::Nearest(at);
     }
-    let lacks = |way: &Way| way.appraisal.judgement.total_bytes.saturating_sub(way.appraisal.judgement.usable_bytes);
-    let least = ways.iter().enumerate().min_by_key(|(_, way)| lacks(way));
+    let lacks = |candidate: &Candidate| {
+        candidate.appraisal.judgement.total_bytes.saturating_sub(candidate.appraisal.judgement.usable_bytes)
+    };
+    let least = candidates.iter().enumerate().min_by_key(|(_, candidate)| lacks(candidate));
     least.map_or(Choice::Nothing, |(at, _)| Choice::NoneFits(at))
 }

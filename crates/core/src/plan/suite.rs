@@ -138,13 +138,13 @@ fn named(changes: &[Override]) -> String {
 
 /// The first configuration, which the others are compared with.
 #[derive(Clone, Debug)]
-pub struct Yardstick {
+pub struct CostReference {
     job: JobSpec,
     work: Work,
     scale: Scale,
 }
 
-impl Yardstick {
+impl CostReference {
     /// Simulates the first configuration.
     ///
     /// # Errors

@@ -7,9 +7,9 @@ use super::{Adapter, flags};
 use crate::RunError;
 
 /// The adapter.
-pub(super) static ACCELERATE: Adapter = Adapter { name: "accelerate launch", speaks, set, finish: |_, _| {} };
+pub(super) static ACCELERATE: Adapter = Adapter { name: "accelerate launch", matches, set, finish: |_, _| {} };
 
-fn speaks(argv: &[String]) -> bool {
+fn matches(argv: &[String]) -> bool {
     let is = |word: &String, name: &str| word.rsplit('/').next() == Some(name);
     argv.windows(2).any(|pair| is(&pair[0], "accelerate") && pair[1] == "launch")
         || argv.iter().any(|word| word == "accelerate.commands.launch")

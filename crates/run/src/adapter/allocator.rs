@@ -17,7 +17,7 @@ pub struct TorchVersion(pub u32, pub u32);
 const RENAMED: TorchVersion = TorchVersion(2, 9);
 
 /// Whether `key` is said by the allocator's variable.
-pub(super) fn tells(key: &str) -> bool {
+pub(super) fn takes_key(key: &str) -> bool {
     key.starts_with("allocator.")
 }
 

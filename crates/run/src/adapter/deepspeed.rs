@@ -12,12 +12,12 @@ use crate::bounded::read_text;
 use crate::store::write_atomically;
 
 /// The adapter.
-pub(super) static DEEPSPEED: Adapter = Adapter { name: "DeepSpeed", speaks, set, finish: |_, _| {} };
+pub(super) static DEEPSPEED: Adapter = Adapter { name: "DeepSpeed", matches, set, finish: |_, _| {} };
 
 /// The flags that name the config.
 const FLAGS: [&str; 2] = ["--deepspeed_config", "--deepspeed"];
 
-fn speaks(argv: &[String]) -> bool {
+fn matches(argv: &[String]) -> bool {
     config(argv).is_some()
 }
 

@@ -7,7 +7,7 @@ use super::{Adapter, RESUME, flags};
 use crate::RunError;
 
 /// The adapter.
-pub(super) static HF_TRAINER: Adapter = Adapter { name: "Hugging Face Trainer", speaks, set, finish: |_, _| {} };
+pub(super) static HF_TRAINER: Adapter = Adapter { name: "Hugging Face Trainer", matches, set, finish: |_, _| {} };
 
 /// Flags by which `TrainingArguments` are known: `--output_dir` alone is many a script's own.
 const KNOWN_BY: [&str; 6] = [
@@ -19,7 +19,7 @@ const KNOWN_BY: [&str; 6] = [
     "--lr_scheduler_type",
 ];
 
-fn speaks(argv: &[String]) -> bool {
+fn matches(argv: &[String]) -> bool {
     flags::has(argv, &KNOWN_BY)
 }
 

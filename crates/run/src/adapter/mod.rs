@@ -25,9 +25,9 @@ pub use allocator::{TorchVersion, allocator_environment, find_torch};
 use crate::RunError;
 use crate::store::write_atomically;
 
-/// What an attempt is told.
+/// The values that an attempt is started with.
 #[derive(Clone, Debug, Default)]
-pub struct Telling<'a> {
+pub struct Injection<'a> {
     /// The batch, where the job has one.
     pub batch: Option<BatchRecord>,
     /// Other keys and their values.
@@ -44,12 +44,12 @@ pub struct Telling<'a> {
     pub folder: PathBuf,
 }
 
-/// A trainer's or a launcher's way to be told.
+/// How values reach one trainer or launcher.
 pub struct Adapter {
     /// For people.
     pub name: &'static str,
     /// Whether the command uses it.
-    pub speaks: fn(&[String]) -> bool,
+    pub matches: fn(&[String]) -> bool,
     /// Changes the command so that `key` is `value`; `false` where it has no way to say so.
     pub set: fn(&mut Vec<String>, key: &str, value: &str, folder: &Path) -> Result<bool, RunError>,
     /// What is done to every attempt, once its values are set.
@@ -62,7 +62,7 @@ pub const ADAPTERS: &[&Adapter] =
 
 /// A command that is ready to start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct Injected {
     /// Its words.
     pub argv: Vec<String>,
     /// Variables to set.
@@ -71,47 +71,47 @@ pub struct Told {
     pub warning: Option<String>,
 }
 
-/// Whether the command can be told `key`: a template names it, or an adapter has a flag for it.
-pub fn can_tell(command: &[String], key: &str) -> bool {
-    if template::names(command, key) || allocator::tells(key) {
+/// Whether `key` can be given to the command: a template names it, or an adapter has a flag for it.
+pub fn takes_key(command: &[String], key: &str) -> bool {
+    if template::names(command, key) || allocator::takes_key(key) {
         return true;
     }
     // To ask is to try on a copy; what would be written goes nowhere.
     let knows = |adapter: &Adapter| matches!((adapter.set)(&mut command.to_vec(), key, "1", Path::new("")), Ok(true));
-    ADAPTERS.iter().filter(|adapter| (adapter.speaks)(command)).any(|adapter| knows(adapter))
+    ADAPTERS.iter().filter(|adapter| (adapter.matches)(command)).any(|adapter| knows(adapter))
 }
 
-/// The command with everything said.
+/// Puts the values of an attempt into its command, environment and files.
 ///
 /// # Errors
 /// When a file that says it cannot be written.
-pub fn tell(command: &[String], telling: &Telling<'_>) -> Result<Told, RunError> {
-    let overrides = telling.folder.join("overrides.json");
-    let values = values(telling);
+pub fn inject(command: &[String], injection: &Injection<'_>) -> Result<Injected, RunError> {
+    let overrides = injection.folder.join("overrides.json");
+    let values = values(injection);
     // The variables say the same.
     let warning = write_atomically(&overrides, overrides_text(&values).as_bytes()).err().map(|error| error.to_string());
-    let words = template::Words { values: &values, telling, overrides: &overrides };
+    let words = template::Words { values: &values, injection, overrides: &overrides };
     let mut argv = template::fill(command, &words);
-    for adapter in ADAPTERS.iter().filter(|adapter| (adapter.speaks)(command)) {
+    for adapter in ADAPTERS.iter().filter(|adapter| (adapter.matches)(command)) {
         for (key, value) in values.iter().filter(|(key, _)| !template::names(command, key)) {
-            (adapter.set)(&mut argv, key, value, &telling.folder)?;
+            (adapter.set)(&mut argv, key, value, &injection.folder)?;
         }
-        (adapter.finish)(&mut argv, &telling.folder);
+        (adapter.finish)(&mut argv, &injection.folder);
     }
-    Ok(Told { argv, environment: environment(telling, &values, &overrides), warning })
+    Ok(Injected { argv, environment: environment(injection, &values, &overrides), warning })
 }
 
 /// Keys and values in the words of a job.
-fn values(telling: &Telling<'_>) -> Vec<(String, String)> {
+fn values(injection: &Injection<'_>) -> Vec<(String, String)> {
     let mut values = Vec::new();
-    if let Some(batch) = &telling.batch {
+    if let Some(batch) = &injection.batch {
         values.push((MICRO_BATCH_SIZE.to_owned(), batch.micro_batch_size.to_string()));
         values.push((GRADIENT_ACCUMULATION_STEPS.to_owned(), batch.gradient_accumulation_steps.to_string()));
         let steps = batch.steps_per_generation.map(|steps| (GRPO_STEPS_PER_GENERATION.to_owned(), steps.to_string()));
         values.extend(steps);
     }
-    values.extend(telling.changes.iter().map(|change| (change.key.clone(), change.value.clone())));
-    values.extend(telling.resume_from.map(|path| (RESUME.to_owned(), path.to_owned())));
+    values.extend(injection.changes.iter().map(|change| (change.key.clone(), change.value.clone())));
+    values.extend(injection.resume_from.map(|path| (RESUME.to_owned(), path.to_owned())));
     values
 }
 
@@ -125,19 +125,19 @@ fn overrides_text(values: &[(String, String)]) -> String {
 }
 
 /// `TONNAGE_` and the key in capitals, for every value.
-fn environment(telling: &Telling<'_>, values: &[(String, String)], overrides: &Path) -> Vec<(String, String)> {
+fn environment(injection: &Injection<'_>, values: &[(String, String)], overrides: &Path) -> Vec<(String, String)> {
     let mut environment: Vec<_> = values.iter().map(|(key, value)| (variable(key), value.clone())).collect();
     let mut set = |name: &str, value: String| environment.push((name.to_owned(), value));
     set("TONNAGE_OVERRIDES", overrides.display().to_string());
-    set("TONNAGE_ATTEMPT", telling.attempt.to_string());
-    set("TONNAGE_ATTEMPT_DIR", telling.folder.display().to_string());
-    if let Some(node) = telling.node.filter(|node| !node.name.is_empty()) {
+    set("TONNAGE_ATTEMPT", injection.attempt.to_string());
+    set("TONNAGE_ATTEMPT_DIR", injection.folder.display().to_string());
+    if let Some(node) = injection.node.filter(|node| !node.name.is_empty()) {
         set("TONNAGE_NODE", node.index.to_string());
         set("TONNAGE_NODE_NAME", node.name.clone());
         set("TONNAGE_ROLE", node.role.clone());
         set("TONNAGE_SEED", node.seed.to_string());
     }
-    if let Some(gpu) = telling.node.and_then(|node| node.gpu.clone()) {
+    if let Some(gpu) = injection.node.and_then(|node| node.gpu.clone()) {
         set("CUDA_VISIBLE_DEVICES", gpu);
     }
     environment
@@ -156,7 +156,7 @@ mod tests {
         text.split_whitespace().map(str::to_owned).collect()
     }
 
-    fn told(command: &str, resume_from: Option<&str>) -> Told {
+    fn injected(command: &str, resume_from: Option<&str>) -> Injected {
         let folder = std::env::temp_dir().join(format!("tonnage-tell-{}-{}", std::process::id(), command.len()));
         std::fs::create_dir_all(&folder).unwrap();
         let batch = BatchRecord {
@@ -166,11 +166,11 @@ mod tests {
             world_size: 1,
             effective_batch_size: 32,
         };
-        let telling =
-            Telling { batch: Some(batch), resume_from, attempt: 2, folder: folder.clone(), ..Telling::default() };
-        let told = tell(&words(command), &telling).unwrap();
+        let injection =
+            Injection { batch: Some(batch), resume_from, attempt: 2, folder: folder.clone(), ..Injection::default() };
+        let injected = inject(&words(command), &injection).unwrap();
         std::fs::remove_dir_all(folder).unwrap();
-        told
+        injected
     }
 
     #[test]
@@ -192,28 +192,28 @@ mod tests {
             ("t {{attempt}} {{}} a{{x}} {attempt} {{atempt}}", None, "t {attempt} {{}} a{{x}} 2 {atempt}"),
         ];
         for (command, resume_from, wanted) in cases {
-            assert_eq!(told(command, resume_from).argv, words(wanted), "{command}");
+            assert_eq!(injected(command, resume_from).argv, words(wanted), "{command}");
         }
     }
 
     #[test]
     fn values_are_words_not_shell() {
-        assert_eq!(told("t {resume_from_checkpoint}", Some("a b; rm *")).argv, ["t", "a b; rm *"]);
+        assert_eq!(injected("t {resume_from_checkpoint}", Some("a b; rm *")).argv, ["t", "a b; rm *"]);
     }
 
     #[test]
     fn variables_say_it_too() {
-        let environment = told("anything", None).environment;
+        let environment = injected("anything", None).environment;
         assert!(environment.contains(&("TONNAGE_MICRO_BATCH_SIZE".to_owned(), "4".to_owned())));
         assert!(environment.contains(&("TONNAGE_GRADIENT_ACCUMULATION_STEPS".to_owned(), "8".to_owned())));
     }
 
     #[test]
     fn what_a_command_can_be_told() {
-        assert!(can_tell(&words("t {micro_batch_size}"), "micro_batch_size"));
-        assert!(!can_tell(&words("t"), "micro_batch_size"));
-        assert!(can_tell(&words("t --per_device_train_batch_size 3"), "gradient_checkpointing"));
-        assert!(!can_tell(&words("t --per_device_train_batch_size 3"), "lora.r"));
-        assert!(can_tell(&words("anything"), "allocator.expandable_segments"));
+        assert!(takes_key(&words("t {micro_batch_size}"), "micro_batch_size"));
+        assert!(!takes_key(&words("t"), "micro_batch_size"));
+        assert!(takes_key(&words("t --per_device_train_batch_size 3"), "gradient_checkpointing"));
+        assert!(!takes_key(&words("t --per_device_train_batch_size 3"), "lora.r"));
+        assert!(takes_key(&words("anything"), "allocator.expandable_segments"));
     }
 }

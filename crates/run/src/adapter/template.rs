@@ -4,13 +4,13 @@
 use std::path::Path;
 use tonnage_core::job::keys::{GRADIENT_ACCUMULATION_STEPS, GRPO_STEPS_PER_GENERATION, MICRO_BATCH_SIZE};
 
-use super::{RESUME, Telling};
+use super::{Injection, RESUME};
 use crate::RunError;
 
 /// What names stand for.
 pub(super) struct Words<'a> {
     pub values: &'a [(String, String)],
-    pub telling: &'a Telling<'a>,
+    pub injection: &'a Injection<'a>,
     pub overrides: &'a Path,
 }
 
@@ -30,7 +30,7 @@ pub(super) fn fill(command: &[String], words: &Words<'_>) -> Vec<String> {
     let mut argv: Vec<String> = Vec::with_capacity(command.len());
     let checkpoint = format!("{{{RESUME}}}");
     for word in command {
-        if word.contains(&checkpoint) && words.telling.resume_from.is_none() {
+        if word.contains(&checkpoint) && words.injection.resume_from.is_none() {
             if *word == checkpoint && argv.last().is_some_and(|flag| flag.starts_with('-') && !flag.contains('=')) {
                 argv.pop();
             }
@@ -187,7 +187,7 @@ fn fill_word(word: &str, words: &Words<'_>) -> String {
 impl Words<'_> {
     /// A value of the job that no attempt changes.
     fn of_job(&self, name: &str) -> Option<String> {
-        let values = &self.telling.job?.values;
+        let values = &self.injection.job?.values;
         let exact = values.iter().find(|value| value.key == name);
         let value = exact.or_else(|| values.iter().find(|value| short(&value.key) == name))?;
         Some(value.value.trim_matches('"').to_owned())
@@ -198,10 +198,10 @@ impl Words<'_> {
         if let Some((_, value)) = value {
             return Some(value.clone());
         }
-        let node = self.telling.node;
+        let node = self.injection.node;
         match name {
-            "attempt" => Some(self.telling.attempt.to_string()),
-            "attempt_dir" => Some(self.telling.folder.display().to_string()),
+            "attempt" => Some(self.injection.attempt.to_string()),
+            "attempt_dir" => Some(self.injection.folder.display().to_string()),
             "overrides" => Some(self.overrides.display().to_string()),
             "node" => node.map(|node| node.index.to_string()),
             "node_name" => node.map(|node| node.name.clone()),

@@ -6,9 +6,9 @@ use std::path::Path;
 use super::{Adapter, flags};
 
 /// The adapter.
-pub(super) static TORCHRUN: Adapter = Adapter { name: "torchrun", speaks, set: |_, _, _, _| Ok(false), finish };
+pub(super) static TORCHRUN: Adapter = Adapter { name: "torchrun", matches, set: |_, _, _, _| Ok(false), finish };
 
-fn speaks(argv: &[String]) -> bool {
+fn matches(argv: &[String]) -> bool {
     launcher(argv).is_some()
 }
 

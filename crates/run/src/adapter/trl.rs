@@ -7,9 +7,9 @@ use super::{Adapter, flags};
 use crate::RunError;
 
 /// The adapter.
-pub(super) static TRL: Adapter = Adapter { name: "TRL", speaks, set, finish: |_, _| {} };
+pub(super) static TRL: Adapter = Adapter { name: "TRL", matches, set, finish: |_, _| {} };
 
-fn speaks(argv: &[String]) -> bool {
+fn matches(argv: &[String]) -> bool {
     flags::has(argv, &["--num_generations", "--max_completion_length", "--steps_per_generation"])
         || argv.first().is_some_and(|word| word.rsplit('/').next() == Some("trl"))
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{ADAPTERS, can_tell};
+use super::{ADAPTERS, takes_key};
 
 /// An adapter, a command of its own, a key, and the command with the key set to 4.
 const CASES: &[(&str, &str, &str, &str)] = &[
@@ -52,12 +52,12 @@ fn every_adapter_says_its_keys_in_its_own_commands() {
     for adapter in ADAPTERS {
         let (_, command, key, wanted) = CASES.iter().find(|case| case.0 == adapter.name).expect(adapter.name);
         let mut argv = words(command, &folder);
-        assert!((adapter.speaks)(&argv), "{command}");
+        assert!((adapter.matches)(&argv), "{command}");
         let said = (adapter.set)(&mut argv, key, "4", &folder).unwrap();
         (adapter.finish)(&mut argv, &folder);
         assert_eq!((said, argv), (!key.is_empty(), words(wanted, &folder)));
         for (name, other, ..) in CASES.iter().filter(|case| case.0 != adapter.name) {
-            assert!(!(adapter.speaks)(&words(other, &folder)), "{} takes {name}'s command for its own", adapter.name);
+            assert!(!(adapter.matches)(&words(other, &folder)), "{} takes {name}'s command for its own", adapter.name);
         }
     }
     assert_eq!(CASES.len(), ADAPTERS.len());
@@ -77,7 +77,7 @@ fn deepspeeds_auto_is_said_by_the_trainer() {
     let alone = words("deepspeed t.py --deepspeed FOLDER/ds.json", &folder);
     let trainer = [alone.clone(), words("--per_device_train_batch_size 16", &folder)].concat();
     // The Trainer fills in what is "auto"; without its flags nobody does.
-    assert!(can_tell(&trainer, "micro_batch_size") && !can_tell(&alone, "micro_batch_size"));
+    assert!(takes_key(&trainer, "micro_batch_size") && !takes_key(&alone, "micro_batch_size"));
     std::fs::remove_dir_all(folder).unwrap();
 }
 
@@ -86,6 +86,6 @@ fn scripts_with_flags_of_their_own_are_left_alone() {
     let folder = Path::new("");
     for command in ["python t.py --output_dir out --batch-size 8", "python t.py --config a.json", "sh -c torchrun"] {
         let argv = words(command, folder);
-        assert!(!can_tell(&argv, "micro_batch_size"), "{command}");
+        assert!(!takes_key(&argv, "micro_batch_size"), "{command}");
     }
 }

@@ -14,7 +14,7 @@ const LAST_LINES: usize = 2;
 
 /// What is known besides the log.
 #[derive(Clone, Debug, Default)]
-pub struct Circumstances {
+pub struct ExitEvidence {
     /// How it ended.
     pub exit: ExitRecord,
     /// Seconds it ran.
@@ -36,29 +36,29 @@ pub struct Circumstances {
 }
 
 /// Classifies a failure.
-pub fn classify(tail: &LogTail, circumstances: &Circumstances) -> FailureRecord {
+pub fn classify(tail: &LogTail, seen: &ExitEvidence) -> FailureRecord {
     let sources = [source("stderr", &tail.stderr), source("stdout", &tail.stdout)];
     let diagnosis = diagnose(&sources);
     let root = diagnosis.root.map(|root| root.finding).filter(|finding| !is_told_by_exit(finding.class()));
     let (class, mut evidence) = match root {
         // Whoever was ended for hanging, or by the kernel, died of that and not of what it said before.
-        _ if circumstances.stalled.is_some() => (FailureClass::Stalled, vec![hung(circumstances)]),
-        _ if circumstances.oom_kills > 0 && circumstances.exit.signal == Some(KILL) => {
-            (Class::HostMemory.into(), vec![format!("memory.events: oom_kill rose by {}", circumstances.oom_kills)])
+        _ if seen.stalled.is_some() => (FailureClass::Stalled, vec![hung(seen)]),
+        _ if seen.oom_kills > 0 && seen.exit.signal == Some(KILL) => {
+            (Class::HostMemory.into(), vec![format!("memory.events: oom_kill rose by {}", seen.oom_kills)])
         }
         Some(finding) => (finding.cause.class().into(), vec![printable(finding.text.trim())]),
-        None => of_exit(circumstances, tail),
+        None => of_exit(seen, tail),
     };
-    evidence.push(circumstances.exit.words());
+    evidence.push(seen.exit.words());
     let cause = root.filter(|finding| class == finding.cause.class().into()).map(|finding| &finding.cause);
     FailureRecord {
         class,
         evidence,
         numbers: cause.map(numbers).unwrap_or_default(),
-        seconds: circumstances.seconds,
-        at_start: circumstances.seconds < circumstances.startup_seconds as f64 && circumstances.step.is_none(),
-        step: circumstances.step,
-        steps_made: circumstances.steps_made,
+        seconds: seen.seconds,
+        at_start: seen.seconds < seen.startup_seconds as f64 && seen.step.is_none(),
+        step: seen.step,
+        steps_made: seen.steps_made,
     }
 }
 
@@ -81,8 +81,8 @@ fn of_signal(signal: i32) -> Class {
     }
 }
 
-fn hung(circumstances: &Circumstances) -> String {
-    let state = circumstances.stalled.as_deref().filter(|state| !state.is_empty());
+fn hung(evidence: &ExitEvidence) -> String {
+    let state = evidence.stalled.as_deref().filter(|state| !state.is_empty());
     format!("no output and no work{}", state.map_or_else(String::new, |state| format!("; {state}")))
 }
 
@@ -93,8 +93,8 @@ fn source(name: &str, text: &str) -> Source {
 }
 
 /// What the exit says where the log says nothing. A shell, or a launcher, says 128 and the signal.
-fn of_exit(circumstances: &Circumstances, tail: &LogTail) -> (FailureClass, Vec<String>) {
-    let exit = &circumstances.exit;
+fn of_exit(evidence: &ExitEvidence, tail: &LogTail) -> (FailureClass, Vec<String>) {
+    let exit = &evidence.exit;
     let signal = exit.signal.or(exit.code.filter(|code| (129..=192).contains(code)).map(|code| code - 128));
     let last: Vec<&str> = tail.stderr.lines().filter(|line| !line.trim().is_empty()).collect();
     let words = last[last.len().saturating_sub(LAST_LINES)..].iter().map(|line| line.trim().to_owned());
@@ -122,13 +122,13 @@ mod tests {
                        total capacity of 8.00 GiB of which 1.00 GiB is free. Of the allocated memory 6.00 GiB is \
                        allocated by PyTorch, and 512.00 MiB is reserved by PyTorch but unallocated. If reserved\n";
 
-    fn classified(stderr: &str, circumstances: &Circumstances) -> FailureRecord {
-        classify(&LogTail { stdout: String::new(), stderr: stderr.to_owned() }, circumstances)
+    fn classified(stderr: &str, evidence: &ExitEvidence) -> FailureRecord {
+        classify(&LogTail { stdout: String::new(), stderr: stderr.to_owned() }, evidence)
     }
 
-    fn exit(code: Option<i32>, signal: Option<i32>) -> Circumstances {
+    fn exit(code: Option<i32>, signal: Option<i32>) -> ExitEvidence {
         let exit = ExitRecord { code, signal };
-        Circumstances { exit, seconds: 2.0, startup_seconds: 60, ..Circumstances::default() }
+        ExitEvidence { exit, seconds: 2.0, startup_seconds: 60, ..ExitEvidence::default() }
     }
 
     #[test]
@@ -149,11 +149,11 @@ mod tests {
             (exit(None, Some(1)), "hangup"),
             (exit(None, Some(11)), "crashed"),
             (exit(Some(1), None), "program_error"),
-            (Circumstances { oom_kills: 1, ..exit(None, Some(9)) }, "host_memory"),
-            (Circumstances { stalled: Some(String::new()), ..exit(None, Some(15)) }, "stalled"),
+            (ExitEvidence { oom_kills: 1, ..exit(None, Some(9)) }, "host_memory"),
+            (ExitEvidence { stalled: Some(String::new()), ..exit(None, Some(15)) }, "stalled"),
         ];
-        for (circumstances, class) in cases {
-            assert_eq!(classified("ValueError: no\n", &circumstances).class.name(), class, "{circumstances:?}");
+        for (evidence, class) in cases {
+            assert_eq!(classified("ValueError: no\n", &evidence).class.name(), class, "{evidence:?}");
         }
     }
 }

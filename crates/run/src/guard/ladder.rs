@@ -16,7 +16,7 @@ use super::checkpoint::{self, Checkpoint};
 use super::gpu::LookAtGpu;
 use super::preflight::Preflight;
 use super::{Job, Room};
-use crate::adapter::can_tell;
+use crate::adapter::takes_key;
 
 /// What a command must be told to run at another batch.
 const BATCH: [&str; 2] = [MICRO_BATCH_SIZE, GRADIENT_ACCUMULATION_STEPS];
@@ -124,7 +124,7 @@ impl Guard<'_> {
     }
 
     pub(super) fn tells(&self, key: &str) -> bool {
-        can_tell(self.command, key)
+        takes_key(self.command, key)
     }
 
     /// The start, with the newest complete checkpoint where one may be gone on from.

@@ -14,7 +14,7 @@ mod refit;
 mod scaled;
 
 pub use batches::{Batches, Choice};
-pub use classify::{Circumstances, classify};
+pub use classify::{ExitEvidence, classify};
 pub use gpu::{GpuNow, LookAtGpu};
 pub use ladder::{Guard, Next, Plan};
 pub use preflight::Preflight;

@@ -12,8 +12,8 @@ use super::running::Running;
 use super::saved::Saved;
 use super::{Supervisor, script};
 use crate::RunError;
-use crate::adapter::{Telling, allocator_environment, find_torch, tell};
-use crate::guard::{Circumstances, Plan, classify};
+use crate::adapter::{Injection, allocator_environment, find_torch, inject};
+use crate::guard::{ExitEvidence, Plan, classify};
 use crate::launch::{Identity, Notice, Process, Screen, Start};
 
 /// What an attempt is started with that no record holds.
@@ -29,15 +29,15 @@ impl Supervisor<'_> {
         // Without a folder there are no logs; the job runs all the same.
         let made = self.or_warn(self.folder.attempt(index, number));
         let folder = made.unwrap_or_else(|| self.folder.attempt_path(index, number));
-        let (attempt, secret) = match self.told(index, number, plan, &folder) {
-            Ok(told) => told,
+        let (attempt, secret) = match self.injected(index, number, plan, &folder) {
+            Ok(injected) => injected,
             Err(error) => return self.cannot_start(index, &error.to_string()),
         };
         let record = self.node_record(index);
         self.note(Event::AttemptStarted { attempt: attempt.clone() });
         let name = record.map(|record| record.name.clone()).filter(|name| !name.is_empty());
         let screen = match name {
-            _ if !self.surroundings.on_screen => Screen::Dark,
+            _ if !self.context.on_screen => Screen::Dark,
             Some(name) => Screen::Labelled(name),
             None => Screen::Plain,
         };
@@ -63,14 +63,14 @@ impl Supervisor<'_> {
     }
 
     /// The record of an attempt, its files written into `folder`, and what the record does not hold.
-    fn told(
+    fn injected(
         &self,
         index: usize,
         number: u32,
         plan: Plan,
         folder: &Path,
     ) -> Result<(AttemptRecord, Unrecorded), RunError> {
-        let telling = Telling {
+        let injection = Injection {
             batch: plan.batch,
             changes: &plan.changes,
             resume_from: plan.resume_from.as_deref(),
@@ -79,14 +79,14 @@ impl Supervisor<'_> {
             attempt: number,
             folder: folder.to_owned(),
         };
-        let told = tell(&self.run().command, &telling)?;
-        let mut environment = told.environment;
+        let injected = inject(&self.run().command, &injection)?;
+        let mut environment = injected.environment;
         let now = std::env::var("PYTORCH_CUDA_ALLOC_CONF").or_else(|_| std::env::var("PYTORCH_ALLOC_CONF"));
-        environment.extend(allocator_environment(&plan.changes, &now.unwrap_or_default(), find_torch(&told.argv)));
+        environment.extend(allocator_environment(&plan.changes, &now.unwrap_or_default(), find_torch(&injected.argv)));
         let attempt = AttemptRecord {
             number,
             node: index,
-            argv: told.argv,
+            argv: injected.argv,
             environment,
             batch: plan.batch,
             changes: plan.changes,
@@ -94,9 +94,9 @@ impl Supervisor<'_> {
             resume_from: plan.resume_from,
             reason: plan.reason,
         };
-        let prepared = script::prepare(self.surroundings.root, folder, self.run(), &attempt)?;
-        for warning in told.warning.into_iter().chain(prepared.warnings) {
-            self.talk(&format!("warning: {warning}"));
+        let prepared = script::prepare(self.context.root, folder, self.run(), &attempt)?;
+        for warning in injected.warning.into_iter().chain(prepared.warnings) {
+            self.report(&format!("warning: {warning}"));
         }
         let argv = self.revealed(&attempt.argv)?;
         Ok((attempt, Unrecorded { argv, environment: prepared.environment }))
@@ -104,13 +104,13 @@ impl Supervisor<'_> {
 
     /// A node whose next attempt cannot even be tried.
     fn cannot_start(&mut self, index: usize, reason: &str) {
-        self.talk(&of_node(self.run(), index, reason));
+        self.report(&of_node(self.run(), index, reason));
         self.end(index, Outcome::Failed, reason.to_owned());
     }
 
     /// The words with the secrets that no record holds.
     fn revealed(&self, argv: &[String]) -> Result<Vec<String>, RunError> {
-        argv.iter().map(|word| self.surroundings.secrets.reveal(word).map_err(RunError::Secret)).collect()
+        argv.iter().map(|word| self.context.secrets.reveal(word).map_err(RunError::Secret)).collect()
     }
 
     pub(super) fn hear(&mut self, notice: Notice) {
@@ -156,18 +156,18 @@ impl Supervisor<'_> {
         let (number, leader) = (running.number, running.pid);
         let keepers: Vec<i32> = running.process.keepers().collect();
         self.end_orphans(leader, &keepers);
-        let (tail, circumstances) = running.finish(exit, self.guard.policy);
-        let seconds = circumstances.seconds;
+        let (tail, evidence) = running.finish(exit, self.guard.policy);
+        let seconds = evidence.seconds;
         self.nodes[index].exit = exit;
-        self.note_what_it_left(index, number, &circumstances);
+        self.note_what_it_left(index, number, &evidence);
         self.note(Event::AttemptEnded { node: index, number, exit, seconds });
         if self.stopping.is_some() || self.warned {
             return self.end(index, Outcome::Stopped, "asked to stop".to_owned());
         }
-        if circumstances.is_probed || (exit.is_success() && circumstances.stalled.is_none()) {
+        if evidence.is_probed || (exit.is_success() && evidence.stalled.is_none()) {
             return self.end(index, Outcome::Succeeded, "done".to_owned());
         }
-        let failure = self.named(index, classify(&tail, &circumstances));
+        let failure = self.named(index, classify(&tail, &evidence));
         self.note(Event::Failed { node: index, number, failure: failure.clone() });
         self.nodes[index].lost_seconds += seconds;
         self.nodes[index].failures.push(failure);
@@ -187,7 +187,7 @@ impl Supervisor<'_> {
             failure.evidence.push("the other processes are this run's own nodes".to_owned());
         }
         for text in &mut failure.evidence {
-            *text = hide_in_text(&self.surroundings.secrets.hide(text));
+            *text = hide_in_text(&self.context.secrets.hide(text));
         }
         failure
     }
@@ -199,8 +199,8 @@ impl Supervisor<'_> {
         predicted.is_some_and(|predicted| others <= predicted.corrected_bytes)
     }
 
-    fn note_what_it_left(&self, node: usize, number: u32, circumstances: &Circumstances) {
-        if let Some(progress) = circumstances.progress {
+    fn note_what_it_left(&self, node: usize, number: u32, evidence: &ExitEvidence) {
+        if let Some(progress) = evidence.progress {
             self.note(Event::Progress { node, progress });
         }
         let folder = self.folder.attempt_path(node, number);

@@ -21,7 +21,7 @@ impl Supervisor<'_> {
         };
         if self.guard.room.correction != correction {
             let correction = self.guard.room.correction.clone();
-            self.talk(&of_node(self.run(), index, &correction.evidence));
+            self.report(&of_node(self.run(), index, &correction.evidence));
             self.note(Event::Corrected { correction });
         }
         self.follow(index, next, Instant::now());
@@ -33,7 +33,7 @@ impl Supervisor<'_> {
             Next::Start(plan, seconds) => {
                 if !self.nodes[index].attempts.is_empty() {
                     let text = decision(&plan, seconds);
-                    self.talk(&of_node(self.run(), index, &text));
+                    self.report(&of_node(self.run(), index, &text));
                     self.note(Event::Decided { node: index, text });
                 }
                 self.nodes[index].place = Place::Waiting(at + Duration::from_secs(seconds), plan);
@@ -42,9 +42,9 @@ impl Supervisor<'_> {
                 // What is true of all nodes is said once.
                 let is_its_own = !self.nodes[index].attempts.is_empty();
                 if is_its_own {
-                    self.talk(&of_node(self.run(), index, &reason));
+                    self.report(&of_node(self.run(), index, &reason));
                 } else if index == 0 || self.nodes[index - 1].reason != reason {
-                    self.talk(&reason);
+                    self.report(&reason);
                 }
                 self.end(index, outcome, reason);
             }
@@ -67,7 +67,7 @@ impl Supervisor<'_> {
             return self.stop(nix::libc::SIGTERM);
         }
         self.warned = true;
-        self.talk(&format!("warned by {}: passed on; what ends now is not started again", name_of(signal)));
+        self.report(&format!("warned by {}: passed on; what ends now is not started again", name_of(signal)));
         for index in 0..self.nodes.len() {
             match &mut self.nodes[index].place {
                 Place::Running(running) => running.process.signal(signal),
@@ -85,7 +85,7 @@ impl Supervisor<'_> {
         }
         let again = self.stopping.replace(signal).is_some();
         let grace = Duration::from_secs(self.guard.policy.grace_seconds);
-        self.talk(if again { "ending all processes" } else { "asking all processes to end; once more ends them" });
+        self.report(if again { "ending all processes" } else { "asking all processes to end; once more ends them" });
         // A terminal that is gone asks for no more than a polite end.
         let sent = if signal == nix::libc::SIGINT { signal } else { nix::libc::SIGTERM };
         for index in 0..self.nodes.len() {

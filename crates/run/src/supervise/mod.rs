@@ -35,21 +35,21 @@ pub use script::python_module;
 /// How often nodes are looked at when nothing is heard of them.
 const TICK: Duration = Duration::from_secs(1);
 /// How long a look at the lock by another command may keep a supervisor from it.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Whom a run's sentences are told: what is decided, and why.
-pub type Talk<'a> = dyn Fn(&str) + 'a;
+/// Reports progress: what is decided, and why.
+pub type Reporter<'a> = dyn Fn(&str) + 'a;
 
-/// What a supervisor has round it.
-pub struct Surroundings<'a> {
+/// What all runs of a supervisor share.
+pub struct SuperviseContext<'a> {
     /// The folder of all runs.
     pub root: &'a Path,
     /// What the record does not hold.
     pub secrets: Secrets,
     /// Whether what processes write is shown.
     pub on_screen: bool,
-    /// Who is told what is decided.
-    pub talk: &'a Talk<'a>,
+    /// Called with each decision.
+    pub report: &'a Reporter<'a>,
 }
 
 /// Runs what `folder` says until it ends.
@@ -59,7 +59,7 @@ pub struct Surroundings<'a> {
 pub fn supervise(
     folder: &RunFolder,
     guard: Guard<'_>,
-    surroundings: Surroundings<'_>,
+    context: SuperviseContext<'_>,
 ) -> Result<ResultRecord, RunError> {
     os::check()?;
     let _lock = lock(folder)?;
@@ -68,17 +68,17 @@ pub fn supervise(
     // Orphans of a keeper that was killed come to the supervisor.
     os::adopt_orphans();
     let before = folder.state();
-    let warn = |error: RunError| (surroundings.talk)(&format!("warning: {error}"));
+    let warn = |error: RunError| (context.report)(&format!("warning: {error}"));
     let grace = Duration::from_secs(guard.policy.grace_seconds);
     let _ = reclaim::reclaim(folder, &before, grace).map_err(warn);
     let before = folder.state();
     let ranks = guard.job.as_ref().map(|job| job.spec.parallel.world_size);
-    let opened = Admission::open(surroundings.root, folder.path(), folder.run(), ranks).map_err(warn);
+    let opened = Admission::open(context.root, folder.path(), folder.run(), ranks).map_err(warn);
     let admission = opened.unwrap_or_else(|()| Admission::none(folder.run()));
     let mut supervisor = Supervisor {
         folder,
         notes: Notes::new(folder),
-        surroundings,
+        context,
         guard,
         admission,
         nodes: Vec::new(),
@@ -97,7 +97,7 @@ pub fn supervise(
 }
 
 fn lock(folder: &RunFolder) -> Result<Lock, RunError> {
-    let until = Instant::now() + LOCK_PATIENCE;
+    let until = Instant::now() + LOCK_TIMEOUT;
     loop {
         match folder.lock()? {
             Some(lock) => return Ok(lock),
@@ -110,7 +110,7 @@ fn lock(folder: &RunFolder) -> Result<Lock, RunError> {
 struct Supervisor<'a> {
     folder: &'a RunFolder,
     notes: Notes<'a>,
-    surroundings: Surroundings<'a>,
+    context: SuperviseContext<'a>,
     guard: Guard<'a>,
     admission: Admission,
     nodes: Vec<Node>,
@@ -124,20 +124,20 @@ struct Supervisor<'a> {
 }
 
 impl<'a> Supervisor<'a> {
-    fn talk(&self, text: &str) {
-        (self.surroundings.talk)(text);
+    fn report(&self, text: &str) {
+        (self.context.report)(text);
     }
 
     /// Writes an event down.
     fn note(&self, event: Event) {
         if let Some(text) = self.notes.add(event) {
-            self.talk(&text);
+            self.report(&text);
         }
     }
 
     /// What went right; what did not is said, and done without.
     fn or_warn<T>(&self, result: Result<T, RunError>) -> Option<T> {
-        result.map_err(|error| self.talk(&format!("warning: {error}"))).ok()
+        result.map_err(|error| self.report(&format!("warning: {error}"))).ok()
     }
 
     fn run(&self) -> &'a RunRecord {
@@ -182,13 +182,13 @@ impl<'a> Supervisor<'a> {
                     for run in taken.abandoned {
                         let said =
                             format!("run {run} lost its supervisor and holds memory: `tonnage stop {run}` ends it");
-                        self.talk(&said);
+                        self.report(&said);
                     }
                 }
                 Err(error @ RunError::Damaged { .. }) if !self.guard.policy.forced => {
                     return Next::End(Outcome::Refused, error.to_string());
                 }
-                Err(error) => self.talk(&format!("warning: {error}; other runs are not counted")),
+                Err(error) => self.report(&format!("warning: {error}; other runs are not counted")),
             }
             self.guard.room.used_bytes = (self.guard.look)().map_or(0, |now| now.used_bytes);
             let Some(preflight) = self.guard.preflight() else { return self.guard.first(None) };
@@ -196,7 +196,7 @@ impl<'a> Supervisor<'a> {
             if self.claims(&preflight, &next) {
                 // A refusal is said where it is recorded.
                 if matches!(next, Next::Start(..)) {
-                    self.talk(&preflight.text);
+                    self.report(&preflight.text);
                 }
                 self.note(Event::Preflight { text: preflight.text.clone(), fits: preflight.fits() });
                 return next;
@@ -226,7 +226,7 @@ impl<'a> Supervisor<'a> {
         let mut next_tick = Instant::now();
         while !self.nodes.iter().all(|node| matches!(node.place, Place::Ended(_))) {
             self.start_due();
-            match notices.recv_timeout(self.patience(next_tick)) {
+            match notices.recv_timeout(self.time_to_next(next_tick)) {
                 Ok(notice) => self.hear(notice),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -240,7 +240,7 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Until the next tick, or the next start that is due.
-    fn patience(&self, next_tick: Instant) -> Duration {
+    fn time_to_next(&self, next_tick: Instant) -> Duration {
         let starts = self.nodes.iter().filter_map(|node| match node.place {
             Place::Waiting(at, _) => Some(at),
             _ => None,

@@ -8,7 +8,7 @@ use tonnage_core::record::{Event, ExitRecord, Policy, Sample};
 use super::cgroup;
 use super::saved::Saved;
 use crate::clock::now_ms;
-use crate::guard::Circumstances;
+use crate::guard::ExitEvidence;
 use crate::launch::{Process, doing, usage};
 use crate::log::LogTail;
 
@@ -175,7 +175,7 @@ impl Running {
     }
 
     /// Waits for the last output; what is known of the end.
-    pub fn finish(mut self, exit: ExitRecord, policy: &Policy) -> (LogTail, Circumstances) {
+    pub fn finish(mut self, exit: ExitRecord, policy: &Policy) -> (LogTail, ExitEvidence) {
         let seconds = self.started.elapsed().as_secs_f64();
         let oom_kills = cgroup::oom_kills().saturating_sub(self.oom_kills);
         let (stalled, is_probed) = (self.stalled.clone(), self.is_probed);
@@ -187,7 +187,7 @@ impl Running {
         let startup_seconds = policy.startup_seconds;
         (
             output.tail(),
-            Circumstances { exit, seconds, startup_seconds, step, steps_made, progress, stalled, oom_kills, is_probed },
+            ExitEvidence { exit, seconds, startup_seconds, step, steps_made, progress, stalled, oom_kills, is_probed },
         )
     }
 }

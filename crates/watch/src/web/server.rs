@@ -11,9 +11,9 @@ use super::request::{MOST_BYTES, Refusal, Request};
 use super::site::{Page, Site};
 
 /// Whoever takes longer to say what is wanted, all in all, is cut off.
-const HEAD_PATIENCE: Duration = Duration::from_secs(3);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(3);
 /// Whoever takes longer to fetch a part of the answer is cut off.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the server rests when the system refuses connections.
 const REST: Duration = Duration::from_millis(100);
 
@@ -50,7 +50,7 @@ fn accept(listener: &TcpListener, address: SocketAddr, site: &Arc<Site>) {
 }
 
 fn answer(mut stream: TcpStream, address: SocketAddr, site: &Site, has_asked: impl Fn()) -> io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let request = read_head(&mut stream)?.ok_or(Refusal::BadRequest).and_then(|head| Request::parse(&head));
     has_asked();
     let is_local = address.ip().is_loopback();
@@ -90,7 +90,7 @@ fn read_head(stream: &mut TcpStream) -> io::Result<Option<String>> {
     let mut part = [0; 1024];
     let began = Instant::now();
     loop {
-        let left = HEAD_PATIENCE.checked_sub(began.elapsed()).filter(|left| !left.is_zero());
+        let left = HEAD_TIMEOUT.checked_sub(began.elapsed()).filter(|left| !left.is_zero());
         stream.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
         let count = stream.read(&mut part)?;
         head.extend_from_slice(&part[..count]);
