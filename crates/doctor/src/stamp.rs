@@ -57,17 +57,14 @@ fn day_before(head: &[u8]) -> Option<u32> {
         .split(|byte| b"-/".contains(byte))
         .filter_map(|part| std::str::from_utf8(part).ok()?.parse().ok())
         .collect();
-    let day = match numbers.as_slice() {
-        [_, month, day] if word.len() == 10 && word.get(4).is_some_and(|byte| b"-/".contains(byte)) => {
-            month * 100 + day
-        }
-        [month, day, _] if word.len() == 10 => month * 100 + day,
-        [month, day] => month * 100 + day,
-        [glued] if matches!(word.len(), 3 | 4) => *glued,
+    let (month, date) = match *numbers.as_slice() {
+        [_, month, date] if word.len() == 10 && word.get(4).is_some_and(|byte| b"-/".contains(byte)) => (month, date),
+        [month, date, _] if word.len() == 10 => (month, date),
+        [month, date] => (month, date),
+        [glued] if matches!(word.len(), 3 | 4) => (glued / 100, glued % 100),
         _ => return None,
     };
-    let (month, date) = (day / 100, day % 100);
-    ((1..=12).contains(&month) && (1..=31).contains(&date)).then_some(day)
+    ((1..=12).contains(&month) && (1..=31).contains(&date)).then(|| month * 100 + date)
 }
 
 #[cfg(test)]
@@ -87,6 +84,8 @@ mod tests {
             ("10:11:13 x", Some((None, 36_673_000))),
             ("  0%| | 0/10 [00:00<?, ?it/s]", None),
             ("ratio 3:4:5", None),
+            ("4294967295-1 10:11:13 x", Some((None, 36_673_000))),
+            ("99999999-5-5 10:11:13 x", Some((None, 36_673_000))),
         ];
         for (text, stamp) in cases {
             assert_eq!(Stamp::of_line(text).map(|stamp| (stamp.day, stamp.millis)), stamp, "{text}");
