@@ -14,7 +14,7 @@ const CUDA: i32 = 1;
 /// Where a tensor lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Device {
-    /// The host.
+    /// The host's memory and processors.
     Cpu,
     /// A CUDA device by its index.
     Cuda(u8),

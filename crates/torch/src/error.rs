@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// Who failed.
+/// What kind of failure it is, for a program to decide by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -21,7 +21,7 @@ pub enum ErrorKind {
 #[error("{text}")]
 #[non_exhaustive]
 pub struct TorchError {
-    /// Who failed.
+    /// What a program decides by.
     pub kind: ErrorKind,
     /// What happened. PyTorch's out-of-memory text is kept as it is: guards and `tonnage doctor` read it.
     pub text: String,

@@ -18,9 +18,9 @@ const WAY_OUT: &str = "install PyTorch (`pip install torch`), or name one with T
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Source {
-    /// `--torch PATH`.
+    /// A path that the user gave to the program, `--torch PATH`.
     Flag,
-    /// `TONNAGE_TORCH`.
+    /// The environment variable `TONNAGE_TORCH`.
     Variable,
     /// `VIRTUAL_ENV` or `CONDA_PREFIX`, by its name.
     Environment(&'static str),
@@ -46,7 +46,7 @@ pub struct Found {
     pub root: PathBuf,
     /// As PyTorch writes it: `2.11.0+cu130`.
     pub full_version: String,
-    /// `2.11`.
+    /// Its major and minor number, which decide what it can do.
     pub version: Version,
     /// The CUDA version it was built for; `None` for a build without CUDA.
     pub cuda: Option<String>,

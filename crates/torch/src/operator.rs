@@ -61,17 +61,17 @@ pub enum Argument<'a> {
     Double(f64),
     /// Python's `bool`.
     Bool(bool),
-    /// Sizes, dimensions.
+    /// `int[]`: sizes, dimensions.
     Ints(SmallVec<[i64; 6]>),
     /// `float[]` and `Scalar[]`.
     Doubles(&'a [f64]),
-    /// `bool[]`.
+    /// A schema's `bool[]`.
     Bools(SmallVec<[bool; 4]>),
-    /// `Tensor[]`.
+    /// A schema's `Tensor[]`.
     Tensors(Handles<'a>),
-    /// `Tensor?[]`.
+    /// A schema's `Tensor?[]`, as an index has it.
     OptionalTensors(Handles<'a>),
-    /// `str`.
+    /// A schema's `str`.
     Text(&'a str),
     /// Where a result is made.
     Device(Device),
@@ -110,7 +110,7 @@ impl<'a> Argument<'a> {
         Self::OptionalTensors(Handles::of(tensors.into_iter()))
     }
 
-    /// `int[]`.
+    /// An `int[]`, copied.
     pub fn ints(numbers: &[i64]) -> Self {
         Self::Ints(SmallVec::from_slice(numbers))
     }

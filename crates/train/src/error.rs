@@ -13,7 +13,7 @@ pub enum TrainError {
     /// A file or folder that cannot be read or written.
     #[error("{}: {source}", .path.display())]
     File {
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
         /// The system's word.
         source: io::Error,
@@ -39,7 +39,7 @@ pub enum TrainError {
         /// What is wrong.
         problem: String,
     },
-    /// PyTorch's.
+    /// An error of PyTorch, passed on.
     #[error(transparent)]
     Torch(#[from] TorchError),
 }

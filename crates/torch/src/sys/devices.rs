@@ -38,7 +38,7 @@ impl Torch {
     /// Seeds the generators of all devices, as `torch.manual_seed` does.
     ///
     /// # Errors
-    /// PyTorch's.
+    /// When a device cannot be seeded.
     pub fn seed(&self, seed: u64) -> Result<(), TorchError> {
         // SAFETY: a number.
         self.check(unsafe { (self.functions.tonnage_seed)(seed) })

@@ -8,13 +8,13 @@ use super::{Implementation, Optimizer, StateEntry};
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct AdamOptions {
-    /// `lr`.
+    /// `lr` of PyTorch.
     pub learning_rate: f64,
-    /// `betas`.
+    /// `betas`: how much of the averages of gradients and of their squares is kept.
     pub betas: (f64, f64),
-    /// `eps`.
+    /// `eps`, added to the root of the squares.
     pub eps: f64,
-    /// `weight_decay`.
+    /// `weight_decay`, per unit of the learning rate where it is decoupled.
     pub weight_decay: f64,
     /// Whether the decay is AdamW's, which shrinks the weights, or Adam's, which adds to the gradient.
     pub decoupled: bool,

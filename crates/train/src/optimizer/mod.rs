@@ -25,13 +25,13 @@ pub struct StateEntry<'a> {
     pub parameter: usize,
     /// `exp_avg`, `momentum_buffer`, ...
     pub name: &'static str,
-    /// Lent.
+    /// The optimizer's own tensor.
     pub tensor: &'a Tensor,
 }
 
 /// Updates parameters by their gradients; those without one are left out of a step.
 pub trait Optimizer {
-    /// Updates once.
+    /// Updates the parameters once.
     ///
     /// # Errors
     /// PyTorch's, out of memory above all: the first step makes the state.
@@ -43,7 +43,7 @@ pub trait Optimizer {
     /// Takes all gradients away (`zero_grad(set_to_none=True)`).
     ///
     /// # Errors
-    /// PyTorch's.
+    /// When PyTorch refuses a gradient.
     fn zero_grad(&self) -> Result<(), TorchError> {
         self.parameters().iter().try_for_each(|parameter| parameter.set_grad(None))
     }

@@ -8,15 +8,15 @@ use super::{Implementation, Optimizer, StateEntry};
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct SgdOptions {
-    /// `lr`.
+    /// `lr` of PyTorch.
     pub learning_rate: f64,
     /// `momentum`; 0 keeps no buffer.
     pub momentum: f64,
-    /// `dampening`.
+    /// `dampening`: the share of a gradient that is kept out of the buffer.
     pub dampening: f64,
     /// `weight_decay`, added to the gradient.
     pub weight_decay: f64,
-    /// `nesterov`.
+    /// `nesterov`: the step looks ahead along the buffer.
     pub nesterov: bool,
     /// `Fused` is walked as `Foreach`.
     pub implementation: Implementation,
