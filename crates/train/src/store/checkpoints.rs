@@ -9,6 +9,8 @@ use crate::error::TrainError;
 const PREFIX: &str = "checkpoint-";
 /// A folder that is being written, or that a kill left.
 const UNFINISHED: &str = ".writing-";
+/// A whole checkpoint that one of the same step takes the place of; it counts until that one is there.
+const REPLACED: &str = ".replaced-";
 
 /// The folder of a run's checkpoints.
 #[derive(Clone, Debug)]
@@ -44,15 +46,15 @@ impl Checkpoints {
     }
 
     fn put(&self, unfinished: &Path, place: &Path) -> Result<(), TrainError> {
+        // The same step again, after a restart. A kill between the two renames leaves the old one, which `list` finds.
         if place.exists() {
-            // The same step again, after a restart: the new one stands for it, and only a moment without either.
-            let old = self.folder.join(format!("{UNFINISHED}old-{}", std::process::id()));
+            let old = self.folder.join(format!("{REPLACED}{}", step_of(place, PREFIX).unwrap_or_default()));
+            if old.exists() {
+                fs::remove_dir_all(&old).map_err(|error| TrainError::file(&old, error))?;
+            }
             fs::rename(place, &old).map_err(|error| TrainError::file(place, error))?;
-            fs::rename(unfinished, place).map_err(|error| TrainError::file(place, error))?;
-            fs::remove_dir_all(&old).map_err(|error| TrainError::file(&old, error))?;
-        } else {
-            fs::rename(unfinished, place).map_err(|error| TrainError::file(place, error))?;
         }
+        fs::rename(unfinished, place).map_err(|error| TrainError::file(place, error))?;
         sync(&self.folder)
     }
 
@@ -66,13 +68,11 @@ impl Checkpoints {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(TrainError::file(&self.folder, error)),
         };
-        let mut found: Vec<(u64, PathBuf)> = entries
-            .flatten()
-            .filter_map(|entry| {
-                let step = entry.file_name().to_str()?.strip_prefix(PREFIX)?.parse().ok()?;
-                entry.path().is_dir().then(|| (step, entry.path()))
-            })
-            .collect();
+        let folders: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+        let named = |prefix| folders.iter().filter_map(move |path| Some((step_of(path, prefix)?, path.clone())));
+        let mut found: Vec<(u64, PathBuf)> = named(PREFIX).collect();
+        let left: Vec<_> = named(REPLACED).filter(|(step, _)| !found.iter().any(|(whole, _)| whole == step)).collect();
+        found.extend(left);
         found.sort();
         Ok(found)
     }
@@ -90,12 +90,18 @@ impl Checkpoints {
         let all = self.list()?;
         let old = all.iter().take(all.len().saturating_sub(self.keep)).map(|(_, path)| path.clone());
         let entries = fs::read_dir(&self.folder).map_err(|error| TrainError::file(&self.folder, error))?;
-        let left = entries
-            .flatten()
-            .filter(|entry| entry.file_name().to_string_lossy().starts_with(UNFINISHED))
-            .map(|entry| entry.path());
+        let is_left = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with(UNFINISHED) || (name.starts_with(REPLACED) && !all.iter().any(|(_, whole)| whole == path))
+        };
+        let left = entries.flatten().map(|entry| entry.path()).filter(is_left);
         old.chain(left).try_for_each(|path| fs::remove_dir_all(&path).map_err(|error| TrainError::file(&path, error)))
     }
+}
+
+/// The step that a folder's name tells behind `prefix`.
+fn step_of(folder: &Path, prefix: &str) -> Option<u64> {
+    folder.file_name()?.to_str()?.strip_prefix(prefix)?.parse().ok()
 }
 
 /// Puts every file of a folder, and the folder, on the disk.
@@ -159,6 +165,20 @@ mod tests {
         let (step, path) = checkpoints.newest().unwrap().unwrap();
         assert_eq!((step, fs::read_to_string(path.join("model")).unwrap().as_str()), (1, "whole"));
         assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1, "nothing half written stays");
+    }
+
+    #[test]
+    fn a_kill_between_two_of_one_step_loses_neither() {
+        let folder = Folder::new("replaced");
+        let checkpoints = Checkpoints::new(&folder.0, 2);
+        checkpoints.save(7, content("old")).unwrap();
+        fs::rename(folder.0.join("checkpoint-7"), folder.0.join(".replaced-7")).unwrap();
+        let (step, path) = checkpoints.newest().unwrap().unwrap();
+        assert_eq!((step, fs::read_to_string(path.join("model")).unwrap().as_str()), (7, "old"));
+        checkpoints.save(7, content("new")).unwrap();
+        let (_, path) = checkpoints.newest().unwrap().unwrap();
+        assert_eq!(fs::read_to_string(path.join("model")).unwrap(), "new");
+        assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1, "the old one goes when the new one is there");
     }
 
     #[test]
