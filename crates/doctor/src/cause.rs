@@ -11,14 +11,14 @@ pub enum FailureCause {
     GpuMemory(GpuMemory),
     /// An allocation on the GPU failed in a library beside the allocator: NCCL, cuBLAS, cuDNN.
     OutsideAllocator {
-        /// Whose.
+        /// `NCCL`, `cuBLAS`, `cuDNN`.
         library: &'static str,
         /// What it asked for.
         requested: Option<u64>,
     },
     /// An inference engine refused to start for want of free GPU memory.
     EngineStart {
-        /// Which.
+        /// `vLLM`, `SGLang`.
         engine: &'static str,
         /// Free on the device, or left for the cache.
         free: Option<u64>,
@@ -35,30 +35,22 @@ pub enum FailureCause {
         requested: Option<u64>,
         /// What the process held when it was killed.
         resident: Option<u64>,
-        /// The process.
         pid: Option<u64>,
     },
     /// A process was killed by SIGKILL; nobody says by whom. The kernel's memory killer is the usual one.
     Killed {
-        /// The process.
         pid: Option<u64>,
         /// Whether it was a worker that loads data.
         data_loader: bool,
     },
     /// Shared memory (`/dev/shm`) is full.
-    SharedMemory {
-        /// The process.
-        pid: Option<u64>,
-    },
+    SharedMemory { pid: Option<u64> },
     /// A collective did not finish in time: usually the echo of a rank that died.
     NcclTimeout(Collective),
     /// Communication failed; often the echo of a rank that died.
     NcclError,
     /// The rendezvous port is taken.
-    PortInUse {
-        /// Which.
-        port: Option<u64>,
-    },
+    PortInUse { port: Option<u64> },
     /// Packages disagree about protobuf; often printed and not fatal.
     Protobuf,
     /// No GPU can be used.
@@ -87,7 +79,6 @@ pub enum FailureCause {
     ExpandableSharing,
     /// A process crashed in native code (SIGSEGV).
     Crash {
-        /// The process.
         pid: Option<u64>,
         /// Whether it ended itself by `abort()`: after an exception or a timeout that says more.
         aborted: bool,
@@ -103,7 +94,6 @@ pub enum FailureCause {
     },
     /// What a class says, with a word on it: the architecture that is missing, the host that does not answer.
     Stated {
-        /// The class.
         class: Class,
         /// The word, as the message has it.
         detail: Option<String>,
@@ -113,9 +103,9 @@ pub enum FailureCause {
 /// A collective that timed out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Collective {
-    /// Its number.
+    /// `SeqNum` of the collective.
     pub sequence: Option<u64>,
-    /// `ALLREDUCE`.
+    /// As PyTorch's watchdog names it: `ALLREDUCE`.
     pub op: Option<String>,
     /// How long it ran, in milliseconds.
     pub ran_ms: Option<u64>,
@@ -134,13 +124,11 @@ pub struct Worker {
     pub rank: Option<u64>,
     /// Its exit code; a signal is negative; 0 where none is stated.
     pub exit_code: i64,
-    /// Its process.
     pub pid: Option<u64>,
     /// Whether the launcher calls it the first to fail.
     pub first: bool,
     /// Whether the rank counts on its machine alone.
     pub is_local: bool,
-    /// Its machine.
     pub host: Option<String>,
 }
 
@@ -284,11 +272,10 @@ impl Worker {
 /// A number or a word of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Figure {
-    /// A size.
+    /// Bytes, shown in GiB or MiB.
     Bytes(u64),
     /// A count, a process, a code.
     Number(i64),
-    /// A word.
     Text(String),
 }
 

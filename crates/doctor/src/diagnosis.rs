@@ -36,9 +36,7 @@ pub struct Source {
 /// A finding with the log it stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Located<'a> {
-    /// The log.
     pub source: &'a Source,
-    /// The finding.
     pub finding: &'a Finding,
 }
 
@@ -120,7 +118,6 @@ fn rising<'a>(steps: impl Iterator<Item = &'a Progress>) -> usize {
     count.0.max(count.1)
 }
 
-/// What happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnosis<'a> {
     /// What explains the rest; `None` where nothing was recognised, or all was survived.

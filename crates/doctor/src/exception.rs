@@ -7,9 +7,8 @@ use crate::text::has;
 pub struct Place {
     /// The file, as the traceback names it; not yet fit for a terminal.
     pub file: String,
-    /// Its line.
+    /// In the source file, from one.
     pub line: u64,
-    /// The function.
     pub function: String,
 }
 

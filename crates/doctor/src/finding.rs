@@ -115,7 +115,6 @@ impl Finding {
         })
     }
 
-    /// Its kind.
     pub fn class(&self) -> Class {
         self.cause.class()
     }

@@ -4,6 +4,8 @@
 //! the findings of one or several logs; [`advise`] says what to do. Nothing here reads a file: whoever has a log, a
 //! pipe or a folder feeds it.
 
+// No library for others: a field whose name says all is not said again. What is documented says a unit, a range or a source.
+#![allow(missing_docs)]
 #![cfg_attr(
     not(test),
     deny(

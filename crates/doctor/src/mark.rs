@@ -36,7 +36,6 @@ pub(crate) struct Mark {
 pub(crate) const CHAINS: &[&str] =
     &["During handling of the above exception", "The above exception was the direct cause"];
 
-/// All marks.
 pub(crate) const MARKS: &[Mark] = &[
     Mark { kind: Kind::Traceback, needles: &["Traceback (most recent"], also: &[] },
     Mark { kind: Kind::Traceback, needles: &["\", line "], also: &["File \""] },

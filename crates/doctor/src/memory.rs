@@ -27,7 +27,7 @@ pub struct GpuMemory {
     pub processes: Vec<(u64, u64)>,
     /// What a limit lets this process have.
     pub allowed: Option<u64>,
-    /// In tensors.
+    /// Bytes in tensors, as PyTorch's message says.
     pub allocated: Option<u64>,
     /// Of the allocated, in private pools (CUDA graphs).
     pub private_pools: Option<u64>,

@@ -118,7 +118,7 @@ fn bracketed(text: &str) -> Option<(Option<u32>, &str)> {
 /// The highest rank that a bare number before a line is taken for: higher ones are more likely the line's own number.
 const HIGHEST_BARE: u32 = 1023;
 
-/// `srun --label`.
+/// What `srun --label` puts before a line: the task's number and a colon.
 fn labelled(text: &str) -> Option<(Option<u32>, &str)> {
     let (number, after) = text.split_once(':')?;
     let short = (1..=5).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit());

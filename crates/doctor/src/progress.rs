@@ -10,7 +10,6 @@ pub struct Progress {
     pub line: u64,
     /// The rank that wrote it, where the line says so.
     pub rank: Option<u32>,
-    /// The step.
     pub step: u64,
     /// Of how many, where it says so.
     pub of: Option<u64>,

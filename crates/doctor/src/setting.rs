@@ -7,31 +7,21 @@ use crate::text::has;
 pub enum Framework {
     /// Hugging Face's Trainer and what is built on it.
     Trainer,
-    /// DeepSpeed.
     DeepSpeed,
-    /// PyTorch's FSDP.
     Fsdp,
-    /// Lightning.
     Lightning,
-    /// fairseq.
     Fairseq,
-    /// Megatron-LM.
     Megatron,
     /// TensorFlow and Keras.
     TensorFlow,
-    /// JAX.
     Jax,
     /// Ray: RL, Tune and Train.
     Ray,
-    /// vLLM.
     Vllm,
-    /// SGLang.
     Sglang,
     /// Interfaces for diffusion models: ComfyUI, the web UI.
     ComfyUi,
-    /// Ultralytics' YOLO.
     Ultralytics,
-    /// OpenMMLab.
     Mmcv,
     /// Trainers of kohya.
     Kohya,
@@ -75,17 +65,17 @@ const FRAMEWORKS: &[(Framework, &[&str])] = &[
 pub struct Setting {
     /// Frameworks that the log shows, in the order of the list: the most telling first.
     pub frameworks: Vec<Framework>,
-    /// Windows' paths.
+    /// A path with a drive letter, or an error code of Windows, was seen.
     pub windows: bool,
     /// An AMD GPU.
     pub amd: bool,
     /// An Apple GPU.
     pub apple: bool,
-    /// SLURM.
+    /// A line of slurmstepd or srun was seen.
     pub slurm: bool,
     /// A container: Docker, Kubernetes, Colab.
     pub container: bool,
-    /// Google Colab.
+    /// Paths of Google Colab (`/content`) were seen.
     pub colab: bool,
     /// Expandable segments are on already, or not to be had here.
     pub no_expandable: bool,

@@ -22,7 +22,6 @@ pub struct Configuration {
     pub shared: usize,
     /// Every parameter with its value.
     pub parameters: BTreeMap<String, Value>,
-    /// Its seeds.
     pub seeds: Vec<u64>,
     /// The line of its table, from 1.
     pub line: Option<usize>,

@@ -7,7 +7,6 @@ use tonnage_experiment::event_file::event_file;
 use tonnage_experiment::run::Run;
 use tonnage_experiment::source::{Limits, gather};
 
-/// A format.
 pub struct Format {
     /// Its name on the command line.
     pub name: &'static str,
@@ -15,7 +14,7 @@ pub struct Format {
     pub write: fn(&[Run], &Path) -> std::io::Result<Vec<PathBuf>>,
 }
 
-/// All formats.
+/// What `--format` may name, in the order of the help.
 pub const FORMATS: &[Format] =
     &[Format { name: "tensorboard", write: tensorboard }, Format { name: "csv", write: csv }];
 

@@ -17,7 +17,6 @@ use crate::plan::Plan;
 pub struct SuiteFolder {
     /// Where it is.
     pub path: PathBuf,
-    /// What happened.
     pub journal: Journal,
 }
 

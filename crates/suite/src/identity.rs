@@ -12,7 +12,6 @@ pub struct Makes<'a> {
     pub job: Vec<(&'a str, &'a str)>,
     /// Parameters and their values, likewise.
     pub parameters: Vec<(&'a str, String)>,
-    /// The seed.
     pub seed: u64,
     /// The command, parameters filled in.
     pub command: &'a [String],

@@ -17,13 +17,9 @@ use tonnage_run::clock::now_ms;
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
     /// A runner took the suite.
-    Opened {
-        /// Its process.
-        pid: u32,
-    },
+    Opened { pid: u32 },
     /// A run was given a folder, and may be started.
     Started {
-        /// Its identity.
         id: String,
         /// The run's folder, by its name.
         run: String,
@@ -33,20 +29,12 @@ pub enum Event {
         bytes: u64,
     },
     /// A run ended.
-    Ended {
-        /// Its identity.
-        id: String,
-        /// How.
-        end: Ended,
-    },
+    Ended { id: String, end: Ended },
     /// Runs are to be run again.
-    Retried {
-        /// Their identities.
-        ids: Vec<String>,
-    },
+    Retried { ids: Vec<String> },
     /// Nothing more is started, until somebody runs the suite again.
     Paused {
-        /// Why.
+        /// One sentence, shown by `suite status`.
         why: String,
     },
     /// Of a newer version.
@@ -60,7 +48,7 @@ pub enum Event {
 pub struct Ended {
     /// In a word.
     pub outcome: Outcome,
-    /// Why.
+    /// One sentence; empty after a success.
     pub reason: String,
     /// The class of the last failure (docs/failures.md).
     pub class: Option<String>,
@@ -165,7 +153,7 @@ pub struct State {
 pub struct RunState {
     /// Its folder's name.
     pub run: String,
-    /// Its GPUs.
+    /// What `CUDA_VISIBLE_DEVICES` of the run names.
     pub gpus: Vec<String>,
     /// Bytes that it is promised on each.
     pub bytes: u64,

@@ -4,6 +4,9 @@
 //! Reading, expanding, scaling, packing and planning know no folder, no clock and no process; only `code`, `export`, `folder`,
 //! `journal`, `records` and `runner` do.
 
+// No library for others: a field whose name says all is not said again. What is documented says a unit, a range or a source.
+#![allow(missing_docs)]
+
 pub mod code;
 pub mod expand;
 pub mod export;

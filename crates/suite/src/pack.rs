@@ -16,7 +16,6 @@ pub struct Item {
 pub struct Placed {
     /// The item's index.
     pub item: usize,
-    /// Its GPUs.
     pub gpus: Vec<usize>,
     /// Seconds from the suite's start to its own.
     pub start: f64,
@@ -24,10 +23,8 @@ pub struct Placed {
     pub end: f64,
 }
 
-/// A machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// Its GPUs.
     pub gpus: usize,
     /// Bytes of each.
     pub usable_bytes: u64,
@@ -39,7 +36,6 @@ pub struct Machine {
 pub struct Free {
     /// Bytes of each GPU.
     bytes: Vec<u64>,
-    /// Runs more.
     slots: usize,
 }
 

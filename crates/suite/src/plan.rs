@@ -30,9 +30,7 @@ pub struct Plan {
     pub code: String,
     /// The folder that commands run in.
     pub directory: String,
-    /// Configurations.
     pub configurations: Vec<Planned>,
-    /// Every run.
     pub runs: Vec<PlannedRun>,
 }
 
@@ -40,9 +38,7 @@ pub struct Plan {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Planned {
-    /// Its name.
     pub name: String,
-    /// Its groups.
     pub groups: Vec<String>,
     /// Keys of the job that it changes: key and value.
     pub changes: Vec<(String, String)>,
@@ -60,11 +56,9 @@ pub struct Planned {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PlannedRun {
-    /// Its identity.
     pub id: String,
     /// The place of its configuration.
     pub configuration: usize,
-    /// Its seed.
     pub seed: u64,
 }
 
@@ -72,7 +66,7 @@ pub struct PlannedRun {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Predicted {
-    /// The GPU.
+    /// A name of the catalog, or of the GPU file.
     pub gpu: String,
     /// GPUs that it takes.
     pub gpus: u64,
@@ -86,22 +80,18 @@ pub struct Predicted {
     pub verdict: String,
     /// Wall time in seconds; `None` where the length of the training or the GPU's rates are not known.
     pub seconds: Option<Span>,
-    /// GPU-hours.
+    /// Hours times GPUs.
     pub gpu_hours: Option<Span>,
-    /// Kilowatt-hours.
     pub kilowatt_hours: Option<Span>,
-    /// Dollars.
+    /// Only where a price is known.
     pub dollars: Option<Span>,
 }
 
-/// Between what and what, and what is likely.
+/// A range and the value that is likely within it, in the unit that the field names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Span {
-    /// At least.
     pub low: f64,
-    /// Likely.
     pub typical: f64,
-    /// At most.
     pub high: f64,
 }
 
@@ -145,9 +135,8 @@ impl Predicted {
 
 /// What the plan of a file is made of.
 pub struct Making<'a> {
-    /// The file.
     pub file: &'a SuiteFile,
-    /// Its path.
+    /// As it was typed.
     pub path: &'a Path,
     /// The suite's name.
     pub name: &'a str,

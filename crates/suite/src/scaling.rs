@@ -14,7 +14,7 @@ pub enum Rule {
     Sqrt,
     /// The inverse: steps between two lines of a log, or two evaluations, so that as many rows lie between them.
     Inverse,
-    /// Stays.
+    /// `constant`: the value does not follow the size.
     Constant,
 }
 
@@ -64,7 +64,6 @@ pub struct Scaling {
 /// A value that a rule makes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scaled {
-    /// The value.
     pub value: Value,
     /// How it came about, in words.
     pub said: String,

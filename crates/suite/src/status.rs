@@ -81,7 +81,6 @@ impl<'a> Status<'a> {
         (!taken.is_empty() && !started.is_empty()).then(|| whole / started.len() as f64)
     }
 
-    /// The screen.
     pub fn text(&self, look: &Look) -> String {
         let [done, failed, running, waiting] = self.counts();
         let plan = self.plan;
@@ -129,7 +128,7 @@ impl<'a> Status<'a> {
         lines.iter().map(|line| format!("{}\n", wrap(line, look.width, 2))).collect()
     }
 
-    /// The document.
+    /// What `suite status --json` prints (docs/suite.md).
     pub fn json(&self) -> Value {
         let [done, failed, running, waiting] = self.counts();
         let run = |run: &PlannedRun| {

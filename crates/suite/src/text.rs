@@ -15,7 +15,6 @@ const MOST_PLACED: usize = 12;
 /// What a plan is held against.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Against {
-    /// The machine.
     pub machine: Machine,
     /// Hours of a session or a job; 0 where nothing limits them.
     pub hours: f64,

@@ -6,11 +6,9 @@ const MAX_FILE: usize = 400;
 const MAX_FUNCTION: usize = 60;
 /// What was longer when the bars were set, with its lines then, rounded up to tens: it may only get shorter.
 const LONG: &[(&str, &str, usize)] = &[
-    ("crates/doctor/src/scanner.rs", "", 450),
     ("crates/report/src/view.rs", "", 460),
     ("crates/watch/src/nvml/library.rs", "", 410),
     ("crates/watch/src/record/reader.rs", "", 410),
-    ("crates/doctor/src/advice/class.rs", "of_class", 70),
     ("crates/experiment/src/figure/font.rs", "glyph", 90),
     ("crates/experiment/src/section/answers.rs", "failures", 70),
     ("crates/report/src/view.rs", "new", 70),

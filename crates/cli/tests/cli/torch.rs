@@ -109,9 +109,14 @@ fn more_events_than_pytorch_remembers_leave_the_peaks() {
     let process = &answer["processes"][0];
     assert!(process["trace_ends"].as_str().unwrap().contains("buffer of 1000 entries overflowed"), "{process}");
     assert!(process["devices"][0]["peak_allocated_bytes"].as_u64().unwrap() > 64 << 20);
-    let drained = document(&rehearse_with("many_steps.py", &["--whole"], &[("TONNAGE_REHEARSE_TRACE_ENTRIES", "1000")]));
+    let drained =
+        document(&rehearse_with("many_steps.py", &["--whole"], &[("TONNAGE_REHEARSE_TRACE_ENTRIES", "1000")]));
     let process = &drained["processes"][0];
-    assert_eq!((&process["steps"], &process["trace_ends"]), (&500.into(), &Value::Null), "a step's end empties the buffer");
+    assert_eq!(
+        (&process["steps"], &process["trace_ends"]),
+        (&500.into(), &Value::Null),
+        "a step's end empties the buffer"
+    );
 }
 
 #[test]

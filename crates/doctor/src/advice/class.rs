@@ -57,6 +57,13 @@ pub(super) fn of_class(class: Class, context: &Context<'_>) -> Vec<Advice> {
             with("see which disk", "df -h . /tmp ~/.cache/huggingface; df -i ."),
             with("keep fewer checkpoints", "--save_total_limit 2"),
         ],
+        _ => of_process(class, context),
+    }
+}
+
+/// Kernels, processes and their limits.
+fn of_process(class: Class, context: &Context<'_>) -> Vec<Advice> {
+    match class {
         Class::CudaFault => cuda_fault(context),
         Class::KernelLimit => vec![say(
             "not the GPU's memory: give the kernel smaller blocks or fewer stages, the op fewer elements, or take another one",

@@ -7,7 +7,7 @@ pub(super) struct Flags {
     pub(super) framework: Framework,
     /// Fewer samples at a time.
     pub(super) batch: &'static str,
-    /// Fewer activations.
+    /// Flags that keep fewer activations.
     pub(super) activations: Option<&'static str>,
     /// Fewer processes that load data.
     pub(super) workers: Option<&'static str>,

@@ -44,7 +44,7 @@ pub(super) const PYTHON: Signature = Signature {
     },
 };
 
-/// `ENOMEM`
+/// `OSError: [Errno 12]`.
 pub(super) const ERRNO: Signature = Signature {
     name: "host_errno",
     needles: &["Cannot allocate memory"],

@@ -23,7 +23,7 @@ pub(super) const PAGING: Signature = Signature {
 /// Statuses with which Windows ends a process for a fault of its native code (ntstatus.h): an access violation, an
 /// illegal instruction, a full stack, a heap or stack that was overwritten, a library that could not start.
 const CRASHES: &[u64] = &[0xC000_0005, 0xC000_001D, 0xC000_00FD, 0xC000_0374, 0xC000_0409, 0xC000_0142];
-/// Ctrl-C.
+/// `STATUS_CONTROL_C_EXIT`.
 const CONTROL_C: u64 = 0xC000_013A;
 
 /// A process's status as `subprocess`, shells and PyCharm print it: without a sign or with one.

@@ -40,7 +40,6 @@ pub struct SuiteFile {
     pub matrix: Axes,
     /// Combinations that are left out.
     pub exclude: Vec<Settings>,
-    /// The configurations.
     pub tables: Vec<Table>,
     /// What must hold of every run.
     pub constraints: Vec<Constraint>,

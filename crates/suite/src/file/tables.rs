@@ -12,7 +12,6 @@ use super::values::{Axes, Settings, axes, flat, one};
 pub struct Table {
     /// What to call it, and the group that its configurations are in.
     pub name: Option<String>,
-    /// Further groups.
     pub groups: Vec<String>,
     /// How often it is run where no seeds are said (data sets, seeds from 0).
     pub count: Option<u64>,
@@ -84,13 +83,9 @@ pub struct Limits {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Elsewhere {
-    /// `--account`.
     pub account: Option<String>,
-    /// `--partition`.
     pub partition: Option<String>,
-    /// `--qos`.
     pub qos: Option<String>,
-    /// `--constraint`.
     pub constraint: Option<String>,
     /// GPUs of a node.
     pub gpus_per_node: Option<u64>,

@@ -20,16 +20,14 @@ pub struct Engine {
     pub name: &'static str,
     /// What it is, in a few words.
     pub doc: &'static str,
-    /// Its files.
     pub render: fn(&Rendering<'_>) -> Result<Vec<Rendered>, String>,
 }
 
-/// All engines.
+/// What `suite render` can write for, in the order of the help.
 pub const ENGINES: &[Engine] = &[slurm::ENGINE, compose::ENGINE, kubernetes::ENGINE, skypilot::ENGINE];
 
 /// What is rendered.
 pub struct Rendering<'a> {
-    /// The plan.
     pub plan: &'a Plan,
     /// The words of every run of the plan, all names filled in.
     pub commands: &'a [Vec<String>],
@@ -43,12 +41,9 @@ pub struct Rendering<'a> {
     pub machine: Machine,
 }
 
-/// A file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rendered {
-    /// Its name.
     pub name: String,
-    /// Its text.
     pub text: String,
     /// Whether it is a program.
     pub is_script: bool,

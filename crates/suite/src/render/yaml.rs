@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// The document.
+/// `value` in block style.
 pub(super) fn document(value: &Value) -> String {
     let mut text = String::new();
     block(value, 0, &mut text);

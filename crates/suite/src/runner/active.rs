@@ -25,9 +25,7 @@ const TAKES_ITS_RUN: Duration = Duration::from_secs(10);
 pub(super) struct Active {
     /// Its place in the plan.
     pub at: usize,
-    /// Its folder.
     pub folder: RunFolder,
-    /// Its GPUs.
     pub gpus: Vec<String>,
     /// Bytes that it is promised on each.
     pub bytes: u64,

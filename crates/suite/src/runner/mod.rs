@@ -41,7 +41,6 @@ pub struct Options {
     pub pause_after: usize,
     /// Whether the first failure ends it.
     pub fail_fast: bool,
-    /// This program.
     pub program: PathBuf,
 }
 
@@ -53,7 +52,6 @@ pub struct Runner<'a> {
     pub folder: &'a SuiteFolder,
     /// Where runs are kept.
     pub store: &'a Store,
-    /// How.
     pub options: Options,
     /// What a run is.
     pub record: &'a MakeRecord<'a>,
