@@ -2,6 +2,7 @@
 //! something else here is refused with what to write instead.
 
 use std::ffi::OsString;
+use tonnage_core::job::keys;
 
 use clap::CommandFactory;
 use tonnage_core::job::words::{self, Meaning};
@@ -30,7 +31,7 @@ pub fn translated(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<OsStr
             continue;
         };
         match words::name(&name) {
-            Some(Meaning::Key("model")) => words.extend(value.map(OsString::from)),
+            Some(Meaning::Key(keys::MODEL)) => words.extend(value.map(OsString::from)),
             Some(Meaning::Key(key)) => words.push(flag(key, value.as_deref())),
             Some(Meaning::Says(_) | Meaning::Sentence(_)) if is_off(value.as_deref(), rest.peek()) => {
                 rest.next_if(|_| value.is_none());
@@ -53,7 +54,7 @@ pub fn translated(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<OsStr
 fn flags_of_job_command(name: &str) -> Option<Vec<String>> {
     let cli = Cli::command();
     let command = cli.find_subcommand(name)?;
-    command.get_arguments().find(|argument| argument.get_id() == "micro_batch_size")?;
+    command.get_arguments().find(|argument| argument.get_id() == keys::MICRO_BATCH_SIZE)?;
     Some(command.get_arguments().filter_map(clap::Arg::get_long).map(str::to_owned).collect())
 }
 

@@ -40,7 +40,7 @@ impl Args for JobArgs {
         let gpu_file = Arg::new("gpu-file")
             .long("gpu-file")
             .value_name("FILE")
-            .conflicts_with("gpu")
+            .conflicts_with(keys::GPU)
             .help("A GPU of your own, written out in TOML or JSON: memory, kind, rates, watts, or what it is `like`")
             .hide_short_help(true)
             .help_heading("Job");
@@ -93,7 +93,7 @@ fn check(overrides: &[Override]) -> Result<(), clap::Error> {
 
 /// The keys that have a flag; the model is the positional argument.
 fn flags() -> impl Iterator<Item = &'static Key> {
-    KEYS.iter().filter(|key| key.name != "model")
+    KEYS.iter().filter(|key| key.name != keys::MODEL)
 }
 
 fn flag(key: &'static Key) -> Arg {
@@ -109,9 +109,9 @@ fn flag(key: &'static Key) -> Arg {
         .allow_negative_numbers(true)
         .hide_short_help(brief.is_none());
     arg = match key.name {
-        "micro_batch_size" => arg.short('b'),
-        "seq_len" => arg.short('s'),
-        "gpu" => arg.short('g'),
+        keys::MICRO_BATCH_SIZE => arg.short('b'),
+        keys::SEQ_LEN => arg.short('s'),
+        keys::GPU => arg.short('g'),
         _ => arg,
     };
     match key.kind {
@@ -128,16 +128,16 @@ fn brief(name: &str) -> Option<(usize, &'static str)> {
 
 /// In the order of the short help.
 const BRIEF: [(&str, &str); 10] = [
-    ("micro_batch_size", "Rows of a pass on this GPU"),
-    ("seq_len", "Tokens of a row"),
-    ("precision", "fp32, bf16, amp-bf16, bf16-amp, ..."),
-    ("gpu", "l4, a100-80, 24GiB, live, ..."),
-    ("gradient_checkpointing", "Recomputes activations in backward"),
-    ("gradient_accumulation_steps", "Passes of an optimizer step"),
-    ("task", "causal_lm, generate, grpo, dpo, ..."),
-    ("lora.r", "Trains LoRA adapters of this rank"),
-    ("world_size", "Ranks, a GPU each"),
-    ("parallel", "ddp, fsdp2, deepspeed, tensor, ..."),
+    (keys::MICRO_BATCH_SIZE, "Rows of a pass on this GPU"),
+    (keys::SEQ_LEN, "Tokens of a row"),
+    (keys::PRECISION, "fp32, bf16, amp-bf16, bf16-amp, ..."),
+    (keys::GPU, "l4, a100-80, 24GiB, live, ..."),
+    (keys::GRADIENT_CHECKPOINTING, "Recomputes activations in backward"),
+    (keys::GRADIENT_ACCUMULATION_STEPS, "Passes of an optimizer step"),
+    (keys::TASK, "causal_lm, generate, grpo, dpo, ..."),
+    (keys::LORA_R, "Trains LoRA adapters of this rank"),
+    (keys::WORLD_SIZE, "Ranks, a GPU each"),
+    (keys::PARALLEL, "ddp, fsdp2, deepspeed, tensor, ..."),
 ];
 
 /// The long help of a key of which the short help names but some words.
@@ -176,16 +176,22 @@ fn help(key: &Key) -> String {
 
 fn heading(name: &str) -> &'static str {
     match name {
-        "prompt_len" | "completion_len" | "num_generations" | "trl" => return "Reinforcement learning",
-        "world_size" | "parallel" | "global_batch_size" => return "Several GPUs",
-        "max_steps" | "num_train_epochs" | "train_rows" | "train_tokens" | "step_time" | "price" | "allow_tf32" => {
+        keys::PROMPT_LEN | keys::COMPLETION_LEN | keys::NUM_GENERATIONS | keys::TRL => return "Reinforcement learning",
+        keys::WORLD_SIZE | keys::PARALLEL | keys::GLOBAL_BATCH_SIZE => return "Several GPUs",
+        keys::MAX_STEPS
+        | keys::NUM_TRAIN_EPOCHS
+        | keys::TRAIN_ROWS
+        | keys::TRAIN_TOKENS
+        | keys::STEP_TIME
+        | keys::PRICE
+        | keys::ALLOW_TF32 => {
             return "Time and price";
         }
         _ => {}
     }
     match name.split('.').next() {
         Some("lora") => "LoRA",
-        Some("allocator") => "Allocator",
+        Some(keys::ALLOCATOR) => "Allocator",
         Some("grpo" | "vllm" | "dpo") => "Reinforcement learning",
         Some("judge") => "Judge",
         Some("swarm") => "Swarm",

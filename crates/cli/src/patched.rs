@@ -1,6 +1,7 @@
 //! A job file with changes written into it; what else stands there, comments too, stays as it is.
 
 use toml_edit::{DocumentMut, Item, Table, Value, value};
+use tonnage_core::job::keys;
 use tonnage_core::job::{Key, Kind, Override, tables_of_other_strategies};
 
 use crate::failure::Failure;
@@ -13,7 +14,7 @@ pub fn patched(text: &str, changes: &[Override]) -> Result<String, Failure> {
     let mut document: DocumentMut =
         text.parse().map_err(|error| Failure::input(format!("the job file is no TOML: {error}")))?;
     for change in changes {
-        if change.key == "parallel" {
+        if change.key == keys::PARALLEL {
             for table in tables_of_other_strategies(&change.value) {
                 document.remove(table);
             }
@@ -37,7 +38,7 @@ fn set(document: &mut DocumentMut, change: &Override) -> Result<(), Failure> {
             made.insert(field, value(new));
             document.insert(table, Item::Table(made));
         }
-        Some(item) if table == "model" && item.is_str() => {
+        Some(item) if table == keys::MODEL && item.is_str() => {
             let name = item.as_str().unwrap_or_default().to_owned();
             let mut made = Table::new();
             made.insert("name", value(name));
@@ -46,7 +47,7 @@ fn set(document: &mut DocumentMut, change: &Override) -> Result<(), Failure> {
             document.remove(table);
             document.insert(table, Item::Table(made));
         }
-        Some(item) if table == "allocator" && item.is_str() => {
+        Some(item) if table == keys::ALLOCATOR && item.is_str() => {
             let settings = format!("{},{field}:{}", item.as_str().unwrap_or_default(), capital(&change.value));
             *item = value(settings);
         }

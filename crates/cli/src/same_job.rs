@@ -1,6 +1,7 @@
 //! The command that plans the job of another command: what is printed under an answer that does not fit.
 
 use tonnage_core::job::Override;
+use tonnage_core::job::keys;
 use tonnage_report::words::shell_words;
 
 use crate::job_args::JobArgs;
@@ -10,7 +11,7 @@ use crate::job_args::JobArgs;
 pub fn plan(job: &JobArgs, changes: &[Override], gpus: Option<&str>) -> Option<String> {
     let model = job.model.clone()?;
     let mut words = vec!["tonnage".to_owned(), "plan".to_owned(), model];
-    for given in job.overrides.iter().chain(changes).filter(|given| gpus.is_none() || given.key != "gpu") {
+    for given in job.overrides.iter().chain(changes).filter(|given| gpus.is_none() || given.key != keys::GPU) {
         let flag = given.origin.said();
         match flag.strip_prefix("--").filter(|name| !name.contains([' ', '='])) {
             Some("models") => words[2].clone_from(&given.value),

@@ -1,6 +1,7 @@
 //! The flags of the founders' small-GPT trainer and guide, which stand beside those of every job.
 
 use clap::{Arg, ArgAction, ArgMatches};
+use tonnage_core::job::keys;
 use tonnage_core::job::{Origin, Override};
 
 use crate::failure::Failure;
@@ -36,14 +37,14 @@ pub fn flags() -> Vec<Arg> {
         .long(BATCH_SIZE)
         .value_name("N")
         .value_parser(clap::value_parser!(u64).range(1..))
-        .conflicts_with("micro_batch_size")
+        .conflicts_with(keys::MICRO_BATCH_SIZE)
         .help("Rows of a batch of a small GPT")
         .help_heading(HEADING)
         .hide_short_help(true);
     let mixed_precision = Arg::new(MIXED_PRECISION)
         .long(MIXED_PRECISION)
         .action(ArgAction::SetTrue)
-        .conflicts_with("precision")
+        .conflicts_with(keys::PRECISION)
         .help("A small GPT under fp16 autocast")
         .help_heading(HEADING)
         .hide_short_help(true);
@@ -70,10 +71,10 @@ pub fn read(
     };
     sizes.iter().for_each(|((flag, field, ..), size)| set(field, size.to_string(), flag));
     if let Some(rows) = batch_size {
-        set("micro_batch_size", rows.to_string(), BATCH_SIZE);
+        set(keys::MICRO_BATCH_SIZE, rows.to_string(), BATCH_SIZE);
     }
     if mixed_precision {
-        set("precision", "amp-fp16".to_owned(), MIXED_PRECISION);
+        set(keys::PRECISION, "amp-fp16".to_owned(), MIXED_PRECISION);
     }
     let is_file = model.to_lowercase().ends_with(".toml");
     match batch_size.map(|_| BATCH_SIZE).or(mixed_precision.then_some(MIXED_PRECISION)) {

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tonnage_core::job::JobSpec;
+use tonnage_core::job::keys;
 use tonnage_core::plan::suite::Priced;
 use tonnage_core::plan::time::{Bill, Range};
 
@@ -96,7 +97,7 @@ impl<'a> RowView<'a> {
     fn new(row: &'a Priced, base: &'a JobSpec) -> Self {
         let appraisal = row.appraisal.as_ref().ok();
         let changes = &row.configuration.changes;
-        let gpu = changes.iter().rfind(|set| set.key == "gpu").map(|set| set.value.as_str());
+        let gpu = changes.iter().rfind(|set| set.key == keys::GPU).map(|set| set.value.as_str());
         Self {
             name: &row.configuration.name,
             count: row.configuration.count,

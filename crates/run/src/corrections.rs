@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use tonnage_core::job::keys;
 
 use serde::{Deserialize, Serialize};
 use tonnage_core::job::JobSpec;
@@ -18,7 +19,7 @@ use crate::store::{create_private_folder, lock, write_atomically};
 
 /// Keys by which the same job differs from run to run.
 const FREE: [&str; 5] =
-    [MICRO_BATCH_SIZE, GRADIENT_ACCUMULATION_STEPS, GRPO_STEPS_PER_GENERATION, "gpu", "swarm.nodes"];
+    [MICRO_BATCH_SIZE, GRADIENT_ACCUMULATION_STEPS, GRPO_STEPS_PER_GENERATION, keys::GPU, keys::SWARM_NODES];
 
 /// What a probe saw of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

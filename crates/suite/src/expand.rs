@@ -2,6 +2,7 @@
 //! rules of the world size applied, and every constraint held.
 
 use std::collections::{BTreeMap, HashSet};
+use tonnage_core::job::keys;
 
 use toml::Value;
 use tonnage_core::job::{JobError, Override};
@@ -160,7 +161,7 @@ fn configuration(file: &SuiteFile, table: &Table, values: &Settings, shown: Sett
         (None, None, count) => (0..count.unwrap_or(1)).collect(),
     };
     // Naming a model sets its fields anew: it comes first.
-    let (models, others): (Vec<_>, Vec<_>) = of_job.iter().map(change).partition(|change| change.key == "model");
+    let (models, others): (Vec<_>, Vec<_>) = of_job.iter().map(change).partition(|change| change.key == keys::MODEL);
     Configuration {
         name: name(table.name.as_deref(), &shown),
         groups: table.name.iter().chain(&table.groups).cloned().collect(),
@@ -255,7 +256,7 @@ impl Configuration {
 
     /// Applies the rules of the world size and holds the constraints; `job` says the value of a key of the job with changes.
     fn settle(&mut self, file: &SuiteFile, job: &Lookup<'_>) -> Result<(), JobError> {
-        let world_size = self.value("world_size", job).and_then(|text| number(&text)).unwrap_or(1.0) as u64;
+        let world_size = self.value(keys::WORLD_SIZE, job).and_then(|text| number(&text)).unwrap_or(1.0) as u64;
         for (key, _) in &file.scaling.rules {
             let base = match self.parameters.get(key) {
                 Some(value) => Some(value.clone()),

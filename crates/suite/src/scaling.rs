@@ -2,6 +2,7 @@
 
 use toml::Value;
 use tonnage_core::job::JobError;
+use tonnage_core::job::keys;
 
 use crate::file::{flat, number};
 
@@ -81,7 +82,7 @@ impl Scaling {
         };
         let mut rules = Vec::new();
         for (key, value) in flat(table).into_iter().filter(|(key, _)| key != "from") {
-            if key == "model" || key.starts_with("model.") {
+            if key == keys::MODEL || key.starts_with("model.") {
                 return Err(JobError::new(
                     "[scaling]: a model's sizes never follow the world size: it would be another model",
                 )

@@ -1,6 +1,7 @@
 //! The fork's cure for out-of-memory errors: a formula for the batch size, fp16, and settings said to save memory.
 
 use anyhow::Result;
+use tonnage_core::job::keys;
 
 use super::markdown::{change, see, size, table};
 use super::question::{Question, largest_fitting, word};
@@ -38,18 +39,18 @@ pub fn section() -> Result<String> {
 
 /// The fork's node: two completions a question, none foreign.
 fn node(model: &'static str, gpu: &'static str) -> Question {
-    let one = NODE.with("model", model).with("swarm.nodes", 1).with("swarm.gpus", 1);
-    one.with("num_generations", 2).with("gpu", gpu)
+    let one = NODE.with(keys::MODEL, model).with(keys::SWARM_NODES, 1).with(keys::SWARM_GPUS, 1);
+    one.with(keys::NUM_GENERATIONS, 2).with(keys::GPU, gpu)
 }
 
 fn batches() -> Result<String> {
     let mut rows = Vec::new();
     for (memory, gpu, name) in GPUS {
         let batch = formula(memory);
-        let asked = node("Qwen/Qwen2.5-0.5B", gpu).with("swarm.local_questions", batch).answer()?;
+        let asked = node("Qwen/Qwen2.5-0.5B", gpu).with(keys::SWARM_LOCAL_QUESTIONS, batch).answer()?;
         let most = |model: &'static str| -> Result<String> {
             let node = node(model, gpu);
-            let largest = largest_fitting(&QUESTIONS, |questions| node.with("swarm.local_questions", questions))?;
+            let largest = largest_fitting(&QUESTIONS, |questions| node.with(keys::SWARM_LOCAL_QUESTIONS, questions))?;
             Ok(largest.map_or("none".to_owned(), |n| format!("{n} ({} rows)", 2 * n)))
         };
         rows.push([
@@ -72,7 +73,7 @@ fn batches() -> Result<String> {
         "most questions, of those tried, that fit: Qwen2.5-0.5B",
         "Qwen2.5-1.5B",
     ];
-    let shown = node("Qwen/Qwen2.5-0.5B", "rtx-3090").with("swarm.local_questions", formula(24.0));
+    let shown = node("Qwen/Qwen2.5-0.5B", "rtx-3090").with(keys::SWARM_LOCAL_QUESTIONS, formula(24.0));
     let see = see(&shown.command(), &[size(shown.answer()?.total())]);
     let table = table(head, &rows);
     Ok(format!("### The formula for the batch\n\n{table}Tried: {tried} questions.\n\n{why}{see}"))
@@ -85,52 +86,52 @@ fn changes_of(node: &Question) -> [(&'static str, &'static str, Question, &'stat
         (
             "`fp16: true`",
             "\"~50% memory savings\"",
-            node.with("precision", "amp-fp16"),
+            node.with(keys::PRECISION, "amp-fp16"),
             "autocast keeps fp32 weights, gradients and moments and adds half-precision copies; the loss needs fp32 \
          logits again. And that trainer scales no loss (no GradScaler): small gradients become zero",
         ),
         (
             "fp16 for the weights as well",
             "-",
-            node.with("precision", "fp16"),
+            node.with(keys::PRECISION, "fp16"),
             "half of all states; Adam in fp16 does not train well",
         ),
         (
             "`gradient_checkpointing: true`, turned off",
             "\"reduces memory usage\"",
-            node.with("gradient_checkpointing", "false"),
+            node.with(keys::GRADIENT_CHECKPOINTING, "false"),
             "it does, and was on before the guide",
         ),
         (
             "`num_train_samples: 1`",
             "\"start with 1\"",
-            node.with("swarm.local_questions", 1),
+            node.with(keys::SWARM_LOCAL_QUESTIONS, 1),
             "the one setting of the guide that bounds the logits; what is left is weights, gradients, moments and the \
          optimizer's temporary, and no batch lowers that",
         ),
         (
             "no emptying of the cache each step",
             "\"clears every 10 rounds\"",
-            node.with("swarm.empty_cache", "false"),
+            node.with(keys::SWARM_EMPTY_CACHE, "false"),
             "emptying the cache does not lower the peak of a step; GenRL empties it every step already",
         ),
         (
             "`max_split_size_mb:512`",
             "set before running",
-            node.with("allocator.max_split_size_mb", 512),
+            node.with(keys::ALLOCATOR_MAX_SPLIT_SIZE_MB, 512),
             "it changes which blocks are reused, not what is alive",
         ),
         (
             "`max_split_size_mb:128`, expandable segments",
             "512 without",
-            node.with("allocator.max_split_size_mb", 128).with("allocator.expandable_segments", "true"),
+            node.with(keys::ALLOCATOR_MAX_SPLIT_SIZE_MB, 128).with(keys::ALLOCATOR_EXPANDABLE_SEGMENTS, "true"),
             "what its start script sets, which is not what its text says",
         ),
-        ("`expandable_segments:True`", "-", node.with("allocator.expandable_segments", "true"), "fewer fragments"),
+        ("`expandable_segments:True`", "-", node.with(keys::ALLOCATOR_EXPANDABLE_SEGMENTS, "true"), "fewer fragments"),
         (
             "head and loss in chunks of rows",
             "-",
-            node.with("swarm.log_probs", "chunked_head"),
+            node.with(keys::SWARM_LOG_PROBS, "chunked_head"),
             "the logits never exist at once",
         ),
     ]
@@ -149,15 +150,16 @@ fn settings() -> Result<String> {
         Nor have its fixes for mismatched tensors, which cut the larger to the smaller batch: completions go missing without a \
         word, so check that all (I + J) x G rows are trained on.\n\n";
     let head = ["a Qwen2.5-0.5B node", "guide", "ours", "change", "why"];
-    let shown = node.with("precision", "amp-fp16");
+    let shown = node.with(keys::PRECISION, "amp-fp16");
     let figures = [size(shown.answer()?.total())];
     Ok(format!("### The settings\n\n{}{note}{}", table(head, &rows), see(&shown.command(), &figures)))
 }
 
 fn data_parallel() -> Result<String> {
-    let alone =
-        Question::of("examples/gpt2-a100.toml").with("gradient_accumulation_steps", 1).with("micro_batch_size", 16);
-    let both = alone.with("micro_batch_size", 8).with("world_size", 2).with("parallel", "data_parallel");
+    let alone = Question::of("examples/gpt2-a100.toml")
+        .with(keys::GRADIENT_ACCUMULATION_STEPS, 1)
+        .with(keys::MICRO_BATCH_SIZE, 16);
+    let both = alone.with(keys::MICRO_BATCH_SIZE, 8).with(keys::WORLD_SIZE, 2).with(keys::PARALLEL, "data_parallel");
     let answer = both.answer()?;
     let one = alone.answer()?.total();
     let mut rows = vec![["one GPU, 16 rows".to_owned(), size(one), String::new()]];

@@ -3,6 +3,7 @@
 use anyhow::Result;
 use tonnage_core::estimate::{Estimate, Fit};
 use tonnage_core::gpu::Gpu;
+use tonnage_core::job::keys;
 use tonnage_core::plan::fit::Judgement;
 use tonnage_core::trace::Category;
 
@@ -41,7 +42,7 @@ impl Pair {
     }
 
     fn small() -> Self {
-        let base = Question::of("examples/grpo-0.5b-judge-0.5b.toml").with("gpu", "h200");
+        let base = Question::of("examples/grpo-0.5b-judge-0.5b.toml").with(keys::GPU, "h200");
         Self { base, batches: &SMALL, cards: &SMALL_CARDS, judged: 128, vocabulary: 151_936 }
     }
 
@@ -51,9 +52,11 @@ impl Pair {
             Settings::OfTheGuide => ("bf16", "0.0"),
             Settings::OfTheProject => ("amp-bf16", "0.05"),
         };
-        let trl = self.base.with("trl", "0.25").with("prompt_len", PROMPT).with("completion_len", COMPLETION);
-        let question = trl.with("precision", precision).with("grpo.beta", beta).with("micro_batch_size", batch);
-        if batch < GROUP { question.with("gradient_accumulation_steps", GROUP / batch) } else { question }
+        let trl =
+            self.base.with(keys::TRL, "0.25").with(keys::PROMPT_LEN, PROMPT).with(keys::COMPLETION_LEN, COMPLETION);
+        let question =
+            trl.with(keys::PRECISION, precision).with(keys::GRPO_BETA, beta).with(keys::MICRO_BATCH_SIZE, batch);
+        if batch < GROUP { question.with(keys::GRADIENT_ACCUMULATION_STEPS, GROUP / batch) } else { question }
     }
 
     fn rows(&self) -> Result<Vec<Row>> {
@@ -272,7 +275,7 @@ pub fn section() -> Result<String> {
     let guide = ["~14 GB", "~42-50 GB", "~28 GB", "~10-15 GB", "~94-103 GB (its rows add up to 94-107)"];
     let breakdown = breakdown(&jobs, guide);
     let options = options(&jobs, &LARGE_OPTIONS);
-    let best = Question::of("examples/grpo-7b-judge-14b.toml").with("judge.place", "offload");
+    let best = Question::of("examples/grpo-7b-judge-14b.toml").with(keys::JUDGE_PLACE, "offload");
     let offloaded = size(best.answer()?.total());
     let instead = format!(
         "**What to do instead.** TRL 1.16's fused log-probabilities never hold the logits; bf16 weights, `beta = 0` and an \
@@ -281,7 +284,7 @@ pub fn section() -> Result<String> {
         see(&best.command(), std::slice::from_ref(&offloaded))
     );
     let a100 = on_a100(&pair)?;
-    let option = pair.question(Settings::OfTheGuide, pair.judged).with("judge.weights", "int8");
+    let option = pair.question(Settings::OfTheGuide, pair.judged).with(keys::JUDGE_WEIGHTS, "int8");
     let option = see(&option.command(), &[size(option.answer()?.total())]);
     let probe = "### The guide's probe\n\nThe guide tries a run with `--num-samples 10` before the full one. At batch 8 in groups of 8 that \
         is one prompt a step, and ten prompts hardly ever reach the longest completion, whose logits are the peak; and a comment \
@@ -299,15 +302,15 @@ pub fn section() -> Result<String> {
 
 /// What the guide's "no" for an A100 leaves out, at its recommended batch.
 fn on_a100(pair: &Pair) -> Result<String> {
-    let plain = pair.question(Settings::OfTheGuide, pair.judged).with("gpu", "a100-80");
+    let plain = pair.question(Settings::OfTheGuide, pair.judged).with(keys::GPU, "a100-80");
     let mut rows = Vec::new();
     for (what, guide, job) in [
         ("as the guide adds it up", "❌ No", plain.clone()),
-        ("evaluator in 8 bits", "\"28 -> 14 GB\"", plain.with("judge.weights", "int8")),
-        ("evaluator in 4 bits", "-", plain.with("judge.weights", "nf4")),
-        ("evaluator on another GPU", "-", plain.with("judge.place", "other_gpu")),
-        ("evaluator offloaded while it does not judge", "-", plain.with("judge.place", "offload")),
-        ("LoRA of rank 16", "-", plain.with("lora.r", 16)),
+        ("evaluator in 8 bits", "\"28 -> 14 GB\"", plain.with(keys::JUDGE_WEIGHTS, "int8")),
+        ("evaluator in 4 bits", "-", plain.with(keys::JUDGE_WEIGHTS, "nf4")),
+        ("evaluator on another GPU", "-", plain.with(keys::JUDGE_PLACE, "other_gpu")),
+        ("evaluator offloaded while it does not judge", "-", plain.with(keys::JUDGE_PLACE, "offload")),
+        ("LoRA of rank 16", "-", plain.with(keys::LORA_R, 16)),
     ] {
         let answer = job.answer()?;
         rows.push([
@@ -334,7 +337,7 @@ impl Pair {
         let at = self.batches.iter().position(|batch| batch.0 == self.judged).unwrap_or(0);
         let judged = self.cards.first().zip(rows[at].guide.first().and_then(Option::as_ref));
         judged.map_or_else(String::new, |((_, gpu, _), answer)| {
-            let command = self.question(Settings::OfTheGuide, self.judged).with("gpu", gpu).command();
+            let command = self.question(Settings::OfTheGuide, self.judged).with(keys::GPU, gpu).command();
             see(&command, &[size(answer.usable_bytes), word(answer.fit).to_owned()])
         })
     }
@@ -349,7 +352,7 @@ pub fn small_section() -> Result<String> {
         the larger rows.\n\n";
     let jobs = both(&pair, pair.judged)?;
     let [sees, cards] = [see_both(&jobs), pair.see_card(&rows)];
-    let option = pair.question(Settings::OfTheGuide, pair.judged).with("trl", "1.16");
+    let option = pair.question(Settings::OfTheGuide, pair.judged).with(keys::TRL, "1.16");
     let option = see(&option.command(), &[size(option.answer()?.total())]);
     let breakdown = breakdown(&jobs, ["~1 GB", "~3-4 GB", "~1 GB", "~8-15 GB", "~14-22 GB"]);
     let options = options(&jobs, &SMALL_OPTIONS);

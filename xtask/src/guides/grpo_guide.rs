@@ -1,6 +1,7 @@
 //! What the guide of GRPO with a judge says: its batches, its GPUs, its ways to save memory.
 
 use super::question::Question;
+use tonnage_core::job::keys;
 
 /// A batch, and what the guide gives it: activations, total, GPU.
 pub type Batch = (u64, &'static str, &'static str, &'static str);
@@ -47,55 +48,55 @@ pub const LARGE_OPTIONS: [(&str, &str, Change, &str); 9] = [
     (
         "batch 4, accumulated to 8",
         "\"reduces activation memory by ~50%\"",
-        |job| job.with("micro_batch_size", 4).with("gradient_accumulation_steps", 2),
+        |job| job.with(keys::MICRO_BATCH_SIZE, 4).with(keys::GRADIENT_ACCUMULATION_STEPS, 2),
         "the logits of a pass halve; but gradients of the first pass now stay while the second runs, and states are most of it",
     ),
     (
         "batch 32 as 4 x 8",
         "\"simulate larger batches with less memory\"",
-        |job| job.with("gradient_accumulation_steps", 4),
+        |job| job.with(keys::GRADIENT_ACCUMULATION_STEPS, 4),
         "right, where groups stay whole: generation still takes all 32 rows at once",
     ),
     (
         "7B evaluator",
         "\"same size as training model\"",
-        |job| job.with("judge.model", "Qwen/Qwen2.5-7B"),
+        |job| job.with(keys::JUDGE_MODEL, "Qwen/Qwen2.5-7B"),
         "half as many weights, the same work",
     ),
     (
         "evaluator in 8 bits",
         "\"28 -> 14 GB\"",
-        |job| job.with("judge.weights", "int8"),
+        |job| job.with(keys::JUDGE_WEIGHTS, "int8"),
         "LLM.int8() halves the linear layers of the decoder; embeddings and head stay in bf16, and activations pass through int32",
     ),
     (
         "evaluator in 4 bits",
         "-",
-        |job| job.with("judge.weights", "nf4"),
+        |job| job.with(keys::JUDGE_WEIGHTS, "nf4"),
         "NF4 in blocks of 64: 4.5 bits a weight, unpacked to bf16 one layer at a time",
     ),
     (
         "evaluator on another GPU",
         "-",
-        |job| job.with("judge.place", "other_gpu"),
+        |job| job.with(keys::JUDGE_PLACE, "other_gpu"),
         "the fuller of the two GPUs; the guide never separates devices",
     ),
     (
         "evaluator offloaded while it does not judge",
         "-",
-        |job| job.with("judge.place", "offload"),
+        |job| job.with(keys::JUDGE_PLACE, "offload"),
         "its weights are in the host's memory when the policy trains",
     ),
     (
         "gradient checkpointing off",
         "\"if GRPOConfig supports it, enable it\"",
-        |job| job.with("gradient_checkpointing", "false"),
+        |job| job.with(keys::GRADIENT_CHECKPOINTING, "false"),
         "it is TRL's default and on in all figures above",
     ),
     (
         "fp32 throughout",
         "\"bf16 saves ~50% vs fp32\"",
-        |job| job.with("precision", "fp32"),
+        |job| job.with(keys::PRECISION, "fp32"),
         "the saving is that of the states only",
     ),
 ];
@@ -104,14 +105,19 @@ pub const SMALL_OPTIONS: [(&str, &str, Change, &str); 3] = [
     (
         "batch 128 as 8 x 16",
         "-",
-        |job| job.with("micro_batch_size", 16).with("gradient_accumulation_steps", 8),
+        |job| job.with(keys::MICRO_BATCH_SIZE, 16).with(keys::GRADIENT_ACCUMULATION_STEPS, 8),
         "the logits of 16 rows at a time, the same update",
     ),
-    ("evaluator in 8 bits", "-", |job| job.with("judge.weights", "int8"), "a small model's weights are not the memory"),
+    (
+        "evaluator in 8 bits",
+        "-",
+        |job| job.with(keys::JUDGE_WEIGHTS, "int8"),
+        "a small model's weights are not the memory",
+    ),
     (
         "TRL 1.16's fused log-probabilities",
         "-",
-        |job| job.with("trl", "1.16"),
+        |job| job.with(keys::TRL, "1.16"),
         "head and log-softmax in tiles: the logits never exist",
     ),
 ];

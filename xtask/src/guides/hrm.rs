@@ -1,6 +1,7 @@
 //! HRM on several GPUs: memory by batch and width, hours and cost of the suites.
 
 use anyhow::{Context, Result};
+use tonnage_core::job::keys;
 use tonnage_core::plan::time::cost_factor;
 use tonnage_core::work::Work;
 
@@ -63,7 +64,7 @@ pub fn section() -> Result<String> {
 /// HRM of this width, with tokens of the same width for puzzles.
 fn of_width(hidden: u64, layers: u64, rows: u64) -> Question {
     let sized =
-        ARC.with("micro_batch_size", rows).with("model.hidden_size", hidden).with("model.num_heads", hidden / 64);
+        ARC.with(keys::MICRO_BATCH_SIZE, rows).with("model.hidden_size", hidden).with("model.num_heads", hidden / 64);
     sized.with("model.puzzle_emb_ndim", hidden).with("model.H_layers", layers).with("model.L_layers", layers)
 }
 
@@ -74,7 +75,7 @@ fn memory() -> Result<String> {
         let [a, b, c] = totals;
         let (a, b, c) = (a?, b?, c?);
         let on = |gpu: &'static str| -> Result<String> {
-            Ok(word(of_width(hidden, layers, 64).with("gpu", gpu).answer()?.deployment.fit()).to_owned())
+            Ok(word(of_width(hidden, layers, 64).with(keys::GPU, gpu).answer()?.deployment.fit()).to_owned())
         };
         rows.push([
             format!("{hidden}, {layers} + {layers} layers"),
@@ -103,7 +104,7 @@ fn memory() -> Result<String> {
 }
 
 fn embeddings() -> Result<String> {
-    let at = |dims: u64| ARC.with("micro_batch_size", 64).with("model.puzzle_emb_ndim", dims);
+    let at = |dims: u64| ARC.with(keys::MICRO_BATCH_SIZE, 64).with("model.puzzle_emb_ndim", dims);
     let base = at(512).answer()?.total();
     let mut rows = Vec::new();
     for dims in [0, 8, 16, 32, 512] {

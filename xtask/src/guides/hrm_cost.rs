@@ -1,6 +1,7 @@
 //! Hours and dollars of the guide's suites of HRM beside ours.
 
 use std::fs;
+use tonnage_core::job::keys;
 
 use anyhow::{Context, Result, anyhow};
 use tonnage_core::job::{JobSource, Override};
@@ -79,7 +80,7 @@ fn priced(step_seconds: f64, more: &[(&str, &str)]) -> Result<Vec<Priced>> {
     let suite = Suite::from_file()?;
     let (file, text) = ("examples/hrm-arc.toml", fs::read_to_string("examples/hrm-arc.toml")?);
     let step_time = step_seconds.to_string();
-    let said = more.iter().copied().chain([("step_time", step_time.as_str())]);
+    let said = more.iter().copied().chain([(keys::STEP_TIME, step_time.as_str())]);
     let said: Vec<Override> = said.map(|(key, value)| Override::flag(key, value)).collect();
     let source = JobSource::from_file(file, text).with(&said).pin();
     let first = [suite.set.as_slice(), suite.configurations[0].changes.as_slice()].concat();
@@ -133,7 +134,7 @@ impl Sums {
 /// Seconds of a step in a training of so many hours, to the digits that a command says.
 fn step_of(hours: f64) -> Result<f64> {
     let suite = Suite::from_file()?;
-    let steps = suite.set.iter().find(|set| set.key == "max_steps").context("no max_steps")?;
+    let steps = suite.set.iter().find(|set| set.key == keys::MAX_STEPS).context("no max_steps")?;
     let seconds = hours * 3600.0 / steps.value.parse::<f64>()?;
     Ok((seconds * 1e6).round() / 1e6)
 }
@@ -157,7 +158,7 @@ fn suite_command(step_seconds: f64, more: &str) -> String {
 
 pub fn cost() -> Result<String> {
     let (quick, slow) = (step_of(GUIDE_HOURS)?, step_of(PUBLISHED_HOURS)?);
-    let price = [("price", "2")];
+    let price = [(keys::PRICE, "2")];
     let (at_guide, published) = (priced(quick, &price)?, priced(slow, &price)?);
     let mut rows = Vec::new();
     for suite in suites() {
@@ -213,7 +214,7 @@ pub fn by_gpu() -> Result<String> {
         let bill = ARC.bill(card)?;
         let seconds = bill.step.seconds;
         let step = (step_of(PUBLISHED_HOURS)? * seconds.typical / on_h100 * 1e6).round() / 1e6;
-        let all = Sums::all(&priced(step, &[("gpu", &card.id)])?)?;
+        let all = Sums::all(&priced(step, &[(keys::GPU, &card.id)])?)?;
         let price = bill.costs.price.with_context(|| format!("no price of {}", card.id))?;
         first.get_or_insert_with(|| {
             see(

@@ -1,6 +1,7 @@
 //! A figure and the command that shows it are one value: a job file of the examples and the keys that are changed.
 
 use std::fs;
+use tonnage_core::job::keys;
 
 use anyhow::{Context, Result, anyhow};
 use tonnage_core::estimate::{Deployment, Estimate, Fit, SimulatedJob};
@@ -46,7 +47,7 @@ impl Question {
         for (key, value) in &self.changes {
             let flag = Override::flag(key, value).origin.said();
             let part = match value.as_str() {
-                _ if *key == "model" || key.starts_with("model.") => format!("--set {key}={value}"),
+                _ if *key == keys::MODEL || key.starts_with("model.") => format!("--set {key}={value}"),
                 "true" | "false" => format!("{flag}={value}"),
                 _ => format!("{flag} {value}"),
             };

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use tonnage_core::estimate::{Estimate, Fit};
 use tonnage_core::gpu::catalog;
+use tonnage_core::job::keys;
 use tonnage_core::plan::time::cost_factor;
 use tonnage_core::trace::{Category, PhaseKind};
 
@@ -59,8 +60,8 @@ pub fn section() -> Result<String> {
          once: 8 questions x 8 completions = 64 rows, of 64 prompt and 256 completion tokens here, in fp32.\n\n"
             .to_owned(),
         nodes_per_gpu()?,
-        breakdown(&GPT2_NODE, &GPT2.with("swarm.nodes", 1))?,
-        breakdown(&QWEN_NODE, &QWEN.with("swarm.nodes", 1).with("swarm.gpus", 1))?,
+        breakdown(&GPT2_NODE, &GPT2.with(keys::SWARM_NODES, 1))?,
+        breakdown(&QWEN_NODE, &QWEN.with(keys::SWARM_NODES, 1).with(keys::SWARM_GPUS, 1))?,
         totals()?,
         phases()?,
         remedies()?,
@@ -72,10 +73,10 @@ pub fn section() -> Result<String> {
 fn nodes_per_gpu() -> Result<String> {
     let mut rows = Vec::new();
     for (name, gpu, nodes) in NODES {
-        let node = GPT2.with("gpu", gpu).with("swarm.nodes", nodes);
+        let node = GPT2.with(keys::GPU, gpu).with(keys::SWARM_NODES, nodes);
         let answer = node.answer()?;
-        let without = node.with("gradient_checkpointing", "false").answer()?;
-        let chunked = node.with("swarm.log_probs", "chunked_head").answer()?;
+        let without = node.with(keys::GRADIENT_CHECKPOINTING, "false").answer()?;
+        let chunked = node.with(keys::SWARM_LOG_PROBS, "chunked_head").answer()?;
         rows.push([
             format!("{name} ({})", size(answer.estimate.usable_bytes)),
             nodes.to_string(),
@@ -103,7 +104,7 @@ fn nodes_per_gpu() -> Result<String> {
         for an out-of-memory error is already spent.\n\n\
         **What to do instead.** Let only one node of a GPU be between forward and optimizer at a time (a lease), or compute head and \
         loss for 8 rows at a time; each multiplies the nodes a GPU holds.\n\n";
-    let shown = GPT2.with("gpu", "a100-80").with("swarm.nodes", 8);
+    let shown = GPT2.with(keys::GPU, "a100-80").with(keys::SWARM_NODES, 8);
     let figures = [size(shown.answer()?.total())];
     Ok(format!("### Nodes per GPU (GPT-2)\n\n{}{why}{}", table(head, &rows), see(&shown.command(), &figures)))
 }
@@ -179,26 +180,26 @@ fn totals() -> Result<String> {
         ("1 GPT-2 node on a T4", "t4", 1, "6.5 GB / 15 GB (43 %, very safe)"),
         ("8 GPT-2 nodes on an RTX 6000 Ada", "rtx-6000-ada", 8, "a card with \"80+ GB VRAM\""),
     ] {
-        rows.push(total_row(what, guide, &GPT2.with("gpu", gpu).with("swarm.nodes", nodes).answer()?));
+        rows.push(total_row(what, guide, &GPT2.with(keys::GPU, gpu).with(keys::SWARM_NODES, nodes).answer()?));
     }
     let qwen = QWEN.answer()?;
     rows.push(total_row("8 Qwen2.5-0.5B nodes, an A100 80GB each", "128 GB over 8 GPUs", &qwen));
     rows.push(total_row(
         "one Qwen2.5-0.5B node on 16 GB (T4)",
         "\"8 separate GPUs with 16GB+ each\"",
-        &QWEN.with("gpu", "t4").answer()?,
+        &QWEN.with(keys::GPU, "t4").answer()?,
     ));
-    let least = QWEN.with("swarm.nodes", 1).with("swarm.gpus", 1);
-    let (full, chunked) = (smallest_gpu(&least)?, smallest_gpu(&least.with("swarm.log_probs", "chunked_head"))?);
+    let least = QWEN.with(keys::SWARM_NODES, 1).with(keys::SWARM_GPUS, 1);
+    let (full, chunked) = (smallest_gpu(&least)?, smallest_gpu(&least.with(keys::SWARM_LOG_PROBS, "chunked_head"))?);
     let why = format!(
         "**Why they differ.** As above, and: 39 GB is {} of what PyTorch sees of an A100 40GB, before a single context, while the \
          same guide calls 70 of 80 GB a risk; an RTX 6000 Ada has 48 GB. A Qwen2.5-0.5B node as the code runs needs at \
          least the {full} of our catalog; with the head in chunks, the {chunked}. Eight of them reserve {} in all.\n\n",
-        percent(39_000_000_000, GPT2.with("gpu", "a100-40").resolve()?.job.gpu.usable_bytes),
+        percent(39_000_000_000, GPT2.with(keys::GPU, "a100-40").resolve()?.job.gpu.usable_bytes),
         size(qwen.total() * 8),
     );
     let head = ["swarm", "guide", "ours, per GPU", "of usable", "verdict"];
-    let shown = QWEN.with("gpu", "t4");
+    let shown = QWEN.with(keys::GPU, "t4");
     let figures = [size(shown.answer()?.total()), "does not fit".to_owned()];
     Ok(format!("### Totals\n\n{}{why}{}", table(head, &rows), see(&shown.command(), &figures)))
 }
@@ -240,7 +241,7 @@ fn reserved_by(answer: &Answer, step: u32, nodes: u64) -> u64 {
 }
 
 fn phases() -> Result<String> {
-    let question = GPT2.with("steps", 4);
+    let question = GPT2.with(keys::STEPS, 4);
     let answer = question.answer()?;
     let row = |when: &str, guide: &str, step: u32, why: &str| {
         [when.to_owned(), guide.to_owned(), size(reserved_by(&answer, step, 8)), why.to_owned()]
@@ -265,23 +266,23 @@ fn phases() -> Result<String> {
 }
 
 fn remedies() -> Result<String> {
-    let node = GPT2.with("swarm.nodes", 1);
+    let node = GPT2.with(keys::SWARM_NODES, 1);
     let base = node.answer()?.total();
     let mut rows = Vec::new();
     for (what, guide, question) in [
         ("as the code runs", "6.5 GB", node.clone()),
-        ("gradient checkpointing off", "\"enable it\" is solution 2", node.with("gradient_checkpointing", "false")),
-        ("head and loss in chunks of 8 rows", "-", node.with("swarm.log_probs", "chunked_head")),
-        ("fp16 autocast", "not recommended (stability)", node.with("precision", "amp-fp16")),
-        ("bf16 weights", "-", node.with("precision", "bf16")),
+        ("gradient checkpointing off", "\"enable it\" is solution 2", node.with(keys::GRADIENT_CHECKPOINTING, "false")),
+        ("head and loss in chunks of 8 rows", "-", node.with(keys::SWARM_LOG_PROBS, "chunked_head")),
+        ("fp16 autocast", "not recommended (stability)", node.with(keys::PRECISION, "amp-fp16")),
+        ("bf16 weights", "-", node.with(keys::PRECISION, "bf16")),
         (
             "6 own and 2 foreign questions",
             "same memory",
-            Question::of("examples/sapo/gpt2-6-2.toml").with("swarm.nodes", 1),
+            Question::of("examples/sapo/gpt2-6-2.toml").with(keys::SWARM_NODES, 1),
         ),
-        ("4 and 4", "same memory", Question::of("examples/sapo/gpt2-4-4.toml").with("swarm.nodes", 1)),
-        ("2 and 6", "same memory", Question::of("examples/sapo/gpt2-2-6.toml").with("swarm.nodes", 1)),
-        ("4 own questions and none foreign", "-", node.with("swarm.local_questions", 4)),
+        ("4 and 4", "same memory", Question::of("examples/sapo/gpt2-4-4.toml").with(keys::SWARM_NODES, 1)),
+        ("2 and 6", "same memory", Question::of("examples/sapo/gpt2-2-6.toml").with(keys::SWARM_NODES, 1)),
+        ("4 own questions and none foreign", "-", node.with(keys::SWARM_LOCAL_QUESTIONS, 4)),
     ] {
         let total = question.answer()?.total();
         rows.push([

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use tonnage_core::job::guides::LegacyEstimate;
+use tonnage_core::job::keys;
 use tonnage_core::trace::Category;
 use tonnage_core::units::Bytes;
 
@@ -23,7 +24,7 @@ struct Example {
 }
 
 fn examples() -> [Example; 4] {
-    let medium = SMALL.with("model.n_embd", 768).with("model.n_layer", 12).with("micro_batch_size", 8);
+    let medium = SMALL.with("model.n_embd", 768).with("model.n_layer", 12).with(keys::MICRO_BATCH_SIZE, 8);
     let large = medium.with("model.n_embd", 1024).with("model.n_layer", 24).with("model.n_head", 16);
     [
         Example {
@@ -31,7 +32,7 @@ fn examples() -> [Example; 4] {
             parameters: "30.12M",
             gb: "0.54 GB",
             advice: "reasonable",
-            job: SMALL.with("precision", "fp32"),
+            job: SMALL.with(keys::PRECISION, "fp32"),
             command: "tonnage estimate examples/lilwill.toml --precision fp32 --legacy",
             why: "logits of 24 x 511 tokens x 50,257 entries in several copies, and six layers' attention scores; the formula has neither",
         },
@@ -58,7 +59,7 @@ fn examples() -> [Example; 4] {
             parameters: "442.37M",
             gb: "3.67 GB",
             advice: "moderate",
-            job: large.with("micro_batch_size", 4),
+            job: large.with(keys::MICRO_BATCH_SIZE, 4),
             command: "tonnage estimate --model-embd 1024 --model-layer 24 --model-head 16 --batch-size 4 --mixed-precision --legacy",
             why: "the guide's own formula gives neither of its two figures; 3.67 is below 4 and would be \"reasonable\"; its \
                   command leaves the heads at 6, which do not divide 1024",
@@ -106,7 +107,7 @@ fn table_of_examples() -> Result<String> {
             example.why.to_owned(),
         ]);
     }
-    let on_t4 = SMALL.with("precision", "fp32").with("gpu", "t4");
+    let on_t4 = SMALL.with(keys::PRECISION, "fp32").with(keys::GPU, "t4");
     let judged = on_t4.answer()?;
     let verdict = word(judged.deployment.fit());
     let why = format!(
@@ -190,14 +191,14 @@ fn breakdown() -> Result<String> {
 }
 
 fn savings() -> Result<String> {
-    let full = SMALL.with("precision", "fp32");
+    let full = SMALL.with(keys::PRECISION, "fp32");
     let (base, base_formula) = (full.answer()?.total(), legacy(&full)?.total());
     let mut rows = Vec::new();
     for (what, guide, job) in [
-        ("mixed precision (fp16 autocast)", "\"~50% reduction\", 0.23 GB", full.with("precision", "amp-fp16")),
-        ("batch 12 instead of 24", "\"smaller batches use less memory\"", full.with("micro_batch_size", 12)),
-        ("256 tokens instead of 512", "\"shorter sequences use less\"", full.with("seq_len", 256)),
-        ("gradient checkpointing, written in", "\"future feature\"", full.with("gradient_checkpointing", "true")),
+        ("mixed precision (fp16 autocast)", "\"~50% reduction\", 0.23 GB", full.with(keys::PRECISION, "amp-fp16")),
+        ("batch 12 instead of 24", "\"smaller batches use less memory\"", full.with(keys::MICRO_BATCH_SIZE, 12)),
+        ("256 tokens instead of 512", "\"shorter sequences use less\"", full.with(keys::SEQ_LEN, 256)),
+        ("gradient checkpointing, written in", "\"future feature\"", full.with(keys::GRADIENT_CHECKPOINTING, "true")),
     ] {
         let (total, formula) = (job.answer()?.total(), legacy(&job)?.total());
         rows.push([

@@ -1,16 +1,17 @@
 //! Where the guides contradict each other.
 
 use anyhow::Result;
+use tonnage_core::job::keys;
 
 use super::markdown::{size, table};
 use super::question::Question;
 
 /// The section.
 pub fn section() -> Result<String> {
-    let node = Question::of("examples/sapo-gpt2-swarm.toml").with("swarm.nodes", 1);
-    let grpo = Question::of("examples/grpo-7b-judge-14b.toml").with("trl", "0.25");
+    let node = Question::of("examples/sapo-gpt2-swarm.toml").with(keys::SWARM_NODES, 1);
+    let grpo = Question::of("examples/grpo-7b-judge-14b.toml").with(keys::TRL, "0.25");
     let by_precision = |job: &Question| -> Result<String> {
-        let [fp32, bf16] = ["fp32", "bf16"].map(|precision| job.with("precision", precision).answer());
+        let [fp32, bf16] = ["fp32", "bf16"].map(|precision| job.with(keys::PRECISION, precision).answer());
         let command = job.command().replacen("estimate", "estimate --compare fp32,bf16", 1);
         Ok(format!("{} in fp32, {} in bf16: `{command}`", size(fp32?.total()), size(bf16?.total())))
     };

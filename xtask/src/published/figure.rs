@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use tonnage_core::job::keys;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use serde::Deserialize;
@@ -125,7 +126,7 @@ impl Library {
     }
 
     fn estimate(&self, figure: &Figure) -> Result<Estimate> {
-        let model = Override::flag("model", &figure.model);
+        let model = Override::flag(keys::MODEL, &figure.model);
         let set = figure.set.iter().map(|text| Override::assignment(text).map_err(|error| anyhow!("{error}")));
         let overrides = [Ok(model)].into_iter().chain(set).collect::<Result<Vec<_>>>()?;
         let mut source = JobSource::new().with(&overrides);

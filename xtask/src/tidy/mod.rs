@@ -2,6 +2,7 @@
 //! family, op and optimizer on disk is in its list; that modules name each other one way.
 
 mod circles;
+mod key_names;
 mod lengths;
 mod model_types;
 mod source;
@@ -36,6 +37,7 @@ pub fn run() -> Result<()> {
         check_folder(Path::new(folder), &mut problems)?;
     }
     problems.extend(circles::found()?);
+    problems.extend(key_names::strays()?);
     problems.extend(model_types::strays()?);
     if problems.is_empty() { Ok(()) } else { bail!("untidy:\n{}", problems.join("\n")) }
 }

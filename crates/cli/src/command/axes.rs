@@ -1,6 +1,7 @@
 //! Lists in flags: `--seq-len 256,512` stands for a job of each value.
 
 use std::path::Path;
+use tonnage_core::job::keys;
 
 use tonnage_core::job::{Key, Kind, Override};
 
@@ -20,10 +21,10 @@ pub fn take(overrides: &mut Vec<Override>) -> Result<Vec<Vec<Override>>, Failure
 fn is_list(given: &Override) -> bool {
     let kind = Key::find(&given.key).map(|key| key.kind);
     let of_key = matches!(kind, Some(Kind::Size { .. } | Kind::Number { .. } | Kind::Choice(_) | Kind::Switch));
-    let of_gpus = given.key == "gpu" && !given.value.contains("sm") && !given.value.contains("multiprocessors");
+    let of_gpus = given.key == keys::GPU && !given.value.contains("sm") && !given.value.contains("multiprocessors");
     let of_field = given.key.starts_with("model.") && !given.value.starts_with(['[', '{', '"']);
     // A path may have commas.
-    let of_models = matches!(given.key.as_str(), "model" | "judge.model") && !Path::new(&given.value).exists();
+    let of_models = matches!(given.key.as_str(), keys::MODEL | keys::JUDGE_MODEL) && !Path::new(&given.value).exists();
     given.value.contains(',') && (of_key || of_gpus || of_field || of_models)
 }
 

@@ -5,6 +5,7 @@ use clap::{Args, Command, CommandFactory};
 use clap_complete::Shell;
 use tonnage_core::gpu::catalog;
 use tonnage_core::job::Preset;
+use tonnage_core::job::keys;
 
 use super::Cli;
 use crate::exit::Exit;
@@ -30,7 +31,7 @@ fn with_names(cli: Command) -> Command {
     cli.mut_subcommands(|command| {
         command.mut_args(|argument| match argument.get_id().as_str() {
             "MODEL" | "models" => argument.value_parser(models.clone()).hide_possible_values(true),
-            "gpu" | "gpus" => argument.value_parser(gpus.clone()).hide_possible_values(true),
+            keys::GPU | "gpus" => argument.value_parser(gpus.clone()).hide_possible_values(true),
             _ => argument,
         })
     })

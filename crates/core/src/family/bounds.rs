@@ -1,7 +1,7 @@
 //! What no config may ask for: sizes whose products leave the range that figures are computed in.
 
 use super::generic_allowance;
-use crate::job::{Attention, FieldError, JobError, JobSpec};
+use crate::job::{Attention, FieldError, JobError, JobSpec, keys};
 use crate::nn::BuildError;
 
 /// The most parameters of a simulated model, 2^50: a thousand times the largest published ones, and far enough below
@@ -66,7 +66,7 @@ pub(crate) fn bound_activations(job: &JobSpec) -> Result<(), BuildError> {
 /// There are more tokens than `key` is wide.
 fn too_many(job: &JobSpec, key: &str, elements: u128) -> JobError {
     let (rows, row) = (job.micro_batch_size, job.seq_len.saturating_add(job.max_new_tokens));
-    let to_blame = if rows >= row { "micro_batch_size" } else { "seq_len" };
+    let to_blame = if rows >= row { keys::MICRO_BATCH_SIZE } else { keys::SEQ_LEN };
     JobError::new(format!(
         "`{to_blame}`: {rows} rows of {row} tokens make a tensor of {elements} elements with `{key}`; no GPU holds it"
     ))

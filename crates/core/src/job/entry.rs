@@ -1,6 +1,7 @@
 //! An entry of a TOML file: a key of a job, or a field of its model, with the line it stands on.
 
 use crate::job::JobErrorKind;
+use crate::job::keys;
 use serde_json::{Map, Number, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -46,7 +47,7 @@ pub(super) fn read_entry(source: Source<'_>, settings: &mut Settings, entry: Ent
     let (key, value) = entry;
     let name = key.get_ref().as_ref();
     match value.get_ref() {
-        DeValue::Table(fields) if name == "model" => read_model(source, settings, fields),
+        DeValue::Table(fields) if name == keys::MODEL => read_model(source, settings, fields),
         // How it is launched is no part of what the job is; `tonnage run` reads it.
         DeValue::Table(_) if name == "run" => Ok(()),
         DeValue::Table(table) if is_table(name) => table.iter().try_for_each(|(inner, value)| {
@@ -80,7 +81,7 @@ fn named<T>(source: Source<'_>, at: &Spanned<T>, name: &str) -> Result<&'static 
 fn read_model(source: Source<'_>, settings: &mut Settings, fields: &DeTable<'_>) -> Result<(), JobError> {
     let (names, others): (Vec<_>, Vec<_>) = fields.iter().partition(|(key, _)| key.get_ref() == "name");
     for entry in names {
-        source.set(settings, "model", entry)?;
+        source.set(settings, keys::MODEL, entry)?;
     }
     for (key, value) in others {
         source.set_field(settings, key.get_ref(), (key, value));

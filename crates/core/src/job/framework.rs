@@ -1,5 +1,6 @@
 //! What the user trains with: whose defaults hold where nobody says, and in whose words a plan says its changes.
 
+use crate::job::keys;
 use serde::{Deserialize, Serialize};
 
 use super::TaskName;
@@ -29,24 +30,24 @@ type Row = (&'static str, &'static str, &'static str);
 /// `TrainingArguments` of transformers 5.17 with torch 2.8 or newer (training_args.py: `optim`, `max_grad_norm`,
 /// `use_cache`).
 const TRAINER: [Row; 3] = [
-    ("optimizer", "\"adamw_fused\"", "Hugging Face Trainer's optim=\"adamw_torch_fused\""),
-    ("clip_grad_norm", "1.0", "Hugging Face Trainer's max_grad_norm"),
-    ("use_cache", "false", "Hugging Face Trainer's"),
+    (keys::OPTIMIZER, "\"adamw_fused\"", "Hugging Face Trainer's optim=\"adamw_torch_fused\""),
+    (keys::CLIP_GRAD_NORM, "1.0", "Hugging Face Trainer's max_grad_norm"),
+    (keys::USE_CACHE, "false", "Hugging Face Trainer's"),
 ];
 /// `SFTConfig` of TRL 1.16 (sft_config.py, base_config.py), whose trainer loads a model by its name in fp32 (utils.py,
 /// `create_model_from_path`).
 const SFT: [Row; 5] = [
-    ("optimizer", "\"adamw_fused\"", "TRL 1.16's SFTConfig: optim=\"adamw_torch_fused\""),
-    ("clip_grad_norm", "1.0", "TRL 1.16's SFTConfig: max_grad_norm"),
-    ("use_cache", "false", "TRL 1.16's SFTTrainer"),
-    ("precision", "\"amp-bf16\"", "TRL 1.16's SFTConfig: bf16=True over weights that it loads in fp32"),
-    ("gradient_checkpointing", "true", "TRL 1.16's SFTConfig"),
+    (keys::OPTIMIZER, "\"adamw_fused\"", "TRL 1.16's SFTConfig: optim=\"adamw_torch_fused\""),
+    (keys::CLIP_GRAD_NORM, "1.0", "TRL 1.16's SFTConfig: max_grad_norm"),
+    (keys::USE_CACHE, "false", "TRL 1.16's SFTTrainer"),
+    (keys::PRECISION, "\"amp-bf16\"", "TRL 1.16's SFTConfig: bf16=True over weights that it loads in fp32"),
+    (keys::GRADIENT_CHECKPOINTING, "true", "TRL 1.16's SFTConfig"),
 ];
 /// A loop as in PyTorch's and transformers' guides: the model is called with what its config says.
 const LOOP: [Row; 3] = [
-    ("optimizer", "\"adamw\"", "torch.optim.AdamW as called without options"),
-    ("clip_grad_norm", "0.0", "a plain loop does not clip"),
-    ("use_cache", "true", "the model's config, which a plain loop leaves as it is"),
+    (keys::OPTIMIZER, "\"adamw\"", "torch.optim.AdamW as called without options"),
+    (keys::CLIP_GRAD_NORM, "0.0", "a plain loop does not clip"),
+    (keys::USE_CACHE, "true", "the model's config, which a plain loop leaves as it is"),
 ];
 
 impl Framework {

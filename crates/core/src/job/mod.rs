@@ -14,6 +14,7 @@ pub mod hf;
 mod hub;
 mod job_file;
 mod job_spec;
+mod key_names;
 pub mod keys;
 mod kind;
 mod model_source;

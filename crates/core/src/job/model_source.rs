@@ -23,7 +23,7 @@ pub(super) struct Model {
 
 /// The model that the settings describe.
 pub(super) fn load(settings: &Settings, source: &JobSource) -> Result<Model, JobError> {
-    match settings.get("model") {
+    match settings.get(keys::MODEL) {
         Some(setting) => named(setting, settings, source),
         None if settings.model.contains_key("model_type") => written_out(settings),
         None if settings.model.is_empty() => Err(JobError::of_kind(JobErrorKind::Model, "no model is given")
@@ -52,7 +52,7 @@ fn named(setting: &Setting, settings: &Settings, source: &JobSource) -> Result<M
     let Found { model: found, preset, config_file, weights } =
         find(name, source).map_err(|error| error.about(&[keys::MODEL]).at(place(&setting.origin)))?;
     let mut provenance = vec![Provenance {
-        key: "model".to_owned(),
+        key: keys::MODEL.to_owned(),
         value: format!("\"{}\"", found.spec.name),
         origin: setting.origin.clone(),
     }];

@@ -1,5 +1,6 @@
 //! The JSON schema of a job file, made from the key table: editors check and complete job files with it.
 
+use crate::job::keys;
 use serde_json::{Map, Value, json};
 
 use super::keys::{Default, KEYS, Key};
@@ -17,7 +18,7 @@ pub fn job_schema() -> Value {
             None => drop(properties.insert(table.to_owned(), schema)),
         }
     }
-    if let Some(model) = properties.get_mut("model") {
+    if let Some(model) = properties.get_mut(keys::MODEL) {
         *model = json!({"anyOf": [model.take(), model_table()]});
     }
     json!({

@@ -1,6 +1,7 @@
 //! A job on another number of GPUs, with the same rows per step.
 
 use super::Change;
+use crate::job::keys;
 use crate::job::{JobSpec, Spreading, Strategy, rows_per_step};
 
 /// Whether the job can be put on another number of GPUs.
@@ -12,25 +13,25 @@ pub fn spreads(job: &JobSpec) -> bool {
 pub(super) fn spread(job: &JobSpec, count: u64) -> Option<Vec<Change>> {
     match job.task.facts().spreading() {
         Spreading::Nodes { gpus, .. } if count == gpus => Some(Vec::new()),
-        Spreading::Nodes { nodes, .. } if count <= nodes => Some(vec![("swarm.gpus", count.to_string())]),
+        Spreading::Nodes { nodes, .. } if count <= nodes => Some(vec![(keys::SWARM_GPUS, count.to_string())]),
         Spreading::Nodes { .. } => None,
         _ if count == job.parallel.world_size => Some(Vec::new()),
         Spreading::OwnRanks => {
             let rows = rows_per_step(job);
             let per_rank = rows.checked_div(count).filter(|rows_each| *rows_each > 0 && rows_each * count == rows)?;
-            Some(vec![("world_size", count.to_string()), ("micro_batch_size", per_rank.to_string())])
+            Some(vec![(keys::WORLD_SIZE, count.to_string()), (keys::MICRO_BATCH_SIZE, per_rank.to_string())])
         }
         _ if job.parallel.replicas() != job.parallel.world_size => None,
         _ => {
             let rows = rows_per_step(job);
             let per_rank = rows.checked_div(count).filter(|rows_each| rows_each * count == rows)?;
             let micro = greatest_common_divisor(per_rank, job.micro_batch_size);
-            let mut changes = vec![("world_size", count.to_string())];
+            let mut changes = vec![(keys::WORLD_SIZE, count.to_string())];
             if job.parallel.strategy == Strategy::None {
-                changes.push(("parallel", "ddp".to_owned()));
+                changes.push((keys::PARALLEL, "ddp".to_owned()));
             }
-            changes.push(("micro_batch_size", micro.to_string()));
-            changes.push(("gradient_accumulation_steps", (per_rank / micro).to_string()));
+            changes.push((keys::MICRO_BATCH_SIZE, micro.to_string()));
+            changes.push((keys::GRADIENT_ACCUMULATION_STEPS, (per_rank / micro).to_string()));
             Some(changes)
         }
     }

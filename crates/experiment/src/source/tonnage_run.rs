@@ -3,6 +3,7 @@
 
 use std::io::BufRead;
 
+use tonnage_core::job::keys;
 use tonnage_core::record::{AttemptState, Outcome, RunRecord, RunState, read_journal};
 
 use super::json_lines::whole;
@@ -37,8 +38,8 @@ fn read(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
         let value = |key: &str| {
             job.values.iter().find(|value| value.key == key).map(|value| value.value.trim_matches('"').to_owned())
         };
-        run.identity.gpu = value("gpu");
-        run.identity.gpus = value("world_size").and_then(|value| value.parse().ok());
+        run.identity.gpu = value(keys::GPU);
+        run.identity.gpus = value(keys::WORLD_SIZE).and_then(|value| value.parse().ok());
     }
     let attempts = || state.nodes.iter().flat_map(|node| &node.attempts);
     // A prediction is of the attempt that was measured, not of one whose batch was another.

@@ -1,5 +1,6 @@
 //! Variants of a job side by side, one row each.
 
+use tonnage_core::job::keys;
 use tonnage_core::units::Bytes;
 
 use super::fits_from::smallest;
@@ -71,9 +72,9 @@ fn total(answer: &Answer) -> u64 {
 fn head(changes: &[(String, String)], first: &Answer) -> String {
     let job = &first.resolved.job;
     let varies = |key: &str| changes.iter().any(|(changed, _)| changed == key);
-    let model = if varies("model") { "models".to_owned() } else { paint(BOLD, &job.model.name) };
+    let model = if varies(keys::MODEL) { "models".to_owned() } else { paint(BOLD, &job.model.name) };
     let gpu = match &first.carriers {
-        _ if varies("gpu") => String::new(),
+        _ if varies(keys::GPU) => String::new(),
         Some(_) => format!(", sizes as on {}: no GPU was named", job.gpu.name),
         None => format!(" on {}", job.gpu.name),
     };

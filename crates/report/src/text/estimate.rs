@@ -1,6 +1,7 @@
 //! The default answer: the job, the verdict, the phases, what is alive at the peak, what is not known, what next.
 
 use std::fmt::Write;
+use tonnage_core::job::keys;
 
 use tonnage_core::estimate::{Estimate, Verdict};
 use tonnage_core::job::{CheckpointPolicy, Framework, JobSpec, Origin, Precision, Resolved};
@@ -48,25 +49,26 @@ fn job(resolved: &Resolved, estimate: &Estimate, look: &Look) -> String {
     let assumed = |key: &str| matches!(resolved.origin(key), Some(Origin::Default(_)));
     let mark = |text: String, key: &str| if assumed(key) { format!("{text}*") } else { text };
     let times = look.pick("×", "x");
-    let rows = mark(format!("micro-batch {}", job.micro_batch_size), "micro_batch_size");
-    let shape = format!("{rows} {times} {} tokens", mark(job.seq_len.to_string(), "seq_len"));
-    let mut settings = vec![shape, mark(word(resolved, "precision"), "precision")];
+    let rows = mark(format!("micro-batch {}", job.micro_batch_size), keys::MICRO_BATCH_SIZE);
+    let shape = format!("{rows} {times} {} tokens", mark(job.seq_len.to_string(), keys::SEQ_LEN));
+    let mut settings = vec![shape, mark(word(resolved, keys::PRECISION), keys::PRECISION)];
     if job.task.trains() {
-        settings.push(mark(word(resolved, "optimizer"), "optimizer"));
+        settings.push(mark(word(resolved, keys::OPTIMIZER), keys::OPTIMIZER));
     } else {
-        settings.push(word(resolved, "task"));
+        settings.push(word(resolved, keys::TASK));
     }
-    settings.push(mark(word(resolved, "attention"), "attention"));
+    settings.push(mark(word(resolved, keys::ATTENTION), keys::ATTENTION));
     settings.extend(extras(job));
     if job.model.is_in_transformers() {
-        settings.push(mark(format!("transformers {}", job.transformers), "transformers"));
+        settings.push(mark(format!("transformers {}", job.transformers), keys::TRANSFORMERS));
     }
     if resolved.names_gpu() {
         settings.push(job.gpu.name.clone());
     }
     let head = wrap(&format!("{}{dot}{size}", paint(BOLD, &job.model.name)), look.width, 2);
     let settings = wrap_items(&settings, dot, look.width);
-    let assumptions = ["micro_batch_size", "seq_len", "precision", "optimizer", "attention", "transformers"];
+    let assumptions =
+        [keys::MICRO_BATCH_SIZE, keys::SEQ_LEN, keys::PRECISION, keys::OPTIMIZER, keys::ATTENTION, keys::TRANSFORMERS];
     let note = if assumptions.iter().any(|key| assumed(key)) {
         let others = others(resolved);
         let program = format!("* nobody said: taken as with {}{others}", job.framework.title());
@@ -79,7 +81,7 @@ fn job(resolved: &Resolved, estimate: &Estimate, look: &Look) -> String {
 
 /// The flag that says another framework, where nobody named one.
 fn others(resolved: &Resolved) -> String {
-    if !matches!(resolved.origin("framework"), Some(Origin::Default(_))) {
+    if !matches!(resolved.origin(keys::FRAMEWORK), Some(Origin::Default(_))) {
         return String::new();
     }
     match resolved.job.framework {

@@ -1,6 +1,6 @@
 //! The ways to run a job over GPUs, their number and remedies, and the one that is chosen.
 
-use tonnage_core::job::JobSpec;
+use tonnage_core::job::{JobSpec, keys};
 use tonnage_core::plan::search::{Candidate, Choice, SearchLimits};
 use tonnage_core::units::{Bytes, Seconds};
 
@@ -27,7 +27,7 @@ pub fn search(
     text.push_str(&verdict(candidates, choice, limits, look));
     if let Some(candidate) = chosen(candidates, choice) {
         let changes =
-            [vec![("gpu", candidate.gpu.id.clone())], candidate.spread.clone(), candidate.changes.clone()].concat();
+            [vec![(keys::GPU, candidate.gpu.id.clone())], candidate.spread.clone(), candidate.changes.clone()].concat();
         let judgement = &candidate.appraisal.judgement;
         let memory = format!(
             "{} of {} usable, {}",

@@ -1,6 +1,7 @@
 //! Hugging Face's `TrainingArguments` on the command line (transformers 5: `HfArgumentParser`).
 
 use std::path::Path;
+use tonnage_core::job::keys;
 use tonnage_core::job::keys::{GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE};
 
 use super::{Adapter, RESUME, flags};
@@ -34,8 +35,8 @@ fn flag(key: &str, value: &str) -> Option<(&'static str, String)> {
     let flag = match key {
         MICRO_BATCH_SIZE => "--per_device_train_batch_size",
         GRADIENT_ACCUMULATION_STEPS => "--gradient_accumulation_steps",
-        "gradient_checkpointing" => return Some(("--gradient_checkpointing", switch(value))),
-        "optimizer" => return Some(("--optim", optim(value)?.to_owned())),
+        keys::GRADIENT_CHECKPOINTING => return Some(("--gradient_checkpointing", switch(value))),
+        keys::OPTIMIZER => return Some(("--optim", optim(value)?.to_owned())),
         "liger" => return Some(("--use_liger_kernel", switch(value))),
         RESUME => "--resume_from_checkpoint",
         _ => return None,

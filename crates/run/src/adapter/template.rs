@@ -2,7 +2,7 @@
 //! `{{name}}` of a known name is `{name}`.
 
 use std::path::Path;
-use tonnage_core::job::keys::{GRADIENT_ACCUMULATION_STEPS, GRPO_STEPS_PER_GENERATION, MICRO_BATCH_SIZE};
+use tonnage_core::job::keys::{GPU, GRADIENT_ACCUMULATION_STEPS, GRPO_STEPS_PER_GENERATION, MICRO_BATCH_SIZE};
 
 use super::{Injection, RESUME};
 use crate::RunError;
@@ -41,10 +41,8 @@ pub(super) fn fill(command: &[String], words: &Words<'_>) -> Vec<String> {
     argv
 }
 
-/// Names that need no job, and what else they need.
+/// Names that need no job, and what else they need; `gpu` is the one that a node is put on, or that the job names.
 const OWN: [&str; 9] = ["attempt", "attempt_dir", "overrides", "node", "node_name", "role", "seed", GPU, RESUME];
-/// The GPU that a node is put on, or that the job names.
-const GPU: &str = "gpu";
 /// Names of the batch, of a job alone.
 const BATCH: [&str; 4] =
     [MICRO_BATCH_SIZE, GRADIENT_ACCUMULATION_STEPS, GRPO_STEPS_PER_GENERATION, "steps_per_generation"];
@@ -207,7 +205,7 @@ impl Words<'_> {
             "node_name" => node.map(|node| node.name.clone()),
             "role" => node.map(|node| node.role.clone()),
             "seed" => node.map(|node| node.seed.to_string()),
-            "gpu" => node.and_then(|node| node.gpu.clone()).or_else(|| self.of_job(name)),
+            GPU => node.and_then(|node| node.gpu.clone()).or_else(|| self.of_job(name)),
             _ => self.of_job(name),
         }
     }

@@ -1,6 +1,7 @@
 //! TRL's flags on top of the Trainer's: what its `GRPOConfig` adds.
 
 use std::path::Path;
+use tonnage_core::job::keys;
 use tonnage_core::job::keys::GRPO_STEPS_PER_GENERATION;
 
 use super::{Adapter, flags};
@@ -17,8 +18,8 @@ fn matches(argv: &[String]) -> bool {
 fn set(argv: &mut Vec<String>, key: &str, value: &str, _folder: &Path) -> Result<bool, RunError> {
     let flag = match key {
         GRPO_STEPS_PER_GENERATION => "--steps_per_generation",
-        "num_generations" => "--num_generations",
-        "completion_len" => "--max_completion_length",
+        keys::NUM_GENERATIONS => "--num_generations",
+        keys::COMPLETION_LEN => "--max_completion_length",
         _ => return Ok(false),
     };
     // Given the size of the generated batch itself, GRPOConfig refuses the number of steps beside it.

@@ -1,6 +1,7 @@
 //! A walk over all adapters: each knows its own command and no other's, says a key there, and is in the list once.
 
 use std::path::Path;
+use tonnage_core::job::keys;
 
 use super::{ADAPTERS, takes_key};
 
@@ -9,25 +10,25 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     (
         "Hugging Face Trainer",
         "python t.py --per_device_train_batch_size 16 --output_dir out",
-        "micro_batch_size",
+        keys::MICRO_BATCH_SIZE,
         "python t.py --per_device_train_batch_size 4 --output_dir out",
     ),
     (
         "TRL",
         "trl grpo --num_generations 8 --steps_per_generation 2",
-        "grpo.steps_per_generation",
+        keys::GRPO_STEPS_PER_GENERATION,
         "trl grpo --num_generations 8 --steps_per_generation 4",
     ),
     (
         "accelerate launch",
         "accelerate launch --gradient_accumulation_steps=2 t.py --gradient_accumulation_steps 9",
-        "gradient_accumulation_steps",
+        keys::GRADIENT_ACCUMULATION_STEPS,
         "accelerate launch --gradient_accumulation_steps=4 t.py --gradient_accumulation_steps 9",
     ),
     (
         "DeepSpeed",
         "deepspeed t.py --deepspeed_config FOLDER/ds.json",
-        "micro_batch_size",
+        keys::MICRO_BATCH_SIZE,
         "deepspeed t.py --deepspeed_config FOLDER/deepspeed.json",
     ),
     (
@@ -64,7 +65,7 @@ fn every_adapter_says_its_keys_in_its_own_commands() {
     let copy: serde_json::Value =
         serde_json::from_slice(&std::fs::read(folder.join("deepspeed.json")).unwrap()).unwrap();
     assert_eq!(copy["train_micro_batch_size_per_gpu"], 4);
-    assert_eq!(copy["gradient_accumulation_steps"], "auto");
+    assert_eq!(copy[keys::GRADIENT_ACCUMULATION_STEPS], "auto");
     std::fs::remove_dir_all(folder).unwrap();
 }
 
@@ -77,7 +78,7 @@ fn deepspeeds_auto_is_said_by_the_trainer() {
     let alone = words("deepspeed t.py --deepspeed FOLDER/ds.json", &folder);
     let trainer = [alone.clone(), words("--per_device_train_batch_size 16", &folder)].concat();
     // The Trainer fills in what is "auto"; without its flags nobody does.
-    assert!(takes_key(&trainer, "micro_batch_size") && !takes_key(&alone, "micro_batch_size"));
+    assert!(takes_key(&trainer, keys::MICRO_BATCH_SIZE) && !takes_key(&alone, keys::MICRO_BATCH_SIZE));
     std::fs::remove_dir_all(folder).unwrap();
 }
 
@@ -86,6 +87,6 @@ fn scripts_with_flags_of_their_own_are_left_alone() {
     let folder = Path::new("");
     for command in ["python t.py --output_dir out --batch-size 8", "python t.py --config a.json", "sh -c torchrun"] {
         let argv = words(command, folder);
-        assert!(!takes_key(&argv, "micro_batch_size"), "{command}");
+        assert!(!takes_key(&argv, keys::MICRO_BATCH_SIZE), "{command}");
     }
 }

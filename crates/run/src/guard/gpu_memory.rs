@@ -2,7 +2,7 @@
 //! batch that is predicted to fit, then remedies, then batches that fit if what was seen grows with the rows.
 
 use tonnage_core::failure::Class;
-use tonnage_core::job::keys::MICRO_BATCH_SIZE;
+use tonnage_core::job::keys::{ALLOCATOR_EXPANDABLE_SEGMENTS, MICRO_BATCH_SIZE};
 use tonnage_core::job::{Origin, Override};
 use tonnage_core::plan::remedy::{REMEDIES, Remedy, Results, micro_batch, segments};
 use tonnage_core::record::{AttemptRecord, ChangeRecord, FailureClass, FailureRecord, Outcome};
@@ -30,7 +30,7 @@ impl Guard<'_> {
             return end;
         }
         let is_in_pieces = failure.class == FailureClass::Known(Class::Fragmentation);
-        if is_in_pieces && last.changes.iter().all(|change| change.key != segments::KEY) {
+        if is_in_pieces && last.changes.iter().all(|change| change.key != ALLOCATOR_EXPANDABLE_SEGMENTS) {
             return self.with_expandable_segments(last, failure);
         }
         if let Some(correction) = refit(failure, last.predicted.as_ref(), &self.room.correction) {
@@ -67,7 +67,7 @@ impl Guard<'_> {
     fn with_expandable_segments(&self, last: &AttemptRecord, failure: &FailureRecord) -> Next {
         let mut plan = Plan { reason: words(failure), resume_from: self.newest().map(path), ..plan_of(last) };
         plan.changes.push(ChangeRecord {
-            key: segments::KEY.to_owned(),
+            key: ALLOCATOR_EXPANDABLE_SEGMENTS.to_owned(),
             value: "true".to_owned(),
             remedy: segments::EXPANDABLE.name.to_owned(),
             saves_bytes: failure.numbers.iter().find(|(name, _)| name == "unallocated").map_or(0, |(_, bytes)| *bytes),

@@ -1,9 +1,8 @@
 //! [`Guard`]: the ladder from a failure to the next attempt, or to the end.
 
 use tonnage_core::failure::Class;
-use tonnage_core::job::keys::{GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE};
+use tonnage_core::job::keys::{ALLOCATOR_EXPANDABLE_SEGMENTS, GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE};
 use tonnage_core::plan::batch::Batch;
-use tonnage_core::plan::remedy::segments;
 use tonnage_core::record::{
     AttemptRecord, BatchRecord, ChangeRecord, CorrectionRecord, FailureClass, FailureRecord, Outcome, Policy,
     PredictionRecord,
@@ -160,7 +159,7 @@ impl Guard<'_> {
         }
         let next = match reaction {
             Reaction::Smaller => self.after_gpu_memory(attempts, failures),
-            Reaction::WithoutExpandableSegments => self.without(segments::KEY, last, failure),
+            Reaction::WithoutExpandableSegments => self.without(ALLOCATOR_EXPANDABLE_SEGMENTS, last, failure),
             Reaction::Wait => self.wait(last, failure),
             Reaction::Again => self.again(last, failures),
             Reaction::FromCheckpoint(reason) => self.on_from_checkpoint(reason, last, failure),

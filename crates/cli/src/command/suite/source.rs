@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use tonnage_core::job::keys;
 
 use clap::Args;
 use tonnage_core::job::{JobSource, Origin, Override};
@@ -102,7 +103,7 @@ impl Source {
 /// The job that configurations start from. A GPU that only its file or the driver tell of is read as of a flag.
 fn job_source(file: &SuiteFile, path: &Path, typed: &mut Typed) -> Result<Option<JobSource>, Failure> {
     let Some(job) = &file.job else { return Ok(None) };
-    let gpu = typed.take_one("gpu").map(|gpu| Override::flag("gpu", gpu));
+    let gpu = typed.take_one(keys::GPU).map(|gpu| Override::flag(keys::GPU, gpu));
     let args = JobArgs { model: Some(beside(path, job)), overrides: gpu.into_iter().collect(), small_gpt: None };
     Ok(Some(on_a_gpu(read_source(&args)?, "a plan is held against a GPU")))
 }
@@ -191,6 +192,6 @@ fn said_of_job(source: &JobSource, configurations: &[Configuration]) -> Result<V
     let resolved = source.resolve(&[]).or_else(|_| source.resolve(&first))?;
     let is_said = |origin: &Origin| matches!(origin, Origin::JobFile(_)) || origin.is_above_file();
     let values = resolved.provenance.iter().filter(|value| is_said(&value.origin));
-    let model = ("model".to_owned(), resolved.job.model.name.clone());
+    let model = (keys::MODEL.to_owned(), resolved.job.model.name.clone());
     Ok(values.map(|value| (value.key.clone(), value.value.clone())).chain([model]).collect())
 }

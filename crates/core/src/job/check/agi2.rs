@@ -11,21 +11,21 @@ pub(super) fn fits(job: &JobSpec) -> Result<(), JobError> {
     }
     let autocast_at_most = matches!(job.precision, Precision::Fp32 | Precision::AmpFp16 | Precision::AmpBf16);
     let refused = [
-        ("task", job.task.name() != TaskName::CausalLm, "only its training loop is simulated"),
-        ("precision", !autocast_at_most, "its weights are fp32, with or without autocast"),
+        (keys::TASK, job.task.name() != TaskName::CausalLm, "only its training loop is simulated"),
+        (keys::PRECISION, !autocast_at_most, "its weights are fp32, with or without autocast"),
         (
-            "attention",
+            keys::ATTENTION,
             job.attention != Attention::Eager,
             "its scores are tensors of their own (\"eager\"), no kernel is chosen",
         ),
-        ("zero_grad_set_to_none", !job.zero_grad_set_to_none, "it frees its gradients"),
-        ("train_mode", !job.train_mode, "it calls model.train()"),
-        ("use_cache", job.use_cache, "it has no cache"),
-        ("keep_outputs", job.logits.keep_outputs, "its loop keeps the logits in any case"),
-        ("logits_to_keep", job.logits.logits_to_keep.is_some(), "its loss is of all logits"),
-        ("loss", job.logits.loss != LossKernel::Full, "its loss is of all logits"),
+        (keys::ZERO_GRAD_SET_TO_NONE, !job.zero_grad_set_to_none, "it frees its gradients"),
+        (keys::TRAIN_MODE, !job.train_mode, "it calls model.train()"),
+        (keys::USE_CACHE, job.use_cache, "it has no cache"),
+        (keys::KEEP_OUTPUTS, job.logits.keep_outputs, "its loop keeps the logits in any case"),
+        (keys::LOGITS_TO_KEEP, job.logits.logits_to_keep.is_some(), "its loss is of all logits"),
+        (keys::LOSS, job.logits.loss != LossKernel::Full, "its loss is of all logits"),
         ("lora", job.lora.is_some(), "it is trained whole"),
-        ("world_size", job.parallel.world_size > 1, "it trains on one GPU"),
+        (keys::WORLD_SIZE, job.parallel.world_size > 1, "it trains on one GPU"),
     ];
     if let Some((key, _, why)) = refused.into_iter().find(|(_, is_set, _)| *is_set) {
         let problem = format!("`{key}` has no meaning for a small GPT in AGI2's trainer: {why}");

@@ -53,7 +53,7 @@ pub(super) fn notes(job: &JobSpec, settings: &Settings, published_dtype: Option<
     let defaulted =
         |key: &'static str| settings.get(key).is_none_or(|setting| matches!(setting.origin, Origin::Default(_)));
     let notes = [
-        published_dtype.filter(|_| defaulted("precision") && job.task.swarm().is_some()).and_then(published_note),
+        published_dtype.filter(|_| defaulted(keys::PRECISION) && job.task.swarm().is_some()).and_then(published_note),
         one_rank(job, &defaulted),
         native_bf16(job),
         beyond_positions(job),
@@ -65,7 +65,8 @@ pub(super) fn notes(job: &JobSpec, settings: &Settings, published_dtype: Option<
 
 /// A strategy that somebody named for ranks that nobody counted.
 fn one_rank(job: &JobSpec, defaulted: &dyn Fn(&'static str) -> bool) -> Option<String> {
-    let is_alone = job.parallel.strategy != Strategy::None && job.parallel.world_size == 1 && defaulted("world_size");
+    let is_alone =
+        job.parallel.strategy != Strategy::None && job.parallel.world_size == 1 && defaulted(keys::WORLD_SIZE);
     is_alone.then(|| "one process has nothing to share: --world-size says how many ranks there are".to_owned())
 }
 
@@ -77,11 +78,11 @@ fn total_tokens(job: &JobSpec) -> u64 {
 
 fn fits_sizes(job: &JobSpec) -> Result<(), JobError> {
     let sizes = [
-        ("micro_batch_size", job.micro_batch_size),
-        ("seq_len", job.seq_len),
-        ("gradient_accumulation_steps", job.gradient_accumulation_steps),
-        ("steps", u64::from(job.steps)),
-        ("lora.r", job.lora.as_ref().map_or(1, |lora| lora.r)),
+        (keys::MICRO_BATCH_SIZE, job.micro_batch_size),
+        (keys::SEQ_LEN, job.seq_len),
+        (keys::GRADIENT_ACCUMULATION_STEPS, job.gradient_accumulation_steps),
+        (keys::STEPS, u64::from(job.steps)),
+        (keys::LORA_R, job.lora.as_ref().map_or(1, |lora| lora.r)),
         ("gpu.multiprocessors", job.gpu.multiprocessors),
     ];
     if let Some((key, _)) = sizes.iter().find(|(_, size)| *size == 0) {

@@ -39,10 +39,10 @@ pub(in crate::job) fn grpo(job: &JobSpec, grpo: &GrpoSpec) -> Result<(), JobErro
             .hint("set it to 2 or more"));
     }
     let sizes = [
-        ("prompt_len", grpo.prompt_len),
-        ("completion_len", grpo.completion_len),
-        ("grpo.steps_per_generation", grpo.steps_per_generation),
-        ("grpo.num_iterations", grpo.num_iterations),
+        (keys::PROMPT_LEN, grpo.prompt_len),
+        (keys::COMPLETION_LEN, grpo.completion_len),
+        (keys::GRPO_STEPS_PER_GENERATION, grpo.steps_per_generation),
+        (keys::GRPO_NUM_ITERATIONS, grpo.num_iterations),
     ];
     not_zero(&sizes)?;
     if grpo.steps_per_generation > MAX_PARTS {
@@ -91,7 +91,7 @@ pub(in crate::job) fn grpo(job: &JobSpec, grpo: &GrpoSpec) -> Result<(), JobErro
 /// What `DPOTrainer` refuses.
 pub(in crate::job) fn dpo(job: &JobSpec, dpo: &DpoSpec) -> Result<(), JobError> {
     policy(job)?;
-    not_zero(&[("prompt_len", dpo.prompt_len), ("completion_len", dpo.completion_len)])?;
+    not_zero(&[(keys::PROMPT_LEN, dpo.prompt_len), (keys::COMPLETION_LEN, dpo.completion_len)])?;
     if job.gradient_accumulation_steps > MAX_HELD_BATCHES {
         let problem = format!(
             "`gradient_accumulation_steps` must be from 1 to {MAX_HELD_BATCHES} for DPO, whose loop loads all batches of a \
@@ -130,13 +130,13 @@ pub(in crate::job) fn swarm(job: &JobSpec, swarm: &SwarmSpec) -> Result<(), JobE
     };
     let generate_rows = if swarm.generates { swarm.generate_rows } else { 1 };
     not_zero(&[
-        ("prompt_len", swarm.prompt_len),
-        ("completion_len", swarm.completion_len),
-        ("swarm.nodes", swarm.nodes),
-        ("swarm.gpus", swarm.gpus),
-        ("swarm.generate_rows", generate_rows),
-        ("swarm.rows_per_chunk", chunk),
-        ("swarm.lease", swarm.lease.unwrap_or(1)),
+        (keys::PROMPT_LEN, swarm.prompt_len),
+        (keys::COMPLETION_LEN, swarm.completion_len),
+        (keys::SWARM_NODES, swarm.nodes),
+        (keys::SWARM_GPUS, swarm.gpus),
+        (keys::SWARM_GENERATE_ROWS, generate_rows),
+        (keys::SWARM_ROWS_PER_CHUNK, chunk),
+        (keys::SWARM_LEASE, swarm.lease.unwrap_or(1)),
     ])?;
     if swarm.train_rows == 0 {
         let problem = format!(

@@ -1,6 +1,7 @@
 //! The small-GPT training file (`model_embd`, `model_layer`, ...): a flat TOML of AGI2's trainer's own keys
 //! (roby2358/agi2 at 6e54453), read as a job of that trainer so that such a file can be handed over unchanged.
 
+use crate::job::keys;
 use serde_json::{Value, json};
 use toml::de::{DeTable, DeValue};
 
@@ -29,7 +30,7 @@ const MODEL_DEFAULTS: [(&str, u64); 5] =
 const SCRIPT_DEFAULTS: [(&str, &str, u64, u64); 3] =
     [("model_embd", "n_embd", 384, 768), ("model_layer", "n_layer", 6, 12), ("model_head", "n_head", 6, 12)];
 /// Keys that are keys of a job under another name.
-const JOB_KEYS: [(&str, &str); 2] = [("batch_size", "micro_batch_size"), ("seq_len", "seq_len")];
+const JOB_KEYS: [(&str, &str); 2] = [("batch_size", keys::MICRO_BATCH_SIZE), ("seq_len", keys::SEQ_LEN)];
 
 /// Keys of training and generation that cost no memory in a step.
 const IGNORED: [&str; 22] = [
@@ -116,11 +117,11 @@ fn not_simulated(key: &str) -> JobError {
 
 /// Rows, where nobody says how long they are, are as long as the model has positions (agi2_train.py).
 fn rows_as_long_as_positions(settings: &mut Settings) -> Result<(), JobError> {
-    let is_default = settings.get("seq_len").is_none_or(|set| matches!(set.origin, Origin::Default(_)));
+    let is_default = settings.get(keys::SEQ_LEN).is_none_or(|set| matches!(set.origin, Origin::Default(_)));
     let positions = settings.model.get("n_positions").and_then(|setting| setting.value.as_u64());
     match positions.filter(|positions| *positions > 0 && is_default) {
         Some(positions) => {
-            settings.set("seq_len", &positions.into(), Origin::Default("the model's positions".to_owned()))
+            settings.set(keys::SEQ_LEN, &positions.into(), Origin::Default("the model's positions".to_owned()))
         }
         None => Ok(()),
     }
@@ -139,12 +140,12 @@ fn defaults() -> Result<Settings, JobError> {
     for (name, value) in MODEL_DEFAULTS {
         field(name, value.into());
     }
-    settings.set("micro_batch_size", &4.into(), origin())?;
-    settings.set("seq_len", &512.into(), origin())?;
+    settings.set(keys::MICRO_BATCH_SIZE, &4.into(), origin())?;
+    settings.set(keys::SEQ_LEN, &512.into(), origin())?;
     for (key, value) in of_the_loop() {
         settings.set(key, &value, origin())?;
     }
-    settings.set("framework", &"loop".into(), origin())?;
+    settings.set(keys::FRAMEWORK, &"loop".into(), origin())?;
     Ok(settings)
 }
 
@@ -152,12 +153,12 @@ fn defaults() -> Result<Settings, JobError> {
 /// places later than in other loops: some peaks come in the third or fourth step.
 pub(in crate::job) fn of_the_loop() -> [(&'static str, Value); 6] {
     [
-        ("attention", json!("eager")),
-        ("clip_grad_norm", json!(1.0)),
-        ("optimizer", json!("adamw")),
-        ("precision", json!("fp32")),
-        ("steps", json!(8)),
-        ("use_cache", json!(false)),
+        (keys::ATTENTION, json!("eager")),
+        (keys::CLIP_GRAD_NORM, json!(1.0)),
+        (keys::OPTIMIZER, json!("adamw")),
+        (keys::PRECISION, json!("fp32")),
+        (keys::STEPS, json!(8)),
+        (keys::USE_CACHE, json!(false)),
     ]
 }
 
@@ -167,7 +168,7 @@ fn set_precision(source: Source<'_>, settings: &mut Settings, (key, value): Entr
         return Err(JobError::new("`use_amp` must be true or false").at(Some(source.place(value))));
     };
     let precision = if *on { "amp-fp16" } else { "fp32" };
-    settings.set("precision", &Value::from(precision), Origin::JobFile(source.place(key)))
+    settings.set(keys::PRECISION, &Value::from(precision), Origin::JobFile(source.place(key)))
 }
 
 fn known_entry(source: Source<'_>, settings: &mut Settings, entry: Entry<'_>) -> Result<(), JobError> {

@@ -4,15 +4,15 @@
 mod allocator;
 mod judge;
 mod lora;
-mod names;
 mod ranks;
 mod rl;
 mod run;
 mod step;
 mod swarm;
 
-pub use names::*;
+pub use super::key_names::*;
 
+use super::key_names as names;
 use super::kind::Kind;
 use super::words::{self, Meaning};
 use crate::nearest::nearest;
@@ -118,7 +118,7 @@ pub static KEYS: [Key; COUNT] = {
 mod tests {
     use serde::de::DeserializeOwned;
 
-    use super::names::ALL;
+    use super::super::key_names::ALL;
     use super::*;
     use crate::job::{
         Attention, Framework, JudgePhase, JudgePlace, JudgeWeights, LogProbs, LossKernel, OptimizerKind, Precision,

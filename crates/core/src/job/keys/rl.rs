@@ -50,7 +50,7 @@ pub(super) const KEYS: [Key; 15] = [
     Key {
         name: names::GRPO_STEPS_PER_GENERATION,
         kind: Kind::Size { min: 1, max: 1 << 20 },
-        default: Default::Rule("gradient_accumulation_steps"),
+        default: Default::Rule(names::GRADIENT_ACCUMULATION_STEPS),
         doc: "micro-batches generated at once",
         example: "4",
     },

@@ -123,11 +123,11 @@ impl<'a> Chooser<'a> {
             self.provenance.push(Provenance { key: keys::GPU.to_owned(), value, origin: origin.clone() });
             return Ok(named.gpu.clone());
         }
-        let value = self.take("gpu", DEFAULT_GPU.into(), "none was named; sizes are as on this one");
+        let value = self.take(keys::GPU, DEFAULT_GPU.into(), "none was named; sizes are as on this one");
         let gpu = Gpu::parse(value.as_str().unwrap_or_default());
         gpu.map_err(|error| {
             self.about(
-                "gpu",
+                keys::GPU,
                 JobError::of_kind(JobErrorKind::Value, format!("`gpu`: {error}"))
                     .about(&[keys::GPU])
                     .hint(error.hint())
@@ -139,7 +139,7 @@ impl<'a> Chooser<'a> {
     /// `dropout` and `tie_word_embeddings` override fields of the model's config.
     pub fn model_overrides(&mut self, model: &mut ModelSpec) {
         let dropouts = model.facts().dropout_keys;
-        for (name, fields) in [("dropout", dropouts), ("tie_word_embeddings", &["tie_word_embeddings"])] {
+        for (name, fields) in [(keys::DROPOUT, dropouts), (keys::TIE_WORD_EMBEDDINGS, &["tie_word_embeddings"])] {
             if self.settings.get(name).is_some() {
                 let value = self.take(name, Value::Null, "");
                 fields.iter().for_each(|field| drop(model.config.0.insert((*field).to_owned(), value.clone())));
@@ -158,25 +158,28 @@ impl<'a> Chooser<'a> {
         if !self.settings.has_table("lora") {
             return Ok(None);
         }
-        let r = self.size("lora.r");
+        let r = self.size(keys::LORA_R);
         // Scales values, never bytes: taken for the record only.
-        let _ = self.number("lora.alpha");
-        let dropout = self.number("lora.dropout");
+        let _ = self.number(keys::LORA_ALPHA);
+        let dropout = self.number(keys::LORA_DROPOUT);
         let default = model_type::facts(model_type).lora_targets;
-        if default.is_empty() && self.settings.get("lora.targets").is_none() {
+        if default.is_empty() && self.settings.get(keys::LORA_TARGETS).is_none() {
             return Err(JobError::new(format!("`lora.targets`: peft knows no target modules for `{model_type}`"))
                 .about(&[keys::LORA_TARGETS])
                 .hint("name them, or set lora.targets = \"all-linear\""));
         }
-        let targets = self.take("lora.targets", default.to_vec().into(), "peft's target modules for the model type");
+        let targets =
+            self.take(keys::LORA_TARGETS, default.to_vec().into(), "peft's target modules for the model type");
         let targets = targets.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
         Ok(Some(LoraSpec { r, dropout, targets }))
     }
 
     /// What was said about length, time and price; of several lengths only one can hold.
     pub fn run(&mut self) -> Result<RunSpec, JobError> {
-        let lengths: Vec<_> =
-            ["max_steps", "train_tokens", "train_rows"].into_iter().filter(|key| self.is_said(key)).collect();
+        let lengths: Vec<_> = [keys::MAX_STEPS, keys::TRAIN_TOKENS, keys::TRAIN_ROWS]
+            .into_iter()
+            .filter(|key| self.is_said(key))
+            .collect();
         if let [first, second, ..] = lengths[..] {
             let error = JobError::new(format!("`{second}`: the length of the training is said by `{first}` already"))
                 .about(&[second]);
@@ -185,25 +188,25 @@ impl<'a> Chooser<'a> {
         let length = lengths.first().map(|key| {
             let size = self.size(key);
             match *key {
-                "max_steps" => RunLength::Steps(size),
-                "train_tokens" => RunLength::Tokens(size),
-                _ => RunLength::Epochs { epochs: self.number("num_train_epochs"), rows: size },
+                keys::MAX_STEPS => RunLength::Steps(size),
+                keys::TRAIN_TOKENS => RunLength::Tokens(size),
+                _ => RunLength::Epochs { epochs: self.number(keys::NUM_TRAIN_EPOCHS), rows: size },
             }
         });
-        let step_seconds = self.is_said("step_time").then(|| self.number("step_time"));
-        let dollars_per_gpu_hour = self.is_said("price").then(|| self.number("price"));
-        let allow_tf32 = self.is_said("allow_tf32") && self.switch("allow_tf32");
+        let step_seconds = self.is_said(keys::STEP_TIME).then(|| self.number(keys::STEP_TIME));
+        let dollars_per_gpu_hour = self.is_said(keys::PRICE).then(|| self.number(keys::PRICE));
+        let allow_tf32 = self.is_said(keys::ALLOW_TF32) && self.switch(keys::ALLOW_TF32);
         Ok(RunSpec { length, step_seconds, dollars_per_gpu_hour, allow_tf32 })
     }
 
     pub fn allocator(&mut self) -> Result<AllocatorConfig, JobError> {
         let mut set = Vec::new();
-        for key in keys::KEYS.iter().filter(|key| key.name.starts_with("allocator")) {
+        for key in keys::KEYS.iter().filter(|key| key.name.starts_with(keys::ALLOCATOR)) {
             if self.settings.get(key.name).is_some() {
                 set.push((key.name, self.take(key.name, Value::Null, "")));
             }
         }
-        let last = set.last().map_or("allocator", |(name, _)| *name);
+        let last = set.last().map_or(keys::ALLOCATOR, |(name, _)| *name);
         allocator::config(&set).map_err(|problem| {
             self.about(
                 last,

@@ -3,6 +3,7 @@
 use super::chooser::Chooser;
 use super::{ranks, trainer};
 use crate::alloc::AllocatorConfig;
+use crate::job::keys;
 use crate::job::model_source::Model;
 use crate::job::{
     CheckpointPolicy, ClipSpec, Framework, JobError, JobSource, JobSpec, LogitsPath, ModelSpec, Parallel, RunSpec,
@@ -14,7 +15,7 @@ use crate::model_type::ModelKind;
 pub(super) fn job(choose: &mut Chooser<'_>, model: Model, source: &JobSource) -> Result<JobSpec, JobError> {
     let model_type = model.spec.model_type.clone();
     let name: TaskName = choose.word_or(
-        "task",
+        keys::TASK,
         default_task(model.spec.facts().kind),
         &format!("what a {model_type} model is trained on"),
     )?;
@@ -37,24 +38,24 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, source: &JobSource) ->
         max_new_tokens: lengths.max_new_tokens,
         gradient_accumulation_steps: accumulation,
         materialized: false,
-        precision: choose.word("precision")?,
-        attention: choose.word("attention")?,
-        gradient_checkpointing: checkpoint_policy(choose.switch("gradient_checkpointing")),
-        optimizer: choose.word("optimizer")?,
-        clip_grad_norm: Some(choose.number("clip_grad_norm"))
+        precision: choose.word(keys::PRECISION)?,
+        attention: choose.word(keys::ATTENTION)?,
+        gradient_checkpointing: checkpoint_policy(choose.switch(keys::GRADIENT_CHECKPOINTING)),
+        optimizer: choose.word(keys::OPTIMIZER)?,
+        clip_grad_norm: Some(choose.number(keys::CLIP_GRAD_NORM))
             .filter(|norm| *norm > 0.0)
             .map(|max_norm| ClipSpec { max_norm }),
-        zero_grad_set_to_none: choose.switch("zero_grad_set_to_none"),
-        train_mode: choose.switch_or("train_mode", trains, "training mode when the task trains"),
+        zero_grad_set_to_none: choose.switch(keys::ZERO_GRAD_SET_TO_NONE),
+        train_mode: choose.switch_or(keys::TRAIN_MODE, trains, "training mode when the task trains"),
         model: {
             choose.model_overrides(&mut model);
             model
         },
-        use_cache: choose.switch("use_cache"),
+        use_cache: choose.switch(keys::USE_CACHE),
         logits: logits(choose, fuses)?,
-        steps: u32::try_from(choose.size("steps")).unwrap_or(u32::MAX),
+        steps: u32::try_from(choose.size(keys::STEPS)).unwrap_or(u32::MAX),
         transformers: if is_in_transformers { choose.transformers()? } else { TransformersVersion::DEFAULT },
-        device_map: is_in_transformers && choose.switch("device_map"),
+        device_map: is_in_transformers && choose.switch(keys::DEVICE_MAP),
         gpu: choose.gpu()?,
         lora: choose.lora(&model_type)?,
         task: task(choose, name, &lengths, accumulation, source)?,
@@ -73,7 +74,7 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, source: &JobSource) ->
 /// Whether the trainer applies Liger's kernels; where nothing does, a key that nothing reads is refused.
 fn liger_kernels(choose: &mut Chooser<'_>, task: TaskName) -> bool {
     let applies = matches!(task, TaskName::CausalLm | TaskName::MaskedLm | TaskName::Grpo | TaskName::Dpo);
-    applies && choose.is_said("use_liger_kernel") && choose.switch("use_liger_kernel")
+    applies && choose.is_said(keys::USE_LIGER_KERNEL) && choose.switch(keys::USE_LIGER_KERNEL)
 }
 
 /// Whether a trainer asks DDP to look for unused parameters (transformers 5.17, trainer.py): adapters make the model none of
@@ -87,9 +88,9 @@ fn looks_for_unused(job: &JobSpec) -> bool {
 fn logits(choose: &mut Chooser<'_>, fuses: bool) -> Result<LogitsPath, JobError> {
     let (loss, why) = if fuses { ("liger", "what use_liger_kernel brings") } else { ("full", "transformers' default") };
     Ok(LogitsPath {
-        keep_outputs: choose.switch("keep_outputs"),
-        logits_to_keep: Some(choose.size("logits_to_keep")).filter(|positions| *positions > 0),
-        loss: choose.word_or("loss", loss, why)?,
+        keep_outputs: choose.switch(keys::KEEP_OUTPUTS),
+        logits_to_keep: Some(choose.size(keys::LOGITS_TO_KEEP)).filter(|positions| *positions > 0),
+        loss: choose.word_or(keys::LOSS, loss, why)?,
     })
 }
 
@@ -98,7 +99,7 @@ fn framework(choose: &mut Chooser<'_>, task: TaskName, in_transformers: bool) ->
     // Others' models have a loop of their own.
     let usual = if in_transformers { Framework::usual(task) } else { Framework::Loop };
     let usual = serde_json::to_value(usual).unwrap_or_default();
-    choose.word_or("framework", usual.as_str().unwrap_or_default(), "what most train such a task with")
+    choose.word_or(keys::FRAMEWORK, usual.as_str().unwrap_or_default(), "what most train such a task with")
 }
 
 fn task(
@@ -148,16 +149,17 @@ impl Lengths {
 
     fn of_one_model(choose: &mut Chooser<'_>, task: TaskName, positions: Option<u64>) -> Self {
         let new_tokens = if task == TaskName::Generate { 20 } else { 0 };
-        let room = positions.map_or(1024, |n| n.saturating_sub(choose.said("max_new_tokens").unwrap_or(new_tokens)));
-        let seq_len = choose.size_or("seq_len", room.clamp(1, 1024), seq_len_rule(task));
+        let room =
+            positions.map_or(1024, |n| n.saturating_sub(choose.said(keys::MAX_NEW_TOKENS).unwrap_or(new_tokens)));
+        let seq_len = choose.size_or(keys::SEQ_LEN, room.clamp(1, 1024), seq_len_rule(task));
         let why = "transformers' default for generate, else none";
-        let max_new_tokens = choose.size_or("max_new_tokens", new_tokens, why);
+        let max_new_tokens = choose.size_or(keys::MAX_NEW_TOKENS, new_tokens, why);
         Self { seq_len, max_new_tokens, prompt: seq_len, completion: max_new_tokens }
     }
 
     fn of_trainer(choose: &mut Chooser<'_>) -> Self {
-        let prompt = choose.size("prompt_len");
-        let completion = choose.size("completion_len");
+        let prompt = choose.size(keys::PROMPT_LEN);
+        let completion = choose.size(keys::COMPLETION_LEN);
         Self { seq_len: prompt.saturating_add(completion), max_new_tokens: 0, prompt, completion }
     }
 }

@@ -45,7 +45,7 @@ impl Resolved {
 
     /// Whether anybody said which GPU; the job has one in any case, whose kernels it is simulated with.
     pub fn names_gpu(&self) -> bool {
-        !matches!(self.origin("gpu"), Some(Origin::Default(_)) | None)
+        !matches!(self.origin(keys::GPU), Some(Origin::Default(_)) | None)
     }
 
     /// Where the value of `key` came from.
@@ -132,9 +132,9 @@ fn refuse_unread(settings: &Settings, provenance: &[Provenance], job: &JobSpec) 
     let Some((key, setting)) = settings.keys().find(|(key, _)| !is_read(key)) else { return Ok(()) };
     let task = serde_json::to_value(job.task.name()).unwrap_or_default();
     let hint = match key {
-        "seq_len" => "its lengths are `prompt_len` and `completion_len`".to_owned(),
-        "use_liger_kernel" => "trainers apply Liger's kernels to the model that they train".to_owned(),
-        "micro_batch_size" => "its rows are the questions times `num_generations`".to_owned(),
+        keys::SEQ_LEN => "its lengths are `prompt_len` and `completion_len`".to_owned(),
+        keys::USE_LIGER_KERNEL => "trainers apply Liger's kernels to the model that they train".to_owned(),
+        keys::MICRO_BATCH_SIZE => "its rows are the questions times `num_generations`".to_owned(),
         _ => "leave it out, or choose what reads it (`tonnage keys` says)".to_owned(),
     };
     let error = JobError::new(format!("`{key}` has no meaning for this job (task = {task})")).about(&[key]).hint(hint);

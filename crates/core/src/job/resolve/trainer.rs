@@ -14,18 +14,22 @@ use crate::job::{
 use crate::model_type::AGI2;
 
 /// GenRL's defaults (its trainer config, and rl-swarm's): fp32 weights, Adam, layers recomputed.
-const GENRL: [(&str, &str); 4] =
-    [("optimizer", "\"adam\""), ("gradient_checkpointing", "true"), ("prompt_len", "64"), ("completion_len", "256")];
+const GENRL: [(&str, &str); 4] = [
+    (keys::OPTIMIZER, "\"adam\""),
+    (keys::GRADIENT_CHECKPOINTING, "true"),
+    (keys::PROMPT_LEN, "64"),
+    (keys::COMPLETION_LEN, "256"),
+];
 /// The recipe of the HRM repository, one GPU of eight.
-const HRM: [(&str, &str); 2] = [("optimizer", "\"adam_atan2\""), ("micro_batch_size", "96")];
+const HRM: [(&str, &str); 2] = [(keys::OPTIMIZER, "\"adam_atan2\""), (keys::MICRO_BATCH_SIZE, "96")];
 
 /// What holds where neither the task's trainer nor the framework says anything else.
 const PLAIN: [(&str, &str, &str); 5] = [
-    ("precision", "\"fp32\"", "PyTorch's default dtype"),
-    ("optimizer", "\"adamw\"", "torch.optim.AdamW as called without options"),
-    ("clip_grad_norm", "0.0", "a plain PyTorch loop does not clip"),
-    ("gradient_checkpointing", "false", "transformers' default"),
-    ("use_cache", "false", "the trainer's"),
+    (keys::PRECISION, "\"fp32\"", "PyTorch's default dtype"),
+    (keys::OPTIMIZER, "\"adamw\"", "torch.optim.AdamW as called without options"),
+    (keys::CLIP_GRAD_NORM, "0.0", "a plain PyTorch loop does not clip"),
+    (keys::GRADIENT_CHECKPOINTING, "false", "transformers' default"),
+    (keys::USE_CACHE, "false", "the trainer's"),
 ];
 
 /// Puts the defaults of what trains before those of the table: the task's own trainer's, then the framework's.
@@ -37,14 +41,14 @@ pub(super) fn set_defaults(
 ) -> Result<(), JobError> {
     let (rows, why) = match task {
         TaskName::Grpo | TaskName::Dpo => {
-            let trl: TrlVersion = choose.word("trl")?;
+            let trl: TrlVersion = choose.word(keys::TRL)?;
             let trainer = if task == TaskName::Grpo { "GRPOConfig" } else { "DPOConfig" };
             choose.notes.push(format!("behaviour and defaults are those of TRL {}", trl.name()));
             (trl.defaults(task), format!("TRL {}'s {trainer}", trl.name()))
         }
         TaskName::Swarm => (GENRL.to_vec(), "GenRL's default".to_owned()),
         TaskName::Hrm => (HRM.to_vec(), "HRM's recipe: 768 rows on 8 GPUs".to_owned()),
-        TaskName::Generate => (vec![("use_cache", "true")], "generate caches".to_owned()),
+        TaskName::Generate => (vec![(keys::USE_CACHE, "true")], "generate caches".to_owned()),
         TaskName::CausalLm | TaskName::MaskedLm | TaskName::InferenceForward => (Vec::new(), String::new()),
     };
     let owned = |(key, json, why): (&'static str, &str, &str)| (key, json.to_owned(), why.to_owned());
@@ -69,7 +73,7 @@ fn loaded_dtype(task: TaskName, model: &Model) -> Option<(&'static str, String, 
         _ => return None,
     };
     let why = format!("from_pretrained of transformers 5 loads {} in the dtype of its weights", model.spec.name);
-    Some(("precision", precision.to_owned(), why))
+    Some((keys::PRECISION, precision.to_owned(), why))
 }
 
 pub(super) fn grpo(
@@ -78,14 +82,14 @@ pub(super) fn grpo(
     accumulation: u64,
     source: &JobSource,
 ) -> Result<Task, JobError> {
-    let num_generations = choose.size("num_generations");
+    let num_generations = choose.size(keys::NUM_GENERATIONS);
     let steps_per_generation =
-        choose.size_or("grpo.steps_per_generation", accumulation, "TRL's: gradient_accumulation_steps");
-    let num_iterations = choose.size("grpo.num_iterations");
-    let beta = choose.number("grpo.beta");
-    let log_probs = choose.word("grpo.log_probs")?;
-    let padded = choose.switch("grpo.padded");
-    let cast_lm_head_to_fp32 = choose.switch("grpo.cast_lm_head_to_fp32");
+        choose.size_or(keys::GRPO_STEPS_PER_GENERATION, accumulation, "TRL's: gradient_accumulation_steps");
+    let num_iterations = choose.size(keys::GRPO_NUM_ITERATIONS);
+    let beta = choose.number(keys::GRPO_BETA);
+    let log_probs = choose.word(keys::GRPO_LOG_PROBS)?;
+    let padded = choose.switch(keys::GRPO_PADDED);
+    let cast_lm_head_to_fp32 = choose.switch(keys::GRPO_CAST_LM_HEAD_TO_FP32);
     let rollout = rollout(choose)?;
     let judge = judge(choose, source)?;
     Ok(GrpoSpec {
@@ -106,12 +110,12 @@ pub(super) fn grpo(
 
 fn rollout(choose: &mut Chooser<'_>) -> Result<Rollout, JobError> {
     let default = if choose.settings.has_table("vllm") { "vllm" } else { "generate" };
-    let word: String = choose.word_or("grpo.rollout", default, "vllm when a key of [vllm] is set")?;
+    let word: String = choose.word_or(keys::GRPO_ROLLOUT, default, "vllm when a key of [vllm] is set")?;
     if word != "vllm" {
         return Ok(Rollout::Generate);
     }
-    let gpu_memory_utilization = choose.number("vllm.gpu_memory_utilization");
-    let sleep_mode = choose.switch("vllm.sleep_mode");
+    let gpu_memory_utilization = choose.number(keys::VLLM_GPU_MEMORY_UTILIZATION);
+    let sleep_mode = choose.switch(keys::VLLM_SLEEP_MODE);
     Ok(Rollout::Vllm { gpu_memory_utilization, sleep_mode })
 }
 
@@ -120,18 +124,18 @@ fn judge(choose: &mut Chooser<'_>, source: &JobSource) -> Result<Option<JudgeSpe
     if !choose.settings.has_table("judge") {
         return Ok(None);
     }
-    let Some(setting) = choose.settings.get("judge.model") else { return Err(no_model(choose.settings)) };
+    let Some(setting) = choose.settings.get(keys::JUDGE_MODEL) else { return Err(no_model(choose.settings)) };
     let model = model_source::second(setting, source)?;
-    choose.take("judge.model", serde_json::Value::Null, "");
-    let weights = choose.word("judge.weights")?;
-    let phase: JudgePhase = choose.word("judge.phase")?;
-    let extra_prompt_tokens = choose.size("judge.extra_prompt_tokens");
+    choose.take(keys::JUDGE_MODEL, serde_json::Value::Null, "");
+    let weights = choose.word(keys::JUDGE_WEIGHTS)?;
+    let phase: JudgePhase = choose.word(keys::JUDGE_PHASE)?;
+    let extra_prompt_tokens = choose.size(keys::JUDGE_EXTRA_PROMPT_TOKENS);
     let new_tokens = match phase {
-        JudgePhase::Generate => choose.size("judge.new_tokens"),
+        JudgePhase::Generate => choose.size(keys::JUDGE_NEW_TOKENS),
         JudgePhase::Forward => 0,
     };
-    let rows = choose.size_if_said("judge.rows", "all completions of a generation batch");
-    let place = choose.word("judge.place")?;
+    let rows = choose.size_if_said(keys::JUDGE_ROWS, "all completions of a generation batch");
+    let place = choose.word(keys::JUDGE_PLACE)?;
     Ok(Some(JudgeSpec { model, weights, phase, extra_prompt_tokens, new_tokens, rows, place }))
 }
 
@@ -145,27 +149,27 @@ fn no_model(settings: &Settings) -> JobError {
 }
 
 pub(super) fn dpo(choose: &mut Chooser<'_>, lengths: &Lengths) -> Task {
-    let precompute_ref_log_probs = choose.switch("dpo.precompute_ref_log_probs");
+    let precompute_ref_log_probs = choose.switch(keys::DPO_PRECOMPUTE_REF_LOG_PROBS);
     DpoSpec { prompt_len: lengths.prompt, completion_len: lengths.completion, precompute_ref_log_probs }.into()
 }
 
 pub(super) fn swarm(choose: &mut Chooser<'_>, lengths: &Lengths) -> Result<Task, JobError> {
-    let nodes = choose.size("swarm.nodes");
-    let gpus = choose.size("swarm.gpus");
-    let lease = choose.size_if_said("swarm.lease", "every node at once");
-    let local_questions = choose.size("swarm.local_questions");
-    let external_questions = choose.size("swarm.external_questions");
-    let num_generations = choose.size("num_generations");
+    let nodes = choose.size(keys::SWARM_NODES);
+    let gpus = choose.size(keys::SWARM_GPUS);
+    let lease = choose.size_if_said(keys::SWARM_LEASE, "every node at once");
+    let local_questions = choose.size(keys::SWARM_LOCAL_QUESTIONS);
+    let external_questions = choose.size(keys::SWARM_EXTERNAL_QUESTIONS);
+    let num_generations = choose.size(keys::NUM_GENERATIONS);
     let why = "GenRL's: one completion of each local question at a time";
-    let generate_rows = choose.size_or("swarm.generate_rows", local_questions, why);
-    let kind: String = choose.word("swarm.log_probs")?;
+    let generate_rows = choose.size_or(keys::SWARM_GENERATE_ROWS, local_questions, why);
+    let kind: String = choose.word(keys::SWARM_LOG_PROBS)?;
     let log_probs = match kind.as_str() {
-        "chunked" => SwarmLogProbs::Chunked { rows: choose.size("swarm.rows_per_chunk") },
-        "chunked_head" => SwarmLogProbs::ChunkedHead { rows: choose.size("swarm.rows_per_chunk") },
+        "chunked" => SwarmLogProbs::Chunked { rows: choose.size(keys::SWARM_ROWS_PER_CHUNK) },
+        "chunked_head" => SwarmLogProbs::ChunkedHead { rows: choose.size(keys::SWARM_ROWS_PER_CHUNK) },
         _ => SwarmLogProbs::Full,
     };
-    let logits_to_keep = choose.switch("swarm.logits_to_keep");
-    let empty_cache = choose.switch("swarm.empty_cache");
+    let logits_to_keep = choose.switch(keys::SWARM_LOGITS_TO_KEEP);
+    let empty_cache = choose.switch(keys::SWARM_EMPTY_CACHE);
     Ok(SwarmSpec {
         prompt_len: lengths.prompt,
         completion_len: lengths.completion,

@@ -2,6 +2,7 @@
 
 use super::{Passes, Spreading, TaskFacts, TaskName};
 use crate::gpu::Gpu;
+use crate::job::keys;
 use crate::job::{JobError, JobSpec, check};
 
 pub(super) struct Hrm;
@@ -21,19 +22,19 @@ impl TaskFacts for Hrm {
 
     fn unread_keys(&self) -> &'static [(&'static str, &'static str)] {
         &[
-            ("precision", "weights are fp32, cast to its `forward_dtype` where used"),
-            ("attention", "it calls flash-attn"),
-            ("gradient_accumulation_steps", "a step is one segment"),
-            ("gradient_checkpointing", "it recomputes nothing"),
-            ("clip_grad_norm", "it does not clip"),
-            ("zero_grad_set_to_none", "it frees its gradients"),
-            ("train_mode", "only its training step is simulated"),
-            ("dropout", "it has no dropout"),
-            ("tie_word_embeddings", "its head has a weight of its own"),
-            ("use_cache", "it generates nothing"),
-            ("keep_outputs", "its loop keeps loss, carry and metrics"),
-            ("logits_to_keep", "it answers at every position"),
-            ("loss", "its loss is the config's `loss_type`"),
+            (keys::PRECISION, "weights are fp32, cast to its `forward_dtype` where used"),
+            (keys::ATTENTION, "it calls flash-attn"),
+            (keys::GRADIENT_ACCUMULATION_STEPS, "a step is one segment"),
+            (keys::GRADIENT_CHECKPOINTING, "it recomputes nothing"),
+            (keys::CLIP_GRAD_NORM, "it does not clip"),
+            (keys::ZERO_GRAD_SET_TO_NONE, "it frees its gradients"),
+            (keys::TRAIN_MODE, "only its training step is simulated"),
+            (keys::DROPOUT, "it has no dropout"),
+            (keys::TIE_WORD_EMBEDDINGS, "its head has a weight of its own"),
+            (keys::USE_CACHE, "it generates nothing"),
+            (keys::KEEP_OUTPUTS, "its loop keeps loss, carry and metrics"),
+            (keys::LOGITS_TO_KEEP, "it answers at every position"),
+            (keys::LOSS, "its loss is the config's `loss_type`"),
             ("lora", "it is trained whole"),
         ]
     }
@@ -47,7 +48,7 @@ impl TaskFacts for Hrm {
     }
 
     fn own_argument(&self, key: &str, value: u64, ranks: u64) -> Option<String> {
-        (key == "micro_batch_size").then(|| format!("global_batch_size={}", value.saturating_mul(ranks)))
+        (key == keys::MICRO_BATCH_SIZE).then(|| format!("global_batch_size={}", value.saturating_mul(ranks)))
     }
 
     fn remarks(&self, gpu: &Gpu) -> Vec<(&'static str, &'static str)> {

@@ -1,6 +1,7 @@
 //! Versions of TRL, and what their trainers' configs default to: `GRPOConfig`, `DPOConfig`, and the `TrainingArguments`
 //! of the transformers that came with them.
 
+use crate::job::keys;
 use serde::{Deserialize, Serialize};
 
 use super::TaskName;
@@ -23,10 +24,10 @@ pub enum TrlVersion {
 type Row = (&'static str, &'static str);
 
 /// What `TrainingArguments` and every trainer of TRL share: Trainer's `max_grad_norm`, the lengths a prompt is cut to.
-const SHARED: [Row; 2] = [("clip_grad_norm", "1.0"), ("prompt_len", "512")];
+const SHARED: [Row; 2] = [(keys::CLIP_GRAD_NORM, "1.0"), (keys::PROMPT_LEN, "512")];
 /// `bf16` over fp32 weights, checkpointing, and PyTorch's fused AdamW.
 const MODERN: [Row; 3] =
-    [("precision", "\"amp-bf16\""), ("gradient_checkpointing", "true"), ("optimizer", "\"adamw_fused\"")];
+    [(keys::PRECISION, "\"amp-bf16\""), (keys::GRADIENT_CHECKPOINTING, "true"), (keys::OPTIMIZER, "\"adamw_fused\"")];
 
 impl TrlVersion {
     /// Its name.
@@ -42,16 +43,16 @@ impl TrlVersion {
     pub(in crate::job) fn defaults(self, task: TaskName) -> Vec<Row> {
         let rows: &[Row] = match (task, self) {
             (TaskName::Grpo, Self::V0_17) => {
-                &[("completion_len", "256"), ("grpo.beta", "0.04"), ("grpo.log_probs", "\"full_logits\"")]
+                &[(keys::COMPLETION_LEN, "256"), (keys::GRPO_BETA, "0.04"), (keys::GRPO_LOG_PROBS, "\"full_logits\"")]
             }
             (TaskName::Grpo, Self::V0_25) => {
-                &[("completion_len", "256"), ("grpo.beta", "0.0"), ("grpo.log_probs", "\"full_logits\"")]
+                &[(keys::COMPLETION_LEN, "256"), (keys::GRPO_BETA, "0.0"), (keys::GRPO_LOG_PROBS, "\"full_logits\"")]
             }
             (TaskName::Grpo, Self::V1_16) => {
-                &[("completion_len", "512"), ("grpo.beta", "0.0"), ("grpo.log_probs", "\"fused\"")]
+                &[(keys::COMPLETION_LEN, "512"), (keys::GRPO_BETA, "0.0"), (keys::GRPO_LOG_PROBS, "\"fused\"")]
             }
             // `max_length` is 1024: prompt and answer together.
-            _ => &[("completion_len", "512")],
+            _ => &[(keys::COMPLETION_LEN, "512")],
         };
         let modern: &[Row] = if self == Self::V0_17 { &[] } else { &MODERN };
         [&SHARED, modern, rows].concat()

@@ -1,35 +1,36 @@
 //! DeepSpeed: lines of its JSON config, and its launcher.
 
 use super::{Line, config, launcher, remark};
+use crate::job::keys;
 
 /// What DeepSpeed is told.
 pub(super) fn lines(key: &str, value: &str) -> Option<Vec<Line>> {
     match (key, value) {
-        ("micro_batch_size", rows) => config(format!("\"train_micro_batch_size_per_gpu\": {rows}")),
-        ("gradient_accumulation_steps", passes) => config(format!("\"gradient_accumulation_steps\": {passes}")),
-        ("optimizer", "adamw8bit") => {
+        (keys::MICRO_BATCH_SIZE, rows) => config(format!("\"train_micro_batch_size_per_gpu\": {rows}")),
+        (keys::GRADIENT_ACCUMULATION_STEPS, passes) => config(format!("\"gradient_accumulation_steps\": {passes}")),
+        (keys::OPTIMIZER, "adamw8bit") => {
             let mut lines = vec![Line::Config("\"zero_allow_untested_optimizer\": true".to_owned())];
             lines.push(Line::Code(
                 "deepspeed.initialize(optimizer=bitsandbytes.optim.AdamW8bit(model.parameters()))".to_owned(),
             ));
             Some(lines)
         }
-        ("optimizer", _) => config("\"optimizer\": {\"type\": \"AdamW\"}"),
-        ("precision", "bf16") => Some(vec![
+        (keys::OPTIMIZER, _) => config("\"optimizer\": {\"type\": \"AdamW\"}"),
+        (keys::PRECISION, "bf16") => Some(vec![
             Line::Config("\"bf16\": {\"enabled\": true}".to_owned()),
             Line::Remark("DeepSpeed keeps fp32 weights beside those in bf16, which the estimate leaves out".to_owned()),
         ]),
-        ("parallel", "zero1") => config("\"zero_optimization\": {\"stage\": 1}"),
-        ("parallel", "fsdp2") => Some(vec![
+        (keys::PARALLEL, "zero1") => config("\"zero_optimization\": {\"stage\": 1}"),
+        (keys::PARALLEL, "fsdp2") => Some(vec![
             Line::Config("\"zero_optimization\": {\"stage\": 3}".to_owned()),
             Line::Remark(
                 "stage 3 shards what FSDP2 does, with buckets of its own: estimate it as parallel = \"deepspeed\""
                     .to_owned(),
             ),
         ]),
-        ("parallel", _) => config("\"zero_optimization\": {\"stage\": 0}"),
-        ("world_size", ranks) => launcher(format!("--num_gpus {ranks}")),
-        ("ddp.gradient_as_bucket_view", _) => remark("DeepSpeed has gradient buckets of its own"),
+        (keys::PARALLEL, _) => config("\"zero_optimization\": {\"stage\": 0}"),
+        (keys::WORLD_SIZE, ranks) => launcher(format!("--num_gpus {ranks}")),
+        (keys::DDP_GRADIENT_AS_BUCKET_VIEW, _) => remark("DeepSpeed has gradient buckets of its own"),
         _ => None,
     }
 }

@@ -10,6 +10,7 @@ mod rl_swarm;
 mod transformers;
 
 use super::remedy::Change;
+use crate::job::keys;
 use crate::job::{Framework, JobSpec, Strategy};
 
 /// Its name in job files and for people.
@@ -67,10 +68,10 @@ impl Framework {
 
     fn lines(self, job: &JobSpec, key: &str, value: &str) -> Vec<Line> {
         // Which GPU it is, is not the framework's business.
-        if key == "gpu" {
+        if key == keys::GPU {
             return Vec::new();
         }
-        if key == "allocator.expandable_segments" {
+        if key == keys::ALLOCATOR_EXPANDABLE_SEGMENTS {
             return vec![Line::Environment("PYTORCH_ALLOC_CONF=expandable_segments:True".to_owned())];
         }
         let own = match self {
@@ -105,9 +106,9 @@ fn ranks(job: &JobSpec, changes: &[Change]) -> Vec<Change> {
     if world_size < 2 || changes.is_empty() {
         return Vec::new();
     }
-    let mut ranks = vec![("world_size", world_size.to_string())];
+    let mut ranks = vec![(keys::WORLD_SIZE, world_size.to_string())];
     if matches!(strategy, Strategy::Fsdp2(_)) {
-        ranks.push(("parallel", "fsdp2".to_owned()));
+        ranks.push((keys::PARALLEL, "fsdp2".to_owned()));
     }
     ranks.retain(|(key, _)| changes.iter().all(|(other, _)| other != key));
     ranks

@@ -3,26 +3,27 @@
 
 use super::{Line, accelerate, argument, code};
 use crate::job::JobSpec;
+use crate::job::keys;
 
 /// What both know: `TrainingArguments`.
 pub(super) fn trainer(job: &JobSpec, key: &str, value: &str) -> Option<Vec<Line>> {
     match (key, value) {
-        ("micro_batch_size", rows) => argument(format!("--per_device_train_batch_size {rows}")),
-        ("gradient_accumulation_steps", passes) => argument(format!("--gradient_accumulation_steps {passes}")),
-        ("gradient_checkpointing", _) => argument("--gradient_checkpointing True"),
-        ("optimizer", "adamw8bit") => argument("--optim adamw_bnb_8bit"),
-        ("optimizer", _) => argument("--optim adamw_torch_fused"),
-        ("precision", "amp-bf16") => argument("--bf16 True"),
-        ("loss" | "use_liger_kernel", _) => argument("--use_liger_kernel True"),
-        ("ddp.gradient_as_bucket_view", _) => {
+        (keys::MICRO_BATCH_SIZE, rows) => argument(format!("--per_device_train_batch_size {rows}")),
+        (keys::GRADIENT_ACCUMULATION_STEPS, passes) => argument(format!("--gradient_accumulation_steps {passes}")),
+        (keys::GRADIENT_CHECKPOINTING, _) => argument("--gradient_checkpointing True"),
+        (keys::OPTIMIZER, "adamw8bit") => argument("--optim adamw_bnb_8bit"),
+        (keys::OPTIMIZER, _) => argument("--optim adamw_torch_fused"),
+        (keys::PRECISION, "amp-bf16") => argument("--bf16 True"),
+        (keys::LOSS | keys::USE_LIGER_KERNEL, _) => argument("--use_liger_kernel True"),
+        (keys::DDP_GRADIENT_AS_BUCKET_VIEW, _) => {
             code("trainer.accelerator.ddp_handler.gradient_as_bucket_view = True  # before trainer.train()")
         }
-        ("precision", _) => {
+        (keys::PRECISION, _) => {
             let mut lines = vec![Line::Argument("--bf16 False".to_owned())];
             lines.extend(super::pytorch::code(job, key, value));
             Some(lines)
         }
-        ("parallel" | "world_size", _) => accelerate::launch(key, value),
+        (keys::PARALLEL | keys::WORLD_SIZE, _) => accelerate::launch(key, value),
         _ => None,
     }
 }
@@ -30,18 +31,18 @@ pub(super) fn trainer(job: &JobSpec, key: &str, value: &str) -> Option<Vec<Line>
 /// TRL's own arguments, then those of the Trainer.
 pub(super) fn trl(job: &JobSpec, key: &str, value: &str) -> Option<Vec<Line>> {
     match (key, value) {
-        ("grpo.steps_per_generation", steps) => argument(format!("--steps_per_generation {steps}")),
-        ("grpo.beta", beta) => argument(format!("--beta {beta}")),
-        ("vllm.sleep_mode", _) => argument("--vllm_enable_sleep_mode True"),
-        ("vllm.gpu_memory_utilization", share) => argument(format!("--vllm_gpu_memory_utilization {share}")),
-        ("dpo.precompute_ref_log_probs", _) => argument("--precompute_ref_log_probs True"),
-        ("precision", "amp-bf16") => argument("--dtype float32 --bf16 True"),
-        ("precision", _) => argument("--dtype bfloat16 --bf16 False"),
-        ("attention", name) => argument(format!("--attn_implementation {name}")),
-        ("lora.r", r) => argument(format!("--use_peft --lora_r {r}")),
-        ("lora.targets", targets) => argument(format!("--lora_target_modules {targets}")),
-        ("seq_len", tokens) => argument(format!("--max_length {tokens}")),
-        ("completion_len", tokens) => match job.task.dpo() {
+        (keys::GRPO_STEPS_PER_GENERATION, steps) => argument(format!("--steps_per_generation {steps}")),
+        (keys::GRPO_BETA, beta) => argument(format!("--beta {beta}")),
+        (keys::VLLM_SLEEP_MODE, _) => argument("--vllm_enable_sleep_mode True"),
+        (keys::VLLM_GPU_MEMORY_UTILIZATION, share) => argument(format!("--vllm_gpu_memory_utilization {share}")),
+        (keys::DPO_PRECOMPUTE_REF_LOG_PROBS, _) => argument("--precompute_ref_log_probs True"),
+        (keys::PRECISION, "amp-bf16") => argument("--dtype float32 --bf16 True"),
+        (keys::PRECISION, _) => argument("--dtype bfloat16 --bf16 False"),
+        (keys::ATTENTION, name) => argument(format!("--attn_implementation {name}")),
+        (keys::LORA_R, r) => argument(format!("--use_peft --lora_r {r}")),
+        (keys::LORA_TARGETS, targets) => argument(format!("--lora_target_modules {targets}")),
+        (keys::SEQ_LEN, tokens) => argument(format!("--max_length {tokens}")),
+        (keys::COMPLETION_LEN, tokens) => match job.task.dpo() {
             // `max_length` is that of prompt and answer together.
             Some(dpo) => argument(format!("--max_length {}", dpo.prompt_len.saturating_add(dpo.completion_len))),
             None => argument(format!("--max_completion_length {tokens}")),

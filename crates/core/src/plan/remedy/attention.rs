@@ -2,6 +2,7 @@
 
 use super::{Remedy, Results, done, one};
 use crate::job::Attention;
+use crate::job::keys;
 
 pub(super) const SDPA: Remedy = Remedy {
     name: "sdpa",
@@ -9,7 +10,7 @@ pub(super) const SDPA: Remedy = Remedy {
     results: Results::Rounding,
     caution: "",
     apply: |job| match job.attention {
-        Attention::Eager | Attention::Math => one("attention", "sdpa"),
+        Attention::Eager | Attention::Math => one(keys::ATTENTION, "sdpa"),
         _ => done("attention keeps no scores already"),
     },
 };

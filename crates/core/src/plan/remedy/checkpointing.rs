@@ -1,6 +1,7 @@
 //! Activations made again instead of kept.
 
 use super::{Applied, Remedy, Results, done, is_read, not_for, one};
+use crate::job::keys;
 use crate::job::{CheckpointPolicy, JobSpec};
 
 pub(super) const LAYERS: Remedy = Remedy {
@@ -12,10 +13,10 @@ pub(super) const LAYERS: Remedy = Remedy {
 };
 
 fn layers(job: &JobSpec) -> Applied {
-    is_read(job, "gradient_checkpointing")?;
+    is_read(job, keys::GRADIENT_CHECKPOINTING)?;
     match job.gradient_checkpointing {
         _ if !job.task.trains() || !job.train_mode => not_for("nothing is kept for a backward pass"),
-        CheckpointPolicy::Off => one("gradient_checkpointing", "true"),
+        CheckpointPolicy::Off => one(keys::GRADIENT_CHECKPOINTING, "true"),
         CheckpointPolicy::EveryLayer => done("every layer is checkpointed already"),
     }
 }

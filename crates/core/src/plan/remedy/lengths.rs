@@ -2,6 +2,7 @@
 
 use super::{Applied, Remedy, Results, done, not_for, one};
 use crate::job::LossOf;
+use crate::job::keys;
 
 pub(super) const SHORTER_COMPLETIONS: Remedy = Remedy {
     name: "shorter_completions",
@@ -9,7 +10,7 @@ pub(super) const SHORTER_COMPLETIONS: Remedy = Remedy {
     results: Results::Changed,
     caution: "",
     apply: |job| match job.task.facts().completion_len() {
-        Some(tokens) => halved("completion_len", tokens),
+        Some(tokens) => halved(keys::COMPLETION_LEN, tokens),
         None => not_for("rows have no completions"),
     },
 };
@@ -20,7 +21,7 @@ pub(super) const SHORTER_ROWS: Remedy = Remedy {
     results: Results::Changed,
     caution: "",
     apply: |job| match job.task.facts().loss() {
-        LossOf::NextToken | LossOf::MaskedToken => halved("seq_len", job.seq_len),
+        LossOf::NextToken | LossOf::MaskedToken => halved(keys::SEQ_LEN, job.seq_len),
         LossOf::Trainer | LossOf::Nobody => not_for("the length of rows is not free"),
     },
 };

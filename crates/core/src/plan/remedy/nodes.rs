@@ -1,6 +1,7 @@
 //! Processes that share a GPU.
 
 use super::{Applied, Declined, Remedy, Results, done, not_for, one};
+use crate::job::keys;
 use crate::job::{JobSpec, SwarmSpec};
 use crate::plan::fit::judge;
 
@@ -19,7 +20,7 @@ pub(super) const LEASE: Remedy = Remedy {
     apply: |job| match shared(job)? {
         swarm if swarm.lease == Some(1) => done("one node trains at a time already"),
         swarm if !swarm.empty_cache => not_for("nodes that keep their cache give nothing back between turns"),
-        _ => one("swarm.lease", "1"),
+        _ => one(keys::SWARM_LEASE, "1"),
     },
 };
 
@@ -38,5 +39,5 @@ fn fewer(job: &JobSpec) -> Applied {
     let each = judged.room.iter().find(|room| room.lease == swarm.lease).map_or(0, |room| room.processes);
     let most = each.max(1).saturating_mul(swarm.gpus);
     let nodes = if most < swarm.nodes { most } else { (swarm.nodes / 2).max(1) };
-    one("swarm.nodes", nodes.to_string())
+    one(keys::SWARM_NODES, nodes.to_string())
 }

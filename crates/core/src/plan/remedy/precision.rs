@@ -1,11 +1,12 @@
 //! Half precision.
 
 use super::{Declined, Remedy, Results, done, is_read, one};
+use crate::job::keys;
 use crate::job::{JobSpec, Precision};
 
 /// bf16 where the GPU has units for it.
 fn has_bf16(job: &JobSpec) -> Result<(), Declined> {
-    is_read(job, "precision")?;
+    is_read(job, keys::PRECISION)?;
     match job.gpu.compute_capability < (8, 0) {
         true => Err(Declined::NotApplicable("the GPU has no units for bf16")),
         false => Ok(()),
@@ -18,7 +19,7 @@ pub(super) const AUTOCAST: Remedy = Remedy {
     results: Results::Rounding,
     caution: "",
     apply: |job| match job.precision {
-        Precision::Fp32 => has_bf16(job).and_then(|()| one("precision", "amp-bf16")),
+        Precision::Fp32 => has_bf16(job).and_then(|()| one(keys::PRECISION, "amp-bf16")),
         _ => done("it computes in half precision already"),
     },
 };
@@ -30,7 +31,7 @@ pub(super) const HALF_WEIGHTS: Remedy = Remedy {
     caution: "",
     apply: |job| match job.precision {
         Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => {
-            has_bf16(job).and_then(|()| one("precision", "bf16"))
+            has_bf16(job).and_then(|()| one(keys::PRECISION, "bf16"))
         }
         _ => done("weights are in half precision already"),
     },

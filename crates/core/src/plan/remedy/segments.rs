@@ -1,9 +1,8 @@
 //! Allocator settings: fragments become usable.
 
-use super::{Remedy, Results, done, one};
+use crate::job::keys;
 
-/// The key of the setting.
-pub const KEY: &str = "allocator.expandable_segments";
+use super::{Remedy, Results, done, one};
 
 /// Segments that grow.
 pub const EXPANDABLE: Remedy = Remedy {
@@ -13,6 +12,6 @@ pub const EXPANDABLE: Remedy = Remedy {
     caution: "",
     apply: |job| match job.allocator.expandable_segments {
         true => done("segments are expandable already"),
-        false => one(KEY, "true"),
+        false => one(keys::ALLOCATOR_EXPANDABLE_SEGMENTS, "true"),
     },
 };

@@ -1,6 +1,7 @@
 //! State spread over ranks.
 
 use super::{Applied, Remedy, Results, done, not_for, one};
+use crate::job::keys;
 use crate::job::{JobSpec, Spreading, Strategy};
 use crate::plan::spread::spread;
 
@@ -10,7 +11,7 @@ pub(super) const ZERO1: Remedy = Remedy {
     results: Results::Same,
     caution: "",
     apply: |job| match job.parallel.strategy {
-        Strategy::Ddp(_) if job.parallel.world_size > 1 => one("parallel", "zero1"),
+        Strategy::Ddp(_) if job.parallel.world_size > 1 => one(keys::PARALLEL, "zero1"),
         Strategy::Zero1 { .. } | Strategy::Fsdp2(_) | Strategy::DeepSpeed { .. } => done("state is divided already"),
         _ => not_for("there are no ranks under DDP"),
     },
@@ -22,7 +23,7 @@ pub(super) const FSDP2: Remedy = Remedy {
     results: Results::Rounding,
     caution: "",
     apply: |job| match job.parallel.strategy {
-        Strategy::Ddp(_) | Strategy::Zero1 { .. } if job.parallel.world_size > 1 => one("parallel", "fsdp2"),
+        Strategy::Ddp(_) | Strategy::Zero1 { .. } if job.parallel.world_size > 1 => one(keys::PARALLEL, "fsdp2"),
         Strategy::Fsdp2(_) => done("parameters are sharded already"),
         _ => not_for("there are no ranks under DDP"),
     },
@@ -54,11 +55,12 @@ fn sharded_over_twice(job: &JobSpec) -> Applied {
     {
         return not_for("the model is divided another way");
     }
-    let mut changes = vec![("world_size", (job.parallel.world_size * 2).to_string()), ("parallel", "fsdp2".to_owned())];
+    let mut changes =
+        vec![(keys::WORLD_SIZE, (job.parallel.world_size * 2).to_string()), (keys::PARALLEL, "fsdp2".to_owned())];
     if job.gradient_accumulation_steps.is_multiple_of(2) {
-        changes.push(("gradient_accumulation_steps", (job.gradient_accumulation_steps / 2).to_string()));
+        changes.push((keys::GRADIENT_ACCUMULATION_STEPS, (job.gradient_accumulation_steps / 2).to_string()));
     } else if job.micro_batch_size.is_multiple_of(2) {
-        changes.push(("micro_batch_size", (job.micro_batch_size / 2).to_string()));
+        changes.push((keys::MICRO_BATCH_SIZE, (job.micro_batch_size / 2).to_string()));
     } else {
         return not_for("neither passes nor rows halve");
     }
@@ -72,7 +74,7 @@ pub(super) const BUCKET_VIEWS: Remedy = Remedy {
     caution: "",
     apply: |job| match job.parallel.strategy {
         Strategy::Ddp(ddp) | Strategy::Zero1 { ddp: Some(ddp), .. } if !ddp.gradient_as_bucket_view => {
-            one("ddp.gradient_as_bucket_view", "true")
+            one(keys::DDP_GRADIENT_AS_BUCKET_VIEW, "true")
         }
         Strategy::Ddp(_) => done("gradients are views already"),
         _ => not_for("there are no buckets"),

@@ -2,6 +2,7 @@
 
 use super::{Remedy, Results, done, not_for, one};
 use crate::job::Strategy;
+use crate::job::keys;
 
 pub(super) const LORA: Remedy = Remedy {
     name: "lora",
@@ -11,7 +12,7 @@ pub(super) const LORA: Remedy = Remedy {
     apply: |job| match job.parallel.strategy {
         _ if job.lora.is_some() => done("adapters are trained already"),
         _ if !job.task.facts().takes_adapters() => not_for("the task trains all weights"),
-        Strategy::None => Ok(vec![("lora.r", "16".to_owned()), ("lora.targets", "all-linear".to_owned())]),
+        Strategy::None => Ok(vec![(keys::LORA_R, "16".to_owned()), (keys::LORA_TARGETS, "all-linear".to_owned())]),
         _ => not_for("adapters are not simulated under this strategy"),
     },
 };
@@ -22,7 +23,7 @@ pub(super) const NO_REFERENCE: Remedy = Remedy {
     results: Results::Changed,
     caution: "",
     apply: |job| match job.task.grpo() {
-        Some(grpo) if grpo.beta > 0.0 => one("grpo.beta", "0"),
+        Some(grpo) if grpo.beta > 0.0 => one(keys::GRPO_BETA, "0"),
         Some(_) => done("there is no reference model"),
         None => not_for("the task is no GRPO"),
     },
@@ -34,7 +35,7 @@ pub(super) const PRECOMPUTED_REFERENCE: Remedy = Remedy {
     results: Results::Same,
     caution: "one pass over the data set before training is not in the factor",
     apply: |job| match job.task.dpo() {
-        Some(dpo) if !dpo.precompute_ref_log_probs => one("dpo.precompute_ref_log_probs", "true"),
+        Some(dpo) if !dpo.precompute_ref_log_probs => one(keys::DPO_PRECOMPUTE_REF_LOG_PROBS, "true"),
         Some(_) => done("they are computed before training already"),
         None => not_for("the task is no DPO"),
     },
