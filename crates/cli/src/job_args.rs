@@ -187,6 +187,20 @@ fn heading(name: &str) -> &'static str {
         | keys::ALLOW_TF32 => {
             return "Time and price";
         }
+        keys::LEARNING_RATE
+        | keys::LR_SCHEDULER_TYPE
+        | keys::WARMUP_STEPS
+        | keys::WEIGHT_DECAY
+        | keys::ADAM_BETA1
+        | keys::ADAM_BETA2
+        | keys::ADAM_EPSILON
+        | keys::SEED
+        | keys::INIT
+        | keys::OUTPUT_DIR
+        | keys::LOGGING_STEPS
+        | keys::EVAL_STEPS
+        | keys::SAVE_STEPS
+        | keys::SAVE_TOTAL_LIMIT => return "Training",
         _ => {}
     }
     match name.split('.').next() {
@@ -194,6 +208,8 @@ fn heading(name: &str) -> &'static str {
         Some(keys::ALLOCATOR) => "Allocator",
         Some("grpo" | "vllm" | "dpo") => "Reinforcement learning",
         Some("judge") => "Judge",
+        Some("data") => "Data",
+        Some("generation") => "Generation",
         Some("swarm") => "Swarm",
         Some("ddp" | "zero1" | "fsdp2" | "deepspeed" | "pipeline") => "Several GPUs",
         _ => "Job",

@@ -27,6 +27,7 @@ mod schema;
 mod settings;
 mod source;
 mod task;
+mod training;
 mod transformers;
 pub mod words;
 
@@ -58,6 +59,7 @@ pub use task::{
     DpoSpec, GrpoSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, LogProbs, LossOf, Passes, Rollout, Spreading,
     SwarmLogProbs, SwarmSpec, Task, TaskFacts, TaskName, TrlVersion,
 };
+pub use training::{DataSpec, GenerationSpec, Init, LearningRateSchedule, TrainingSpec};
 pub use transformers::{
     CausalLoss, ModelingFile, NextTokenLogits, RotaryPlace, SdpaForm, TransformersError, TransformersVersion,
 };

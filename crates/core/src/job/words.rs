@@ -40,7 +40,6 @@ const FSDP: &str = "of FSDP the second version is simulated: write --parallel fs
 const REENTRANT: &str = "checkpointing is with use_reentrant=False, transformers' default: leave it out; use_reentrant=True is not \
                          simulated: `tonnage rehearse` runs your script";
 const ACCELERATE: &str = "accelerate's config is not read: say --precision, --parallel and --world-size";
-const BETAS: &str = "it changes no byte: leave it out";
 
 /// Names of keys, as in job files; flags have `-` for `_`.
 const NAMES: &[(&str, Meaning)] = &[
@@ -129,16 +128,12 @@ const NAMES: &[(&str, Meaning)] = &[
     ("gradient_clip_val", Key(keys::CLIP_GRAD_NORM)),
     ("grad_clip", Key(keys::CLIP_GRAD_NORM)),
     ("use_galore", Sentence(REHEARSE)),
-    ("learning_rate", Sentence(BETAS)),
-    ("lr", Sentence(BETAS)),
-    ("weight_decay", Sentence(BETAS)),
-    ("warmup_steps", Sentence(BETAS)),
-    ("warmup_ratio", Sentence(BETAS)),
-    ("lr_scheduler_type", Sentence(BETAS)),
-    ("seed", Sentence(BETAS)),
-    ("output_dir", Sentence(BETAS)),
-    ("logging_steps", Sentence(BETAS)),
-    ("save_steps", Sentence(BETAS)),
+    ("lr", Key(keys::LEARNING_RATE)),
+    ("beta1", Key(keys::ADAM_BETA1)),
+    ("beta2", Key(keys::ADAM_BETA2)),
+    ("eps", Key(keys::ADAM_EPSILON)),
+    ("scheduler", Key(keys::LR_SCHEDULER_TYPE)),
+    ("warmup_ratio", Key(keys::WARMUP_STEPS)),
     // LoRA.
     ("lora", Says(&[(keys::LORA_R, "8")])),
     ("use_lora", Says(&[(keys::LORA_R, "8")])),
@@ -213,6 +208,20 @@ const NAMES: &[(&str, Meaning)] = &[
     ("epochs", Key(keys::NUM_TRAIN_EPOCHS)),
     ("num_epochs", Key(keys::NUM_TRAIN_EPOCHS)),
     ("max_train_steps", Key(keys::MAX_STEPS)),
+    // Data, and what is generated.
+    ("train_file", Key(keys::DATA_TRAIN_FILES)),
+    ("train_files", Key(keys::DATA_TRAIN_FILES)),
+    ("validation_file", Key(keys::DATA_EVAL_FILES)),
+    ("dataset_text_field", Key(keys::DATA_TEXT_FIELD)),
+    ("data.text_key", Key(keys::DATA_TEXT_FIELD)),
+    ("tokenizer", Key(keys::DATA_TOKENIZER)),
+    ("tokenizer_name", Key(keys::DATA_TOKENIZER)),
+    ("generation.beams", Key(keys::GENERATION_NUM_BEAMS)),
+    ("generation.beam_size", Key(keys::GENERATION_NUM_BEAMS)),
+    ("temperature", Key(keys::GENERATION_TEMPERATURE)),
+    ("num_beams", Key(keys::GENERATION_NUM_BEAMS)),
+    ("top_k", Key(keys::GENERATION_TOP_K)),
+    ("top_p", Key(keys::GENERATION_TOP_P)),
 ];
 
 const DTYPE: &str = "write --precision: bf16, fp16 or fp32 weights without autocast; under bf16 autocast (bf16=True, TRL's default) \

@@ -58,6 +58,22 @@ const IGNORED: [&str; 22] = [
     "weight_decay",
 ];
 
+/// Of these, the ones that training and generating read, under the names they have here.
+const OF_TRAINING: [(&str, &str); 12] = [
+    ("beam_size", keys::GENERATION_NUM_BEAMS),
+    ("corpus_path", keys::DATA_TRAIN_FILES),
+    ("epochs", keys::NUM_TRAIN_EPOCHS),
+    ("learning_rate", keys::LEARNING_RATE),
+    ("max_length", keys::GENERATION_MAX_NEW_TOKENS),
+    ("model_seed", keys::SEED),
+    ("save_path", keys::OUTPUT_DIR),
+    ("sources", keys::DATA_TRAIN_FILES),
+    ("temperature", keys::GENERATION_TEMPERATURE),
+    ("tokenizer", keys::DATA_TOKENIZER),
+    ("warmup_steps", keys::WARMUP_STEPS),
+    ("weight_decay", keys::WEIGHT_DECAY),
+];
+
 /// Keys of later versions (from d084cc6 on), which learn by the similarity of embeddings and make no logits.
 const LATER: [&str; 6] =
     ["anchor_ratio", "geometric_ratio", "seq_len_end", "seq_len_start", "sigmoid_scale_end", "sigmoid_scale_start"];
@@ -81,6 +97,11 @@ pub(in crate::job) fn read(source: Source<'_>, table: &DeTable<'_>) -> Result<Se
             return Err(not_simulated(name).at(Some(source.place(key))));
         } else if IGNORED.contains(&name) {
             ignored.push(format!("`{name}`"));
+            if let Some((_, ours)) = OF_TRAINING.iter().find(|(theirs, _)| *theirs == name) {
+                source.set(&mut settings, ours, (key, value))?;
+            } else if name == "model_path" {
+                output_dir(source, &mut settings, (key, value))?;
+            }
         } else if let Some((_, ours)) = JOB_KEYS.iter().find(|(theirs, _)| *theirs == name) {
             source.set(&mut settings, ours, (key, value))?;
         } else {
@@ -99,6 +120,15 @@ pub(in crate::job) fn read(source: Source<'_>, table: &DeTable<'_>) -> Result<Se
     let notes = notes(&settings, table, &ignored);
     settings.notes.extend(notes);
     Ok(settings)
+}
+
+/// `trained/lilwill.pt` is one file of that trainer's; here its checkpoints are a folder of that name.
+fn output_dir(source: Source<'_>, settings: &mut Settings, (key, value): Entry<'_>) -> Result<(), JobError> {
+    let DeValue::String(path) = value.get_ref() else {
+        return Err(JobError::new("`model_path` must be a text in quotes").at(Some(source.place(value))));
+    };
+    let folder = path.strip_suffix(".pt").unwrap_or(path);
+    settings.set(keys::OUTPUT_DIR, &Value::from(folder), Origin::JobFile(source.place(key)))
 }
 
 fn is_true(value: &DeValue<'_>) -> bool {

@@ -9,6 +9,7 @@ mod rl;
 mod run;
 mod step;
 mod swarm;
+mod training;
 
 pub use super::key_names::*;
 
@@ -95,12 +96,22 @@ const COUNT: usize = step::KEYS.len()
     + swarm::KEYS.len()
     + ranks::KEYS.len()
     + run::KEYS.len()
+    + training::KEYS.len()
     + allocator::KEYS.len();
 
 /// All keys, in the order in which people are told of them.
 pub static KEYS: [Key; COUNT] = {
-    let tables: [&[Key]; 8] =
-        [&step::KEYS, &lora::KEYS, &rl::KEYS, &judge::KEYS, &swarm::KEYS, &ranks::KEYS, &run::KEYS, &allocator::KEYS];
+    let tables: [&[Key]; 9] = [
+        &step::KEYS,
+        &lora::KEYS,
+        &rl::KEYS,
+        &judge::KEYS,
+        &swarm::KEYS,
+        &ranks::KEYS,
+        &run::KEYS,
+        &training::KEYS,
+        &allocator::KEYS,
+    ];
     let mut all = [step::KEYS[0]; COUNT];
     let (mut table, mut at) = (0, 0);
     while table < tables.len() {
@@ -121,8 +132,8 @@ mod tests {
     use super::super::key_names::ALL;
     use super::*;
     use crate::job::{
-        Attention, Framework, JudgePhase, JudgePlace, JudgeWeights, LogProbs, LossKernel, OptimizerKind, Precision,
-        Schedule, ShardInit, TaskName, TrlVersion,
+        Attention, Framework, Init, JudgePhase, JudgePlace, JudgeWeights, LearningRateSchedule, LogProbs, LossKernel,
+        OptimizerKind, Precision, Schedule, ShardInit, TaskName, TrlVersion,
     };
 
     #[test]
@@ -163,6 +174,8 @@ mod tests {
         reads_all::<ShardInit>(ranks::INITS);
         reads_all::<Schedule>(ranks::SCHEDULES);
         reads_all::<Framework>(step::FRAMEWORKS);
+        reads_all::<LearningRateSchedule>(training::SCHEDULES);
+        reads_all::<Init>(training::INITS);
     }
 
     #[test]

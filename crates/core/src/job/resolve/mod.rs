@@ -4,9 +4,12 @@ mod chooser;
 mod job;
 mod ranks;
 mod trainer;
+mod training;
 
 use super::settings::{Origin, Override, Provenance, Settings};
-use super::{FieldError, JobError, JobSource, JobSpec, Place, UnnamedGpu, WeightsBeside, check, keys, model_source};
+use super::{
+    FieldError, JobError, JobSource, JobSpec, Place, TrainingSpec, UnnamedGpu, WeightsBeside, check, keys, model_source,
+};
 
 use chooser::Chooser;
 
@@ -15,6 +18,8 @@ use chooser::Chooser;
 pub struct Resolved {
     /// The job.
     pub job: JobSpec,
+    /// What its training learns by, and what is generated from it; nothing of it changes a byte.
+    pub training: TrainingSpec,
     /// Every value and where it came from, in the order of the keys.
     pub provenance: Vec<Provenance>,
     /// What the answer must say about the input.
@@ -90,6 +95,7 @@ pub(super) fn resolve(source: &JobSource, changes: &[Override]) -> Result<Resolv
     let published_dtype = model.published_dtype.clone();
     let config_file = model.config_file.clone();
     let job = job::job(&mut choose, model, source).map_err(|error| at_setting(&settings, error))?;
+    let training = training::training(&mut choose).map_err(|error| at_setting(&settings, error))?;
     notes.extend(choose.notes);
     let provenance = choose.provenance;
     refuse_unread(&settings, &provenance, &job)?;
@@ -98,7 +104,7 @@ pub(super) fn resolve(source: &JobSource, changes: &[Override]) -> Result<Resolv
         return Err(JobError::new(problem.clone()).about(&[keys::GPU]).hint(hint.clone()));
     }
     notes.extend(check::notes(&job, &settings, published_dtype.as_deref()));
-    let mut resolved = Resolved { job, provenance, notes, config_file };
+    let mut resolved = Resolved { job, training, provenance, notes, config_file };
     let of_source = source_notes(source, &settings, &resolved);
     resolved.notes.extend(of_source);
     Ok(resolved)

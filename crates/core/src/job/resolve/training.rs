@@ -1,0 +1,140 @@
+//! The keys of a training that change no byte: they are noted where somebody said them, and have their defaults otherwise.
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::chooser::Chooser;
+use crate::job::keys::{self, Default, Key};
+use crate::job::{DataSpec, GenerationSpec, JobError, JobErrorKind, TrainingSpec};
+
+/// What was said of training, data and generation.
+pub(super) fn training(choose: &mut Chooser<'_>) -> Result<TrainingSpec, JobError> {
+    let mut said = Said(choose);
+    Ok(TrainingSpec {
+        learning_rate: said.number(keys::LEARNING_RATE),
+        lr_scheduler_type: said.word(keys::LR_SCHEDULER_TYPE)?,
+        warmup_steps: said.number(keys::WARMUP_STEPS),
+        weight_decay: said.number(keys::WEIGHT_DECAY),
+        betas: (said.number(keys::ADAM_BETA1), said.number(keys::ADAM_BETA2)),
+        adam_epsilon: said.number(keys::ADAM_EPSILON),
+        seed: said.size(keys::SEED).unwrap_or_default(),
+        init: said.word(keys::INIT)?,
+        max_steps: said.0.said(keys::MAX_STEPS),
+        num_train_epochs: said.number(keys::NUM_TRAIN_EPOCHS),
+        output_dir: said.text(keys::OUTPUT_DIR),
+        logging_steps: said.size(keys::LOGGING_STEPS).unwrap_or(1),
+        eval_steps: said.size(keys::EVAL_STEPS),
+        save_steps: said.size(keys::SAVE_STEPS).unwrap_or(1),
+        save_total_limit: said.size(keys::SAVE_TOTAL_LIMIT).unwrap_or(1),
+        lora_alpha: said.number(keys::LORA_ALPHA),
+        data: data(&mut said),
+        generation: generation(&mut said),
+    })
+}
+
+fn data(said: &mut Said<'_, '_>) -> DataSpec {
+    DataSpec {
+        train_files: said.texts(keys::DATA_TRAIN_FILES),
+        eval_files: said.texts(keys::DATA_EVAL_FILES),
+        eval_share: said.number(keys::DATA_EVAL_SHARE),
+        tokenizer: said.text(keys::DATA_TOKENIZER),
+        text_field: said.text(keys::DATA_TEXT_FIELD).unwrap_or_default(),
+        end_of_text: said.text(keys::DATA_END_OF_TEXT),
+    }
+}
+
+fn generation(said: &mut Said<'_, '_>) -> GenerationSpec {
+    let draws = [keys::GENERATION_TEMPERATURE, keys::GENERATION_TOP_K, keys::GENERATION_TOP_P];
+    // Who says how to draw wants to draw, unless beams are followed.
+    let is_implied = draws.iter().any(|key| said.0.is_said(key)) && !said.0.is_said(keys::GENERATION_NUM_BEAMS);
+    let do_sample = match said.0.is_said(keys::GENERATION_DO_SAMPLE) {
+        true => said.value(keys::GENERATION_DO_SAMPLE).as_bool().unwrap_or_default(),
+        false => is_implied,
+    };
+    GenerationSpec {
+        max_new_tokens: said.size(keys::GENERATION_MAX_NEW_TOKENS).unwrap_or(1),
+        do_sample,
+        temperature: said.number(keys::GENERATION_TEMPERATURE),
+        top_k: said.size(keys::GENERATION_TOP_K).unwrap_or_default(),
+        top_p: said.number(keys::GENERATION_TOP_P),
+        num_beams: said.size(keys::GENERATION_NUM_BEAMS).unwrap_or(1),
+    }
+}
+
+/// Hands out values, and notes only those that somebody said.
+struct Said<'c, 'a>(&'c mut Chooser<'a>);
+
+impl Said<'_, '_> {
+    fn value(&mut self, name: &str) -> Value {
+        let default = match Key::find(name).map(|key| key.default) {
+            Some(Default::Fixed(json, _)) => serde_json::from_str(json).unwrap_or_default(),
+            _ => Value::Null,
+        };
+        let is_noted = self.0.provenance.iter().any(|value| value.key == name);
+        match self.0.settings.get(name) {
+            Some(setting) if is_noted => setting.value.clone(),
+            Some(_) => self.0.take(name, default, ""),
+            None => default,
+        }
+    }
+
+    fn number(&mut self, name: &str) -> f64 {
+        self.value(name).as_f64().unwrap_or_default()
+    }
+
+    fn size(&mut self, name: &str) -> Option<u64> {
+        self.value(name).as_u64()
+    }
+
+    fn text(&mut self, name: &str) -> Option<String> {
+        self.value(name).as_str().map(str::to_owned)
+    }
+
+    fn texts(&mut self, name: &str) -> Vec<String> {
+        let value = self.value(name);
+        value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    }
+
+    fn word<T: DeserializeOwned>(&mut self, name: &'static str) -> Result<T, JobError> {
+        let word = self.value(name);
+        serde_json::from_value(word)
+            .map_err(|error| JobError::of_kind(JobErrorKind::Value, format!("`{name}`: {error}")).about(&[name]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::job::{Init, JobSource, LearningRateSchedule};
+
+    const FILE: &str = "model = \"gpt2\"\nlearning_rate = 3e-4\nlr_scheduler_type = \"cosine\"\nnum_train_epochs = 3\n\
+                        init = \"from_config\"\n[data]\ntrain_files = \"a.txt\"\n[generation]\ntemperature = 0.8\n";
+
+    #[test]
+    fn what_is_said_is_noted_and_changes_no_byte() {
+        let plain = JobSource::model("gpt2").resolve(&[]).unwrap();
+        let said = JobSource::from_file("a.toml", FILE).resolve(&[]).unwrap();
+        assert_eq!(said.job, plain.job);
+        assert_eq!(said.training.learning_rate, 3e-4);
+        assert_eq!(said.training.lr_scheduler_type, LearningRateSchedule::Cosine);
+        assert_eq!((said.training.init, said.training.num_train_epochs), (Init::FromConfig, 3.0));
+        assert_eq!(said.training.data.train_files, ["a.txt"]);
+        assert!(said.training.generation.do_sample && !plain.training.generation.do_sample);
+        let noted = |key: &str| said.provenance.iter().filter(|value| value.key == key).count();
+        assert_eq!((noted("learning_rate"), noted("seed"), noted("num_train_epochs")), (1, 0, 1));
+    }
+
+    #[test]
+    fn other_programs_words_are_taken() {
+        let said = JobSource::model("gpt2").set("lr", "1e-3").set("warmup_ratio", 0.1).set("train_file", "b.jsonl");
+        let said = said.resolve(&[]).unwrap().training;
+        assert_eq!((said.learning_rate, said.warmup_steps), (1e-3, 0.1));
+        assert_eq!(said.data.train_files, ["b.jsonl"]);
+    }
+
+    #[test]
+    fn epochs_with_rows_are_noted_once() {
+        let file = "model = \"gpt2\"\ntrain_rows = 100\nnum_train_epochs = 2\n";
+        let said = JobSource::from_file("a.toml", file).resolve(&[]).unwrap();
+        assert_eq!(said.provenance.iter().filter(|value| value.key == "num_train_epochs").count(), 1);
+    }
+}
