@@ -12,7 +12,7 @@ use crate::version::{NEWEST_TRIED, OLDEST, Version};
 const VARIABLE: &str = "TONNAGE_TORCH";
 const LIBRARY: &str = if cfg!(target_os = "macos") { "libtorch_cpu.dylib" } else { "libtorch_cpu.so" };
 /// Said wherever none is found.
-const WAY_OUT: &str = "install PyTorch (`pip install torch`), or name one with TONNAGE_TORCH";
+const WAY_OUT: &str = "install PyTorch (`pip install torch`), have it fetched (`tonnage train --get-torch`), or name one with TONNAGE_TORCH";
 
 /// Who named the libtorch that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::error::TorchError;
 use crate::find::{Found, Search};
+use crate::version::{OLDEST, Version};
 
 /// The two libraries of CUDA that libtorch_cpu of a CUDA build is linked with; the rest (2.7 GB) is libtorch_cuda's.
 const NEEDED: [&str; 2] = ["nvidia-cuda-runtime", "nvidia-cuda-cupti"];
@@ -15,14 +16,41 @@ const NEEDED: [&str; 2] = ["nvidia-cuda-runtime", "nvidia-cuda-cupti"];
 pub struct Download {
     python: PathBuf,
     folder: PathBuf,
+    version: Option<String>,
 }
 
 /// A download that is not yet begun.
 pub fn download_plan(python: &Path, folder: &Path) -> Download {
-    Download { python: python.to_owned(), folder: folder.to_owned() }
+    Download { python: python.to_owned(), folder: folder.to_owned(), version: None }
 }
 
 impl Download {
+    /// Of this version (`2.11`, `2.11.0`), in place of the newest.
+    ///
+    /// # Errors
+    /// When it is no version, or one that is too old.
+    pub fn of_version(self, version: &str) -> Result<Self, TorchError> {
+        let is_one = !version.is_empty() && version.split('.').all(|part| part.parse::<u32>().is_ok());
+        match Version::of_text(version).filter(|_| is_one) {
+            Some(found) if found >= OLDEST => Ok(Self { version: Some(version.to_owned()), ..self }),
+            Some(_) => Err(TorchError::setup(format!("PyTorch {version} is too old"))
+                .hinted(format!("{OLDEST} or newer is needed"))),
+            None => {
+                Err(TorchError::setup(format!("`{version}` is no version of PyTorch"))
+                    .hinted("write it as 2.11 or 2.11.0"))
+            }
+        }
+    }
+
+    /// What pip is asked for.
+    fn wanted(&self) -> String {
+        match &self.version {
+            None => "torch".to_owned(),
+            Some(version) if version.matches('.').count() >= 2 => format!("torch=={version}"),
+            Some(version) => format!("torch=={version}.*"),
+        }
+    }
+
     /// Runs pip, whose progress goes to stderr, and finds what it fetched. A folder that is not whole is never found: pip works beside
     /// it.
     ///
@@ -35,7 +63,7 @@ impl Download {
             fs::remove_dir_all(&part).map_err(failed)?;
         }
         report("fetching PyTorch (about 0.5 GB)");
-        self.pip(&part, &["torch".to_owned()])?;
+        self.pip(&part, &[self.wanted()])?;
         let wheel = Search::of_environment(Some(&part)).find()?;
         let needed = wheel.cuda.as_deref().map(needed_of).unwrap_or_default();
         if !needed.is_empty() {
@@ -85,6 +113,19 @@ mod tests {
     fn packages_are_of_the_wheels_own_cuda() {
         assert_eq!(needed_of("13.0"), ["nvidia-cuda-runtime==13.0.*", "nvidia-cuda-cupti==13.0.*"]);
         assert_eq!(needed_of("12.8"), ["nvidia-cuda-runtime-cu12==12.8.*", "nvidia-cuda-cupti-cu12==12.8.*"]);
+    }
+
+    #[test]
+    fn a_version_can_be_asked_for() {
+        let plan = || download_plan(Path::new("python3"), Path::new("torch"));
+        assert_eq!(plan().wanted(), "torch");
+        assert_eq!(plan().of_version("2.11").unwrap().wanted(), "torch==2.11.*");
+        assert_eq!(plan().of_version("2.11.1").unwrap().wanted(), "torch==2.11.1");
+        for (wrong, wanted) in
+            [("2.4", "too old"), ("new", "no version"), ("2.11; rm", "no version"), ("", "no version")]
+        {
+            assert!(plan().of_version(wrong).unwrap_err().text.contains(wanted), "{wrong}");
+        }
     }
 
     #[test]
