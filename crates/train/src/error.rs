@@ -39,12 +39,38 @@ pub enum TrainError {
         /// What is wrong.
         problem: String,
     },
+    /// What is asked for and cannot be done, or is of no use.
+    #[error("{problem}\nhint: {hint}")]
+    Refused {
+        /// What.
+        problem: String,
+        /// The way out.
+        hint: String,
+    },
+    /// An error in a step, with its place.
+    #[error("step {step}{}: {source}", .module.as_ref().map(|module| format!(", in {module}")).unwrap_or_default())]
+    Step {
+        /// From 1.
+        step: u64,
+        /// The path of the module.
+        module: Option<String>,
+        /// What went wrong.
+        source: Box<Self>,
+    },
     /// An error of PyTorch, passed on.
     #[error(transparent)]
     Torch(#[from] TorchError),
 }
 
 impl TrainError {
+    pub(crate) fn refused(problem: String, hint: impl Into<String>) -> Self {
+        Self::Refused { problem, hint: hint.into() }
+    }
+
+    pub(crate) fn in_step(self, step: u64, module: Option<&str>) -> Self {
+        Self::Step { step, module: module.map(str::to_owned), source: Box::new(self) }
+    }
+
     pub(crate) fn file(path: &Path, source: io::Error) -> Self {
         Self::File { path: path.to_owned(), source }
     }

@@ -7,10 +7,13 @@
 pub mod clip;
 pub mod data;
 mod error;
+pub mod generate;
 pub mod optimizer;
+mod random;
 pub mod scaler;
 pub mod schedule;
 pub mod store;
+pub mod training;
 
 pub use error::TrainError;
 

@@ -1,9 +1,10 @@
-//! Texts from files: plain text is one text, JSON lines have one each.
+//! Texts and rows from files: plain text is one text, JSON lines have a text, a prompt with its completion, or messages each.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::error::TrainError;
@@ -13,11 +14,111 @@ const MOST_BYTES: u64 = 8 << 30;
 /// A line of JSON lines.
 const MOST_LINE: u64 = 64 << 20;
 
-/// Reads the texts of a file: `.jsonl` and `.ndjson` by the field `key`, everything else as one text.
+/// A prompt with what is to follow it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Pair {
+    /// What is given.
+    pub prompt: String,
+    /// What is learnt.
+    pub completion: String,
+}
+
+/// What somebody says in a conversation.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Message {
+    /// `system`, `user`, `assistant`.
+    pub role: String,
+    /// Its text.
+    pub content: String,
+}
+
+/// Messages in their order.
+pub type Conversation = Vec<Message>;
+
+/// What a file holds, all of one kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Texts.
+    Texts(Vec<String>),
+    /// Prompts with completions.
+    Pairs(Vec<Pair>),
+    /// Conversations.
+    Conversations(Vec<Conversation>),
+}
+
+/// Reads a file: JSON lines by what their first line holds, everything else as one text.
 ///
 /// # Errors
-/// When the file cannot be read, is no UTF-8, is larger than 8 GiB, or a line of it has no text.
-pub fn read_texts(path: &Path, key: &str) -> Result<Vec<String>, TrainError> {
+/// As [`read_texts`], and when a line holds something else than the first.
+pub fn read(path: &Path, key: &str) -> Result<Content, TrainError> {
+    if !is_lines(path) {
+        return read_texts(path, key).map(Content::Texts);
+    }
+    let values = read_values(path)?;
+    let has = |field: &str| values.first().is_some_and(|(_, value)| value.get(field).is_some());
+    if has(key) {
+        return texts_of(path, key, values).map(Content::Texts);
+    }
+    if has("messages") {
+        let rows = rows_of::<Talk>(path, values, "`messages`, each with `role` and `content`")?;
+        return Ok(Content::Conversations(rows.into_iter().map(|talk| talk.messages).collect()));
+    }
+    if has("prompt") {
+        return rows_of(path, values, "`prompt` and `completion` as texts").map(Content::Pairs);
+    }
+    Err(text_error(
+        path,
+        format!("line 1 has neither `{key}`, nor `prompt` and `completion`, nor `messages`"),
+        "name the field of the text with `text_field` below `[data]`",
+    ))
+}
+
+#[derive(Deserialize)]
+struct Talk {
+    messages: Conversation,
+}
+
+fn rows_of<T: serde::de::DeserializeOwned>(
+    path: &Path,
+    values: Vec<(u64, Value)>,
+    wanted: &str,
+) -> Result<Vec<T>, TrainError> {
+    let row = |(number, value)| {
+        serde_json::from_value(value).map_err(|error| {
+            text_error(
+                path,
+                format!("line {number} has not {wanted}: {error}"),
+                "all lines are of the first one's kind",
+            )
+        })
+    };
+    values.into_iter().map(row).collect()
+}
+
+fn texts_of(path: &Path, key: &str, values: Vec<(u64, Value)>) -> Result<Vec<String>, TrainError> {
+    let text = |(number, value): (u64, Value)| {
+        value.get(key).and_then(Value::as_str).map(str::to_owned).ok_or_else(|| {
+            text_error(
+                path,
+                format!("line {number} has no text `{key}`"),
+                "name the field of the text with `text_field` below `[data]`",
+            )
+        })
+    };
+    values.into_iter().map(text).collect()
+}
+
+fn is_lines(path: &Path) -> bool {
+    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase();
+    matches!(ending.as_str(), "jsonl" | "ndjson")
+}
+
+fn read_values(path: &Path) -> Result<Vec<(u64, Value)>, TrainError> {
+    read_lines(path, opened(path)?)
+}
+
+/// The file, unless it is larger than what is kept in memory.
+fn opened(path: &Path) -> Result<File, TrainError> {
     let file = File::open(path).map_err(|error| TrainError::file(path, error))?;
     let bytes = file.metadata().map_err(|error| TrainError::file(path, error))?.len();
     if bytes > MOST_BYTES {
@@ -27,9 +128,17 @@ pub fn read_texts(path: &Path, key: &str) -> Result<Vec<String>, TrainError> {
             "split it into several files",
         ));
     }
-    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase();
-    if matches!(ending.as_str(), "jsonl" | "ndjson") {
-        return read_lines(path, file, key);
+    Ok(file)
+}
+
+/// Reads the texts of a file: `.jsonl` and `.ndjson` by the field `key`, everything else as one text.
+///
+/// # Errors
+/// When the file cannot be read, is no UTF-8, is larger than 8 GiB, or a line of it has no text.
+pub fn read_texts(path: &Path, key: &str) -> Result<Vec<String>, TrainError> {
+    let file = opened(path)?;
+    if is_lines(path) {
+        return texts_of(path, key, read_lines(path, file)?);
     }
     let mut text = Vec::new();
     file.take(MOST_BYTES).read_to_end(&mut text).map_err(|error| TrainError::file(path, error))?;
@@ -40,9 +149,9 @@ pub fn read_texts(path: &Path, key: &str) -> Result<Vec<String>, TrainError> {
     Ok(vec![text])
 }
 
-fn read_lines(path: &Path, file: File, key: &str) -> Result<Vec<String>, TrainError> {
+fn read_lines(path: &Path, file: File) -> Result<Vec<(u64, Value)>, TrainError> {
     let mut reader = BufReader::new(file);
-    let (mut texts, mut line, mut number) = (Vec::new(), Vec::new(), 0_u64);
+    let (mut values, mut line, mut number) = (Vec::new(), Vec::new(), 0_u64);
     loop {
         line.clear();
         number += 1;
@@ -52,7 +161,7 @@ fn read_lines(path: &Path, file: File, key: &str) -> Result<Vec<String>, TrainEr
             .read_until(b'\n', &mut line)
             .map_err(|error| TrainError::file(path, error))?;
         if read == 0 {
-            return Ok(texts);
+            return Ok(values);
         }
         if line.trim_ascii().is_empty() {
             continue;
@@ -67,10 +176,7 @@ fn read_lines(path: &Path, file: File, key: &str) -> Result<Vec<String>, TrainEr
         let value: Value = serde_json::from_slice(&line).map_err(|error| {
             text_error(path, format!("line {number}: {error}"), "each line is an object of its own")
         })?;
-        let text = value.get(key).and_then(Value::as_str).ok_or_else(|| {
-            text_error(path, format!("line {number} has no text `{key}`"), "name the field of the text with `text_key`")
-        })?;
-        texts.push(text.to_owned());
+        values.push((number, value));
     }
 }
 
@@ -99,6 +205,21 @@ mod tests {
         assert_eq!(read_texts(&lines, "text").unwrap(), ["one", "two"]);
         fs::remove_file(plain).unwrap();
         fs::remove_file(lines).unwrap();
+    }
+
+    #[test]
+    fn lines_are_read_by_what_the_first_holds() {
+        let pairs = file("e.jsonl", b"{\"prompt\": \"a\", \"completion\": \"b\"}\n{\"prompt\": \"c\"}\n");
+        let error = read(&pairs, "text").unwrap_err().to_string();
+        assert!(error.contains("line 2 has not `prompt` and `completion`"), "{error}");
+        let talks = file("f.jsonl", b"{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}");
+        let Content::Conversations(found) = read(&talks, "text").unwrap() else { panic!("not conversations") };
+        assert_eq!(found[0][0].role, "user");
+        let other = file("g.jsonl", b"{\"body\": 1}");
+        assert!(read(&other, "text").unwrap_err().to_string().contains("text_field"));
+        for path in [pairs, talks, other] {
+            fs::remove_file(path).unwrap();
+        }
     }
 
     #[test]

@@ -1,27 +1,15 @@
-//! The order in which a text is trained on: windows of its tokens, each once an epoch, shared out over ranks, in an order that the
-//! seed and the epoch decide. Where a training stands is a number, so that it goes on exactly there.
-
-use serde::{Deserialize, Serialize};
+//! A text cut into windows of its tokens, which are trained on in an order that the seed and the epoch decide.
 
 use crate::error::TrainError;
+
+use super::order::{self, Order, Position};
 
 /// Tokens cut into windows of `length` inputs, each with the token that follows as its last label.
 #[derive(Clone, Debug)]
 pub struct Windows {
     tokens: Vec<u32>,
     length: usize,
-    seed: u64,
-    ranks: u64,
-    rank: u64,
-}
-
-/// How far a training is through its windows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Position {
-    /// Epochs that are done.
-    pub epoch: u64,
-    /// Windows of this epoch that this rank has seen.
-    pub window: u64,
+    order: Order,
 }
 
 impl Windows {
@@ -30,42 +18,37 @@ impl Windows {
     /// # Errors
     /// When the tokens make no window for each rank.
     pub fn new(tokens: Vec<u32>, length: usize, seed: u64, ranks: u64, rank: u64) -> Result<Self, TrainError> {
-        let windows = Self { tokens, length: length.max(1), seed, ranks: ranks.max(1), rank };
-        if windows.of_rank() == 0 {
+        let length = length.max(1);
+        // Each starts where the one before ended, so that every token is a label once.
+        let count = (tokens.len().saturating_sub(1) / length) as u64;
+        let order = Order::new(count, seed, ranks, rank);
+        if order.of_rank() == 0 {
             return Err(TrainError::Vocabulary(format!(
-                "{} tokens make {} windows of {length} tokens, fewer than {ranks} processes: shorten seq_len, or train on more text",
-                windows.tokens.len(),
-                windows.count(),
+                "{} tokens make {count} windows of {length} tokens, fewer than {ranks} processes: shorten seq_len, or train on more text",
+                tokens.len(),
             )));
         }
-        Ok(windows)
+        Ok(Self { tokens, length, order })
     }
 
-    /// Windows of an epoch, over all ranks. Each starts where the one before ended, so that every token is a label once.
+    /// Windows of an epoch, over all ranks.
     pub fn count(&self) -> u64 {
-        (self.tokens.len().saturating_sub(1) / self.length) as u64
+        self.order.count()
     }
 
-    /// Windows of an epoch that this rank sees: the same number on every rank, so that none waits; the few that are left over
-    /// are other ones in each epoch.
+    /// Windows of an epoch that this rank sees.
     pub fn of_rank(&self) -> u64 {
-        self.count() / self.ranks
+        self.order.of_rank()
     }
 
-    /// The order of an epoch, for all windows.
-    fn order(&self, epoch: u64) -> Vec<u32> {
-        let mut order: Vec<u32> = (0..u32::try_from(self.count()).unwrap_or(u32::MAX)).collect();
-        let mut random = SplitMix64(self.seed ^ epoch.wrapping_mul(0xa076_1d64_78bd_642f));
-        for last in (1..order.len()).rev() {
-            let other = random.below(last as u64 + 1) as usize;
-            order.swap(last, other);
-        }
-        order
+    /// A window by its number: `length` inputs and one token more, for the labels.
+    pub fn window(&self, number: usize) -> &[u32] {
+        self.tokens.get(number * self.length..=(number + 1) * self.length).unwrap_or_default()
     }
 
     /// An endless walk from `position` on.
     pub fn walk(&self, position: Position) -> Walk<'_> {
-        Walk { windows: self, position, order: self.order(position.epoch) }
+        Walk { windows: self, walk: self.order.walk(position) }
     }
 }
 
@@ -73,45 +56,18 @@ impl Windows {
 #[derive(Debug)]
 pub struct Walk<'a> {
     windows: &'a Windows,
-    position: Position,
-    order: Vec<u32>,
+    walk: order::Walk,
 }
 
 impl<'a> Walk<'a> {
     /// Where the next window is.
     pub fn position(&self) -> Position {
-        self.position
+        self.walk.position()
     }
 
-    /// The next window: `length` inputs and one token more, for the labels.
+    /// The next window.
     pub fn next_window(&mut self) -> &'a [u32] {
-        let windows = self.windows;
-        if self.position.window >= windows.of_rank() {
-            self.position = Position { epoch: self.position.epoch + 1, window: 0 };
-            self.order = windows.order(self.position.epoch);
-        }
-        let place = self.position.window * windows.ranks + windows.rank;
-        self.position.window += 1;
-        let window = self.order.get(place as usize).copied().unwrap_or_default() as usize;
-        windows.tokens.get(window * windows.length..=(window + 1) * windows.length).unwrap_or_default()
-    }
-}
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-struct SplitMix64(u64);
-
-impl SplitMix64 {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// Below `bound`, evenly (Lemire 2019, without his rejection: the bias is below 2^-32 for bounds of 32 bits).
-    fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+        self.windows.window(self.walk.next_example())
     }
 }
 

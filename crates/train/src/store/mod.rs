@@ -2,4 +2,5 @@
 //! not ([`checkpoints`]).
 
 pub mod checkpoints;
+pub mod pretrained;
 pub mod weights;

@@ -1,0 +1,8 @@
+//! Text from a model: a prompt goes in, tokens come out, the likeliest, by chance, or along several beams.
+
+mod beams;
+mod choose;
+mod generator;
+
+pub use choose::{Chooser, Drawn};
+pub use generator::{Decoder, Generated, Generator, Stop};

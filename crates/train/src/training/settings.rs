@@ -1,0 +1,242 @@
+//! What a loop is told: of a job what changes memory, of its training what does not. What the loop cannot do is refused here, before
+//! anything is loaded.
+
+use tonnage_core::dtype::DType;
+use tonnage_core::job::{
+    CheckpointPolicy, Framework, JobSpec, LearningRateSchedule, LossKernel, OptimizerKind, Strategy, Task, TrainingSpec,
+};
+use tonnage_torch::{ScalarType, Tensor, Torch};
+
+use crate::error::TrainError;
+use crate::optimizer::{Adam, AdamOptions, Implementation, Optimizer, Sgd, SgdOptions};
+use crate::schedule::Schedule;
+
+/// What runs what is not carried here, with the memory that `tonnage estimate` says.
+const ELSEWHERE: &str = "a script of your own does it: `tonnage run JOB.toml -- python train.py`";
+
+/// All that a loop goes by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Rows of a pass.
+    pub micro_batch_size: u64,
+    /// Tokens of a row.
+    pub seq_len: usize,
+    /// Passes of a step.
+    pub accumulation: u64,
+    /// What autocast computes in.
+    pub autocast: Option<ScalarType>,
+    /// Whether the loss is scaled.
+    pub scales_loss: bool,
+    /// The norm that gradients are clipped to.
+    pub clip: Option<f64>,
+    /// Whether the model is called with a cache.
+    pub caches: bool,
+    /// Whether the outputs live until the next pass has its own.
+    pub keeps_outputs: bool,
+    /// Processes.
+    pub ranks: u64,
+    optimizer: OptimizerKind,
+    /// What a training learns by.
+    pub training: TrainingSpec,
+}
+
+impl Settings {
+    /// Of a job and its training.
+    ///
+    /// # Errors
+    /// When the loop cannot do what the job says; with what can.
+    pub fn of(job: &JobSpec, training: &TrainingSpec) -> Result<Self, TrainError> {
+        refuse(job)?;
+        let recomputes = job.gradient_checkpointing == CheckpointPolicy::EveryLayer;
+        Ok(Self {
+            micro_batch_size: job.micro_batch_size,
+            seq_len: usize::try_from(job.seq_len).unwrap_or(usize::MAX),
+            accumulation: job.gradient_accumulation_steps.max(1),
+            autocast: job.precision.autocast_dtype().map(scalar_type).transpose()?,
+            scales_loss: job.precision.scales_loss(),
+            clip: job.clip_grad_norm.map(|clip| clip.max_norm),
+            // transformers turns the cache off where layers are recomputed.
+            caches: job.use_cache && !recomputes,
+            keeps_outputs: job.logits.keep_outputs,
+            ranks: job.parallel.world_size.max(1),
+            optimizer: job.optimizer,
+            training: training.clone(),
+        })
+    }
+
+    /// The optimizer over `parameters`.
+    ///
+    /// # Errors
+    /// Never for settings that [`Settings::of`] made.
+    pub fn optimizer(&self, torch: &'static Torch, parameters: Vec<Tensor>) -> Result<Box<dyn Optimizer>, TrainError> {
+        let adam = |decoupled, implementation| {
+            let options = AdamOptions {
+                learning_rate: self.training.learning_rate,
+                betas: self.training.betas,
+                eps: self.training.adam_epsilon,
+                weight_decay: self.training.weight_decay,
+                decoupled,
+                implementation,
+            };
+            Box::new(Adam::new(torch, parameters.clone(), options)) as Box<dyn Optimizer>
+        };
+        let sgd = |momentum| {
+            let options = SgdOptions {
+                learning_rate: self.training.learning_rate,
+                momentum,
+                weight_decay: self.training.weight_decay,
+                ..SgdOptions::default()
+            };
+            Box::new(Sgd::new(torch, parameters.clone(), options)) as Box<dyn Optimizer>
+        };
+        Ok(match self.optimizer {
+            OptimizerKind::Adamw => adam(true, Implementation::Foreach),
+            OptimizerKind::AdamwFused => adam(true, Implementation::Fused),
+            OptimizerKind::AdamwForloop => adam(true, Implementation::ForLoop),
+            OptimizerKind::Adam => adam(false, Implementation::Foreach),
+            OptimizerKind::Sgd => sgd(0.0),
+            // torch.optim.SGD(momentum=0.9), which the job's word means.
+            OptimizerKind::SgdMomentum => sgd(0.9),
+            other => return Err(no_optimizer(other)),
+        })
+    }
+
+    /// The learning rate of a step, 0 for the first, of `steps`.
+    pub fn learning_rate(&self, step: u64, steps: u64) -> f64 {
+        let warmup = self.training.warmup_steps;
+        // TrainingArguments.get_warmup_steps: a share is rounded up.
+        let warmup = if warmup < 1.0 { (steps as f64 * warmup).ceil() } else { warmup } as u64;
+        self.training.learning_rate * schedule(self.training.lr_scheduler_type).share(step, warmup, steps)
+    }
+
+    /// Rows of a step over all ranks.
+    pub fn rows_per_step(&self) -> u64 {
+        self.micro_batch_size.saturating_mul(self.accumulation).saturating_mul(self.ranks)
+    }
+
+    /// Steps of the whole training, over `rows` examples of an epoch.
+    pub fn steps(&self, rows: u64) -> u64 {
+        let epochs =
+            || (self.training.num_train_epochs * rows as f64 / self.rows_per_step().max(1) as f64).ceil() as u64;
+        self.training.max_steps.unwrap_or_else(epochs).max(1)
+    }
+}
+
+const fn schedule(word: LearningRateSchedule) -> Schedule {
+    match word {
+        LearningRateSchedule::Constant => Schedule::Constant,
+        LearningRateSchedule::ConstantWithWarmup => Schedule::ConstantWithWarmup,
+        LearningRateSchedule::Linear => Schedule::Linear,
+        LearningRateSchedule::Cosine => Schedule::Cosine,
+        LearningRateSchedule::InverseSqrt => Schedule::InverseSqrt,
+    }
+}
+
+fn scalar_type(dtype: DType) -> Result<ScalarType, TrainError> {
+    match dtype {
+        DType::Float16 => Ok(ScalarType::Float16),
+        DType::Bfloat16 => Ok(ScalarType::Bfloat16),
+        other => Err(TrainError::refused(format!("autocast to {other:?} is not known"), ELSEWHERE)),
+    }
+}
+
+fn no_optimizer(kind: OptimizerKind) -> TrainError {
+    let word = serde_json::to_value(kind).unwrap_or_default();
+    TrainError::refused(
+        format!("optimizer = {word} is not carried by `tonnage train`"),
+        format!("adamw, adamw_fused, adamw_forloop, adam, sgd and sgd_momentum are; {ELSEWHERE}"),
+    )
+}
+
+fn refuse(job: &JobSpec) -> Result<(), TrainError> {
+    let refused = |problem: String, hint: &str| Err(TrainError::refused(problem, hint));
+    if job.task != Task::CausalLm {
+        let task = serde_json::to_value(job.task.name()).unwrap_or_default();
+        return refused(format!("task = {task}: `tonnage train` trains causal_lm"), ELSEWHERE);
+    }
+    if job.framework != Framework::Loop {
+        let framework = serde_json::to_value(job.framework).unwrap_or_default();
+        return refused(
+            format!("framework = {framework}: `tonnage train` runs a plain loop of its own"),
+            "leave `framework` out, or write \"loop\"; the other runs under `tonnage run JOB.toml -- python train.py`",
+        );
+    }
+    if !matches!(job.parallel.strategy, Strategy::None | Strategy::Ddp(_)) {
+        return refused(
+            "`tonnage train` spreads a training by ddp alone".to_owned(),
+            "FSDP, DeepSpeed, tensor and pipeline parallel run under `tonnage run JOB.toml -- torchrun train.py`",
+        );
+    }
+    if job.logits.loss == LossKernel::Liger || job.liger_kernels {
+        return refused("Liger's kernels are Triton's, which only Python runs".to_owned(), ELSEWHERE);
+    }
+    if !job.zero_grad_set_to_none {
+        return refused("`zero_grad_set_to_none` = false is not carried".to_owned(), ELSEWHERE);
+    }
+    if !job.train_mode {
+        return refused("`train_mode` = false trains without dropout".to_owned(), "set `dropout = 0.0` for that");
+    }
+    if job.seq_len < 2 {
+        return refused("a row of one token has nothing to predict".to_owned(), "set seq_len to 2 or more");
+    }
+    no_optimizer_of(job)
+}
+
+fn no_optimizer_of(job: &JobSpec) -> Result<(), TrainError> {
+    use OptimizerKind::{Adam, Adamw, AdamwForloop, AdamwFused, Sgd, SgdMomentum};
+    match job.optimizer {
+        Adamw | AdamwFused | AdamwForloop | Adam | Sgd | SgdMomentum => Ok(()),
+        other => Err(no_optimizer(other)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonnage_core::job::{JobSource, Resolved};
+
+    use super::*;
+
+    fn resolved(set: &[(&str, &str)]) -> Resolved {
+        let source = JobSource::model("gpt2").set("framework", "loop");
+        set.iter().fold(source, |source, (key, value)| source.set(key, value)).resolve(&[]).unwrap()
+    }
+
+    fn settings(set: &[(&str, &str)]) -> Result<Settings, TrainError> {
+        let resolved = resolved(set);
+        Settings::of(&resolved.job, &resolved.training)
+    }
+
+    #[test]
+    fn a_plain_loop_is_taken_as_it_is() {
+        let found = settings(&[
+            ("micro_batch_size", "4"),
+            ("gradient_accumulation_steps", "2"),
+            ("precision", "amp-fp16"),
+            ("warmup_ratio", "0.1"),
+            ("learning_rate", "1e-3"),
+            ("num_train_epochs", "2"),
+        ])
+        .unwrap();
+        assert_eq!((found.rows_per_step(), found.steps(100), found.scales_loss), (8, 25, true));
+        assert_eq!(found.autocast, Some(ScalarType::Float16));
+        assert_eq!((found.learning_rate(0, 100), found.learning_rate(10, 100)), (0.0, 1e-3));
+        assert_eq!(settings(&[("max_steps", "7")]).unwrap().steps(100), 7);
+    }
+
+    #[test]
+    fn what_it_cannot_do_is_refused_with_what_can() {
+        for (key, value, wanted) in [
+            ("optimizer", "lion", "adamw_fused"),
+            ("task", "inference_forward", "tonnage run"),
+            ("framework", "trl", "leave `framework` out"),
+            ("parallel", "fsdp2", "torchrun"),
+            ("zero_grad_set_to_none", "false", "tonnage run"),
+            ("train_mode", "false", "dropout"),
+            ("seq_len", "1", "2 or more"),
+        ] {
+            let error =
+                settings(&[(key, value), ("world_size", if key == "parallel" { "2" } else { "1" })]).unwrap_err();
+            assert!(error.to_string().contains(wanted), "{key}: {error}");
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! The loop over steps: schedules, evaluates, saves, and stops where going on would be of no use.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tonnage_torch::{Device, Torch};
+
+use super::checkpoint::{self, Saved, State, WEIGHTS};
+use super::event::{Event, Held, StepReport};
+use super::model::Trainable;
+use super::ranks::Ranks;
+use super::settings::Settings;
+use super::step::{Made, Maker, Variables};
+use crate::data::batches::{BatchWalk, Examples};
+use crate::error::TrainError;
+use crate::optimizer::Optimizer;
+use crate::scaler::GradScaler;
+use crate::store::checkpoints::Checkpoints;
+use crate::store::weights;
+
+/// The state appears in the first step, from the second on they allocate the same; the third shows that it stays.
+const WARM_UP: u64 = 3;
+/// Tells of a step at least so often, for whoever watches.
+const SHOWN: Duration = Duration::from_secs(5);
+
+/// What a training is made of.
+pub struct Parts<'a> {
+    /// The engine.
+    pub torch: &'static Torch,
+    /// Where the model lies.
+    pub device: Device,
+    /// What learns.
+    pub model: &'a dyn Trainable,
+    /// What it goes by.
+    pub settings: &'a Settings,
+    /// What it learns from.
+    pub train: &'a Examples,
+    /// What it is held against.
+    pub eval: Option<&'a Examples>,
+    /// Which processes take part.
+    pub ranks: &'a dyn Ranks,
+    /// Where checkpoints go; `None` keeps nothing, as in a rehearsal, in which no number means anything.
+    pub output: Option<&'a Path>,
+    /// Fills a checkpoint with what makes its weights a model: config, tokenizer.
+    pub describe: &'a dyn Fn(&Path) -> Result<(), TrainError>,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outcome {
+    /// Steps that are done, of the whole training.
+    pub step: u64,
+    /// The last evaluation.
+    pub eval_loss: Option<f64>,
+    /// Of training.
+    pub seconds: f64,
+    /// At the end.
+    pub held: Held,
+}
+
+/// A training.
+pub struct Trainer<'a> {
+    maker: Maker<'a>,
+    parts: Parts<'a>,
+    optimizer: Box<dyn Optimizer>,
+    scaler: Option<GradScaler>,
+    names: Vec<String>,
+    state: State,
+    steps: u64,
+    variables: Variables,
+    lately: Lately,
+    /// Seconds that were counted before this process began.
+    before: f64,
+    begun: Instant,
+}
+
+/// What came since the last report.
+struct Lately {
+    loss: f64,
+    steps: u64,
+    skipped: u64,
+    tokens: u64,
+    since: Instant,
+    last: Made,
+}
+
+impl Lately {
+    fn new() -> Self {
+        Self { loss: 0.0, steps: 0, skipped: 0, tokens: 0, since: Instant::now(), last: Made::default() }
+    }
+}
+
+impl<'a> Trainer<'a> {
+    /// Before its first step.
+    ///
+    /// # Errors
+    /// When the optimizer cannot be made.
+    pub fn new(parts: Parts<'a>) -> Result<Self, TrainError> {
+        let trained = parts.model.trained();
+        if trained.is_empty() {
+            return Err(TrainError::refused(
+                "the model has no weight that is trained".to_owned(),
+                "set lora.targets to layers that it has",
+            ));
+        }
+        let (names, parameters): (Vec<_>, Vec<_>) = trained.into_iter().unzip();
+        let settings = parts.settings;
+        let optimizer = settings.optimizer(parts.torch, parameters)?;
+        let maker = Maker {
+            torch: parts.torch,
+            device: parts.device,
+            model: parts.model,
+            settings,
+            ranks: parts.ranks,
+            reads_values: parts.output.is_some(),
+        };
+        let state = State {
+            rows_per_step: settings.rows_per_step(),
+            ranks: parts.ranks.count(),
+            seq_len: settings.seq_len as u64,
+            seed: settings.training.seed,
+            rows: parts.train.rows(),
+            max_steps: settings.steps(parts.train.rows()),
+            ..State::default()
+        };
+        Ok(Self {
+            steps: settings.steps(parts.train.rows()),
+            scaler: settings.scales_loss.then(|| GradScaler::new(parts.torch, parts.device)),
+            maker,
+            parts,
+            optimizer,
+            names,
+            state,
+            variables: Variables::default(),
+            lately: Lately::new(),
+            before: 0.0,
+            begun: Instant::now(),
+        })
+    }
+
+    /// Steps of the whole training.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Goes on from a checkpoint, whose weights the model has already.
+    ///
+    /// # Errors
+    /// When it is of another training.
+    pub fn resume(&mut self, saved: Saved, from: &Path, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+        if let Some(changed) = saved.state.differs(&self.state) {
+            return Err(TrainError::weights(from, format!("is a checkpoint of another training: {changed}")));
+        }
+        let parts = checkpoint::Parts { torch: self.parts.torch, device: self.parts.device, names: &self.names };
+        let restored = parts.restore(saved, self.optimizer.as_mut(), self.scaler.as_mut())?;
+        self.state = State { max_steps: self.steps, ..restored };
+        self.before = self.state.seconds;
+        observe(Event::Resumed { step: self.state.step, from: from.to_owned() });
+        Ok(())
+    }
+
+    /// Trains to the end, or until `stops` says so, which is asked after every step; then a checkpoint is written too.
+    ///
+    /// # Errors
+    /// PyTorch's, the disk's, and a loss that is no number. What was saved before is still there.
+    pub fn run(&mut self, stops: &dyn Fn() -> bool, observe: &mut dyn FnMut(Event)) -> Result<Outcome, TrainError> {
+        let mut walk = self.parts.train.walk(self.state.position);
+        let mut eval_loss = None;
+        let mut measured = false;
+        self.parts.model.train(true);
+        self.begun = Instant::now();
+        self.lately = Lately::new();
+        let first = self.state.step;
+        while self.state.step < self.steps {
+            self.one_step(&mut walk)?;
+            if !measured && (self.state.step - first >= WARM_UP || self.state.step == self.steps) {
+                measured = true;
+                observe(Event::Measured(self.held()?));
+            }
+            let last = self.state.step == self.steps || stops();
+            self.report(last, observe);
+            let training = &self.parts.settings.training;
+            let saves = last || self.state.step.is_multiple_of(training.save_steps);
+            let evaluates = training.eval_steps.map_or(saves, |steps| last || self.state.step.is_multiple_of(steps));
+            if evaluates && self.maker.reads_values {
+                eval_loss = self.evaluate(observe)?.or(eval_loss);
+            }
+            if saves {
+                self.save(observe)?;
+            }
+            if last {
+                break;
+            }
+        }
+        self.state.seconds = self.seconds();
+        Ok(Outcome { step: self.state.step, eval_loss, seconds: self.state.seconds, held: self.held()? })
+    }
+
+    fn one_step(&mut self, walk: &mut BatchWalk<'_>) -> Result<(), TrainError> {
+        let settings = self.parts.settings;
+        self.optimizer.set_learning_rate(settings.learning_rate(self.state.step, self.steps));
+        let mut learnt = 0;
+        let next = || {
+            let batch = walk.next_batch(settings.micro_batch_size, settings.seq_len);
+            learnt += batch.learnt;
+            batch
+        };
+        let made = self
+            .maker
+            .step(next, &mut self.variables, self.optimizer.as_mut(), self.scaler.as_mut())
+            .map_err(|error| self.placed(error))?;
+        let all = self.parts.ranks.sum(&[made.loss, learnt as f64])?;
+        let (loss, tokens) = (all[0] / self.parts.ranks.count() as f64, all[1] as u64);
+        self.state.step += 1;
+        self.state.position = walk.position();
+        self.state.tokens_trained += tokens;
+        if !loss.is_finite() {
+            return Err(self.no_number(loss));
+        }
+        self.lately.loss += loss;
+        self.lately.steps += 1;
+        self.lately.tokens += tokens;
+        self.lately.skipped += u64::from(!made.stepped);
+        self.lately.last = Made { loss, ..made };
+        Ok(())
+    }
+
+    /// The error with the step and the module in which it arose.
+    fn placed(&self, error: TrainError) -> TrainError {
+        let module = self.parts.model.module_that_failed().filter(|module| !module.is_empty());
+        error.in_step(self.state.step + 1, module.as_deref())
+    }
+
+    fn no_number(&self, loss: f64) -> TrainError {
+        let kept = match self.parts.output.map(|folder| Checkpoints::new(folder, 1).newest()) {
+            Some(Ok(Some((step, path)))) => format!("the checkpoint of step {step} is whole: {}", path.display()),
+            _ => "no checkpoint was written yet".to_owned(),
+        };
+        TrainError::refused(
+            format!("the loss of step {} is {loss}: the training has diverged; {kept}", self.state.step),
+            "a lower learning_rate, warmup_steps, clip_grad_norm = 1.0, or precision amp-bf16 in place of fp16",
+        )
+    }
+
+    fn seconds(&self) -> f64 {
+        self.before + self.begun.elapsed().as_secs_f64()
+    }
+
+    fn report(&mut self, last: bool, observe: &mut dyn FnMut(Event)) {
+        let elapsed = self.lately.since.elapsed();
+        let every = self.parts.settings.training.logging_steps.max(1);
+        if !(last || self.state.step.is_multiple_of(every) || elapsed >= SHOWN) || self.lately.steps == 0 {
+            return;
+        }
+        let rows = self.state.rows.max(1);
+        let settings = self.parts.settings;
+        let per_step = elapsed.as_secs_f64() / self.lately.steps as f64;
+        let report = StepReport {
+            step: self.state.step,
+            steps: self.steps,
+            epoch: self.state.step as f64 * settings.rows_per_step() as f64 / rows as f64,
+            loss: self.lately.loss / self.lately.steps as f64,
+            learning_rate: settings.learning_rate(self.state.step.saturating_sub(1), self.steps),
+            grad_norm: self.lately.last.grad_norm,
+            skipped: self.lately.skipped,
+            tokens_per_second: self.lately.tokens as f64 / elapsed.as_secs_f64().max(1e-9),
+            tokens_trained: self.state.tokens_trained,
+            seconds: self.seconds(),
+            seconds_left: per_step * (self.steps - self.state.step) as f64,
+        };
+        self.lately = Lately::new();
+        observe(Event::Step(report));
+    }
+
+    fn evaluate(&mut self, observe: &mut dyn FnMut(Event)) -> Result<Option<f64>, TrainError> {
+        let Some(examples) = self.parts.eval else { return Ok(None) };
+        let began = Instant::now();
+        let loss = self.maker.evaluate(examples)?;
+        // What evaluating takes is no training.
+        self.lately.since += began.elapsed();
+        let (step, seconds, tokens_trained) = (self.state.step, self.seconds(), self.state.tokens_trained);
+        observe(Event::Evaluated { step, loss, seconds, tokens_trained });
+        Ok(Some(loss))
+    }
+
+    fn save(&mut self, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+        let Some(output) = self.parts.output else { return Ok(()) };
+        self.state.seconds = self.seconds();
+        if self.parts.ranks.rank() != 0 {
+            // The first rank writes; the others wait for it, so that none trains on a checkpoint that failed.
+            self.parts.ranks.sum(&[0.0])?;
+            return Ok(());
+        }
+        let began = Instant::now();
+        let keep = usize::try_from(self.parts.settings.training.save_total_limit).unwrap_or(usize::MAX);
+        let path = self.write(output, keep)?;
+        self.parts.ranks.sum(&[0.0])?;
+        self.lately.since += began.elapsed();
+        observe(Event::Saved { step: self.state.step, path });
+        Ok(())
+    }
+
+    fn write(&self, output: &Path, keep: usize) -> Result<PathBuf, TrainError> {
+        fs::create_dir_all(output).map_err(|error| TrainError::file(output, error))?;
+        let parts = checkpoint::Parts { torch: self.parts.torch, device: self.parts.device, names: &self.names };
+        Checkpoints::new(output, keep).save(self.state.step, |folder| {
+            weights::write(&folder.join(WEIGHTS), &self.parts.model.named())?;
+            (self.parts.describe)(folder)?;
+            parts.write(folder, &self.state, self.optimizer.as_ref(), self.scaler.as_ref())
+        })
+    }
+
+    fn held(&self) -> Result<Held, TrainError> {
+        Ok(match self.parts.device {
+            Device::Cpu => Held::Host(peak_of_host()),
+            device => Held::Gpu(self.parts.torch.memory(device)?),
+        })
+    }
+}
+
+/// `VmHWM` of this process in bytes.
+fn peak_of_host() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+}
