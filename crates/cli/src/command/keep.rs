@@ -11,6 +11,11 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::Terminal;
 
+/// The attempt's folder, which the command is told too.
+fn attempt() -> Option<PathBuf> {
+    std::env::var_os("TONNAGE_ATTEMPT_DIR").map(PathBuf::from)
+}
+
 /// Ends what a keeper leaves that dies together with its supervisor
 #[derive(Args)]
 pub struct GuardianArgs {
@@ -24,8 +29,7 @@ impl GuardianArgs {
     /// # Errors
     /// Never; what goes wrong is told to the supervisor.
     pub fn run(self, _terminal: &Terminal) -> Result<Exit, Failure> {
-        let logs = std::env::var_os("TONNAGE_ATTEMPT_DIR").map(PathBuf::from);
-        guardian::guard(Duration::from_secs(self.grace), logs);
+        guardian::guard(Duration::from_secs(self.grace), attempt());
         Ok(Exit::Done)
     }
 }
@@ -43,7 +47,7 @@ impl KeepArgs {
     /// # Errors
     /// Never; what goes wrong is told to the supervisor.
     pub fn run(self, _terminal: &Terminal) -> Result<Exit, Failure> {
-        keeper::keep(Duration::from_secs(self.grace));
+        keeper::keep(Duration::from_secs(self.grace), attempt());
         Ok(Exit::Done)
     }
 }

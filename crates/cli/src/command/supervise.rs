@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use tonnage_core::job::{JobSpec, Spreading};
-use tonnage_core::record::{Outcome, ResultRecord};
+use tonnage_core::record::{CorrectionRecord, Outcome, Policy, ResultRecord};
 use tonnage_run::corrections;
 use tonnage_run::guard::{GpuNow, Guard, Job, Room};
 use tonnage_run::secrets::Secrets;
@@ -60,8 +60,8 @@ pub fn supervise_here(
     let store = Store::of_user();
     let kept = run.job.as_ref().map(|job| corrections::kept(store.root(), job)).transpose()?.flatten();
     let kept = kept.unwrap_or_default();
-    let (correction, less_bytes) =
-        spec.as_ref().map(|spec| (kept.on_a_gpu(spec), kept.less_bytes(spec))).unwrap_or_default();
+    let seen = spec.as_ref().map(|spec| (kept.on_a_gpu(spec), kept.less_bytes(spec))).unwrap_or_default();
+    let (correction, less_bytes) = with_peaks_of_a_suite(seen, &run.policy);
     let library = library();
     if let Some(note) = spec.as_ref().zip(library.as_ref()).and_then(|(spec, library)| several_gpus(spec, library)) {
         terminal.say(&note);
@@ -78,6 +78,19 @@ pub fn supervise_here(
     let report = |text: &str| terminal.say(text);
     let context = SuperviseContext { root: store.root(), secrets, on_screen, report: &report };
     Ok(supervise(folder, guard, context)?)
+}
+
+/// What probes saw of the job, and what earlier runs of its suite were measured to take.
+fn with_peaks_of_a_suite(
+    (correction, less_bytes): (CorrectionRecord, u64),
+    policy: &Policy,
+) -> (CorrectionRecord, u64) {
+    if policy.seen_more_bytes > correction.offset_bytes {
+        let evidence = "earlier runs of the suite were measured to take more than was predicted".to_owned();
+        return (CorrectionRecord { offset_bytes: policy.seen_more_bytes, evidence, ..correction }, 0);
+    }
+    let less = if correction.offset_bytes > 0 { 0 } else { less_bytes.max(policy.seen_less_bytes) };
+    (correction, less)
 }
 
 /// Parts of a hundred by which the GPU of a job may differ from the machine's and be the same: what a driver keeps for

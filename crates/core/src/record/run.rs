@@ -156,6 +156,10 @@ pub struct Policy {
     pub stop_after_steps: Option<u64>,
     /// The run ends after so many seconds, steps or not: a probe.
     pub max_run_seconds: Option<u64>,
+    /// By how many bytes more than calculated runs like this one were seen to need of a GPU.
+    pub seen_more_bytes: u64,
+    /// By how many less.
+    pub seen_less_bytes: u64,
 }
 
 impl Default for Policy {
@@ -179,6 +183,8 @@ impl Default for Policy {
             observes: false,
             stop_after_steps: None,
             max_run_seconds: None,
+            seen_more_bytes: 0,
+            seen_less_bytes: 0,
         }
     }
 }

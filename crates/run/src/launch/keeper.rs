@@ -4,20 +4,27 @@
 //! `end N` (seconds of grace); when the socket closes, the supervisor is dead and everything is ended. Upwards go
 //! `started PID KEEPER`, `failed WHY` and `exited CODE` or `signalled N`. The words are in no list of processes: who kills all
 //! that runs `train.py` by name does not kill its keeper.
+//!
+//! How the command ended is also left in the attempt's folder ([`evidence`]), for a supervisor that died before it heard of it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal, killpg};
-use nix::sys::wait::{WaitStatus, waitpid};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
+use tonnage_core::record::ExitRecord;
 
+use super::evidence::{self, Evidence};
 use super::tree;
 use crate::os;
 
@@ -36,8 +43,9 @@ const POLITE: [Signal; 7] = [
     Signal::SIGUSR2,
 ];
 
-/// Runs the command that the supervisor names until it and all it started are gone. `grace` is given to what must be ended.
-pub fn keep(grace: Duration) -> ExitCode {
+/// Runs the command that the supervisor names until it and all it started are gone. `grace` is given to what must be ended; `logs` is
+/// the attempt's folder.
+pub fn keep(grace: Duration, logs: Option<PathBuf>) -> ExitCode {
     hold_out("tonnage");
     let Ok(stdin) = std::io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::from(NOT_STARTED) };
     let mut control = UnixStream::from(stdin);
@@ -46,8 +54,9 @@ pub fn keep(grace: Duration) -> ExitCode {
         Ok(child) => {
             let pid = child.id().cast_signed();
             say(&mut control, &format!("started {pid} {}", own_pid()));
-            listen(lines, pid, grace);
-            reap(&mut control, pid, grace);
+            let asked = Asked::default();
+            listen(lines, pid, grace, asked.clone());
+            reap(&mut control, pid, grace, &Witness { logs, asked, began: Instant::now() });
             ExitCode::SUCCESS
         }
         Err(reason) => {
@@ -117,11 +126,43 @@ fn say(control: &mut UnixStream, line: &str) {
     let _ = control.write_all(format!("{line}\n").as_bytes());
 }
 
+/// Whether the command was asked to end before it did.
+#[derive(Clone, Default)]
+struct Asked(Arc<AtomicBool>);
+
+impl Asked {
+    /// Notes that `leader` is asked now; one that is over already was not.
+    fn note(&self, leader: i32) {
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        if matches!(waitid(Id::Pid(Pid::from_raw(leader)), flags), Ok(WaitStatus::StillAlive)) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+/// What is known of an end, beside how it was.
+struct Witness {
+    logs: Option<PathBuf>,
+    asked: Asked,
+    began: Instant,
+}
+
+impl Witness {
+    /// Leaves it in the attempt's folder. A disk that is full has no room for it: then the supervisor's word is all there is.
+    fn leave(&self, exit: ExitRecord) {
+        let (asked, seconds) = (self.asked.0.load(Ordering::SeqCst), self.began.elapsed().as_secs_f64());
+        if let Some(logs) = &self.logs {
+            let _ = evidence::leave(logs, &Evidence { exit, asked, seconds });
+        }
+    }
+}
+
 /// Does what the supervisor says, until it is gone.
-fn listen(lines: BufReader<UnixStream>, leader: i32, grace: Duration) {
+fn listen(lines: BufReader<UnixStream>, leader: i32, grace: Duration, asked: Asked) {
     thread::spawn(move || {
         for line in lines.lines() {
             let Ok(line) = line else { break };
+            asked.note(leader);
             match line.split_once(' ') {
                 Some(("signal", number)) => forward(leader, number),
                 Some(("end", seconds)) => {
@@ -131,6 +172,7 @@ fn listen(lines: BufReader<UnixStream>, leader: i32, grace: Duration) {
                 _ => {}
             }
         }
+        asked.note(leader);
         tree::end_tree(own_pid(), Some(leader), &[], grace);
         // The main thread reaps and exits; if it cannot, because the command is unkillable, this one does.
         thread::sleep(Duration::from_secs(1));
@@ -145,12 +187,16 @@ fn forward(leader: i32, number: &str) {
 }
 
 /// Waits for all children, adopted ones too; once the command is gone, what it left is ended.
-fn reap(control: &mut UnixStream, leader: i32, grace: Duration) {
+fn reap(control: &mut UnixStream, leader: i32, grace: Duration, witness: &Witness) {
     let mut ended = None;
     loop {
         match waitpid(None, None) {
-            Ok(WaitStatus::Exited(pid, code)) if pid.as_raw() == leader => ended = Some(format!("exited {code}")),
+            Ok(WaitStatus::Exited(pid, code)) if pid.as_raw() == leader => {
+                witness.leave(ExitRecord { code: Some(code), signal: None });
+                ended = Some(format!("exited {code}"));
+            }
             Ok(WaitStatus::Signaled(pid, signal, _)) if pid.as_raw() == leader => {
+                witness.leave(ExitRecord { code: None, signal: Some(signal as i32) });
                 ended = Some(format!("signalled {}", signal as i32));
             }
             Ok(_) | Err(Errno::EINTR) => continue,

@@ -3,6 +3,7 @@
 //! The supervisor starts a [`guardian`] for each command, that a [`keeper`], and that the command. Each is the parent of all
 //! that those below it leave behind: whichever of them die, the highest that lives ends the rest.
 
+mod evidence;
 pub mod guardian;
 pub mod keeper;
 mod orphans;
@@ -11,6 +12,7 @@ mod process;
 mod tree;
 mod wait;
 
+pub use evidence::{Evidence, left};
 pub use orphans::{end_processes_of, processes_of};
 pub use output::{Output, Screen};
 pub use process::{Notice, Process, Start};

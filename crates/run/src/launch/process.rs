@@ -14,9 +14,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tonnage_core::record::ExitRecord;
 
-use super::guardian;
 use super::output::{Output, Screen};
 use super::tree::end_tree;
+use super::{evidence, guardian};
 use crate::RunError;
 use crate::os::OWN_PROGRAM;
 
@@ -89,6 +89,7 @@ impl Process {
             command: start.argv.first().cloned().unwrap_or_default(),
             reason: error.to_string().to_lowercase(),
         };
+        evidence::forget(&start.logs);
         let (mut control, theirs) = UnixStream::pair().map_err(refused)?;
         let mut command = Command::new(OWN_PROGRAM);
         command.arg0(guardian::NAME).arg("guardian").arg(start.grace.as_secs().to_string());

@@ -16,11 +16,11 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use tonnage_core::record::{Event, NodeRecord, Outcome, Phase, ResultRecord, RunRecord, RunState};
+use tonnage_core::record::{Event, NodeRecord, NodeState, Outcome, Phase, ResultRecord, RunRecord, RunState};
 
 use crate::RunError;
 use crate::guard::{Guard, Next, Preflight};
-use crate::launch::Notice;
+use crate::launch::{Notice, left};
 use crate::os;
 use crate::secrets::Secrets;
 use crate::store::{Lock, RunFolder};
@@ -164,6 +164,9 @@ impl<'a> Supervisor<'a> {
                 self.end(index, Outcome::Succeeded, "done before".to_owned());
                 continue;
             }
+            if self.was_done_unseen(index, state) {
+                continue;
+            }
             let next = match (&first, state.attempts.last()) {
                 (Next::Start(..), Some(last)) => self.guard.taken_up(&last.record),
                 (first, _) => first.clone(),
@@ -171,6 +174,26 @@ impl<'a> Supervisor<'a> {
             self.follow(index, next, at);
             at += stagger;
         }
+    }
+
+    /// Whether a node's last attempt succeeded while its supervisor was dying, by what its keeper left; that is written down then.
+    fn was_done_unseen(&mut self, index: usize, state: &NodeState) -> bool {
+        let Some(last) = state.attempts.last().filter(|last| last.failure.is_none()) else { return false };
+        let number = last.record.number;
+        let folder = self.folder.attempt_path(index, number);
+        let Some(evidence) = left(&folder).filter(|evidence| evidence.is_success()) else { return false };
+        if last.measured.is_none()
+            && let Some((peak_allocated_bytes, peak_reserved_bytes)) = script::measured(&folder)
+        {
+            self.note(Event::Measured { node: index, number, peak_allocated_bytes, peak_reserved_bytes });
+        }
+        if last.exit.is_none() {
+            let (exit, seconds) = (evidence.exit, evidence.seconds);
+            self.note(Event::AttemptEnded { node: index, number, exit, seconds });
+        }
+        self.nodes[index].exit = evidence.exit;
+        self.end(index, Outcome::Succeeded, "done, while its supervisor died".to_owned());
+        true
     }
 
     /// The preflight and the claim; a second time where another run was admitted in between.

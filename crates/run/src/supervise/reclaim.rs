@@ -6,7 +6,7 @@ use tonnage_core::record::{Event, ExitRecord, Outcome, Phase, RunState};
 
 use crate::RunError;
 use crate::clock::now_ms;
-use crate::launch::end_processes_of;
+use crate::launch::{end_processes_of, left};
 use crate::store::RunFolder;
 
 /// Ends the processes of attempts that have no end in the journal, and writes the ends. A keeper that lives does it itself, and
@@ -20,9 +20,12 @@ pub(super) fn reclaim(folder: &RunFolder, state: &RunState, grace: Duration) -> 
     }
     let (pids, all_gone) = end_processes_of(folder.path(), &folder.recorded(), grace);
     for (node, attempt) in open {
-        let seconds = now_ms().saturating_sub(attempt.started_ms) as f64 / 1000.0;
         let number = attempt.record.number;
-        folder.append(Event::AttemptEnded { node, number, exit: ExitRecord::default(), seconds })?;
+        let passed = now_ms().saturating_sub(attempt.started_ms) as f64 / 1000.0;
+        // What the keeper saw of the end, where it lived to see it.
+        let seen = left(&folder.attempt_path(node, number));
+        let (exit, seconds) = seen.map_or((ExitRecord::default(), passed), |seen| (seen.exit, seen.seconds));
+        folder.append(Event::AttemptEnded { node, number, exit, seconds })?;
     }
     if !pids.is_empty() {
         folder.append(Event::Reclaimed { pids: pids.clone() })?;
@@ -39,10 +42,16 @@ pub fn end_left_behind(folder: &RunFolder, grace: Duration) -> Result<Option<(Ve
     let Some(_lock) = folder.lock()? else { return Ok(None) };
     let ended = reclaim(folder, &folder.state(), grace)?;
     for (node, state) in folder.state().nodes.iter().enumerate() {
-        if !matches!(state.phase, Phase::Ended(_)) {
-            let reason = "stopped after its supervisor had died".to_owned();
-            folder.append(Event::NodeEnded { node, outcome: Outcome::Stopped, reason })?;
+        if matches!(state.phase, Phase::Ended(_)) {
+            continue;
         }
+        let last = state.attempts.last().filter(|last| last.failure.is_none());
+        let seen = last.and_then(|last| left(&folder.attempt_path(node, last.record.number)));
+        let (outcome, reason) = match seen.is_some_and(|seen| seen.is_success()) {
+            true => (Outcome::Succeeded, "done, while its supervisor died"),
+            false => (Outcome::Stopped, "stopped after its supervisor had died"),
+        };
+        folder.append(Event::NodeEnded { node, outcome, reason: reason.to_owned() })?;
     }
     if let Some(result) = folder.state().result {
         folder.append(Event::RunEnded { result })?;
