@@ -12,6 +12,11 @@ use tonnage_run::store::{create_private_folder, write_atomically};
 use crate::journal::Journal;
 use crate::plan::Plan;
 
+/// This machine's name.
+pub fn host() -> String {
+    fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+}
+
 /// A suite's folder.
 #[derive(Clone, Debug)]
 pub struct SuiteFolder {

@@ -12,12 +12,19 @@ use tonnage_core::record::Outcome;
 use tonnage_run::RunError;
 use tonnage_run::clock::now_ms;
 
+use crate::peaks::Peaks;
+
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
     /// A runner took the suite.
-    Opened { pid: u32 },
+    Opened {
+        pid: u32,
+        /// The machine that it is of.
+        #[serde(default)]
+        host: String,
+    },
     /// A run was given a folder, and may be started.
     Started {
         id: String,
@@ -64,6 +71,14 @@ pub struct Ended {
     pub measured_bytes: Option<u64>,
     /// What that peak was predicted to be.
     pub predicted_bytes: Option<u64>,
+    /// Processes of it on a GPU, each with such a peak.
+    pub processes: u64,
+    /// Whether it succeeded with the batch that it was planned with, so that its peak is that of the whole run.
+    pub is_whole: bool,
+    /// Its configuration.
+    pub configuration: String,
+    /// What was predicted of it on a GPU when it was started; tells a configuration from another that had its name.
+    pub total_bytes: Option<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -83,6 +98,16 @@ impl Journal {
     /// In the suite's folder.
     pub fn new(folder: &Path) -> Self {
         Self { path: folder.join("journal.log") }
+    }
+
+    /// Adds a line, waits until it is on the disk, and takes it into `state`.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn note(&self, event: Event, state: &mut State) -> Result<(), RunError> {
+        self.append(event.clone())?;
+        state.take(event, now_ms());
+        Ok(())
     }
 
     /// Adds a line and waits until it is on the disk.
@@ -144,6 +169,10 @@ pub struct State {
     pub paused: Option<String>,
     /// The runner that took the suite last.
     pub runner: Option<u32>,
+    /// Its machine; empty where a journal does not say.
+    pub host: String,
+    /// What runs were measured to take, by configuration and by what was predicted of it.
+    pub peaks: HashMap<(String, u64), Peaks>,
     /// Lines that could not be read.
     pub unreadable: usize,
 }
@@ -153,6 +182,8 @@ pub struct State {
 pub struct RunState {
     /// Its folder's name.
     pub run: String,
+    /// The machine that it was started on; empty where a journal does not say.
+    pub host: String,
     /// What `CUDA_VISIBLE_DEVICES` of the run names.
     pub gpus: Vec<String>,
     /// Bytes that it is promised on each.
@@ -168,11 +199,16 @@ pub struct RunState {
 impl State {
     fn take(&mut self, event: Event, at_ms: u64) {
         match event {
-            Event::Opened { pid } => (self.runner, self.paused) = (Some(pid), None),
+            Event::Opened { pid, host } => (self.runner, self.host, self.paused) = (Some(pid), host, None),
             Event::Started { id, run, gpus, bytes } => {
-                self.runs.insert(id, RunState { run, gpus, bytes, started_ms: at_ms, end: None, is_retried: false });
+                let host = self.host.clone();
+                let started = RunState { run, host, gpus, bytes, started_ms: at_ms, end: None, is_retried: false };
+                self.runs.insert(id, started);
             }
             Event::Ended { id, end } => {
+                if let Some(total) = end.total_bytes {
+                    self.peaks.entry((end.configuration.clone(), total)).or_default().note(&end);
+                }
                 if let Some(run) = self.runs.get_mut(&id) {
                     run.end = Some(end);
                 }
@@ -185,6 +221,11 @@ impl State {
             Event::Paused { why } => self.paused = Some(why),
             Event::Unknown => {}
         }
+    }
+
+    /// What runs of this configuration, with this prediction, were measured to take.
+    pub fn peaks(&self, configuration: &str, total_bytes: u64) -> Peaks {
+        self.peaks.get(&(configuration.to_owned(), total_bytes)).cloned().unwrap_or_default()
     }
 
     /// What is to be done about a run.
@@ -238,7 +279,7 @@ mod tests {
         let of = |id: &str| journal.state().unwrap().of(id) == Where::Waiting(None);
         assert!(of("a"));
         for event in [
-            Event::Opened { pid: 7 },
+            Event::Opened { pid: 7, host: "a".to_owned() },
             started("a"),
             started("b"),
             started("c"),

@@ -2,7 +2,7 @@
 //! (`runner`) or written out for those who run it elsewhere ([`render`]).
 //!
 //! Reading, expanding, scaling, packing and planning know no folder, no clock and no process; only `code`, `export`, `folder`,
-//! `journal`, `records` and `runner` do.
+//! `journal`, `measured`, `records`, `runner` and `system` do.
 
 // No library for others: a field whose name says all is not said again. What is documented says a unit, a range or a source.
 #![allow(missing_docs)]
@@ -16,8 +16,12 @@ pub mod folder;
 pub mod identity;
 #[cfg(unix)]
 pub mod journal;
+#[cfg(unix)]
+pub mod measured;
 pub mod pack;
 pub mod patterns;
+#[cfg(unix)]
+pub mod peaks;
 pub mod plan;
 #[cfg(unix)]
 mod records;
@@ -27,4 +31,6 @@ pub mod runner;
 pub mod scaling;
 #[cfg(unix)]
 pub mod status;
+#[cfg(unix)]
+pub mod system;
 pub mod text;

@@ -30,6 +30,9 @@ pub struct Plan {
     pub code: String,
     /// The folder that commands run in.
     pub directory: String,
+    /// Where metrics of runs come from that do not write them themselves.
+    #[cfg(unix)]
+    pub sources: crate::measured::Sources,
     pub configurations: Vec<Planned>,
     pub runs: Vec<PlannedRun>,
 }
@@ -74,6 +77,8 @@ pub struct Predicted {
     pub total_bytes: u64,
     /// What surely is enough.
     pub safe_bytes: u64,
+    /// Peak of reserved bytes of a process.
+    pub peak_reserved_bytes: u64,
     /// What the GPU has.
     pub usable_bytes: u64,
     /// `fits`, `tight` or `does not fit`.
@@ -123,6 +128,7 @@ impl Predicted {
             gpus,
             total_bytes: judgement.total_bytes,
             safe_bytes: judgement.safe_bytes,
+            peak_reserved_bytes: judgement.peak_reserved_bytes,
             usable_bytes: judgement.usable_bytes,
             verdict: verdict.to_owned(),
             seconds: costs.map(|costs| costs.wall_seconds.into()),
@@ -165,6 +171,8 @@ impl Plan {
             groups: making.groups.to_vec(),
             code: making.code.said.clone(),
             directory: directory.clone(),
+            #[cfg(unix)]
+            sources: making.file.sources(),
             ..Self::default()
         };
         for (at, (one, predicted)) in making.configurations.iter().zip(predicted).enumerate() {

@@ -1,26 +1,19 @@
 //! The records of a run that `tonnage report` reads: who it is, what it measured, how it ended. The script may write points itself
-//! (`TONNAGE_METRICS`); else they are read from its output by the suite's patterns, or from the Trainer's state.
+//! (`TONNAGE_METRICS`); else they are those of [`measured`].
 
-use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use tonnage_experiment::record::{End, FORMAT, Identity, Memory, Point, Record};
-use tonnage_experiment::source::{Limits, gather};
+use tonnage_experiment::record::{End, FORMAT, Identity, Memory, Record};
 use tonnage_run::RunError;
 use tonnage_run::store::{RunFolder, create_private_folder, write_atomically};
 
 use crate::journal::Ended;
-use crate::patterns::Pattern;
+use crate::measured;
 use crate::plan::PlannedRun;
 use crate::runner::{Runner, word};
-
-/// Points of a run; what writes more is no log of metrics.
-const MOST_POINTS: usize = 1_000_000;
-/// Bytes of a line of output that may be metrics.
-const LONGEST_LINE: usize = 64 << 10;
 
 /// What a script is told of where its metrics go.
 pub(crate) struct RecordPaths {
@@ -83,14 +76,9 @@ fn identity(runner: &Runner<'_>, run: &PlannedRun, folder: &RunFolder, gpus: &[S
 /// Adds what the run measured, as far as it did not say so itself, and how it ended.
 pub(crate) fn finish(runner: &Runner<'_>, run: &PlannedRun, folder: &RunFolder, end: &Ended) -> Result<(), RunError> {
     let path = place(runner, run).join("records.jsonl");
-    let mut lines = String::new();
-    if !has_points(&path) {
-        let mut points = of_output(folder, &runner.metrics);
-        if points.is_empty() {
-            points = of_trainer(folder);
-        }
-        points.into_iter().for_each(|point| lines.push_str(&Record::Point(point).line()));
-    }
+    let points = if has_points(&path) { Vec::new() } else { measured::points(runner.plan, run, folder) };
+    let mut lines: String = points.into_iter().map(|point| Record::Point(point).line()).collect();
+    let is_measured = !lines.is_empty();
     let memory =
         Memory { predicted_bytes: end.predicted_bytes, measured_bytes: end.measured_bytes, ..Memory::default() };
     if memory != Memory::default() {
@@ -105,7 +93,13 @@ pub(crate) fn finish(runner: &Runner<'_>, run: &PlannedRun, folder: &RunFolder, 
         ..End::default()
     };
     lines.push_str(&Record::End(record).line());
-    append(&path, &lines).map_err(|error| RunError::file(&path, error))
+    if !is_measured {
+        return append(&path, &lines).map_err(|error| RunError::file(&path, error));
+    }
+    // As a whole or not at all: half of the points would be taken for what the script wrote itself.
+    let before = std::fs::read(&path).map_err(|error| RunError::file(&path, error))?;
+    let gap = if before.last().is_some_and(|byte| *byte != b'\n') { "\n" } else { "" };
+    write_atomically(&path, &[before.as_slice(), gap.as_bytes(), lines.as_bytes()].concat())
 }
 
 /// Adds whole lines; after a torn one, on a line of their own.
@@ -115,75 +109,10 @@ fn append(path: &Path, lines: &str) -> std::io::Result<()> {
     file.write_all(format!("{}{lines}", if is_torn { "\n" } else { "" }).as_bytes())
 }
 
-/// Whether the script wrote points itself.
-fn has_points(path: &Path) -> bool {
+/// Whether there are points: those that the script wrote itself.
+pub(crate) fn has_points(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return false };
     BufReader::new(file).split(b'\n').skip(1).map_while(Result::ok).any(|line| {
         serde_json::from_slice::<Record>(&line).is_ok_and(|record| matches!(record, Record::Point(_) | Record::Item(_)))
     })
-}
-
-/// Points that lines of the output are, by the suite's patterns; of all attempts, of which the later count.
-fn of_output(folder: &RunFolder, patterns: &[String]) -> Vec<Point> {
-    let patterns: Vec<Pattern> = patterns.iter().map(|pattern| Pattern::read(pattern)).collect();
-    let state = folder.state();
-    let attempts = state
-        .nodes
-        .iter()
-        .enumerate()
-        .flat_map(|(node, state)| state.attempts.iter().map(move |one| (node, one.record.number)));
-    let mut points = Vec::new();
-    for (node, number) in attempts.filter(|_| !patterns.is_empty()) {
-        for name in ["stdout.log", "stderr.log"] {
-            let Ok(file) = File::open(folder.attempt_path(node, number).join(name)) else { continue };
-            let mut input = BufReader::new(file);
-            while points.len() < MOST_POINTS {
-                let mut line = Vec::new();
-                match input.by_ref().take(LONGEST_LINE as u64).read_until(b'\n', &mut line) {
-                    Ok(0) | Err(_) => break,
-                    Ok(_) => {}
-                }
-                let text = String::from_utf8_lossy(&line);
-                let found = patterns.iter().find_map(|pattern| pattern.read_line(&text));
-                points.extend(found.map(|found| point(found, points.len())));
-            }
-        }
-    }
-    points
-}
-
-/// A line's numbers as a point; without a step it is the next one.
-fn point(mut found: BTreeMap<String, f64>, next: usize) -> Point {
-    let mut take = |name: &str| found.remove(name);
-    Point {
-        step: take("step").unwrap_or(next as f64),
-        seconds: take("seconds"),
-        gpu_hours: take("gpu_hours"),
-        tokens_generated: take("tokens_generated"),
-        tokens_trained: take("tokens_trained"),
-        flops: take("flops"),
-        metrics: found,
-    }
-}
-
-/// What the Trainer logged, by its newest checkpoint.
-fn of_trainer(folder: &RunFolder) -> Vec<Point> {
-    let Some(checkpoints) = &folder.run().policy.checkpoints else { return Vec::new() };
-    let place = Path::new(&folder.run().folder).join(checkpoints);
-    let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
-    let number = |path: &PathBuf| path.file_name()?.to_str()?.strip_prefix("checkpoint-")?.parse::<u64>().ok();
-    let newest = entries.map(|entry| entry.path()).filter_map(|path| Some((number(&path)?, path))).max();
-    let Some(state) = newest.map(|(_, path)| path.join("trainer_state.json")) else { return Vec::new() };
-    let Ok(gathered) = gather(&state, &Limits::default()) else { return Vec::new() };
-    let mut points: BTreeMap<u64, BTreeMap<String, f64>> = BTreeMap::new();
-    for (name, series) in gathered.runs.iter().flat_map(|run| &run.series) {
-        for (step, value) in series.points() {
-            points.entry(step.max(0.0) as u64).or_default().insert(name.clone(), value);
-        }
-    }
-    let with_step = |(step, mut found): (u64, BTreeMap<String, f64>)| {
-        found.insert("step".to_owned(), step as f64);
-        point(found, 0)
-    };
-    points.into_iter().map(with_step).collect()
 }

@@ -10,6 +10,8 @@ mod kills;
 mod living;
 mod probes;
 mod records;
+mod suite_faults;
+mod suite_packing;
 mod suites;
 mod swarm;
 mod torch;

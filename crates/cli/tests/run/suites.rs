@@ -10,36 +10,41 @@ use serde_json::Value;
 use super::{Home, wait_gone};
 
 /// A suite of two configurations, whose script is told configuration and seed.
-fn suite(seeds: usize) -> String {
+pub fn suite(seeds: usize) -> String {
     format!(
         "name = \"s\"\ncommand = [\"sh\", \"t.sh\", \"{{a}}\", \"{{seed}}\"]\nseeds = {seeds}\n\
          metrics = [\"step {{step}} loss {{loss}}\"]\n[parameters]\na = 0\n[[configuration]]\nname = \"c\"\na = [1, 2]\n"
     )
 }
 
-fn made(name: &str, suite: &str, script: &str) -> Home {
+/// A home with it, and its script.
+pub fn made(name: &str, suite: &str, script: &str) -> Home {
     let home = Home::new(name);
     home.write("s.toml", suite);
     home.write("t.sh", script);
     home
 }
 
-fn lines(home: &Home, file: &str) -> Vec<String> {
+/// The sorted lines of a file.
+pub fn lines(home: &Home, file: &str) -> Vec<String> {
     let text = fs::read_to_string(home.path(file)).unwrap_or_default();
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     lines.sort();
     lines
 }
 
-fn status(home: &Home) -> Value {
+/// The suite's status.
+pub fn status(home: &Home) -> Value {
     serde_json::from_slice(&home.run(&["suite", "status", "--json"]).stdout).unwrap_or(Value::Null)
 }
 
-fn text(output: &Output) -> String {
+/// All that a command said.
+pub fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-fn wait(is_so: impl Fn() -> bool) {
+/// Until something is so.
+pub fn wait(is_so: impl Fn() -> bool) {
     let until = Instant::now() + Duration::from_secs(60);
     while !is_so() {
         assert!(Instant::now() < until, "it takes too long");

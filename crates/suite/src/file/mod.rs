@@ -53,12 +53,14 @@ pub struct SuiteFile {
     pub elsewhere: Elsewhere,
     /// Lines of the command's output that are metrics, with `{names}` for numbers.
     pub metrics: Vec<String>,
+    /// The folder of a run's TensorBoard files, with `{names}`, from `directory`.
+    pub tensorboard: Option<String>,
     /// The file itself.
     pub text: String,
 }
 
 /// The keys of a file, for who misspells one.
-const KEYS: &str = "it has `name`, `job`, `command`, `directory`, `code`, `seeds`, `shares_data_order`, `metrics`, tables [parameters], \
+const KEYS: &str = "it has `name`, `job`, `command`, `directory`, `code`, `seeds`, `shares_data_order`, `metrics`, `tensorboard`, tables [parameters], \
                     [set], [matrix], [scaling], [run], [limits], [slurm], and tables [[configuration]], [[exclude]], [[constraint]]";
 
 impl SuiteFile {
@@ -95,6 +97,7 @@ impl SuiteFile {
             ("seeds", value) => self.seeds = Some(seeds(value)?),
             ("shares_data_order", Value::Boolean(shares)) => self.shares_data_order = Some(*shares),
             ("metrics", value) => self.metrics = texts(key, value)?,
+            ("tensorboard", Value::String(folder)) => self.tensorboard = Some(folder.clone()),
             ("parameters", Value::Table(table)) => self.parameters = settings(table)?,
             ("set", Value::Table(table)) => self.set = settings(table)?,
             ("matrix", Value::Table(table)) => self.matrix = axes(table),
@@ -108,8 +111,8 @@ impl SuiteFile {
             }
             ("configuration", Value::Array(rows)) => self.tables = tables::configurations(rows, source)?,
             (
-                "name" | "job" | "directory" | "shares_data_order" | "parameters" | "set" | "matrix" | "scaling"
-                | "run" | "limits" | "slurm" | "exclude" | "constraint" | "configuration",
+                "name" | "job" | "directory" | "shares_data_order" | "tensorboard" | "parameters" | "set" | "matrix"
+                | "scaling" | "run" | "limits" | "slurm" | "exclude" | "constraint" | "configuration",
                 _,
             ) => return Err(JobError::new(format!("`{key}` is of another kind")).hint(KEYS)),
             (other, _) => return Err(JobError::new(format!("a suite has no `{other}`")).hint(KEYS)),
@@ -137,6 +140,12 @@ impl SuiteFile {
             }
             None => Ok(()),
         }
+    }
+
+    /// Where metrics of runs come from that do not write them themselves.
+    #[cfg(unix)]
+    pub fn sources(&self) -> crate::measured::Sources {
+        crate::measured::Sources { patterns: self.metrics.clone(), tensorboard: self.tensorboard.clone() }
     }
 
     /// Whether only the command hears `key`.

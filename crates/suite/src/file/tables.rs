@@ -67,6 +67,8 @@ pub struct Run {
     pub stall_seconds: Option<u64>,
     /// Seconds between asking a run to end and ending it; also how long a checkpoint may take.
     pub grace_seconds: Option<u64>,
+    /// Seconds between two looks at the GPUs for the system metrics; 15, as W&B's.
+    pub sample_seconds: Option<f64>,
 }
 
 /// Limits of sessions and jobs.

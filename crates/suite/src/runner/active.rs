@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use tonnage_run::store::RunFolder;
 
 use super::Runner;
 use crate::journal::Ended;
-use crate::plan::PlannedRun;
+use crate::plan::{PlannedRun, Predicted};
 use crate::records;
 
 /// How long a supervisor may take until it has its run.
@@ -29,14 +30,28 @@ pub(super) struct Active {
     pub gpus: Vec<String>,
     /// Bytes that it is promised on each.
     pub bytes: u64,
+    /// Supervisors of it that died.
+    pub deaths: usize,
     supervisor: Option<Child>,
+    /// Whether the supervisor was ended by a signal.
+    was_killed: bool,
     started: Instant,
     asked: usize,
 }
 
 impl Active {
     pub fn new(at: usize, folder: RunFolder, gpus: Vec<String>, bytes: u64) -> Self {
-        Self { at, folder, gpus, bytes, supervisor: None, started: Instant::now(), asked: 0 }
+        Self {
+            at,
+            folder,
+            gpus,
+            bytes,
+            deaths: 0,
+            supervisor: None,
+            was_killed: false,
+            started: Instant::now(),
+            asked: 0,
+        }
     }
 
     /// Starts its supervisor, which outlives this process.
@@ -63,20 +78,33 @@ impl Active {
         if let Some(mut pipe) = child.stdin.take() {
             pipe.write_all(serde_json::json!(secrets.0).to_string().as_bytes()).map_err(failed)?;
         }
-        (self.supervisor, self.started) = (Some(child), Instant::now());
+        (self.supervisor, self.started, self.was_killed) = (Some(child), Instant::now(), false);
         Ok(())
     }
 
     /// Whether nobody supervises it any more.
     pub fn has_ended(&mut self) -> bool {
         match &mut self.supervisor {
-            // Another supervisor may have had it first.
-            Some(child) => !matches!(child.try_wait(), Ok(None)) && !self.folder.is_supervised(),
+            Some(child) => match child.try_wait() {
+                Ok(None) => false,
+                waited => {
+                    self.was_killed = matches!(waited, Ok(Some(status)) if status.signal().is_some());
+                    // Another supervisor may have had it first.
+                    !self.folder.is_supervised()
+                }
+            },
             None => {
                 !self.folder.is_supervised()
                     && (self.folder.state().result.is_some() || self.started.elapsed() > TAKES_ITS_RUN)
             }
         }
+    }
+
+    /// Whether its supervisor died before the run had a result. One that could not begin said why, and has not died.
+    pub fn has_died(&self) -> bool {
+        let state = self.folder.state();
+        let has_begun = || state.nodes.iter().any(|node| !node.attempts.is_empty());
+        state.result.is_none() && (self.was_killed || has_begun())
     }
 
     /// Asks its supervisor to end it: once politely, again without waiting.
@@ -91,25 +119,35 @@ impl Active {
         }
     }
 
-    /// How it ended, by its own journal.
-    pub fn end(&mut self) -> Ended {
+    /// How it ended, by its own journal, beside what was `planned`.
+    pub fn end(&mut self, planned: Option<&Predicted>) -> Ended {
         let log = self.folder.path().join("supervisor.log");
-        of_state(&self.folder.state(), &std::fs::read_to_string(log).unwrap_or_default())
+        of_state(&self.folder.state(), planned, &std::fs::read_to_string(log).unwrap_or_default())
     }
 }
 
 /// How a run ended that came to `state`; `log` is what its supervisor said, should it have died before it had the run.
-fn of_state(state: &RunState, log: &str) -> Ended {
+fn of_state(state: &RunState, planned: Option<&Predicted>, log: &str) -> Ended {
     let attempts = || state.nodes.iter().flat_map(|node| &node.attempts);
     let failure = attempts().filter_map(|attempt| attempt.failure.as_ref()).next_back();
-    let measured = attempts().rfind(|attempt| attempt.measured.is_some());
+    let measured = attempts().filter(|attempt| attempt.measured.is_some()).max_by_key(|attempt| attempt.measured);
+    let predicted = measured.and_then(|attempt| attempt.record.predicted);
+    let is_succeeded = state.result.as_ref().is_some_and(|result| result.outcome == Outcome::Succeeded);
+    // The guard may have taken another batch, which says nothing of the one that was planned.
+    let is_as_planned = || {
+        let peak = planned.map(|planned| planned.peak_reserved_bytes);
+        attempts().all(|attempt| {
+            attempt.record.predicted.map(|p| p.peak_reserved_bytes) == peak && attempt.rebatched.is_empty()
+        })
+    };
     let mut end = Ended {
         class: failure.map(|failure| failure.class.name().to_owned()),
         at_start: failure.is_some_and(|failure| failure.at_start && failure.step.is_none()),
         measured_bytes: measured.and_then(|attempt| attempt.measured).map(|peaks| peaks.1),
-        predicted_bytes: measured
-            .and_then(|attempt| attempt.record.predicted)
-            .map(|predicted| predicted.peak_reserved_bytes),
+        predicted_bytes: predicted.map(|predicted| predicted.peak_reserved_bytes),
+        processes: predicted.map_or(0, |predicted| predicted.processes),
+        is_whole: is_succeeded && measured.is_some() && is_as_planned(),
+        total_bytes: planned.map(|planned| planned.total_bytes),
         ..Ended::default()
     };
     match &state.result {
@@ -129,7 +167,7 @@ fn of_state(state: &RunState, log: &str) -> Ended {
         None => {
             // To be taken up again, from its newest checkpoint.
             end.outcome = Outcome::Stopped;
-            end.reason = "its supervisor died".to_owned();
+            end.reason = "its supervisor died; run the suite again, and it goes on".to_owned();
         }
     }
     end

@@ -1,6 +1,5 @@
 //! What may be started now: bytes of every GPU that nobody was promised, by the ledger that all of a user's runs share.
 
-use std::collections::HashMap;
 use std::path::Path;
 
 use tonnage_run::RunError;
@@ -10,8 +9,8 @@ use tonnage_run::store::RunFolder;
 
 use super::Options;
 use super::active::Active;
-use crate::pack::Item;
-use crate::plan::Predicted;
+use crate::peaks::Peaks;
+use crate::plan::{Predicted, item};
 
 /// Runs that are looked at behind the first for which there is no room.
 pub(super) const LOOKAHEAD: usize = 64;
@@ -19,8 +18,6 @@ pub(super) const LOOKAHEAD: usize = 64;
 /// The GPUs of this machine.
 pub(super) struct Gpus {
     ledgers: Vec<(String, Ledger)>,
-    /// By how much peaks of a configuration's earlier runs were above what was predicted.
-    above: HashMap<String, u64>,
 }
 
 /// What a run needs.
@@ -34,24 +31,13 @@ impl Gpus {
     pub fn open(root: &Path, options: &Options) -> Result<Self, RunError> {
         let ledger = |gpu: &String| Ok((gpu.clone(), Ledger::of_gpu(root, gpu)?));
         let ledgers = options.gpus.iter().map(ledger).collect::<Result<_, RunError>>()?;
-        Ok(Self { ledgers, above: HashMap::new() })
+        Ok(Self { ledgers })
     }
 
-    /// What a run of `configuration` needs, by its prediction and by what earlier runs of it were measured to take.
-    pub fn need(&self, item: &Item, predicted: Option<&Predicted>, configuration: &str) -> Need {
-        let more = self.above.get(configuration).copied().unwrap_or(0);
-        let usable = predicted.map_or(0, |predicted| predicted.usable_bytes);
-        // It never needs more than a whole GPU: alone it may always be tried.
-        let bytes = item.bytes.saturating_add(more).min(usable.max(item.bytes));
-        Need { gpus: if predicted.is_some() { item.gpus } else { 0 }, bytes, usable }
-    }
-
-    /// What a run was measured to take counts for later ones of its configuration.
-    pub fn learn(&mut self, configuration: &str, measured: Option<u64>, predicted: Option<u64>) {
-        if let (Some(measured), Some(predicted)) = (measured, predicted) {
-            let above = self.above.entry(configuration.to_owned()).or_default();
-            *above = (*above).max(measured.saturating_sub(predicted));
-        }
+    /// What a run needs by its prediction, and by what earlier runs like it were measured to take.
+    pub fn need(predicted: Option<&Predicted>, peaks: &Peaks) -> Need {
+        let Some(predicted) = predicted else { return Need { gpus: 0, bytes: 0, usable: 0 } };
+        Need { gpus: item(Some(predicted)).gpus, bytes: peaks.promise(predicted), usable: predicted.usable_bytes }
     }
 
     /// GPUs with room; none of a run that takes none. `None` where there is no room now.

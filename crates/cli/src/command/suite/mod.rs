@@ -2,6 +2,8 @@
 
 #[cfg(unix)]
 mod export;
+#[cfg(unix)]
+mod look;
 mod plan;
 mod render;
 #[cfg(unix)]

@@ -10,10 +10,12 @@ use tonnage_run::request::{RunTable, cannot_start, record};
 use tonnage_run::secrets::Secrets;
 use tonnage_run::store::Store;
 use tonnage_suite::folder::SuiteFolder;
+use tonnage_suite::peaks::Peaks;
 use tonnage_suite::plan::{Plan, PlannedRun, fill};
-use tonnage_suite::runner::{Options, Outcomes, Runner};
+use tonnage_suite::runner::{Options, Outcomes, Place, Runner};
 
 use super::super::supervise::library;
+use super::look::Looker;
 use super::source::{Source, Suite};
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
@@ -29,6 +31,9 @@ same command takes them up again. Ctrl-C asks all runs to end; a second one does
 
 /// Seconds between two starts where runs share GPUs by their bytes: memory is taken some time after the start.
 const STAGGER: f64 = 2.0;
+
+/// Seconds between two looks at the GPUs, as W&B has them.
+const SAMPLE: f64 = 15.0;
 
 /// Runs what is missing of a suite here: packed by predicted bytes, kept alive, recorded
 #[derive(Args)]
@@ -63,6 +68,10 @@ pub struct Here {
     /// Starts nothing more once a run has failed
     #[arg(long)]
     fail_fast: bool,
+
+    /// Takes runs that another machine started, and that have not ended, for dead
+    #[arg(long)]
+    take_over: bool,
 }
 
 impl RunArgs {
@@ -96,9 +105,10 @@ pub fn carry_out(suite: &Suite, plan: &Plan, here: &Here, terminal: &Terminal) -
         )));
     };
     // What cannot be started is said before anything is.
-    let record = |run: &PlannedRun, gpus: &[String]| make(suite, plan, run, gpus);
+    let record = |run: &PlannedRun, place: &Place<'_>| make(suite, plan, run, place);
     if let Some(first) = plan.runs.first() {
-        let (checked, _) = record(first, &[]).map_err(Failure::input)?;
+        let nowhere = Place { gpus: &[], peaks: &Peaks::default() };
+        let (checked, _) = record(first, &nowhere).map_err(Failure::input)?;
         in_folder(&suite.directory, || cannot_start(&checked.command))?
             .map_or(Ok(()), |problem| Err(Failure::input(problem).hint("nothing was started")))?;
     }
@@ -107,18 +117,26 @@ pub fn carry_out(suite: &Suite, plan: &Plan, here: &Here, terminal: &Terminal) -
     let environment =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let say = |text: &str| terminal.say(text);
+    let options = options(suite, plan, here)?;
+    let looker = Looker::new(options.sample_every);
+    let look = || looker.look();
     let runner = Runner {
         plan,
         folder: &folder,
         store: &store,
-        options: options(suite, plan, here)?,
+        options,
         record: &record,
         text: Secrets::of(&suite.file.command, environment).hide_in_job(&suite.file.text),
-        metrics: suite.file.metrics.clone(),
         shares_data_order: suite.file.shares_data_order,
+        look: &look,
         say: &say,
     };
-    let outcomes = runner.run()?;
+    let outcomes = runner.run().map_err(|error| {
+        let goes_on = format!("runs that were started go on; `tonnage suite run {}` takes them up", plan.file);
+        let failure = Failure::from(error);
+        let hint = failure.hint.clone().unwrap_or(goes_on);
+        failure.hint(hint)
+    })?;
     terminal.say(&summary(&suite.name, outcomes));
     Ok(if outcomes.failed + outcomes.missing == 0 { Exit::Done } else { Exit::No })
 }
@@ -145,16 +163,21 @@ fn options(suite: &Suite, plan: &Plan, here: &Here) -> Result<Options, Failure> 
     let gpus = if here.gpus.is_empty() { visible(has_job) } else { here.gpus.clone() };
     let by_default = if has_job { usize::MAX } else { gpus.len().max(1) };
     let stagger = here.stagger.or(run.stagger_seconds).unwrap_or(if has_job { STAGGER } else { 0.0 });
-    let stagger =
-        Duration::try_from_secs_f64(stagger).map_err(|_| Failure::input("--stagger is a number of seconds"))?;
+    let stagger = seconds("--stagger", stagger)?;
     Ok(Options {
         slots: here.slots.map(|slots| slots as usize).or(run.slots).unwrap_or(by_default).max(1),
         stagger,
         pause_after: here.pause_after.map(|count| count as usize).or(run.pause_after).unwrap_or(3),
         fail_fast: here.fail_fast || run.fail_fast,
+        take_over: here.take_over,
+        sample_every: seconds("[run] sample_seconds", run.sample_seconds.unwrap_or(SAMPLE))?,
         program: std::env::current_exe().map_err(|error| Failure::file("tonnage", &error))?,
         gpus,
     })
+}
+
+fn seconds(what: &str, value: f64) -> Result<Duration, Failure> {
+    Duration::try_from_secs_f64(value).map_err(|_| Failure::input(format!("{what} is a number of seconds from 0")))
 }
 
 /// The GPUs that may be used, by the names that CUDA_VISIBLE_DEVICES takes. Where nothing tells of one, a job gets the first.
@@ -173,7 +196,7 @@ fn visible(has_job: bool) -> Vec<String> {
 }
 
 /// The record of a run, and its command's secrets.
-fn make(suite: &Suite, plan: &Plan, run: &PlannedRun, gpus: &[String]) -> Result<(RunRecord, Secrets), String> {
+fn make(suite: &Suite, plan: &Plan, run: &PlannedRun, place: &Place<'_>) -> Result<(RunRecord, Secrets), String> {
     let one = suite.configurations.get(run.configuration).ok_or("no such configuration")?;
     let source = suite.job.as_ref().map(|job| job.clone().with(&one.changes));
     let resolved = source.as_ref().map(|source| source.resolve(&[])).transpose().map_err(|error| error.to_string())?;
@@ -184,8 +207,8 @@ fn make(suite: &Suite, plan: &Plan, run: &PlannedRun, gpus: &[String]) -> Result
         Some(file) => RunTable::read(&file.name, &file.text).map_err(|error| error.to_string())?,
         None => RunTable::default(),
     };
-    if !gpus.is_empty() {
-        table.gpus = gpus.to_vec();
+    if !place.gpus.is_empty() {
+        table.gpus = place.gpus.to_vec();
     }
     // Nodes count on from the first one's seed: those of two swarms must not meet.
     let nodes = job.as_ref().map_or(1, |(_, spec)| spec.task.swarm().map_or(1, |swarm| swarm.nodes));
@@ -202,7 +225,11 @@ fn make(suite: &Suite, plan: &Plan, run: &PlannedRun, gpus: &[String]) -> Result
     if let Some(problem) = problem.into_inner() {
         return Err(format!("{}: {problem}", one.place()));
     }
-    let policy = policy(suite, &table, job.is_some());
+    let policy = Policy {
+        seen_more_bytes: place.peaks.more(),
+        seen_less_bytes: place.peaks.less(),
+        ..policy(suite, &table, job.is_some())
+    };
     let directory = suite.directory.display().to_string();
     let (mut made, secrets) =
         record(command, directory, job, &table, policy).map_err(|error| format!("{}: {error}", one.place()))?;
