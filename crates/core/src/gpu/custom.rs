@@ -30,6 +30,7 @@ fn plain_gpu(usable_bytes: u64) -> Gpu {
         context_bytes: None,
         compute_capability: COMPUTE_CAPABILITY,
         multiprocessors: MULTIPROCESSORS,
+        shares_host_memory: false,
         rates: None,
     }
 }

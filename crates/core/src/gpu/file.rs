@@ -68,6 +68,7 @@ fn gpu(file: &GpuFile) -> Result<Gpu, GpuError> {
             .multiprocessors
             .or(like.as_ref().map(|gpu| gpu.multiprocessors))
             .ok_or_else(|| missing("multiprocessors"))?,
+        shares_host_memory: like.as_ref().is_some_and(|gpu| gpu.shares_host_memory),
         rates: rates(file, like.and_then(|gpu| gpu.rates))?,
     };
     check(gpu)

@@ -30,6 +30,9 @@ pub struct Gpu {
     pub compute_capability: (u32, u32),
     /// Streaming multiprocessors; they size some reductions' scratch space.
     pub multiprocessors: u64,
+    /// Whether the host takes from the same memory, as on a DGX Spark.
+    #[serde(default)]
+    pub shares_host_memory: bool,
     /// How fast it is; `None` of a GPU of which only the memory is known.
     #[serde(default)]
     pub rates: Option<Rates>,
@@ -121,6 +124,7 @@ impl Gpu {
             name: name.to_owned(),
             usable_bytes,
             context_bytes: None,
+            shares_host_memory: false,
             compute_capability: capability,
             multiprocessors: multiprocessors.unwrap_or(custom::MULTIPROCESSORS).min(custom::MAX_MULTIPROCESSORS),
             rates: None,
@@ -262,7 +266,15 @@ pub struct Device {
     pub multiprocessors: u64,
 }
 
+/// The oldest GPUs that CUDA 13 compiles for: it left out Maxwell, Pascal and Volta (CUDA 13.0 release notes).
+const OLDEST_OF_CUDA_13: (u32, u32) = (7, 5);
+
 impl Device {
+    /// Whether PyTorch's builds for CUDA 13, which pip installs, run on it.
+    pub fn runs_newest_builds(self) -> bool {
+        self.compute_capability >= OLDEST_OF_CUDA_13
+    }
+
     /// Resident threads per multiprocessor (CUDA programming guide, table of technical specifications).
     pub(crate) const fn threads_per_multiprocessor(self) -> u64 {
         match self.compute_capability {

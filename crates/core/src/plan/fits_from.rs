@@ -17,7 +17,8 @@ pub struct Carrier {
 /// What is as large on every kind of GPU, and alive at the same moment of the same step.
 const ON_EVERY_GPU: [Category; 3] = [Category::Parameter, Category::Gradient, Category::OptimizerState];
 
-/// The GPUs of the catalog that carry the job of `simulated`, the smallest memory first. `estimate` is its own.
+/// The GPUs of the catalog that carry the job of `simulated`, the smallest memory first, and of a size last those that
+/// PyTorch's newest builds do not run on. `estimate` is its own.
 pub fn fits_from(simulated: &SimulatedJob<'_>, estimate: &Estimate) -> Vec<Carrier> {
     let at_least: u64 = ON_EVERY_GPU.iter().map(|category| estimate.at_peak.by_category[*category as usize]).sum();
     let large_enough = catalog().iter().filter(|row| row.usable_bytes > at_least);
@@ -33,7 +34,8 @@ pub fn fits_from(simulated: &SimulatedJob<'_>, estimate: &Estimate) -> Vec<Carri
     };
     let mut carriers: Vec<Carrier> = all.filter_map(carrier).collect();
     let place = |carrier: &Carrier| catalog().iter().position(|row| row.id == carrier.gpu.id);
-    carriers.sort_by_key(|carrier| (carrier.gpu.sold_gb, place(carrier)));
+    let is_old = |carrier: &Carrier| !carrier.gpu.gpu().device().runs_newest_builds();
+    carriers.sort_by_key(|carrier| (carrier.gpu.sold_gb, is_old(carrier), place(carrier)));
     carriers
 }
 

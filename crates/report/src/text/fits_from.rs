@@ -53,9 +53,14 @@ pub(super) fn listed(fitting: &[&'static CatalogGpu], tight: &[&'static CatalogG
     text
 }
 
-/// The GPUs for the end of a line or a column of a table: the smallest that carries it.
+/// The GPU for the end of a line or a column of a table: the smallest that carries it, of those that PyTorch's newest builds
+/// run on if there are such.
 pub(super) fn smallest(carriers: &[Carrier]) -> (String, Option<Fit>) {
-    let of = |wanted: Fit| carriers.iter().find(|carrier| carrier.judgement.fit == wanted);
+    let is_new = |carrier: &&Carrier| carrier.gpu.gpu().device().runs_newest_builds();
+    let of = |wanted: Fit| {
+        let mut fitting = carriers.iter().filter(|carrier| carrier.judgement.fit == wanted);
+        fitting.clone().find(is_new).or_else(|| fitting.next())
+    };
     match (of(Fit::Fits), of(Fit::Tight)) {
         (Some(carrier), _) => (short(carrier.gpu).to_owned(), Some(Fit::Fits)),
         (None, Some(carrier)) => (format!("tight on {}", short(carrier.gpu)), Some(Fit::Tight)),

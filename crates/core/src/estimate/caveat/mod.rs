@@ -1,11 +1,13 @@
 //! What an estimate does not know, said with the estimate.
 
+mod of_gpu;
 mod of_model;
 mod of_setup;
 
 use crate::job::JobSpec;
 use crate::step::Repetition;
 use crate::trace::Trace;
+use of_gpu::{old_gpu, shared_with_host};
 use of_model::{
     context, count, cudnn, device, garbage_collection, generic, judge, liger, loop_of_shards, loss_scaling,
     math_attention, plain_loop, prefers_cudnn, towers,
@@ -73,6 +75,8 @@ pub(super) fn caveats(
         judge(job, trace),
         towers(job, reserved),
         device(&job.gpu, reserved),
+        old_gpu(&job.gpu),
+        shared_with_host(&job.gpu),
         garbage_collection(job),
         liger(job),
         plain_loop(job, reserved),

@@ -167,6 +167,7 @@ fn reference_gpu() -> Gpu {
         context_bytes: None,
         compute_capability: (9, 0),
         multiprocessors: 132,
+        shares_host_memory: false,
         rates: None,
     }
 }
