@@ -57,6 +57,16 @@ impl DType {
         matches!(self, Self::Float16 | Self::Bfloat16 | Self::Float32 | Self::Float64)
     }
 
+    /// `torch.finfo(self).min`
+    pub const fn lowest(self) -> f64 {
+        match self {
+            Self::Float16 => -65504.0,
+            Self::Bfloat16 => -3.389_531_389_251_535_5e38,
+            Self::Float32 => f32::MIN as f64,
+            _ => f64::MIN,
+        }
+    }
+
     /// Whether the type is one of the 16-bit floating-point types.
     pub const fn is_half(self) -> bool {
         matches!(self, Self::Float16 | Self::Bfloat16)

@@ -59,6 +59,7 @@
 )]
 
 pub mod alloc;
+mod building;
 pub mod dtype;
 pub mod estimate;
 pub mod failure;
@@ -66,9 +67,9 @@ pub mod family;
 pub mod gpu;
 pub mod job;
 pub mod limit;
+mod model;
 pub mod model_type;
 pub mod nearest;
-mod nn;
 mod op;
 mod optimizer;
 mod parallel;

@@ -64,6 +64,7 @@ fn optimizers() -> impl Strategy<Value = OptimizerKind> {
 fn loras() -> impl Strategy<Value = Option<LoraSpec>> {
     let targets = prop::sample::select(vec!["all-linear", "q_proj", "c_attn", "query", "nothing"]);
     let lora = (1..9_u64, targets, 0..2_u64).prop_map(|(r, target, dropout)| LoraSpec {
+        alpha: 8.0,
         r,
         dropout: dropout as f64 / 10.0,
         targets: vec![target.to_owned()],

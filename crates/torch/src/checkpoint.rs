@@ -25,11 +25,30 @@ impl Torch {
     where
         F: Fn() -> Result<R, TorchError> + Send + Clone + 'static,
     {
+        self.run_checkpoint(device, function, false)
+    }
+
+    /// The same of a function that belongs to this thread: `backward` must be asked for by this thread too, which waits while PyTorch
+    /// runs it elsewhere.
+    ///
+    /// # Errors
+    /// Those of `function`.
+    pub fn checkpoint_here<R, F>(&self, device: Device, function: F) -> Result<R, TorchError>
+    where
+        F: Fn() -> Result<R, TorchError> + Clone + 'static,
+    {
+        self.run_checkpoint(device, function, true)
+    }
+
+    fn run_checkpoint<R, F>(&self, device: Device, function: F, is_own: bool) -> Result<R, TorchError>
+    where
+        F: Fn() -> Result<R, TorchError> + Clone + 'static,
+    {
         if !self.is_grad_enabled() {
             return function();
         }
         let again = function.clone();
-        self.begin_checkpoint(device, Box::new(move || again().map(drop)))?;
+        self.begin_checkpoint(device, Box::new(move || again().map(drop)), is_own)?;
         let scope = Scope(self);
         let result = function();
         drop(scope);

@@ -34,6 +34,11 @@ impl TorchError {
         Self { kind, text: text.into(), hint: None }
     }
 
+    /// An error of a program's own, where it is a tensor that is asked for.
+    pub fn of_program(text: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Operator, text)
+    }
+
     pub(crate) fn setup(text: impl Into<String>) -> Self {
         Self::new(ErrorKind::Setup, text)
     }

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 use tonnage_torch::TorchError;
 
+use crate::building::BuildError;
+
 /// Each names the file or value, and the way out where one is known.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -57,6 +59,9 @@ pub enum TrainError {
         /// What went wrong.
         source: Box<Self>,
     },
+    /// A model that cannot be built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
     /// An error of PyTorch, passed on.
     #[error(transparent)]
     Torch(#[from] TorchError),

@@ -10,7 +10,8 @@ use tonnage_core::model_type::known_model_types;
 use super::source::{code, rust_files};
 
 /// Where a model type is named, and built.
-const OWN_PLACES: &[&str] = &["crates/core/src/model_type/", "crates/core/src/family/"];
+const OWN_PLACES: &[&str] =
+    &["crates/core/src/model_type/", "crates/core/src/family/", "crates/core/src/model/family/"];
 /// Literals elsewhere that are one by chance, or mean no row; each with its reason.
 const OTHERS: &[(&str, &str, &str)] = &[
     ("crates/core/src/job/keys/step.rs", "hrm", "a task"),

@@ -4,17 +4,23 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use crate::building::{BuildError, Builder, Module};
 use crate::dtype::DType;
 use crate::job::{FieldError, Fields, JobSpec};
+use crate::model::family::RunOptions;
+use crate::model::family::bounds::{bound_weights, check_divides};
+use crate::model::nn::{Embedding, LayerNorm, Linear};
 use crate::model_type::AGI2;
-use crate::nn::{BuildError, Builder, Embedding, LayerNorm, Linear, Module};
+use crate::op::Gelu;
 use crate::op::full;
 use crate::tensor::{Context, Tensor, checkpoint};
 
-use super::bounds::{bound_activations, bound_weights, check_divides};
-use super::{Build, Family, RunOptions};
+use super::{Build, Family, bound_activations};
 
 /// Its configs have no `model_type`.
+/// `nn.LayerNorm`'s default.
+const EPS: f64 = 1e-5;
+
 pub(super) const FAMILY: Family = Family { model_types: &[AGI2], build: Build::Agi2(build) };
 
 /// `AGI2Config`, what of it the layers read: neither `activation_function` nor `resid_pdrop` reaches one.
@@ -93,7 +99,7 @@ impl Attention {
         // Blocks and assignments are Python's: temporaries go with their expression, an old value after the new one.
         let mut scores = {
             let product = query.matmul(&key.transpose(2, 3));
-            product.div_scalar()
+            product.div_scalar(((width / heads) as f64).sqrt())
         };
         scores = scores.masked_fill(&mask.compare_number("eq.Scalar"));
         let mut attention_weights = scores.softmax(None);
@@ -134,7 +140,7 @@ impl FeedForward {
     fn forward(&self, input: &Tensor) -> Tensor {
         let _module = self.module.enter();
         let mut x = self.fc1.forward(input);
-        x = x.gelu();
+        x = x.gelu(Gelu::Exact);
         x = self.dropped(&self.dropout1, &x);
         x = self.fc2.forward(&x);
         self.dropped(&self.dropout2, &x)
@@ -164,8 +170,8 @@ impl Block {
             module: at.module(),
             attention: Attention::new(&at.at("attention"), config, options),
             feed_forward: FeedForward::new(&at.at("feed_forward"), config, options),
-            ln1: LayerNorm::new(&at.at("ln1"), config.n_embd),
-            ln2: LayerNorm::new(&at.at("ln2"), config.n_embd),
+            ln1: LayerNorm::new(&at.at("ln1"), config.n_embd, EPS),
+            ln2: LayerNorm::new(&at.at("ln2"), config.n_embd, EPS),
             dropout: at.at("dropout").module(),
             config,
             options: options.clone(),
@@ -215,12 +221,13 @@ fn build(job: &JobSpec, at: &Builder) -> Result<Agi2Model, BuildError> {
     let options = RunOptions { attention: job.attention, mode: at.mode(), frozen_base: false };
     let module = at.module();
     let tokens = at.at("token_embeddings");
-    let embedding = Embedding::new(&tokens.at("embedding"), config.vocab_size, config.n_embd);
-    let position_embeddings = at.at("position_embeddings").buffer(&[job.seq_len, config.n_embd], DType::Float32);
+    let embedding = Embedding::new(&tokens.at("embedding"), config.vocab_size, config.n_embd, None);
+    let position_embeddings =
+        at.at("position_embeddings").buffer(&[job.seq_len, config.n_embd], DType::Float32, Vec::new);
     let blocks = at.at("transformer_blocks");
     let block = |layer| Rc::new(Block::new(&blocks.element(layer), config, &options));
     let transformer_blocks = (0..config.n_layer).map(block).collect();
-    let ln_f = LayerNorm::new(&at.at("ln_f"), config.n_embd);
+    let ln_f = LayerNorm::new(&at.at("ln_f"), config.n_embd, EPS);
     let head = || Linear::new(&at.at("output_projection"), config.n_embd, config.vocab_size, false);
     Ok(Agi2Model {
         module,
@@ -245,7 +252,7 @@ impl Agi2Model {
         let tokens = input_ids.size(1);
         let mask = self.causal_mask(input_ids.context(), tokens);
         let token_embeddings = self.embed(input_ids);
-        let position_embeddings = self.position_embeddings.narrow(0, tokens);
+        let position_embeddings = self.position_embeddings.narrow_any(0, tokens);
         let mut x = &token_embeddings + &position_embeddings.unsqueeze(0);
         x = self.dropped(&self.dropout, &x);
         let mask = mask.unsqueeze(0).unsqueeze(0);

@@ -1,35 +1,19 @@
-//! Model families, a file each; a file reads like the modeling file of transformers 5.17 that it mirrors.
-//!
-//! One more family is one file here with one line in `FAMILIES`, and what else is known of its model type is a row of
+//! What a model type is built by: one of the language models ([`model::family`](crate::model::family)), the decoder that stands
+//! in for others, or a model with a training loop of its own. What else is known of a model type is a row of
 //! [`model_type`](crate::model_type).
 
+mod activations;
 pub(crate) mod agi2;
-mod bert;
-mod bounds;
-mod decoder;
-mod gemma2;
-mod gemma3;
 mod generic;
-mod gpt2;
 pub(crate) mod hrm;
-mod layer;
-mod llama;
-mod mistral;
-mod phi3;
-mod qwen2;
 
-use std::rc::Rc;
-
-use crate::job::{Attention, JobError, JobSpec, ModelSpec, ModelingFile};
+use crate::building::{BuildError, Builder};
+use crate::job::{JobError, JobSpec, ModelSpec};
+use crate::model::family::{BuildLanguageModel, LANGUAGE_MODELS, Model, RunOptions};
 use crate::model_type::known_model_types;
-use crate::nn::{BuildError, Builder, HeadCall, KvCache, Linear, MaskInputs, Mode, position_ids};
-use crate::tensor::Tensor;
 
-pub(crate) use bounds::bound_activations;
+pub(crate) use activations::bound_activations;
 pub use generic::{Allowance, generic_allowance};
-
-/// Builds a language model on the device.
-pub(crate) type BuildLanguageModel = fn(&ModelSpec, &Builder, &RunOptions) -> Result<Box<dyn Model>, BuildError>;
 
 /// Builds a model on the device, by what runs it.
 #[derive(Clone, Copy)]
@@ -43,6 +27,7 @@ pub(crate) enum Build {
 }
 
 /// A family: the `model_type`s it accepts and how it is built.
+#[derive(Clone, Copy)]
 pub(crate) struct Family {
     /// Hugging Face's `model_type`s, each with its row in [`model_type`](crate::model_type).
     pub model_types: &'static [&'static str],
@@ -70,141 +55,29 @@ impl Family {
     }
 }
 
+/// The families with a training loop of their own.
+const OWN_LOOPS: &[Family] = &[agi2::FAMILY, hrm::FAMILY];
+
 /// All families.
-pub(crate) const FAMILIES: &[Family] = &[
-    agi2::FAMILY,
-    bert::FAMILY,
-    gemma2::FAMILY,
-    gemma3::FAMILY,
-    gpt2::FAMILY,
-    hrm::FAMILY,
-    llama::FAMILY,
-    mistral::FAMILY,
-    phi3::FAMILY,
-    qwen2::FAMILY,
-];
-
-/// How the model is run, beside its config.
-#[derive(Clone, Debug)]
-pub(crate) struct RunOptions {
-    pub attention: Attention,
-    pub mode: Rc<Mode>,
-    /// Only adapters are trained.
-    pub frozen_base: bool,
-}
-
-impl RunOptions {
-    /// A dropout probability as it acts: 0 outside training.
-    pub(crate) fn active(&self, probability: f64) -> f64 {
-        if self.drops_out() { probability } else { 0.0 }
-    }
-
-    /// What `enable_input_require_grads` does to the input embeddings: checkpointed layers of a frozen model need an
-    /// input that requires grad.
-    pub(crate) fn require_input_grads(&self, inputs_embeds: Tensor) -> Tensor {
-        if self.frozen_base && self.checkpoints_layers() { inputs_embeds.into_parameter() } else { inputs_embeds }
-    }
-
-    /// Whether layers are recomputed in backward.
-    pub(crate) fn checkpoints_layers(&self) -> bool {
-        self.mode.checkpoints_layers()
-    }
-
-    /// Whether dropout modules do anything.
-    pub(crate) fn drops_out(&self) -> bool {
-        self.mode.drops_out()
-    }
-}
-
-/// The arguments of a forward call.
-pub(crate) struct ForwardCall<'a> {
-    pub input_ids: &'a Tensor,
-    pub attention_mask: Option<&'a Tensor>,
-    pub position_ids: Option<&'a Tensor>,
-    pub labels: Option<&'a Tensor>,
-    pub cache: Option<Rc<KvCache>>,
-    pub logits_to_keep: Option<u64>,
-    /// Liger's loss in place of full logits.
-    pub fused_loss: bool,
-}
-
-impl ForwardCall<'_> {
-    /// What of it the head reads.
-    fn head(&self) -> HeadCall<'_> {
-        HeadCall { labels: self.labels, logits_to_keep: self.logits_to_keep, fused_loss: self.fused_loss }
-    }
-
-    /// The position ids it was given, or new ones from 0 for these embeddings.
-    fn position_ids_for(&self, inputs_embeds: &Tensor) -> Tensor {
-        match self.position_ids {
-            Some(position_ids) => position_ids.clone(),
-            None => position_ids(inputs_embeds.context(), inputs_embeds.size(1)),
-        }
-    }
-
-    /// What a decoder's masks are made from.
-    fn mask_inputs<'a>(
-        &'a self,
-        attention: Attention,
-        inputs_embeds: &'a Tensor,
-        position_ids: &'a Tensor,
-    ) -> MaskInputs<'a> {
-        MaskInputs {
-            attention,
-            file: ModelingFile::Llama,
-            inputs_embeds,
-            attention_mask: self.attention_mask,
-            cache: self.cache.as_deref(),
-            position_ids: Some(position_ids),
-        }
-    }
-}
-
-/// What a forward call returns.
-pub(crate) struct ModelOutput {
-    pub loss: Option<Tensor>,
-    /// `None` where a fused loss makes no logits.
-    pub logits: Option<Tensor>,
-    pub cache: Option<Rc<KvCache>>,
-}
-
-impl ModelOutput {
-    /// What `map` makes of each tensor in it, in an order that is always the same.
-    pub(crate) fn map(&self, map: &mut dyn FnMut(&Tensor) -> Tensor) -> Self {
-        Self {
-            loss: self.loss.as_ref().map(&mut *map),
-            logits: self.logits.as_ref().map(&mut *map),
-            cache: self.cache.as_ref().map(|cache| Rc::new(cache.map(map))),
-        }
-    }
-}
-
-/// A model on the device.
-pub(crate) trait Model {
-    fn forward(&self, call: &ForwardCall) -> ModelOutput;
-
-    /// `model.base_model(...).last_hidden_state`: the forward pass without the head.
-    fn hidden_states(&self, call: &ForwardCall) -> Tensor;
-
-    /// `model.get_output_embeddings()`
-    fn output_embeddings(&self) -> Rc<Linear>;
-
-    /// The cache that `DynamicCache(config)` is for this model.
-    fn new_cache(&self) -> Rc<KvCache> {
-        Rc::default()
-    }
+fn families() -> impl Iterator<Item = Family> {
+    let language_model = |family: &crate::model::family::Family| Family {
+        model_types: family.model_types,
+        build: Build::LanguageModel(family.build),
+    };
+    OWN_LOOPS.iter().copied().chain(LANGUAGE_MODELS.iter().map(language_model))
 }
 
 /// The family of a `model_type`.
 ///
 /// # Errors
 /// When no family accepts it; the error lists those that are known.
-pub(crate) fn find(model_type: &str) -> Result<&'static Family, BuildError> {
+pub(crate) fn find(model_type: &str) -> Result<Family, BuildError> {
     if generic::stands_in(model_type) {
-        return Ok(&generic::FAMILY);
+        return Ok(generic::FAMILY);
     }
-    FAMILIES.iter().find(|family| family.model_types.contains(&model_type)).ok_or_else(|| {
-        BuildError::UnknownModelType { model_type: model_type.to_owned(), known: known_model_types().join(", ") }
+    families().find(|family| family.model_types.contains(&model_type)).ok_or_else(|| BuildError::UnknownModelType {
+        model_type: model_type.to_owned(),
+        known: known_model_types().join(", "),
     })
 }
 
@@ -213,9 +86,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::building::Mode;
     use crate::dtype::DType;
     use crate::gpu::Device;
-    use crate::job::{Beside, CheckpointPolicy, Fields, Preset, from_case};
+    use crate::job::{Attention, Beside, CheckpointPolicy, Fields, Preset, from_case};
     use crate::model_type::{facts, language_model_types};
     use crate::tensor::Context;
 
@@ -256,7 +130,7 @@ mod tests {
             assert_eq!(parameters(&model), Ok(preset.parameters), "{}", preset.name);
             met.push(model.model_type);
         }
-        for family in FAMILIES.iter().filter(|family| !matches!(family.build, Build::Agi2(_))) {
+        for family in families().filter(|family| !matches!(family.build, Build::Agi2(_))) {
             assert!(
                 family.model_types.iter().all(|name| met.iter().any(|met| met == name)),
                 "{:?}",
@@ -297,12 +171,12 @@ mod tests {
 
     #[test]
     fn every_row_has_one_family_and_every_family_a_row() {
-        let mut names: Vec<_> = FAMILIES.iter().flat_map(|family| family.model_types.iter().copied()).collect();
+        let mut names: Vec<_> = families().flat_map(|family| family.model_types.iter().copied()).collect();
         let mut rows = known_model_types();
         names.sort_unstable();
         rows.sort_unstable();
         assert_eq!(names, rows);
-        for family in FAMILIES {
+        for family in families() {
             let is_language_model = matches!(family.build, Build::LanguageModel(_));
             for name in family.model_types {
                 assert_eq!(facts(name).in_transformers, is_language_model, "{name}");

@@ -123,6 +123,51 @@ impl Fields {
         }
     }
 
+    /// A finite number, or `default` when the key is absent.
+    ///
+    /// # Errors
+    /// When the value is no such number.
+    pub fn number(&self, key: &str, default: f64) -> Result<f64, FieldError> {
+        Ok(self.optional_number(key)?.unwrap_or(default))
+    }
+
+    /// A finite number, `None` when the key is absent or `null`.
+    ///
+    /// # Errors
+    /// When the value is no such number.
+    pub fn optional_number(&self, key: &str) -> Result<Option<f64>, FieldError> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let number = value.as_f64().filter(|number| number.is_finite());
+        number.map(Some).ok_or_else(|| FieldError::new(key, format!("must be a number, found {}", brief(value))))
+    }
+
+    /// A number above 0, or `default` when the key is absent.
+    ///
+    /// # Errors
+    /// When the value is no such number.
+    pub fn positive(&self, key: &str, default: f64) -> Result<f64, FieldError> {
+        match self.number(key, default)? {
+            number if number > 0.0 => Ok(number),
+            number => Err(FieldError::new(key, format!("must be a number above 0, found {number}"))),
+        }
+    }
+
+    /// A number above 0 that has no default.
+    ///
+    /// # Errors
+    /// When the key is absent or its value is no such number.
+    pub fn needed(&self, key: &str) -> Result<f64, FieldError> {
+        if self.get(key).is_none() {
+            return Err(FieldError::new(key, "is missing: it has no default"));
+        }
+        self.positive(key, 1.0)
+    }
+
+    /// The id of a token, `default` when the key is absent, `None` when it is `null` or no id.
+    pub fn token(&self, key: &str, default: Option<u64>) -> Option<u64> {
+        self.0.get(key).map_or(default, Value::as_u64)
+    }
+
     /// A boolean, or `default` when the key is absent.
     ///
     /// # Errors

@@ -128,6 +128,8 @@ pub enum LossKernel {
 pub struct LoraSpec {
     /// Rank of the adapters.
     pub r: u64,
+    /// What they add is multiplied by this over the rank: it costs no memory.
+    pub alpha: f64,
     /// Dropout on the adapter's input, 0 to 1.
     pub dropout: f64,
     /// Names of the linear layers that get an adapter (`q_proj`, ...); `all-linear`, alone, is every linear layer but

@@ -2,14 +2,23 @@
 
 use crate::tensor::{NodeBuilder, Tensor, gradients};
 
+/// `gelu`'s `approximate`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gelu {
+    /// `none`
+    Exact,
+    /// `tanh`
+    Tanh,
+}
+
 impl Tensor {
     /// `silu(self)`
     pub fn silu(&self) -> Tensor {
         self.activation("silu.default", "SiluBackward0", "silu_backward.default")
     }
 
-    /// `gelu(self)`, exact or with the tanh approximation.
-    pub fn gelu(&self) -> Tensor {
+    /// `gelu(self, approximate)`
+    pub(crate) fn gelu(&self, _approximate: Gelu) -> Tensor {
         self.activation("gelu.default", "GeluBackward0", "gelu_backward.default")
     }
 

@@ -87,9 +87,9 @@ fn statistics(
     let _tile = tile(context, FUNCTION, tokens, dtype);
     let mut hidden_chunk = None;
     for rows in chunks(tokens, TOKENS) {
-        hidden_chunk = Some(hidden.narrow(0, rows).to(dtype));
+        hidden_chunk = Some(hidden.narrow_any(0, rows).to(dtype));
         for entries in chunks(weight.size(0), VOCABULARY) {
-            let _weight_chunk = weight.narrow(0, entries).to(dtype);
+            let _weight_chunk = weight.narrow_any(0, entries).to(dtype);
             context.need_cublas_workspace("mm.out");
             count_tile(context, [rows, hidden.size(1), entries], dtype);
         }
@@ -124,9 +124,9 @@ fn backward(hidden: &Tensor, weight: &Tensor, dtype: DType, needs: [bool; 2]) ->
     let mut hidden_chunk = None;
     let mut weight_chunk = None;
     for rows in chunks(hidden.size(0), TOKENS) {
-        hidden_chunk = Some(hidden.narrow(0, rows).to(dtype));
+        hidden_chunk = Some(hidden.narrow_any(0, rows).to(dtype));
         for entries in chunks(weight.size(0), VOCABULARY) {
-            weight_chunk = Some(weight.narrow(0, entries).to(dtype));
+            weight_chunk = Some(weight.narrow_any(0, entries).to(dtype));
             context.need_cublas_workspace("mm.out");
             // The logits again, and a product for each gradient that is asked for.
             let products = 1 + needs.iter().filter(|needed| **needed).count();

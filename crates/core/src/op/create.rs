@@ -1,5 +1,6 @@
 //! Tensors made from nothing (TensorFactories).
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use crate::dtype::DType;
@@ -8,6 +9,36 @@ use crate::tensor::{Context, Scratch, Shape, Tensor};
 /// `arange(count)`, int64.
 pub(crate) fn arange(context: &Rc<Context>, count: u64) -> Tensor {
     Tensor::empty(context, "arange.default", Shape::new(&[count]), DType::Int64)
+}
+
+/// `arange(start, end)`, int64.
+pub(crate) fn arange_from(context: &Rc<Context>, range: Range<u64>) -> Tensor {
+    arange(context, range.end.saturating_sub(range.start))
+}
+
+/// `torch.empty(sizes, dtype=dtype)`
+pub(crate) fn empty(context: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
+    full(context, "empty.memory_format", sizes, dtype)
+}
+
+/// `torch.full(sizes, number, dtype=dtype)`
+pub(crate) fn filled(context: &Rc<Context>, sizes: &[u64], _number: f64, dtype: DType) -> Tensor {
+    full(context, "full.default", sizes, dtype)
+}
+
+/// `new_ones((), dtype=torch.bool)`
+pub(crate) fn true_scalar(context: &Rc<Context>) -> Tensor {
+    full(context, "new_ones.default", &[], DType::Bool)
+}
+
+/// A number of the host on the device, which `op` puts there.
+pub(crate) fn number_from_host(context: &Rc<Context>, op: &'static str, _number: f64, dtype: DType) -> Tensor {
+    full(context, op, &[], dtype)
+}
+
+/// `where(condition, kept, number)`; both are there already, or made tensors first.
+pub(crate) fn where_number(condition: &Tensor, kept: Tensor, _number: f64, dtype: DType) -> Tensor {
+    where_self(condition, Some(kept), dtype)
 }
 
 /// A tensor filled by `op` (`full.default`, `zeros.default`, ...).
@@ -23,13 +54,13 @@ pub(crate) fn where_self(condition: &Tensor, kept: Option<Tensor>, dtype: DType)
     condition.binary("where.self", &kept, dtype)
 }
 
-/// `tensor[indices]`, a result of `sizes` that the indices broadcast to. Several indices are brought to the same strides
+/// `tensor[indices]`, a result of `sizes` that the indices broadcast to; `None` is a full range. Several indices are brought to the same strides
 /// (TensorAdvancedIndexing.cpp, `AdvancedIndex`): by copies, unless they have them.
-pub(crate) fn index(tensor: &Tensor, sizes: &[u64], indices: &[&Tensor]) -> Tensor {
+pub(crate) fn index(tensor: &Tensor, sizes: &[u64], indices: &[Option<&Tensor>]) -> Tensor {
     let op = "index.Tensor";
     let context = tensor.context();
-    let expanded: Vec<Tensor> =
-        if indices.len() > 1 { indices.iter().map(|index| index.expand(sizes)).collect() } else { Vec::new() };
+    let several = indices.iter().flatten().count() > 1;
+    let expanded: Vec<Tensor> = indices.iter().flatten().filter(|_| several).map(|index| index.expand(sizes)).collect();
     let strides_match = expanded.windows(2).all(|pair| pair[0].strides() == pair[1].strides());
     let _copies: Vec<Scratch> = expanded
         .iter()

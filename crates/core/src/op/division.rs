@@ -47,7 +47,7 @@ impl Tensor {
     }
 
     /// `number - self`
-    pub(crate) fn rsub_scalar(&self) -> Tensor {
+    pub(crate) fn rsub_scalar(&self, _number: f64) -> Tensor {
         let node = NodeBuilder::new("RsubBackward1", [self]);
         let out = self.unary("rsub.Scalar", self.dtype());
         node.finish(out, |grad| gradients![grad.unary(NEG, grad.dtype())])

@@ -1,9 +1,13 @@
-//! Elementwise arithmetic (BinaryOps, UnaryOps, PowKernel): results follow TensorIterator's dtype and stride rules.
+//! Elementwise arithmetic (BinaryOps, UnaryOps, PowKernel): results follow TensorIterator's dtype and stride rules. Numbers change no
+//! byte; they are there for whoever computes with them.
 
 use std::ops::{Add, Mul, Sub};
 
 use crate::dtype::DType;
 use crate::tensor::{Layout, NodeBuilder, Saved, Tensor, broadcast, gradients};
+
+/// In place of a number that nobody computes with: the loops of trainers are simulated only.
+pub(crate) const UNTOLD: f64 = f64::NAN;
 
 /// The dtype of an elementwise result; a tensor without dimensions only counts when its kind is higher.
 pub(super) fn promote(a: &Tensor, b: &Tensor) -> DType {
@@ -80,21 +84,21 @@ impl Tensor {
     }
 
     /// `self * number`
-    pub fn mul_scalar(&self) -> Tensor {
+    pub fn mul_scalar(&self, _number: f64) -> Tensor {
         let node = NodeBuilder::new("MulBackward0", [self]);
         let out = self.unary("mul.Tensor", self.dtype());
         node.finish(out, |grad| gradients![grad.unary("mul.Tensor", grad.dtype())])
     }
 
-    /// `self + number` or `self - number`
-    pub fn add_scalar(&self) -> Tensor {
+    /// `self + number`
+    pub fn add_scalar(&self, _number: f64) -> Tensor {
         let node = NodeBuilder::new("AddBackward0", [self]);
         let out = self.unary("add.Tensor", self.dtype());
         node.finish(out, |grad| gradients![grad.clone()])
     }
 
     /// `self / number`
-    pub fn div_scalar(&self) -> Tensor {
+    pub fn div_scalar(&self, _number: f64) -> Tensor {
         let node = NodeBuilder::new("DivBackward0", [self]);
         let out = self.unary("div.Tensor", self.dtype());
         node.finish(out, |grad| gradients![grad.unary("div.Tensor", grad.dtype())])
@@ -131,7 +135,7 @@ impl Tensor {
     }
 
     /// `self ** number`; on autocast's fp32 list.
-    pub fn pow_scalar(&self) -> Tensor {
+    pub fn pow_scalar(&self, _number: f64) -> Tensor {
         let base = self.cast_to_float32();
         let node = NodeBuilder::new("PowBackward0", [&base]);
         let saved = node.save(&base);

@@ -5,8 +5,8 @@ use super::scratch::{DeviceSteps, contiguous};
 use crate::tensor::{NodeBuilder, Shape, Tensor, gradients};
 
 impl Tensor {
-    /// `embedding(self as the weight, ids)`
-    pub fn embedding(&self, ids: &Tensor) -> Tensor {
+    /// `embedding(self as the weight, ids, padding_idx)`
+    pub fn embedding(&self, ids: &Tensor, _padding_idx: Option<u64>) -> Tensor {
         let node = NodeBuilder::new("EmbeddingBackward0", [self]);
         let saved_ids = node.save(ids);
         let sizes = ids.sizes().inserted(ids.sizes().len(), self.size(1));

@@ -40,7 +40,7 @@ impl Tensor {
         let from = *source.sizes();
         node.finish(out, move |grad| {
             let flat = grad.reshape(&[grad.numel()]);
-            gradients![flat.narrow(0, from.numel()).clone_contiguous().reshape(&from)]
+            gradients![flat.narrow_any(0, from.numel()).clone_contiguous().reshape(&from)]
         })
     }
 }

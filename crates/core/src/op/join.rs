@@ -14,7 +14,7 @@ pub(crate) fn cat(tensors: &[&Tensor], at: usize) -> Tensor {
     let sizes = first.sizes().with(at, parts.iter().sum());
     let out = Tensor::empty(first.context(), "cat.default", sizes, widest.unwrap_or(first.dtype()));
     node.finish(out, move |grad| {
-        parts.iter().map(|&length| Some(grad.narrow(at, length).into())).collect::<Gradients>()
+        parts.iter().map(|&length| Some(grad.narrow_any(at, length).into())).collect::<Gradients>()
     })
 }
 
@@ -32,11 +32,9 @@ pub(crate) fn stack(tensors: &[Tensor]) -> Option<Tensor> {
     let count = tensors.len();
     let sizes = first.sizes().inserted(0, count as u64);
     let out = Tensor::empty(first.context(), "stack.default", sizes, first.dtype());
-    Some(
-        node.finish(out, move |grad| {
-            (0..count).map(|_| Some(grad.narrow(0, 1).squeeze(0).into())).collect::<Gradients>()
-        }),
-    )
+    Some(node.finish(out, move |grad| {
+        (0..count).map(|_| Some(grad.narrow_any(0, 1).squeeze(0).into())).collect::<Gradients>()
+    }))
 }
 
 impl Tensor {
@@ -45,7 +43,7 @@ impl Tensor {
         let node = NodeBuilder::new("UnbindBackward0", [self]);
         let rows = {
             let _no_grad = self.context().set_grad_enabled(false);
-            (0..self.size(0)).map(|_| self.narrow(0, 1).squeeze(0)).collect()
+            (0..self.size(0)).map(|_| self.narrow_any(0, 1).squeeze(0)).collect()
         };
         let from = *self.sizes();
         node.finish_list(rows, move |grads| {

@@ -68,7 +68,7 @@ fn forward(hidden: &Tensor, weight: &Tensor, target: &Tensor, needs_weight: bool
     let mut start = 0;
     while start < rows.min(chunk * MOST_CHUNKS) {
         let count = chunk.min(rows - start);
-        head.run_chunk(&hidden.narrow(0, count), storage.as_ref());
+        head.run_chunk(&hidden.narrow_any(0, count), storage.as_ref());
         start += count;
     }
     drop(storage);
@@ -94,7 +94,7 @@ impl Head<'_> {
         let logits = match storage {
             Some(storage) => {
                 hidden.context().need_cublas_workspace("mm.out");
-                let logits = storage.narrow(0, hidden.size(0));
+                let logits = storage.narrow_any(0, hidden.size(0));
                 count_product(hidden, &self.weight.t(), &logits);
                 if self.wants_gradient {
                     count_product(&logits, self.weight, hidden);

@@ -213,10 +213,10 @@ mod tests {
         };
         let (x, weight, bias) = (parameter(&[2, 6, 8]), parameter(&[8, 8]), parameter(&[8]));
         for _ in 0..2 {
-            let input = if input_is_leaf { x.clone() } else { x.mul_scalar() };
+            let input = if input_is_leaf { x.clone() } else { x.mul_scalar(1.0) };
             let out = &layer(&input, &weight, &bias) + &input;
             drop(input);
-            let loss = if transposes { out.transpose(1, 2).clone_contiguous() } else { out.mul_scalar() };
+            let loss = if transposes { out.transpose(1, 2).clone_contiguous() } else { out.mul_scalar(1.0) };
             drop(out);
             loss.backward();
         }

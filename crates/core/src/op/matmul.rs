@@ -86,16 +86,18 @@ impl Tensor {
         })
     }
 
-    /// `baddbmm(empty, self, other, beta=0, alpha)`; `is_scaled` says that alpha is not 1.
-    pub fn baddbmm(&self, other: &Tensor, is_scaled: bool) -> Tensor {
-        let node = NodeBuilder::new("BaddbmmBackward0", [self, other]);
-        let saved_right = node.save_for(0, other);
-        let saved_left = node.save_for(1, self);
-        let sizes = [self.size(0), self.size(1), other.size(2)];
-        let out = Tensor::empty(self.context(), "baddbmm.default", Shape::new(&sizes), self.dtype());
+    /// `baddbmm(self, left, right, beta=0, alpha)`: what it is added to is not read, and needs no gradient.
+    pub fn baddbmm(&self, left: &Tensor, right: &Tensor, alpha: f64) -> Tensor {
+        let node = NodeBuilder::new("BaddbmmBackward0", [left, right]);
+        let saved_right = node.save_for(0, right);
+        let saved_left = node.save_for(1, left);
+        let sizes = [left.size(0), left.size(1), right.size(2)];
+        let out = Tensor::empty(self.context(), "baddbmm.default", Shape::new(&sizes), left.dtype());
         self.context().need_cublas_workspace("baddbmm.default");
-        count_product(self, other, &out);
-        let scale = move |grad: Tensor| if is_scaled { grad.mul_scalar() } else { grad };
+        count_product(left, right, &out);
+        // `maybe_multiply` (FunctionsManual.cpp) leaves a factor of 1 out.
+        let is_scaled = alpha.to_bits() != 1_f64.to_bits();
+        let scale = move |grad: Tensor| if is_scaled { grad.mul_scalar(alpha) } else { grad };
         node.finish(out, move |grad| {
             let (left, right) = unpack_both(&saved_left, &saved_right);
             let left_grad = right.as_ref().map(|right| scale(grad.bmm(&right.transpose(1, 2))));

@@ -27,11 +27,16 @@ mod reduce;
 mod sample;
 pub mod scratch;
 mod softmax;
+mod undifferentiated;
 mod view;
 
+pub(crate) use activation::Gelu;
 pub(crate) use attention::{AttentionCall, flash_attn_func, package_flash_attn_func, scaled_dot_product_attention};
 pub(crate) use chunked_log_prob::{TokenOutputs, chunked_log_probs};
-pub(crate) use create::{arange, full, index, where_self};
+pub(crate) use create::{
+    arange, arange_from, empty, filled, full, index, number_from_host, true_scalar, where_number, where_self,
+};
+pub(crate) use elementwise::UNTOLD;
 pub(crate) use foreach::{foreach_norm, foreach_sqrt, group_by_dtype};
 pub(crate) use join::{cat, stack, stack_scalars};
 pub(crate) use liger::fused_linear_cross_entropy;

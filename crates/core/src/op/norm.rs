@@ -6,8 +6,8 @@ use crate::dtype::DType;
 use crate::tensor::{Gradients, NodeBuilder, Tensor};
 
 impl Tensor {
-    /// `layer_norm(self, weight, bias)` over the last dimension; on autocast's fp32 list.
-    pub fn layer_norm(&self, weight: &Tensor, bias: &Tensor) -> Tensor {
+    /// `layer_norm(self, weight, bias, eps)` over the last dimension; on autocast's fp32 list.
+    pub fn layer_norm(&self, weight: &Tensor, bias: &Tensor, _eps: f64) -> Tensor {
         let input = self.cast_to_float32();
         let (weight, bias) = (weight.cast_to_float32(), bias.cast_to_float32());
         let node = NodeBuilder::new("NativeLayerNormBackward0", [&input, &weight, &bias]);

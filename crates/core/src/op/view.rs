@@ -1,5 +1,7 @@
 //! Views (ViewOps): they share storage; only `reshape` may copy.
 
+use std::ops::Range;
+
 use crate::tensor::{Layout, NodeBuilder, Shape, Tensor, gradients};
 
 impl Tensor {
@@ -77,11 +79,16 @@ impl Tensor {
         node.finish(self.alias(Layout::strided(out_sizes, strides)), move |grad| gradients![grad.sum_to(&from)])
     }
 
-    /// `self[..., start:start + length]` along dimension `at`; the gradient is written into zeros of the full size.
-    pub fn slice(&self, at: usize, length: u64) -> Tensor {
+    /// `self[..., range]` along dimension `at`; the gradient is written into zeros of the full size.
+    pub fn slice(&self, at: usize, range: Range<u64>) -> Tensor {
+        self.slice_any(at, range.end.saturating_sub(range.start))
+    }
+
+    /// So many positions along dimension `at`, wherever they begin: for loops that are simulated only.
+    pub(crate) fn slice_any(&self, at: usize, length: u64) -> Tensor {
         let node = NodeBuilder::new("SliceBackward0", [self]);
         let from = *self.sizes();
-        let out = self.narrow(at, length);
+        let out = self.narrow_any(at, length);
         node.finish(out, move |grad| {
             gradients![Tensor::empty(grad.context(), "slice_backward.default", from, grad.dtype())]
         })
@@ -104,7 +111,12 @@ impl Tensor {
     }
 
     /// A part of a tensor along dimension `at`, outside autograd.
-    pub(crate) fn narrow(&self, at: usize, length: u64) -> Tensor {
+    pub(crate) fn narrow(&self, at: usize, range: Range<u64>) -> Tensor {
+        self.narrow_any(at, range.end.saturating_sub(range.start))
+    }
+
+    /// So many positions along dimension `at`, wherever they begin, outside autograd.
+    pub(crate) fn narrow_any(&self, at: usize, length: u64) -> Tensor {
         self.alias(Layout::strided(self.sizes().with(at, length), self.strides()))
     }
 
@@ -118,7 +130,7 @@ impl Tensor {
         let node = NodeBuilder::new("SplitBackward0", [self]);
         let part = self.size(at as isize) / (N as u64);
         let from = *self.sizes();
-        let parts = std::array::from_fn(|_| self.narrow(at, part));
+        let parts = std::array::from_fn(|_| self.narrow_any(at, part));
         let dtype = self.dtype();
         node.finish_many(parts, move |grads| {
             let Some(some) = grads.iter().flatten().next() else { return gradients![None::<Tensor>] };

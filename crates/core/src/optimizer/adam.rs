@@ -2,7 +2,7 @@
 //! of all parameters of a dtype at once; fused keeps its step counters on the device and needs none.
 
 use crate::dtype::DType;
-use crate::op::{foreach_sqrt, full, group_by_dtype};
+use crate::op::{UNTOLD, foreach_sqrt, full, group_by_dtype};
 use crate::tensor::Tensor;
 
 use super::Optimizer;
@@ -49,7 +49,7 @@ impl Adam {
         let mut denominator = None;
         for active in self.states.active() {
             let square = &active.state.exp_avg_sq;
-            denominator = Some(square.unary("sqrt.default", square.dtype()).div_scalar());
+            denominator = Some(square.unary("sqrt.default", square.dtype()).div_scalar(UNTOLD));
         }
         drop(denominator);
     }

@@ -1,6 +1,6 @@
 //! `clip_grad_norm_` (torch/nn/utils/clip_grad.py), foreach: a norm for each gradient, their norm, the coefficient.
 
-use crate::op::{foreach_norm, group_by_dtype, stack_scalars};
+use crate::op::{UNTOLD, foreach_norm, group_by_dtype, stack_scalars};
 use crate::tensor::Tensor;
 
 /// Clips the gradients of the parameters to a norm; parameters without one are skipped. Returns the norm there was.
@@ -26,9 +26,9 @@ fn clip(parameters: &[Tensor], norm_of: impl Fn(&Tensor) -> Tensor) -> Option<Te
     let total = total_norm(&gradients, norm_of)?;
     // max_norm / (total + 1e-6): dividing a number by a tensor is its reciprocal times the number.
     let coefficient = {
-        let sum = total.add_scalar();
+        let sum = total.add_scalar(1e-6);
         let reciprocal = sum.unary("reciprocal.default", sum.dtype());
-        reciprocal.mul_scalar()
+        reciprocal.mul_scalar(UNTOLD)
     };
     // Each gradient is scaled in place.
     gradients.iter().for_each(|gradient| gradient.context().count_bytes(gradient.bytes().saturating_mul(2)));

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
-use crate::op::full;
+use crate::op::{UNTOLD, full};
 use crate::tensor::{Context, Tensor};
 
 use super::Optimizer;
@@ -69,8 +69,8 @@ impl GradScaler {
             self.check();
         }
         // `sum` starts from the number 0, so even one flag is added into a new tensor.
-        let _found_inf = self.found_inf.as_ref().map(Tensor::add_scalar);
-        let _scale = ready.then(|| self.current_scale().mul_scalar());
+        let _found_inf = self.found_inf.as_ref().map(|flag| flag.add_scalar(0.0));
+        let _scale = ready.then(|| self.current_scale().mul_scalar(UNTOLD));
         step();
     }
 

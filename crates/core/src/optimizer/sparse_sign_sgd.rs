@@ -55,7 +55,7 @@ impl Optimizer for SparseSignSgd {
         let grad = full(context, "zeros.default", all_weights_grad.sizes(), all_weights_grad.dtype());
         // Indices are int64 inside, to read the rows and to write them back.
         let indices = || grad_ids.to(DType::Int64);
-        let _p = index(&self.weights, grad.sizes(), &[&indices()]);
+        let _p = index(&self.weights, grad.sizes(), &[Some(&indices())]);
         drop(grad.map("sign.default", grad.dtype()));
         drop(indices());
     }

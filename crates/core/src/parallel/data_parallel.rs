@@ -7,10 +7,11 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use crate::building::Builder;
 use crate::dtype::DType;
-use crate::family::{ForwardCall, Model, ModelOutput};
 use crate::job::Parallel;
-use crate::nn::{Builder, KvCache};
+use crate::model::family::{ForwardCall, Model, ModelOutput};
+use crate::model::nn::KvCache;
 use crate::op::full;
 use crate::tensor::{Context, Gradients, Layout, NodeBuilder, Shape, Tensor, Thread};
 use crate::trace::Category;
@@ -61,7 +62,7 @@ impl DataParallel {
     fn scatter(&self, input: &Tensor) -> Tensor {
         let rows = input.size(0) / self.gpus;
         if self.is_first {
-            return input.narrow(0, rows);
+            return input.narrow_any(0, rows);
         }
         let _category = self.context.enter_category(Category::Input);
         Tensor::empty(&self.context, "_to_copy.default", input.sizes().with(0, rows), input.dtype())

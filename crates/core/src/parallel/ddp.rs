@@ -4,9 +4,9 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use crate::family::{ForwardCall, Model, ModelOutput};
 use crate::job::Ddp;
-use crate::nn::KvCache;
+use crate::model::family::{ForwardCall, Model, ModelOutput};
+use crate::model::nn::KvCache;
 use crate::tensor::{Context, Gradients, NodeBuilder, Tensor};
 
 use super::broadcast::broadcast_coalesced;

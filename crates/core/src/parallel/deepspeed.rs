@@ -6,9 +6,9 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 use crate::dtype::DType;
-use crate::family::{ForwardCall, Model, ModelOutput};
 use crate::job::JobSpec;
-use crate::nn::KvCache;
+use crate::model::family::{ForwardCall, Model, ModelOutput};
+use crate::model::nn::KvCache;
 use crate::op::full;
 use crate::optimizer::{self, Optimizer};
 use crate::tensor::{Context, Layout, Shape, Tensor};

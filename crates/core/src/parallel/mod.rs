@@ -17,10 +17,11 @@ mod zero1;
 
 use std::rc::Rc;
 
+use crate::building::{BuildError, Builder, Placed, Sharding};
 use crate::dtype::DType;
-use crate::family::{ForwardCall, Model, ModelOutput};
 use crate::job::{Fsdp2, JobSpec, Parallel, Precision, ShardInit, Strategy};
-use crate::nn::{BuildError, Builder, KvCache, Placed, Sharding};
+use crate::model::family::{ForwardCall, Model, ModelOutput};
+use crate::model::nn::KvCache;
 use crate::optimizer::{self, Optimizer};
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;

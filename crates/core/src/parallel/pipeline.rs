@@ -3,9 +3,9 @@
 
 use std::rc::Rc;
 
-use crate::family::{ForwardCall, Model, ModelOutput};
 use crate::job::{JobSpec, Schedule};
-use crate::nn::KvCache;
+use crate::model::family::{ForwardCall, Model, ModelOutput};
+use crate::model::nn::KvCache;
 use crate::tensor::Tensor;
 
 use super::{Loaded, Wrapper};

@@ -4,9 +4,9 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
-use crate::family::{ForwardCall, ModelOutput};
 use crate::job::{JobSpec, Strategy};
-use crate::nn::KvCache;
+use crate::model::family::{ForwardCall, ModelOutput};
+use crate::model::nn::KvCache;
 use crate::op::full;
 use crate::optimizer::{self, Optimizer};
 use crate::tensor::{Context, Layout, Tensor};

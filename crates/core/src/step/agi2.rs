@@ -82,8 +82,8 @@ impl Variables {
         context.phase(PhaseKind::Input);
         let _category = context.enter_category(Category::Input);
         let batch = full(context, "_to_copy.default", &[job.micro_batch_size, job.seq_len], DType::Int64);
-        self.input_ids = Some(batch.narrow(1, job.seq_len.saturating_sub(1)));
-        self.target_ids = Some(batch.narrow(1, job.seq_len.saturating_sub(1)));
+        self.input_ids = Some(batch.narrow_any(1, job.seq_len.saturating_sub(1)));
+        self.target_ids = Some(batch.narrow_any(1, job.seq_len.saturating_sub(1)));
     }
 
     fn forward(&mut self, job: &JobSpec, context: &Rc<Context>, model: &Agi2Model) {
@@ -102,7 +102,7 @@ impl Variables {
         let loss = self.loss.insert(loss);
         drop(autocast);
         if job.gradient_accumulation_steps > 1 {
-            *loss = loss.div_scalar();
+            *loss = loss.div_scalar(job.gradient_accumulation_steps as f64);
         }
     }
 

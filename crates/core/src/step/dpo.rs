@@ -4,11 +4,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use crate::building::{BuildError, Mode};
 use crate::dtype::DType;
-use crate::family::Model;
 use crate::job::{CheckpointPolicy, DpoSpec, JobSpec};
-use crate::nn::{BuildError, Mode};
-use crate::op::{ReduceKind, TokenOutputs, full};
+use crate::model::family::Model;
+use crate::op::{ReduceKind, TokenOutputs, UNTOLD, full};
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
@@ -195,12 +195,12 @@ impl Trainer<'_> {
         let chosen_logratios = &chosen_logps - &ref_chosen_logps;
         let rejected_logratios = &rejected_logps - &ref_rejected_logps;
         let delta_score = &chosen_logratios - &rejected_logratios;
-        let per_sequence_loss = delta_score.mul_scalar().log_sigmoid().neg();
+        let per_sequence_loss = delta_score.mul_scalar(UNTOLD).log_sigmoid().neg();
         let loss = {
-            let weighted = per_sequence_loss.mean().mul_scalar();
-            weighted.add_scalar()
+            let weighted = per_sequence_loss.mean().mul_scalar(UNTOLD);
+            weighted.add_scalar(UNTOLD)
         };
-        let completion_mask = batch.completion_mask.narrow(1, batch.completion_mask.size(1) - 1);
+        let completion_mask = batch.completion_mask.narrow_any(1, batch.completion_mask.size(1) - 1);
         let _logged = self.log_tokens(batch, &outputs, &completion_mask);
         log_rewards([&chosen_logratios, &rejected_logratios], [&chosen_logps, &rejected_logps]);
         loss
@@ -249,7 +249,7 @@ fn labels(batch: &Batch) -> Tensor {
 
 /// `per_token_logps.sum(dim=1)` of all positions
 fn sequence_logps(log_probs: &Tensor) -> Tensor {
-    log_probs.slice(1, log_probs.size(1)).sum_rows()
+    log_probs.slice_any(1, log_probs.size(1)).sum_rows()
 }
 
 /// `x.sum()`, outside autograd
@@ -282,7 +282,7 @@ fn log_mean_logits(mean_logits: &Pair, masks: &Pair, scored: u64) {
 
 /// Rewards, their accuracy and margin, and the log-probabilities.
 fn log_rewards(logratios: [&Tensor; 2], logps: [&Tensor; 2]) {
-    let [chosen_rewards, rejected_rewards] = logratios.map(|logratio| logratio.detach().mul_scalar());
+    let [chosen_rewards, rejected_rewards] = logratios.map(|logratio| logratio.detach().mul_scalar(UNTOLD));
     log_mean(&chosen_rewards);
     log_mean(&rejected_rewards);
     let accuracies = {

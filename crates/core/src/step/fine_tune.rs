@@ -4,11 +4,11 @@
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 
+use crate::building::Builder;
 use crate::dtype::DType;
-use crate::family::{ForwardCall, Model, ModelOutput};
 use crate::job::{CheckpointPolicy, Framework, JobSpec, LossKernel, Strategy, Task};
-use crate::nn::Builder;
-use crate::op::{ReduceKind, TokenOutputs, full};
+use crate::model::family::{ForwardCall, Model, ModelOutput};
+use crate::op::{ReduceKind, TokenOutputs, UNTOLD, full};
 use crate::parallel::{self, Loaded, Wrapper};
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
@@ -166,7 +166,7 @@ impl FineTune<'_> {
         for batch in inputs {
             let labels = match self.job.task {
                 Task::MaskedLm => batch.labels.clone(),
-                _ => batch.labels.narrow(1, batch.labels.size(1).saturating_sub(1)),
+                _ => batch.labels.narrow_any(1, batch.labels.size(1).saturating_sub(1)),
             };
             let count = {
                 let counted = labels.map("ne.Scalar", DType::Bool);
@@ -276,7 +276,7 @@ impl FineTune<'_> {
             let clamped = num_items.unary("clamp.default", DType::Int64);
             sum.div_by(&clamped)
         };
-        loss = loss.mul_scalar();
+        loss = loss.mul_scalar(UNTOLD);
         let count = |x: &Tensor| total(&total(x));
         let num_valid = count(&outputs.label_mask);
         let entropy_sum = outputs.entropy.as_ref().map(|entropy| count(&entropy.detach()));

@@ -2,7 +2,7 @@
 //! log-probabilities in place of logits, of the positions that have a label.
 
 use crate::dtype::DType;
-use crate::family::{ForwardCall, Model};
+use crate::model::family::{ForwardCall, Model};
 use crate::op::{ReduceKind, chunked_log_probs, full};
 use crate::tensor::Tensor;
 
@@ -61,8 +61,8 @@ pub(super) fn fused_forward(model: &Prepared, call: &FusedCall) -> FusedCausalLm
         logits_to_keep: None,
         fused_loss: false,
     });
-    let mut hidden_states = last_hidden_state.slice(1, tokens);
-    let labels = call.labels.narrow(1, tokens);
+    let mut hidden_states = last_hidden_state.slice_any(1, tokens);
+    let labels = call.labels.narrow_any(1, tokens);
     let mask = labels.map("ne.Scalar", DType::Bool);
     if call.cast_lm_head_to_fp32 {
         hidden_states = hidden_states.float();

@@ -4,17 +4,17 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
-use crate::family::{ForwardCall, Model, ModelOutput};
 use crate::job::NextTokenLogits;
-use crate::nn::KvCache;
+use crate::model::family::{ForwardCall, Model, ModelOutput};
+use crate::model::nn::KvCache;
 use crate::op::{ReduceKind, arange, cat, full};
 use crate::tensor::{Context, Doubles, Tensor};
 
-use super::cache_position;
 pub(super) use super::generation_config::{GenerationConfig, SpecialTokens};
 use super::generation_config::{SpecialTokenTensors, any};
 use super::sampling::Sampling;
 use super::tokens::{self, Leaping};
+use super::{cache_growth, cache_position};
 
 /// What `prepare_inputs_for_generation` returns.
 pub(super) struct ModelInputs {
@@ -62,7 +62,7 @@ pub(super) fn generate(context: &Rc<Context>, model: &dyn Model, call: &Generate
     let special_tokens = call.config.special_tokens.prepare(context);
     // Whether rows end in padding: asked of batches only.
     if special_tokens.pad.is_some() && call.input_ids.size(0) > 1 {
-        let is_padding = call.attention_mask.narrow(1, 1).squeeze(1).map("eq.Scalar", DType::Bool);
+        let is_padding = call.attention_mask.narrow_any(1, 1).squeeze(1).map("eq.Scalar", DType::Bool);
         any(&is_padding);
     }
     let cache_position = cache_position::initial(context, call.input_ids);
@@ -169,9 +169,9 @@ impl Decoding {
             return;
         }
         let inputs = ModelInputs {
-            input_ids: self.input_ids.narrow(1, tokens).clone_contiguous(),
+            input_ids: self.input_ids.narrow_any(1, tokens).clone_contiguous(),
             attention_mask: self.attention_mask.clone(),
-            position_ids: self.position_ids.narrow(1, tokens).clone_contiguous(),
+            position_ids: self.position_ids.narrow_any(1, tokens).clone_contiguous(),
         };
         self.model_inputs = Some(inputs);
     }
@@ -188,12 +188,12 @@ impl Decoding {
         if let Some(position) = &self.cache_position {
             let column = full(context, "new_ones.default", &[self.attention_mask.size(0), 1], DType::Int64);
             self.attention_mask = cat(&[&self.attention_mask, &column], 1);
-            self.cache_position = Some(position.narrow(0, 1).map("add.Tensor", DType::Int64));
+            self.cache_position = Some(position.narrow_any(0, 1).map("add.Tensor", DType::Int64));
             return;
         }
         let old_positions = self.position_ids.clone();
         let next = {
-            let last = old_positions.narrow(1, 1);
+            let last = old_positions.narrow_any(1, 1);
             let offset = arange(context, 1).unsqueeze(0).binary("add.Tensor", &last, DType::Int64);
             offset.map("add.Tensor", DType::Int64)
         };
@@ -243,7 +243,7 @@ impl Decoding {
 
 impl Leaping for Decoding {
     fn room(&self) -> u64 {
-        self.cache.room()
+        cache_growth::room(&self.cache)
     }
 
     fn doubled(&self, doubles: &mut Doubles, tokens: u64) -> Self {
@@ -275,7 +275,7 @@ impl Leaping for Decoding {
             position_ids,
             unfinished_sequences: doubles.of(&self.unfinished_sequences, None),
             cache_position,
-            cache: Rc::new(self.cache.doubled(doubles, tokens)),
+            cache: Rc::new(cache_growth::doubled(&self.cache, doubles, tokens)),
             chosen,
             model_inputs,
         }
@@ -300,13 +300,13 @@ impl Leaping for Decoding {
         if let Some(ModelInputs { input_ids, attention_mask, position_ids }) = model_inputs {
             [input_ids, attention_mask, position_ids].into_iter().for_each(&mut see);
         }
-        cache.for_each(see);
+        cache_growth::for_each(cache, see);
     }
 }
 
 /// The last position's logits, [rows, vocabulary].
 fn next_token_logits(logits: &Tensor) -> Tensor {
-    let last = |logits: &Tensor| logits.narrow(1, 1).squeeze(1);
+    let last = |logits: &Tensor| logits.narrow_any(1, 1).squeeze(1);
     match logits.context().transformers().next_token_logits() {
         NextTokenLogits::View => last(logits),
         NextTokenLogits::Clone => last(logits).clone_contiguous(),
@@ -351,7 +351,7 @@ fn stopping_criteria(context: &Rc<Context>, input_ids: &Tensor, end: Option<&Ten
     let mut is_done = flags();
     is_done = is_done.binary("bitwise_or.Tensor", &flags(), DType::Bool);
     if let Some(end) = end {
-        let has_ended = input_ids.narrow(1, 1).is_in(end).reduce_last("any.dim", ReduceKind::Any, DType::Bool);
+        let has_ended = input_ids.narrow_any(1, 1).is_in(end).reduce_last("any.dim", ReduceKind::Any, DType::Bool);
         is_done = is_done.binary("bitwise_or.Tensor", &has_ended, DType::Bool);
     }
     is_done

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::dtype::DType;
 use crate::family::hrm::{ActLossHead, Batch, Carry, Results};
 use crate::job::JobSpec;
-use crate::op::{full, stack_scalars};
+use crate::op::{UNTOLD, full, stack_scalars};
 use crate::optimizer::{self, Optimizer, SparseSignSgd};
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
@@ -37,7 +37,7 @@ pub(super) fn train(job: &JobSpec, context: &Rc<Context>, model: &ActLossHead, p
         carry = Some(new_carry);
         let results = results.insert(new_results);
         context.phase(PhaseKind::Backward);
-        results.loss.mul_scalar().backward();
+        results.loss.mul_scalar(UNTOLD).backward();
         optimizers.step(context, parameters);
         context.phase(PhaseKind::Between);
         drop(stack_scalars(&results.metrics));

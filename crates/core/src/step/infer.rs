@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use crate::family::{ForwardCall, Model, ModelOutput};
 use crate::job::JobSpec;
+use crate::model::family::{ForwardCall, Model, ModelOutput};
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 

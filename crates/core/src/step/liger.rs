@@ -1,8 +1,8 @@
 //! `apply_liger_kernel(model)` (transformers 5.17, integrations/liger.py), with which a trainer that was told so begins.
 
+use crate::building::{LigerKernels, Mode};
 use crate::job::JobSpec;
 use crate::model_type::Liger;
-use crate::nn::{LigerKernels, Mode};
 
 /// Whether Liger replaces the layers of the job's model.
 pub(super) fn patches_layers(job: &JobSpec) -> bool {

@@ -1,6 +1,7 @@
 //! Runs a job on abstract tensors, phase by phase, and records its trace.
 
 mod agi2;
+mod cache_growth;
 mod cache_position;
 mod calls;
 mod dpo;

@@ -2,11 +2,12 @@
 
 use std::rc::Rc;
 
+use crate::building::{BuildError, Builder, LigerKernels, Mode, Quantization};
 use crate::dtype::DType;
-use crate::family::{self, Model, RunOptions};
+use crate::family;
 use crate::gpu::Device;
 use crate::job::{Attention, CheckpointPolicy, JobSpec, ModelSpec};
-use crate::nn::{BuildError, Builder, LigerKernels, Mode, Quantization};
+use crate::model::family::{Model, RunOptions};
 use crate::tensor::Context;
 
 use super::liger::patches_layers;

@@ -4,8 +4,8 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
-use crate::family::{ForwardCall, Model, ModelOutput};
-use crate::nn::{KvCache, Linear};
+use crate::model::family::{ForwardCall, Model, ModelOutput};
+use crate::model::nn::{KvCache, Linear};
 use crate::op::TokenOutputs;
 use crate::tensor::{Context, Tensor};
 

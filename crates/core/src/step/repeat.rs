@@ -7,7 +7,7 @@
 
 use std::rc::Rc;
 
-use crate::family::ModelOutput;
+use crate::model::family::ModelOutput;
 use crate::parallel::Wrapper;
 use crate::tensor::{Context, Copied, Tensor, TraceSlice};
 use crate::trace::AllocationId;
@@ -227,9 +227,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::family::{self, ForwardCall, RunOptions};
+    use crate::building::{Builder, Mode};
+    use crate::family;
     use crate::job::{JobSpec, from_case};
-    use crate::nn::{Builder, KvCache, Mode};
+    use crate::model::family::{ForwardCall, RunOptions};
+    use crate::model::nn::KvCache;
     use crate::parallel::{Loaded, wrap};
     use crate::step::train::train;
     use crate::trace::Trace;

@@ -16,7 +16,7 @@ impl Sampling {
     pub(super) fn process(self, logits: &Tensor) -> Tensor {
         let mut scores = logits.clone();
         if self.temperature != 1.0 {
-            scores = scores.div_scalar();
+            scores = scores.div_scalar(self.temperature);
         }
         scores
     }

@@ -2,11 +2,12 @@
 
 use std::rc::Rc;
 
+use crate::building::{Builder, Mode};
 use crate::dtype::DType;
-use crate::family::{self, Build, Family, Model, RunOptions};
+use crate::family::{self, Build, Family};
 use crate::gpu::Device;
 use crate::job::{CheckpointPolicy, JobSpec, ModelSpec, Task, check};
-use crate::nn::{Builder, Mode};
+use crate::model::family::{Model, RunOptions};
 use crate::op::full;
 use crate::parallel::{self, Loaded, Rebuild};
 use crate::tensor::{Context, Tensor};
@@ -71,7 +72,7 @@ fn own_loop(context: &Rc<Context>, builder: &Builder, train: impl FnOnce(&[Tenso
 }
 
 /// Runs the task on a language model.
-fn language_model(job: &JobSpec, context: &Rc<Context>, family: &'static Family) -> Result<Simulation, SimulateError> {
+fn language_model(job: &JobSpec, context: &Rc<Context>, family: Family) -> Result<Simulation, SimulateError> {
     family::bound_activations(job)?;
     let fp32_head = matches!(&job.task, Task::Grpo(spec) if spec.cast_lm_head_to_fp32);
     let mode = Mode::new(job.train_mode && job.task.trains(), job.gradient_checkpointing).with_fp32_head(fp32_head);
@@ -146,7 +147,7 @@ fn run_task(
 const NOT_WARMED: u64 = 1_288_490_188;
 
 /// `caching_allocator_warmup`: one block of the size of all parameters, given back to the allocator at once.
-fn warm_up(job: &JobSpec, context: &Rc<Context>, spec: &ModelSpec, family: &Family) -> Result<(), SimulateError> {
+fn warm_up(job: &JobSpec, context: &Rc<Context>, spec: &ModelSpec, family: Family) -> Result<(), SimulateError> {
     if !job.transformers.warms_allocator_up() {
         return Ok(());
     }

@@ -1,6 +1,6 @@
 //! What simulating a job gives.
 
-use crate::nn::BuildError;
+use crate::building::BuildError;
 use crate::trace::Trace;
 use crate::work::Work;
 

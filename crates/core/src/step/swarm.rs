@@ -3,11 +3,12 @@
 
 use std::rc::Rc;
 
+use crate::building::Mode;
 use crate::dtype::DType;
-use crate::family::{ForwardCall, Model};
 use crate::job::{JobSpec, SwarmLogProbs, SwarmSpec};
-use crate::nn::{Linear, Mode};
-use crate::op::{Reduction, cat, full};
+use crate::model::family::{ForwardCall, Model};
+use crate::model::nn::Linear;
+use crate::op::{Reduction, UNTOLD, cat, full};
 use crate::optimizer;
 use crate::tensor::{Context, Tensor, checkpoint};
 use crate::trace::{Category, PhaseKind};
@@ -115,9 +116,9 @@ impl Node<'_> {
         let ids = input_ids(self.context, rows, self.job.seq_len);
         let _category = self.context.enter_category(Category::Input);
         let mask = ids.ones_like();
-        let target = ids.narrow(1, completion_len);
+        let target = ids.narrow_any(1, completion_len);
         let advantages = full(self.context, "_to_copy.default", &[rows, 1], DType::Float32);
-        let completion_mask = mask.narrow(1, completion_len);
+        let completion_mask = mask.narrow_any(1, completion_len);
         Batch { ids, mask, target, advantages, completion_mask }
     }
 
@@ -158,7 +159,7 @@ impl Node<'_> {
     fn logits(&self, batch: &Batch) -> Tensor {
         let output = self.model.forward(&self.call(batch));
         let logits = output.logits.unwrap_or_else(|| batch.ids.clone());
-        logits.slice(1, self.swarm.completion_len)
+        logits.slice_any(1, self.swarm.completion_len)
     }
 
     fn full_log_probs(&self, batch: &Batch) -> Tensor {
@@ -169,7 +170,7 @@ impl Node<'_> {
     fn chunked_log_probs(&self, batch: &Batch, rows: u64) -> Tensor {
         let logits = self.logits(batch);
         let chunks: Vec<Tensor> = chunk_sizes(self.swarm.train_rows, rows)
-            .map(|rows| token_log_probs(logits.slice(0, rows), &batch.target.narrow(0, rows)))
+            .map(|rows| token_log_probs(logits.slice_any(0, rows), &batch.target.narrow_any(0, rows)))
             .collect();
         cat(&chunks.iter().collect::<Vec<_>>(), 0)
     }
@@ -181,8 +182,8 @@ impl Node<'_> {
             .map(|rows| {
                 // Slicing several dimensions at once leaves out those that are taken whole.
                 let part =
-                    if rows < hidden_states.size(0) { hidden_states.slice(0, rows) } else { hidden_states.clone() };
-                head_log_probs(&head, &part.slice(1, self.swarm.completion_len), batch.target.narrow(0, rows))
+                    if rows < hidden_states.size(0) { hidden_states.slice_any(0, rows) } else { hidden_states.clone() };
+                head_log_probs(&head, &part.slice_any(1, self.swarm.completion_len), batch.target.narrow_any(0, rows))
             })
             .collect();
         cat(&chunks.iter().collect::<Vec<_>>(), 0)
@@ -202,7 +203,7 @@ fn head_log_probs(head: &Rc<Linear>, hidden_states: &Tensor, target: Tensor) -> 
 
 /// Log-probabilities of the target tokens from logits divided by the temperature, in fp32; [rows, tokens].
 fn token_log_probs(logits: Tensor, target: &Tensor) -> Tensor {
-    let mut scaled = logits.div_scalar();
+    let mut scaled = logits.div_scalar(UNTOLD);
     drop(logits);
     scaled = scaled.float();
     let classes = scaled.size(-1);

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use crate::family::{ForwardCall, ModelOutput};
 use crate::job::{CheckpointPolicy, JobSpec, LossKernel, Task};
+use crate::model::family::{ForwardCall, ModelOutput};
 use crate::optimizer::GradScaler;
 use crate::parallel::Wrapper;
 use crate::tensor::{Context, Tensor};
@@ -136,7 +136,7 @@ fn micro_step(
         loss = loss.map(|loss| wrapper.reduce_loss(loss));
         variables.loss = loss.clone();
         if job.gradient_accumulation_steps > 1 && wrapper.divides_loss() {
-            loss = loss.map(|loss| loss.div_scalar());
+            loss = loss.map(|loss| loss.div_scalar(job.gradient_accumulation_steps as f64));
             variables.loss = loss;
         }
         running.part(|| drop(autocast));

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::job::JobSpec;
-use crate::op::{ReduceKind, full};
+use crate::op::{ReduceKind, UNTOLD, full};
 use crate::optimizer::{self, GradScaler, Optimizer};
 use crate::parallel::Wrapper;
 use crate::tensor::{Context, Tensor};
@@ -176,11 +176,11 @@ fn training_step(
     context.phase(PhaseKind::Between);
     let Some(mut loss) = loss else { return };
     if recipe.divides_loss() {
-        loss = loss.div_scalar();
+        loss = loss.div_scalar(UNTOLD);
     }
     context.phase(PhaseKind::Backward);
     {
-        let loss = loss.div_scalar();
+        let loss = loss.div_scalar(UNTOLD);
         match scaler {
             Some(scaler) => scaler.scale(&loss).backward(),
             None => loss.backward(),

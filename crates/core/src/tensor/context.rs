@@ -112,6 +112,12 @@ impl Context {
         self.padded_rows.get()
     }
 
+    /// Whether a row may hold several sequences: here none does.
+    #[expect(clippy::unused_self, reason = "where tensors have numbers it depends on them")]
+    pub(crate) fn has_packed_rows(&self) -> bool {
+        false
+    }
+
     /// Says which version of transformers is installed.
     pub(crate) fn install_transformers(&self, version: TransformersVersion) {
         self.transformers.set(version);

@@ -1,5 +1,6 @@
 //! Tensors by their handles, their gradients, and the scopes of a thread.
 
+use super::checkpoints::Waiting;
 use smallvec::SmallVec;
 
 use super::{Handle, Torch};
@@ -104,6 +105,7 @@ impl Torch {
         keep_graph: bool,
     ) -> Result<(), TorchError> {
         let gradient = gradient.map_or(0, |gradient| gradient.0);
+        let _waiting = Waiting::begin();
         // SAFETY: live handles, or 0 for none.
         self.check(unsafe {
             (self.functions.tonnage_backward)(&raw const root.0, &raw const gradient, 1, i32::from(keep_graph))

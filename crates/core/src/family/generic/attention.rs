@@ -1,18 +1,19 @@
 //! The generic decoder's attention: projections in one or three, norms and rotary embeddings as the type has them, and the
 //! three ways in which scores are computed.
 
+use crate::building::{Builder, Module};
 use crate::dtype::DType;
 use crate::job::Attention;
-use crate::nn::{
-    AttentionConfig, AttentionOutput, Builder, Linear, Module, apply_partial_rotary_pos_emb, apply_rotary_pos_emb,
-    repeat_kv, sdpa_attention_forward,
+use crate::model::family::RunOptions;
+use crate::model::family::layer::LayerCall;
+use crate::model::family::llama::eager_attention_forward;
+use crate::model::nn::{
+    AttentionConfig, AttentionOutput, Linear, apply_partial_rotary_pos_emb, apply_rotary_pos_emb, repeat_kv,
+    sdpa_attention_forward,
 };
-use crate::op::{cat, full};
+use crate::op::{UNTOLD, cat, full};
 use crate::tensor::Tensor;
 
-use super::super::RunOptions;
-use super::super::layer::LayerCall;
-use super::super::llama::eager_attention_forward;
 use super::block::Norm;
 use super::config::GenericConfig;
 use super::shape::{Positions, QkNorm, Scores};
@@ -49,7 +50,7 @@ impl GenericAttention {
             norms: (shape.qk_norm != QkNorm::Off)
                 .then(|| (norm("q_norm", config.num_attention_heads), norm("k_norm", config.num_key_value_heads))),
             _mask: (shape.scores == Scores::Float32Masked)
-                .then(|| at.buffer(&[1, 1, config.positions, config.positions], DType::Bool)),
+                .then(|| at.buffer(&[1, 1, config.positions, config.positions], DType::Bool, Vec::new)),
             config: config.clone(),
             options: options.clone(),
         }
@@ -86,7 +87,7 @@ impl GenericAttention {
             [fused] if query_width == key_value_width => fused.forward(hidden_states).split_last(),
             [fused] => {
                 let joined = fused.forward(hidden_states);
-                [query_width, key_value_width, key_value_width].map(|width| joined.slice(2, width))
+                [query_width, key_value_width, key_value_width].map(|width| joined.slice_any(2, width))
             }
             separate => [0, 1, 2].map(|at| separate[at].forward(hidden_states)),
         };
@@ -116,6 +117,7 @@ impl GenericAttention {
             num_key_value_groups: groups,
             dropout: self.options.active(self.config.attention_dropout),
             is_causal: true,
+            scale: (self.config.head_dim as f64).powf(-0.5),
         };
         match self.config.shape.scores {
             Scores::Float32 | Scores::Float32Masked => self.in_float32(query, key, value, mask),
@@ -144,7 +146,7 @@ impl GenericAttention {
     fn in_float32(&self, query: &Tensor, key: &Tensor, value: &Tensor, mask: Option<&Tensor>) -> AttentionOutput {
         let (query, key) = (query.float(), key.float());
         let mut attn_weights = query.matmul(&key.transpose(2, 3));
-        attn_weights = attn_weights.div_scalar();
+        attn_weights = attn_weights.div_scalar(UNTOLD);
         if let Some(mask) = mask {
             attn_weights = &attn_weights + mask;
         }
@@ -161,7 +163,7 @@ impl GenericAttention {
         let flat = |x: &Tensor| x.reshape(&[batch * heads, x.size(2), width]);
         let (query, key, value) = (flat(query), flat(key).transpose(1, 2), flat(value));
         let alibi = full(query.context(), "mul.Tensor", &[batch * heads, 1, keys], query.dtype());
-        let scores = query.baddbmm(&key, true);
+        let scores = query.baddbmm(&query, &key, UNTOLD);
         drop(alibi);
         let mut attn_weights = scores.view(&[batch, heads, tokens, keys]);
         if let Some(mask) = mask {
@@ -192,6 +194,6 @@ fn falcon_eager(query: &Tensor, key: &Tensor, value: &Tensor, mask: Option<&Tens
 /// The first half of a table, each number twice in a row: a table of its own in every layer.
 fn twice(table: &Tensor) -> Tensor {
     let last = table.sizes().len() - 1;
-    let half = table.slice(last, table.size(-1) / 2);
+    let half = table.slice_any(last, table.size(-1) / 2);
     cat(&[&half, &half], last)
 }

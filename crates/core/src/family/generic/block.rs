@@ -1,15 +1,20 @@
 //! The generic decoder's norms, MLPs and layers.
 
+use crate::building::{Builder, Init, Module};
 use crate::dtype::DType;
-use crate::nn::{Builder, LayerNorm, Linear, Module, RmsNorm};
+use crate::model::family::RunOptions;
+use crate::model::family::gemma2::GemmaRmsNorm;
+use crate::model::family::layer::{DecoderLayer, LayerCall};
+use crate::model::nn::{LayerNorm, Linear, RmsNorm};
+use crate::op::UNTOLD;
 use crate::tensor::Tensor;
 
-use super::super::RunOptions;
-use super::super::gemma2::GemmaRmsNorm;
-use super::super::layer::{DecoderLayer, LayerCall};
 use super::attention::GenericAttention;
 use super::config::{GenericConfig, MlpActivation};
 use super::shape::{MlpKind, NormKind, Order, QkNorm};
+
+/// In place of each type's own: the generic decoder is simulated only.
+const EPS: f64 = 1e-6;
 
 /// A norm of any kind.
 pub(super) enum Norm {
@@ -47,17 +52,21 @@ impl Norm {
 
     fn of_sizes(at: &Builder, kind: NormKind, sizes: &[u64]) -> Self {
         let width = sizes.iter().product();
-        let in_float32 = |centred| Self::InFloat32 { module: at.module(), weight: at.parameter(sizes), centred };
+        let in_float32 = |centred| Self::InFloat32 {
+            module: at.module(),
+            weight: at.parameter("weight", sizes, Init::Ones),
+            centred,
+        };
         match kind {
-            NormKind::Rms => Self::Rms(RmsNorm::new(at, width)),
-            NormKind::RmsCentred => Self::RmsCentred(GemmaRmsNorm::new(at, width)),
-            NormKind::Layer => Self::Layer(LayerNorm::new(at, width)),
+            NormKind::Rms => Self::Rms(RmsNorm::new(at, width, EPS)),
+            NormKind::RmsCentred => Self::RmsCentred(GemmaRmsNorm::new(at, width, EPS)),
+            NormKind::Layer => Self::Layer(LayerNorm::new(at, width, EPS)),
             NormKind::RmsInFloat32 => in_float32(false),
             NormKind::LayerInFloat32 => in_float32(true),
             NormKind::Unweighted => Self::Unweighted {
                 module: at.module(),
-                weight: at.buffer(&[width], DType::Float32),
-                bias: at.buffer(&[width], DType::Float32),
+                weight: at.buffer(&[width], DType::Float32, Vec::new),
+                bias: at.buffer(&[width], DType::Float32, Vec::new),
             },
         }
     }
@@ -73,7 +82,7 @@ impl Norm {
             }
             Self::Unweighted { module, weight, bias } => {
                 let _module = module.enter();
-                x.float().layer_norm(weight, bias).to(x.dtype())
+                x.float().layer_norm(weight, bias, EPS).to(x.dtype())
             }
         }
     }
@@ -85,11 +94,11 @@ fn in_float32(x: &Tensor, weight: &Tensor, centred: bool) -> Tensor {
     let mean = centred.then(|| hidden_states.mean_last());
     // Written twice in the class, subtracted twice; a sum is as large.
     let less_mean = || mean.as_ref().map_or_else(|| hidden_states.clone(), |mean| &hidden_states + mean);
-    let variance = less_mean().pow_scalar().mean_last();
+    let variance = less_mean().pow_scalar(UNTOLD).mean_last();
     // Assigned from a block: the old value lives until the new one exists, temporaries go with the expression.
     hidden_states = {
         let deviation = less_mean();
-        let inverse = variance.add_scalar().rsqrt();
+        let inverse = variance.add_scalar(UNTOLD).rsqrt();
         &deviation * &inverse
     };
     hidden_states = if centred { &weight.float() * &hidden_states } else { weight * &hidden_states };
@@ -141,7 +150,7 @@ impl GenericMlp {
     fn activate(&self, x: &Tensor) -> Tensor {
         match self.activation {
             MlpActivation::Known(activation) => activation.forward(x),
-            MlpActivation::Relu2 => x.relu().pow_scalar(),
+            MlpActivation::Relu2 => x.relu().pow_scalar(UNTOLD),
         }
     }
 }
@@ -189,7 +198,7 @@ impl GenericLayer {
     /// What is done to a branch before it is added.
     fn branch(&self, output: Tensor) -> Tensor {
         let dropped = output.dropout(self.config.residual_dropout, self.options.drops_out());
-        if self.config.shape.scales[1] { dropped.mul_scalar() } else { dropped }
+        if self.config.shape.scales[1] { dropped.mul_scalar(UNTOLD) } else { dropped }
     }
 }
 

@@ -5,9 +5,9 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use crate::job::{FieldError, Fields};
-use crate::nn::{Activation, LayerType};
+use crate::model::family::bounds::{bound_weights, check_divides, check_rotary};
+use crate::model::nn::{Activation, LayerType};
 
-use super::super::bounds::{bound_weights, check_divides, check_rotary};
 use super::shape::{MlpKind, Positions, Shape, shape};
 
 /// Names of a size, the commonest first.

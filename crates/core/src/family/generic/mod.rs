@@ -9,10 +9,11 @@ mod model;
 mod plain;
 mod shape;
 
+use crate::building::{BuildError, Builder};
 use crate::job::{Architecture, ModelSpec, architecture};
-use crate::nn::{BuildError, Builder};
 
-use super::{Build, Family, Model, RunOptions};
+use super::{Build, Family};
+use crate::model::family::{Model, RunOptions};
 use config::GenericConfig;
 use model::GenericForCausalLm;
 

@@ -2,15 +2,15 @@
 
 use std::rc::Rc;
 
+use crate::building::{Builder, Module};
 use crate::dtype::DType;
 use crate::job::Attention;
-use crate::nn::{
-    Builder, Embedding, HeadOutput, KvCache, LayerMasks, Linear, LmHead, Module, RopeType, RotaryEmbedding,
-};
+use crate::model::family::layer::{LayerCall, call_layer};
+use crate::model::family::{ForwardCall, Model, ModelOutput, RunOptions};
+use crate::model::nn::{Embedding, HeadOutput, KvCache, LayerMasks, Linear, LmHead, Rope, RotaryEmbedding};
+use crate::op::UNTOLD;
 use crate::tensor::Tensor;
 
-use super::super::layer::{LayerCall, call_layer};
-use super::super::{ForwardCall, Model, ModelOutput, RunOptions};
 use super::block::{GenericLayer, Norm};
 use super::config::GenericConfig;
 use super::shape::{Positions, Scores};
@@ -40,13 +40,13 @@ impl GenericModel {
         let module = at.module();
         let embed_tokens = Embedding::of_head(
             &at.at("embed_tokens"),
-            config.vocab_size,
-            config.hidden_size,
+            [config.vocab_size, config.hidden_size],
+            None,
             config.tie_word_embeddings,
         );
         let embed_positions = match config.shape.positions {
             Positions::Learned(more) => {
-                Some(Embedding::new(&at.at("embed_positions"), config.positions + more, config.hidden_size))
+                Some(Embedding::new(&at.at("embed_positions"), config.positions + more, config.hidden_size, None))
             }
             Positions::Rotary(_) | Positions::InScores => None,
         };
@@ -58,7 +58,8 @@ impl GenericModel {
             embedding_norm: config.shape.embedding_norm.then(|| Norm::new(&at.at("embedding_norm"), &config)),
             layers: (0..config.num_hidden_layers).map(layer).collect(),
             norm: Norm::new(&at.at("norm"), &config),
-            rotary_emb: rotary.then(|| RotaryEmbedding::new(&at.at("rotary_emb"), config.rotary_dim, RopeType::Fixed)),
+            rotary_emb: rotary
+                .then(|| RotaryEmbedding::new(&at.at("rotary_emb"), config.rotary_dim, &Rope::of_theta(UNTOLD))),
             config,
             options: options.clone(),
         }
@@ -75,7 +76,7 @@ impl GenericModel {
     fn embed(&self, call: &ForwardCall) -> (Tensor, Tensor) {
         let mut inputs_embeds = self.options.require_input_grads(self.embed_tokens.forward(call.input_ids));
         if self.config.shape.scales[0] {
-            inputs_embeds = inputs_embeds.mul_scalar();
+            inputs_embeds = inputs_embeds.mul_scalar(UNTOLD);
         }
         let position_ids = call.position_ids_for(&inputs_embeds);
         if let Some(norm) = &self.embedding_norm {
@@ -134,7 +135,7 @@ impl Model for GenericForCausalLm {
         let _module = self.module.enter();
         let hidden_states = self.model.forward(call);
         let scales = self.model.config.shape.scales[2];
-        let scale = |logits: Tensor| if scales { logits.mul_scalar() } else { logits };
+        let scale = |logits: Tensor| if scales { logits.mul_scalar(UNTOLD) } else { logits };
         let HeadOutput { loss, logits } = self.lm_head.forward(&hidden_states, &call.head(), scale);
         ModelOutput { loss, logits, cache: call.cache.clone() }
     }

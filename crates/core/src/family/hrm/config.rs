@@ -2,8 +2,9 @@
 //! `arch/hrm_v1.yaml`, and what no such config may ask for.
 
 use crate::dtype::DType;
-use crate::family::bounds::{MAX_ELEMENTS, bound_weights};
+use crate::family::activations::MAX_ELEMENTS;
 use crate::job::{FieldError, Fields};
+use crate::model::family::bounds::bound_weights;
 
 /// The MLP is as wide as a multiple of this (`_find_multiple`, layers.py).
 const MLP_MULTIPLE: u64 = 256;

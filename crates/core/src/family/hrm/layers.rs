@@ -1,8 +1,9 @@
 //! The model's layers (models/layers.py, models/sparse_embedding.py): fp32 weights, cast where they are used.
 
+use crate::building::{Builder, Init, Module};
 use crate::dtype::DType;
-use crate::nn::{Builder, Module, rotate};
-use crate::op::{cat, flash_attn_func, full, index};
+use crate::model::nn::rotate;
+use crate::op::{UNTOLD, cat, flash_attn_func, full, index};
 use crate::tensor::Tensor;
 use crate::trace::Category;
 
@@ -18,8 +19,8 @@ pub(super) struct CastedLinear {
 impl CastedLinear {
     pub(super) fn new(at: &Builder, inputs: u64, outputs: u64, bias: bool) -> Self {
         let module = at.module();
-        let weight = at.parameter(&[outputs, inputs]);
-        Self { module, weight, bias: bias.then(|| at.parameter(&[outputs])) }
+        let weight = at.parameter("weight", &[outputs, inputs], Init::Normal);
+        Self { module, weight, bias: bias.then(|| at.parameter("bias", &[outputs], Init::Zeros)) }
     }
 
     pub(super) fn forward(&self, input: &Tensor) -> Tensor {
@@ -39,12 +40,16 @@ pub(super) struct CastedEmbedding {
 
 impl CastedEmbedding {
     pub(super) fn new(at: &Builder, count: u64, width: u64, cast_to: DType) -> Self {
-        Self { module: at.module(), embedding_weight: at.parameter(&[count, width]), cast_to }
+        Self {
+            module: at.module(),
+            embedding_weight: at.parameter("embedding_weight", &[count, width], Init::Normal),
+            cast_to,
+        }
     }
 
     pub(super) fn forward(&self, input: &Tensor) -> Tensor {
         let _module = self.module.enter();
-        self.embedding_weight.to(self.cast_to).embedding(input)
+        self.embedding_weight.to(self.cast_to).embedding(input, None)
     }
 
     /// The whole table in the dtype of the forward pass.
@@ -70,9 +75,9 @@ impl CastedSparseEmbedding {
         let width = config.puzzle_emb_ndim;
         Self {
             module: at.module(),
-            weights: at.buffer(&[config.num_puzzle_identifiers, width], DType::Float32),
-            local_weights: at.buffer(&[config.batch_size, width], DType::Float32).into_parameter(),
-            local_ids: at.buffer(&[config.batch_size], DType::Int32),
+            weights: at.buffer(&[config.num_puzzle_identifiers, width], DType::Float32, Vec::new),
+            local_weights: at.buffer(&[config.batch_size, width], DType::Float32, Vec::new).into_parameter(),
+            local_ids: at.buffer(&[config.batch_size], DType::Int32, Vec::new),
             cast_to: config.forward_dtype,
         }
     }
@@ -82,7 +87,7 @@ impl CastedSparseEmbedding {
         {
             // The rows, on their way into the leaf; indices are int64 inside.
             let indices = inputs.to(DType::Int64);
-            let _rows = index(&self.weights, &[indices.size(0), self.weights.size(1)], &[&indices]);
+            let _rows = index(&self.weights, &[indices.size(0), self.weights.size(1)], &[Some(&indices)]);
             drop(indices);
         }
         self.local_weights.to(self.cast_to)
@@ -106,11 +111,11 @@ impl RotaryEmbedding {
         let float = |count| full(context, "arange.start_step", &[count], DType::Float32);
         // Blocks and drops are Python's lives: merging them would free in another order.
         let inv_freq = {
-            let exponents = float(dim / 2).div_scalar();
+            let exponents = float(dim / 2).div_scalar(dim as f64);
             let powers = exponents.map("pow.Scalar", DType::Float32);
             drop(full(context, "scalar_tensor.default", &[], DType::Float64));
             drop(exponents);
-            powers.reciprocal().mul_scalar()
+            powers.reciprocal().mul_scalar(1.0)
         };
         let t = float(positions);
         let freqs = t.unsqueeze(1).mul(&inv_freq.unsqueeze(0));
@@ -164,7 +169,7 @@ impl Attention {
         let (rows, tokens) = (hidden_states.size(0), hidden_states.size(1));
         let mut qkv = self.qkv_proj.forward(hidden_states);
         qkv = qkv.view(&[rows, tokens, 3 * self.num_heads, self.head_dim]);
-        let [mut query, mut key, value] = [(); 3].map(|()| qkv.slice(2, self.num_heads));
+        let [mut query, mut key, value] = [(); 3].map(|()| qkv.slice_any(2, self.num_heads));
         if let Some(cos_sin) = cos_sin {
             (query, key) = apply_rotary_pos_emb(&query, &key, cos_sin);
         }
@@ -206,9 +211,9 @@ impl SwiGlu {
 fn rms_norm(mut hidden_states: Tensor) -> Tensor {
     let input_dtype = hidden_states.dtype();
     hidden_states = hidden_states.to(DType::Float32);
-    let variance = hidden_states.pow_scalar().mean_last();
+    let variance = hidden_states.pow_scalar(2.0).mean_last();
     hidden_states = {
-        let inverse = variance.add_scalar().rsqrt();
+        let inverse = variance.add_scalar(UNTOLD).rsqrt();
         hidden_states.mul(&inverse)
     };
     hidden_states.to(input_dtype)

@@ -1,8 +1,8 @@
 //! `ACTLossHead` (models/losses.py): metrics of the rows that halt, the loss of the answer and those of halting.
 
+use crate::building::{Builder, Module};
 use crate::dtype::DType;
-use crate::nn::{Builder, Module};
-use crate::op::{ReduceKind, Reduction};
+use crate::op::{ReduceKind, Reduction, UNTOLD};
 use crate::tensor::Tensor;
 
 use super::config::{Config, LossType};
@@ -68,9 +68,9 @@ impl ActLossHead {
                 metrics.push(q_continue_loss.detach());
                 q_halt_loss.add(&q_continue_loss)
             }
-            None => q_halt_loss.add_scalar(),
+            None => q_halt_loss.add_scalar(0.0),
         };
-        let halved = halting.mul_scalar();
+        let halved = halting.mul_scalar(0.5);
         drop(halting);
         let loss = lm_loss.add(&halved);
         drop(halved);
@@ -138,12 +138,12 @@ fn s(x: &Tensor) -> Tensor {
     let is_negative = x.compare_number("lt.Scalar");
     let below = {
         let shifted = {
-            let one_minus = x.rsub_scalar();
-            one_minus.add_scalar()
+            let one_minus = x.rsub_scalar(1.0);
+            one_minus.add_scalar(UNTOLD)
         };
-        shifted.reciprocal().mul_scalar()
+        shifted.reciprocal().mul_scalar(1.0)
     };
-    let above = x.add_scalar();
+    let above = x.add_scalar(1.0);
     is_negative.choose(&below, &above)
 }
 

@@ -6,9 +6,9 @@ mod layers;
 mod loss;
 mod model;
 
+use crate::building::{BuildError, Builder};
 use crate::job::JobSpec;
 use crate::model_type::HRM;
-use crate::nn::{BuildError, Builder};
 
 use super::{Build, Family};
 use config::Config;

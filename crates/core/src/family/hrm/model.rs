@@ -3,9 +3,9 @@
 
 use std::rc::Rc;
 
+use crate::building::{Builder, Module};
 use crate::dtype::DType;
-use crate::nn::{Builder, Module};
-use crate::op::{cat, full};
+use crate::op::{UNTOLD, cat, full};
 use crate::tensor::{Context, Tensor};
 
 use super::config::{Config, PosEncodings};
@@ -108,8 +108,8 @@ impl Inner {
             },
             h_level: level("H_level", config.h_layers),
             l_level: level("L_level", config.l_layers),
-            h_init: at.buffer(&[hidden], dtype),
-            l_init: at.buffer(&[hidden], dtype),
+            h_init: at.buffer(&[hidden], dtype, Vec::new),
+            l_init: at.buffer(&[hidden], dtype, Vec::new),
             config,
         }
     }
@@ -128,10 +128,10 @@ impl Inner {
         if let Positions::Learned(embed_pos) = &self.positions {
             embedding = {
                 let sum = embedding.add(&embed_pos.table());
-                sum.mul_scalar()
+                sum.mul_scalar(std::f64::consts::FRAC_1_SQRT_2)
             };
         }
-        embedding.mul_scalar()
+        embedding.mul_scalar(UNTOLD)
     }
 
     fn empty_carry(&self, context: &Rc<Context>, rows: u64) -> InnerCarry {
@@ -186,7 +186,7 @@ impl Inner {
     /// `lm_head(z_H)[:, puzzle_emb_len:]`
     fn answer(&self, z_h: &Tensor) -> Tensor {
         let logits = self.lm_head.forward(z_h);
-        if self.puzzle_emb.is_some() { logits.slice(1, self.config.seq_len) } else { logits.alias_all() }
+        if self.puzzle_emb.is_some() { logits.slice_any(1, self.config.seq_len) } else { logits.alias_all() }
     }
 }
 
@@ -249,7 +249,7 @@ impl ActModel {
     fn halt(&self, steps: Tensor, carry: &InnerCarry, batch: &Batch, outputs: &mut Outputs) -> (Tensor, Tensor) {
         let context = Rc::clone(steps.context());
         let _no_grad = context.set_grad_enabled(false);
-        let new_steps = steps.add_scalar();
+        let new_steps = steps.add_scalar(1.0);
         drop(steps);
         let is_last_step = new_steps.compare_number("ge.Scalar");
         if self.config().halt_max_steps == 1 {

@@ -79,8 +79,8 @@ impl CasePrecision {
 #[serde(deny_unknown_fields)]
 struct CaseLora {
     r: u64,
-    #[serde(default, rename = "alpha")]
-    _alpha: Option<f64>,
+    #[serde(default)]
+    alpha: Option<f64>,
     #[serde(default)]
     dropout: f64,
     targets: Vec<String>,
@@ -88,7 +88,7 @@ struct CaseLora {
 
 impl From<CaseLora> for LoraSpec {
     fn from(lora: CaseLora) -> Self {
-        Self { r: lora.r, dropout: lora.dropout, targets: lora.targets }
+        Self { r: lora.r, alpha: lora.alpha.unwrap_or(8.0), dropout: lora.dropout, targets: lora.targets }
     }
 }
 

@@ -159,8 +159,7 @@ impl<'a> Chooser<'a> {
             return Ok(None);
         }
         let r = self.size(keys::LORA_R);
-        // Scales values, never bytes: taken for the record only.
-        let _ = self.number(keys::LORA_ALPHA);
+        let alpha = self.number(keys::LORA_ALPHA);
         let dropout = self.number(keys::LORA_DROPOUT);
         let default = model_type::facts(model_type).lora_targets;
         if default.is_empty() && self.settings.get(keys::LORA_TARGETS).is_none() {
@@ -171,7 +170,7 @@ impl<'a> Chooser<'a> {
         let targets =
             self.take(keys::LORA_TARGETS, default.to_vec().into(), "peft's target modules for the model type");
         let targets = targets.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
-        Ok(Some(LoraSpec { r, dropout, targets }))
+        Ok(Some(LoraSpec { r, alpha, dropout, targets }))
     }
 
     /// What was said about length, time and price; of several lengths only one can hold.

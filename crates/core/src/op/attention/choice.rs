@@ -211,6 +211,7 @@ mod tests {
             mask: mask.as_ref(),
             dropout: row[9].as_f64().unwrap(),
             is_causal: size(10) == 1,
+            scale: 1.0,
             enable_gqa: size(11) == 1,
             backend: Attention::Sdpa,
         };

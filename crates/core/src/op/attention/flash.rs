@@ -17,7 +17,7 @@ pub(super) fn padded(query: &Tensor, key: &Tensor, value: &Tensor, call: &Attent
         return flash(query, key, value, call);
     }
     let out = flash(&query.pad_last(wanted), &key.pad_last(wanted), &value.pad_last(wanted), call);
-    out.slice(3, head_dim)
+    out.slice_any(3, head_dim)
 }
 
 /// One of the two ways into the kernel: its names, and where the tensors have their tokens and heads.
@@ -120,7 +120,7 @@ pub(crate) fn package_flash_attn_func(
         return run(PACKAGE, [query, key, value], options);
     }
     let out = run(PACKAGE, [&query.pad_last(wanted), &key.pad_last(wanted), &value.pad_last(wanted)], options);
-    out.slice(3, head_dim)
+    out.slice_any(3, head_dim)
 }
 
 fn flash(query: &Tensor, key: &Tensor, value: &Tensor, call: &AttentionCall) -> Tensor {

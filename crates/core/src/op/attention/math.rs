@@ -9,7 +9,9 @@ use crate::tensor::Tensor;
 pub(super) fn math(query: &Tensor, key: &Tensor, value: &Tensor, call: &AttentionCall) -> Tensor {
     let origin = query.dtype();
     let [query_acc, key_acc, value_acc] = [query, key, value].map(Tensor::float);
-    let query = query_acc.mul_scalar();
+    // Both are scaled by the root (attention.cpp, `pre_process_scale`).
+    let root = call.scale.sqrt();
+    let query = query_acc.mul_scalar(root);
     let _causal_mask = call.is_causal.then(|| causal_mask(&query, &key_acc));
     let (key_expanded, value_expanded) = if call.enable_gqa {
         let groups = query.size(1) / key_acc.size(1).max(1);
@@ -19,7 +21,7 @@ pub(super) fn math(query: &Tensor, key: &Tensor, value: &Tensor, call: &Attentio
     };
     let weights = {
         let scores = {
-            let scaled_key = key_expanded.transpose(2, 3).mul_scalar();
+            let scaled_key = key_expanded.transpose(2, 3).mul_scalar(root);
             query.matmul(&scaled_key)
         };
         // A mask is added in place.

@@ -32,6 +32,8 @@ pub(crate) struct AttentionCall<'a> {
     pub mask: Option<&'a Tensor>,
     pub dropout: f64,
     pub is_causal: bool,
+    /// What scores are multiplied by.
+    pub scale: f64,
     pub enable_gqa: bool,
     pub backend: Attention,
 }
@@ -72,7 +74,7 @@ fn aligned_mask(mask: Tensor) -> Tensor {
     }
     let size = mask.size(-1);
     let padded = mask.pad_last((size / MASK_ALIGNMENT + 1) * MASK_ALIGNMENT);
-    padded.narrow(last, size)
+    padded.narrow_any(last, size)
 }
 
 impl Tensor {

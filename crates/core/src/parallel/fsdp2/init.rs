@@ -3,8 +3,8 @@
 
 use std::rc::Rc;
 
+use crate::building::{Placed, PlacedKind};
 use crate::job::{Fsdp2, ShardInit};
-use crate::nn::{Placed, PlacedKind};
 use crate::op::full;
 use crate::tensor::{Context, Shape, Tensor};
 use crate::trace::Category;

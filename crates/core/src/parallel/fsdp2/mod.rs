@@ -12,10 +12,11 @@ mod state;
 
 use std::rc::Rc;
 
+use crate::building::ModuleHooks;
 use crate::dtype::DType;
-use crate::family::{ForwardCall, Model, ModelOutput};
 use crate::job::{Fsdp2, JobSpec, Parallel};
-use crate::nn::{KvCache, ModuleHooks};
+use crate::model::family::{ForwardCall, Model, ModelOutput};
+use crate::model::nn::KvCache;
 use crate::optimizer;
 use crate::tensor::{Context, Tensor};
 

@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
+use crate::building::{ForwardHooks, ModuleHooks};
 use crate::dtype::DType;
-use crate::nn::{ForwardHooks, ModuleHooks};
 use crate::tensor::{Context, Scope, Tensor};
 
 use super::group::{ParamGroup, TrainingState};

@@ -48,6 +48,6 @@ impl Batch {
     /// One of the views of `split_tensor_dict`, which all have as many rows.
     pub(super) fn part(&self, chunks: u64) -> Self {
         let rows = self.prompt_ids.size(0) / chunks.max(1);
-        self.map(|tensor| tensor.narrow(0, rows))
+        self.map(|tensor| tensor.narrow_any(0, rows))
     }
 }

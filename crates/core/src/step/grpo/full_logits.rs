@@ -1,8 +1,8 @@
 //! Log-probabilities from the completion's full logits, as TRL 0.25 took them: divided by the temperature, then row by row.
 
 use crate::dtype::DType;
-use crate::family::{ForwardCall, Model};
-use crate::op::{ReduceKind, cat, stack};
+use crate::model::family::{ForwardCall, Model};
+use crate::op::{ReduceKind, UNTOLD, cat, stack};
 use crate::tensor::Tensor;
 
 use super::logps::LogpsCall;
@@ -34,12 +34,12 @@ pub(super) fn per_token_logps(model: &Prepared, call: &LogpsCall) -> (Tensor, Op
         let count = batch_size.min(rows - piece * batch_size);
         let moment = model.context.moment();
         piece += 1;
-        let ids = call.input_ids.narrow(0, count);
+        let ids = call.input_ids.narrow_any(0, count);
         let Some(mut logits) = completion_logits(model, call, &ids, count) else { continue };
         variables.logits = Some(logits.clone());
-        logits = logits.div_scalar();
+        logits = logits.div_scalar(UNTOLD);
         variables.logits = Some(logits.clone());
-        all_logps.extend(variables.log_probs(&logits, &ids.narrow(1, call.logits_to_keep)));
+        all_logps.extend(variables.log_probs(&logits, &ids.narrow_any(1, call.logits_to_keep)));
         if call.entropy {
             all_entropies.push(variables.take_entropies(&logits));
         }
@@ -57,7 +57,7 @@ pub(super) fn per_token_logps(model: &Prepared, call: &LogpsCall) -> (Tensor, Op
 
 /// The logits that predict the completion's tokens: one more is computed, and the last dropped.
 fn completion_logits(model: &Prepared, call: &LogpsCall, ids: &Tensor, rows: u64) -> Option<Tensor> {
-    let attention_mask = call.attention_mask.narrow(0, rows);
+    let attention_mask = call.attention_mask.narrow_any(0, rows);
     let output = model.forward(&ForwardCall {
         input_ids: ids,
         attention_mask: Some(&attention_mask),
@@ -67,8 +67,8 @@ fn completion_logits(model: &Prepared, call: &LogpsCall, ids: &Tensor, rows: u64
         logits_to_keep: Some(call.logits_to_keep + 1),
         fused_loss: false,
     });
-    let all_but_last = output.logits?.slice(1, call.logits_to_keep);
-    Some(all_but_last.slice(1, call.logits_to_keep))
+    let all_but_last = output.logits?.slice_any(1, call.logits_to_keep);
+    Some(all_but_last.slice_any(1, call.logits_to_keep))
 }
 
 impl Variables {
@@ -102,7 +102,7 @@ impl Variables {
         let mut piece = 0;
         while piece < pieces && (piece == 0 || !context.is_full("entropies of so many tokens")) {
             let moment = context.moment();
-            let chunk = flat.narrow(0, ENTROPY_CHUNK.min(positions - piece * ENTROPY_CHUNK));
+            let chunk = flat.narrow_any(0, ENTROPY_CHUNK.min(positions - piece * ENTROPY_CHUNK));
             piece += 1;
             let log_p: &Tensor = self.log_p.insert(chunk.log_softmax());
             let sum = {

@@ -2,10 +2,10 @@
 
 use std::rc::Rc;
 
+use crate::building::{BuildError, Quantization};
 use crate::dtype::DType;
-use crate::family::{ForwardCall, Model};
 use crate::job::{GrpoSpec, JobSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, Task};
-use crate::nn::{BuildError, Quantization};
+use crate::model::family::{ForwardCall, Model};
 use crate::op::full;
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
@@ -78,7 +78,7 @@ impl Judge {
         let call = GenerateCall { input_ids: ids, attention_mask: &attention_mask, config: &config };
         let out = generate(context, self.model.as_ref(), &call);
         drop(attention_mask);
-        out.narrow(1, self.spec.new_tokens).clone_contiguous();
+        out.narrow_any(1, self.spec.new_tokens).clone_contiguous();
     }
 
     /// One forward pass with the cache that a model makes by default; the last position's logits are the score.

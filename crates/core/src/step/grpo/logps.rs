@@ -40,8 +40,8 @@ impl Trainer<'_> {
         while piece < pieces && (piece == 0 || !model.context.has_failed()) {
             let count = batch_size.min(rows - piece * batch_size);
             let moment = model.context.moment();
-            let input_ids = call.input_ids.narrow(0, count);
-            let attention_mask = call.attention_mask.narrow(0, count);
+            let input_ids = call.input_ids.narrow_any(0, count);
+            let attention_mask = call.attention_mask.narrow_any(0, count);
             let labels = labels.insert(completion_labels(&input_ids, &attention_mask));
             let _autocast = model.context.autocast(model.autocast);
             let outputs = outputs.insert(fused_forward(
@@ -55,16 +55,16 @@ impl Trainer<'_> {
                 },
             ));
             drop(_autocast);
-            all_logps.push(outputs.log_probs.slice(1, call.logits_to_keep));
+            all_logps.push(outputs.log_probs.slice_any(1, call.logits_to_keep));
             if let Some(entropy) = outputs.entropy.as_ref().filter(|_| call.entropy) {
-                all_entropies.push(entropy.slice(1, call.logits_to_keep));
+                all_entropies.push(entropy.slice_any(1, call.logits_to_keep));
             }
             piece += 1;
             let left_out = pieces_left_out(model.context, piece, pieces);
             if left_out > 0 {
                 piece += left_out;
                 model.context.count_again(&moment, left_out);
-                all_logps.extend((0..left_out).map(|_| outputs.log_probs.another().slice(1, call.logits_to_keep)));
+                all_logps.extend((0..left_out).map(|_| outputs.log_probs.another().slice_any(1, call.logits_to_keep)));
             }
         }
         let logps = cat(&all_logps.iter().collect::<Vec<_>>(), 0);

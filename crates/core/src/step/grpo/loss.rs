@@ -1,7 +1,7 @@
 //! `_compute_loss` (trl 1.16, trainer/grpo_trainer.py) with the `dapo` loss, TRL's default, and what it logs.
 
 use crate::dtype::DType;
-use crate::op::{ReduceKind, cat};
+use crate::op::{ReduceKind, UNTOLD, cat};
 use crate::tensor::Tensor;
 
 use super::batch::Batch;
@@ -43,7 +43,7 @@ pub(super) fn compute_loss(trainer: &Trainer, inputs: &Batch) -> Tensor {
         per_token_loss = &per_token_loss * ratio;
     }
     if let Some(per_token_kl) = &per_token_kl {
-        let weighted = per_token_kl.mul_scalar();
+        let weighted = per_token_kl.mul_scalar(UNTOLD);
         per_token_loss = &per_token_loss + &weighted;
     }
     let normalizer = normalizer(&inputs.num_items_in_batch);
@@ -74,7 +74,7 @@ fn divergence(reference: &Tensor, policy: &Tensor) -> Tensor {
         let log_ratio = reference - policy;
         &ratio - &log_ratio
     };
-    difference.add_scalar()
+    difference.add_scalar(-1.0)
 }
 
 /// `num_items.clamp(min=1.0) / processes * gradient_accumulation_steps / steps_per_generation`

@@ -15,8 +15,8 @@ mod vllm;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use crate::building::BuildError;
 use crate::job::{GrpoSpec, JobSpec, JudgePlace};
-use crate::nn::BuildError;
 use crate::tensor::Context;
 
 use super::liger::apply_liger_kernels;

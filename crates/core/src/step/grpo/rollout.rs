@@ -35,7 +35,7 @@ impl Trainer<'_> {
         };
         let (input_ids, attention_mask) = (input(), input());
         let prompt_completion_ids = self.generated(&input_ids, &attention_mask);
-        let completion_ids = prompt_completion_ids.narrow(1, completion_len);
+        let completion_ids = prompt_completion_ids.narrow_any(1, completion_len);
         let is_eos = {
             let eos_token_ids = full(context, "_to_copy.default", &[1], DType::Int64);
             completion_ids.is_in(&eos_token_ids)

@@ -3,9 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use crate::family::Model;
+use crate::building::Mode;
 use crate::job::{GrpoSpec, JobSpec};
-use crate::nn::Mode;
+use crate::model::family::Model;
 use crate::op::TokenOutputs;
 use crate::tensor::{Context, Tensor};
 

@@ -3,7 +3,7 @@
 
 use crate::dtype::DType;
 use crate::job::Rollout;
-use crate::op::{ReduceKind, full};
+use crate::op::{ReduceKind, UNTOLD, full};
 use crate::tensor::{Shape, Tensor};
 use crate::trace::PhaseKind;
 
@@ -100,5 +100,5 @@ impl Trainer<'_> {
 fn get_delta_weight(layer: &[Tensor]) -> Option<Tensor> {
     let [down, up] = layer else { return None };
     let product = up.mm(down);
-    Some(product.mul_scalar())
+    Some(product.mul_scalar(UNTOLD))
 }

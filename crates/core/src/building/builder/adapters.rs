@@ -1,0 +1,93 @@
+//! LoRA's part of building a model: which layers it targets, and its weights.
+
+use crate::job::keys;
+use std::rc::Rc;
+
+use crate::dtype::DType;
+use crate::job::{JobError, LoraSpec};
+use crate::tensor::Tensor;
+use crate::trace::Category;
+
+use super::{Builder, Init};
+
+impl Builder {
+    /// The adapter of this linear layer, if LoRA targets it.
+    pub(crate) fn adapter(&self) -> Option<Rc<LoraSpec>> {
+        let lora = self.lora.as_ref()?;
+        let wanted = lora.is_all_linear() || self.is_target(lora);
+        wanted.then(|| self.adapt(lora))
+    }
+
+    /// The adapter of the output head: `all-linear` leaves it out.
+    pub(crate) fn head_adapter(&self) -> Option<Rc<LoraSpec>> {
+        let lora = self.lora.as_ref()?;
+        self.is_target(lora).then(|| self.adapt(lora))
+    }
+
+    fn adapt(&self, lora: &Rc<LoraSpec>) -> Rc<LoraSpec> {
+        self.built.borrow_mut().adapted.push(self.path.clone());
+        Rc::clone(lora)
+    }
+
+    /// Whether a target names this module: its whole path, or the end of it.
+    pub(super) fn is_target(&self, lora: &LoraSpec) -> bool {
+        let ends_with = |target: &String| {
+            self.path.strip_suffix(target.as_str()).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        };
+        lora.targets.iter().any(ends_with)
+    }
+
+    /// Refuses LoRA targets that no layer answers to, or one that takes no adapter, as peft does.
+    pub(crate) fn check_targets(&self) -> Result<(), JobError> {
+        let Some(lora) = &self.lora else { return Ok(()) };
+        let built = self.built.borrow();
+        if let Some(path) = built.targeted.iter().find(|path| !built.adapted.contains(path)) {
+            let problem = format!("`lora.targets`: `{path}` is no linear layer");
+            return Err(JobError::new(problem)
+                .about(&[keys::LORA_TARGETS])
+                .hint("only adapters on linear layers are simulated")
+                .or_rehearse());
+        }
+        if built.adapted.is_empty() {
+            let problem = format!("`lora.targets`: no module is called {}", lora.targets.join(" or "));
+            return Err(JobError::new(problem)
+                .about(&[keys::LORA_TARGETS])
+                .hint("set it to \"all-linear\" to adapt every linear layer"));
+        }
+        Ok(())
+    }
+
+    /// A trained adapter weight, fp32 whatever the model's dtype (peft's `autocast_adapter_dtype`).
+    pub(crate) fn adapter_parameter(&self, _name: &str, sizes: &[u64], _init: Init) -> Tensor {
+        if let Some(tensor) = self.replicated_parameter() {
+            return tensor;
+        }
+        let tensor = self.load(sizes, DType::Float32, Category::Parameter);
+        let mut built = self.built.borrow_mut();
+        built.parameter_count += tensor.numel();
+        built.adapters.push(tensor.clone());
+        drop(built);
+        self.list(tensor.into_parameter())
+    }
+
+    /// Adds the adapters now, to a model that was there without them: peft makes them in the base layers' dtype, and
+    /// casts each when all are there (peft 0.21, tuners_utils.py, `cast_adapter_dtype`).
+    pub(crate) fn load_adapters_last(&self) {
+        let built = self.built.borrow();
+        let in_base_dtype: Vec<Option<Tensor>> = built
+            .adapters
+            .iter()
+            .map(|adapter| (self.dtype != adapter.dtype()).then(|| adapter.unary("_to_copy.default", self.dtype)))
+            .collect();
+        for (adapter, uncast) in built.adapters.iter().zip(in_base_dtype) {
+            let id = adapter.allocation();
+            self.context.move_to_end(id.as_slice());
+            drop(uncast);
+        }
+    }
+
+    /// The adapters' weights, each layer's two after one another.
+    pub(crate) fn adapters(&self) -> Vec<Tensor> {
+        self.built.borrow().adapters.clone()
+    }
+}

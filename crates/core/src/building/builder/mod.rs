@@ -1,0 +1,390 @@
+//! Builds a model on the device in the order `model.to("cuda")` moves it: children first, then own parameters, then
+//! own buffers, in the order they are registered.
+
+mod adapters;
+
+use crate::job::keys;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use thiserror::Error;
+
+use crate::dtype::DType;
+use crate::job::{FieldError, JobError, LoraSpec, ShardInit};
+use crate::tensor::{Context, Shape, Tensor};
+use crate::trace::{AllocationId, Category};
+
+use super::init::Init;
+use super::mode::Mode;
+use super::module::{Module, ModuleHooks};
+use super::quantization::Quantization;
+
+/// Why a model cannot be built from its config.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum BuildError {
+    /// A field is missing, of the wrong kind, or contradicts another.
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    /// The `model_type` has no family here.
+    #[error("model type `{model_type}` is not known; known are {known}")]
+    UnknownModelType {
+        /// What was asked for.
+        model_type: String,
+        /// All that would do.
+        known: String,
+    },
+    /// The job asks for what PyTorch or its libraries refuse.
+    #[error(transparent)]
+    Job(#[from] JobError),
+}
+
+/// How parameters come to the device where a rank holds but a shard of each: the model computes with tensors that have
+/// no memory of their own until the shards are gathered.
+#[derive(Clone, Copy)]
+pub(crate) struct Sharding {
+    /// The dtype of gathered parameters.
+    pub dtype: DType,
+    /// When parameters and buffers get memory.
+    pub init: ShardInit,
+}
+
+/// A tensor of a sharded model, in the order that `Module._apply` meets it.
+pub(crate) struct Placed {
+    /// What the model computes with.
+    pub tensor: Tensor,
+    /// The element of the model's list of layers that it belongs to, as a place in the trace.
+    pub unit: Option<u32>,
+    /// What it is.
+    pub kind: PlacedKind,
+}
+
+/// What a tensor of a sharded model is.
+pub(crate) enum PlacedKind {
+    /// A parameter and, where it was loaded in full, what was loaded.
+    Parameter(#[expect(dead_code, reason = "whoever holds it holds what was loaded")] Option<Tensor>),
+    Buffer,
+    /// A parameter that was met before, in another module.
+    Tied,
+}
+
+/// What has been built so far.
+#[derive(Default)]
+struct Built {
+    placed: Vec<Placed>,
+    parameters: Vec<Tensor>,
+    /// The parameters in the order they were made.
+    created: Vec<Tensor>,
+    buffers: Vec<Tensor>,
+    parameter_count: u64,
+    adapters: Vec<Tensor>,
+    /// The weight that is cast to fp32 once the model is there.
+    cast_head: Option<(AllocationId, Shape)>,
+    /// Modules that LoRA targets by name, and those of them that have an adapter.
+    targeted: Vec<String>,
+    adapted: Vec<String>,
+}
+
+/// Where in the module tree the next parameter goes, and what kind of model it is.
+#[derive(Clone)]
+pub(crate) struct Builder {
+    context: Rc<Context>,
+    path: String,
+    /// The module in the trace, once it is registered there.
+    registered: Cell<Option<u32>>,
+    dtype: DType,
+    materialized: bool,
+    lora: Option<Rc<LoraSpec>>,
+    sharding: Option<Sharding>,
+    quantization: Option<Quantization>,
+    unit: Option<u32>,
+    mode: Rc<Mode>,
+    hooks: Rc<ModuleHooks>,
+    /// What a replica is made of, in place of new tensors.
+    replica: Option<Rc<ReplicaTensors>>,
+    built: Rc<RefCell<Built>>,
+}
+
+/// Parameters and buffers in the order they are asked for.
+struct ReplicaTensors {
+    parameters: RefCell<VecDeque<Tensor>>,
+    buffers: RefCell<VecDeque<Tensor>>,
+}
+
+impl Builder {
+    pub(crate) fn new(context: &Rc<Context>, dtype: DType, lora: Option<LoraSpec>, mode: Mode) -> Self {
+        Self {
+            context: Rc::clone(context),
+            path: String::new(),
+            registered: Cell::new(None),
+            dtype,
+            materialized: false,
+            lora: lora.map(Rc::new),
+            sharding: None,
+            quantization: None,
+            unit: None,
+            mode: Rc::new(mode),
+            hooks: Rc::default(),
+            replica: None,
+            built: Rc::default(),
+        }
+    }
+
+    /// A builder of the same model over given tensors, in the order of [`Self::created_parameters`] and of the buffers.
+    pub(crate) fn of_replica(&self, parameters: Vec<Tensor>, buffers: Vec<Tensor>) -> Self {
+        let replica =
+            ReplicaTensors { parameters: RefCell::new(parameters.into()), buffers: RefCell::new(buffers.into()) };
+        Self { replica: Some(Rc::new(replica)), built: Rc::default(), ..self.clone() }
+    }
+
+    /// The process that it builds in.
+    pub(crate) fn context(&self) -> &Rc<Context> {
+        &self.context
+    }
+
+    /// Buffers get their memory from [`Self::materialize_buffers`], after all parameters.
+    pub(crate) fn materialized(self, materialized: bool) -> Self {
+        Self { materialized, ..self }
+    }
+
+    /// Gives the buffers of a materialized model their memory.
+    pub(crate) fn materialize_buffers(&self) {
+        let _category = self.context.enter_category(Category::Buffer);
+        for buffer in self.built.borrow().buffers.iter().filter(|_| self.materialized) {
+            buffer.materialize("zeros.default");
+        }
+    }
+
+    /// The same, where weights begin with this deviation (`initializer_range`).
+    pub(crate) fn deviating(&self, _deviation: f64) -> Self {
+        self.clone()
+    }
+
+    /// The same place, whose parameters have the names of another's.
+    pub(crate) fn called_as(&self, _other: &Self) -> Self {
+        self.clone()
+    }
+
+    /// Says that nobody here knows the numbers of something that this key asks for, which takes no other memory.
+    pub(crate) fn lack_numbers(&self, _key: &str, _problem: impl FnOnce() -> String) {}
+
+    /// The builder of a child module.
+    pub(crate) fn at(&self, name: &str) -> Self {
+        let path = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
+        Self { path, registered: Cell::new(None), ..self.clone() }
+    }
+
+    /// The same model, of which a rank holds a shard.
+    pub(crate) fn sharded(self, sharding: Option<Sharding>) -> Self {
+        Self { sharding, ..self }
+    }
+
+    /// The same model with its linear layers quantized, or not.
+    pub(crate) fn quantized(self, quantization: Option<Quantization>) -> Self {
+        Self { quantization, ..self }
+    }
+
+    /// How linear layers are stored, where they are quantized.
+    pub(super) const fn quantization(&self) -> Option<Quantization> {
+        self.quantization
+    }
+
+    /// The builder of an element of a list of layers.
+    pub(crate) fn element(&self, index: u64) -> Self {
+        let element = self.at(&index.to_string());
+        Self { unit: Some(element.module_id()), ..element }
+    }
+
+    /// The dtype that the model is loaded in.
+    pub(crate) const fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The switches of the model that is built.
+    pub(crate) fn mode(&self) -> Rc<Mode> {
+        Rc::clone(&self.mode)
+    }
+
+    /// The hooks of the model's modules.
+    pub(crate) fn module_hooks(&self) -> Rc<ModuleHooks> {
+        Rc::clone(&self.hooks)
+    }
+
+    /// This module as a place in the trace.
+    pub(crate) fn module(&self) -> Module {
+        if self.lora.as_ref().is_some_and(|lora| self.is_target(lora)) {
+            self.built.borrow_mut().targeted.push(self.path.clone());
+        }
+        Module::new(&self.context, self.module_id(), &self.hooks)
+    }
+
+    fn module_id(&self) -> u32 {
+        let path = if self.path.is_empty() { "<model>" } else { &self.path };
+        let id = self.registered.get().unwrap_or_else(|| self.context.register_module(path.to_owned()));
+        self.registered.set(Some(id));
+        id
+    }
+
+    /// A weight in the model's dtype; frozen when adapters are trained instead. It is called what this module is called, and `name`.
+    pub(crate) fn parameter(&self, _name: &str, sizes: &[u64], _init: Init) -> Tensor {
+        if let Some(tensor) = self.replicated_parameter() {
+            return tensor;
+        }
+        match self.sharding {
+            Some(sharding) => self.sharded_parameter(sizes, sharding),
+            None => self.count(self.load(sizes, self.dtype, Category::Parameter)),
+        }
+    }
+
+    /// A weight without memory, loaded in full beside it where the shards are cut from that.
+    fn sharded_parameter(&self, sizes: &[u64], sharding: Sharding) -> Tensor {
+        let full = sharding.init == ShardInit::Full;
+        let original = full.then(|| self.load(sizes, self.dtype, Category::Parameter));
+        let parameter = self.count(Tensor::nowhere(&self.context, Shape::new(sizes), sharding.dtype));
+        self.note(&parameter, PlacedKind::Parameter(original));
+        parameter
+    }
+
+    fn count(&self, tensor: Tensor) -> Tensor {
+        self.built.borrow_mut().parameter_count += tensor.numel();
+        self.list(if self.lora.is_some() { tensor } else { tensor.into_parameter() })
+    }
+
+    /// A frozen weight that stands for so many parameters.
+    pub(super) fn count_quantized(&self, weight: &Tensor, parameters: u64) {
+        self.built.borrow_mut().parameter_count += parameters;
+        self.list(weight.clone());
+    }
+
+    /// The head's weight, or the embedding's that is tied to it: cast to fp32 where the model's switches say so.
+    pub(crate) fn head_parameter(&self, name: &str, sizes: &[u64], init: Init) -> Tensor {
+        if !self.mode.has_fp32_head() || self.dtype == DType::Float32 {
+            return self.parameter(name, sizes, init);
+        }
+        let tensor = self.load(sizes, DType::Float32, Category::Parameter);
+        self.built.borrow_mut().cast_head = tensor.allocation().map(|id| (id, *tensor.sizes()));
+        self.count(tensor)
+    }
+
+    /// Casts the head now: until then its weight was there in the model's dtype.
+    ///
+    /// # Errors
+    /// When the head is to be cast, but is tied to an embedding of a family that does not know of it.
+    pub(crate) fn cast_head(&self) -> Result<(), JobError> {
+        if !self.mode.has_fp32_head() || self.dtype == DType::Float32 {
+            return Ok(());
+        }
+        let Some((id, sizes)) = self.built.borrow().cast_head else {
+            let problem = "`cast_lm_head_to_fp32`: a head tied to this family's embedding is not simulated";
+            return Err(JobError::new(problem)
+                .about(&[keys::GRPO_CAST_LM_HEAD_TO_FP32])
+                .hint("leave it out, or train in fp32")
+                .or_rehearse());
+        };
+        let before = Tensor::empty(&self.context, "_to_copy.default", sizes, self.dtype);
+        if let Some(before) = before.allocation() {
+            self.context.swap_allocations(id, before);
+        }
+        Ok(())
+    }
+
+    /// Where `model.parameters()` lists the next parameter.
+    pub(crate) fn next_slot(&self) -> usize {
+        self.built.borrow().parameters.len()
+    }
+
+    /// A weight that `model.parameters()` lists at `slot`, before others that are moved to the device first.
+    pub(crate) fn parameter_listed_at(&self, slot: usize, name: &str, sizes: &[u64], init: Init) -> Tensor {
+        let parameter = self.parameter(name, sizes, init);
+        if let Some(tail) = self.built.borrow_mut().parameters.get_mut(slot..) {
+            tail.rotate_right(1);
+        }
+        parameter
+    }
+
+    fn replicated_parameter(&self) -> Option<Tensor> {
+        self.replica.as_ref()?.parameters.borrow_mut().pop_front()
+    }
+
+    fn list(&self, parameter: Tensor) -> Tensor {
+        let mut built = self.built.borrow_mut();
+        built.parameters.push(parameter.clone());
+        built.created.push(parameter.clone());
+        parameter
+    }
+
+    /// Another module's parameter, registered here as well.
+    pub(crate) fn tie(&self, parameter: &Tensor) {
+        if self.sharding.is_some() {
+            self.note(parameter, PlacedKind::Tied);
+        }
+    }
+
+    /// A buffer of its own dtype, which no checkpoint has.
+    pub(crate) fn buffer(&self, sizes: &[u64], dtype: DType, _contents: impl FnOnce() -> Vec<f64>) -> Tensor {
+        if let Some(buffer) = self.replica.as_ref().and_then(|replica| replica.buffers.borrow_mut().pop_front()) {
+            return buffer;
+        }
+        if self.sharding.is_some_and(|sharding| sharding.init == ShardInit::Meta) {
+            let buffer = Tensor::nowhere(&self.context, Shape::new(sizes), dtype);
+            self.note(&buffer, PlacedKind::Buffer);
+            return buffer;
+        }
+        let buffer = if self.materialized {
+            Tensor::nowhere(&self.context, Shape::new(sizes), dtype)
+        } else {
+            self.load(sizes, dtype, Category::Buffer)
+        };
+        self.built.borrow_mut().buffers.push(buffer.clone());
+        buffer
+    }
+
+    fn note(&self, tensor: &Tensor, kind: PlacedKind) {
+        let placed = Placed { tensor: tensor.clone(), unit: self.unit, kind };
+        self.built.borrow_mut().placed.push(placed);
+    }
+
+    /// Makes the model one that was put on the device without weights: all parameters first, then all buffers.
+    pub(crate) fn load_buffers_last(&self) {
+        let built = self.built.borrow();
+        let buffers: Vec<AllocationId> = built.buffers.iter().filter_map(Tensor::allocation).collect();
+        self.context.move_to_end(&buffers);
+    }
+
+    /// A tensor of this module that comes to the device.
+    pub(super) fn load(&self, sizes: &[u64], dtype: DType, category: Category) -> Tensor {
+        let _module = self.context.enter_module(self.module_id());
+        let _category = self.context.enter_category(category);
+        Tensor::empty(&self.context, "_to_copy.default", Shape::new(sizes), dtype)
+    }
+
+    /// The tensors of a sharded model; they are handed over.
+    pub(crate) fn take_placed(&self) -> Vec<Placed> {
+        std::mem::take(&mut self.built.borrow_mut().placed)
+    }
+
+    /// All parameters, frozen ones too, in the order `model.parameters()` lists them.
+    pub(crate) fn parameters(&self) -> Vec<Tensor> {
+        self.built.borrow().parameters.clone()
+    }
+
+    /// All parameters in the order they were made, which is not always that of `model.parameters()`.
+    pub(crate) fn created_parameters(&self) -> Vec<Tensor> {
+        self.built.borrow().created.clone()
+    }
+
+    /// The trained parameters, in the same order.
+    pub(crate) fn trainable(&self) -> Vec<Tensor> {
+        self.built.borrow().parameters.iter().filter(|parameter| parameter.requires_grad()).cloned().collect()
+    }
+
+    /// All buffers, in the order `model.buffers()` lists them; they are handed over, as models may replace theirs.
+    pub(crate) fn take_buffers(&self) -> Vec<Tensor> {
+        std::mem::take(&mut self.built.borrow_mut().buffers)
+    }
+
+    /// Number of parameters, tied ones once.
+    pub(crate) fn parameter_count(&self) -> u64 {
+        self.built.borrow().parameter_count
+    }
+}

@@ -1,0 +1,239 @@
+//! The config of a decoder with rotary embeddings and a gated MLP, as Llama's relatives name its fields.
+
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use crate::job::{FieldError, Fields, ModelingFile};
+use crate::model::nn::{Activation, LayerType, Rope};
+
+use super::bounds::{bound_weights, check_divides, check_rotary};
+
+/// The only mask of a model without windows.
+pub(crate) const FULL: &[LayerType] = &[LayerType::FullAttention];
+/// The only mask of a model whose layers all have a window.
+pub(crate) const SLIDING: &[LayerType] = &[LayerType::SlidingAttention];
+/// Both masks, in the order the models make them.
+pub(crate) const FULL_AND_SLIDING: &[LayerType] = &[LayerType::FullAttention, LayerType::SlidingAttention];
+
+/// What a config class fills in.
+pub(crate) struct DecoderDefaults {
+    pub vocab_size: u64,
+    pub hidden_size: u64,
+    pub intermediate_size: u64,
+    pub num_hidden_layers: u64,
+    pub num_attention_heads: u64,
+    /// As many as query heads when `None`.
+    pub num_key_value_heads: Option<u64>,
+    /// `hidden_size / num_attention_heads` when `None`.
+    pub head_dim: Option<u64>,
+    pub activation_key: &'static str,
+    pub activation: &'static str,
+    pub tie_word_embeddings: bool,
+    /// Biases on q, k and v whatever the config says.
+    pub qkv_bias: bool,
+    /// Whether `attention_bias` is a field.
+    pub reads_attention_bias: bool,
+    /// Whether `mlp_bias` is a field.
+    pub reads_mlp_bias: bool,
+    /// Norms on q and k.
+    pub qk_norm: bool,
+    /// Whose code it is in older versions of transformers.
+    pub file: ModelingFile,
+    /// `max_position_embeddings`
+    pub positions: u64,
+    pub rms_norm_eps: f64,
+    pub rope_theta: f64,
+    pub pad_token_id: Option<u64>,
+}
+
+impl DecoderDefaults {
+    /// `LlamaConfig`
+    pub(crate) const LLAMA: Self = Self {
+        vocab_size: 32000,
+        hidden_size: 4096,
+        intermediate_size: 11008,
+        num_hidden_layers: 32,
+        num_attention_heads: 32,
+        num_key_value_heads: None,
+        head_dim: None,
+        activation_key: "hidden_act",
+        activation: "silu",
+        tie_word_embeddings: false,
+        qkv_bias: false,
+        reads_attention_bias: true,
+        reads_mlp_bias: true,
+        qk_norm: false,
+        file: ModelingFile::Llama,
+        positions: 2048,
+        rms_norm_eps: 1e-6,
+        rope_theta: 10_000.0,
+        pad_token_id: None,
+    };
+}
+
+/// The config of a decoder.
+#[derive(Clone)]
+pub(crate) struct DecoderConfig {
+    pub vocab_size: u64,
+    pub hidden_size: u64,
+    pub intermediate_size: u64,
+    pub num_hidden_layers: u64,
+    pub num_attention_heads: u64,
+    pub num_key_value_heads: u64,
+    pub head_dim: u64,
+    /// How much of each head rotary embeddings turn.
+    pub rotary_dim: u64,
+    pub activation: Activation,
+    pub attention_dropout: f64,
+    pub qkv_bias: bool,
+    pub o_bias: bool,
+    pub mlp_bias: bool,
+    pub qk_norm: bool,
+    pub tie_word_embeddings: bool,
+    pub rope: Rope,
+    pub rms_norm_eps: f64,
+    /// The row of the embedding that gets no gradient.
+    pub pad_token_id: Option<u64>,
+    /// The deviation that weights begin with.
+    pub initializer_range: f64,
+    /// The type of each layer.
+    pub layer_types: Rc<[LayerType]>,
+    /// The masks that every forward pass makes.
+    pub mask_types: &'static [LayerType],
+    pub sliding_window: u64,
+    /// Whose code it is in older versions of transformers.
+    pub file: ModelingFile,
+    /// Positions that rotary tables of older versions hold.
+    pub positions: u64,
+}
+
+impl DecoderConfig {
+    /// Reads the fields that the relatives share; all layers have full attention.
+    pub(crate) fn read(fields: &Fields, defaults: &DecoderDefaults) -> Result<Self, FieldError> {
+        let num_attention_heads = fields.size("num_attention_heads", defaults.num_attention_heads)?;
+        let hidden_size = fields.size("hidden_size", defaults.hidden_size)?;
+        let num_hidden_layers = fields.layers("num_hidden_layers", defaults.num_hidden_layers)?;
+        let attention_bias = defaults.reads_attention_bias && fields.flag("attention_bias", false)?;
+        let activation = fields.text(defaults.activation_key, defaults.activation)?;
+        let head_dim = head_dim(fields, defaults, hidden_size, num_attention_heads)?;
+        let vocab_size = fields.size("vocab_size", defaults.vocab_size)?;
+        let positions = fields.size("max_position_embeddings", defaults.positions)?;
+        let config = Self {
+            vocab_size,
+            hidden_size,
+            intermediate_size: fields.size("intermediate_size", defaults.intermediate_size)?,
+            num_hidden_layers,
+            num_attention_heads,
+            num_key_value_heads: key_value_heads(fields, defaults, num_attention_heads)?,
+            head_dim,
+            rotary_dim: head_dim,
+            activation: Activation::from_name(defaults.activation_key, activation)?,
+            attention_dropout: fields.probability("attention_dropout", 0.0)?,
+            qkv_bias: attention_bias || defaults.qkv_bias,
+            o_bias: attention_bias,
+            mlp_bias: defaults.reads_mlp_bias && fields.flag("mlp_bias", false)?,
+            qk_norm: defaults.qk_norm,
+            tie_word_embeddings: fields.flag("tie_word_embeddings", defaults.tie_word_embeddings)?,
+            rope: Rope::read(fields, defaults.rope_theta, positions)?,
+            rms_norm_eps: fields.number("rms_norm_eps", defaults.rms_norm_eps)?,
+            pad_token_id: padding_row(fields, defaults.pad_token_id, vocab_size),
+            initializer_range: initializer_range(fields)?,
+            layer_types: vec![LayerType::FullAttention; num_hidden_layers as usize].into(),
+            mask_types: FULL,
+            sliding_window: 0,
+            file: defaults.file,
+            positions,
+        };
+        config.check()?;
+        Ok(config)
+    }
+
+    /// The same with windows: `layer_types` from the config, or the type that `otherwise` gives each layer.
+    pub(crate) fn with_layer_types(
+        mut self,
+        fields: &Fields,
+        otherwise: impl Fn(u64) -> LayerType,
+    ) -> Result<Self, FieldError> {
+        self.layer_types = match fields.texts("layer_types")? {
+            Some(names) => layer_types(&names, self.num_hidden_layers)?,
+            None => (0..self.num_hidden_layers).map(otherwise).collect(),
+        };
+        Ok(self)
+    }
+
+    fn check(&self) -> Result<(), FieldError> {
+        check_divides(
+            "num_key_value_heads",
+            self.num_key_value_heads,
+            "num_attention_heads",
+            self.num_attention_heads,
+        )?;
+        check_rotary("head_dim", self.head_dim)?;
+        let (hidden, layers) = (self.hidden_size, self.num_hidden_layers);
+        bound_weights(&[("head_dim", [self.num_attention_heads, self.head_dim], 1)])?;
+        bound_weights(&[
+            ("vocab_size", [self.vocab_size, hidden], 2),
+            ("intermediate_size", [self.intermediate_size, hidden], 3 * layers),
+            ("num_attention_heads", [self.num_attention_heads * self.head_dim, hidden], 4 * layers),
+        ])
+    }
+
+    /// The window of each layer.
+    pub(crate) fn windows(&self) -> Vec<Option<u64>> {
+        let window =
+            |layer_type: &LayerType| (*layer_type == LayerType::SlidingAttention).then_some(self.sliding_window);
+        self.layer_types.iter().map(window).collect()
+    }
+
+    /// What scores are multiplied by: `head_dim ** -0.5`.
+    pub(crate) fn scaling(&self) -> f64 {
+        (self.head_dim as f64).powf(-0.5)
+    }
+
+    /// Width of all queries, and of all keys or all values.
+    pub(crate) fn widths(&self) -> (u64, u64) {
+        (self.num_attention_heads * self.head_dim, self.num_key_value_heads * self.head_dim)
+    }
+}
+
+/// An explicit `null` means as many as query heads, an absent key the class's default.
+fn key_value_heads(fields: &Fields, defaults: &DecoderDefaults, heads: u64) -> Result<u64, FieldError> {
+    let key = "num_key_value_heads";
+    let default = if fields.0.get(key) == Some(&Value::Null) { None } else { defaults.num_key_value_heads };
+    Ok(fields.optional_size(key)?.or(default).unwrap_or(heads))
+}
+
+fn head_dim(fields: &Fields, defaults: &DecoderDefaults, hidden_size: u64, heads: u64) -> Result<u64, FieldError> {
+    if let Some(head_dim) = fields.optional_size("head_dim")?.or(defaults.head_dim) {
+        return Ok(head_dim);
+    }
+    check_divides("num_attention_heads", heads, "hidden_size", hidden_size)?;
+    Ok(hidden_size / heads)
+}
+
+/// `pad_token_id`, where it is a row of the embedding.
+pub(crate) fn padding_row(fields: &Fields, default: Option<u64>, rows: u64) -> Option<u64> {
+    fields.token("pad_token_id", default).filter(|row| *row < rows)
+}
+
+/// `initializer_range`, of which 0 counts as absent.
+pub(crate) fn initializer_range(fields: &Fields) -> Result<f64, FieldError> {
+    let default = 0.02;
+    let deviation = fields.number("initializer_range", default)?;
+    Ok(if deviation == 0.0 { default } else { deviation })
+}
+
+fn layer_types(names: &[&str], layers: u64) -> Result<Rc<[LayerType]>, FieldError> {
+    let key = "layer_types";
+    if names.len() as u64 != layers {
+        let problem = format!("lists {} layers, num_hidden_layers is {layers}", names.len());
+        return Err(FieldError::new(key, problem));
+    }
+    let parse = |name: &&str| match *name {
+        "full_attention" => Ok(LayerType::FullAttention),
+        "sliding_attention" => Ok(LayerType::SlidingAttention),
+        other => Err(FieldError::new(key, format!("`{other}` is not full_attention or sliding_attention"))),
+    };
+    names.iter().map(parse).collect()
+}

@@ -1,0 +1,54 @@
+//! What a decoder hands to each of its layers, and how it calls them
+//! (transformers/modeling_layers.py, `GradientCheckpointingLayer`).
+
+use std::rc::Rc;
+
+use crate::building::{self, Module};
+use crate::model::nn::KvCache;
+use crate::tensor::{Tensor, checkpoint};
+
+use super::RunOptions;
+
+/// The arguments of one layer's forward call beside the hidden states.
+#[derive(Clone)]
+pub(crate) struct LayerCall {
+    pub cos: Tensor,
+    pub sin: Tensor,
+    /// Read by `flash_attention_2` and by layers with rotary embeddings of their own; alive as long as what a checkpointed
+    /// layer needs to run again.
+    pub position_ids: Tensor,
+    pub mask: Option<Tensor>,
+    pub cache: Option<Rc<KvCache>>,
+}
+
+/// A layer of a decoder.
+pub(crate) trait DecoderLayer: 'static {
+    /// Its place in the module tree.
+    fn module(&self) -> &Module;
+
+    /// Its place among the layers.
+    fn index(&self) -> usize;
+
+    fn forward(&self, residual: &Tensor, call: &LayerCall) -> Tensor;
+}
+
+/// Calls a layer, which is recomputed in backward (and then sees no cache) where layers are checkpointed.
+pub(crate) fn call_layer<L: DecoderLayer>(
+    layer: &Rc<L>,
+    hidden_states: &Tensor,
+    mut call: LayerCall,
+    options: &RunOptions,
+) -> Tensor {
+    if !options.checkpoints_layers() {
+        let shared = [Some(&call.cos), Some(&call.sin), call.mask.as_ref()];
+        let (module, cache) = (layer.module(), call.cache.as_deref().map(KvCache::parts));
+        return building::call_layer(module, layer.index(), hidden_states, &shared, cache, |hidden_states| {
+            layer.forward(hidden_states, &call)
+        });
+    }
+    call.cache = None;
+    let layer = Rc::clone(layer);
+    checkpoint(hidden_states, move |hidden_states| {
+        layer.module().call(hidden_states, |hidden_states| layer.forward(hidden_states, &call))
+    })
+}

@@ -1,0 +1,336 @@
+//! Llama (transformers/models/llama/modeling_llama.py), and the decoder that Mistral, Qwen2 and Qwen3 share with it.
+
+use std::rc::Rc;
+
+use crate::building::{BuildError, Builder, LigerKernels, Mode, Module};
+use crate::dtype::DType;
+use crate::job::{Attention, ModelSpec, RotaryPlace, SdpaForm};
+use crate::model::nn::{
+    Activation, AttentionConfig, AttentionOutput, Embedding, HeadOutput, KvCache, LayerMasks, LayerRotary, Linear,
+    LmHead, RmsNorm, RotaryCall, RotaryEmbedding, attention_forward, repeat_kv,
+};
+use crate::op::liger_rope;
+use crate::tensor::Tensor;
+
+use super::decoder::{DecoderConfig, DecoderDefaults};
+use super::layer::{DecoderLayer, LayerCall, call_layer};
+use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
+
+pub(crate) const FAMILY: Family = Family { model_types: &["llama"], build };
+
+fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
+    let config = DecoderConfig::read(&model.config, &DecoderDefaults::LLAMA)?;
+    Ok(Box::new(DecoderForCausalLm::new(at, config, options)))
+}
+
+pub(crate) struct DecoderMlp {
+    module: Module,
+    gate_proj: Linear,
+    up_proj: Linear,
+    down_proj: Linear,
+    act_fn: Module,
+    activation: Activation,
+    mode: Rc<Mode>,
+}
+
+impl DecoderMlp {
+    pub(crate) fn new(at: &Builder, config: &DecoderConfig) -> Self {
+        let (hidden, inner, bias) = (config.hidden_size, config.intermediate_size, config.mlp_bias);
+        Self {
+            module: at.module(),
+            gate_proj: Linear::new(&at.at("gate_proj"), hidden, inner, bias),
+            up_proj: Linear::new(&at.at("up_proj"), hidden, inner, bias),
+            down_proj: Linear::new(&at.at("down_proj"), inner, hidden, bias),
+            act_fn: at.at("act_fn").module(),
+            activation: config.activation,
+            mode: at.mode(),
+        }
+    }
+
+    /// `down_proj(act_fn(gate_proj(x)) * up_proj(x))`
+    pub(crate) fn forward(&self, x: &Tensor) -> Tensor {
+        let _module = self.module.enter();
+        if self.mode.liger_kernels() == LigerKernels::Layers {
+            let product = self.gate_proj.forward(x).liger_act_mul(&self.up_proj.forward(x));
+            return self.down_proj.forward(&product);
+        }
+        // Inner blocks are Python's temporaries: what they drop here is freed in the middle of the expression.
+        let product = {
+            let activated = {
+                let gate = self.gate_proj.forward(x);
+                let _act_fn = self.act_fn.enter();
+                self.activation.forward(&gate)
+            };
+            let up = self.up_proj.forward(x);
+            &activated * &up
+        };
+        self.down_proj.forward(&product)
+    }
+}
+
+struct DecoderAttention {
+    module: Module,
+    q_proj: Linear,
+    k_proj: Linear,
+    v_proj: Linear,
+    o_proj: Linear,
+    norms: Option<(RmsNorm, RmsNorm)>,
+    rotary_emb: LayerRotary,
+    config: DecoderConfig,
+    options: RunOptions,
+}
+
+impl DecoderAttention {
+    fn new(at: &Builder, config: &DecoderConfig, options: &RunOptions) -> Self {
+        let (hidden, bias) = (config.hidden_size, config.qkv_bias);
+        let (query_width, key_value_width) = config.widths();
+        Self {
+            module: at.module(),
+            q_proj: Linear::new(&at.at("q_proj"), hidden, query_width, bias),
+            k_proj: Linear::new(&at.at("k_proj"), hidden, key_value_width, bias),
+            v_proj: Linear::new(&at.at("v_proj"), hidden, key_value_width, bias),
+            o_proj: Linear::new(&at.at("o_proj"), query_width, hidden, config.o_bias),
+            norms: config.qk_norm.then(|| {
+                let norm = |name| RmsNorm::new(&at.at(name), config.head_dim, config.rms_norm_eps);
+                (norm("q_norm"), norm("k_norm"))
+            }),
+            rotary_emb: LayerRotary::new(at, config.file, config.rotary_dim, config.positions, &config.rope),
+            config: config.clone(),
+            options: options.clone(),
+        }
+    }
+
+    fn forward(&self, hidden_states: &Tensor, call: &LayerCall, layer: usize) -> AttentionOutput {
+        let _module = self.module.enter();
+        let (batch, tokens) = (hidden_states.size(0), hidden_states.size(1));
+        let heads_last = |projected: Tensor, norm: Option<&RmsNorm>| {
+            let heads = projected.size(-1) / self.config.head_dim;
+            let split = projected.view(&[batch, tokens, heads, self.config.head_dim]);
+            match norm {
+                Some(norm) => norm.forward(&split).transpose(1, 2),
+                None => split.transpose(1, 2),
+            }
+        };
+        let query_norm = self.norms.as_ref().map(|(query, _)| query);
+        let key_norm = self.norms.as_ref().map(|(_, key)| key);
+        let mut query_states = heads_last(self.q_proj.forward(hidden_states), query_norm);
+        let mut key_states = heads_last(self.k_proj.forward(hidden_states), key_norm);
+        let mut value_states = heads_last(self.v_proj.forward(hidden_states), None);
+        (query_states, key_states) = if self.options.mode.liger_kernels() == LigerKernels::Off {
+            let rotary = RotaryCall { cos: &call.cos, sin: &call.sin, position_ids: &call.position_ids };
+            self.rotary_emb.turn(&query_states, &key_states, &value_states, &rotary)
+        } else {
+            liger_rope(&query_states, &key_states, &call.cos, &call.sin)
+        };
+        if let Some(cache) = &call.cache {
+            (key_states, value_states) = cache.update(layer, &key_states, &value_states);
+        }
+        let is_class = hidden_states.context().transformers().sdpa() == SdpaForm::Class;
+        if is_class && self.options.attention != Attention::FlashAttention2 {
+            // Before attention functions, the module's own variables are repeated.
+            key_states = repeat_kv(&key_states, self.groups());
+            value_states = repeat_kv(&value_states, self.groups());
+        }
+        let (mut attn_output, attn_weights) = self.attend(&query_states, &key_states, &value_states, call);
+        attn_output = attn_output.reshape(&[batch, tokens, attn_output.size(2) * attn_output.size(3)]).contiguous();
+        (self.o_proj.forward(&attn_output), attn_weights)
+    }
+
+    fn groups(&self) -> u64 {
+        self.config.num_attention_heads / self.config.num_key_value_heads
+    }
+
+    fn attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, call: &LayerCall) -> AttentionOutput {
+        let (mask, position_ids) = (call.mask.as_ref(), &call.position_ids);
+        let config = AttentionConfig {
+            implementation: self.options.attention,
+            num_key_value_groups: self.config.num_attention_heads / key.size(1).max(1),
+            dropout: self.options.active(self.config.attention_dropout),
+            is_causal: true,
+            scale: self.config.scaling(),
+        };
+        if self.options.attention == Attention::Eager {
+            eager_attention_forward(query, key, value, mask, config)
+        } else {
+            (attention_forward(query, key, value, (mask, position_ids), config), None)
+        }
+    }
+}
+
+/// `eager_attention_forward` of the Llama family: softmax in fp32.
+pub(crate) fn eager_attention_forward(
+    query: &Tensor,
+    key: &Tensor,
+    value: &Tensor,
+    mask: Option<&Tensor>,
+    config: AttentionConfig,
+) -> AttentionOutput {
+    let key_states = repeat_kv(key, config.num_key_value_groups);
+    let value_states = repeat_kv(value, config.num_key_value_groups);
+    let mut attn_weights = query.matmul(&key_states.transpose(2, 3)).mul_scalar(config.scale);
+    if let Some(mask) = mask {
+        attn_weights = &attn_weights + mask;
+    }
+    attn_weights = attn_weights.softmax(Some(DType::Float32)).to(query.dtype());
+    attn_weights = attn_weights.dropout(config.dropout, true);
+    let attn_output = attn_weights.matmul(&value_states);
+    (attn_output.transpose(1, 2).contiguous(), Some(attn_weights))
+}
+
+pub(crate) struct LlamaDecoderLayer {
+    module: Module,
+    layer: usize,
+    self_attn: DecoderAttention,
+    mlp: DecoderMlp,
+    input_layernorm: RmsNorm,
+    post_attention_layernorm: RmsNorm,
+}
+
+impl LlamaDecoderLayer {
+    fn new(at: &Builder, layer: usize, config: &DecoderConfig, options: &RunOptions) -> Self {
+        let norm = |name| RmsNorm::new(&at.at(name), config.hidden_size, config.rms_norm_eps);
+        Self {
+            module: at.module(),
+            layer,
+            self_attn: DecoderAttention::new(&at.at("self_attn"), config, options),
+            mlp: DecoderMlp::new(&at.at("mlp"), config),
+            input_layernorm: norm("input_layernorm"),
+            post_attention_layernorm: norm("post_attention_layernorm"),
+        }
+    }
+}
+
+impl DecoderLayer for LlamaDecoderLayer {
+    fn module(&self) -> &Module {
+        &self.module
+    }
+
+    fn index(&self) -> usize {
+        self.layer
+    }
+
+    fn forward(&self, residual: &Tensor, call: &LayerCall) -> Tensor {
+        let _module = self.module.enter();
+        let mut hidden_states = self.input_layernorm.forward(residual);
+        let (attn_output, _weights) = self.self_attn.forward(&hidden_states, call, self.layer);
+        hidden_states = attn_output;
+        hidden_states = residual + &hidden_states;
+        let residual = hidden_states.clone();
+        hidden_states = self.post_attention_layernorm.forward(&hidden_states);
+        hidden_states = self.mlp.forward(&hidden_states);
+        &residual + &hidden_states
+    }
+}
+
+struct DecoderModel<L> {
+    module: Module,
+    embed_tokens: Embedding,
+    layers: Vec<Rc<L>>,
+    norm: RmsNorm,
+    /// `None` where the layers have their own.
+    rotary_emb: Option<RotaryEmbedding>,
+    config: DecoderConfig,
+    options: RunOptions,
+}
+
+impl<L: DecoderLayer> DecoderModel<L> {
+    fn new(
+        at: &Builder,
+        config: DecoderConfig,
+        options: &RunOptions,
+        new_layer: impl Fn(&Builder, usize, &DecoderConfig) -> L,
+    ) -> Self {
+        let place = at.context().transformers().rotary(config.file);
+        let is_the_models = matches!(place, RotaryPlace::Model | RotaryPlace::ModelBesideLayers);
+        let layer = |layer: u64| Rc::new(new_layer(&at.at("layers").element(layer), layer as usize, &config));
+        Self {
+            module: at.module(),
+            embed_tokens: Embedding::of_head(
+                &at.at("embed_tokens"),
+                [config.vocab_size, config.hidden_size],
+                config.pad_token_id,
+                config.tie_word_embeddings,
+            ),
+            layers: (0..config.num_hidden_layers).map(layer).collect(),
+            norm: RmsNorm::new(&at.at("norm"), config.hidden_size, config.rms_norm_eps),
+            rotary_emb: is_the_models
+                .then(|| RotaryEmbedding::new(&at.at("rotary_emb"), config.rotary_dim, &config.rope)),
+            config,
+            options: options.clone(),
+        }
+    }
+
+    fn forward(&self, call: &ForwardCall) -> Tensor {
+        let _module = self.module.enter();
+        let inputs_embeds = self.options.require_input_grads(self.embed_tokens.forward(call.input_ids));
+        let position_ids = call.position_ids_for(&inputs_embeds);
+        let inputs = call.mask_inputs(self.options.attention, &inputs_embeds, &position_ids);
+        let masks = LayerMasks::create(inputs, self.config.mask_types, self.config.sliding_window);
+        let (cos, sin) = match &self.rotary_emb {
+            Some(rotary_emb) => rotary_emb.forward(inputs_embeds.dtype(), &position_ids),
+            // Layers with tables of their own read these positions only.
+            None => (position_ids.clone(), position_ids.clone()),
+        };
+        let layer_call = LayerCall { cos, sin, position_ids, mask: None, cache: call.cache.clone() };
+        let mut hidden_states = inputs_embeds.clone();
+        for (layer, &layer_type) in self.layers.iter().zip(self.config.layer_types.iter()) {
+            let layer_call = LayerCall { mask: masks.of(layer_type).cloned(), ..layer_call.clone() };
+            hidden_states = call_layer(layer, &hidden_states, layer_call, &self.options);
+        }
+        self.norm.forward(&hidden_states)
+    }
+}
+
+/// `LlamaForCausalLM` and its relatives, which differ in their layers.
+pub(crate) struct DecoderForCausalLm<L> {
+    module: Module,
+    model: DecoderModel<L>,
+    lm_head: LmHead,
+}
+
+impl DecoderForCausalLm<LlamaDecoderLayer> {
+    /// With Llama's layers.
+    pub(crate) fn new(at: &Builder, config: DecoderConfig, options: &RunOptions) -> Self {
+        Self::with_layers(at, config, options, |at, layer, config| LlamaDecoderLayer::new(at, layer, config, options))
+    }
+}
+
+impl<L: DecoderLayer> DecoderForCausalLm<L> {
+    /// With the layers that `new_layer` makes at their place.
+    pub(crate) fn with_layers(
+        at: &Builder,
+        config: DecoderConfig,
+        options: &RunOptions,
+        new_layer: impl Fn(&Builder, usize, &DecoderConfig) -> L,
+    ) -> Self {
+        let module = at.module();
+        let at = &at.deviating(config.initializer_range);
+        let model = DecoderModel::new(&at.at("model"), config, options, new_layer);
+        let tied = model.config.tie_word_embeddings.then_some(&model.embed_tokens);
+        let lm_head = LmHead::new(&at.at("lm_head"), model.config.hidden_size, model.config.vocab_size, tied);
+        let lm_head = lm_head.of_file(model.config.file);
+        Self { module, model, lm_head }
+    }
+}
+
+impl<L: DecoderLayer> Model for DecoderForCausalLm<L> {
+    fn forward(&self, call: &ForwardCall) -> ModelOutput {
+        let _module = self.module.enter();
+        let hidden_states = self.model.forward(call);
+        let HeadOutput { loss, logits } = self.lm_head.forward(&hidden_states, &call.head(), |logits| logits);
+        ModelOutput { loss, logits, cache: call.cache.clone() }
+    }
+
+    fn hidden_states(&self, call: &ForwardCall) -> Tensor {
+        self.model.forward(call)
+    }
+
+    fn output_embeddings(&self) -> Rc<Linear> {
+        self.lm_head.linear()
+    }
+
+    fn new_cache(&self) -> Rc<KvCache> {
+        let forgets = self.model.embed_tokens.weight.context().transformers().forgets_keys();
+        Rc::new(KvCache::new(if forgets { self.model.config.windows() } else { Vec::new() }))
+    }
+}

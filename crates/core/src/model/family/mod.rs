@@ -1,0 +1,159 @@
+//! Families of language models, a file each; a file reads like the modeling file of transformers 5.17 that it mirrors.
+//!
+//! One more family is one file here with one line in `LANGUAGE_MODELS`.
+
+pub(crate) mod bert;
+pub(crate) mod bounds;
+pub(crate) mod decoder;
+pub(crate) mod gemma2;
+pub(crate) mod gemma3;
+pub(crate) mod gemma_config;
+pub(crate) mod gpt2;
+pub(crate) mod layer;
+pub(crate) mod llama;
+pub(crate) mod mistral;
+pub(crate) mod phi3;
+pub(crate) mod qwen2;
+
+use std::rc::Rc;
+
+use super::nn::{HeadCall, KvCache, Linear, MaskInputs, position_ids};
+use crate::building::{BuildError, Builder, Mode};
+use crate::job::{Attention, ModelSpec, ModelingFile};
+use crate::tensor::Tensor;
+
+/// Builds a language model on the device.
+pub(crate) type BuildLanguageModel = fn(&ModelSpec, &Builder, &RunOptions) -> Result<Box<dyn Model>, BuildError>;
+
+/// A family: the `model_type`s it accepts and how it is built.
+pub(crate) struct Family {
+    /// Hugging Face's `model_type`s.
+    pub model_types: &'static [&'static str],
+    pub build: BuildLanguageModel,
+}
+
+/// All families of language models.
+pub(crate) const LANGUAGE_MODELS: &[Family] = &[
+    bert::FAMILY,
+    gemma2::FAMILY,
+    gemma3::FAMILY,
+    gpt2::FAMILY,
+    llama::FAMILY,
+    mistral::FAMILY,
+    phi3::FAMILY,
+    qwen2::FAMILY,
+];
+
+/// How the model is run, beside its config.
+#[derive(Clone, Debug)]
+pub(crate) struct RunOptions {
+    pub attention: Attention,
+    pub mode: Rc<Mode>,
+    /// Only adapters are trained.
+    pub frozen_base: bool,
+}
+
+impl RunOptions {
+    /// A dropout probability as it acts: 0 outside training.
+    pub(crate) fn active(&self, probability: f64) -> f64 {
+        if self.drops_out() { probability } else { 0.0 }
+    }
+
+    /// What `enable_input_require_grads` does to the input embeddings: checkpointed layers of a frozen model need an
+    /// input that requires grad.
+    pub(crate) fn require_input_grads(&self, inputs_embeds: Tensor) -> Tensor {
+        if self.frozen_base && self.checkpoints_layers() { inputs_embeds.into_parameter() } else { inputs_embeds }
+    }
+
+    /// Whether layers are recomputed in backward.
+    pub(crate) fn checkpoints_layers(&self) -> bool {
+        self.mode.checkpoints_layers()
+    }
+
+    /// Whether dropout modules do anything.
+    pub(crate) fn drops_out(&self) -> bool {
+        self.mode.drops_out()
+    }
+}
+
+/// The arguments of a forward call.
+pub(crate) struct ForwardCall<'a> {
+    pub input_ids: &'a Tensor,
+    pub attention_mask: Option<&'a Tensor>,
+    pub position_ids: Option<&'a Tensor>,
+    pub labels: Option<&'a Tensor>,
+    pub cache: Option<Rc<KvCache>>,
+    pub logits_to_keep: Option<u64>,
+    /// Liger's loss in place of full logits.
+    pub fused_loss: bool,
+}
+
+impl ForwardCall<'_> {
+    /// What of it the head reads.
+    pub(crate) fn head(&self) -> HeadCall<'_> {
+        HeadCall { labels: self.labels, logits_to_keep: self.logits_to_keep, fused_loss: self.fused_loss }
+    }
+
+    /// The position ids it was given, or new ones after those in the cache for these embeddings.
+    pub(crate) fn position_ids_for(&self, inputs_embeds: &Tensor) -> Tensor {
+        match self.position_ids {
+            Some(position_ids) => position_ids.clone(),
+            None => {
+                let seen = self.cache.as_ref().map_or(0, |cache| cache.seq_length());
+                position_ids(inputs_embeds.context(), inputs_embeds.size(1), seen)
+            }
+        }
+    }
+
+    /// What a decoder's masks are made from.
+    pub(crate) fn mask_inputs<'a>(
+        &'a self,
+        attention: Attention,
+        inputs_embeds: &'a Tensor,
+        position_ids: &'a Tensor,
+    ) -> MaskInputs<'a> {
+        MaskInputs {
+            attention,
+            file: ModelingFile::Llama,
+            inputs_embeds,
+            attention_mask: self.attention_mask,
+            cache: self.cache.as_deref(),
+            position_ids: Some(position_ids),
+        }
+    }
+}
+
+/// What a forward call returns.
+pub(crate) struct ModelOutput {
+    pub loss: Option<Tensor>,
+    /// `None` where a fused loss makes no logits.
+    pub logits: Option<Tensor>,
+    pub cache: Option<Rc<KvCache>>,
+}
+
+impl ModelOutput {
+    /// What `map` makes of each tensor in it, in an order that is always the same.
+    pub(crate) fn map(&self, map: &mut dyn FnMut(&Tensor) -> Tensor) -> Self {
+        Self {
+            loss: self.loss.as_ref().map(&mut *map),
+            logits: self.logits.as_ref().map(&mut *map),
+            cache: self.cache.as_ref().map(|cache| Rc::new(cache.map(map))),
+        }
+    }
+}
+
+/// A model on the device.
+pub(crate) trait Model {
+    fn forward(&self, call: &ForwardCall) -> ModelOutput;
+
+    /// `model.base_model(...).last_hidden_state`: the forward pass without the head.
+    fn hidden_states(&self, call: &ForwardCall) -> Tensor;
+
+    /// `model.get_output_embeddings()`
+    fn output_embeddings(&self) -> Rc<Linear>;
+
+    /// The cache that `DynamicCache(config)` is for this model.
+    fn new_cache(&self) -> Rc<KvCache> {
+        Rc::default()
+    }
+}

@@ -1,0 +1,66 @@
+//! Qwen2 and Qwen3 (transformers/models/{qwen2,qwen3}): Llama's decoder with biases on q, k and v (Qwen2) or norms on q
+//! and k (Qwen3), and windows on the last layers if the config turns them on.
+
+use serde_json::Value;
+
+use crate::building::{BuildError, Builder};
+use crate::job::{FieldError, Fields, ModelSpec, ModelingFile};
+use crate::model::nn::LayerType;
+
+use super::decoder::{DecoderConfig, DecoderDefaults, FULL_AND_SLIDING};
+use super::llama::DecoderForCausalLm;
+use super::{Family, Model, RunOptions};
+
+pub(crate) const FAMILY: Family = Family { model_types: &["qwen2", "qwen3"], build };
+
+/// `Qwen2Config`
+const QWEN2: DecoderDefaults = DecoderDefaults {
+    vocab_size: 151936,
+    intermediate_size: 22016,
+    num_key_value_heads: Some(32),
+    qkv_bias: true,
+    reads_attention_bias: false,
+    reads_mlp_bias: false,
+    file: ModelingFile::Qwen2,
+    positions: 32_768,
+    ..DecoderDefaults::LLAMA
+};
+
+/// `Qwen3Config`
+const QWEN3: DecoderDefaults =
+    DecoderDefaults { head_dim: Some(128), qkv_bias: false, reads_attention_bias: true, qk_norm: true, ..QWEN2 };
+
+fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
+    let defaults = if model.model_type == "qwen3" { &QWEN3 } else { &QWEN2 };
+    Ok(Box::new(DecoderForCausalLm::new(at, read(&model.config, defaults)?, options)))
+}
+
+fn read(fields: &Fields, defaults: &DecoderDefaults) -> Result<DecoderConfig, FieldError> {
+    let mut config = DecoderConfig::read(fields, defaults)?;
+    let window = if fields.flag("use_sliding_window", false)? { window(fields)? } else { None };
+    let first = match fields.get("max_window_layers").and_then(Value::as_u64) {
+        Some(0) => 0,
+        _ => fields.size("max_window_layers", 28)?,
+    };
+    config = config.with_layer_types(fields, |layer| {
+        if window.is_some() && layer >= first { LayerType::SlidingAttention } else { LayerType::FullAttention }
+    })?;
+    if config.layer_types.contains(&LayerType::SlidingAttention) {
+        let Some(window) = window else {
+            return Err(FieldError::new(
+                "sliding_window",
+                "layer_types has sliding layers, but no window is turned on",
+            ));
+        };
+        config.sliding_window = window;
+        config.mask_types = FULL_AND_SLIDING;
+    }
+    Ok(config)
+}
+
+fn window(fields: &Fields) -> Result<Option<u64>, FieldError> {
+    if fields.0.get("sliding_window") == Some(&Value::Null) {
+        return Ok(None);
+    }
+    fields.size("sliding_window", 4096).map(Some)
+}

@@ -1,0 +1,298 @@
+//! The layers: each holds its parameters and its place in the module tree, and reads like its `forward` in PyTorch.
+
+use std::rc::Rc;
+
+use crate::building::{Builder, Init, LigerKernels, Mode, Module, Quantized};
+use crate::dtype::DType;
+use crate::job::{FieldError, LoraSpec};
+use crate::op::Gelu;
+use crate::tensor::Tensor;
+
+/// `nn.Linear`, with peft's LoRA adapter round it when it is a target.
+pub(crate) struct Linear {
+    module: Module,
+    weight: Weight,
+    bias: Option<Tensor>,
+    adapter: Option<Adapter>,
+}
+
+/// A linear layer's weight, in a model's dtype or quantized.
+enum Weight {
+    Plain(Tensor),
+    Quantized(Quantized),
+}
+
+/// peft's `lora.Linear` beside the base layer.
+struct Adapter {
+    down: Tensor,
+    up: Tensor,
+    dropout: f64,
+    scaling: f64,
+    mode: Rc<Mode>,
+}
+
+impl Linear {
+    pub(crate) fn new(at: &Builder, inputs: u64, outputs: u64, bias: bool) -> Self {
+        let module = at.module();
+        let weight = Weight::new(at, [outputs, inputs], false);
+        let bias = bias.then(|| at.parameter("bias", &[outputs], Init::Zeros));
+        let adapter = Adapter::new(at, at.adapter(), inputs, outputs);
+        Self { module, weight, bias, adapter }
+    }
+
+    /// An output head with a weight of its own.
+    pub(crate) fn head(at: &Builder, inputs: u64, outputs: u64, bias: bool) -> Self {
+        let module = at.module();
+        let weight = Weight::Plain(at.head_parameter("weight", &[outputs, inputs], Init::Normal));
+        let bias = bias.then(|| at.parameter("bias", &[outputs], Init::Zeros));
+        let adapter = Adapter::new(at, at.head_adapter(), inputs, outputs);
+        Self { module, weight, bias, adapter }
+    }
+
+    /// An output head over another module's weight and bias.
+    pub(crate) fn tied(at: &Builder, weight: &Tensor, bias: Option<&Tensor>) -> Self {
+        [Some(weight), bias].into_iter().flatten().for_each(|parameter| at.tie(parameter));
+        let adapter = Adapter::new(at, at.head_adapter(), weight.size(1), weight.size(0));
+        Self { module: at.module(), weight: Weight::Plain(weight.clone()), bias: bias.cloned(), adapter }
+    }
+
+    /// The base layer's weight, [outputs, inputs] unless it is quantized.
+    pub(crate) fn weight(&self) -> &Tensor {
+        match &self.weight {
+            Weight::Plain(weight) => weight,
+            Weight::Quantized(quantized) => quantized.weight(),
+        }
+    }
+
+    pub(crate) fn forward(&self, input: &Tensor) -> Tensor {
+        let _module = self.module.enter();
+        let result = match &self.weight {
+            Weight::Plain(weight) => input.linear(weight, self.bias.as_ref()),
+            Weight::Quantized(quantized) => quantized.forward(input, self.bias.as_ref()),
+        };
+        Adapter::apply(self.adapter.as_ref(), result, input)
+    }
+}
+
+impl Weight {
+    /// The weight of a layer at `at`; `transposed` where it is [inputs, outputs] unless it is quantized.
+    fn new(at: &Builder, sizes: [u64; 2], transposed: bool) -> Self {
+        let [outputs, inputs] = sizes;
+        match Quantized::load(at, sizes, transposed) {
+            Some(quantized) => Self::Quantized(quantized),
+            None if transposed => Self::Plain(at.parameter("weight", &[inputs, outputs], Init::Normal)),
+            None => Self::Plain(at.parameter("weight", &sizes, Init::Normal)),
+        }
+    }
+}
+
+impl Adapter {
+    fn new(at: &Builder, lora: Option<Rc<LoraSpec>>, inputs: u64, outputs: u64) -> Option<Self> {
+        lora.map(|lora| Self {
+            down: at.adapter_parameter("lora_A", &[lora.r, inputs], Init::KaimingUniform),
+            up: at.adapter_parameter("lora_B", &[outputs, lora.r], Init::Zeros),
+            dropout: lora.dropout,
+            scaling: lora.alpha / lora.r as f64,
+            mode: at.mode(),
+        })
+    }
+
+    /// The base layer's result with the adapter's part, if there is an adapter and it is active.
+    fn apply(adapter: Option<&Self>, result: Tensor, input: &Tensor) -> Tensor {
+        match adapter.filter(|adapter| adapter.mode.has_active_adapters()) {
+            Some(adapter) => adapter.forward(result, input),
+            None => result,
+        }
+    }
+
+    /// peft casts the input to the adapter's dtype and the sum back to the base layer's.
+    fn forward(&self, mut result: Tensor, input: &Tensor) -> Tensor {
+        let dtype = result.dtype();
+        let x = input.to(self.down.dtype());
+        result = self.add_to(&result, &x);
+        result.to(dtype)
+    }
+
+    /// `result + lora_B(lora_A(dropout(x))) * scaling`
+    fn add_to(&self, result: &Tensor, x: &Tensor) -> Tensor {
+        let update = self.up_projection(x).mul_scalar(self.scaling);
+        result + &update
+    }
+
+    fn up_projection(&self, x: &Tensor) -> Tensor {
+        let low_rank = {
+            let dropped = x.dropout(self.dropout, self.mode.drops_out());
+            dropped.linear(&self.down, None)
+        };
+        low_rank.linear(&self.up, None)
+    }
+}
+
+/// Hugging Face's `Conv1D`: a linear layer with its weight stored [inputs, outputs].
+pub(crate) struct Conv1d {
+    module: Module,
+    weight: Weight,
+    bias: Tensor,
+    adapter: Option<Adapter>,
+}
+
+impl Conv1d {
+    pub(crate) fn new(at: &Builder, inputs: u64, outputs: u64) -> Self {
+        Self {
+            module: at.module(),
+            weight: Weight::new(at, [outputs, inputs], true),
+            bias: at.parameter("bias", &[outputs], Init::Zeros),
+            adapter: Adapter::new(at, at.adapter(), inputs, outputs),
+        }
+    }
+
+    pub(crate) fn forward(&self, x: &Tensor) -> Tensor {
+        let _module = self.module.enter();
+        let result = match &self.weight {
+            Weight::Plain(weight) => x.conv1d(weight, &self.bias),
+            Weight::Quantized(quantized) => quantized.forward(x, Some(&self.bias)),
+        };
+        Adapter::apply(self.adapter.as_ref(), result, x)
+    }
+}
+
+/// `nn.Embedding`
+pub(crate) struct Embedding {
+    module: Module,
+    pub weight: Tensor,
+    /// The row that gets no gradient.
+    padding_idx: Option<u64>,
+    /// What a hook casts the result to, where the weight is in another dtype than the model.
+    output: Option<DType>,
+}
+
+impl Embedding {
+    pub(crate) fn new(at: &Builder, count: u64, width: u64, padding_idx: Option<u64>) -> Self {
+        let weight = at.parameter("weight", &[count, width], Init::NormalBut(padding_idx));
+        Self { module: at.module(), weight, padding_idx, output: None }
+    }
+
+    /// One that the head may be tied to.
+    pub(crate) fn of_head(at: &Builder, [count, width]: [u64; 2], padding_idx: Option<u64>, tied: bool) -> Self {
+        if !tied {
+            return Self::new(at, count, width, padding_idx);
+        }
+        let output = at.mode().has_fp32_head().then_some(at.dtype());
+        let weight = at.head_parameter("weight", &[count, width], Init::NormalBut(padding_idx));
+        Self { module: at.module(), weight, padding_idx, output }
+    }
+
+    pub(crate) fn forward(&self, ids: &Tensor) -> Tensor {
+        let _module = self.module.enter();
+        let embedded = self.weight.embedding(ids, self.padding_idx);
+        match self.output {
+            Some(dtype) => embedded.to(dtype),
+            None => embedded,
+        }
+    }
+}
+
+/// `nn.LayerNorm`
+pub(crate) struct LayerNorm {
+    module: Module,
+    weight: Tensor,
+    bias: Tensor,
+    eps: f64,
+}
+
+impl LayerNorm {
+    pub(crate) fn new(at: &Builder, width: u64, eps: f64) -> Self {
+        let module = at.module();
+        let weight = at.parameter("weight", &[width], Init::Ones);
+        Self { module, weight, bias: at.parameter("bias", &[width], Init::Zeros), eps }
+    }
+
+    pub(crate) fn forward(&self, input: &Tensor) -> Tensor {
+        let _module = self.module.enter();
+        input.layer_norm(&self.weight, &self.bias, self.eps)
+    }
+}
+
+/// `LlamaRMSNorm`: composite, computed in fp32.
+pub(crate) struct RmsNorm {
+    module: Module,
+    weight: Tensor,
+    eps: f64,
+    mode: Rc<Mode>,
+}
+
+impl RmsNorm {
+    pub(crate) fn new(at: &Builder, width: u64, eps: f64) -> Self {
+        Self { module: at.module(), weight: at.parameter("weight", &[width], Init::Ones), eps, mode: at.mode() }
+    }
+
+    pub(crate) fn forward(&self, input: &Tensor) -> Tensor {
+        let _module = self.module.enter();
+        if self.mode.liger_kernels() == LigerKernels::Layers {
+            return input.liger_rms_norm(&self.weight, true);
+        }
+        let mut hidden_states = input.to(DType::Float32);
+        let variance = hidden_states.pow_scalar(2.0).mean_last();
+        hidden_states = {
+            let inverse = variance.add_scalar(self.eps).rsqrt();
+            &hidden_states * &inverse
+        };
+        &self.weight * &hidden_states.to(input.dtype())
+    }
+}
+
+/// An activation function under its Hugging Face name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Activation {
+    /// One op: `gelu`, `gelu_pytorch_tanh`.
+    Gelu(Gelu),
+    /// GPT-2's composite tanh approximation.
+    GeluNew,
+    Silu,
+    Relu,
+}
+
+impl Activation {
+    /// Reads `hidden_act` and its relatives.
+    pub(crate) fn from_name(key: &str, name: &str) -> Result<Self, FieldError> {
+        match name {
+            "gelu" => Ok(Self::Gelu(Gelu::Exact)),
+            "gelu_pytorch_tanh" => Ok(Self::Gelu(Gelu::Tanh)),
+            "gelu_new" => Ok(Self::GeluNew),
+            "silu" | "swish" => Ok(Self::Silu),
+            "relu" => Ok(Self::Relu),
+            _ => Err(FieldError::new(
+                key,
+                format!("activation `{name}` is not known; known are gelu, gelu_new, gelu_pytorch_tanh, relu, silu"),
+            )),
+        }
+    }
+
+    pub(crate) fn forward(self, input: &Tensor) -> Tensor {
+        match self {
+            Self::Gelu(approximate) => input.gelu(approximate),
+            Self::GeluNew => gelu_new(input),
+            Self::Silu => input.silu(),
+            Self::Relu => input.relu(),
+        }
+    }
+}
+
+/// `0.5 * x * (1.0 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))`
+fn gelu_new(input: &Tensor) -> Tensor {
+    let half = input.mul_scalar(0.5);
+    let one_plus = {
+        let tanh = {
+            let scaled = {
+                let sum = {
+                    let cubed = input.pow_scalar(3.0).mul_scalar(0.044715);
+                    input + &cubed
+                };
+                sum.mul_scalar((2.0 / std::f64::consts::PI).sqrt())
+            };
+            scaled.tanh()
+        };
+        tanh.add_scalar(1.0)
+    };
+    &half * &one_plus
+}

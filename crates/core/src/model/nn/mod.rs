@@ -1,0 +1,21 @@
+//! What every model family is made of: linear layers, norms, embeddings, attention, the language-model head.
+
+mod attention;
+mod cache;
+mod head;
+mod layers;
+mod mask_inputs;
+mod masks;
+mod positions;
+mod rope;
+mod rotary_versions;
+
+pub(crate) use attention::{AttentionConfig, AttentionOutput, attention_forward, repeat_kv, sdpa_attention_forward};
+pub(crate) use cache::KvCache;
+pub(crate) use head::{HeadCall, HeadOutput, LmHead, masked_lm_loss};
+pub(crate) use layers::{Activation, Conv1d, Embedding, LayerNorm, Linear, RmsNorm};
+pub(crate) use mask_inputs::MaskInputs;
+pub(crate) use masks::{LayerMasks, LayerType, create_bidirectional_mask, create_causal_mask};
+pub(crate) use positions::{RotaryEmbedding, apply_partial_rotary_pos_emb, apply_rotary_pos_emb, position_ids, rotate};
+pub(crate) use rope::{Rope, RopeKind};
+pub(crate) use rotary_versions::{LayerRotary, RotaryCall};

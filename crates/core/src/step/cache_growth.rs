@@ -1,0 +1,41 @@
+//! A KV cache as generation that leaps over tokens needs it: what it is so many tokens later.
+
+use crate::building::CacheLayer;
+use crate::model::nn::KvCache;
+use crate::tensor::{Doubles, Tensor};
+
+/// How many tokens a cache may be moved on by [`doubled`]: a window that is not full yet must not fill.
+pub(super) fn room(cache: &KvCache) -> u64 {
+    let room = |(at, layer): (usize, &CacheLayer)| match cache.window(at) {
+        Some(window) if layer.seen < window => (window - 1).saturating_sub(layer.seen),
+        _ => u64::MAX,
+    };
+    cache.parts().0.borrow().iter().enumerate().map(room).min().unwrap_or(0)
+}
+
+/// The cache as it is so many tokens later.
+pub(super) fn doubled(cache: &KvCache, doubles: &mut Doubles, tokens: u64) -> KvCache {
+    let mut double = |(at, layer): (usize, &CacheLayer)| {
+        let grows = cache.window(at).is_none_or(|window| layer.seen < window);
+        let mut longer = |tensor: &Tensor| doubles.of(tensor, grows.then_some((2, tokens)));
+        CacheLayer {
+            keys: longer(&layer.keys),
+            values: longer(&layer.values),
+            seen: layer.seen + tokens,
+            window: layer.window.as_ref().map(|size| doubles.of(size, None)),
+        }
+    };
+    let (layers, copies) = cache.parts();
+    let mut at = 0..;
+    let layers = layers.map(&mut |layer| double((at.next().unwrap_or_default(), layer)));
+    cache.with_layers(layers, copies.inherited())
+}
+
+/// Every tensor that a cache holds.
+pub(super) fn for_each(cache: &KvCache, mut see: impl FnMut(&Tensor)) {
+    for layer in cache.parts().0.borrow().iter() {
+        see(&layer.keys);
+        see(&layer.values);
+        layer.window.iter().for_each(&mut see);
+    }
+}

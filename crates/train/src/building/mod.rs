@@ -1,0 +1,19 @@
+//! What building a model is where tensors have numbers: named weights on the device, LoRA's adapters beside them, and the switches
+//! of its modules. Core has a module of this name that does the same where tensors have none.
+
+mod builder;
+mod init;
+mod layers;
+mod mode;
+mod module;
+mod older_masks;
+mod quantized;
+
+pub use builder::BuildError;
+pub(crate) use builder::{Builder, NewParameter};
+pub(crate) use init::Init;
+pub(crate) use layers::{CacheLayer, CacheLayers, LayerCopies, call_layer};
+pub(crate) use mode::{LigerKernels, Mode};
+pub(crate) use module::Module;
+pub(crate) use older_masks::{OlderMask, update_causal_mask};
+pub(crate) use quantized::Quantized;

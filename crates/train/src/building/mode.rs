@@ -1,0 +1,67 @@
+//! What is switched on a model while it lives, and which all its modules share.
+
+use std::cell::Cell;
+
+/// The switches of one model.
+#[derive(Debug)]
+pub(crate) struct Mode {
+    training: Cell<bool>,
+    checkpointing: Cell<bool>,
+    adapters: Cell<bool>,
+}
+
+/// Which of a model's own ops Liger's kernels have replaced: none here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LigerKernels {
+    Off,
+    /// What the shared source asks for, and no job that is run has.
+    Layers,
+}
+
+impl Mode {
+    pub(super) fn new(training: bool, checkpointing: bool) -> Self {
+        Self { training: Cell::new(training), checkpointing: Cell::new(checkpointing), adapters: Cell::new(true) }
+    }
+
+    /// `model.train(training)`
+    pub(crate) fn train(&self, training: bool) {
+        self.training.set(training);
+    }
+
+    /// `model.gradient_checkpointing_enable()`, or `_disable()`
+    pub(crate) fn set_checkpointing(&self, on: bool) {
+        self.checkpointing.set(on);
+    }
+
+    /// peft's `disable_adapter()`, and its end
+    pub(crate) fn enable_adapters(&self, enabled: bool) {
+        self.adapters.set(enabled);
+    }
+
+    /// Whether dropout modules do anything.
+    pub(crate) fn drops_out(&self) -> bool {
+        self.training.get()
+    }
+
+    /// Whether layers are recomputed in backward.
+    pub(crate) fn checkpoints_layers(&self) -> bool {
+        self.training.get() && self.checkpointing.get()
+    }
+
+    /// Whether LoRA layers add their adapters' part.
+    pub(crate) fn has_active_adapters(&self) -> bool {
+        self.adapters.get()
+    }
+
+    /// Whether the head is in fp32 whatever the model is in: TRL's switch, which nothing here has.
+    #[expect(clippy::unused_self, reason = "the simulation has it")]
+    pub(crate) fn has_fp32_head(&self) -> bool {
+        false
+    }
+
+    /// Liger's kernels in use.
+    #[expect(clippy::unused_self, reason = "the simulation has them")]
+    pub(crate) fn liger_kernels(&self) -> LigerKernels {
+        LigerKernels::Off
+    }
+}

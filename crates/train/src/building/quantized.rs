@@ -1,0 +1,21 @@
+//! No layer is quantized here: such jobs are refused.
+
+use super::builder::Builder;
+use crate::tensor::Tensor;
+
+/// A quantized weight, of which there is none.
+pub(crate) enum Quantized {}
+
+impl Quantized {
+    pub(crate) fn load(_at: &Builder, _sizes: [u64; 2], _transposed: bool) -> Option<Self> {
+        None
+    }
+
+    pub(crate) fn weight(&self) -> &Tensor {
+        match *self {}
+    }
+
+    pub(crate) fn forward(&self, _x: &Tensor, _bias: Option<&Tensor>) -> Tensor {
+        match *self {}
+    }
+}

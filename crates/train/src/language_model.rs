@@ -1,0 +1,245 @@
+//! [`LanguageModel`]: a model as a job says, over libtorch.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use tonnage_torch::{Argument, Device, Tensor, Torch, operator};
+
+use crate::building::{BuildError, Builder, Mode, NewParameter};
+use crate::cache::Cache;
+use crate::error::TrainError;
+use crate::job::{Attention, CheckpointPolicy, JobSpec};
+use crate::model::family::{ForwardCall, LANGUAGE_MODELS, Model, RunOptions};
+use crate::tensor::{self, Context, caught};
+
+/// Where the numbers of weights come from.
+pub enum Weights<'a> {
+    /// As transformers' `_init_weights` makes them, on the CPU from its default generator, in the order of the parameters.
+    Initial,
+    /// By name, as Hugging Face's checkpoints have them. A model's own weights must be there; LoRA's begin as peft's do where they
+    /// are not.
+    Named(&'a mut dyn FnMut(&str) -> Result<Option<Tensor>, TrainError>),
+}
+
+/// A parameter of a model.
+#[derive(Clone, Debug)]
+pub struct Parameter {
+    /// As `state_dict()` has it; that of peft's model has `base_model.model.` before it.
+    pub name: String,
+    /// On the device.
+    pub tensor: Tensor,
+    /// Whether gradients are computed for it.
+    pub is_trained: bool,
+    /// Whether it belongs to an adapter.
+    pub is_adapter: bool,
+}
+
+/// A language model on a device. It stays on the thread that built it.
+pub struct LanguageModel {
+    context: Rc<Context>,
+    model: Box<dyn Model>,
+    mode: Rc<Mode>,
+    parameters: Vec<Parameter>,
+}
+
+/// The arguments of a pass.
+#[derive(Clone, Copy)]
+pub struct Call<'a> {
+    /// int64, [rows, tokens]
+    pub input_ids: &'a Tensor,
+    /// 1 where a token is one, 0 where it is padding: int64, [rows, tokens in the cache and new ones]
+    pub attention_mask: Option<&'a Tensor>,
+    /// int64, [rows, tokens]; after those of the cache where there are none.
+    pub position_ids: Option<&'a Tensor>,
+    /// int64, -100 where none counts; a causal model shifts them itself.
+    pub labels: Option<&'a Tensor>,
+    /// Keys and values of earlier tokens, to which those of this pass are added.
+    pub cache: Option<&'a Cache>,
+    /// Of how many last positions logits are made; `None` is all.
+    pub logits_to_keep: Option<u64>,
+}
+
+impl<'a> Call<'a> {
+    /// Of these tokens alone.
+    pub fn of(input_ids: &'a Tensor) -> Self {
+        Self { input_ids, attention_mask: None, position_ids: None, labels: None, cache: None, logits_to_keep: None }
+    }
+}
+
+/// What a pass returns.
+#[derive(Debug)]
+pub struct Output {
+    /// Where there were labels.
+    pub loss: Option<Tensor>,
+    /// [rows, tokens, vocabulary]
+    pub logits: Option<Tensor>,
+}
+
+fn refused(problem: impl Into<String>, hint: &str) -> TrainError {
+    BuildError::Refused { problem: problem.into(), hint: hint.to_owned() }.into()
+}
+
+impl LanguageModel {
+    /// Why a model cannot be trained here, as far as its job tells it.
+    ///
+    /// # Errors
+    /// When the model type, or what its job asks of it, is only simulated.
+    pub fn check(job: &JobSpec) -> Result<(), TrainError> {
+        let model_type = &job.model.model_type;
+        if !LANGUAGE_MODELS.iter().any(|family| family.model_types.contains(&model_type.as_str())) {
+            let known: Vec<&str> = LANGUAGE_MODELS.iter().flat_map(|family| family.model_types).copied().collect();
+            let problem = format!("`{model_type}` is not trained here; {} are", known.join(", "));
+            return Err(refused(problem, "run your own script with `tonnage run -- python ...`"));
+        }
+        if !matches!(job.attention, Attention::Sdpa | Attention::Eager) {
+            return Err(refused("`attention`: a kernel cannot be chosen here", "leave it out, or set it to \"eager\""));
+        }
+        Ok(())
+    }
+
+    /// Builds the model on a device.
+    ///
+    /// # Errors
+    /// Those of [`LanguageModel::check`], a config that its family cannot read (the error names the key), weights that are missing or
+    /// of other sizes, and a device without room.
+    pub fn build(
+        torch: &'static Torch,
+        device: Device,
+        job: &JobSpec,
+        weights: Weights<'_>,
+    ) -> Result<Self, TrainError> {
+        Self::check(job)?;
+        let context = Context::new(torch, device);
+        let checkpointing = job.gradient_checkpointing == CheckpointPolicy::EveryLayer;
+        let builder = Builder::new(&context, job.precision.weight_dtype(), job.lora.clone(), checkpointing);
+        let options = RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: job.lora.is_some() };
+        let model_type = job.model.model_type.as_str();
+        let family = LANGUAGE_MODELS.iter().find(|family| family.model_types.contains(&model_type));
+        let Some(family) = family else { return Err(refused("no family", "choose another model")) };
+        let model = caught(|| (family.build)(&job.model, &builder, &options))??;
+        let new = builder.finish()?;
+        fill(torch, &new, weights)?;
+        let parameters = new.into_iter().map(|new| Parameter {
+            tensor: new.tensor.inner().clone(),
+            name: new.name,
+            is_trained: new.is_trained,
+            is_adapter: new.is_adapter,
+        });
+        Ok(Self { parameters: parameters.collect(), mode: builder.mode(), context, model })
+    }
+
+    /// All parameters in the order of `model.parameters()`, tied ones once.
+    pub fn parameters(&self) -> &[Parameter] {
+        &self.parameters
+    }
+
+    /// Those that gradients are computed for, in the same order.
+    pub fn trained(&self) -> Vec<Tensor> {
+        self.parameters.iter().filter(|parameter| parameter.is_trained).map(|one| one.tensor.clone()).collect()
+    }
+
+    /// All parameters with their names, as a safetensors file has them.
+    pub fn named(&self) -> Vec<(String, Tensor)> {
+        self.parameters.iter().map(|one| (one.name.clone(), one.tensor.clone())).collect()
+    }
+
+    /// `model.train(training)`
+    pub fn train(&self, training: bool) {
+        self.mode.train(training);
+    }
+
+    /// `model.gradient_checkpointing_enable()`, or `_disable()`
+    pub fn set_checkpointing(&self, on: bool) {
+        self.mode.set_checkpointing(on);
+    }
+
+    /// peft's `disable_adapter()`, and its end.
+    pub fn enable_adapters(&self, enabled: bool) {
+        self.mode.enable_adapters(enabled);
+    }
+
+    /// The cache that `DynamicCache(config)` is for this model.
+    pub fn new_cache(&self) -> Cache {
+        Cache::new(&self.context, self.model.new_cache())
+    }
+
+    /// A pass.
+    ///
+    /// # Errors
+    /// PyTorch's; [`LanguageModel::module_that_failed`] says where.
+    pub fn forward(&self, call: Call<'_>) -> Result<Output, TrainError> {
+        self.context.forget_failure();
+        let padded = call.attention_mask.map_or(Ok(false), hides_something)?;
+        let asked = call.position_ids.filter(|_| call.attention_mask.is_none() && call.cache.is_none());
+        self.context.take_rows_as(padded, asked.map_or(Ok(false), is_packed)?);
+        let here = |tensor: &Tensor| tensor::Tensor::of(&self.context, tensor.clone());
+        caught(|| {
+            let input_ids = here(call.input_ids);
+            let [attention_mask, position_ids, labels] =
+                [call.attention_mask, call.position_ids, call.labels].map(|tensor| tensor.map(here));
+            let output = self.model.forward(&ForwardCall {
+                input_ids: &input_ids,
+                attention_mask: attention_mask.as_ref(),
+                position_ids: position_ids.as_ref(),
+                labels: labels.as_ref(),
+                cache: call.cache.map(Cache::shared),
+                logits_to_keep: call.logits_to_keep,
+                fused_loss: false,
+            });
+            let [loss, logits] = [output.loss, output.logits].map(|tensor| tensor.map(|tensor| tensor.inner().clone()));
+            Output { loss, logits }
+        })
+    }
+
+    /// The path of the module in which the last pass failed.
+    pub fn module_that_failed(&self) -> Option<String> {
+        self.context.failed_in()
+    }
+}
+
+/// Whether a mask hides a token; it is read from the device.
+fn hides_something(mask: &Tensor) -> Result<bool, TrainError> {
+    let all = mask.torch().call(operator!("all"), &[mask.into()])?.tensor()?;
+    Ok(all.to_vec::<bool>()? == [false])
+}
+
+/// Whether positions go back or leave some out within a row; they are read from the device.
+fn is_packed(position_ids: &Tensor) -> Result<bool, TrainError> {
+    let tokens = position_ids.sizes().last().copied().map_or(1, |tokens| usize::try_from(tokens).unwrap_or(1).max(1));
+    let positions = position_ids.to_vec::<i64>()?;
+    Ok(positions.chunks(tokens).any(|row| row.windows(2).any(|pair| pair[1] != pair[0] + 1)))
+}
+
+/// Gives every weight its numbers.
+fn fill(torch: &'static Torch, new: &[NewParameter], mut weights: Weights<'_>) -> Result<(), TrainError> {
+    let _no_grad = torch.no_grad();
+    let mut missing = BTreeSet::new();
+    for one in new {
+        let sizes = one.tensor.sizes();
+        let given = match &mut weights {
+            Weights::Initial => None,
+            Weights::Named(named) => named(&one.name)?,
+        };
+        let numbers = match given {
+            Some(given) => given,
+            None if one.is_adapter || matches!(weights, Weights::Initial) => {
+                one.init.numbers(torch, sizes, one.deviation)?
+            }
+            None => {
+                missing.insert(one.name.as_str());
+                continue;
+            }
+        };
+        if !numbers.sizes().iter().map(|&size| u64::try_from(size).unwrap_or_default()).eq(sizes.iter().copied()) {
+            let problem = format!("`{}` has sizes {:?}, the model wants {:?}", one.name, numbers.sizes(), &sizes[..]);
+            return Err(refused(problem, "are they the weights of this config?"));
+        }
+        let arguments = [Argument::from(&one.tensor), Argument::from(&numbers)];
+        torch.call(operator!("copy_"), &arguments)?;
+    }
+    if let Some(first) = missing.first() {
+        let problem = format!("{} weights are missing, the first is `{first}`", missing.len());
+        return Err(refused(problem, "are they the weights of this config?"));
+    }
+    Ok(())
+}

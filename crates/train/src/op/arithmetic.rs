@@ -1,0 +1,98 @@
+//! Arithmetic with numbers, activations and reductions.
+
+use tonnage_torch::{Argument, operator};
+
+use crate::dtype::DType;
+use crate::precision::scalar_type;
+use crate::tensor::Tensor;
+
+/// `gelu`'s `approximate`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gelu {
+    /// `none`
+    Exact,
+    /// `tanh`
+    Tanh,
+}
+
+impl Tensor {
+    /// `self * number`
+    pub(crate) fn mul_scalar(&self, number: f64) -> Tensor {
+        self.run(operator!("mul", "Scalar"), [number.into()])
+    }
+
+    /// `self + number`
+    pub(crate) fn add_scalar(&self, number: f64) -> Tensor {
+        self.run(operator!("add", "Scalar"), [number.into()])
+    }
+
+    /// `self / number`
+    pub(crate) fn div_scalar(&self, number: f64) -> Tensor {
+        self.run(operator!("div", "Scalar"), [number.into()])
+    }
+
+    /// `self ** number`
+    pub(crate) fn pow_scalar(&self, number: f64) -> Tensor {
+        self.run(operator!("pow", "Tensor_Scalar"), [number.into()])
+    }
+
+    /// `number - self`
+    pub(crate) fn rsub_scalar(&self, number: f64) -> Tensor {
+        self.run(operator!("rsub", "Scalar"), [number.into()])
+    }
+
+    /// `-self`
+    pub(crate) fn neg(&self) -> Tensor {
+        self.run(operator!("neg"), [])
+    }
+
+    /// `tanh(self)`
+    pub(crate) fn tanh(&self) -> Tensor {
+        self.run(operator!("tanh"), [])
+    }
+
+    /// `rsqrt(self)`
+    pub(crate) fn rsqrt(&self) -> Tensor {
+        self.run(operator!("rsqrt"), [])
+    }
+
+    /// `silu(self)`
+    pub(crate) fn silu(&self) -> Tensor {
+        self.run(operator!("silu"), [])
+    }
+
+    /// `relu(self)`
+    pub(crate) fn relu(&self) -> Tensor {
+        self.run(operator!("relu"), [])
+    }
+
+    /// `gelu(self, approximate)`
+    pub(crate) fn gelu(&self, approximate: Gelu) -> Tensor {
+        let approximate = match approximate {
+            Gelu::Exact => "none",
+            Gelu::Tanh => "tanh",
+        };
+        self.run(operator!("gelu"), [approximate.into()])
+    }
+
+    /// `self.mean(-1, keepdim=True)`
+    pub(crate) fn mean_last(&self) -> Tensor {
+        self.run(operator!("mean", "dim"), [[-1].into(), true.into()])
+    }
+
+    /// `softmax(self, dim=-1, dtype)`
+    pub(crate) fn softmax(&self, dtype: Option<DType>) -> Tensor {
+        let dtype = dtype.map_or(Argument::None, |dtype| scalar_type(dtype).into());
+        self.run(operator!("softmax", "int"), [Argument::Int(-1), dtype])
+    }
+
+    /// `dropout(self, p, train)`; without training or probability it is the input itself.
+    pub(crate) fn dropout(&self, p: f64, train: bool) -> Tensor {
+        if p == 0.0 || !train { self.clone() } else { self.run(operator!("dropout"), [p.into(), true.into()]) }
+    }
+
+    /// `where(self as the condition, kept, other)`
+    pub(crate) fn choose(&self, kept: &Tensor, other: &Tensor) -> Tensor {
+        self.run(operator!("where", "self"), [kept.into(), other.into()])
+    }
+}

@@ -1,0 +1,69 @@
+//! Tensors made from nothing or from several.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use tonnage_torch::{Argument, Operator, operator};
+
+use crate::dtype::DType;
+use crate::precision::scalar_type;
+use crate::tensor::{Context, Tensor, ints, or_stop};
+
+fn made(context: &Rc<Context>, operator: &'static Operator, arguments: &[Argument<'_>]) -> Tensor {
+    Tensor::of(context, or_stop(context.torch.call(operator, arguments).and_then(|made| made.tensor())))
+}
+
+fn int(number: u64) -> Argument<'static> {
+    Argument::Int(i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+/// `arange(count)`, int64.
+pub(crate) fn arange(context: &Rc<Context>, count: u64) -> Tensor {
+    made(context, operator!("arange"), &[int(count), Argument::None, Argument::None, context.device.into()])
+}
+
+/// `arange(start, end)`, int64.
+pub(crate) fn arange_from(context: &Rc<Context>, range: Range<u64>) -> Tensor {
+    let arguments = [int(range.start), int(range.end), Argument::None, Argument::None, context.device.into()];
+    made(context, operator!("arange", "start"), &arguments)
+}
+
+/// `torch.empty(sizes, dtype=dtype)`
+pub(crate) fn empty(context: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
+    let arguments = [ints(sizes), scalar_type(dtype).into(), Argument::None, context.device.into()];
+    made(context, operator!("empty", "memory_format"), &arguments)
+}
+
+/// `torch.full(sizes, number, dtype=dtype)`
+pub(crate) fn filled(context: &Rc<Context>, sizes: &[u64], number: f64, dtype: DType) -> Tensor {
+    let arguments = [ints(sizes), number.into(), scalar_type(dtype).into(), Argument::None, context.device.into()];
+    made(context, operator!("full"), &arguments)
+}
+
+/// `new_ones((), dtype=torch.bool)`
+pub(crate) fn true_scalar(context: &Rc<Context>) -> Tensor {
+    let arguments = [ints(&[]), scalar_type(DType::Bool).into(), Argument::None, context.device.into()];
+    made(context, operator!("ones"), &arguments)
+}
+
+/// A number of the host on the device.
+pub(crate) fn number_from_host(context: &Rc<Context>, _op: &'static str, number: f64, dtype: DType) -> Tensor {
+    Tensor::of_numbers(context, &[number], &[], dtype)
+}
+
+/// `where(condition, kept, number)`
+pub(crate) fn where_number(condition: &Tensor, kept: Tensor, number: f64, _dtype: DType) -> Tensor {
+    condition.run(operator!("where", "ScalarOther"), [(&kept).into(), number.into()])
+}
+
+/// `tensor[indices]`; `None` is a full range.
+pub(crate) fn index(tensor: &Tensor, _sizes: &[u64], indices: &[Option<&Tensor>]) -> Tensor {
+    let indices = indices.iter().map(|index| index.map(Tensor::inner));
+    tensor.run(operator!("index", "Tensor"), [Argument::optional_tensors(indices)])
+}
+
+/// `cat(tensors, dim=at)`
+pub(crate) fn cat(tensors: &[&Tensor], at: usize) -> Tensor {
+    let parts = Argument::tensors(tensors.iter().map(|tensor| tensor.inner()));
+    made(tensors[0].context(), operator!("cat"), &[parts, int(at as u64)])
+}

@@ -1,0 +1,15 @@
+//! PyTorch's operators as models call them: the methods that core's tensors without numbers have too.
+
+mod arithmetic;
+mod attention;
+mod create;
+mod layers;
+mod other_kernels;
+mod undifferentiated;
+mod view;
+
+pub(crate) use arithmetic::Gelu;
+pub(crate) use attention::{AttentionCall, scaled_dot_product_attention};
+pub(crate) use create::{arange, arange_from, cat, empty, filled, index, number_from_host, true_scalar, where_number};
+pub(crate) use layers::Reduction;
+pub(crate) use other_kernels::{fused_linear_cross_entropy, liger_rope, package_flash_attn_func};

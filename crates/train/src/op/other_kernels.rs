@@ -1,0 +1,37 @@
+//! Kernels of other packages, which are not PyTorch's operators: jobs that ask for them are refused before anything runs.
+
+use tonnage_torch::TorchError;
+
+use crate::tensor::{Tensor, stop};
+
+fn refused(kernel: &str) -> ! {
+    stop(TorchError::of_program(format!("{kernel} is a kernel of another package, which is not run here")))
+}
+
+impl Tensor {
+    pub(crate) fn liger_rms_norm(&self, _weight: &Tensor, _in_place: bool) -> Tensor {
+        refused("Liger's RMS norm")
+    }
+
+    pub(crate) fn liger_act_mul(&self, _up: &Tensor) -> Tensor {
+        refused("Liger's gated activation")
+    }
+}
+
+pub(crate) fn liger_rope(_q: &Tensor, _k: &Tensor, _cos: &Tensor, _sin: &Tensor) -> (Tensor, Tensor) {
+    refused("Liger's rotary embedding")
+}
+
+pub(crate) fn fused_linear_cross_entropy(_hidden: &Tensor, _weight: &Tensor, _target: &Tensor) -> Tensor {
+    refused("Liger's cross-entropy")
+}
+
+pub(crate) fn package_flash_attn_func(
+    _query: &Tensor,
+    _key: &Tensor,
+    _value: &Tensor,
+    _dropout: f64,
+    _is_causal: bool,
+) -> Tensor {
+    refused("flash_attn_func")
+}

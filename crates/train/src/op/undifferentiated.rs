@@ -1,0 +1,111 @@
+//! Ops on positions and masks, which nobody differentiates.
+
+use tonnage_torch::{Argument, operator};
+
+use crate::tensor::Tensor;
+
+fn int(number: u64) -> Argument<'static> {
+    Argument::Int(i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+/// A whole number stays one: integers are compared with it.
+fn scalar(number: f64) -> Argument<'static> {
+    if number.fract() == 0.0 && number.abs() < 1e15 { Argument::Int(number as i64) } else { Argument::Double(number) }
+}
+
+impl Tensor {
+    /// `self + number` of integers
+    pub(crate) fn add_int(&self, number: u64) -> Tensor {
+        self.run(operator!("add", "Scalar"), [int(number)])
+    }
+
+    /// `self - number` of integers
+    pub(crate) fn sub_int(&self, number: u64) -> Tensor {
+        self.run(operator!("sub", "Scalar"), [int(number)])
+    }
+
+    /// `self == number`
+    pub(crate) fn eq_number(&self, number: f64) -> Tensor {
+        self.run(operator!("eq", "Scalar"), [scalar(number)])
+    }
+
+    /// `self != number`
+    pub(crate) fn ne_number(&self, number: f64) -> Tensor {
+        self.run(operator!("ne", "Scalar"), [scalar(number)])
+    }
+
+    /// `self > number`
+    pub(crate) fn gt_number(&self, number: f64) -> Tensor {
+        self.run(operator!("gt", "Scalar"), [scalar(number)])
+    }
+
+    /// `self < number`
+    pub(crate) fn lt_number(&self, number: f64) -> Tensor {
+        self.run(operator!("lt", "Scalar"), [scalar(number)])
+    }
+
+    /// `self == other`
+    pub(crate) fn eq_tensor(&self, other: &Tensor) -> Tensor {
+        self.run(operator!("eq", "Tensor"), [other.into()])
+    }
+
+    /// `self > other`
+    pub(crate) fn gt_tensor(&self, other: &Tensor) -> Tensor {
+        self.run(operator!("gt", "Tensor"), [other.into()])
+    }
+
+    /// `self <= other`
+    pub(crate) fn le_tensor(&self, other: &Tensor) -> Tensor {
+        self.run(operator!("le", "Tensor"), [other.into()])
+    }
+
+    /// `self & other`
+    pub(crate) fn bitwise_and(&self, other: &Tensor) -> Tensor {
+        self.run(operator!("bitwise_and", "Tensor"), [other.into()])
+    }
+
+    /// `~self` of booleans
+    pub(crate) fn bitwise_not(&self) -> Tensor {
+        self.run(operator!("bitwise_not"), [])
+    }
+
+    /// `abs(self)` of integers
+    pub(crate) fn abs_int(&self) -> Tensor {
+        self.run(operator!("abs"), [])
+    }
+
+    /// `cos(self)` of fp32 angles
+    pub(crate) fn cos(&self) -> Tensor {
+        self.run(operator!("cos"), [])
+    }
+
+    /// `sin(self)` of fp32 angles
+    pub(crate) fn sin(&self) -> Tensor {
+        self.run(operator!("sin"), [])
+    }
+
+    /// `cumsum(self, -1)`
+    pub(crate) fn cumsum(&self) -> Tensor {
+        self.run(operator!("cumsum"), [Argument::Int(-1)])
+    }
+
+    /// `self.all()`
+    pub(crate) fn all(&self) -> Tensor {
+        self.run(operator!("all"), [])
+    }
+
+    /// `self.sum()` of booleans or integers
+    pub(crate) fn sum_int(&self) -> Tensor {
+        self.run(operator!("sum"), [])
+    }
+
+    /// `self.max()` of integers
+    pub(crate) fn max_int(&self) -> Tensor {
+        self.run(operator!("max"), [])
+    }
+
+    /// `self.min()` of integers
+    pub(crate) fn min_int(&self) -> Tensor {
+        self.run(operator!("min"), [])
+    }
+}

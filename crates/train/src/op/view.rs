@@ -1,0 +1,93 @@
+//! Views, copies and casts.
+
+use std::ops::Range;
+
+use tonnage_torch::{Argument, operator};
+
+use crate::dtype::DType;
+use crate::precision::scalar_type;
+use crate::tensor::{Tensor, ints, or_stop};
+
+fn at(dimension: usize) -> Argument<'static> {
+    Argument::Int(i64::try_from(dimension).unwrap_or(i64::MAX))
+}
+
+impl Tensor {
+    /// `self.to(dtype)`: itself when it has the dtype.
+    pub(crate) fn to(&self, dtype: DType) -> Tensor {
+        if self.dtype() == dtype {
+            self.clone()
+        } else {
+            self.run(operator!("to", "dtype"), [scalar_type(dtype).into()])
+        }
+    }
+
+    /// `self.float()`
+    pub(crate) fn float(&self) -> Tensor {
+        self.to(DType::Float32)
+    }
+
+    /// `self.contiguous()`
+    pub(crate) fn contiguous(&self) -> Tensor {
+        self.run(operator!("contiguous"), [])
+    }
+
+    /// `self.view(sizes)`
+    pub(crate) fn view(&self, sizes: &[u64]) -> Tensor {
+        self.run(operator!("view"), [ints(sizes)])
+    }
+
+    /// `self.reshape(sizes)`
+    pub(crate) fn reshape(&self, sizes: &[u64]) -> Tensor {
+        self.run(operator!("reshape"), [ints(sizes)])
+    }
+
+    /// `self.transpose(a, b)`
+    pub(crate) fn transpose(&self, a: usize, b: usize) -> Tensor {
+        self.run(operator!("transpose", "int"), [at(a), at(b)])
+    }
+
+    /// `self.unsqueeze(dimension)`
+    pub(crate) fn unsqueeze(&self, dimension: usize) -> Tensor {
+        self.run(operator!("unsqueeze"), [at(dimension)])
+    }
+
+    /// `self.squeeze(dimension)`
+    pub(crate) fn squeeze(&self, dimension: usize) -> Tensor {
+        self.run(operator!("squeeze", "dim"), [at(dimension)])
+    }
+
+    /// `self.expand(sizes)`
+    pub(crate) fn expand(&self, sizes: &[u64]) -> Tensor {
+        self.run(operator!("expand"), [ints(sizes)])
+    }
+
+    /// `self[...]` with full ranges only: the same memory under a node of its own.
+    pub(crate) fn alias_all(&self) -> Tensor {
+        self.run(operator!("alias"), [])
+    }
+
+    /// `self[..., range]` along a dimension; Python's indexing slices nothing where the range is full.
+    pub(crate) fn slice(&self, dimension: usize, range: Range<u64>) -> Tensor {
+        if range.start == 0 && self.sizes().get(dimension) == Some(&range.end) {
+            return self.alias_all();
+        }
+        let bound = |bound: u64| Argument::Int(i64::try_from(bound).unwrap_or(i64::MAX));
+        self.run(operator!("slice", "Tensor"), [at(dimension), bound(range.start), bound(range.end)])
+    }
+
+    /// The same of values that nobody differentiates.
+    pub(crate) fn narrow(&self, dimension: usize, range: Range<u64>) -> Tensor {
+        self.slice(dimension, range)
+    }
+
+    /// `self.split(size, dim=-1)` into `N` parts
+    pub(crate) fn split_last<const N: usize>(&self) -> [Tensor; N] {
+        let part = i64::try_from(self.size(-1) / N as u64).unwrap_or(i64::MAX);
+        let arguments = [self.into(), Argument::Int(part), Argument::Int(-1)];
+        let torch = self.context().torch;
+        let parts =
+            or_stop(torch.call(operator!("split", "Tensor"), &arguments).and_then(|made| made.into_array::<N>()));
+        parts.map(|part| Self::of(self.context(), part))
+    }
+}
