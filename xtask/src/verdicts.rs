@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> Result<()> {
         let truth = reference::truth(&args.truth.join(format!("{name}truth.json")))?;
         for case in &reference::cases(&cases)? {
             let id = reference::id(case);
-            judge(case, &truth[id], &args.timelines, &mut tally).with_context(|| id.to_owned())?;
+            verdict_of_case(case, &truth[id], &args.timelines, &mut tally).with_context(|| id.to_owned())?;
         }
     }
     let table = tally.table();
@@ -82,7 +82,7 @@ fn case_files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn judge(case: &Value, truth: &Value, timelines: &[PathBuf], tally: &mut Tally) -> Result<()> {
+fn verdict_of_case(case: &Value, truth: &Value, timelines: &[PathBuf], tally: &mut Tally) -> Result<()> {
     let measured: Figures = serde::Deserialize::deserialize(truth)?;
     let job = job::from_case(case)?;
     let simulated = SimulatedJob::new(&job)?;

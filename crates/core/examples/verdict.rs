@@ -5,7 +5,7 @@ use std::error::Error;
 
 use tonnage_core::estimate::{Fit, estimate};
 use tonnage_core::job::JobSource;
-use tonnage_core::plan::fit::judge;
+use tonnage_core::plan::fit::verdict_on;
 use tonnage_core::plan::proposal::consider;
 use tonnage_core::units::Bytes;
 
@@ -19,7 +19,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     for caveat in &answer.caveats {
         println!("  {}", caveat.text);
     }
-    match judge(&job, &job.gpu)?.fit {
+    match verdict_on(&job, &job.gpu)?.fit {
         Fit::Fits => println!("fits"),
         Fit::Tight => println!("fits, but with less room than is not known"),
         Fit::DoesNotFit => {

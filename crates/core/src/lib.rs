@@ -8,7 +8,7 @@
 //! ```
 //! use tonnage_core::estimate::{Fit, estimate};
 //! use tonnage_core::job::{JobSource, Override};
-//! use tonnage_core::plan::fit::judge;
+//! use tonnage_core::plan::fit::verdict_on;
 //!
 //! let source = JobSource::model("gpt2").set("micro_batch_size", 8).set("precision", "bf16").set("gpu", "a100-80");
 //! let resolved = source.resolve(&[])?;
@@ -18,7 +18,7 @@
 //!
 //! // The same job with other values, and whether it fits.
 //! let larger = source.resolve(&[Override::caller("micro_batch_size", 512)])?.job;
-//! assert_eq!(judge(&larger, &larger.gpu)?.fit, Fit::DoesNotFit);
+//! assert_eq!(verdict_on(&larger, &larger.gpu)?.fit, Fit::DoesNotFit);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

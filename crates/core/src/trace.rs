@@ -96,15 +96,16 @@ pub struct Allocation {
     pub category: Category,
     /// The CUDA stream whose pool it comes from; 0 is the one that kernels run on.
     pub stream: u8,
-    /// Names its size on other devices that were asked about; 0 where that is the same.
-    pub sizes: u32,
+    /// The place, from 1, of its size in [`Simulation::other_sizes`](crate::step::Simulation); 0 where every device that was
+    /// asked about needs as much.
+    pub(crate) other_size: u32,
 }
 
 #[cfg(test)]
 impl Allocation {
     /// One of which only the size matters.
     pub(crate) const fn of_bytes(bytes: u64) -> Self {
-        Self { bytes, origin: 0, module: 0, phase: 0, category: Category::Temporary, stream: 0, sizes: 0 }
+        Self { bytes, origin: 0, module: 0, phase: 0, category: Category::Temporary, stream: 0, other_size: 0 }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The examples run: each is the program of `cargo run --example`.
 
+#[path = "../examples/builder.rs"]
+mod builder;
 #[path = "../examples/changes.rs"]
 mod changes;
 #[path = "../examples/estimate.rs"]
@@ -11,10 +13,11 @@ mod verdict;
 
 #[test]
 fn every_example_runs() {
+    builder::main().expect("builder");
     changes::main().expect("changes");
     estimate::main().expect("estimate");
     sweep::main().expect("sweep");
     verdict::main().expect("verdict");
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
-    assert_eq!(std::fs::read_dir(folder).expect("the folder").count(), 4, "an example that no test runs");
+    assert_eq!(std::fs::read_dir(folder).expect("the folder").count(), 5, "an example that no test runs");
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tonnage_core::estimate::SimulatedJob;
 use tonnage_core::gpu::{Device, Gpu, catalog};
 use tonnage_core::job::{JobSpec, from_case};
-use tonnage_core::plan::fit::{judge, judge_all};
+use tonnage_core::plan::fit::{verdict_on, verdicts_on};
 
 fn small_llama() -> Value {
     json!({"family": "llama", "hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 2,
@@ -79,8 +79,8 @@ fn all_gpus_of_the_catalog_together_are_judged_as_each_alone() {
     let gpus: Vec<Gpu> = catalog().iter().map(|row| row.gpu()).collect();
     for case in cases() {
         let job = from_case(&case).unwrap();
-        for (gpu, together) in gpus.iter().zip(judge_all(&job, &gpus)) {
-            assert_eq!(together, judge(&job, gpu), "{case} on {}", gpu.id);
+        for (gpu, together) in gpus.iter().zip(verdicts_on(&job, &gpus)) {
+            assert_eq!(together, verdict_on(&job, gpu), "{case} on {}", gpu.id);
         }
     }
 }

@@ -110,11 +110,9 @@ fn every_remedy_lowers_some_job_and_declines_with_a_reason_elsewhere() {
     let mut helped: BTreeMap<&str, usize> = BTreeMap::new();
     for job in &JOBS {
         let proposals = considered(job);
-        let base = proposals.base.judgement.total_bytes;
+        let base = proposals.base.verdict.total_bytes;
         for proposal in &proposals.alone {
-            assert!(
-                proposal.appraisal.judgement.total_bytes + proposal.saves_bytes == base && proposal.saves_bytes > 0
-            );
+            assert!(proposal.appraisal.verdict.total_bytes + proposal.saves_bytes == base && proposal.saves_bytes > 0);
             assert!(!proposal.slowdown.basis.is_empty() && proposal.slowdown.factor.typical > 0.0);
             *helped.entry(proposal.remedy.name).or_default() += 1;
         }
@@ -138,7 +136,7 @@ fn the_combination_is_no_larger_than_any_of_its_remedies() {
         let Some(together) = &proposals.together else { continue };
         for remedy in &together.remedies {
             let alone = proposals.alone.iter().find(|proposal| proposal.remedy.name == remedy.name).unwrap();
-            let (all, one) = (together.appraisal.judgement.total_bytes, alone.appraisal.judgement.total_bytes);
+            let (all, one) = (together.appraisal.verdict.total_bytes, alone.appraisal.verdict.total_bytes);
             assert!(all <= one, "{}: {} alone {one}, together {all}", job.0, remedy.name);
         }
     }

@@ -6,7 +6,7 @@ use tonnage_core::alloc::AllocatorConfig;
 use tonnage_core::estimate::{Deployment, SimulatedJob, Verdict};
 use tonnage_core::gpu::Gpu;
 use tonnage_core::job::{JobSpec, from_case};
-use tonnage_core::plan::fit::judge_all;
+use tonnage_core::plan::fit::verdicts_on;
 use tonnage_core::units::MIB;
 
 /// Small models, so that many cases run; their peaks are from some 50 MiB to a few GiB.
@@ -110,6 +110,6 @@ fn shared_gpus_are_judged_alike() {
 fn gpus_of_one_device_share_a_simulation_and_differ_in_memory() {
     let job = from_case(&json!({"micro_batch": 4, "model": {"family": "gpt2", "n_layer": 2}})).unwrap();
     let gpus: Vec<Gpu> = [1_u64, 2, 8, 64].map(|gib| on(&job, gib << 30)).to_vec();
-    let fits: Vec<_> = judge_all(&job, &gpus).into_iter().map(|answer| answer.unwrap().fit).collect();
+    let fits: Vec<_> = verdicts_on(&job, &gpus).into_iter().map(|answer| answer.unwrap().fit).collect();
     assert!(fits.windows(2).all(|pair| pair[1] <= pair[0]), "{fits:?}");
 }

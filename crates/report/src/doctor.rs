@@ -245,7 +245,7 @@ fn ranks_view(diagnosis: &Diagnosis<'_>) -> RanksView {
 }
 
 fn job_view(job: &JobAnswer, needed: Option<u64>) -> Value {
-    let base = &job.proposals.base.judgement;
+    let base = &job.proposals.base.verdict;
     serde_json::json!({
         "predicted_peak_allocated_bytes": base.peak_allocated_bytes,
         "predicted_total_bytes": base.total_bytes,

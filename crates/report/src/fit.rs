@@ -5,7 +5,7 @@ use tonnage_core::estimate::shown_bound;
 use tonnage_core::gpu::Gpu;
 use tonnage_core::job::JobSpec;
 use tonnage_core::plan::batch::Batch;
-use tonnage_core::plan::fit::Judgement;
+use tonnage_core::plan::fit::GpuVerdict;
 use tonnage_core::plan::largest::Largest;
 use tonnage_core::plan::table::Row;
 
@@ -87,8 +87,8 @@ impl<'a> FitView<'a> {
             largest.as_ref().map(|largest| LargestView {
                 micro_batch_size: largest.batch.micro_batch_size,
                 gradient_accumulation_steps: largest.batch.gradient_accumulation_steps,
-                total_bytes: largest.judgement.total_bytes,
-                safe_bytes: largest.judgement.safe_bytes,
+                total_bytes: largest.verdict.total_bytes,
+                safe_bytes: largest.verdict.safe_bytes,
             })
         };
         Self {
@@ -115,18 +115,18 @@ impl<'a> RowView<'a> {
 }
 
 impl<'a> CellView<'a> {
-    fn new(gpu: &'a Gpu, cell: &'a Result<Judgement, String>) -> Self {
-        let judgement = cell.as_ref().ok();
-        let rooms = judgement.into_iter().flat_map(|judgement| &judgement.room);
+    fn new(gpu: &'a Gpu, cell: &'a Result<GpuVerdict, String>) -> Self {
+        let verdict = cell.as_ref().ok();
+        let rooms = verdict.into_iter().flat_map(|verdict| &verdict.room);
         Self {
             gpu: &gpu.id,
-            verdict: judgement.map(|judgement| fit_name(judgement.fit)),
-            total_bytes: judgement.map(|judgement| judgement.total_bytes),
-            safe_bytes: judgement.and_then(|judgement| shown_bound(judgement.safe_bytes)),
+            verdict: verdict.map(|verdict| fit_name(verdict.fit)),
+            total_bytes: verdict.map(|verdict| verdict.total_bytes),
+            safe_bytes: verdict.and_then(|verdict| shown_bound(verdict.safe_bytes)),
             usable_bytes: gpu.usable_bytes,
-            peak_allocated_bytes: judgement.map(|judgement| judgement.peak_allocated_bytes),
-            peak_reserved_bytes: judgement.map(|judgement| judgement.peak_reserved_bytes),
-            peak_phase: judgement.map(|judgement| judgement.peak_phase.label()),
+            peak_allocated_bytes: verdict.map(|verdict| verdict.peak_allocated_bytes),
+            peak_reserved_bytes: verdict.map(|verdict| verdict.peak_reserved_bytes),
+            peak_phase: verdict.map(|verdict| verdict.peak_phase.label()),
             room: rooms.map(|room| RoomView { lease: room.lease, processes_per_gpu: room.processes }).collect(),
             error: cell.as_ref().err().map(String::as_str),
         }
@@ -148,16 +148,16 @@ pub fn csv(answer: &FitAnswer) -> String {
         let changes: String = keys.iter().map(|key| quoted(value(key)) + ",").collect();
         for (gpu, cell) in answer.gpus.iter().zip(&row.cells) {
             let end = match cell {
-                Ok(judgement) => format!(
+                Ok(verdict) => format!(
                     "{},{},{},{},{},{},{},",
-                    fit_name(judgement.fit),
-                    judgement.total_bytes,
-                    shown_bound(judgement.safe_bytes).map_or_else(String::new, |bytes| bytes.to_string()),
-                    judgement.peak_allocated_bytes,
-                    judgement.peak_reserved_bytes,
-                    judgement.peak_phase.label(),
+                    fit_name(verdict.fit),
+                    verdict.total_bytes,
+                    shown_bound(verdict.safe_bytes).map_or_else(String::new, |bytes| bytes.to_string()),
+                    verdict.peak_allocated_bytes,
+                    verdict.peak_reserved_bytes,
+                    verdict.peak_phase.label(),
                     // Without a lease, where processes share a GPU at all.
-                    judgement.room.first().map_or_else(String::new, |room| room.processes.to_string())
+                    verdict.room.first().map_or_else(String::new, |room| room.processes.to_string())
                 ),
                 Err(problem) => format!(",,,,,,,{}", quoted(problem)),
             };

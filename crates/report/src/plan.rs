@@ -169,11 +169,11 @@ impl<'a> SearchView<'a> {
 
 impl<'a> AppraisalView<'a> {
     fn new(appraisal: &'a Appraisal) -> Self {
-        let judgement = &appraisal.judgement;
+        let verdict = &appraisal.verdict;
         Self {
-            verdict: fit_name(judgement.fit),
-            total_bytes: judgement.total_bytes,
-            usable_bytes: judgement.usable_bytes,
+            verdict: fit_name(verdict.fit),
+            total_bytes: verdict.total_bytes,
+            usable_bytes: verdict.usable_bytes,
             cost: appraisal.bill.as_ref().map(BillView::new),
         }
     }
@@ -181,7 +181,7 @@ impl<'a> AppraisalView<'a> {
 
 impl<'a> RemedyView<'a> {
     fn new(proposal: &'a Proposal) -> Self {
-        let Slowdown { factor, basis } = &proposal.slowdown;
+        let Slowdown { factor, basis, .. } = &proposal.slowdown;
         Self {
             name: proposal.remedy.name,
             text: proposal.remedy.text,

@@ -5,8 +5,8 @@ use tonnage_core::estimate::Fit;
 use tonnage_core::gpu::CatalogGpu;
 use tonnage_core::recording::Comparison;
 use tonnage_core::rehearsal::{
-    Against, AtPeak, Caveat, Failure, Judged, LiveLine, OomRecord, OutOfMemory, PhaseBytes, ProcessRecord, Rehearsal,
-    Seen, Stop, differences,
+    Against, AtPeak, Caveat, Failure, LiveLine, OomRecord, OutOfMemory, PhaseBytes, ProcessRecord, Rehearsal,
+    RehearsedVerdict, Seen, Stop, differences,
 };
 
 use crate::answer::fit_name;
@@ -21,7 +21,7 @@ pub struct RehearsalView<'a> {
     version: u32,
     source: &'static str,
     gpu: GpuView<'a>,
-    gpus: Vec<JudgedView<'a>>,
+    gpus: Vec<GpuVerdictView<'a>>,
     /// `null` where GPUs were named, and where it ran out of memory.
     fits_from: Option<Vec<CarrierView>>,
     exit_code: Option<i32>,
@@ -48,7 +48,7 @@ struct CarrierView {
 }
 
 #[derive(Serialize)]
-struct JudgedView<'a> {
+struct GpuVerdictView<'a> {
     id: &'a str,
     verdict: Option<&'static str>,
     by: &'static str,
@@ -162,7 +162,7 @@ impl<'a> RehearsalView<'a> {
             gpus: rehearsal
                 .asked
                 .iter()
-                .filter_map(|gpu| Some(JudgedView::new(&gpu.id, rehearsal.judged(gpu)?, rehearsal)))
+                .filter_map(|gpu| Some(GpuVerdictView::new(&gpu.id, rehearsal.verdict_on(gpu)?, rehearsal)))
                 .collect(),
             fits_from: rehearsal.carriers().map(|carriers| {
                 let view = |(gpu, fit): (&'static CatalogGpu, Fit)| CarrierView { id: &gpu.id, verdict: fit_name(fit) };
@@ -176,21 +176,21 @@ impl<'a> RehearsalView<'a> {
     }
 }
 
-impl<'a> JudgedView<'a> {
-    fn new(id: &'a str, judged: Judged, rehearsal: &Rehearsal) -> Self {
+impl<'a> GpuVerdictView<'a> {
+    fn new(id: &'a str, on_gpu: RehearsedVerdict, rehearsal: &Rehearsal) -> Self {
         Self {
             id,
-            verdict: rehearsal.verdict(&judged).map(fit_name),
-            by: judged.by.name(),
-            rank: judged.rank,
-            total_bytes: judged.total_bytes,
-            peak_reserved_bytes: judged.peak_reserved_bytes,
-            context_bytes: judged.context_bytes,
-            usable_bytes: judged.usable_bytes,
-            headroom_bytes: judged.usable_bytes as i64 - judged.total_bytes as i64,
-            num_alloc_retries: judged.num_alloc_retries,
-            out_of_memory: judged.out_of_memory.map(OomView::new),
-            differences: differences(&judged.gpu, &rehearsal.gpu),
+            verdict: rehearsal.known_fit(&on_gpu).map(fit_name),
+            by: on_gpu.by.name(),
+            rank: on_gpu.rank,
+            total_bytes: on_gpu.total_bytes,
+            peak_reserved_bytes: on_gpu.peak_reserved_bytes,
+            context_bytes: on_gpu.context_bytes,
+            usable_bytes: on_gpu.usable_bytes,
+            headroom_bytes: on_gpu.usable_bytes as i64 - on_gpu.total_bytes as i64,
+            num_alloc_retries: on_gpu.num_alloc_retries,
+            out_of_memory: on_gpu.out_of_memory.map(OomView::new),
+            differences: differences(&on_gpu.gpu, &rehearsal.gpu),
         }
     }
 }
@@ -251,7 +251,7 @@ fn categories(peak: &AtPeak) -> impl Iterator<Item = (String, serde_json::Value)
 }
 
 fn line(live: &LiveLine) -> LineView {
-    let LiveLine { line, op, phase, category, bytes, count } = live.clone();
+    let LiveLine { line, op, phase, category, bytes, count, .. } = live.clone();
     LineView { line, op, phase, category, bytes, count }
 }
 

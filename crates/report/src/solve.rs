@@ -96,8 +96,8 @@ impl<'a> CellView<'a> {
             gpu: &gpu.id,
             usable_bytes: gpu.usable_bytes,
             value: best.map(|(value, _)| *value),
-            total_bytes: best.map(|(_, judgement)| judgement.total_bytes),
-            safe_bytes: best.map(|(_, judgement)| judgement.safe_bytes),
+            total_bytes: best.map(|(_, verdict)| verdict.total_bytes),
+            safe_bytes: best.map(|(_, verdict)| verdict.safe_bytes),
             next: next.map(|(value, tried)| NextView::new(*value, tried)),
             error: cell.as_ref().err().map(String::as_str),
         }
@@ -106,12 +106,12 @@ impl<'a> CellView<'a> {
 
 impl<'a> NextView<'a> {
     fn new(value: u64, tried: &'a Tried) -> Self {
-        let judgement = tried.as_ref().ok();
+        let verdict = tried.as_ref().ok();
         Self {
             value,
-            verdict: judgement.map(|judgement| fit_name(judgement.fit)),
-            total_bytes: judgement.map(|judgement| judgement.total_bytes),
-            safe_bytes: judgement.map(|judgement| judgement.safe_bytes),
+            verdict: verdict.map(|verdict| fit_name(verdict.fit)),
+            total_bytes: verdict.map(|verdict| verdict.total_bytes),
+            safe_bytes: verdict.map(|verdict| verdict.safe_bytes),
             error: tried.as_ref().err().map(String::as_str),
         }
     }

@@ -382,15 +382,15 @@ impl<'a> GpuView<'a> {
 
 impl<'a> CarrierView<'a> {
     fn new(carrier: &'a Carrier) -> Self {
-        let judgement = &carrier.judgement;
+        let verdict = &carrier.verdict;
         Self {
             gpu: &carrier.gpu.id,
             name: &carrier.gpu.name,
             sold_gb: carrier.gpu.sold_gb,
-            verdict: fit_name(judgement.fit),
-            total_bytes: judgement.total_bytes,
-            safe_bytes: shown_bound(judgement.safe_bytes),
-            usable_bytes: judgement.usable_bytes,
+            verdict: fit_name(verdict.fit),
+            total_bytes: verdict.total_bytes,
+            safe_bytes: shown_bound(verdict.safe_bytes),
+            usable_bytes: verdict.usable_bytes,
         }
     }
 }

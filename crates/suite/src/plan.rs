@@ -121,15 +121,15 @@ impl Span {
 impl Predicted {
     /// What an appraisal says; time and what follows from it only of a training whose length is known.
     pub fn of(appraisal: &Appraisal, gpu: &str, verdict: &str, gpus: u64) -> Self {
-        let judgement = &appraisal.judgement;
+        let on_gpu = &appraisal.verdict;
         let costs = appraisal.bill.as_ref().filter(|bill| bill.is_whole).map(|bill| &bill.costs);
         Self {
             gpu: gpu.to_owned(),
             gpus,
-            total_bytes: judgement.total_bytes,
-            safe_bytes: judgement.safe_bytes,
-            peak_reserved_bytes: judgement.peak_reserved_bytes,
-            usable_bytes: judgement.usable_bytes,
+            total_bytes: on_gpu.total_bytes,
+            safe_bytes: on_gpu.safe_bytes,
+            peak_reserved_bytes: on_gpu.peak_reserved_bytes,
+            usable_bytes: on_gpu.usable_bytes,
             verdict: verdict.to_owned(),
             seconds: costs.map(|costs| costs.wall_seconds.into()),
             gpu_hours: costs.map(|costs| costs.gpu_hours.into()),

@@ -4,7 +4,7 @@ use anyhow::Result;
 use tonnage_core::estimate::{Estimate, Fit};
 use tonnage_core::gpu::Gpu;
 use tonnage_core::job::keys;
-use tonnage_core::plan::fit::Judgement;
+use tonnage_core::plan::fit::GpuVerdict;
 use tonnage_core::trace::Category;
 
 use super::grpo_guide::{Batch, Card, Change, LARGE, LARGE_CARDS, LARGE_OPTIONS, SMALL, SMALL_CARDS, SMALL_OPTIONS};
@@ -22,7 +22,7 @@ struct Pair {
     batches: &'static [Batch],
     cards: &'static [Card],
     /// The batch of the table of GPUs.
-    judged: u64,
+    stated: u64,
     vocabulary: u64,
 }
 
@@ -38,12 +38,12 @@ enum Settings {
 impl Pair {
     fn large() -> Self {
         let base = Question::of("examples/grpo-7b-judge-14b.toml");
-        Self { base, batches: &LARGE, cards: &LARGE_CARDS, judged: 8, vocabulary: 152_064 }
+        Self { base, batches: &LARGE, cards: &LARGE_CARDS, stated: 8, vocabulary: 152_064 }
     }
 
     fn small() -> Self {
         let base = Question::of("examples/grpo-0.5b-judge-0.5b.toml").with(keys::GPU, "h200");
-        Self { base, batches: &SMALL, cards: &SMALL_CARDS, judged: 128, vocabulary: 151_936 }
+        Self { base, batches: &SMALL, cards: &SMALL_CARDS, stated: 128, vocabulary: 151_936 }
     }
 
     /// The job at `batch` rows; batches below a group are accumulated to one.
@@ -62,13 +62,14 @@ impl Pair {
     fn rows(&self) -> Result<Vec<Row>> {
         let names: Vec<_> = self.cards.iter().map(|card| card.1).collect();
         let gpus = gpus(&names)?;
-        let (guide, project) = (self.judged(Settings::OfTheGuide, &gpus)?, self.judged(Settings::OfTheProject, &gpus)?);
+        let (guide, project) =
+            (self.verdicts(Settings::OfTheGuide, &gpus)?, self.verdicts(Settings::OfTheProject, &gpus)?);
         Ok(guide.into_iter().zip(project).map(|(guide, project)| Row { guide, project }).collect())
     }
 
     /// The verdicts of every batch, from the largest down. GPUs like the H200 are always asked, for one simulation serves
-    /// them all; others at the judged batch, and until a batch fits, leaving out those that are far too large.
-    fn judged(&self, settings: Settings, gpus: &[Gpu]) -> Result<Vec<Vec<Option<Judgement>>>> {
+    /// them all; others at the stated batch, and until a batch fits, leaving out those that are far too large.
+    fn verdicts(&self, settings: Settings, gpus: &[Gpu]) -> Result<Vec<Vec<Option<GpuVerdict>>>> {
         let h200 = Gpu::parse("h200")?.device();
         let mut fitted = vec![false; gpus.len()];
         let mut table = Vec::new();
@@ -79,7 +80,7 @@ impl Pair {
             ask(&question, gpus, alike, &mut answers)?;
             let needed = answers.iter().flatten().map(|answer| answer.total_bytes).max().unwrap_or(0);
             let open = |at: &usize| !fitted[*at] && needed / 20 * 19 <= gpus[*at].usable_bytes;
-            let others = (0..gpus.len()).filter(|at| answers[*at].is_none() && (*batch == self.judged || open(at)));
+            let others = (0..gpus.len()).filter(|at| answers[*at].is_none() && (*batch == self.stated || open(at)));
             ask(&question, gpus, others.collect(), &mut answers)?;
             for (fitted, answer) in fitted.iter_mut().zip(&answers) {
                 *fitted |= answer.as_ref().is_some_and(|answer| answer.fit == Fit::Fits);
@@ -97,7 +98,7 @@ impl Pair {
             .iter()
             .zip(rows)
             .map(|(batch, row)| {
-                let ours = |answers: &[Option<Judgement>]| {
+                let ours = |answers: &[Option<GpuVerdict>]| {
                     answers[h200].as_ref().map_or(["-".to_owned(), "-".to_owned()], |answer| {
                         [size(answer.total_bytes), answer.peak_phase.kind.name().to_owned()]
                     })
@@ -132,20 +133,20 @@ impl Pair {
     }
 
     fn card_table(&self, rows: &[Row]) -> String {
-        let at = self.batches.iter().position(|batch| batch.0 == self.judged).unwrap_or(0);
+        let at = self.batches.iter().position(|batch| batch.0 == self.stated).unwrap_or(0);
         let lines: Vec<_> = self
             .cards
             .iter()
             .enumerate()
             .map(|(card, (name, _, guide))| {
-                let largest = |of: fn(&Row) -> &Vec<Option<Judgement>>| {
+                let largest = |of: fn(&Row) -> &Vec<Option<GpuVerdict>>| {
                     let fits =
                         |row: &&(&Batch, &Row)| of(row.1)[card].as_ref().is_some_and(|answer| answer.fit == Fit::Fits);
                     let pairs: Vec<_> = self.batches.iter().zip(rows).collect();
                     pairs.iter().rfind(fits).map_or("none".to_owned(), |(batch, _)| batch.0.to_string())
                 };
                 let verdict =
-                    |answers: &[Option<Judgement>]| answers[card].as_ref().map_or("-", |answer| word(answer.fit));
+                    |answers: &[Option<GpuVerdict>]| answers[card].as_ref().map_or("-", |answer| word(answer.fit));
                 [
                     (*name).to_owned(),
                     rows[at].usable(card),
@@ -157,11 +158,11 @@ impl Pair {
                 ]
             })
             .collect();
-        let judged = format!("guide, batch {}", self.judged);
+        let stated = format!("guide, batch {}", self.stated);
         let head = [
             "GPU",
             "usable",
-            &judged,
+            &stated,
             "ours: all bf16",
             "largest batch of the table",
             "ours: the project's",
@@ -173,8 +174,8 @@ impl Pair {
 
 /// The verdicts on the GPUs under both settings.
 struct Row {
-    guide: Vec<Option<Judgement>>,
-    project: Vec<Option<Judgement>>,
+    guide: Vec<Option<GpuVerdict>>,
+    project: Vec<Option<GpuVerdict>>,
 }
 
 impl Row {
@@ -184,9 +185,9 @@ impl Row {
 }
 
 /// Judges `question` on those of `gpus` that are `chosen`.
-fn ask(question: &Question, gpus: &[Gpu], chosen: Vec<usize>, answers: &mut [Option<Judgement>]) -> Result<()> {
+fn ask(question: &Question, gpus: &[Gpu], chosen: Vec<usize>, answers: &mut [Option<GpuVerdict>]) -> Result<()> {
     let named: Vec<Gpu> = chosen.iter().map(|at| gpus[*at].clone()).collect();
-    for (at, answer) in chosen.into_iter().zip(question.judge(&named)?) {
+    for (at, answer) in chosen.into_iter().zip(question.verdicts(&named)?) {
         answers[at] = Some(answer);
     }
     Ok(())
@@ -270,7 +271,7 @@ pub fn section() -> Result<String> {
         their gradient to grow. In the setting that the project runs it is far too low: states of fp32 and a reference model \
         alone exceed an H200. A step's peak is its highest phase, not a sum of columns; below a batch of 8, gradients of the \
         first passes are there while later ones run, so that less is not always less.\n\n";
-    let jobs = both(&pair, pair.judged)?;
+    let jobs = both(&pair, pair.stated)?;
     let [sees, cards] = [see_both(&jobs), pair.see_card(&rows)];
     let guide = ["~14 GB", "~42-50 GB", "~28 GB", "~10-15 GB", "~94-103 GB (its rows add up to 94-107)"];
     let breakdown = breakdown(&jobs, guide);
@@ -284,7 +285,7 @@ pub fn section() -> Result<String> {
         see(&best.command(), std::slice::from_ref(&offloaded))
     );
     let a100 = on_a100(&pair)?;
-    let option = pair.question(Settings::OfTheGuide, pair.judged).with(keys::JUDGE_WEIGHTS, "int8");
+    let option = pair.question(Settings::OfTheGuide, pair.stated).with(keys::JUDGE_WEIGHTS, "int8");
     let option = see(&option.command(), &[size(option.answer()?.total())]);
     let probe = "### The guide's probe\n\nThe guide tries a run with `--num-samples 10` before the full one. At batch 8 in groups of 8 that \
         is one prompt a step, and ten prompts hardly ever reach the longest completion, whose logits are the peak; and a comment \
@@ -302,7 +303,7 @@ pub fn section() -> Result<String> {
 
 /// What the guide's "no" for an A100 leaves out, at its recommended batch.
 fn on_a100(pair: &Pair) -> Result<String> {
-    let plain = pair.question(Settings::OfTheGuide, pair.judged).with(keys::GPU, "a100-80");
+    let plain = pair.question(Settings::OfTheGuide, pair.stated).with(keys::GPU, "a100-80");
     let mut rows = Vec::new();
     for (what, guide, job) in [
         ("as the guide adds it up", "❌ No", plain.clone()),
@@ -334,10 +335,10 @@ fn see_both(jobs: &[(Question, Answer); 2]) -> String {
 impl Pair {
     /// How to see the first row of the table of GPUs.
     fn see_card(&self, rows: &[Row]) -> String {
-        let at = self.batches.iter().position(|batch| batch.0 == self.judged).unwrap_or(0);
-        let judged = self.cards.first().zip(rows[at].guide.first().and_then(Option::as_ref));
-        judged.map_or_else(String::new, |((_, gpu, _), answer)| {
-            let command = self.question(Settings::OfTheGuide, self.judged).with(keys::GPU, gpu).command();
+        let at = self.batches.iter().position(|batch| batch.0 == self.stated).unwrap_or(0);
+        let stated = self.cards.first().zip(rows[at].guide.first().and_then(Option::as_ref));
+        stated.map_or_else(String::new, |((_, gpu, _), answer)| {
+            let command = self.question(Settings::OfTheGuide, self.stated).with(keys::GPU, gpu).command();
             see(&command, &[size(answer.usable_bytes), word(answer.fit).to_owned()])
         })
     }
@@ -350,9 +351,9 @@ pub fn small_section() -> Result<String> {
     let why = "**Why they differ.** With a small model and a vocabulary of 151,936 the logits are the memory: at batch 128 one \
         fp32 copy of them is as large as the guide's whole total, and training holds several. \"Any GPU\" holds for none of \
         the larger rows.\n\n";
-    let jobs = both(&pair, pair.judged)?;
+    let jobs = both(&pair, pair.stated)?;
     let [sees, cards] = [see_both(&jobs), pair.see_card(&rows)];
-    let option = pair.question(Settings::OfTheGuide, pair.judged).with(keys::TRL, "1.16");
+    let option = pair.question(Settings::OfTheGuide, pair.stated).with(keys::TRL, "1.16");
     let option = see(&option.command(), &[size(option.answer()?.total())]);
     let breakdown = breakdown(&jobs, ["~1 GB", "~3-4 GB", "~1 GB", "~8-15 GB", "~14-22 GB"]);
     let options = options(&jobs, &SMALL_OPTIONS);

@@ -8,7 +8,7 @@ use tonnage_core::estimate::{Deployment, Estimate, Fit, SimulatedJob};
 use tonnage_core::gpu::Gpu;
 use tonnage_core::job::{JobSource, Override, Resolved};
 use tonnage_core::plan::appraisal::appraise;
-use tonnage_core::plan::fit::{Judgement, judge_all};
+use tonnage_core::plan::fit::{GpuVerdict, verdicts_on};
 use tonnage_core::plan::time::{Bill, Scale};
 use tonnage_core::work::Work;
 
@@ -78,8 +78,8 @@ impl Question {
     }
 
     /// Judges it on each of `gpus`.
-    pub fn judge(&self, gpus: &[Gpu]) -> Result<Vec<Judgement>> {
-        let answers = judge_all(&self.resolve()?.job, gpus);
+    pub fn verdicts(&self, gpus: &[Gpu]) -> Result<Vec<GpuVerdict>> {
+        let answers = verdicts_on(&self.resolve()?.job, gpus);
         answers.into_iter().map(|answer| answer.with_context(|| self.command())).collect()
     }
 

@@ -222,7 +222,7 @@ fn smallest_gpu(node: &Question) -> Result<String> {
     let (mut low, mut high) = (0, by_memory.len());
     while low < high {
         let middle = low.midpoint(high);
-        if node.judge(&by_memory[middle..=middle])?[0].fit == Fit::Fits {
+        if node.verdicts(&by_memory[middle..=middle])?[0].fit == Fit::Fits {
             high = middle;
         } else {
             low = middle + 1;

@@ -108,14 +108,14 @@ fn table_of_examples() -> Result<String> {
         ]);
     }
     let on_t4 = SMALL.with(keys::PRECISION, "fp32").with(keys::GPU, "t4");
-    let judged = on_t4.answer()?;
-    let verdict = word(judged.deployment.fit());
+    let answer = on_t4.answer()?;
+    let verdict = word(answer.deployment.fit());
     let why = format!(
         "Parameters differ by the biases and the last norm, which the formula leaves out, and by the positions, which it counts \
          and the trainer computes. The guide's vocabulary of 50,257 is GPT-2's; the trainer of that day made its own of the text's \
          first 50,000 characters, and prints its size: `vocab_size`. The advice goes by fixed thresholds, < 4, 4-8, 8-12 and > 12 GB, \
          whatever the GPU; a verdict needs one: on a T4, which has {} for PyTorch, the first example {verdict}.\n\n",
-        size(judged.estimate.usable_bytes),
+        size(answer.estimate.usable_bytes),
     );
     let head = [
         "example",
@@ -130,7 +130,7 @@ fn table_of_examples() -> Result<String> {
     Ok(format!(
         "### The examples\n\n{}{why}{}",
         table(head, &rows),
-        see(&on_t4.command(), &[size(judged.estimate.usable_bytes), verdict.to_owned()])
+        see(&on_t4.command(), &[size(answer.estimate.usable_bytes), verdict.to_owned()])
     ))
 }
 

@@ -76,8 +76,7 @@ impl CostArgs {
         } else {
             terminal.print(&text::suite(&answer, &terminal.look))?;
         }
-        let fits =
-            |row: &tonnage_core::plan::suite::Priced| row.appraisal.as_ref().is_ok_and(|one| one.judgement.fits());
+        let fits = |row: &tonnage_core::plan::suite::Priced| row.appraisal.as_ref().is_ok_and(|one| one.verdict.fits());
         let Some(failed) = answer.rows.iter().find(|row| !fits(row)) else { return Ok(Exit::Done) };
         let changes = [suite.set.as_slice(), failed.configuration.changes.as_slice()].concat();
         if let Some(plan) = same_job::plan(&self.job, &changes, None).filter(|_| !self.json) {

@@ -143,7 +143,7 @@ impl EstimateArgs {
 
     /// Simulates once; whatever was asked for is made from that one trace.
     fn answer(&self, resolved: Resolved) -> Result<Answer, Failure> {
-        self.check_judged(&resolved)?;
+        self.check_gpu_is_named(&resolved)?;
         let simulated = simulate(&resolved)?;
         let mut estimate = simulated.estimate()?;
         add_input_caveats(&mut estimate, &resolved);
@@ -163,7 +163,7 @@ impl EstimateArgs {
     }
 
     /// A gate must not pass because nobody said what it is held against.
-    fn check_judged(&self, resolved: &Resolved) -> Result<(), Failure> {
+    fn check_gpu_is_named(&self, resolved: &Resolved) -> Result<(), Failure> {
         let asks = match (self.quiet, self.fail_on) {
             _ if resolved.names_gpu() => return Ok(()),
             (true, _) if self.svg.is_none() && self.trace.is_none() => "--quiet",
@@ -217,7 +217,7 @@ fn usable(answer: &Answer) -> Option<u64> {
 /// Whether it does not surely fit its GPU, or any where none was named.
 fn needs_a_plan(answer: &Answer) -> bool {
     match &answer.carriers {
-        Some(carriers) => !carriers.iter().any(|carrier| carrier.judgement.fit == Fit::Fits),
+        Some(carriers) => !carriers.iter().any(|carrier| carrier.verdict.fit == Fit::Fits),
         None => answer.deployment.fit() != Fit::Fits,
     }
 }

@@ -7,10 +7,10 @@ use clap::Args;
 use tonnage_core::gpu::Gpu;
 use tonnage_core::job::keys::{GPU, MODEL};
 use tonnage_core::job::{Origin, Override};
-use tonnage_core::plan::fit::Judgement;
-use tonnage_core::plan::judgements::Judgements;
+use tonnage_core::plan::fit::GpuVerdict;
 use tonnage_core::plan::largest::largest;
 use tonnage_core::plan::table::{Row, Variant, answer, parts, pruned_parts, rows};
+use tonnage_core::plan::verdict_table::VerdictTable;
 use tonnage_report::{FitAnswer, FitView, csv, text};
 
 use super::{axes, json, solve};
@@ -114,7 +114,7 @@ impl FitArgs {
             let exit = solve::show(&solved, self.csv.as_deref(), self.json, terminal)?;
             return self.way_out(exit, plan, terminal);
         }
-        let known = Judgements::new(&base.job, &gpus, &source);
+        let known = VerdictTable::new(&base.job, &gpus, &source);
         let parts = if self.prune { pruned_parts(&known, &variants) } else { parts(&known, &variants, threads()) };
         let answers = sweep(&parts, terminal, |part| answer(&known, &variants, part, &source));
         let rows = rows(&known, &variants, answers.into_iter().flatten().collect());
@@ -155,7 +155,7 @@ impl FitArgs {
                 _ => terminal.print(&text::fit_table(answer, &terminal.look))?,
             }
         }
-        let passes = |judgement: &Judgement| FailOn::passes(self.fail_on, judgement.fit);
+        let passes = |verdict: &GpuVerdict| FailOn::passes(self.fail_on, verdict.fit);
         let fits = answer.rows.iter().flat_map(|row| &row.cells).flatten().any(passes);
         Ok(if fits { Exit::Done } else { Exit::No })
     }

@@ -152,7 +152,7 @@ impl PlanArgs {
                     + &text::left_out(&left_out, &terminal.look)),
             )?;
         }
-        let passes = |candidate: &Candidate| FailOn::passes(self.fail_on, candidate.appraisal.judgement.fit);
+        let passes = |candidate: &Candidate| FailOn::passes(self.fail_on, candidate.appraisal.verdict.fit);
         let is_found = matches!(choice, Choice::Best(at) if candidates.get(at).is_some_and(passes));
         Ok(if is_found { Exit::Done } else { Exit::No })
     }
@@ -214,5 +214,5 @@ fn measured(job: &JobSpec) -> Result<Scale, Failure> {
 
 fn best(proposals: &Proposals) -> Fit {
     let together = proposals.together.as_ref().map(|together| &together.appraisal);
-    together.unwrap_or(&proposals.base).judgement.fit
+    together.unwrap_or(&proposals.base).verdict.fit
 }

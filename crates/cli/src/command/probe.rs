@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::json;
 use tonnage_core::gpu::Gpu;
 use tonnage_core::job::JobSpec;
-use tonnage_core::plan::fit::judge;
+use tonnage_core::plan::fit::verdict_on;
 use tonnage_core::record::{Outcome, Policy, RunRecord};
 use tonnage_core::units::Bytes;
 use tonnage_run::adapter::{Injection, inject};
@@ -140,7 +140,7 @@ impl ProbeArgs {
 
     /// Over a phantom of the job's GPU; an exit where the command used none.
     fn rehearsed(&self, run: &RunRecord, secrets: &Secrets, spec: &JobSpec) -> Result<Result<Seen, Exit>, Failure> {
-        let judgement = judge(spec, &spec.gpu)?;
+        let verdict = verdict_on(spec, &spec.gpu)?;
         let told = TemporaryFolder::make().map_err(|error| Failure::file("a temporary folder", &error))?;
         let options = Options {
             command: command(run, secrets, spec, told.path())?,
@@ -164,7 +164,7 @@ impl ProbeArgs {
         let Some(fullest) = rehearsed.rehearsal.fullest() else {
             return nothing_seen(rehearsed.rehearsal.exit_code).map(Err);
         };
-        let calculated = (judgement.peak_allocated_bytes, judgement.peak_reserved_bytes);
+        let calculated = (verdict.peak_allocated_bytes, verdict.peak_reserved_bytes);
         let seen = (fullest.device.peak_allocated_bytes, fullest.device.peak_reserved_bytes);
         Ok(Ok(Seen { by: "rehearsed", calculated, seen, run: None }))
     }

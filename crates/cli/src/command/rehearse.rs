@@ -261,7 +261,7 @@ fn answer(rehearsal: &Rehearsal) -> Exit {
     if rehearsal.asked.is_empty() {
         return if rehearsal.ran_out() { Exit::No } else { Exit::Done };
     }
-    let fits = |gpu: &Gpu| rehearsal.judged(gpu).is_some_and(|judged| judged.fit != Fit::DoesNotFit);
+    let fits = |gpu: &Gpu| rehearsal.verdict_on(gpu).is_some_and(|on_gpu| on_gpu.fit != Fit::DoesNotFit);
     if rehearsal.asked.iter().any(fits) { Exit::Done } else { Exit::No }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use tonnage_core::estimate::{Fit, shown_bound};
-use tonnage_core::plan::fit::judge;
+use tonnage_core::plan::fit::verdict_on;
 use tonnage_core::record::{JobRecord, Policy, RunRecord};
 use tonnage_core::units::Bytes;
 use tonnage_report::{RunLine, run_json, text};
@@ -184,13 +184,13 @@ impl RunArgs {
     fn check(&self, run: &RunRecord) -> Result<(), Failure> {
         let (Some(_), Some(job)) = (self.fail_on, &run.job) else { return Ok(()) };
         let spec = recorded_source(job)?.resolve(&[])?.job;
-        let judgement = judge(&spec, &spec.gpu)?;
-        if judgement.fit == Fit::DoesNotFit || FailOn::passes(self.fail_on, judgement.fit) {
+        let verdict = verdict_on(&spec, &spec.gpu)?;
+        if verdict.fit == Fit::DoesNotFit || FailOn::passes(self.fail_on, verdict.fit) {
             return Ok(());
         }
-        let (safe, usable) = (judgement.safe_bytes, Bytes(judgement.usable_bytes));
+        let (safe, usable) = (verdict.safe_bytes, Bytes(verdict.usable_bytes));
         let enough = shown_bound(safe).map_or_else(String::new, |safe| format!(", {} are surely enough", Bytes(safe)));
-        let problem = format!("refused: the job is tight, {} of {usable}{enough}", Bytes(judgement.total_bytes));
+        let problem = format!("refused: the job is tight, {} of {usable}{enough}", Bytes(verdict.total_bytes));
         let hint = Some("nothing was started; leave out --fail-on to run it, or `tonnage plan` finds room".to_owned());
         Err(Failure { problem, hint, exit: Exit::No })
     }

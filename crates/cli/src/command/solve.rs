@@ -6,7 +6,7 @@ use std::path::Path;
 
 use tonnage_core::gpu::Gpu;
 use tonnage_core::job::{JobSource, JobSpec, Key, Kind, Origin, Override, Resolved};
-use tonnage_core::plan::fit::judge;
+use tonnage_core::plan::fit::verdict_on;
 use tonnage_core::plan::solve::{Question, Solution, solve as largest};
 use tonnage_core::plan::table::Variant;
 use tonnage_report::{SolveAnswer, SolveRow, SolveView, solve_csv, text};
@@ -105,8 +105,8 @@ fn on_gpu(
     };
     let own = own_value(key, changes, source)?.unwrap_or(*range.start());
     let check = |value| with(value).map(drop);
-    let judge = |value| with(value).and_then(|job| judge(&job, gpu).map_err(|error| error.to_string()));
-    Ok(largest(&Question { range: range.clone(), own, check: &check, judge: &judge }))
+    let verdict = |value| with(value).and_then(|job| verdict_on(&job, gpu).map_err(|error| error.to_string()));
+    Ok(largest(&Question { range: range.clone(), own, check: &check, verdict: &verdict }))
 }
 
 /// What the job says, where it can be had as it is.

@@ -53,7 +53,7 @@ mod tests {
     use crate::trace::{Allocation, Phase};
 
     fn allocation(phase: u32, category: Category) -> Allocation {
-        Allocation { bytes: 8, origin: 0, module: 0, phase, category, stream: 0, sizes: 0 }
+        Allocation { bytes: 8, origin: 0, module: 0, phase, category, stream: 0, other_size: 0 }
     }
 
     #[test]

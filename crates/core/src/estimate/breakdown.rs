@@ -14,6 +14,7 @@ const LARGEST: usize = 200;
 
 /// The bytes at the moment of the highest allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct AtPeak {
     /// Bytes of each category, in the order of [`Category::ALL`]; requests rounded up to 512 bytes.
     pub by_category: [u64; Category::ALL.len()],
@@ -32,6 +33,7 @@ pub struct AtPeak {
 
 /// A tensor that is alive at the peak.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LiveTensor {
     /// Bytes, rounded up to 512.
     pub bytes: u64,

@@ -7,6 +7,7 @@ use crate::trace::PhaseKind;
 
 /// The processes of a job, and the GPUs they are on.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Deployment {
     /// Kinds of processes; those that need the same are one entry.
     pub processes: Vec<Process>,
@@ -18,6 +19,7 @@ pub struct Deployment {
 
 /// Processes that need the same.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Process {
     /// What it is called: `process`, `rank`, `node`, `judge`.
     pub name: &'static str,
@@ -29,6 +31,7 @@ pub struct Process {
 
 /// GPUs that carry the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GpuLoad {
     /// The first one's index.
     pub first: u64,
@@ -59,6 +62,7 @@ pub enum Fit {
 
 /// How many processes a GPU could hold under a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Room {
     /// How many may train at once; `None` is all.
     pub lease: Option<u64>,
@@ -73,6 +77,7 @@ pub struct Room {
 /// What a process holds that shares its GPU: `total_bytes` of a GPU is the sum of the expected, how many fit follows from what is
 /// surely enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct NodeBytes {
     /// While it trains, as expected.
     pub training: u64,

@@ -8,6 +8,7 @@ use crate::units::Bytes;
 
 /// Bytes of an engine that is awake or asleep.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Engine {
     /// While it generates, and when it is loaded: weights, KV cache and activations, to its share of the GPU.
     pub awake_bytes: u64,

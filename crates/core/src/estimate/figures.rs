@@ -18,6 +18,7 @@ pub fn shown_bound(safe_bytes: u64) -> Option<u64> {
 
 /// What a job needs. Names are those of the reference measurements; all sizes are bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Estimate {
     /// `torch.cuda.max_memory_allocated()` over the whole job.
     pub peak_allocated_bytes: u64,

@@ -22,9 +22,10 @@ impl OtherDevices {
         }
         let mut own = vec![0; sizes.iter().flatten().map(Vec::len).max().unwrap_or_default()];
         let mut named = Vec::new();
-        for (id, allocation) in trace.allocations.iter().enumerate().filter(|(_, allocation)| allocation.sizes > 0) {
+        for (id, allocation) in trace.allocations.iter().enumerate().filter(|(_, allocation)| allocation.other_size > 0)
+        {
             named.push(id as AllocationId);
-            if let Some(size) = own.get_mut(allocation.sizes as usize - 1) {
+            if let Some(size) = own.get_mut(allocation.other_size as usize - 1) {
                 *size = allocation.bytes;
             }
         }
@@ -43,7 +44,7 @@ impl OtherDevices {
         if !is_same {
             for id in &self.named {
                 let allocation = &mut trace.allocations[*id as usize];
-                if let Some(bytes) = sizes.get(allocation.sizes as usize - 1) {
+                if let Some(bytes) = sizes.get(allocation.other_size as usize - 1) {
                     allocation.bytes = *bytes;
                 }
             }

@@ -10,6 +10,7 @@ const HIGH_PER_MULTIPROCESSOR: u64 = 5 * MIB;
 
 /// Bytes outside the allocator, from `low` to `high`; equal where measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Outside {
     /// At least this.
     pub low: u64,

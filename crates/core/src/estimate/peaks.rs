@@ -6,6 +6,7 @@ use crate::trace::{Phase, PhaseKind};
 
 /// The peaks of a phase; what is alive when it begins counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PhasePeak {
     /// The phase; of several with the same label (gradient accumulation), one entry stands for all.
     pub phase: Phase,

@@ -125,7 +125,7 @@ impl<'a> SimulatedJob<'a> {
     fn of(job: &'a JobSpec, simulation: Simulation) -> Self {
         let mut trace = simulation.trace;
         activations::mark(&mut trace);
-        let other_devices = OtherDevices::new(&trace, simulation.sizes);
+        let other_devices = OtherDevices::new(&trace, simulation.other_sizes);
         let (parameter_count, trainable_count) = (simulation.parameter_count, simulation.trainable_count);
         Self {
             job,

@@ -7,6 +7,7 @@ use crate::units::round_up;
 
 /// The course of a job. The horizontal axis is the index of the event, not time.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Timeline {
     /// Points in order; each is the highest moment of its stretch of events.
     pub points: Vec<TimelinePoint>,
@@ -18,6 +19,7 @@ pub struct Timeline {
 
 /// A moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TimelinePoint {
     /// Index of the event after which this holds.
     pub event: usize,
@@ -31,6 +33,7 @@ pub struct TimelinePoint {
 
 /// A stretch of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PhaseSpan {
     /// The phase.
     pub phase: Phase,

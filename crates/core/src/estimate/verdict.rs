@@ -36,6 +36,7 @@ pub enum Verdict {
 
 /// Where a job runs out of memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OomMoment {
     /// Index of the failing event.
     pub event: usize,

@@ -38,6 +38,23 @@ pub struct Gpu {
     pub rates: Option<Rates>,
 }
 
+/// [`DEFAULT_GPU`], whose kernels are assumed where nobody names one.
+impl Default for Gpu {
+    fn default() -> Self {
+        // Were it not in the catalog (a test says that it is), nothing would fit it.
+        const WITHOUT_MEMORY: Gpu = Gpu {
+            id: String::new(),
+            name: String::new(),
+            usable_bytes: 0,
+            context_bytes: None,
+            compute_capability: (0, 0),
+            multiprocessors: 0,
+            rates: None,
+        };
+        find(DEFAULT_GPU).map_or(WITHOUT_MEMORY, CatalogGpu::gpu)
+    }
+}
+
 /// Peak rates of a GPU, a second; `None` where the hardware lacks the type or nobody says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rates {

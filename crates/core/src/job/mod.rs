@@ -2,6 +2,7 @@
 
 mod allocator;
 mod architecture;
+mod builder;
 #[cfg(any(test, feature = "cases"))]
 mod case;
 pub(crate) mod check;

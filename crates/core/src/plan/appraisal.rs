@@ -1,6 +1,6 @@
 //! [`appraise`]: whether a job fits a GPU and what it costs there, from one simulation.
 
-use super::fit::{Judgement, judged};
+use super::fit::{GpuVerdict, simulated_verdict};
 use super::time::{Bill, Range, Scale, StepTime, bill, step_time};
 use crate::estimate::{EstimateError, SimulatedJob};
 use crate::gpu::{DEFAULT_GPU, Gpu, find};
@@ -9,9 +9,10 @@ use crate::units::Seconds;
 
 /// A job on a GPU, in bytes, hours and dollars.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Appraisal {
     /// Whether it fits.
-    pub judgement: Judgement,
+    pub verdict: GpuVerdict,
     /// What it costs; `None` where the GPU's rates are not known.
     pub bill: Option<Bill>,
     /// The step that others are compared with: on this GPU, or on the default one where its rates are not known.
@@ -31,13 +32,13 @@ pub(super) fn moved(job: JobSpec, gpu: &Gpu) -> JobSpec {
 pub fn appraise(job: &JobSpec, gpu: &Gpu, scale: Scale) -> Result<Appraisal, EstimateError> {
     let job = JobSpec { gpu: gpu.clone(), ..job.clone() };
     let simulated = SimulatedJob::new(&job)?;
-    let judgement = judged(&simulated, gpu)?;
+    let verdict = simulated_verdict(&simulated, gpu)?;
     let bill = bill(&simulated, gpu, scale)?;
     let pace = match bill.as_ref().and_then(|bill| bill.estimated.clone()) {
         Some(step) => Some(step),
         None => stand_in().map(|rates| step_time(&simulated, &rates)).transpose()?.flatten(),
     };
-    Ok(Appraisal { judgement, bill, pace })
+    Ok(Appraisal { verdict, bill, pace })
 }
 
 /// Whose rates stand in for those that are not known: ratios of times depend little on them.
@@ -47,6 +48,7 @@ fn stand_in() -> Option<Gpu> {
 
 /// How much longer a step takes than before, and how that was found.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Slowdown {
     /// The factor on the time of a step; below 1 it is faster.
     pub factor: Range,

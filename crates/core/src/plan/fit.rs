@@ -6,9 +6,10 @@ use crate::gpu::{Device, Gpu};
 use crate::job::JobSpec;
 use crate::trace::Phase;
 
-/// A job on a GPU.
+/// Whether a job fits a GPU, and the bytes that say so.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Judgement {
+#[non_exhaustive]
+pub struct GpuVerdict {
     /// Whether the fullest GPU can carry what it must.
     pub fit: Fit,
     /// What that is, contexts included.
@@ -27,7 +28,7 @@ pub struct Judgement {
     pub room: Vec<Room>,
 }
 
-impl Judgement {
+impl GpuVerdict {
     /// Whether it runs, tightly or not.
     pub fn fits(&self) -> bool {
         self.fit != Fit::DoesNotFit
@@ -35,11 +36,11 @@ impl Judgement {
 }
 
 /// What is known of a job on a GPU.
-type Answer = Result<Judgement, EstimateError>;
+type Answer = Result<GpuVerdict, EstimateError>;
 
 /// `job` on each of `gpus`, in their order. Devices on which the program is the same share a simulation: what is of another
 /// size there is noted while it runs.
-pub fn judge_all(job: &JobSpec, gpus: &[Gpu]) -> Vec<Answer> {
+pub fn verdicts_on(job: &JobSpec, gpus: &[Gpu]) -> Vec<Answer> {
     let mut answers: Vec<Option<Answer>> = gpus.iter().map(|_| None).collect();
     let mut jobs: Vec<JobSpec> = Vec::new();
     for gpu in gpus {
@@ -48,44 +49,44 @@ pub fn judge_all(job: &JobSpec, gpus: &[Gpu]) -> Vec<Answer> {
         }
     }
     while !jobs.is_empty() {
-        jobs = judge_same_program(jobs, gpus, &mut answers);
+        jobs = same_program_verdicts(jobs, gpus, &mut answers);
     }
     answers.into_iter().flatten().collect()
 }
 
 /// Answers for the first of `jobs`, a job on devices of several kinds, and for all others that run the same program; returns
 /// the rest.
-fn judge_same_program(jobs: Vec<JobSpec>, gpus: &[Gpu], answers: &mut [Option<Answer>]) -> Vec<JobSpec> {
+fn same_program_verdicts(jobs: Vec<JobSpec>, gpus: &[Gpu], answers: &mut [Option<Answer>]) -> Vec<JobSpec> {
     let Some((first, others)) = jobs.split_first() else { return Vec::new() };
     let devices: Vec<Device> = others.iter().map(|job| job.gpu.device()).collect();
     let mut simulated = match SimulatedJob::with_other_devices(first, &devices) {
         Ok(simulated) => simulated,
         Err(error) => {
-            answer(gpus, first, answers, |_| Err(error.clone()));
+            answer_same_device(gpus, first, answers, |_| Err(error.clone()));
             return others.to_vec();
         }
     };
-    answer(gpus, first, answers, |gpu| judged(&simulated, gpu));
+    answer_same_device(gpus, first, answers, |gpu| simulated_verdict(&simulated, gpu));
     let (same, diverged): (Vec<_>, Vec<_>) = others.iter().enumerate().partition(|(at, _)| simulated.runs_on(*at));
     for (at, job) in same {
         simulated = simulated.moved(at, job);
-        answer(gpus, job, answers, |gpu| judged(&simulated, gpu));
+        answer_same_device(gpus, job, answers, |gpu| simulated_verdict(&simulated, gpu));
     }
     diverged.into_iter().map(|(_, job)| job.clone()).collect()
 }
 
-/// Puts what `judge` says at the places of the GPUs of the job's device.
-fn answer(gpus: &[Gpu], job: &JobSpec, answers: &mut [Option<Answer>], judge: impl Fn(&Gpu) -> Answer) {
+/// Puts verdicts at the places of the GPUs of the job's device.
+fn answer_same_device(gpus: &[Gpu], job: &JobSpec, answers: &mut [Option<Answer>], verdict: impl Fn(&Gpu) -> Answer) {
     let same = gpus.iter().zip(answers).filter(|(gpu, _)| gpu.device() == job.gpu.device());
-    same.for_each(|(gpu, answer)| *answer = Some(judge(gpu)));
+    same.for_each(|(gpu, answer)| *answer = Some(verdict(gpu)));
 }
 
-/// `job` on `gpu`.
+/// Whether `job` fits `gpu`.
 ///
 /// # Errors
 /// When the job cannot be simulated.
-pub fn judge(job: &JobSpec, gpu: &Gpu) -> Result<Judgement, EstimateError> {
-    judged(&SimulatedJob::new(&on(job, gpu))?, gpu)
+pub fn verdict_on(job: &JobSpec, gpu: &Gpu) -> Result<GpuVerdict, EstimateError> {
+    simulated_verdict(&SimulatedJob::new(&on(job, gpu))?, gpu)
 }
 
 fn on(job: &JobSpec, gpu: &Gpu) -> JobSpec {
@@ -93,14 +94,14 @@ fn on(job: &JobSpec, gpu: &Gpu) -> JobSpec {
 }
 
 /// A simulated job on `gpu`.
-pub(super) fn judged(simulated: &SimulatedJob<'_>, gpu: &Gpu) -> Result<Judgement, EstimateError> {
+pub(super) fn simulated_verdict(simulated: &SimulatedJob<'_>, gpu: &Gpu) -> Result<GpuVerdict, EstimateError> {
     let estimate = simulated.brief_on(gpu)?;
-    Ok(judgement(Deployment::new(simulated, estimate.clone())?, &estimate))
+    Ok(verdict_of(Deployment::new(simulated, estimate.clone())?, &estimate))
 }
 
-fn judgement(deployment: Deployment, estimate: &Estimate) -> Judgement {
+fn verdict_of(deployment: Deployment, estimate: &Estimate) -> GpuVerdict {
     let fullest = deployment.fullest();
-    Judgement {
+    GpuVerdict {
         fit: deployment.fit(),
         total_bytes: fullest.map_or(estimate.total_bytes, |gpu| gpu.total_bytes),
         safe_bytes: fullest.map_or(estimate.safe_bytes, |gpu| gpu.safe_bytes),
@@ -123,8 +124,8 @@ mod tests {
     fn one_simulation_serves_equal_devices() {
         let job = from_case(&json!({"micro_batch": 2, "model": {"family": "gpt2", "n_layer": 2}})).unwrap();
         let gpus = ["h100", "h200", "t4"].map(|name| Gpu::parse(name).unwrap());
-        let together = judge_all(&job, &gpus);
-        let apart: Vec<_> = gpus.iter().map(|gpu| judge(&job, gpu)).collect();
+        let together = verdicts_on(&job, &gpus);
+        let apart: Vec<_> = gpus.iter().map(|gpu| verdict_on(&job, gpu)).collect();
         assert_eq!(together, apart);
         let usable: Vec<_> = together.iter().map(|answer| answer.as_ref().unwrap().usable_bytes).collect();
         assert_eq!(usable, gpus.map(|gpu| gpu.usable_bytes));

@@ -1,17 +1,18 @@
 //! [`fits_from`]: the GPUs of the catalog that carry a job which names none, each asked for itself.
 
-use super::fit::{Judgement, judge_all, judged};
+use super::fit::{GpuVerdict, simulated_verdict, verdicts_on};
 use crate::estimate::{Estimate, SimulatedJob};
 use crate::gpu::{CatalogGpu, Gpu, catalog};
 use crate::trace::Category;
 
 /// A GPU that carries a job, with room to spare or tightly.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Carrier {
     /// The GPU.
     pub gpu: &'static CatalogGpu,
     /// The job on it.
-    pub judgement: Judgement,
+    pub verdict: GpuVerdict,
 }
 
 /// What is as large on every kind of GPU, and alive at the same moment of the same step.
@@ -25,12 +26,12 @@ pub fn fits_from(simulated: &SimulatedJob<'_>, estimate: &Estimate) -> Vec<Carri
     let own = simulated.job().gpu.device();
     let (same, others): (Vec<_>, Vec<_>) = large_enough.partition(|row| row.gpu().device() == own);
     let of_others: Vec<Gpu> = others.iter().map(|row| row.gpu()).collect();
-    let on_same = same.iter().map(|row| judged(simulated, &row.gpu()));
-    let on_others = judge_all(simulated.job(), &of_others);
+    let on_same = same.iter().map(|row| simulated_verdict(simulated, &row.gpu()));
+    let on_others = verdicts_on(simulated.job(), &of_others);
     let all = same.iter().zip(on_same).chain(others.iter().zip(on_others));
-    let carrier = |(gpu, answer): (&&'static CatalogGpu, Result<Judgement, _>)| {
-        let judgement = answer.ok().filter(Judgement::fits)?;
-        Some(Carrier { gpu, judgement })
+    let carrier = |(gpu, answer): (&&'static CatalogGpu, Result<GpuVerdict, _>)| {
+        let verdict = answer.ok().filter(GpuVerdict::fits)?;
+        Some(Carrier { gpu, verdict })
     };
     let mut carriers: Vec<Carrier> = all.filter_map(carrier).collect();
     let place = |carrier: &Carrier| catalog().iter().position(|row| row.id == carrier.gpu.id);
@@ -45,7 +46,7 @@ mod tests {
 
     use super::*;
     use crate::job::from_case;
-    use crate::plan::fit::judge;
+    use crate::plan::fit::verdict_on;
 
     /// The list is what asking every GPU one by one gives.
     fn check(case: &Value) -> Vec<String> {
@@ -53,8 +54,8 @@ mod tests {
         let simulated = SimulatedJob::new(&job).unwrap();
         let found = fits_from(&simulated, &simulated.estimate().unwrap());
         for row in catalog() {
-            let alone = judge(&job, &row.gpu()).unwrap();
-            let listed = found.iter().find(|carrier| carrier.gpu.id == row.id).map(|carrier| &carrier.judgement);
+            let alone = verdict_on(&job, &row.gpu()).unwrap();
+            let listed = found.iter().find(|carrier| carrier.gpu.id == row.id).map(|carrier| &carrier.verdict);
             assert_eq!(listed, alone.fits().then_some(&alone), "{}", row.id);
         }
         assert!(found.is_sorted_by_key(|carrier| carrier.gpu.sold_gb));

@@ -4,8 +4,8 @@
 //! they run, and can need more than one of eight.
 
 use super::batch::Batch;
-use super::fit::Judgement;
-use super::judgements::Judgements;
+use super::fit::GpuVerdict;
+use super::verdict_table::VerdictTable;
 use crate::estimate::Fit;
 use crate::gpu::Device;
 use crate::job::Passes;
@@ -15,17 +15,18 @@ const MOST_ROWS: u64 = 1 << 20;
 
 /// The largest size that was estimated to fit.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Largest {
     /// The batch.
     pub batch: Batch,
     /// What it needs.
-    pub judgement: Judgement,
+    pub verdict: GpuVerdict,
 }
 
 /// The largest micro-batch that fits with room to spare on the GPU at `index`: of those that make no accumulation needed by
 /// bisection, else of those that leave the effective batch what it is, the largest first. `None` when not even one row
 /// fits, or rows are not the job's to choose. Sizes that cannot be (past a model's positions, say) do not fit.
-pub fn largest(known: &Judgements<'_>, index: usize) -> Option<Largest> {
+pub fn largest(known: &VerdictTable<'_>, index: usize) -> Option<Largest> {
     let (job, usable) = (known.job(), known.gpus()[index].usable_bytes);
     let passes = job.task.facts().passes();
     let (grain, whole) = match passes {
@@ -59,7 +60,7 @@ fn on_line(from: Point, other: Point, usable: u64) -> Option<u64> {
 }
 
 fn point(largest: &Largest) -> Point {
-    (largest.batch.micro_batch_size, Some(largest.judgement.safe_bytes))
+    (largest.batch.micro_batch_size, Some(largest.verdict.safe_bytes))
 }
 
 /// The largest size that is known to fit, and what lies around it.
@@ -117,7 +118,7 @@ impl Bracket {
 }
 
 struct Search<'a> {
-    known: &'a Judgements<'a>,
+    known: &'a VerdictTable<'a>,
     index: usize,
     /// Devices for which the same will be asked: they share simulations.
     together: Vec<Device>,
@@ -126,12 +127,12 @@ struct Search<'a> {
 impl Search<'_> {
     /// The batch of `rows`, if it fits.
     fn fits(&self, rows: u64) -> Option<Largest> {
-        let judgement = self.judge(rows)?;
+        let verdict = self.verdict(rows)?;
         let batch = Batch::with_rows(self.known.job(), rows)?;
-        (judgement.fit == Fit::Fits).then_some(Largest { batch, judgement })
+        (verdict.fit == Fit::Fits).then_some(Largest { batch, verdict })
     }
 
-    fn judge(&self, rows: u64) -> Option<Judgement> {
+    fn verdict(&self, rows: u64) -> Option<GpuVerdict> {
         let batch = Batch::with_rows(self.known.job(), rows)?;
         self.known.learn_all(batch, &self.together);
         self.known.on(batch, self.index).ok()
@@ -152,13 +153,13 @@ impl Search<'_> {
     /// Whether so many rows fit.
     fn narrow(&self, bracket: &mut Bracket, rows: u64) -> bool {
         let batch = Batch::with_rows(self.known.job(), rows);
-        match (self.judge(rows), batch) {
-            (Some(judgement), Some(batch)) if judgement.fit == Fit::Fits => {
-                bracket.rise(Largest { batch, judgement });
+        match (self.verdict(rows), batch) {
+            (Some(verdict), Some(batch)) if verdict.fit == Fit::Fits => {
+                bracket.rise(Largest { batch, verdict });
                 true
             }
-            (judgement, _) => {
-                bracket.above = Some((rows, judgement.map(|judgement| judgement.safe_bytes)));
+            (verdict, _) => {
+                bracket.above = Some((rows, verdict.map(|verdict| verdict.safe_bytes)));
                 false
             }
         }
@@ -182,7 +183,7 @@ mod tests {
         let source = source.set("micro_batch_size", 4).set("seq_len", 256);
         let gpus = ["3GiB,sm_90", "4GiB,sm_90", "12GiB,sm_80", "1GiB,sm_90"].map(|gpu| Gpu::parse(gpu).unwrap());
         let job = source.resolve(&[]).unwrap().job;
-        let known = Judgements::new(&job, &gpus, &source);
+        let known = VerdictTable::new(&job, &gpus, &source);
         let mut sizes = Vec::new();
         for index in 0..gpus.len() {
             let Some(found) = largest(&known, index) else { continue };
@@ -190,7 +191,7 @@ mod tests {
             sizes.push(rows);
             let next = known.on(Batch::with_rows(&job, rows + 1).unwrap(), index).unwrap();
             assert_ne!(next.fit, Fit::Fits, "{rows} on {index}");
-            assert_eq!(found.judgement.fit, Fit::Fits);
+            assert_eq!(found.verdict.fit, Fit::Fits);
         }
         assert!(sizes.len() >= 3 && sizes[0] < sizes[1], "{sizes:?}");
     }

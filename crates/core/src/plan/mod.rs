@@ -8,7 +8,6 @@ pub mod batch;
 pub mod fit;
 pub mod fits_from;
 pub mod framework;
-pub mod judgements;
 pub mod largest;
 pub mod proposal;
 pub mod remedy;
@@ -18,6 +17,7 @@ pub mod spread;
 pub mod suite;
 pub mod table;
 pub mod time;
+pub mod verdict_table;
 
 /// A key and its new value.
 pub type Change = (&'static str, String);

@@ -10,6 +10,7 @@ use crate::gpu::{CatalogGpu, Gpu, PriceKind, catalog, prices_of};
 use crate::job::{JobSource, JobSpec, Override, RunSpec};
 
 /// What can be done about a job.
+#[non_exhaustive]
 pub struct Proposals {
     /// The job as it is.
     pub base: Appraisal,
@@ -24,6 +25,7 @@ pub struct Proposals {
 }
 
 /// A GPU in place of the job's.
+#[non_exhaustive]
 pub struct OtherGpu {
     /// Which.
     pub gpu: Gpu,
@@ -35,6 +37,7 @@ pub struct OtherGpu {
 
 /// A remedy, estimated.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Proposal {
     /// Which.
     pub remedy: &'static Remedy,
@@ -52,6 +55,7 @@ pub struct Proposal {
 
 /// Several remedies, estimated together.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Combination {
     /// Which, in the order they were added.
     pub remedies: Vec<&'static Remedy>,
@@ -97,7 +101,7 @@ impl Case<'_> {
     fn alone(&self, remedy: &'static Remedy, base: &Appraisal) -> Result<Proposal, Declined> {
         let start = State { job: self.job.clone(), changes: Vec::new(), appraisal: base.clone() };
         let State { job, changes, appraisal } = start.add(remedy, self)?;
-        let (before, after) = (base.judgement.total_bytes, appraisal.judgement.total_bytes);
+        let (before, after) = (base.verdict.total_bytes, appraisal.verdict.total_bytes);
         let slowdown = Slowdown::between(base, &appraisal, self.gpu).unwrap_or_else(Slowdown::none);
         let more_gpus = gpus_taken(&job) as f64 / gpus_taken(self.job) as f64;
         Ok(Proposal { remedy, changes, appraisal, slowdown, saves_bytes: before - after, more_gpus })
@@ -113,7 +117,7 @@ pub fn consider(job: &JobSpec, source: &JobSource) -> Result<Proposals, Estimate
     let scale = Scale::own(job).for_others(base.bill.as_ref().and_then(|bill| bill.estimated.as_ref()));
     let case = Case { job, gpu: &job.gpu, source, scale };
     let (alone, declined) = each_alone(&case, &base);
-    let fits = base.judgement.fit == Fit::Fits;
+    let fits = base.verdict.fit == Fit::Fits;
     let together = if fits { None } else { combine(&case, &base, &alone) };
     let other_gpu = if fits { None } else { other_gpu(&case, &base) };
     Ok(Proposals { base, alone, declined, together, other_gpu })
@@ -122,7 +126,7 @@ pub fn consider(job: &JobSpec, source: &JobSource) -> Result<Proposals, Estimate
 /// Of the catalog's GPUs with more memory the one with the lowest price on which the job fits; those of unknown price come
 /// last, the smallest first.
 fn other_gpu(case: &Case<'_>, base: &Appraisal) -> Option<OtherGpu> {
-    let needed = base.judgement.total_bytes.max(case.gpu.usable_bytes);
+    let needed = base.verdict.total_bytes.max(case.gpu.usable_bytes);
     let price = |gpu: &Gpu| {
         let lowest = prices_of(&gpu.id, PriceKind::OnDemand).and_then(|prices| prices.lowest());
         lowest.map_or(f64::INFINITY, |price| price.dollars_per_gpu_hour)
@@ -132,7 +136,7 @@ fn other_gpu(case: &Case<'_>, base: &Appraisal) -> Option<OtherGpu> {
     larger.into_iter().find_map(|gpu| {
         let appraisal = appraise(&moved(case.job.clone(), &gpu), &gpu, case.scale).ok()?;
         let slowdown = Slowdown::between(base, &appraisal, case.gpu).unwrap_or_else(Slowdown::none);
-        (appraisal.judgement.fit == Fit::Fits).then_some(OtherGpu { gpu, appraisal, slowdown })
+        (appraisal.verdict.fit == Fit::Fits).then_some(OtherGpu { gpu, appraisal, slowdown })
     })
 }
 
@@ -179,7 +183,7 @@ impl Proposal {
 pub(super) fn combine(case: &Case<'_>, base: &Appraisal, alone: &[Proposal]) -> Option<Combination> {
     let mut candidates: Vec<&Proposal> = alone.iter().collect();
     candidates.sort_by_key(|proposal| (proposal.remedy.results == Results::Changed, proposal.adds_gpus()));
-    let fits = |combination: &Combination| combination.appraisal.judgement.fit == Fit::Fits;
+    let fits = |combination: &Combination| combination.appraisal.verdict.fit == Fit::Fits;
     let all = pile_up(case, base, &candidates)?;
     if fits(&all) || !candidates.iter().any(|proposal| proposal.adds_gpus()) {
         return Some(all);
@@ -242,7 +246,7 @@ struct State {
 
 impl State {
     fn fits(&self) -> bool {
-        self.appraisal.judgement.fit == Fit::Fits
+        self.appraisal.verdict.fit == Fit::Fits
     }
 
     /// With one more remedy. One that leaves the training and the number of GPUs alone is taken as often as it must be: rows
@@ -267,7 +271,7 @@ impl State {
             self.changes.iter().filter(|(key, _)| more.iter().all(|(other, _)| other != key)).cloned().collect();
         changes.extend(more);
         let (job, appraisal) = case.with(&overrides(&changes, &remedy.origin()))?;
-        let lower = appraisal.judgement.total_bytes < self.appraisal.judgement.total_bytes;
+        let lower = appraisal.verdict.total_bytes < self.appraisal.verdict.total_bytes;
         if lower { Ok(Self { job, changes, appraisal }) } else { Err(Declined::SavesNothing) }
     }
 }

@@ -24,6 +24,7 @@ pub struct GpuGroup {
 
 /// A candidate: a GPU, how many of it, and remedies.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Candidate {
     /// On which GPU.
     pub gpu: Gpu,
@@ -39,6 +40,7 @@ pub struct Candidate {
 
 /// The candidates on a group of GPUs, and what was left out there.
 #[derive(Clone, Default)]
+#[non_exhaustive]
 pub struct Found {
     /// Candidates that fit, as found.
     pub candidates: Vec<Candidate>,
@@ -85,7 +87,7 @@ impl Candidate {
 
     /// Whether it runs, tightly or not.
     pub fn fits(&self) -> bool {
-        self.appraisal.judgement.fits()
+        self.appraisal.verdict.fits()
     }
 
     /// The remedies with the least that they do to the results.
@@ -173,7 +175,7 @@ pub fn candidates_on(job: &JobSpec, gpu_group: &GpuGroup, source: &JobSource, sc
             }
         };
         let case = Case { job: &job, gpu, source: &on_site, scale };
-        let combination = if base.judgement.fit == Fit::Fits {
+        let combination = if base.verdict.fit == Fit::Fits {
             None
         } else {
             // What remedies save is the same on all GPUs of the group of GPUs.
@@ -195,7 +197,7 @@ pub fn candidates_on(job: &JobSpec, gpu_group: &GpuGroup, source: &JobSource, sc
             appraisal,
         };
         // A job that fits tightly is a way of its own; remedies may cost more than they are worth.
-        if base.judgement.fits() || combination.is_none() {
+        if base.verdict.fits() || combination.is_none() {
             candidates.push(candidate(Vec::new(), Vec::new(), base));
         }
         candidates.extend(combination.map(|it| candidate(it.remedies, it.changes, it.appraisal)));
@@ -223,9 +225,7 @@ pub fn choose(candidates: &mut [Candidate], limits: &SearchLimits) -> Choice {
     });
     // What fits with room to spare comes before what runs tightly, if that is dearer.
     let is_met = |tightest: Fit| {
-        candidates
-            .iter()
-            .position(|candidate| limits.is_met(candidate) && candidate.appraisal.judgement.fit <= tightest)
+        candidates.iter().position(|candidate| limits.is_met(candidate) && candidate.appraisal.verdict.fit <= tightest)
     };
     if let Some(best) = is_met(Fit::Fits).or_else(|| is_met(Fit::Tight)) {
         return Choice::Best(best);
@@ -236,7 +236,7 @@ pub fn choose(candidates: &mut [Candidate], limits: &SearchLimits) -> Choice {
         return Choice::Nearest(at);
     }
     let lacks = |candidate: &Candidate| {
-        candidate.appraisal.judgement.total_bytes.saturating_sub(candidate.appraisal.judgement.usable_bytes)
+        candidate.appraisal.verdict.total_bytes.saturating_sub(candidate.appraisal.verdict.usable_bytes)
     };
     let least = candidates.iter().enumerate().min_by_key(|(_, candidate)| lacks(candidate));
     least.map_or(Choice::Nothing, |(at, _)| Choice::NoneFits(at))

@@ -5,7 +5,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::fit::Judgement;
+use super::fit::GpuVerdict;
 use crate::estimate::Fit;
 
 /// Neighbours that are looked through for a value that the job can have.
@@ -14,13 +14,14 @@ const NEIGHBOURS: u64 = 256;
 const MULTIPLES: RangeInclusive<u64> = 2..=64;
 
 /// What a value came to; why the job cannot have it.
-pub type Tried = Result<Judgement, String>;
+pub type Tried = Result<GpuVerdict, String>;
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Solution {
     /// The largest value that fits, and what it needs.
-    pub best: Option<(u64, Judgement)>,
+    pub best: Option<(u64, GpuVerdict)>,
     /// The next larger value that was tried, which does not fit; of a key that nothing fits, the least.
     pub next: Option<(u64, Tried)>,
 }
@@ -34,7 +35,7 @@ pub struct Question<'a> {
     /// Why the job cannot have a value, found without an estimate.
     pub check: &'a dyn Fn(u64) -> Result<(), String>,
     /// The job with a value, estimated.
-    pub judge: &'a dyn Fn(u64) -> Tried,
+    pub verdict: &'a dyn Fn(u64) -> Tried,
 }
 
 /// The largest value that fits.
@@ -45,14 +46,14 @@ pub fn solve(question: &Question<'_>) -> Solution {
         let why = (question.check)(own).err().unwrap_or_default();
         return Solution { best: None, next: Some((own, Err(why))) };
     };
-    let tried = (question.judge)(first);
+    let tried = (question.verdict)(first);
     if let Some(low) = Fitting::of(first, &tried) {
         return question.rise(low, most);
     }
     let Some(smallest) = question.above(least, first - 1) else {
         return Solution { best: None, next: Some((first, tried)) };
     };
-    let of_smallest = (question.judge)(smallest);
+    let of_smallest = (question.verdict)(smallest);
     match Fitting::of(smallest, &of_smallest) {
         Some(low) => question.narrow(low, (first, tried)),
         None => Solution { best: None, next: Some((smallest, of_smallest)) },
@@ -63,13 +64,13 @@ pub fn solve(question: &Question<'_>) -> Solution {
 #[derive(Clone)]
 struct Fitting {
     value: u64,
-    judgement: Judgement,
+    verdict: GpuVerdict,
 }
 
 impl Fitting {
     fn of(value: u64, tried: &Tried) -> Option<Self> {
-        let judgement = tried.as_ref().ok().filter(|judgement| judgement.fit == Fit::Fits)?.clone();
-        Some(Self { value, judgement })
+        let verdict = tried.as_ref().ok().filter(|verdict| verdict.fit == Fit::Fits)?.clone();
+        Some(Self { value, verdict })
     }
 }
 
@@ -106,16 +107,16 @@ impl Question<'_> {
     fn rise(&self, mut low: Fitting, most: u64) -> Solution {
         loop {
             if low.value >= most {
-                return Solution { best: Some((low.value, low.judgement)), next: None };
+                return Solution { best: Some((low.value, low.verdict)), next: None };
             }
             let twice = low.value.saturating_mul(2).max(1).min(most);
             let end = low.value.saturating_mul(4).max(4).min(most);
             let Some(value) = self.above(twice, end).or_else(|| self.between(low.value, twice, twice)) else {
                 let beyond = low.value + 1;
                 let why = (self.check)(beyond).err().unwrap_or_default();
-                return Solution { best: Some((low.value, low.judgement)), next: Some((beyond, Err(why))) };
+                return Solution { best: Some((low.value, low.verdict)), next: Some((beyond, Err(why))) };
             };
-            let tried = (self.judge)(value);
+            let tried = (self.verdict)(value);
             match Fitting::of(value, &tried) {
                 Some(higher) => low = higher,
                 None => return self.narrow(low, (value, tried)),
@@ -131,9 +132,9 @@ impl Question<'_> {
             let wanted = if halves { middle } else { on_line(&low, &high).unwrap_or(middle) };
             halves = !halves;
             let Some(value) = self.between(low.value, high.0, wanted) else {
-                return Solution { best: Some((low.value, low.judgement)), next: Some(high) };
+                return Solution { best: Some((low.value, low.verdict)), next: Some(high) };
             };
-            let tried = (self.judge)(value);
+            let tried = (self.verdict)(value);
             match Fitting::of(value, &tried) {
                 Some(higher) => low = higher,
                 None => high = (value, tried),
@@ -144,8 +145,8 @@ impl Question<'_> {
 
 /// Where a line between what the two need reaches what there is.
 fn on_line(low: &Fitting, (high, tried): &(u64, Tried)) -> Option<u64> {
-    let (from, to) = (low.judgement.safe_bytes, tried.as_ref().ok()?.safe_bytes);
-    let room = u128::from(low.judgement.usable_bytes.checked_sub(from)?);
+    let (from, to) = (low.verdict.safe_bytes, tried.as_ref().ok()?.safe_bytes);
+    let room = u128::from(low.verdict.usable_bytes.checked_sub(from)?);
     let more = (room * u128::from(high - low.value)).checked_div(u128::from(to.checked_sub(from)?))?;
     Some(low.value + u64::try_from(more).ok()?)
 }
@@ -157,9 +158,9 @@ mod tests {
     use super::*;
     use crate::trace::{Phase, PhaseKind};
 
-    /// A judgement of `needed` bytes of 1000.
-    fn judgement(needed: u64) -> Judgement {
-        Judgement {
+    /// A verdict of `needed` bytes of 1000.
+    fn verdict_at(needed: u64) -> GpuVerdict {
+        GpuVerdict {
             fit: if needed <= 1000 { Fit::Fits } else { Fit::DoesNotFit },
             total_bytes: needed,
             safe_bytes: needed,
@@ -177,24 +178,24 @@ mod tests {
         valid: impl Fn(u64) -> bool,
         needs: impl Fn(u64) -> u64,
     ) -> (Solution, usize) {
-        let judged = RefCell::new(0);
+        let asked = RefCell::new(0);
         let check = |value: u64| if valid(value) { Ok(()) } else { Err(format!("{value} does not divide")) };
-        let judge = |value: u64| {
-            *judged.borrow_mut() += 1;
-            check(value).map(|()| judgement(needs(value)))
+        let verdict = |value: u64| {
+            *asked.borrow_mut() += 1;
+            check(value).map(|()| verdict_at(needs(value)))
         };
-        let solution = solve(&Question { range, own, check: &check, judge: &judge });
-        (solution, judged.into_inner())
+        let solution = solve(&Question { range, own, check: &check, verdict: &verdict });
+        (solution, asked.into_inner())
     }
 
     #[test]
     fn the_next_value_does_not_fit() {
         for (own, rate, fixed) in [(1, 3, 10), (500, 3, 10), (64, 1, 0), (7, 999, 0), (2, 500, 0), (1000, 7, 300)] {
-            let (solution, judged) = solved(own, 1..=1 << 20, |_| true, |value| fixed + rate * value);
+            let (solution, asked) = solved(own, 1..=1 << 20, |_| true, |value| fixed + rate * value);
             let (best, _) = solution.best.unwrap();
             assert_eq!(best, (1000 - fixed) / rate, "own {own}, rate {rate}");
             assert_eq!(solution.next.unwrap().0, best + 1);
-            assert!(judged < 30, "{judged}");
+            assert!(asked < 30, "{asked}");
         }
     }
 
@@ -214,9 +215,9 @@ mod tests {
     fn what_nothing_fits_and_what_has_no_end_is_said() {
         let (solution, _) = solved(100, 1..=1000, |_| true, |_| 2000);
         assert_eq!((solution.best, solution.next.map(|(value, _)| value)), (None, Some(1)));
-        let (solution, judged) = solved(1, 1..=1 << 20, |_| true, |_| 5);
+        let (solution, asked) = solved(1, 1..=1 << 20, |_| true, |_| 5);
         assert_eq!((solution.best.unwrap().0, solution.next), (1 << 20, None));
-        assert!(judged < 30, "{judged}");
+        assert!(asked < 30, "{asked}");
         let (solution, _) = solved(3, 1..=5, |_| false, |_| 5);
         assert!(solution.best.is_none() && solution.next.unwrap().1.is_err());
     }

@@ -45,6 +45,7 @@ impl Configuration {
 
 /// A configuration with what it costs.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Priced {
     /// The configuration.
     pub configuration: Configuration,

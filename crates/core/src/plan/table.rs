@@ -1,8 +1,8 @@
 //! [`Row`]: one variant of a job on a list of GPUs, the unit of a fit table and of a sweep.
 
 use super::batch::Batch;
-use super::fit::{Judgement, judge_all};
-use super::judgements::Judgements;
+use super::fit::{GpuVerdict, verdicts_on};
+use super::verdict_table::VerdictTable;
 use crate::gpu::{Device, Gpu};
 use crate::job::{JobError, JobSource, JobSpec, Origin, Override};
 
@@ -15,8 +15,8 @@ pub struct Row {
     pub batch: Batch,
     /// Ranks with rows of their own.
     pub ranks: u64,
-    /// A judgement for each GPU, or why there is no such job.
-    pub cells: Vec<Result<Judgement, String>>,
+    /// A verdict for each GPU, or why there is no such job.
+    pub cells: Vec<Result<GpuVerdict, String>>,
 }
 
 impl Row {
@@ -35,7 +35,7 @@ pub struct Variant {
     pub rows: Option<u64>,
 }
 
-/// What stands in the place of a judgement that [`answer`] left out because fewer rows fit on none of the GPUs.
+/// What stands in the place of a verdict that [`answer`] left out because fewer rows fit on none of the GPUs.
 pub const PRUNED: &str = "not estimated: fewer rows fit nowhere";
 
 /// What is answered at once: variants, one after another, on all GPUs of some devices, which share what they can.
@@ -47,7 +47,7 @@ pub struct Part {
 
 /// The parts of a table, to be answered in any order and by so many threads: a row is one part unless rows are too few to
 /// keep the threads busy.
-pub fn parts(known: &Judgements<'_>, variants: &[Variant], threads: usize) -> Vec<Part> {
+pub fn parts(known: &VerdictTable<'_>, variants: &[Variant], threads: usize) -> Vec<Part> {
     let parts_of_row = (2 * threads).div_ceil(variants.len().max(1)).max(1);
     let size = known.devices().len().div_ceil(parts_of_row).max(1);
     let of_variant = |variant| {
@@ -58,7 +58,7 @@ pub fn parts(known: &Judgements<'_>, variants: &[Variant], threads: usize) -> Ve
 }
 
 /// The same for a sweep that leaves out what surely does not fit: a part has all numbers of rows of one variant.
-pub fn pruned_parts(known: &Judgements<'_>, variants: &[Variant]) -> Vec<Part> {
+pub fn pruned_parts(known: &VerdictTable<'_>, variants: &[Variant]) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     let mut before: Option<&Variant> = None;
     for (at, variant) in variants.iter().enumerate() {
@@ -74,12 +74,12 @@ pub fn pruned_parts(known: &Judgements<'_>, variants: &[Variant]) -> Vec<Part> {
 
 /// Answers a part, a variant after the other. Where fewer rows in as many passes fit on none of the GPUs the others are
 /// left out: more rows never need less.
-pub fn answer(known: &Judgements<'_>, variants: &[Variant], part: &Part, source: &JobSource) -> Vec<Answer> {
+pub fn answer(known: &VerdictTable<'_>, variants: &[Variant], part: &Part, source: &JobSource) -> Vec<Answer> {
     let mut too_large: Option<Batch> = None;
     let mut answers = Vec::with_capacity(part.variants.len());
     for at in part.variants.iter().copied() {
         let answered = answer_one(known, variants, (at, &part.devices), too_large, source);
-        let fits = |(_, cell): &(usize, Result<Judgement, String>)| cell.as_ref().map_or(true, Judgement::fits);
+        let fits = |(_, cell): &(usize, Result<GpuVerdict, String>)| cell.as_ref().map_or(true, GpuVerdict::fits);
         if !answered.cells.iter().any(fits) {
             too_large = Some(answered.batch);
         }
@@ -89,7 +89,7 @@ pub fn answer(known: &Judgements<'_>, variants: &[Variant], part: &Part, source:
 }
 
 fn answer_one(
-    known: &Judgements<'_>,
+    known: &VerdictTable<'_>,
     variants: &[Variant],
     (row, devices): (usize, &[Device]),
     too_large: Option<Batch>,
@@ -116,7 +116,7 @@ fn answer_one(
         }
         Ok(Varied::Job(job)) => {
             let gpus: Vec<Gpu> = places.iter().map(|at| known.gpus()[*at].clone()).collect();
-            let cells = judge_all(&job, &gpus).into_iter().map(|cell| cell.map_err(|error| error.to_string()));
+            let cells = verdicts_on(&job, &gpus).into_iter().map(|cell| cell.map_err(|error| error.to_string()));
             Answer {
                 row,
                 batch: Batch::of(&job),
@@ -128,12 +128,12 @@ fn answer_one(
     }
 }
 
-fn refused(places: &[usize], problem: &str) -> Vec<(usize, Result<Judgement, String>)> {
+fn refused(places: &[usize], problem: &str) -> Vec<(usize, Result<GpuVerdict, String>)> {
     places.iter().map(|at| (*at, Err(problem.to_owned()))).collect()
 }
 
 /// The rows of a table from the answers to its [`parts`].
-pub fn rows(known: &Judgements<'_>, variants: &[Variant], answers: Vec<Answer>) -> Vec<Row> {
+pub fn rows(known: &VerdictTable<'_>, variants: &[Variant], answers: Vec<Answer>) -> Vec<Row> {
     let empty = |variant: &Variant| Row {
         changes: variant.changes.iter().map(|set| (set.key.clone(), set.value.clone())).collect(),
         batch: Batch::of(known.job()),
@@ -154,7 +154,7 @@ pub struct Answer {
     batch: Batch,
     ranks: u64,
     /// By the GPU's place.
-    cells: Vec<(usize, Result<Judgement, String>)>,
+    cells: Vec<(usize, Result<GpuVerdict, String>)>,
 }
 
 /// What a variant is.
@@ -175,7 +175,7 @@ impl Varied {
 }
 
 /// The job of a variant, or the nearest batch and why there is none.
-fn job(known: &Judgements<'_>, variant: &Variant, source: &JobSource) -> Result<Varied, (Batch, String)> {
+fn job(known: &VerdictTable<'_>, variant: &Variant, source: &JobSource) -> Result<Varied, (Batch, String)> {
     let base = known.job();
     let with = |changes: &[Override]| {
         let refused = |error: JobError| (Batch::of(base), error.problem);

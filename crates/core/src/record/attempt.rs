@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::job::JobSpec;
 use crate::plan::batch::Batch;
-use crate::plan::fit::Judgement;
+use crate::plan::fit::GpuVerdict;
 
 /// One start of the command.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -93,15 +93,15 @@ pub struct PredictionRecord {
 }
 
 impl PredictionRecord {
-    /// A judgement of `processes` on a GPU with `usable_bytes`, `offset_bytes` more than calculated.
-    pub const fn new(judgement: &Judgement, offset_bytes: u64, usable_bytes: u64, processes: u64) -> Self {
+    /// A verdict of `processes` on a GPU with `usable_bytes`, `offset_bytes` more than calculated.
+    pub const fn new(verdict: &GpuVerdict, offset_bytes: u64, usable_bytes: u64, processes: u64) -> Self {
         Self {
             processes,
-            total_bytes: judgement.total_bytes,
-            corrected_bytes: judgement.total_bytes.saturating_add(offset_bytes),
+            total_bytes: verdict.total_bytes,
+            corrected_bytes: verdict.total_bytes.saturating_add(offset_bytes),
             usable_bytes,
-            peak_allocated_bytes: judgement.peak_allocated_bytes,
-            peak_reserved_bytes: judgement.peak_reserved_bytes,
+            peak_allocated_bytes: verdict.peak_allocated_bytes,
+            peak_reserved_bytes: verdict.peak_reserved_bytes,
         }
     }
 }

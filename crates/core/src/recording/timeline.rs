@@ -266,7 +266,7 @@ mod tests {
             phase: 0,
             category: Category::OptimizerState,
             stream: 0,
-            sizes: 0,
+            other_size: 0,
         };
         let trace = Trace {
             events: vec![Event::Phase(0), Event::Alloc(0), Event::Free(0)],

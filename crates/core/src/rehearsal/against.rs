@@ -11,6 +11,7 @@ use super::{AtPeak, Seen};
 
 /// The two side by side.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Against {
     /// What was estimated.
     pub estimate: Estimate,

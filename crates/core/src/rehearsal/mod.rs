@@ -1,6 +1,6 @@
 //! What a rehearsal saw: the user's own script over a phantom GPU, and what follows from it for this and other GPUs.
 //!
-//! Every process leaves a [`ProcessRecord`] and a [`crate::recording::Recording`] for each device it used. [`judge`]
+//! Every process leaves a [`ProcessRecord`] and a [`crate::recording::Recording`] for each device it used. [`verdict_on`]
 //! answers for a GPU, by what was seen or by replaying the recording within its memory; [`AtPeak`] tells what the peak
 //! consists of; [`against`] puts an estimate beside it.
 
@@ -12,7 +12,7 @@ mod verdict;
 pub use against::{Against, CategoryBytes, against};
 pub use peak::{AtPeak, LiveLine};
 pub use record::{Caveat, DeviceRecord, Failure, OomRecord, PhaseBytes, ProcessRecord, RecordError, Stop, read_record};
-pub use verdict::{Judged, JudgedBy, OutOfMemory, context_bytes, differences, judge, largest};
+pub use verdict::{OutOfMemory, RehearsedVerdict, VerdictSource, context_bytes, differences, largest, verdict_on};
 
 use crate::estimate::Fit;
 use crate::gpu::{CatalogGpu, Gpu, catalog};
@@ -54,16 +54,16 @@ pub struct Rehearsal {
 
 impl Rehearsal {
     /// The answer for `gpu`: that of the device that has it worst.
-    pub fn judged(&self, gpu: &Gpu) -> Option<Judged> {
-        let judged = self.seen.iter().map(|seen| judge(seen, gpu, &self.gpu));
-        judged.max_by_key(|judged| (judged.fit, judged.total_bytes))
+    pub fn verdict_on(&self, gpu: &Gpu) -> Option<RehearsedVerdict> {
+        let on_gpu = self.seen.iter().map(|seen| verdict_on(seen, gpu, &self.gpu));
+        on_gpu.max_by_key(|on_gpu| (on_gpu.fit, on_gpu.total_bytes))
     }
 
     /// What is known of a GPU: a command that failed or waits might have asked for more, so that only running out of
     /// memory is an answer.
-    pub fn verdict(&self, judged: &Judged) -> Option<Fit> {
+    pub fn known_fit(&self, on_gpu: &RehearsedVerdict) -> Option<Fit> {
         let ended = self.ran_out() || self.exit_code == Some(0) && !self.is_waiting();
-        Some(judged.fit).filter(|fit| ended || *fit == Fit::DoesNotFit)
+        Some(on_gpu.fit).filter(|fit| ended || *fit == Fit::DoesNotFit)
     }
 
     /// The GPUs of the catalog that carry what ran to its end and named none, the smallest memory first; `None` of any other.
@@ -71,9 +71,9 @@ impl Rehearsal {
         if !self.asked.is_empty() || self.ran_out() || self.is_waiting() || self.exit_code != Some(0) {
             return None;
         }
-        let carrier = |row: &'static CatalogGpu| Some((row, self.judged(&row.gpu())?.fit));
-        let judged = catalog().iter().filter_map(carrier);
-        let mut carriers: Vec<_> = judged.filter(|(_, fit)| *fit != Fit::DoesNotFit).collect();
+        let carrier = |row: &'static CatalogGpu| Some((row, self.verdict_on(&row.gpu())?.fit));
+        let on_gpu = catalog().iter().filter_map(carrier);
+        let mut carriers: Vec<_> = on_gpu.filter(|(_, fit)| *fit != Fit::DoesNotFit).collect();
         carriers.sort_by_key(|(row, _)| row.sold_gb);
         Some(carriers)
     }

@@ -11,6 +11,7 @@ const BLOCK: u64 = 512;
 
 /// The highest moment of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct AtPeak {
     /// The phase (`2:backward`).
     pub phase: String,
@@ -28,6 +29,7 @@ pub struct AtPeak {
 
 /// What a line has allocated that is alive at the peak.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LiveLine {
     /// The line of the script; empty where it is not known.
     pub line: String,

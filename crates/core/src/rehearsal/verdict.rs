@@ -9,7 +9,7 @@ use super::{DeviceRecord, OomRecord, Seen};
 
 /// How an answer came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JudgedBy {
+pub enum VerdictSource {
     /// The phantom stood for this GPU.
     Run,
     /// The recorded trace was replayed within this GPU's memory.
@@ -18,7 +18,7 @@ pub enum JudgedBy {
     Peaks,
 }
 
-impl JudgedBy {
+impl VerdictSource {
     /// The name in documents.
     pub const fn name(self) -> &'static str {
         match self {
@@ -31,13 +31,13 @@ impl JudgedBy {
 
 /// The answer for one GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judged {
+pub struct RehearsedVerdict {
     /// The GPU.
     pub gpu: Gpu,
     /// Whether it fits.
     pub fit: Fit,
     /// How that is known.
-    pub by: JudgedBy,
+    pub by: VerdictSource,
     /// The rank that has it worst.
     pub rank: u32,
     /// What PyTorch reserves at most, on a GPU with room to spare.
@@ -91,24 +91,24 @@ pub fn context_bytes(gpu: &Gpu) -> u64 {
     outside(gpu).high
 }
 
-/// Judges a device that a process used on `on`, for `gpu`.
-pub fn judge(seen: &Seen, gpu: &Gpu, on: &Gpu) -> Judged {
+/// Whether what a process used on `on` fits `gpu`.
+pub fn verdict_on(seen: &Seen, gpu: &Gpu, on: &Gpu) -> RehearsedVerdict {
     let context = context_bytes(gpu);
     let reserved = seen.device.peak_reserved_bytes;
     let available = gpu.usable_bytes.saturating_sub(context);
     let (by, retries, out_of_memory) = match (&seen.recording, &seen.out_of_memory) {
-        (_, Some(oom)) if gpu == on => (JudgedBy::Run, seen.device.num_alloc_retries, Some(oom.into())),
-        (_, None) if gpu == on => (JudgedBy::Run, helped(&seen.device), None),
+        (_, Some(oom)) if gpu == on => (VerdictSource::Run, seen.device.num_alloc_retries, Some(oom.into())),
+        (_, None) if gpu == on => (VerdictSource::Run, helped(&seen.device), None),
         // What ran out on the largest runs out on a smaller one, at that place or before.
-        (_, Some(oom)) => (JudgedBy::Run, 0, Some(oom.into())),
+        (_, Some(oom)) => (VerdictSource::Run, 0, Some(oom.into())),
         (Some(recording), None) => {
             let (retries, oom) = within(recording, gpu.usable_bytes, context);
-            (JudgedBy::Replay, retries, oom)
+            (VerdictSource::Replay, retries, oom)
         }
-        (None, None) => (JudgedBy::Peaks, 0, None),
+        (None, None) => (VerdictSource::Peaks, 0, None),
     };
     // Beyond the end of its recording, too, the peaks alone say it.
-    let over = (by == JudgedBy::Peaks || by == JudgedBy::Replay && !seen.complete) && reserved > available;
+    let over = (by == VerdictSource::Peaks || by == VerdictSource::Replay && !seen.complete) && reserved > available;
     let roomy = reserved.saturating_add(margin(reserved)) <= available;
     let fit = match (&out_of_memory, retries) {
         (Some(_), _) => Fit::DoesNotFit,
@@ -116,7 +116,7 @@ pub fn judge(seen: &Seen, gpu: &Gpu, on: &Gpu) -> Judged {
         (None, 0) if roomy => Fit::Fits,
         (None, _) => Fit::Tight,
     };
-    Judged {
+    RehearsedVerdict {
         gpu: gpu.clone(),
         fit,
         by,
@@ -227,13 +227,13 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_gpu_is_judged_by_replay() {
+    fn a_smaller_gpu_is_answered_by_replay() {
         let on = gpu("h100");
-        let judged = judge(&seen(), &on, &on);
-        assert_eq!((judged.fit, judged.by, judged.num_alloc_retries), (Fit::Fits, JudgedBy::Run, 0));
-        let tight = judge(&seen(), &gpu("12GiB"), &on);
-        assert_eq!((tight.fit, tight.by, tight.num_alloc_retries), (Fit::Tight, JudgedBy::Replay, 1));
-        let small = judge(&seen(), &gpu("7GiB"), &on);
+        let on_gpu = verdict_on(&seen(), &on, &on);
+        assert_eq!((on_gpu.fit, on_gpu.by, on_gpu.num_alloc_retries), (Fit::Fits, VerdictSource::Run, 0));
+        let tight = verdict_on(&seen(), &gpu("12GiB"), &on);
+        assert_eq!((tight.fit, tight.by, tight.num_alloc_retries), (Fit::Tight, VerdictSource::Replay, 1));
+        let small = verdict_on(&seen(), &gpu("7GiB"), &on);
         let oom = small.out_of_memory.unwrap();
         assert_eq!(small.fit, Fit::DoesNotFit);
         assert_eq!((oom.phase.as_str(), oom.line.as_str()), ("1:backward", "train.py:9 in g"));
@@ -244,8 +244,8 @@ mod tests {
     fn without_a_trace_the_peaks_say_it() {
         let bare = Seen { recording: None, ..seen() };
         let on = gpu("h100");
-        assert_eq!(judge(&bare, &gpu("12GiB"), &on).fit, Fit::DoesNotFit);
-        assert_eq!(judge(&bare, &gpu("24GiB"), &on).fit, Fit::Fits);
+        assert_eq!(verdict_on(&bare, &gpu("12GiB"), &on).fit, Fit::DoesNotFit);
+        assert_eq!(verdict_on(&bare, &gpu("24GiB"), &on).fit, Fit::Fits);
     }
 
     #[test]
@@ -253,17 +253,17 @@ mod tests {
         let on = gpu("h100");
         let mut caught = seen();
         (caught.device.num_alloc_retries, caught.device.num_ooms) = (12, 12);
-        assert_eq!(judge(&caught, &on, &on).fit, Fit::Fits);
+        assert_eq!(verdict_on(&caught, &on, &on).fit, Fit::Fits);
         caught.device.num_alloc_retries = 13;
-        let judged = judge(&caught, &on, &on);
-        assert_eq!((judged.fit, judged.num_alloc_retries), (Fit::Tight, 1));
+        let on_gpu = verdict_on(&caught, &on, &on);
+        assert_eq!((on_gpu.fit, on_gpu.num_alloc_retries), (Fit::Tight, 1));
     }
 
     #[test]
     fn beyond_the_end_of_a_trace_the_peaks_say_it() {
         let cut = Seen { complete: false, ..seen() };
-        let judged = judge(&cut, &gpu("12GiB"), &gpu("h100"));
-        assert_eq!((judged.fit, judged.by), (Fit::DoesNotFit, JudgedBy::Replay));
+        let on_gpu = verdict_on(&cut, &gpu("12GiB"), &gpu("h100"));
+        assert_eq!((on_gpu.fit, on_gpu.by), (Fit::DoesNotFit, VerdictSource::Replay));
     }
 
     #[test]
@@ -278,7 +278,7 @@ mod tests {
             op: String::new(),
         };
         let seen = Seen { out_of_memory: Some(oom), ..seen() };
-        assert_eq!(judge(&seen, &gpu("t4"), &gpu("h100")).fit, Fit::DoesNotFit);
+        assert_eq!(verdict_on(&seen, &gpu("t4"), &gpu("h100")).fit, Fit::DoesNotFit);
     }
 
     #[test]

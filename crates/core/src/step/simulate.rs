@@ -67,7 +67,7 @@ fn own_loop(context: &Rc<Context>, builder: &Builder, train: impl FnOnce(&[Tenso
         parameter_count: builder.parameter_count(),
         trainable_count: parameters.iter().map(Tensor::numel).sum(),
         repetition: Some(repetition),
-        sizes: context.take_sizes(),
+        other_sizes: context.take_sizes(),
     }
 }
 
@@ -99,7 +99,7 @@ fn language_model(job: &JobSpec, context: &Rc<Context>, family: Family) -> Resul
         parameter_count: builder.parameter_count(),
         trainable_count,
         repetition,
-        sizes: context.take_sizes(),
+        other_sizes: context.take_sizes(),
     })
 }
 

@@ -10,6 +10,7 @@ use super::train::Repetition;
 pub type SimulateError = BuildError;
 
 /// A simulated job.
+#[non_exhaustive]
 pub struct Simulation {
     /// Every allocation and free.
     pub trace: Trace,
@@ -21,7 +22,7 @@ pub struct Simulation {
     pub repetition: Option<Repetition>,
     /// What is computed and moved, phase by phase.
     pub work: Work,
-    /// For each of the other devices that were asked about, sizes by [`Allocation::sizes`](crate::trace::Allocation::sizes)
-    /// less one; `None` where it runs another program.
-    pub sizes: Vec<Option<Vec<u64>>>,
+    /// For each of the other devices that were asked about, bytes of the allocations that differ there, at their
+    /// `other_size` less one; `None` where it runs another program.
+    pub(crate) other_sizes: Vec<Option<Vec<u64>>>,
 }

@@ -33,6 +33,7 @@ pub(super) const STEPS_RUN: u32 = 3;
 
 /// What was run of what was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Repetition {
     /// Optimizer steps run.
     pub steps: u32,

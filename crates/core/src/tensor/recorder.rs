@@ -270,7 +270,7 @@ impl Recorder {
             phase: self.phase.get(),
             category,
             stream: self.stream.get(),
-            sizes,
+            other_size: sizes,
         });
         trace.events.push(Event::Alloc(id));
         Some(id)

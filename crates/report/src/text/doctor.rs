@@ -280,7 +280,7 @@ fn remedies(answer: &DoctorAnswer<'_>, root: &Located<'_>, look: &Look) -> Strin
 
 /// The message beside the job's estimate, and what would make the job fit where it ran.
 fn against(answer: &DoctorAnswer<'_>, job: &JobAnswer, look: &Look) -> String {
-    let base = &job.proposals.base.judgement;
+    let base = &job.proposals.base.verdict;
     let mut text = format!("\n{}\n", paint(BOLD, "against the job"));
     let predicted =
         format!("predicted {} allocated, {} in all", Bytes(base.peak_allocated_bytes), Bytes(base.total_bytes));

@@ -10,9 +10,9 @@ use tonnage_core::trace::{Category, PhaseKind};
 use tonnage_core::units::Bytes;
 
 use super::deployment::{models, processes};
-use super::judgement::judgement;
 use super::paint::{BOLD, DIM, WARN, paint, wrap};
 use super::table::{Align, Table, cell};
+use super::verdict::verdict;
 use crate::answer::{Answer, count};
 use crate::category;
 use crate::look::Look;
@@ -29,7 +29,7 @@ pub fn estimate(answer: &Answer, look: &Look) -> String {
     let estimate = &answer.estimate;
     let mut text = String::new();
     text.push_str(&job(&answer.resolved, estimate, look));
-    text.push_str(&judgement(answer, look));
+    text.push_str(&verdict(answer, look));
     text.push_str(&processes(&answer.deployment, answer.carriers.is_none(), look));
     text.push_str(&phases(estimate, look));
     text.push_str(&at_peak(estimate, look));

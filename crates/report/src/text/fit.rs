@@ -2,7 +2,7 @@
 
 use tonnage_core::estimate::{Fit, Room, shown_bound};
 use tonnage_core::job::{Passes, rows_per_step};
-use tonnage_core::plan::fit::Judgement;
+use tonnage_core::plan::fit::GpuVerdict;
 use tonnage_core::plan::largest::Largest;
 use tonnage_core::plan::table::{PRUNED, Row};
 use tonnage_core::units::GIB;
@@ -54,7 +54,7 @@ fn table(answer: &FitAnswer, shown: std::ops::Range<usize>, look: &Look) -> Stri
     for row in &answer.rows {
         let step = by_step.then(|| cell(row.rows_per_step().to_string(), DIM));
         let names = [row_name(row).into(), batch(row).into()].into_iter().chain(step);
-        let cells = row.cells[shown.clone()].iter().map(|answer| judged(answer, look));
+        let cells = row.cells[shown.clone()].iter().map(|answer| verdict_cell(answer, look));
         table.row(names.chain(cells).collect());
     }
     if !answer.largest.is_empty() {
@@ -73,17 +73,17 @@ fn batch(row: &Row) -> String {
     format!("{} x {}", row.batch.micro_batch_size, row.batch.gradient_accumulation_steps)
 }
 
-fn judged(answer: &Result<Judgement, String>, look: &Look) -> Cell {
+fn verdict_cell(answer: &Result<GpuVerdict, String>, look: &Look) -> Cell {
     match answer {
-        Ok(judgement) => {
-            let mark = match judgement.fit {
+        Ok(verdict) => {
+            let mark = match verdict.fit {
                 Fit::Fits => look.pick("✔", "+"),
                 Fit::Tight => look.pick("▲", "~"),
                 Fit::DoesNotFit => look.pick("✘", "-"),
             };
             cell(
-                format!("{} {mark}", shown_bound(judgement.safe_bytes).map_or_else(|| "?".to_owned(), gib)),
-                fit(judgement.fit),
+                format!("{} {mark}", shown_bound(verdict.safe_bytes).map_or_else(|| "?".to_owned(), gib)),
+                fit(verdict.fit),
             )
         }
         Err(problem) if problem == PRUNED => cell(look.pick("✘", "-"), fit(Fit::DoesNotFit)),
@@ -150,7 +150,7 @@ fn refusals(answer: &FitAnswer, look: &Look) -> String {
 /// A line for each GPU: what one job needs there, the largest micro-batch, and how many processes could share it.
 fn below_each_other(answer: &FitAnswer, look: &Look) -> String {
     let Some(row) = answer.rows.first() else { return String::new() };
-    let shares = row.cells.iter().flatten().any(|judgement| !judgement.room.is_empty());
+    let shares = row.cells.iter().flatten().any(|verdict| !verdict.room.is_empty());
     let mut columns = vec![("gpu", Align::Left), ("usable", Align::Right), ("enough", Align::Right)];
     if !answer.largest.is_empty() {
         columns.push(("largest", Align::Right));
@@ -160,11 +160,11 @@ fn below_each_other(answer: &FitAnswer, look: &Look) -> String {
         columns.extend(rooms.map(|title| (title, Align::Right)));
     }
     let mut table = Table::new(&columns);
-    for (at, (gpu, judgement)) in answer.gpus.iter().zip(&row.cells).enumerate() {
-        let mut cells = vec![gpu.id.as_str().into(), cell(gib(gpu.usable_bytes), DIM), judged(judgement, look)];
+    for (at, (gpu, verdict)) in answer.gpus.iter().zip(&row.cells).enumerate() {
+        let mut cells = vec![gpu.id.as_str().into(), cell(gib(gpu.usable_bytes), DIM), verdict_cell(verdict, look)];
         cells.extend(answer.largest.get(at).map(|largest| most(largest.as_ref())));
         if shares {
-            let room = judgement.as_ref().map_or(&[][..], |judgement| &judgement.room);
+            let room = verdict.as_ref().map_or(&[][..], |verdict| &verdict.room);
             cells.extend([None, Some(1), Some(2), Some(4)].map(|lease| nodes(room, lease)));
         }
         table.row(cells);

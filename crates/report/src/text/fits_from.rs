@@ -28,7 +28,7 @@ pub(super) fn headline(answer: &Answer, look: &Look) -> String {
 
 /// The GPUs that carry it, a line for each size of memory.
 pub(super) fn carriers(answer: &Answer, carriers: &[Carrier], look: &Look) -> String {
-    let of = |wanted: Fit| of_fit(carriers.iter().map(|carrier| (carrier.gpu, carrier.judgement.fit)), wanted);
+    let of = |wanted: Fit| of_fit(carriers.iter().map(|carrier| (carrier.gpu, carrier.verdict.fit)), wanted);
     if of(Fit::Fits).is_empty() && shown_bound(answer.estimate.safe_bytes).is_none() {
         let unknown = "on which GPU it fits is not known: what is left out or unchecked, below, has no bound";
         return format!("{} {}\n", paint(WARN, "!"), wrap(unknown, look.width, 2));
@@ -58,7 +58,7 @@ pub(super) fn listed(fitting: &[&'static CatalogGpu], tight: &[&'static CatalogG
 pub(super) fn smallest(carriers: &[Carrier]) -> (String, Option<Fit>) {
     let is_new = |carrier: &&Carrier| carrier.gpu.gpu().device().runs_newest_builds();
     let of = |wanted: Fit| {
-        let mut fitting = carriers.iter().filter(|carrier| carrier.judgement.fit == wanted);
+        let mut fitting = carriers.iter().filter(|carrier| carrier.verdict.fit == wanted);
         fitting.clone().find(is_new).or_else(|| fitting.next())
     };
     match (of(Fit::Fits), of(Fit::Tight)) {

@@ -9,7 +9,6 @@ mod estimate;
 mod explain;
 mod fit;
 mod fits_from;
-mod judgement;
 mod legacy;
 mod paint;
 mod patch;
@@ -22,6 +21,7 @@ mod suite;
 mod table;
 mod tensors;
 mod traces;
+mod verdict;
 
 pub(crate) use paint::paint;
 

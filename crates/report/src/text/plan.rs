@@ -29,15 +29,15 @@ pub fn plan(job: &JobSpec, proposals: &Proposals, with: &JobSpec, look: &Look) -
 
 /// The GPU on which nothing need be changed.
 fn another(other: &OtherGpu, look: &Look) -> String {
-    let judgement = &other.appraisal.judgement;
+    let verdict = &other.appraisal.verdict;
     let paid = other.appraisal.bill.as_ref().and_then(|bill| bill.costs.dollars);
     let paid = paid.map_or_else(String::new, |paid| format!(", {}", bill::dollars(paid.typical)));
     let line = format!(
         "or another GPU, the cheapest on which it fits as it is: --gpu {}: {} of {} usable, {}, time x{:.2}{paid}",
         other.gpu.id,
-        Bytes(judgement.total_bytes),
-        Bytes(judgement.usable_bytes),
-        paint(fit(judgement.fit), fit_words(judgement.fit)),
+        Bytes(verdict.total_bytes),
+        Bytes(verdict.usable_bytes),
+        paint(fit(verdict.fit), fit_words(verdict.fit)),
         other.slowdown.factor.typical,
     );
     format!("{}\n\n", wrap(&line, look.width, 2))
@@ -45,14 +45,14 @@ fn another(other: &OtherGpu, look: &Look) -> String {
 
 /// The job as it is, in bytes, hours and dollars.
 pub(super) fn head(job: &JobSpec, base: &Appraisal, look: &Look) -> String {
-    let judgement = &base.judgement;
+    let verdict = &base.verdict;
     let what = format!(
         "{} on {}: {} of {} usable, {}",
         paint(BOLD, &job.model.name),
         job.gpu.name,
-        Bytes(judgement.total_bytes),
-        Bytes(judgement.usable_bytes),
-        paint(fit(judgement.fit), fit_words(judgement.fit)),
+        Bytes(verdict.total_bytes),
+        Bytes(verdict.usable_bytes),
+        paint(fit(verdict.fit), fit_words(verdict.fit)),
     );
     let mut text = format!("{}\n", wrap(&what, look.width, 0));
     match &base.bill {
@@ -79,12 +79,12 @@ fn alone(proposals: &[Proposal], look: &Look) -> String {
     ];
     let mut table = Table::new(&columns);
     for Proposal { remedy, appraisal, slowdown, saves_bytes, .. } in proposals {
-        let judgement = &appraisal.judgement;
+        let verdict = &appraisal.verdict;
         table.row(vec![
             remedy.name.into(),
             cell(Bytes(*saves_bytes).to_string(), BOLD),
-            Bytes(judgement.total_bytes).to_string().into(),
-            cell(fit_words(judgement.fit), fit(judgement.fit)),
+            Bytes(verdict.total_bytes).to_string().into(),
+            cell(fit_words(verdict.fit), fit(verdict.fit)),
             format!("x{:.2}", slowdown.factor.typical).into(),
             results(remedy.results).into(),
         ]);
@@ -117,14 +117,14 @@ fn about(proposal: &Proposal, look: &Look) -> String {
 /// The remedies together, as lines of a job file and in the words of the framework.
 fn combination(together: &Combination, with: &JobSpec, look: &Look) -> String {
     let names: Vec<&str> = together.remedies.iter().map(|remedy| remedy.name).collect();
-    let judgement = &together.appraisal.judgement;
+    let verdict = &together.appraisal.verdict;
     let paid = together.appraisal.bill.as_ref().and_then(|bill| bill.costs.dollars);
     let paid = paid.map_or_else(String::new, |paid| format!(", {}", bill::dollars(paid.typical)));
     let head = format!(
         "together {}: {}, {}, time x{:.2}{paid}, {}",
         names.join(" + "),
-        Bytes(judgement.total_bytes),
-        paint(fit(judgement.fit), fit_words(judgement.fit)),
+        Bytes(verdict.total_bytes),
+        paint(fit(verdict.fit), fit_words(verdict.fit)),
         together.slowdown.factor.typical,
         together.results().words(),
     );

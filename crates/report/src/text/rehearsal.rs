@@ -6,7 +6,7 @@ use std::fmt::Write;
 use tonnage_core::estimate::Fit;
 use tonnage_core::gpu::{CatalogGpu, Gpu};
 use tonnage_core::recording::Comparison;
-use tonnage_core::rehearsal::{Against, AtPeak, Judged, ProcessRecord, Rehearsal, Seen, differences};
+use tonnage_core::rehearsal::{Against, AtPeak, ProcessRecord, Rehearsal, RehearsedVerdict, Seen, differences};
 use tonnage_core::units::Bytes;
 
 use super::fits_from;
@@ -24,10 +24,10 @@ pub fn rehearsal(rehearsal: &Rehearsal, look: &Look) -> String {
     let Some(seen) = rehearsal.fullest() else { return String::new() };
     let mut text = head(rehearsal, look);
     text.push_str(&failure(rehearsal, look));
-    if let Some(judged) = rehearsal.judged(&rehearsal.gpu) {
+    if let Some(on_gpu) = rehearsal.verdict_on(&rehearsal.gpu) {
         text.push_str(&match rehearsal.carriers() {
-            Some(carriers) => sizes(rehearsal, &judged, seen, &carriers, look),
-            None => headline(&judged, rehearsal.verdict(&judged), seen, look),
+            Some(carriers) => sizes(rehearsal, &on_gpu, seen, &carriers, look),
+            None => headline(&on_gpu, rehearsal.known_fit(&on_gpu), seen, look),
         });
     }
     text.push_str(&others(rehearsal, look));
@@ -68,18 +68,18 @@ fn failure(rehearsal: &Rehearsal, look: &Look) -> String {
 /// What a script needs that names no GPU, and who carries it.
 fn sizes(
     rehearsal: &Rehearsal,
-    judged: &Judged,
+    on_gpu: &RehearsedVerdict,
     seen: &Seen,
     carriers: &[(&'static CatalogGpu, Fit)],
     look: &Look,
 ) -> String {
-    let total = paint(BOLD, &Bytes(judged.total_bytes).to_string());
+    let total = paint(BOLD, &Bytes(on_gpu.total_bytes).to_string());
     let line = format!("{total}   as on {}: no GPU was named", rehearsal.gpu.name);
     let sum = format!(
         "{} reserved by PyTorch ({} allocated) + {} CUDA context",
-        Bytes(judged.peak_reserved_bytes),
+        Bytes(on_gpu.peak_reserved_bytes),
         Bytes(seen.device.peak_allocated_bytes),
-        Bytes(judged.context_bytes)
+        Bytes(on_gpu.context_bytes)
     );
     let of = |wanted: Fit| fits_from::of_fit(carriers.iter().copied(), wanted);
     let listed = fits_from::listed(&of(Fit::Fits), &of(Fit::Tight), look);
@@ -89,18 +89,18 @@ fn sizes(
 }
 
 /// The verdict for the GPU that the script ran on.
-fn headline(judged: &Judged, verdict: Option<Fit>, seen: &Seen, look: &Look) -> String {
+fn headline(on_gpu: &RehearsedVerdict, verdict: Option<Fit>, seen: &Seen, look: &Look) -> String {
     let (sign, word) = match verdict {
         Some(Fit::Fits) => (look.pick("✔ ", ""), "fits"),
         Some(Fit::Tight) => (look.pick("▲ ", ""), "tight"),
         Some(Fit::DoesNotFit) => (look.pick("✘ ", ""), "does not fit"),
         None => (look.pick("▲ ", ""), "not known"),
     };
-    let (total, usable) = (Bytes(judged.total_bytes), Bytes(judged.usable_bytes));
+    let (total, usable) = (Bytes(on_gpu.total_bytes), Bytes(on_gpu.usable_bytes));
     let known = verdict.is_some();
     let verdict = paint(verdict.map_or(WARN, fit), &format!("{sign}{word}"));
-    let context = Bytes(judged.context_bytes);
-    if let Some(oom) = &judged.out_of_memory {
+    let context = Bytes(on_gpu.context_bytes);
+    if let Some(oom) = &on_gpu.out_of_memory {
         let at = if oom.line.is_empty() { String::new() } else { format!(" at {}", oom.line) };
         let line = format!(
             "out of memory in {}{at}: asks for {} with {} allocated and {} reserved, beside {context} of CUDA context",
@@ -109,15 +109,15 @@ fn headline(judged: &Judged, verdict: Option<Fit>, seen: &Seen, look: &Look) -> 
             Bytes(oom.allocated_bytes),
             Bytes(oom.reserved_bytes)
         );
-        let least = oom.requested_bytes.saturating_add(oom.allocated_bytes).saturating_add(judged.context_bytes);
+        let least = oom.requested_bytes.saturating_add(oom.allocated_bytes).saturating_add(on_gpu.context_bytes);
         let needs = format!("needs at least {} of {usable} usable", paint(BOLD, &Bytes(least).to_string()));
         return format!("{verdict}   {needs}\n  {}\n\n", wrap(&line, look.width, 2));
     }
-    let headroom = Bytes(judged.usable_bytes.saturating_sub(judged.total_bytes));
-    let share = judged.total_bytes as f64 / judged.usable_bytes.max(1) as f64;
+    let headroom = Bytes(on_gpu.usable_bytes.saturating_sub(on_gpu.total_bytes));
+    let share = on_gpu.total_bytes as f64 / on_gpu.usable_bytes.max(1) as f64;
     let sum = format!(
         "{} reserved by PyTorch ({} allocated) + {context} CUDA context, {:.0}\u{a0}%",
-        Bytes(judged.peak_reserved_bytes),
+        Bytes(on_gpu.peak_reserved_bytes),
         Bytes(seen.device.peak_allocated_bytes),
         share * 100.0
     );
@@ -128,8 +128,8 @@ fn headline(judged: &Judged, verdict: Option<Fit>, seen: &Seen, look: &Look) -> 
         format!("reached {total} of {usable} usable before it ended")
     };
     let mut text = format!("{verdict}   {reached}\n  {}\n", paint(DIM, &wrap(&sum, look.width, 2)));
-    if judged.num_alloc_retries > 0 {
-        let times = judged.num_alloc_retries;
+    if on_gpu.num_alloc_retries > 0 {
+        let times = on_gpu.num_alloc_retries;
         let line =
             format!("runs only because the allocator flushes its cache and tries again {times} times, which is slow");
         let _ = writeln!(text, "  {}", wrap(&line, look.width, 2));
@@ -152,19 +152,19 @@ fn others(rehearsal: &Rehearsal, look: &Look) -> String {
     ];
     let mut table = Table::new(&columns).wrapped();
     for gpu in &rehearsal.asked {
-        let Some(judged) = rehearsal.judged(gpu) else { continue };
-        let note = judged.out_of_memory.as_ref().map_or_else(
+        let Some(on_gpu) = rehearsal.verdict_on(gpu) else { continue };
+        let note = on_gpu.out_of_memory.as_ref().map_or_else(
             || differences(gpu, &rehearsal.gpu).join("; "),
             |oom| format!("out of memory in {}, asking for {}", oom.phase, Bytes(oom.requested_bytes)),
         );
         table.row(vec![
             name(gpu).into(),
-            rehearsal.verdict(&judged).map_or_else(
+            rehearsal.known_fit(&on_gpu).map_or_else(
                 || cell("not known", WARN),
                 |verdict| cell(fit_name(verdict).replace('_', " "), fit(verdict)),
             ),
             Bytes(gpu.usable_bytes).to_string().into(),
-            judged.num_alloc_retries.to_string().into(),
+            on_gpu.num_alloc_retries.to_string().into(),
             cell(note, DIM),
         ]);
     }

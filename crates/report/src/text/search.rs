@@ -28,12 +28,12 @@ pub fn search(
     if let Some(candidate) = chosen(candidates, choice) {
         let changes =
             [vec![(keys::GPU, candidate.gpu.id.clone())], candidate.spread.clone(), candidate.changes.clone()].concat();
-        let judgement = &candidate.appraisal.judgement;
+        let verdict = &candidate.appraisal.verdict;
         let memory = format!(
             "{} of {} usable, {}",
-            Bytes(judgement.total_bytes),
-            Bytes(judgement.usable_bytes),
-            paint(fit(judgement.fit), fit_words(judgement.fit))
+            Bytes(verdict.total_bytes),
+            Bytes(verdict.usable_bytes),
+            paint(fit(verdict.fit), fit_words(verdict.fit))
         );
         text.push_str(&format!("  {}\n", wrap(&format!("memory {memory}"), look.width, 2)));
         if let Some(bill) = &candidate.appraisal.bill {
@@ -79,14 +79,14 @@ fn table(candidates: &[Candidate], choice: Choice, look: &Look) -> String {
     // The first ones, and the chosen one wherever it stands.
     let shown = candidates.iter().enumerate().filter(|(at, _)| *at < SHOWN || Some(*at) == picked);
     for (at, candidate) in shown {
-        let judgement = &candidate.appraisal.judgement;
+        let verdict = &candidate.appraisal.verdict;
         let gpus = candidate.appraisal.bill.as_ref().map_or(1, |bill| bill.gpus);
         let remedies: Vec<&str> = candidate.remedies.iter().map(|remedy| remedy.name).collect();
         table.row(vec![
             if Some(at) == picked { cell(look.pick("▶", ">"), BOLD) } else { "".into() },
             format!("{gpus} x {}", candidate.gpu.id).into(),
-            Bytes(judgement.total_bytes).to_string().into(),
-            cell(fit_words(judgement.fit), fit(judgement.fit)),
+            Bytes(verdict.total_bytes).to_string().into(),
+            cell(fit_words(verdict.fit), fit(verdict.fit)),
             candidate.seconds().map_or("?".to_owned(), |seconds| Seconds(seconds).to_string()).into(),
             candidate.dollars().map_or("?".to_owned(), bill::dollars).into(),
             cell(remedies.join(" + "), DIM),
@@ -120,7 +120,7 @@ fn verdict(candidates: &[Candidate], choice: Choice, limits: &SearchLimits, look
         }
         Choice::NoneFits(at) => {
             let lacks = candidates.get(at).map_or(0, |candidate| {
-                candidate.appraisal.judgement.total_bytes.saturating_sub(candidate.appraisal.judgement.usable_bytes)
+                candidate.appraisal.verdict.total_bytes.saturating_sub(candidate.appraisal.verdict.usable_bytes)
             });
             paint(WARN, &format!("no way fits; this one lacks least, {}:", Bytes(lacks)))
         }

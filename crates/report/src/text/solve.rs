@@ -44,8 +44,8 @@ fn line(gpu: &Gpu, found: &Result<Solution, String>, look: &Look) -> Vec<Cell> {
     };
     let next = next(solution, look);
     match &solution.best {
-        Some((value, judgement)) => {
-            let enough = cell(gib(judgement.safe_bytes), fit(judgement.fit));
+        Some((value, verdict)) => {
+            let enough = cell(gib(verdict.safe_bytes), fit(verdict.fit));
             vec![id(), cell(value.to_string(), BOLD), enough, usable, next]
         }
         None => vec![id(), cell("none", DIM), "".into(), usable, next],
@@ -54,12 +54,12 @@ fn line(gpu: &Gpu, found: &Result<Solution, String>, look: &Look) -> Vec<Cell> {
 
 fn next(solution: &Solution, look: &Look) -> Cell {
     match &solution.next {
-        Some((value, Ok(judgement))) => {
-            let sign = match judgement.fit {
+        Some((value, Ok(verdict))) => {
+            let sign = match verdict.fit {
                 tonnage_core::estimate::Fit::Tight => look.pick("▲", "~"),
                 _ => look.pick("✘", "-"),
             };
-            cell(format!("{value}: {} {sign}", gib(judgement.safe_bytes)), fit(judgement.fit))
+            cell(format!("{value}: {} {sign}", gib(verdict.safe_bytes)), fit(verdict.fit))
         }
         Some((value, Err(_))) => cell(format!("{value}: refused"), WARN),
         None => cell("none is tried", DIM),

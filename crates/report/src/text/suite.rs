@@ -78,8 +78,8 @@ fn line(row: &Priced) -> Vec<Cell> {
     vec![
         name,
         row.factor.map_or_else(unknown, |factor| format!("{factor:.2}")).into(),
-        Bytes(appraisal.judgement.total_bytes).to_string().into(),
-        cell(fit_words(appraisal.judgement.fit), fit(appraisal.judgement.fit)),
+        Bytes(appraisal.verdict.total_bytes).to_string().into(),
+        cell(fit_words(appraisal.verdict.fit), fit(appraisal.verdict.fit)),
         bill.map_or_else(unknown, |bill| Seconds(bill.step.seconds.typical).to_string()).into(),
         bill.map_or_else(unknown, |bill| plain(bill.costs.gpu_hours.typical * count as f64)).into(),
         paid.map_or_else(unknown, |paid| dollars(paid.typical * count as f64)).into(),

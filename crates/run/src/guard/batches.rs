@@ -4,7 +4,7 @@ use tonnage_core::estimate::Fit;
 use tonnage_core::gpu::Gpu;
 use tonnage_core::job::{JobSpec, Origin, Override, Passes};
 use tonnage_core::plan::batch::Batch;
-use tonnage_core::plan::fit::{Judgement, judge};
+use tonnage_core::plan::fit::{GpuVerdict, verdict_on};
 
 use super::{Job, Room};
 
@@ -18,7 +18,7 @@ pub struct Choice {
     /// The batch; `None` where rows are not the job's to choose.
     pub batch: Option<Batch>,
     /// What it needs.
-    pub judgement: Judgement,
+    pub verdict: GpuVerdict,
     /// What observations add to that.
     pub more_bytes: u64,
 }
@@ -52,7 +52,7 @@ impl Batches {
         (below, comfortably): (Option<u64>, bool),
     ) -> Option<Choice> {
         let enough = |fit: Fit| fit == Fit::Fits || (fit == Fit::Tight && !comfortably);
-        self.first(below, |batch| choose(job, Some(batch), changes, room).filter(|choice| enough(choice.judgement.fit)))
+        self.first(below, |batch| choose(job, Some(batch), changes, room).filter(|choice| enough(choice.verdict.fit)))
     }
 
     /// The first that `try_batch` takes, of those below `below`, the largest first: need falls with the rows.
@@ -86,8 +86,8 @@ pub(super) fn choose(job: &Job<'_>, batch: Option<Batch>, changes: &[Override], 
     all.extend_from_slice(changes);
     let resolved = job.source.resolve(&all).ok()?;
     let gpu = Gpu { usable_bytes: room.for_estimates(), ..job.spec.gpu.clone() };
-    let judgement = judge(&resolved.job, &gpu).ok()?;
-    Some(Choice { batch, judgement, more_bytes: room.correction.offset_bytes })
+    let verdict = verdict_on(&resolved.job, &gpu).ok()?;
+    Some(Choice { batch, verdict, more_bytes: room.correction.offset_bytes })
 }
 
 #[cfg(test)]

@@ -130,17 +130,17 @@ impl Guard<'_> {
         let least = batches.0.last().filter(|least| least.micro_batch_size < rows)?;
         // What does not even fit by the estimate alone is not tried.
         let choice = choose(job, Some(*least), &changes, &self.room.without_correction())?;
-        choice.judgement.fits().then(|| try_it(&choice, "the smallest equal one is tried once all the same"))
+        choice.verdict.fits().then(|| try_it(&choice, "the smallest equal one is tried once all the same"))
     }
 
     /// Remedies that the command can be told, one after the other, until a batch fits; why nothing is left, where none does.
     fn remedy(&self, job: &Job<'_>, batches: &Batches, last: &AttemptRecord, failure: &str) -> Result<Next, String> {
         let mut changes = last.changes.clone();
         let base = |changes: &[ChangeRecord]| choose(job, batches.0.last().copied(), &kept(changes), &self.room);
-        let mut needed = base(&changes).map(|choice| choice.judgement.total_bytes);
+        let mut needed = base(&changes).map(|choice| choice.verdict.total_bytes);
         for remedy in REMEDIES.iter().filter(|remedy| self.may_take(remedy)) {
             let Some(with) = self.with_remedy(job, remedy, &changes) else { continue };
-            let Some(total) = base(&with).map(|choice| choice.judgement.total_bytes) else { continue };
+            let Some(total) = base(&with).map(|choice| choice.verdict.total_bytes) else { continue };
             let Some(saves) = needed.and_then(|needed| needed.checked_sub(total)).filter(|saves| *saves > 0) else {
                 continue;
             };

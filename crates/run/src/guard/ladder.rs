@@ -76,10 +76,10 @@ impl Guard<'_> {
     pub fn first(&self, preflight: Option<&Preflight>) -> Next {
         let Some(preflight) = preflight else { return self.start(Plan::default()) };
         if preflight.fits() || self.policy.forced {
-            let judgement = preflight.asked.as_ref();
+            let verdict = preflight.asked.as_ref();
             let more_bytes = self.room.correction.offset_bytes;
-            let predicted = judgement
-                .map(|judgement| self.prediction(&Choice { batch: None, judgement: judgement.clone(), more_bytes }));
+            let predicted =
+                verdict.map(|verdict| self.prediction(&Choice { batch: None, verdict: verdict.clone(), more_bytes }));
             let reason = "as asked for".to_owned();
             return self.start(Plan { batch: self.batch(None), predicted, reason, ..Plan::default() });
         }
@@ -140,7 +140,7 @@ impl Guard<'_> {
 
     fn prediction(&self, choice: &Choice) -> PredictionRecord {
         let processes = self.job.as_ref().map_or(1, |job| job.spec.task.facts().processes_per_gpu());
-        PredictionRecord::new(&choice.judgement, choice.more_bytes, self.room.available(), processes)
+        PredictionRecord::new(&choice.verdict, choice.more_bytes, self.room.available(), processes)
     }
 
     /// What follows the failure of the last of `attempts` of a node. What the failure teaches is kept in [`Self::room`].

@@ -2,7 +2,7 @@
 
 use tonnage_core::estimate::{Fit, shown_bound};
 use tonnage_core::job::{JobSpec, Spreading};
-use tonnage_core::plan::fit::Judgement;
+use tonnage_core::plan::fit::GpuVerdict;
 use tonnage_core::units::Bytes;
 
 use super::batches::{Batches, Choice, choose};
@@ -12,7 +12,7 @@ use super::{Job, Room};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preflight {
     /// The job as it was asked for; `None` where it cannot be estimated.
-    pub asked: Option<Judgement>,
+    pub asked: Option<GpuVerdict>,
     /// The largest equal batch that fits, where the one asked for does not.
     pub instead: Option<Choice>,
     /// The sentence for people.
@@ -26,10 +26,10 @@ impl Preflight {
             let text = "the job cannot be estimated; it starts unchecked".to_owned();
             return Self { asked: None, instead: None, text };
         };
-        asked.judgement.total_bytes = asked.judgement.total_bytes.saturating_sub(room.less_bytes);
+        asked.verdict.total_bytes = asked.verdict.total_bytes.saturating_sub(room.less_bytes);
         // What was seen to need less was seen at this batch, at no other.
         let others = Room { less_bytes: 0, ..room.clone() };
-        let instead = match asked.judgement.fit {
+        let instead = match asked.verdict.fit {
             Fit::DoesNotFit => {
                 // What was asked for may be tight as well.
                 let smaller = (Some(job.spec.micro_batch_size), false);
@@ -37,17 +37,17 @@ impl Preflight {
             }
             _ => None,
         };
-        let text = text(job, room, &asked.judgement, instead.as_ref());
-        Self { asked: Some(asked.judgement), instead, text }
+        let text = text(job, room, &asked.verdict, instead.as_ref());
+        Self { asked: Some(asked.verdict), instead, text }
     }
 
     /// Whether the job fits as it was asked for, as far as can be known.
     pub fn fits(&self) -> bool {
-        self.asked.as_ref().is_none_or(Judgement::fits)
+        self.asked.as_ref().is_none_or(GpuVerdict::fits)
     }
 }
 
-fn text(job: &Job<'_>, room: &Room, asked: &Judgement, instead: Option<&Choice>) -> String {
+fn text(job: &Job<'_>, room: &Room, asked: &GpuVerdict, instead: Option<&Choice>) -> String {
     let verdict = match asked.fit {
         Fit::Fits => "fits",
         Fit::Tight => "fits tightly",
@@ -61,7 +61,7 @@ fn text(job: &Job<'_>, room: &Room, asked: &Judgement, instead: Option<&Choice>)
     text
 }
 
-fn needs(job: &Job<'_>, asked: &Judgement, room: &Room) -> String {
+fn needs(job: &Job<'_>, asked: &GpuVerdict, room: &Room) -> String {
     let total = asked.total_bytes.saturating_add(room.correction.offset_bytes);
     let corrected = match (room.correction.offset_bytes, room.less_bytes) {
         (0, 0) => String::new(),
@@ -83,7 +83,7 @@ fn needs(job: &Job<'_>, asked: &Judgement, room: &Room) -> String {
 }
 
 /// `1 trains with 13.18 GiB, 7 wait with 2.20 GiB each`
-fn held_under_a_lease(asked: &Judgement, lease: u64, nodes: u64) -> String {
+fn held_under_a_lease(asked: &GpuVerdict, lease: u64, nodes: u64) -> String {
     let training = lease.min(nodes);
     let words = |count: u64, one: &str, more: &str| format!("{count} {}", if count == 1 { one } else { more });
     let train = words(training, "trains", "train at once");
@@ -108,7 +108,7 @@ fn has(room: &Room) -> String {
     format!("{} ({} less {less})", Bytes(room.available()), Bytes(usable))
 }
 
-fn would_fit(job: &JobSpec, asked: &Judgement, instead: Option<&Choice>) -> String {
+fn would_fit(job: &JobSpec, asked: &GpuVerdict, instead: Option<&Choice>) -> String {
     if let Spreading::Nodes { .. } = job.task.facts().spreading() {
         let room = |room: &tonnage_core::estimate::Room| match room.lease {
             None => format!("{} would fit", room.processes),
@@ -117,14 +117,14 @@ fn would_fit(job: &JobSpec, asked: &Judgement, instead: Option<&Choice>) -> Stri
         return asked.room.iter().map(room).collect::<Vec<_>>().join(", ");
     }
     // Why it is no more than tight, and the next larger one does not fit.
-    let tight = |judgement: &Judgement| match judgement.fit {
-        Fit::Tight => match shown_bound(judgement.safe_bytes) {
+    let tight = |verdict: &GpuVerdict| match verdict.fit {
+        Fit::Tight => match shown_bound(verdict.safe_bytes) {
             Some(bytes) => format!(", tightly: up to {} with what was not measured", Bytes(bytes)),
             None => ", and more that is not known: no size surely is enough".to_owned(),
         },
         _ => String::new(),
     };
-    let found = |choice: &Choice| Some((choice.batch?, choice.judgement.total_bytes, tight(&choice.judgement)));
+    let found = |choice: &Choice| Some((choice.batch?, choice.verdict.total_bytes, tight(&choice.verdict)));
     match instead.and_then(found) {
         Some((batch, total, tight)) => format!(
             "micro_batch_size {} with gradient_accumulation_steps {} is the same effective batch and needs {}{}",
@@ -141,26 +141,22 @@ fn would_fit(job: &JobSpec, asked: &Judgement, instead: Option<&Choice>) -> Stri
 mod tests {
     use serde_json::json;
     use tonnage_core::job::from_case;
-    use tonnage_core::trace::{Phase, PhaseKind};
 
     use super::*;
     use tonnage_core::plan::batch::Batch;
+    use tonnage_core::plan::fit::verdict_on;
 
     #[test]
     fn a_size_is_named_only_where_one_surely_is_enough() {
         let job = from_case(&json!({"micro_batch": 4})).unwrap();
-        let tight = |safe_bytes: u64| Judgement {
-            fit: Fit::Tight,
-            total_bytes: 3 << 30,
-            safe_bytes,
-            usable_bytes: 4 << 30,
-            peak_allocated_bytes: 2 << 30,
-            peak_reserved_bytes: 2 << 30,
-            peak_phase: Phase { kind: PhaseKind::Backward, step: 1 },
-            room: Vec::new(),
+        let tight = |safe_bytes: u64| {
+            let mut verdict = verdict_on(&job, &job.gpu).unwrap();
+            (verdict.fit, verdict.total_bytes) = (Fit::Tight, 3 << 30);
+            (verdict.safe_bytes, verdict.usable_bytes) = (safe_bytes, 4 << 30);
+            verdict
         };
         let says = |safe_bytes: u64| {
-            let choice = Choice { batch: Some(Batch::of(&job)), judgement: tight(safe_bytes), more_bytes: 0 };
+            let choice = Choice { batch: Some(Batch::of(&job)), verdict: tight(safe_bytes), more_bytes: 0 };
             would_fit(&job, &tight(safe_bytes), Some(&choice))
         };
         assert!(says(5 << 30).ends_with("needs 3.00 GiB, tightly: up to 5.00 GiB with what was not measured"));

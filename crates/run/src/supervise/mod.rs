@@ -230,16 +230,16 @@ impl<'a> Supervisor<'a> {
 
     /// Claims what `next` is to start with; false where another run took it in between.
     fn claims(&self, preflight: &Preflight, next: &Next) -> bool {
-        let judgement = match next {
+        let verdict = match next {
             Next::Start(plan, _) if plan.predicted.is_some() => {
-                preflight.instead.as_ref().filter(|_| !preflight.fits()).map(|choice| &choice.judgement)
+                preflight.instead.as_ref().filter(|_| !preflight.fits()).map(|choice| &choice.verdict)
             }
             _ => None,
         };
-        let (Some(judgement), Next::Start(..)) = (judgement.or(preflight.asked.as_ref()), next) else { return true };
+        let (Some(verdict), Next::Start(..)) = (verdict.or(preflight.asked.as_ref()), next) else { return true };
         let usable = if self.guard.policy.forced { u64::MAX } else { self.guard.room.usable() };
         // What fits tightly may be more than there is: its caches give back what they must.
-        let needed = judgement.total_bytes.saturating_add(self.guard.room.correction.offset_bytes);
+        let needed = verdict.total_bytes.saturating_add(self.guard.room.correction.offset_bytes);
         // A ledger that cannot be written promises nothing to anybody.
         self.or_warn(self.admission.claim(needed.min(self.guard.room.available()), usable)).is_none_or(|c| c.is_ok())
     }

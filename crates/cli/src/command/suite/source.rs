@@ -183,7 +183,7 @@ impl Suite {
 fn predicted(source: &JobSource, changes: &[Override]) -> Result<Predicted, String> {
     let job = source.resolve(changes).map_err(|error| error.to_string())?.job;
     let appraisal = appraise(&job, &job.gpu, Scale::own(&job)).map_err(|error| error.to_string())?;
-    Ok(Predicted::of(&appraisal, &job.gpu.id, fit_words(appraisal.judgement.fit), gpus_taken(&job)))
+    Ok(Predicted::of(&appraisal, &job.gpu.id, fit_words(appraisal.verdict.fit), gpus_taken(&job)))
 }
 
 /// What a job file and flags say, which is part of every run's identity; not what nobody said.

@@ -18,6 +18,7 @@ use of_setup::{
 
 /// Something the reader must know about a figure.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Caveat {
     /// A name for programs (`context_not_measured`).
     pub code: &'static str,

@@ -15,6 +15,7 @@ use chooser::Chooser;
 
 /// A job with the story of its values.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Resolved {
     /// The job.
     pub job: JobSpec,

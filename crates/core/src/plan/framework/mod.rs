@@ -42,6 +42,7 @@ pub enum Line {
 
 /// The changes of a job in the words of a framework.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Patch {
     /// The lines, in the order of the changes, each once.
     pub lines: Vec<Line>,

@@ -3,7 +3,7 @@
 use super::{Applied, Declined, Remedy, Results, done, not_for, one};
 use crate::job::keys;
 use crate::job::{JobSpec, SwarmSpec};
-use crate::plan::fit::judge;
+use crate::plan::fit::verdict_on;
 
 fn shared(job: &JobSpec) -> Result<&SwarmSpec, Declined> {
     match job.task.swarm() {
@@ -35,8 +35,8 @@ pub(super) const FEWER: Remedy = Remedy {
 /// The most nodes that surely fit; at least one a GPU, for which other remedies must then do.
 fn fewer(job: &JobSpec) -> Applied {
     let swarm = shared(job)?;
-    let judged = judge(job, &job.gpu).map_err(|error| Declined::Refused(error.to_string()))?;
-    let each = judged.room.iter().find(|room| room.lease == swarm.lease).map_or(0, |room| room.processes);
+    let verdict = verdict_on(job, &job.gpu).map_err(|error| Declined::Refused(error.to_string()))?;
+    let each = verdict.room.iter().find(|room| room.lease == swarm.lease).map_or(0, |room| room.processes);
     let most = each.max(1).saturating_mul(swarm.gpus);
     let nodes = if most < swarm.nodes { most } else { (swarm.nodes / 2).max(1) };
     one(keys::SWARM_NODES, nodes.to_string())

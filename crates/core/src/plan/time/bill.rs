@@ -10,6 +10,7 @@ pub const STEPS_OF_A_SAMPLE: u64 = 1000;
 
 /// What a job takes and costs.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Bill {
     /// The mean step: measured, scaled from a measured one, or estimated.
     pub step: Time,

@@ -21,6 +21,7 @@ pub struct Run {
 
 /// What a run costs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Costs {
     /// From the first step to the last, without loading, evaluation and checkpoints.
     pub wall_seconds: Range,

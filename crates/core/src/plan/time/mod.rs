@@ -73,6 +73,7 @@ impl Range {
 
 /// A time in seconds, and how it was found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Time {
     /// Seconds.
     pub seconds: Range,
@@ -94,6 +95,7 @@ pub enum Bound {
 
 /// The time of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct PhaseTime {
     /// Which.
     pub phase: PhaseKind,

@@ -25,6 +25,7 @@ pub struct Part {
 
 /// The mean step of a job.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct StepTime {
     /// All of it.
     pub time: Time,

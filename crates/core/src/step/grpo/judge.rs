@@ -140,6 +140,6 @@ pub fn simulate_judge(job: &JobSpec) -> Result<Option<Simulation>, SimulateError
         parameter_count,
         trainable_count: 0,
         repetition: None,
-        sizes: Vec::new(),
+        other_sizes: Vec::new(),
     }))
 }

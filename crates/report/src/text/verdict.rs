@@ -12,7 +12,7 @@ use crate::answer::Answer;
 use crate::look::Look;
 
 /// The lines of the verdict.
-pub(super) fn judgement(answer: &Answer, look: &Look) -> String {
+pub(super) fn verdict(answer: &Answer, look: &Look) -> String {
     let (job, estimate) = (&answer.resolved.job, &answer.estimate);
     let Some(gpu) = answer.deployment.fullest() else { return String::new() };
     let mut text = match &answer.carriers {

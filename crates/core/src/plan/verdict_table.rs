@@ -1,17 +1,17 @@
-//! [`Judgements`]: a job with other batches on several GPUs, each distinct job simulated once.
+//! [`VerdictTable`]: a job with other batches on several GPUs, each distinct job simulated once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::batch::Batch;
-use super::fit::{Judgement, judge_all};
+use super::fit::{GpuVerdict, verdicts_on};
 use crate::estimate::Fit;
 use crate::gpu::{Device, Gpu};
 use crate::job::{JobError, JobSource, JobSpec, Origin};
 
 /// What is known of a job by batch, and by device: workspaces and kernels' scratch go by compute capability and
 /// multiprocessors.
-pub struct Judgements<'a> {
+pub struct VerdictTable<'a> {
     job: &'a JobSpec,
     gpus: &'a [Gpu],
     source: &'a JobSource,
@@ -20,9 +20,9 @@ pub struct Judgements<'a> {
 }
 
 /// An answer for every GPU of a device, in their order; why there is no such job is the same for all.
-type Answers = Result<Vec<Result<Judgement, String>>, JobError>;
+type Answers = Result<Vec<Result<GpuVerdict, String>>, JobError>;
 
-impl<'a> Judgements<'a> {
+impl<'a> VerdictTable<'a> {
     /// Nothing known yet of `job`, which `source` came to.
     pub fn new(job: &'a JobSpec, gpus: &'a [Gpu], source: &'a JobSource) -> Self {
         let mut devices: Vec<Device> = Vec::new();
@@ -78,7 +78,7 @@ impl<'a> Judgements<'a> {
         for device in unknown {
             let own = |found: &Vec<_>| -> Vec<_> {
                 let placed = gpus.iter().zip(found).filter(|(gpu, _)| gpu.device() == device);
-                placed.map(|(_, answer): (_, &Result<Judgement, String>)| answer.clone()).collect()
+                placed.map(|(_, answer): (_, &Result<GpuVerdict, String>)| answer.clone()).collect()
             };
             known.entry((batch, device)).or_insert_with(|| Arc::new(answers.as_ref().map(own).map_err(Clone::clone)));
         }
@@ -90,14 +90,14 @@ impl<'a> Judgements<'a> {
             true => self.job.clone(),
             false => self.source.resolve(&batch.overrides(self.job, &Origin::Rows))?.job,
         };
-        Ok(judge_all(&job, gpus).into_iter().map(|answer| answer.map_err(|error| error.to_string())).collect())
+        Ok(verdicts_on(&job, gpus).into_iter().map(|answer| answer.map_err(|error| error.to_string())).collect())
     }
 
     /// `batch` on the GPU at `index`.
     ///
     /// # Errors
     /// Why there is no such job.
-    pub fn on(&self, batch: Batch, index: usize) -> Result<Judgement, String> {
+    pub fn on(&self, batch: Batch, index: usize) -> Result<GpuVerdict, String> {
         let device = self.gpus[index].device();
         let place = self.gpus[..index].iter().filter(|gpu| gpu.device() == device).count();
         match self.learn(batch, device).as_ref() {
@@ -109,7 +109,7 @@ impl<'a> Judgements<'a> {
     /// The devices of which it is known that `batch` fits none of their GPUs.
     pub(super) fn devices_not_fit_for(&self, batch: Batch) -> Vec<Device> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = |answer: &Result<Judgement, String>| answer.as_ref().is_ok_and(|found| found.fit == Fit::Fits);
+        let fits = |answer: &Result<GpuVerdict, String>| answer.as_ref().is_ok_and(|found| found.fit == Fit::Fits);
         let not_fit = |device: &&Device| match known.get(&(batch, **device)).map(Arc::as_ref) {
             Some(Ok(answers)) => !answers.iter().any(fits),
             _ => false,
