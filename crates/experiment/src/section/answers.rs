@@ -149,42 +149,11 @@ fn share(item: &Item) -> Option<f64> {
 }
 
 fn failures(context: &Context<'_>) -> Vec<Block> {
-    let (mut rows, mut kinds, mut examples) = (Vec::new(), Vec::new(), Vec::new());
-    for one in context.all.configurations.iter().take(super::MOST_ROWS) {
-        let groups: BTreeSet<(&str, &str)> =
-            items(context, one).map(|item| (item.kind.as_str(), item.difficulty.as_str())).collect();
-        for (kind, difficulty) in groups {
-            let of = |value: fn(&Item) -> Option<f64>| {
-                by_question(context, one, |item| {
-                    (item.kind == kind && item.difficulty == difficulty).then(|| value(item)).flatten()
-                })
-            };
-            let exact = of(share);
-            rows.push(vec![
-                one.name.as_str().into(),
-                kind.into(),
-                difficulty.into(),
-                Cell::count(exact.len()),
-                with_interval(&exact),
-                with_interval(&of(|item| item.token_accuracy)),
-            ]);
-        }
-        let mut counts: BTreeMap<&str, (usize, Option<&Item>)> = BTreeMap::new();
-        for item in items(context, one).filter(|item| item.failure.is_some()) {
-            let count = counts.entry(item.failure.as_deref().unwrap_or_default()).or_default();
-            (count.0, count.1) = (count.0 + 1, count.1.or_else(|| item.example.as_ref().map(|_| item)));
-        }
-        for (failure, (count, item)) in counts {
-            kinds.push(vec![one.name.as_str().into(), failure.into(), Cell::count(count)]);
-            if let Some((item, example)) = item.and_then(|item| Some((item, item.example.as_ref()?))) {
-                examples.push(format!(
-                    "{}, {failure}, question {}: {}",
-                    one.name,
-                    item.item,
-                    example.chars().take(400).collect::<String>()
-                ));
-            }
-        }
+    let shown = || context.all.configurations.iter().take(super::MOST_ROWS);
+    let rows = shown().flat_map(|one| by_difficulty(context, one)).collect();
+    let (mut kinds, mut examples) = (Vec::new(), Vec::new());
+    for one in shown() {
+        failure_kinds(context, one, &mut kinds, &mut examples);
     }
     let columns = vec!["configuration", "kind", "difficulty", "questions", "exact [95 %]", "token accuracy [95 %]"];
     let note = "Exact: share of samples that are right, averaged over runs, then over questions.".to_owned();
@@ -211,6 +180,45 @@ fn failures(context: &Context<'_>) -> Vec<Block> {
         blocks.push(Block::List(examples));
     }
     blocks
+}
+
+/// A row for each kind and difficulty that a configuration was asked.
+fn by_difficulty(context: &Context<'_>, one: &Configuration) -> Vec<Vec<Cell>> {
+    let groups: BTreeSet<(&str, &str)> =
+        items(context, one).map(|item| (item.kind.as_str(), item.difficulty.as_str())).collect();
+    let row = |(kind, difficulty): (&str, &str)| {
+        let of = |value: fn(&Item) -> Option<f64>| {
+            by_question(context, one, |item| {
+                (item.kind == kind && item.difficulty == difficulty).then(|| value(item)).flatten()
+            })
+        };
+        let exact = of(share);
+        vec![
+            one.name.as_str().into(),
+            kind.into(),
+            difficulty.into(),
+            Cell::count(exact.len()),
+            with_interval(&exact),
+            with_interval(&of(|item| item.token_accuracy)),
+        ]
+    };
+    groups.into_iter().map(row).collect()
+}
+
+/// Adds how often each kind of failure came, and the first example of each.
+fn failure_kinds(context: &Context<'_>, one: &Configuration, kinds: &mut Vec<Vec<Cell>>, examples: &mut Vec<String>) {
+    let mut counts: BTreeMap<&str, (usize, Option<&Item>)> = BTreeMap::new();
+    for item in items(context, one).filter(|item| item.failure.is_some()) {
+        let count = counts.entry(item.failure.as_deref().unwrap_or_default()).or_default();
+        (count.0, count.1) = (count.0 + 1, count.1.or_else(|| item.example.as_ref().map(|_| item)));
+    }
+    for (failure, (count, item)) in counts {
+        kinds.push(vec![one.name.as_str().into(), failure.into(), Cell::count(count)]);
+        if let Some((item, example)) = item.and_then(|item| Some((item, item.example.as_ref()?))) {
+            let start = example.chars().take(400).collect::<String>();
+            examples.push(format!("{}, {failure}, question {}: {start}", one.name, item.item));
+        }
+    }
 }
 
 /// Two configurations on the questions that both were asked.

@@ -4,9 +4,10 @@
 //! its name.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, OsStr, OsString, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{CStr, OsString, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::path::Path;
 
+use super::open_error::OpenError;
 use super::structs::{Device, EventData, MEMORY_V2, MemoryV1, MemoryV2, PciInfo, Utilization};
 use crate::absent::{Absent, Reading};
 use crate::os::NVML;
@@ -29,40 +30,6 @@ pub struct Library {
 // SAFETY: NVML may be called from any thread (NVML API reference, "Thread safety"); the event set is used by one at a time,
 // since waiting takes `&mut self`.
 unsafe impl Send for Library {}
-
-/// Why there is no NVML.
-#[derive(Debug)]
-pub enum OpenError {
-    /// The file cannot be loaded.
-    NotLoaded {
-        /// What was looked for.
-        name: String,
-        /// What the loader says.
-        problem: String,
-    },
-    /// It is there and does not start.
-    NotStarted(Absent),
-}
-
-impl OpenError {
-    /// The loader's words begin with the name, which is said already.
-    fn not_loaded(name: &OsStr, error: &libloading::Error) -> Self {
-        let (name, text) = (name.to_string_lossy().into_owned(), error.to_string());
-        let problem = text.strip_prefix(&format!("{name}: ")).unwrap_or(&text).to_owned();
-        Self::NotLoaded { name, problem }
-    }
-}
-
-impl std::fmt::Display for OpenError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::NotLoaded { name, problem } => write!(f, "NVML cannot be loaded from `{name}`: {problem}"),
-            Self::NotStarted(why) => write!(f, "NVML does not start: {}", why.reason()),
-        }
-    }
-}
-
-impl std::error::Error for OpenError {}
 
 impl Library {
     /// Loads and starts the library at `path`, or the driver's.

@@ -3,11 +3,13 @@
 use std::path::Path;
 
 mod library;
+mod open_error;
 mod processes;
 mod reader;
 mod structs;
 
-pub use library::{Library, OpenError};
+pub use library::Library;
+pub use open_error::OpenError;
 pub use reader::NvmlSampler;
 
 /// A GPU of this machine as NVML tells of it; `None` what an old driver does not tell.
