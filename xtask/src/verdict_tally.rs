@@ -73,7 +73,6 @@ impl Tally {
         }
     }
 
-    /// The table.
     pub fn table(&self) -> String {
         let mut text = format!("{} cases, {} with recorded events\n\n", self.cases, self.recorded);
         let _ = writeln!(text, "{:14} {:>9} {:>9} {:>9}   bar", "verdict", "given", "wrong", "percent");

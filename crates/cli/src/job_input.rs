@@ -111,7 +111,9 @@ const LOOKED_UP: [&str; 3] = [MODEL, JUDGE_MODEL, GPU];
 pub fn on_a_gpu(source: JobSource, asks: &str) -> JobSource {
     let found = gpu_input::special(gpu_input::LIVE).and_then(Result::ok);
     source.unnamed_gpu(match found {
-        Some(gpu) => UnnamedGpu::Found { gpu, origin: Origin::Flag("--gpu live, as none was named".to_owned()) },
+        Some(gpu) => {
+            UnnamedGpu::Found { gpu: Box::new(gpu), origin: Origin::Flag("--gpu live, as none was named".to_owned()) }
+        }
         None => UnnamedGpu::Refused {
             problem: format!("{asks}: no GPU is named, and NVML shows none in this machine"),
             hint: NAME_A_GPU.to_owned(),

@@ -29,7 +29,7 @@ pub enum Class {
     SharedMemory,
     /// A collective waited in vain.
     NcclTimeout,
-    /// Communication failed.
+    /// NCCL or Gloo: a collective failed, or a peer closed its connection.
     NcclError,
     /// Ranks cannot reach each other, or the rendezvous host.
     Unreachable,
@@ -39,11 +39,11 @@ pub enum Class {
     DuplicateGpu,
     /// The GPU is another process's alone.
     DeviceBusy,
-    /// Protobuf versions.
+    /// Two packages want different versions of protobuf.
     Protobuf,
-    /// No GPU.
+    /// The program sees no GPU.
     NoGpu,
-    /// Driver versions.
+    /// The driver is older than CUDA needs, or was updated under a running kernel.
     DriverMismatch,
     /// The build has no kernels for this GPU.
     NoKernelImage,
@@ -83,7 +83,7 @@ pub enum Class {
     Cancelled,
     /// Kubernetes took the pod off its node.
     Evicted,
-    /// Ctrl-C.
+    /// SIGINT: Ctrl-C, or a notebook's stop.
     Interrupted,
     /// SIGTERM from somebody.
     Terminated,
@@ -148,7 +148,7 @@ pub enum Strength {
     Ending,
     /// A death without a reason.
     Death,
-    /// An explanation.
+    /// It explains that the job ended.
     Cause,
 }
 

@@ -26,7 +26,7 @@ pub enum Category {
     WeightCast,
     /// Made again in backward by gradient checkpointing.
     Recompute,
-    /// The batch.
+    /// The batch: tokens, labels, masks.
     Input,
     /// Keys and values kept between generated tokens.
     KvCache,

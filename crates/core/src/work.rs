@@ -11,9 +11,9 @@ use crate::trace::{Phase, PhaseKind};
 pub struct Flops {
     /// In fp32, or TF32 where that is allowed; fp64 counts here too.
     pub float32: u64,
-    /// In bf16.
+    /// Operations in bf16.
     pub bfloat16: u64,
-    /// In fp16.
+    /// Operations in fp16.
     pub float16: u64,
 }
 
@@ -32,7 +32,7 @@ impl Flops {
         self.float32.saturating_add(self.bfloat16).saturating_add(self.float16)
     }
 
-    /// Both together.
+    /// Sums, saturating at the end of a `u64`.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl Amount {
         self.flops.plus(self.skipped_flops)
     }
 
-    /// Both together.
+    /// Sums, saturating at the end of a `u64`.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
@@ -103,7 +103,7 @@ impl Amount {
 /// The work of one phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PhaseWork {
-    /// Which phase.
+    /// The phase that the work falls in.
     pub phase: Phase,
     /// How often it happens: more than once where later passes are left out, which only repeat it.
     pub times: u64,
@@ -121,7 +121,7 @@ impl PhaseWork {
 /// The work of a job's process, phase by phase, in the order of [`crate::trace::Trace::phases`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Work {
-    /// The phases.
+    /// In the order in which they begin.
     pub phases: Vec<PhaseWork>,
     /// After so many steps the work repeats: more than one where completions serve several steps.
     pub cycle: u32,

@@ -29,7 +29,6 @@ impl Axis {
         AXES.iter().find(|row| row.0 == self).map_or("", |row| row.1)
     }
 
-    /// In words.
     pub fn words(self) -> &'static str {
         AXES.iter().find(|row| row.0 == self).map_or("", |row| row.2)
     }

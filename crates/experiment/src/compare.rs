@@ -16,9 +16,7 @@ pub const FEWEST: usize = 3;
 /// A configuration beside the baseline on one axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// The configuration.
     pub configuration: String,
-    /// The axis.
     pub axis: Axis,
     /// Runs of the baseline and of the configuration, or pairs twice.
     pub n: (usize, usize),
@@ -32,9 +30,7 @@ pub struct Comparison {
     pub holm_p: Option<f64>,
     /// The permutation test.
     pub permutation: Option<Permutation>,
-    /// Hedges' g.
     pub hedges_g: Option<Effect>,
-    /// Cliff's delta.
     pub cliffs_delta: Option<Effect>,
     /// The probability that a run of it is better than one of the baseline.
     pub improvement: Option<f64>,

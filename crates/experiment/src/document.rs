@@ -3,10 +3,8 @@
 use crate::check::Flag;
 use crate::figure::Figure;
 
-/// A report.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Document {
-    /// Its title.
     pub title: String,
     /// What it says, in order.
     pub blocks: Vec<Block>,
@@ -17,28 +15,23 @@ pub struct Document {
 pub enum Block {
     /// A heading of a section.
     Heading(String),
-    /// A paragraph.
     Text(String),
     /// Paragraphs that are points of a list.
     List(Vec<String>),
     /// What signal checks found; none is said too.
     Flags(Vec<Flag>),
-    /// A table.
     Table(Table),
-    /// A figure.
     Figure(Box<Figure>),
     /// Text as it stands in a file.
     Verbatim(String),
 }
 
-/// A table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
     /// Its name in JSON and in names of files.
     pub name: &'static str,
     /// What it shows.
     pub title: String,
-    /// Headings.
     pub columns: Vec<&'static str>,
     /// Rows, as many cells as headings.
     pub rows: Vec<Vec<Cell>>,
@@ -85,7 +78,6 @@ impl Cell {
         value.filter(|value| !value.is_nan()).map_or_else(|| "-".into(), Self::number)
     }
 
-    /// A probability.
     pub fn p(value: Option<f64>) -> Self {
         let text = |p: f64| if p < 0.0001 { "<0.0001".to_owned() } else { format!("{p:.4}") };
         value.map_or_else(|| "-".into(), |p| Self { text: text(p), value: Some(p) })

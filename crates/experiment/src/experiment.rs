@@ -46,7 +46,6 @@ pub enum Unanswerable {
 /// Runs of one configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Configuration {
-    /// Its name.
     pub name: String,
     /// Its runs, by seed: indices into [`Experiment::runs`].
     pub runs: Vec<usize>,
@@ -84,7 +83,6 @@ pub struct Score {
     pub last: f64,
     /// The best point.
     pub best: f64,
-    /// Points.
     pub points: usize,
     /// Whether it ended before the budget did.
     pub is_short: bool,

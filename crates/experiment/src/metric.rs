@@ -9,7 +9,6 @@ pub enum Kind {
     OnPolicy,
     /// On what was trained on, others' rollouts among it.
     TrainingSet,
-    /// Not said.
     Unknown,
 }
 
@@ -33,7 +32,6 @@ impl Kind {
         }
     }
 
-    /// In words.
     pub const fn words(self) -> &'static str {
         match self {
             Self::HeldOut => "held-out questions",

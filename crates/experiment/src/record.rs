@@ -17,7 +17,6 @@ use serde_json::Value;
 /// The version that is written. It rises when an old reader would misunderstand, not when something is added.
 pub const FORMAT: u32 = 1;
 
-/// A line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Record {
@@ -43,7 +42,6 @@ pub struct Identity {
     pub suite: String,
     /// What is compared: runs of one configuration differ in nothing but the seed.
     pub configuration: String,
-    /// The seed.
     pub seed: Option<u64>,
     /// One of several processes that make up a run, as the nodes of a swarm: nodes are no seeds.
     pub node: Option<String>,
@@ -73,7 +71,6 @@ pub struct RewardScale {
     pub of_completions: Option<Total>,
     /// The most that one completion can earn.
     pub max: Option<f64>,
-    /// The least.
     pub min: Option<f64>,
     /// Completions of a round of a node that a sum is over.
     pub completions: Option<u64>,
@@ -85,7 +82,6 @@ pub struct RewardScale {
 pub enum Total {
     /// The mean over completions.
     Mean,
-    /// Their sum.
     Sum,
 }
 

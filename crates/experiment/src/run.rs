@@ -20,7 +20,6 @@ pub struct Run {
     pub series: BTreeMap<String, Series>,
     /// Questions and answers.
     pub items: Vec<Item>,
-    /// Memory.
     pub memory: Memory,
     /// How it ended, where that is known.
     pub end: Option<End>,

@@ -95,7 +95,6 @@ impl Series {
         before - self.values.len()
     }
 
-    /// Points kept.
     pub fn len(&self) -> usize {
         self.values.len()
     }
@@ -105,7 +104,6 @@ impl Series {
         self.values.is_empty()
     }
 
-    /// Points read.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -123,7 +121,6 @@ impl Series {
         }
     }
 
-    /// The values.
     pub fn values(&self) -> &[f64] {
         &self.values
     }

@@ -15,9 +15,7 @@ use crate::view::VERSION;
 
 /// What was found in the logs of a job.
 pub struct DoctorAnswer<'a> {
-    /// The logs.
     pub sources: &'a [Source],
-    /// What happened.
     pub diagnosis: Diagnosis<'a>,
     /// Files of a folder that do not look like logs.
     pub not_read: usize,
@@ -67,7 +65,6 @@ impl DoctorAnswer<'_> {
     }
 }
 
-/// The document.
 #[derive(Serialize)]
 pub struct DoctorView {
     version: u32,

@@ -16,15 +16,12 @@ use crate::view::VERSION;
 pub struct FitAnswer {
     /// The job as it was handed over.
     pub job: JobSpec,
-    /// The columns.
     pub gpus: Vec<Gpu>,
-    /// The variants.
     pub rows: Vec<Row>,
     /// The largest micro-batch for each GPU; empty where nobody asked.
     pub largest: Vec<Option<Largest>>,
 }
 
-/// The document.
 #[derive(Serialize)]
 pub struct FitView<'a> {
     version: u32,

@@ -3,6 +3,9 @@
 //! The only crate that knows output formats. It takes the values of `tonnage-core` and gives text; who prints it, and
 //! whether colours survive, is the caller's business.
 
+// No library for others: a field whose name says all is not said again. What is documented says a unit, a range or a source.
+#![allow(missing_docs)]
+
 mod answer;
 mod bill;
 mod category;

@@ -3,7 +3,6 @@
 /// How text may look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Columns.
     pub width: usize,
     /// Whether anything but ASCII may be printed.
     pub unicode: bool,

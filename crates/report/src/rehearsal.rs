@@ -15,7 +15,6 @@ use crate::view::VERSION;
 /// Most lines of `largest_live_at_peak`.
 const LINES: usize = 20;
 
-/// A rehearsal.
 #[derive(Serialize)]
 pub struct RehearsalView<'a> {
     version: u32,

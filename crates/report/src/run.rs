@@ -10,7 +10,6 @@ use crate::words::shell_words;
 /// A run in a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RunLine {
-    /// Its id.
     pub id: String,
     /// Where it is, in words.
     pub state: String,

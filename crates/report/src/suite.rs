@@ -16,7 +16,6 @@ use crate::view::VERSION;
 pub struct SuiteAnswer {
     /// The first configuration's job.
     pub job: JobSpec,
-    /// The configurations.
     pub rows: Vec<Priced>,
 }
 
@@ -31,7 +30,6 @@ pub(crate) struct Totals {
     pub dollars: Option<Range>,
 }
 
-/// The document.
 #[derive(Serialize)]
 pub struct SuiteView<'a> {
     version: u32,

@@ -44,7 +44,6 @@ impl Started {
 
 /// How a command ended.
 pub(crate) enum End {
-    /// By itself.
     Exited(ExitStatus),
     /// Because this process was asked to end.
     Interrupted(Signal),

@@ -20,9 +20,7 @@ use crate::store::{RunFolder, create_private_folder, lock, write_atomically};
 pub struct Claim {
     /// The run's id.
     pub run: String,
-    /// The node.
     pub node: usize,
-    /// Predicted bytes.
     pub bytes: u64,
     /// The supervisor that answers for it.
     pub pid: i32,

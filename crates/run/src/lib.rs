@@ -2,10 +2,12 @@
 //!
 //! [`supervise`] runs what a [`store::RunFolder`] says: [`launch`] starts processes and sees their end, [`guard`] decides
 //! what follows a failure, [`adapter`] speaks the flags of trainers and launchers, [`ledger`] shares a GPU among runs.
-
 //!
 //! Runs and rehearsals need Linux. On macOS the crate compiles, reads what is stored, and refuses to start anything
 //! ([`os::check`]); on Windows only [`home`] and [`RunError`] are there.
+
+// No library for others: a field whose name says all is not said again. What is documented says a unit, a range or a source.
+#![allow(missing_docs)]
 
 #[cfg(unix)]
 pub mod adapter;
@@ -51,7 +53,6 @@ pub enum RunError {
     File {
         /// The file in question.
         path: PathBuf,
-        /// Why.
         source: std::io::Error,
     },
     /// A file of this program, or one that it must change, that does not hold what it should.
@@ -111,7 +112,6 @@ pub enum RunError {
     Start {
         /// Its first word.
         command: String,
-        /// Why.
         reason: String,
     },
 }

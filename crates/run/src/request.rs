@@ -33,21 +33,14 @@ const RECORDED: [&str; 12] = [
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunTable {
-    /// The command.
     pub command: Vec<String>,
     /// See [`Policy`], as all below.
     pub max_attempts: Option<u32>,
-    /// Seconds.
     pub max_seconds: Option<u64>,
-    /// Rows.
     pub min_micro_batch: Option<u64>,
-    /// Seconds.
     pub grace_seconds: Option<u64>,
-    /// Seconds.
     pub stall_seconds: Option<u64>,
-    /// Seconds.
     pub stagger_seconds: Option<u64>,
-    /// Seconds.
     pub wait_seconds: Option<u64>,
     /// Where checkpoints are.
     pub checkpoints: Option<String>,

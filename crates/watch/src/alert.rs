@@ -37,11 +37,9 @@ pub struct Alert {
     pub device: String,
     /// The process, where it is about one.
     pub pid: Option<u32>,
-    /// What happens.
     pub text: String,
     /// What to do.
     pub advice: String,
-    /// Since when.
     pub since: f64,
     /// When it was last so.
     pub seen: f64,

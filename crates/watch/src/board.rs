@@ -20,7 +20,6 @@ const LEAST_NEIGHBOUR: u64 = 512 << 20;
 /// What a series is of: a device by its UUID, and a process on it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SeriesKey {
-    /// The device.
     pub device: String,
     /// The process; the device itself where there is none.
     pub pid: Option<u32>,
@@ -29,7 +28,6 @@ pub struct SeriesKey {
 /// Memory of a device or a process over time.
 #[derive(Clone, Debug, Default)]
 pub struct Series {
-    /// The points.
     pub history: History,
     /// How it grows, if it does.
     pub trend: Option<Trend>,

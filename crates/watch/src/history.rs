@@ -13,11 +13,9 @@ const BUCKETS: usize = 512;
 pub struct Point {
     /// Seconds since 1970.
     pub time: f64,
-    /// Bytes.
     pub bytes: u64,
 }
 
-/// A series.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     recent: VecDeque<Point>,

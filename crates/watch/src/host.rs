@@ -43,7 +43,6 @@ pub struct Host {
     pub rank: Option<u32>,
     /// The name of its node, where it has one.
     pub node: Option<String>,
-    /// Its parent.
     pub parent: Option<u32>,
     /// Resident bytes on the host.
     pub host_memory: Option<u64>,
@@ -74,7 +73,6 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// This machine's.
     pub fn of_this_machine() -> Self {
         Self::at(Path::new("/proc"), Path::new("/etc/passwd"))
     }

@@ -3,6 +3,9 @@
 //! what somebody should be told, and `format`,
 //! `screen` and `web` show it. `replay` makes samples of a recording instead.
 
+// No library for others: a field whose name says all is not said again. What is documented says a unit, a range or a source.
+#![allow(missing_docs)]
+
 pub mod absent;
 pub mod alert;
 mod amount;

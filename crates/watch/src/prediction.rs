@@ -20,7 +20,6 @@ pub struct Prediction {
 /// A phase and the memory that belongs to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PredictedPhase {
-    /// PyTorch's word.
     pub name: String,
     /// The most that is allocated, with the least context.
     pub low: u64,

@@ -35,17 +35,14 @@ pub struct DeviceSample {
     pub name: Reading<String>,
     /// The PCI address.
     pub pci: Reading<String>,
-    /// Bytes.
     pub memory: Reading<Memory>,
     /// Per cent of time in which a kernel ran.
     pub utilization: Reading<u32>,
     /// Per cent of time in which memory was read or written.
     pub memory_utilization: Reading<u32>,
-    /// Degrees Celsius.
     pub temperature: Reading<u32>,
     /// Per cent of the fan's speed.
     pub fan: Reading<u32>,
-    /// Watts.
     pub power: Reading<f64>,
     /// Watts that it may take.
     pub power_limit: Reading<f64>,
@@ -78,22 +75,17 @@ pub struct DeviceSample {
 /// Memory of a device in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// All.
     pub total: u64,
     /// Kept by the driver; unknown with an old driver, where it is part of `used`.
     pub reserved: Option<u64>,
-    /// Allocated.
     pub used: u64,
-    /// Left.
     pub free: u64,
 }
 
 /// What a process does on the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProcessKind {
-    /// CUDA.
     Compute,
-    /// Drawing.
     Graphics,
     /// A client of the multi-process service.
     Mps,

@@ -20,7 +20,6 @@ pub enum Source {
     Replay(Box<Recording>, f64),
 }
 
-/// Watches.
 pub struct Watcher {
     source: Source,
     board: Arc<Mutex<Board>>,

@@ -28,7 +28,6 @@ fn formula(total: f64) -> u64 {
     ((total - OVERHEAD) / (MODEL * FACTOR)).max(1.0) as u64
 }
 
-/// The section.
 pub fn section() -> Result<String> {
     let intro = "## 2. A fork's cure for out-of-memory errors\n\n\
         The fork trains nodes like those above, Qwen2.5-0.5B on cards below 40 GB and models of about 1.5B on larger ones, with two \

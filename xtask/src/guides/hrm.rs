@@ -52,7 +52,6 @@ impl Cycles {
     }
 }
 
-/// The section.
 pub fn section() -> Result<String> {
     let intro = "## 4. HRM on several GPUs: memory, hours, cost\n\n\
         The hierarchical reasoning model on ARC puzzles of 900 cells, on 8 GPUs. Each GPU holds the whole model and its own \

@@ -56,7 +56,6 @@ impl Question {
         command
     }
 
-    /// Estimates it.
     pub fn answer(&self) -> Result<Answer> {
         let resolved = self.resolve()?;
         let simulated = SimulatedJob::new(&resolved.job).with_context(|| self.command())?;
@@ -83,7 +82,6 @@ impl Question {
         answers.into_iter().map(|answer| answer.with_context(|| self.command())).collect()
     }
 
-    /// The job.
     pub fn resolve(&self) -> Result<Resolved> {
         let text = fs::read_to_string(self.file).with_context(|| self.file)?;
         let overrides: Vec<_> = self.changes.iter().map(|(key, value)| Override::flag(key, value)).collect();

@@ -52,7 +52,6 @@ const DOLLARS_PER_HOUR: f64 = 1.29;
 /// Seconds a round took in the logs that the project itself published: four workers, half the questions.
 const LOGGED_SECONDS: [f64; 2] = [117.0, 146.0];
 
-/// The section.
 pub fn section() -> Result<String> {
     Ok([
         "## 1. SAPO experiments: nodes of a swarm on one GPU\n\n\

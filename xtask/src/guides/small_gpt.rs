@@ -67,7 +67,6 @@ fn examples() -> [Example; 4] {
     ]
 }
 
-/// The section.
 pub fn section() -> Result<String> {
     let intro = "## 5. A small GPT's estimator\n\n\
         A trainer of small GPTs prints an estimate before it starts: parameters times constants. `--legacy` of `tonnage estimate` \

@@ -6,7 +6,6 @@ use tonnage_core::job::keys;
 use super::markdown::{size, table};
 use super::question::Question;
 
-/// The section.
 pub fn section() -> Result<String> {
     let node = Question::of("examples/sapo-gpt2-swarm.toml").with(keys::SWARM_NODES, 1);
     let grpo = Question::of("examples/grpo-7b-judge-14b.toml").with(keys::TRL, "0.25");

@@ -32,7 +32,7 @@ impl BlockId {
 pub(super) enum State {
     /// Cached, in its pool's free list.
     Free,
-    /// Handed out.
+    /// Handed out to a request.
     Allocated,
     /// Address space of an expandable segment without memory behind it.
     Unmapped,

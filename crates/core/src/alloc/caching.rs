@@ -119,7 +119,7 @@ impl CachingAllocator {
         }
     }
 
-    /// The counters.
+    /// PyTorch's counters, as `torch.cuda.memory_stats` has them.
     pub fn stats(&self) -> &Stats {
         &self.stats
     }

@@ -18,7 +18,7 @@ pub enum BlockState {
 pub struct MappedBlock {
     /// Address; only differences and order mean something.
     pub address: u64,
-    /// Bytes.
+    /// In bytes, rounded as the allocator rounds it.
     pub size: u64,
     /// What the program asked for; 0 when inactive.
     pub requested: u64,

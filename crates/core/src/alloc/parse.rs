@@ -57,7 +57,7 @@ pub enum ConfigError {
     /// A number outside what PyTorch accepts.
     #[error("`{key}` must be {allowed}, not {value}")]
     OutOfRange {
-        /// The setting.
+        /// As PyTorch spells it.
         key: &'static str,
         /// What it may be.
         allowed: String,

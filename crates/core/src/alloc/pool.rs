@@ -8,7 +8,7 @@ use super::config::{MIN_BLOCK_SIZE, SMALL_SIZE};
 pub enum PoolKind {
     /// Requests up to 1 MiB, cut from segments of 2 MiB.
     Small,
-    /// Everything else.
+    /// Requests over 1 MiB (`kSmallSize`).
     Large,
 }
 

@@ -47,7 +47,7 @@ pub struct Replayed {
 pub struct ReplayOom {
     /// Index of the request that failed.
     pub event: usize,
-    /// What failed.
+    /// The request and the state that it met.
     pub oom: Box<OutOfMemory>,
     /// The figures up to there.
     pub replayed: Box<Replayed>,

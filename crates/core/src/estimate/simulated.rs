@@ -140,7 +140,7 @@ impl<'a> SimulatedJob<'a> {
         }
     }
 
-    /// The job.
+    /// As it was handed over.
     pub const fn job(&self) -> &JobSpec {
         self.job
     }

@@ -17,15 +17,15 @@ pub struct Timeline {
     pub events: usize,
 }
 
-/// A moment.
+/// A column of the plot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TimelinePoint {
     /// Index of the event after which this holds.
     pub event: usize,
-    /// Allocated bytes.
+    /// The most bytes allocated within the column.
     pub allocated: u64,
-    /// Reserved bytes.
+    /// The most bytes reserved within the column.
     pub reserved: u64,
     /// Bytes of each category, in the order of [`Category::ALL`].
     pub by_category: [u64; Category::ALL.len()],
@@ -35,7 +35,7 @@ pub struct TimelinePoint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PhaseSpan {
-    /// The phase.
+    /// As the step labels it; a phase may come again in the next step.
     pub phase: Phase,
     /// Its first event.
     pub begin: usize,

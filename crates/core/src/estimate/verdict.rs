@@ -40,7 +40,7 @@ pub enum Verdict {
 pub struct OomMoment {
     /// Index of the failing event.
     pub event: usize,
-    /// The phase.
+    /// `None` before the first phase begins.
     pub phase: Option<Phase>,
     /// The operator that asks for memory.
     pub op: &'static str,

@@ -51,7 +51,7 @@ pub struct CatalogGpu {
     pub shares_host_memory: bool,
     /// Compute capability, major and minor.
     pub compute_capability: (u32, u32),
-    /// Streaming multiprocessors.
+    /// Streaming multiprocessors that are enabled.
     pub multiprocessors: u64,
     /// Memory bandwidth, in GB/s.
     pub bandwidth_gb_s: u64,

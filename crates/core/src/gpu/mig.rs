@@ -37,7 +37,7 @@ pub struct MigProfile {
     pub name: String,
     /// Its memory, in MiB.
     pub mib: u64,
-    /// Its multiprocessors.
+    /// Streaming multiprocessors of the slice.
     pub multiprocessors: u64,
     /// Its share of the memory's bandwidth, in eighths.
     pub memory_slices: u64,

@@ -50,6 +50,7 @@ impl Default for Gpu {
             compute_capability: (0, 0),
             multiprocessors: 0,
             rates: None,
+            shares_host_memory: false,
         };
         find(DEFAULT_GPU).map_or(WITHOUT_MEMORY, CatalogGpu::gpu)
     }
@@ -184,7 +185,7 @@ pub enum GpuError {
     Several {
         /// The name as typed.
         name: String,
-        /// How many.
+        /// As the name says it: of `a100x8`, 8.
         count: u64,
         /// The id of one.
         gpu: String,
@@ -279,7 +280,7 @@ impl GpuError {
 pub struct Device {
     /// Compute capability, major and minor.
     pub compute_capability: (u32, u32),
-    /// Streaming multiprocessors.
+    /// Streaming multiprocessors, as the driver says.
     pub multiprocessors: u64,
 }
 

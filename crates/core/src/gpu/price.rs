@@ -79,7 +79,7 @@ impl Prices {
         &self.rows
     }
 
-    /// The cheapest.
+    /// The offer with the fewest dollars an hour.
     pub fn lowest(&self) -> Option<Price> {
         self.rows.first().map(|row| Price::of(row))
     }

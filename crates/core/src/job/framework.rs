@@ -9,7 +9,7 @@ use super::TaskName;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Framework {
-    /// TRL's trainers.
+    /// TRL's trainers (`SFTTrainer`, `GRPOTrainer`, `DPOTrainer`).
     Trl,
     /// Hugging Face's Trainer.
     Trainer,

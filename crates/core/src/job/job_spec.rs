@@ -144,7 +144,7 @@ impl LoraSpec {
     }
 }
 
-/// Gradient clipping.
+/// `torch.nn.utils.clip_grad_norm_` after the last pass.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClipSpec {
     /// The norm that `clip_grad_norm_` clips to.
@@ -216,7 +216,7 @@ impl ModelSpec {
 /// One job, every value decided.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobSpec {
-    /// The model.
+    /// What is trained or asked.
     pub model: ModelSpec,
     /// What is run.
     pub task: Task,
@@ -237,11 +237,11 @@ pub struct JobSpec {
     pub device_map: bool,
     /// Weight dtype and autocast.
     pub precision: Precision,
-    /// Attention implementation.
+    /// transformers' `attn_implementation`, or SDPA held to a kernel.
     pub attention: Attention,
-    /// Gradient checkpointing.
+    /// What is recomputed in backward.
     pub gradient_checkpointing: CheckpointPolicy,
-    /// Optimizer.
+    /// Not used where the task trains nothing.
     pub optimizer: OptimizerKind,
     /// Gradient clipping, `None` for none.
     pub clip_grad_norm: Option<ClipSpec>,
@@ -263,7 +263,7 @@ pub struct JobSpec {
     pub liger_kernels: bool,
     /// How the job is spread over ranks.
     pub parallel: Parallel,
-    /// Allocator settings.
+    /// As `PYTORCH_CUDA_ALLOC_CONF` sets them.
     pub allocator: AllocatorConfig,
     /// The GPU it runs on.
     pub gpu: Gpu,

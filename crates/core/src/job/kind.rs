@@ -25,7 +25,7 @@ pub enum Kind {
     Switch,
     /// One of these words, each with what it means; `-` and `_` are the same.
     Choice(&'static [(&'static str, &'static str)]),
-    /// A text.
+    /// Any text.
     Text,
     /// A text or a number, kept as text.
     TextOrNumber,

@@ -34,7 +34,7 @@ impl Default for Parallel {
 /// What is spread over the ranks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Strategy {
-    /// No wrapper.
+    /// One rank, or ranks that share nothing.
     None,
     /// `torch.nn.DataParallel`: one process, replicas on every GPU.
     DataParallel,
@@ -95,7 +95,7 @@ pub struct Ddp {
 }
 
 impl Default for Ddp {
-    /// PyTorch's defaults.
+    /// As `DistributedDataParallel` is called without options.
     fn default() -> Self {
         Self { bucket_cap_mb: None, gradient_as_bucket_view: false, static_graph: false, find_unused_parameters: false }
     }

@@ -142,7 +142,7 @@ impl Preset {
         ALIASES.iter().map(|(alias, _)| *alias).find(|alias| is_called(alias, name)).unwrap_or(self.name)
     }
 
-    /// All presets.
+    /// In the order in which `tonnage models` lists them.
     pub fn all() -> &'static [Self] {
         PRESETS
     }

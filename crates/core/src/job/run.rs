@@ -24,7 +24,7 @@ pub enum RunLength {
     Tokens(u64),
     /// So often through so many rows.
     Epochs {
-        /// How often.
+        /// Passes over the rows; a part of one too.
         epochs: f64,
         /// Rows of the data set.
         rows: u64,

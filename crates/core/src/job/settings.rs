@@ -79,7 +79,7 @@ impl fmt::Display for Origin {
 /// A decided value: what `explain` prints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provenance {
-    /// The key.
+    /// As [`KEYS`](super::KEYS) names it, or `model.FIELD`.
     pub key: String,
     /// The value as one would write it in a job file.
     pub value: String,

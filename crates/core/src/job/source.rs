@@ -84,7 +84,7 @@ pub enum WeightsBeside {
 /// A GPU that is not the catalog's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedGpu {
-    /// The GPU.
+    /// Its memory, kernels and rates.
     pub gpu: Gpu,
     /// What an answer must say of it.
     pub caveat: Option<String>,
@@ -114,10 +114,10 @@ pub enum UnnamedGpu {
     /// The job is simulated with the kernels of [`crate::gpu::DEFAULT_GPU`], and the answer is about none.
     #[default]
     Assumed,
-    /// This one.
+    /// One that was found, for example in this machine.
     Found {
-        /// The GPU.
-        gpu: NamedGpu,
+        /// The one that was found.
+        gpu: Box<NamedGpu>,
         /// Who found it.
         origin: Origin,
     },
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(source.written_overrides()[1].value, mine().written());
         let other = source.resolve(&[Override::caller("gpu", "l4")]).unwrap();
         assert!(other.job.gpu.id == "l4" && !other.notes.contains(&"nobody measured it".to_owned()));
-        let found = UnnamedGpu::Found { gpu: mine(), origin: Origin::Flag("--gpu live".to_owned()) };
+        let found = UnnamedGpu::Found { gpu: Box::new(mine()), origin: Origin::Flag("--gpu live".to_owned()) };
         let found = JobSource::model("gpt2").unnamed_gpu(found).resolve(&[]).unwrap();
         assert!(found.job.gpu.id == "mine" && found.names_gpu());
         let (problem, hint) = ("a price is that of a GPU".to_owned(), "name it".to_owned());

@@ -28,7 +28,7 @@ pub enum Init {
     Auto,
     /// Those beside the config.
     FromPretrained,
-    /// New ones.
+    /// Random ones, though some lie beside the config.
     FromConfig,
 }
 
@@ -94,7 +94,7 @@ pub struct DataSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GenerationSpec {
-    /// At most.
+    /// Tokens that a sample has at most.
     pub max_new_tokens: u64,
     /// Whether tokens are drawn by chance.
     pub do_sample: bool,

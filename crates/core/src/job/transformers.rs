@@ -62,13 +62,13 @@ pub enum SdpaForm {
 /// Whose modeling file a part of a model comes from; they changed at different times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelingFile {
-    /// modeling_gpt2.py
+    /// `modeling_gpt2.py`
     Gpt2,
-    /// modeling_llama.py
+    /// `modeling_llama.py`
     Llama,
-    /// modeling_mistral.py
+    /// `modeling_mistral.py`
     Mistral,
-    /// modeling_qwen2.py
+    /// `modeling_qwen2.py`
     Qwen2,
     /// A family that came after the change, or whose older code was not read.
     Later,

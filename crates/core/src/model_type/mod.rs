@@ -63,7 +63,6 @@ pub(crate) struct ModelType {
 pub(crate) enum ModelKind {
     /// The next token.
     Decoder,
-    /// Masked tokens.
     MaskedLm,
     /// The answer of a puzzle.
     Puzzle,

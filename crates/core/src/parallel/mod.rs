@@ -36,13 +36,13 @@ use zero1::Zero1;
 
 /// A model on the device of the rank that is simulated.
 pub(crate) struct Loaded {
-    /// The model.
+    /// The model as it was built, before any wrapper.
     pub model: Box<dyn Model>,
     /// Its trained parameters, in the order `model.parameters()` lists them.
     pub parameters: Vec<Tensor>,
     /// All its parameters, in the same order.
     pub all_parameters: Vec<Tensor>,
-    /// Its buffers.
+    /// In the order of `model.buffers()`.
     pub buffers: Vec<Tensor>,
     /// All its tensors, where the model is sharded.
     pub placed: Vec<Placed>,
@@ -186,7 +186,6 @@ pub(crate) fn wrap(job: &JobSpec, context: &Rc<Context>, loaded: Loaded) -> Box<
     }
 }
 
-/// No wrapper.
 struct Plain {
     model: Box<dyn Model>,
     parameters: Vec<Tensor>,

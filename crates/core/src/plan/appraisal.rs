@@ -57,7 +57,7 @@ pub struct Slowdown {
 }
 
 impl Slowdown {
-    /// None.
+    /// The factor of a change that costs no time.
     pub fn none() -> Self {
         Self { factor: Range::exactly(1.0), basis: "the same operations and bytes".to_owned() }
     }

@@ -9,7 +9,7 @@ use crate::trace::Category;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Carrier {
-    /// The GPU.
+    /// A row of the catalog.
     pub gpu: &'static CatalogGpu,
     /// The job on it.
     pub verdict: GpuVerdict,

@@ -17,7 +17,7 @@ const MOST_ROWS: u64 = 1 << 20;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Largest {
-    /// The batch.
+    /// The largest that surely fits.
     pub batch: Batch,
     /// What it needs.
     pub verdict: GpuVerdict,

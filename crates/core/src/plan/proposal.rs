@@ -27,7 +27,7 @@ pub struct Proposals {
 /// A GPU in place of the job's.
 #[non_exhaustive]
 pub struct OtherGpu {
-    /// Which.
+    /// The GPU that would carry it.
     pub gpu: Gpu,
     /// The job on it.
     pub appraisal: Appraisal,
@@ -39,7 +39,7 @@ pub struct OtherGpu {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Proposal {
-    /// Which.
+    /// What was tried.
     pub remedy: &'static Remedy,
     /// What it changes.
     pub changes: Vec<Change>,
@@ -77,9 +77,9 @@ impl Combination {
 /// The question that all of this is about: a job on a GPU, and how its keys are changed.
 #[derive(Clone, Copy)]
 pub struct Case<'a> {
-    /// The job.
+    /// The job as the remedies left it.
     pub job: &'a JobSpec,
-    /// The GPU.
+    /// The GPU that it is to fit.
     pub gpu: &'a Gpu,
     /// What it is made of.
     pub source: &'a JobSource,

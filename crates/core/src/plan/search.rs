@@ -14,7 +14,7 @@ use crate::job::{JobSource, JobSpec, Origin, Spreading, rows_per_step};
 /// GPUs on which host code gives the same answers, and how many of each are taken.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GpuGroup {
-    /// The GPUs.
+    /// Of one machine or kind; a candidate takes the first of them.
     pub gpus: Vec<Gpu>,
     /// How many of one kind are taken; `None` leaves the number as the job has it.
     pub count: Option<u64>,

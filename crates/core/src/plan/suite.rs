@@ -18,7 +18,7 @@ pub struct Suite {
     pub job: Option<String>,
     /// What they all change.
     pub set: Vec<Override>,
-    /// The configurations.
+    /// In the file's order.
     pub configurations: Vec<Configuration>,
 }
 
@@ -47,7 +47,7 @@ impl Configuration {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Priced {
-    /// The configuration.
+    /// As the file has it.
     pub configuration: Configuration,
     /// Its bytes, hours and dollars, once; or why there is no such job.
     pub appraisal: Result<Appraisal, String>,

@@ -161,7 +161,7 @@ pub struct Answer {
 enum Varied {
     /// The job with another batch.
     Batch(Batch),
-    /// Another job.
+    /// The job in that variant.
     Job(Box<JobSpec>),
 }
 

@@ -39,7 +39,7 @@ impl<'a> VerdictTable<'a> {
         self.job
     }
 
-    /// The GPUs.
+    /// In the order of the table's columns.
     pub fn gpus(&self) -> &[Gpu] {
         self.gpus
     }

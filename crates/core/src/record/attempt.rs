@@ -40,7 +40,7 @@ pub struct BatchRecord {
     pub gradient_accumulation_steps: u64,
     /// For GRPO: micro-batches generated at once.
     pub steps_per_generation: Option<u64>,
-    /// Ranks.
+    /// Ranks, one GPU each.
     pub world_size: u64,
     /// Rows per optimizer step over all ranks: the product of the above.
     pub effective_batch_size: u64,

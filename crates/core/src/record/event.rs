@@ -12,11 +12,11 @@ use super::{AttemptRecord, CorrectionRecord, ExitRecord, FailureRecord, Outcome,
 pub struct Entry {
     /// Milliseconds since 1970 (UTC).
     pub at_ms: u64,
-    /// What.
+    /// What happened then.
     pub event: Event,
 }
 
-/// What happened.
+/// Something that happened to a run, in the order of the journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[allow(missing_docs, reason = "fields carry the words of the records")]
@@ -82,12 +82,12 @@ pub enum Event {
 pub struct Sample {
     /// Milliseconds since 1970 (UTC).
     pub at_ms: u64,
-    /// Which node.
+    /// From 0, in the order of the run's nodes.
     pub node: usize,
     /// CPU seconds of its processes so far.
     pub cpu_seconds: f64,
     /// Resident bytes of its processes.
     pub resident_bytes: u64,
-    /// Progress.
+    /// Optimizer steps that were seen to end.
     pub step: Option<u64>,
 }

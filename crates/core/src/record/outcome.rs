@@ -20,7 +20,7 @@ impl ExitRecord {
         matches!(self.code, Some(0))
     }
 
-    /// In words.
+    /// For screens: `succeeded`, `failed (exit 1)`.
     pub fn words(&self) -> String {
         match (self.code, self.signal) {
             (Some(code), _) => format!("exit code {code}"),
@@ -58,7 +58,7 @@ pub struct CorrectionRecord {
     pub offset_bytes: u64,
     /// What the GPU has for this job, as PyTorch said it.
     pub usable_bytes: Option<u64>,
-    /// The arithmetic.
+    /// The numbers that decided it, in one sentence.
     pub evidence: String,
 }
 
@@ -83,7 +83,7 @@ pub enum Outcome {
 pub struct ResultRecord {
     /// In a word.
     pub outcome: Outcome,
-    /// Why.
+    /// One sentence for people.
     pub reason: String,
     /// The exit of the last process.
     pub exit: ExitRecord,

@@ -53,7 +53,7 @@ pub struct JobRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ValueRecord {
-    /// The key.
+    /// As [`KEYS`](crate::job::KEYS) names it.
     pub key: String,
     /// Its value, as a job file says it.
     pub value: String,
@@ -108,7 +108,7 @@ pub struct NodeRecord {
     pub name: String,
     /// What it does in a swarm (`node`, `coordinator`).
     pub role: String,
-    /// Its number.
+    /// As the driver counts, from 0.
     pub index: u64,
     /// The seed it is told.
     pub seed: u64,

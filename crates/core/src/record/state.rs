@@ -26,18 +26,18 @@ pub struct RunState {
 /// Where a node is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// Not started.
+    /// No event names it yet.
     #[default]
     Waiting,
     /// Started, and not yet past its start-up.
     Starting,
-    /// Running.
+    /// It was started and did not end.
     Running,
     /// Running, without output or work.
     Stalled,
     /// Ended; the next attempt or the end follows.
     Between,
-    /// Done.
+    /// How it ended.
     Ended(Outcome),
 }
 
@@ -46,7 +46,7 @@ pub enum Phase {
 pub struct NodeState {
     /// Where it is.
     pub phase: Phase,
-    /// Its attempts.
+    /// In the order in which they were started.
     pub attempts: Vec<AttemptState>,
     /// Where its log said last that it is.
     pub progress: Option<Progress>,
@@ -63,9 +63,9 @@ pub struct NodeState {
 pub struct AttemptState {
     /// What was started.
     pub record: AttemptRecord,
-    /// When.
+    /// Milliseconds since 1970.
     pub started_ms: u64,
-    /// Its process.
+    /// The command's process, on the machine that ran it.
     pub pid: Option<u32>,
     /// When that began, in ticks since the machine did; 0 where a record does not say.
     pub began: u64,

@@ -15,7 +15,7 @@ use crate::trace::{Event, Origin, Trace};
 /// Whether the names of operators, modules and nodes must agree besides bytes and phases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
-    /// They must.
+    /// Sizes must agree.
     Compare,
     /// Only bytes, phases and lifetimes count.
     Ignore,
@@ -74,7 +74,7 @@ pub struct Place {
 pub struct GroupDifference {
     /// Label of the phase.
     pub phase: String,
-    /// The operator.
+    /// As PyTorch's dispatcher names it (`aten::addmm`).
     pub op: String,
     /// Number and bytes of allocations, predicted.
     pub predicted: (u64, u64),

@@ -22,7 +22,7 @@ use crate::alloc::Request;
 pub struct Recording {
     /// What the file says about itself, as JSON; `null` when it says nothing.
     pub header: serde_json::Value,
-    /// What happened.
+    /// In the order in which the allocator saw them.
     pub events: Vec<RecordedEvent>,
 }
 
@@ -58,7 +58,7 @@ impl RecordedPhase {
 /// An allocation as recorded; texts are empty where the file says nothing. Each text is there once, whatever says it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordedAlloc {
-    /// Its number.
+    /// From 0, in the order of their first event.
     pub id: u32,
     /// Bytes asked for.
     pub bytes: u64,

@@ -75,7 +75,7 @@ impl<'a> Pickle<'a> {
         self.root
     }
 
-    /// A value.
+    /// The value that `id` refers to.
     pub fn value(&self, id: ValueId) -> &Value<'a> {
         self.values.get(id.0 as usize).unwrap_or(&Value::Opaque)
     }

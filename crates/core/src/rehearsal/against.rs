@@ -28,9 +28,9 @@ pub struct Against {
 pub struct CategoryBytes {
     /// The category; `None` for all that a script does not tell.
     pub category: Option<Category>,
-    /// Estimated bytes.
+    /// Bytes at the estimate's peak.
     pub estimated: u64,
-    /// Rehearsed bytes.
+    /// Bytes at the rehearsal's peak.
     pub rehearsed: u64,
 }
 

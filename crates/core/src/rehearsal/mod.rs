@@ -23,7 +23,7 @@ use crate::recording::Recording;
 pub struct Seen {
     /// The process's global rank.
     pub rank: u32,
-    /// Its figures.
+    /// As its process counted.
     pub device: DeviceRecord,
     /// Out-of-memory errors on this device that ended the process.
     pub out_of_memory: Option<OomRecord>,

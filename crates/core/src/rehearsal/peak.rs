@@ -39,7 +39,7 @@ pub struct LiveLine {
     pub phase: String,
     /// What it holds.
     pub category: String,
-    /// Bytes.
+    /// Of all its live blocks.
     pub bytes: u64,
     /// Number of allocations.
     pub count: u64,
@@ -49,7 +49,7 @@ pub struct LiveLine {
 type Live<'a> = HashMap<u32, (&'a RecordedAlloc, &'a str)>;
 
 impl AtPeak {
-    /// Finds it.
+    /// The first moment with the most allocated bytes.
     pub fn of(recording: &Recording) -> Self {
         let Some((highest, bytes)) = highest(recording) else { return Self::default() };
         let mut live = Live::new();

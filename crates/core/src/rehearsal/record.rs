@@ -25,7 +25,7 @@ pub enum RecordError {
 pub struct ProcessRecord {
     /// Format of the record.
     pub version: u32,
-    /// Process id.
+    /// On the machine that rehearsed.
     pub pid: u32,
     /// Global rank; 0 without a launcher.
     pub rank: u32,
@@ -71,12 +71,12 @@ pub struct Stop {
 /// An exception at the top of the script.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// Its class.
+    /// The class of the exception, without its module.
     #[serde(rename = "type")]
     pub kind: String,
     /// Whether it is PyTorch's out-of-memory error.
     pub out_of_memory: bool,
-    /// Its text.
+    /// As Python prints it, after the class.
     pub message: String,
 }
 
@@ -104,7 +104,7 @@ pub struct OomRecord {
 pub struct Caveat {
     /// A word for programs.
     pub code: String,
-    /// For people.
+    /// One sentence for people.
     pub text: String,
     /// The line of the script that asked first.
     pub line: Option<String>,

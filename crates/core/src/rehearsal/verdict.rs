@@ -32,7 +32,7 @@ impl VerdictSource {
 /// The answer for one GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RehearsedVerdict {
-    /// The GPU.
+    /// The GPU that is asked about.
     pub gpu: Gpu,
     /// Whether it fits.
     pub fit: Fit,

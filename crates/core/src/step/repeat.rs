@@ -56,7 +56,6 @@ impl Kept {
     }
 }
 
-/// One pass.
 pub(super) struct Pass<'a> {
     context: &'a Rc<Context>,
     progress: Progress,

@@ -90,7 +90,7 @@ pub(super) struct Node<B: ?Sized = dyn Backward> {
 }
 
 impl Node {
-    /// All outputs.
+    /// In the order in which the op returned them.
     pub fn outputs(&self) -> impl Iterator<Item = &Output> {
         [&self.output].into_iter().chain(self.more_outputs.iter().flatten())
     }

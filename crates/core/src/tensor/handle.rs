@@ -255,7 +255,7 @@ impl Tensor {
         &self.object.layout
     }
 
-    /// Its sizes.
+    /// As `tensor.shape`.
     pub fn sizes(&self) -> &Shape {
         &self.object.layout.sizes
     }

@@ -33,12 +33,12 @@ impl PartialEq for Layout {
 }
 
 impl Layout {
-    /// Row-major.
+    /// Row-major, without gaps.
     pub fn contiguous(sizes: Shape) -> Self {
         Self { sizes, strided: None }
     }
 
-    /// Any strides.
+    /// Strides as given, in elements.
     pub fn strided(sizes: Shape, strides: Shape) -> Self {
         Self::with(sizes, strides, false)
     }

@@ -39,13 +39,10 @@ pub struct Flag {
     pub evidence: Vec<String>,
 }
 
-/// A check.
 pub struct Check {
-    /// Its name.
     pub name: &'static str,
     /// What it looks for, for the documents.
     pub looks_for: &'static str,
-    /// Looks.
     pub run: fn(&Experiment) -> Vec<Flag>,
 }
 

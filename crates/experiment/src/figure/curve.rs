@@ -75,7 +75,6 @@ fn of_configuration(
 /// A point of a mean curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GridPoint {
-    /// Where.
     pub x: f64,
     /// The mean over runs.
     pub mean: f64,

@@ -13,12 +13,10 @@ pub use svg::{escaped, svg};
 
 pub(crate) use svg::{drawing, style};
 
-/// A figure.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figure {
     /// Its name in files.
     pub name: String,
-    /// Its title.
     pub title: String,
     /// What it shows, for who does not see it.
     pub described: String,
@@ -41,19 +39,43 @@ pub struct Figure {
 #[allow(missing_docs, reason = "fields are coordinates")]
 pub enum Mark {
     /// A line through points.
-    Line { series: usize, points: Vec<(f64, f64)>, is_thin: bool },
+    Line {
+        series: usize,
+        points: Vec<(f64, f64)>,
+        is_thin: bool,
+    },
     /// An area between two lines: x, low, high.
-    Band { series: usize, points: Vec<(f64, f64, f64)>, is_faint: bool },
-    /// Points.
-    Dots { series: usize, points: Vec<(f64, f64)>, is_hollow: bool },
+    Band {
+        series: usize,
+        points: Vec<(f64, f64, f64)>,
+        is_faint: bool,
+    },
+    Dots {
+        series: usize,
+        points: Vec<(f64, f64)>,
+        is_hollow: bool,
+    },
     /// A horizontal interval with its middle.
-    Interval { series: usize, y: f64, low: f64, middle: f64, high: f64 },
+    Interval {
+        series: usize,
+        y: f64,
+        low: f64,
+        middle: f64,
+        high: f64,
+    },
     /// A bar from zero.
-    Bar { series: usize, from: f64, to: f64, height: f64 },
+    Bar {
+        series: usize,
+        from: f64,
+        to: f64,
+        height: f64,
+    },
     /// The line of equal x and y.
     Identity,
     /// A vertical line.
-    Vertical { x: f64 },
+    Vertical {
+        x: f64,
+    },
 }
 
 impl Mark {

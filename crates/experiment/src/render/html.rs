@@ -9,7 +9,6 @@ use crate::figure::{drawing, escaped, style};
 /// Longer tables are closed until they are asked for.
 const LONG: usize = 30;
 
-/// The page.
 pub fn html(document: &Document) -> String {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

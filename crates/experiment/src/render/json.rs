@@ -8,7 +8,6 @@ use crate::document::{Block, Document, Table};
 /// Rises when a reader would misunderstand, not when something is added.
 const VERSION: u32 = 1;
 
-/// The report.
 pub fn json(document: &Document) -> String {
     let blocks: Vec<Value> = document.blocks.iter().map(block).collect();
     format!("{:#}\n", json!({"version": VERSION, "title": document.title, "blocks": blocks}))

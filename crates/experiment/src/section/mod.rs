@@ -33,7 +33,6 @@ pub struct Made {
 
 /// What sections see.
 pub struct Context<'a> {
-    /// The experiment.
     pub all: &'a Experiment,
     /// What the checks found.
     pub flags: &'a [Flag],

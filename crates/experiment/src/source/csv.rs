@@ -51,7 +51,6 @@ fn read(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
     }
 }
 
-/// The columns.
 struct Heading {
     separator: char,
     names: Vec<String>,

@@ -15,7 +15,6 @@ const MOST_PAIRS: usize = 10_000;
 pub enum Scalar<'a> {
     /// A number; a truth is 0 or 1.
     Number(f64),
-    /// A text.
     Text(Cow<'a, str>),
 }
 

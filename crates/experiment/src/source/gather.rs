@@ -11,7 +11,6 @@ use crate::run::Run;
 /// How much is read at most.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Files.
     pub files: usize,
     /// Folders within folders.
     pub depth: usize,
@@ -52,9 +51,7 @@ pub struct Gathered {
 /// A file that could not be read, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotRead {
-    /// The file.
     pub file: String,
-    /// Why.
     pub why: String,
     /// Whether the rest of it was read.
     pub is_part: bool,

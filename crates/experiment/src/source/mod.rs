@@ -82,7 +82,6 @@ pub struct Reader {
     pub files: &'static str,
     /// Whether it takes a file of this name that begins so.
     pub takes: fn(&str, &[u8]) -> bool,
-    /// Reads it.
     pub read: fn(&mut dyn BufRead, &Place<'_>) -> Result<Found, String>,
 }
 

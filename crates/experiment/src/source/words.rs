@@ -18,7 +18,6 @@ const STEPS: &[&str] = &[
 /// Names of configurations and seeds in tables of several runs.
 pub const CONFIGURATIONS: &[&str] =
     &["configuration", "config", "variant", "algorithm", "algo", "method", "group", "experiment"];
-/// Likewise.
 pub const SEEDS: &[&str] = &["seed", "random_seed", "rng_seed"];
 /// What says which point it is and is no metric: of logs of several programs.
 const NO_METRIC: &[&str] = &["timestamp", "_timestamp", "time", "stage", "record", "rank", "pid"];

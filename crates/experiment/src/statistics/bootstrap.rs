@@ -9,7 +9,6 @@ pub const LEVEL: f64 = 0.95;
 /// How an interval was drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resampling {
-    /// Resamples.
     pub resamples: usize,
     /// Of the random sequence.
     pub seed: u64,

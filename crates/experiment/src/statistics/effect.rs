@@ -9,7 +9,6 @@ use super::{LEVEL, Resampling};
 /// An effect with its interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Effect {
-    /// The estimate.
     pub value: f64,
     /// Limits of [`LEVEL`]; `None` where there is nothing to draw them from.
     pub interval: Option<[f64; 2]>,

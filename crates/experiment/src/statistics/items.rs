@@ -22,7 +22,6 @@ pub fn pass_all(n: u64, correct: u64, k: u64) -> Option<f64> {
     Some((0..k).map(|i| correct.saturating_sub(i) as f64 / (n - i) as f64).product())
 }
 
-/// McNemar's test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct McNemar {
     /// Questions that only the first answered rightly.

@@ -11,11 +11,9 @@ pub struct MeanTest {
     pub difference: f64,
     /// Limits of [`LEVEL`].
     pub interval: [f64; 2],
-    /// Student's t.
     pub t: f64,
     /// Its degrees of freedom.
     pub df: f64,
-    /// Two-sided.
     pub p: f64,
 }
 

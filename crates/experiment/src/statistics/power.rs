@@ -29,7 +29,6 @@ pub fn seeds_needed_unpaired(effect: f64) -> Option<usize> {
     needed(effect, power_unpaired)
 }
 
-/// Pairs, likewise.
 pub fn seeds_needed_paired(effect: f64) -> Option<usize> {
     needed(effect, power_paired)
 }

@@ -20,7 +20,6 @@ pub fn quantile(sorted: &[f64], q: f64) -> f64 {
     below + (above - below) * place.fract()
 }
 
-/// The median.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -38,19 +37,14 @@ pub fn iqm(values: &[f64]) -> f64 {
 /// All of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// Values.
     pub n: usize,
-    /// The mean.
     pub mean: f64,
-    /// The median.
     pub median: f64,
     /// The interquartile mean.
     pub iqm: f64,
     /// The sample's standard deviation; NaN of one value.
     pub sd: f64,
-    /// The least.
     pub min: f64,
-    /// The greatest.
     pub max: f64,
 }
 

@@ -7,7 +7,6 @@ use tonnage_core::estimate::Fit;
 pub(super) const BOLD: Style = Style::new().bold();
 /// What explains, and may be skipped.
 pub(super) const DIM: Style = Style::new().dimmed();
-/// A warning.
 pub(super) const WARN: Style = AnsiColor::Yellow.on_default();
 
 /// A command or a setting to copy.

@@ -17,9 +17,7 @@ pub enum Align {
 /// A text with a style.
 #[derive(Clone)]
 pub struct Cell {
-    /// The text.
     pub text: String,
-    /// Its style.
     pub style: Style,
 }
 

@@ -15,7 +15,6 @@ const ROWS: usize = 20;
 pub struct ReplayView<'a> {
     /// Labels of the phases.
     pub labels: &'a [String],
-    /// Its figures.
     pub replayed: &'a Replayed,
     /// Where memory ran out.
     pub oom: Option<&'a ReplayOom>,

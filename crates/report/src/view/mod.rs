@@ -16,7 +16,6 @@ use parts::{
 /// The version of all JSON documents.
 pub const VERSION: u32 = 1;
 
-/// An estimate.
 #[derive(Serialize)]
 pub struct EstimateView<'a> {
     version: u32,

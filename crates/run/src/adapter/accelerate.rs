@@ -6,7 +6,6 @@ use tonnage_core::job::keys::GRADIENT_ACCUMULATION_STEPS;
 use super::{Adapter, flags};
 use crate::RunError;
 
-/// The adapter.
 pub(super) static ACCELERATE: Adapter = Adapter { name: "accelerate launch", matches, set, finish: |_, _| {} };
 
 fn matches(argv: &[String]) -> bool {

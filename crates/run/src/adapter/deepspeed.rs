@@ -11,7 +11,6 @@ use crate::RunError;
 use crate::bounded::read_text;
 use crate::store::write_atomically;
 
-/// The adapter.
 pub(super) static DEEPSPEED: Adapter = Adapter { name: "DeepSpeed", matches, set, finish: |_, _| {} };
 
 /// The flags that name the config.

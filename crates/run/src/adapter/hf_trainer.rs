@@ -7,7 +7,6 @@ use tonnage_core::job::keys::{GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE};
 use super::{Adapter, RESUME, flags};
 use crate::RunError;
 
-/// The adapter.
 pub(super) static HF_TRAINER: Adapter = Adapter { name: "Hugging Face Trainer", matches, set, finish: |_, _| {} };
 
 /// Flags by which `TrainingArguments` are known: `--output_dir` alone is many a script's own.

@@ -38,7 +38,6 @@ pub struct Injection<'a> {
     pub node: Option<&'a NodeRecord>,
     /// The job, whose other values templates may name.
     pub job: Option<&'a JobRecord>,
-    /// From 1.
     pub attempt: u32,
     /// Where the attempt's files go.
     pub folder: PathBuf,
@@ -46,7 +45,6 @@ pub struct Injection<'a> {
 
 /// How values reach one trainer or launcher.
 pub struct Adapter {
-    /// For people.
     pub name: &'static str,
     /// Whether the command uses it.
     pub matches: fn(&[String]) -> bool,
@@ -63,7 +61,6 @@ pub const ADAPTERS: &[&Adapter] =
 /// A command that is ready to start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Injected {
-    /// Its words.
     pub argv: Vec<String>,
     /// Variables to set.
     pub environment: Vec<(String, String)>,

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use super::{Adapter, flags};
 
-/// The adapter.
 pub(super) static TORCHRUN: Adapter = Adapter { name: "torchrun", matches, set: |_, _, _, _| Ok(false), finish };
 
 fn matches(argv: &[String]) -> bool {

@@ -7,7 +7,6 @@ use tonnage_core::job::keys::GRPO_STEPS_PER_GENERATION;
 use super::{Adapter, flags};
 use crate::RunError;
 
-/// The adapter.
 pub(super) static TRL: Adapter = Adapter { name: "TRL", matches, set, finish: |_, _| {} };
 
 fn matches(argv: &[String]) -> bool {

@@ -14,10 +14,8 @@ use tonnage_core::progress::Progress;
 
 use crate::bounded::read_text;
 
-/// A checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Its step.
     pub step: u64,
     /// Where it is.
     pub path: PathBuf,

@@ -3,7 +3,6 @@
 /// What the driver says of a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GpuNow {
-    /// Its bytes.
     pub total_bytes: u64,
     /// In use, by whomever.
     pub used_bytes: u64,

@@ -35,7 +35,6 @@ pub struct Plan {
     pub predicted: Option<PredictionRecord>,
     /// The checkpoint to go on from.
     pub resume_from: Option<String>,
-    /// Why.
     pub reason: String,
     /// Bytes of the GPU that must be free; where the driver tells, the attempt begins as soon as they are.
     pub awaits_bytes: Option<u64>,
@@ -46,7 +45,6 @@ pub struct Plan {
 pub enum Next {
     /// Another attempt, after so many seconds.
     Start(Box<Plan>, u64),
-    /// Nothing more.
     End(Outcome, String),
 }
 
@@ -54,7 +52,6 @@ pub enum Next {
 pub struct Guard<'a> {
     /// The command, templates unfilled.
     pub command: &'a [String],
-    /// Its policy.
     pub policy: &'a Policy,
     /// The job, where there is one.
     pub job: Option<Job<'a>>,

@@ -18,7 +18,6 @@ const NAME: &str = "exit.json";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Evidence {
-    /// Its exit.
     pub exit: ExitRecord,
     /// Whether it was sent a signal before: one that saves and exits with 0 has not finished.
     pub asked: bool,

@@ -20,7 +20,6 @@ const MAX_LINE: usize = 8 << 10;
 /// Where lines are shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Screen {
-    /// Nowhere.
     #[default]
     Dark,
     /// As they come.

@@ -36,7 +36,6 @@ pub struct Start<'a> {
     pub screen: Screen,
     /// Who is told, as which node and attempt.
     pub notices: Sender<Notice>,
-    /// The node.
     pub node: usize,
 }
 
@@ -44,28 +43,11 @@ pub struct Start<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
     /// It is there.
-    Started {
-        /// The node.
-        node: usize,
-        /// Its process.
-        pid: u32,
-        /// Its keeper's.
-        keeper: u32,
-    },
+    Started { node: usize, pid: u32, keeper: u32 },
     /// It could not be started.
-    NotStarted {
-        /// The node.
-        node: usize,
-        /// Why.
-        reason: String,
-    },
+    NotStarted { node: usize, reason: String },
     /// It and all it started are gone.
-    Ended {
-        /// The node.
-        node: usize,
-        /// How.
-        exit: ExitRecord,
-    },
+    Ended { node: usize, exit: ExitRecord },
     /// Somebody asks the run to end, by a signal.
     Signal(i32),
 }

@@ -17,7 +17,6 @@ const PAGE: u64 = 4096;
 /// A process that no other is mistaken for when its number is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Its number.
     pub pid: i32,
     /// When it began, in ticks since the machine did.
     pub began: u64,

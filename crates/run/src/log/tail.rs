@@ -7,9 +7,7 @@ use std::path::Path;
 /// The ends of an attempt's logs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogTail {
-    /// Of stdout.
     pub stdout: String,
-    /// Of stderr.
     pub stderr: String,
 }
 

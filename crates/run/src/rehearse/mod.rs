@@ -55,18 +55,12 @@ pub enum RehearseError {
     NotLinux,
     /// A folder or file could not be made or read.
     #[error("{path}: {error}")]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
+    File { path: PathBuf, error: io::Error },
     /// The command could not be started.
     #[error("`{command}` cannot be started: {error}")]
     Start {
         /// Its first word.
         command: String,
-        /// Why.
         error: io::Error,
     },
     /// This process was asked to end; the command has ended.
@@ -74,13 +68,11 @@ pub enum RehearseError {
     Interrupted {
         /// The signal's number.
         signal: i32,
-        /// Its name.
         name: &'static str,
     },
     /// A record is not readable.
     #[error("{path}: {problem}")]
     Record {
-        /// Which.
         path: PathBuf,
         /// What is wrong with it.
         problem: String,

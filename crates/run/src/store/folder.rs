@@ -52,7 +52,6 @@ impl RunFolder {
         Ok(Self { path, run })
     }
 
-    /// Its name.
     pub fn id(&self) -> &str {
         &self.run.id
     }

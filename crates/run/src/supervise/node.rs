@@ -33,9 +33,7 @@ impl Node {
 pub(super) enum Place {
     /// To be started then.
     Waiting(Instant, Box<Plan>),
-    /// Running.
     Running(Box<Running>),
-    /// Done.
     Ended(Outcome),
     /// On its way from one to the other.
     #[default]

@@ -28,7 +28,6 @@ pub fn sample_line(board: &Board) -> String {
     super::escaped_json(&sample_json(board).to_string()) + "\n"
 }
 
-/// An alert.
 pub(crate) fn alert_json(alert: &crate::Alert) -> Value {
     json!({
         "kind": alert.kind.word(),

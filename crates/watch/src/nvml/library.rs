@@ -142,13 +142,11 @@ impl Library {
         Ok((part(major)?, part(minor)?))
     }
 
-    /// CUDA cores.
     pub fn cores(&self, device: Device) -> Reading<u32> {
         // SAFETY: the call fills an unsigned int.
         unsafe { self.read(c"nvmlDeviceGetNumGpuCores", device) }
     }
 
-    /// The UUID.
     pub fn uuid(&self, device: Device) -> Reading<String> {
         self.device_text(c"nvmlDeviceGetUUID", device)
     }
@@ -204,7 +202,6 @@ impl Library {
         unsafe { self.read(c"nvmlDeviceGetFanSpeed", device) }
     }
 
-    /// Watts.
     pub fn power(&self, device: Device) -> Reading<f64> {
         // SAFETY: the call fills an unsigned int.
         unsafe { self.read::<c_uint>(c"nvmlDeviceGetPowerUsage", device) }.map(|milli| f64::from(milli) / 1000.0)

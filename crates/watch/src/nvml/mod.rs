@@ -21,7 +21,6 @@ pub struct LiveGpu {
     pub total_bytes: u64,
     /// Compute capability, major and minor.
     pub compute_capability: Option<(u32, u32)>,
-    /// CUDA cores.
     pub cores: Option<u32>,
 }
 

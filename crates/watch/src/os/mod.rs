@@ -14,14 +14,12 @@ pub(crate) const NVML: &str = if cfg!(windows) { "nvml.dll" } else { "libnvidia-
 pub enum Signal {
     /// As Ctrl-C does.
     Interrupt,
-    /// Please end.
     Terminate,
     /// End at once.
     Kill,
 }
 
 impl Signal {
-    /// Its name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Interrupt => "SIGINT",

@@ -3,7 +3,6 @@
 use crate::absent::Reading;
 use crate::sample::DeviceSample;
 
-/// A number.
 pub(super) struct NumberKey {
     /// In the script.
     pub key: &'static str,

@@ -15,9 +15,7 @@ use crate::os::Signal;
 pub struct App {
     /// Colours and characters.
     pub theme: Theme,
-    /// No signals.
     pub read_only: bool,
-    /// Which screen.
     pub view: View,
     /// The process that is selected, by device and id.
     pub selected: Option<(String, u32)>,
@@ -39,15 +37,12 @@ pub struct App {
     pub message: Option<String>,
 }
 
-/// The screens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum View {
     /// Devices, plot, processes.
     #[default]
     Main,
-    /// The keys.
     Help,
-    /// One process.
     Detail,
     /// The environment of one process.
     Environment,
@@ -63,9 +58,7 @@ pub enum Sort {
     Memory,
     /// The busiest first.
     Sm,
-    /// By id.
     Pid,
-    /// By user.
     User,
     /// By job and rank.
     Job,
@@ -74,7 +67,6 @@ pub enum Sort {
 impl Sort {
     const ALL: [Self; 6] = [Self::Device, Self::Memory, Self::Sm, Self::Pid, Self::User, Self::Job];
 
-    /// Its word.
     pub fn word(self) -> &'static str {
         match self {
             Self::Device => "device",
@@ -122,7 +114,6 @@ pub enum Layout {
 /// A question before a signal is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// Which signal.
     pub signal: Signal,
     /// To whom: the id, and when it started, so that a process that took over the id is not hit.
     pub targets: Vec<(u32, Option<u64>)>,
@@ -133,7 +124,6 @@ pub struct Asked {
 pub enum Action {
     /// Nothing but another picture.
     Draw,
-    /// The end.
     Quit,
     /// A sample now.
     Refresh,

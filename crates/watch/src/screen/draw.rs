@@ -19,7 +19,6 @@ const ROWS_WITH_HEADING: u16 = 12;
 /// Alerts that are shown at once.
 const MOST_ALERTS: usize = 3;
 
-/// Draws everything.
 pub fn draw(frame: &mut Frame<'_>, board: &Board, app: &App) {
     let area = frame.area();
     let [body, footer] = split(area, area.height.saturating_sub(1));

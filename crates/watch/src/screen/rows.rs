@@ -11,7 +11,6 @@ use crate::sample::{DeviceSample, ProcessSample};
 pub struct Row<'a> {
     /// Where it runs.
     pub device: &'a DeviceSample,
-    /// The process.
     pub process: &'a ProcessSample,
     /// How far below its ancestors it stands.
     pub depth: usize,

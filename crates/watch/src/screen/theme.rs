@@ -13,14 +13,12 @@ pub enum Palette {
     Light,
     /// Blue and orange instead of green and red (Okabe and Ito).
     ColourBlind,
-    /// No colours.
     Mono,
 }
 
 /// How the screen looks.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Theme {
-    /// Colours.
     pub palette: Palette,
     /// Nothing but ASCII.
     pub ascii: bool,
@@ -29,7 +27,6 @@ pub struct Theme {
 /// How bad a figure is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Little.
     Low,
     /// Worth a look.
     Middle,
@@ -77,7 +74,6 @@ impl Theme {
         Style::new().fg(color)
     }
 
-    /// What explains.
     pub fn dim(self) -> Style {
         match self.palette {
             Palette::Mono => Style::new(),
@@ -85,7 +81,6 @@ impl Theme {
         }
     }
 
-    /// Headings.
     pub fn bold(self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
@@ -100,7 +95,6 @@ impl Theme {
         if self.ascii { Marker::Custom('*') } else { Marker::Braille }
     }
 
-    /// Frames.
     pub fn border(self) -> border::Set<'static> {
         if self.ascii { ASCII_BORDER } else { border::PLAIN }
     }
@@ -110,7 +104,6 @@ impl Theme {
         if self.ascii { "|" } else { "·" }
     }
 
-    /// Degrees.
     pub fn degrees(self) -> &'static str {
         if self.ascii { "C" } else { "°C" }
     }

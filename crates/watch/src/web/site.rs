@@ -14,12 +14,10 @@ use crate::watcher::locked;
 pub(super) struct Page {
     /// Its media type.
     pub kind: &'static str,
-    /// Its text.
     pub body: Cow<'static, str>,
 }
 
 impl Page {
-    /// Plain text.
     pub fn text(body: impl Into<Cow<'static, str>>) -> Self {
         Self { kind: "text/plain; charset=utf-8", body: body.into() }
     }
@@ -38,7 +36,6 @@ impl Site {
         Self { board, metrics: Some(options), page: false }
     }
 
-    /// The page.
     pub fn of_page(board: Arc<Mutex<Board>>) -> Self {
         Self { board, metrics: None, page: true }
     }

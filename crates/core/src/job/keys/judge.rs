@@ -18,7 +18,6 @@ pub(super) const PLACES: Kind = Kind::Choice(&[
     ("offload", "on the policy's GPU while it judges, in the host's memory otherwise"),
 ]);
 
-/// The rows.
 pub(super) const KEYS: [Key; 7] = [
     Key {
         name: names::JUDGE_MODEL,

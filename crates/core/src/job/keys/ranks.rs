@@ -24,7 +24,6 @@ pub(super) const INITS: Kind = Kind::Choice(&[
     ("full", "materialised in full, sharded after"),
 ]);
 
-/// The rows.
 pub(super) const KEYS: [Key; 16] = [
     Key {
         name: names::WORLD_SIZE,

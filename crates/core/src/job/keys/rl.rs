@@ -17,7 +17,6 @@ const ROLLOUTS: Kind = Kind::Choice(&[
     ("vllm", "a vLLM engine in the same process"),
 ]);
 
-/// The rows.
 pub(super) const KEYS: [Key; 15] = [
     Key {
         name: names::PROMPT_LEN,

@@ -3,7 +3,6 @@
 use super::super::kind::Kind;
 use super::{Default, Key, names};
 
-/// The rows.
 pub(super) const KEYS: [Key; 7] = [
     Key {
         name: names::MAX_STEPS,

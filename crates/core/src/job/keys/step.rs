@@ -60,7 +60,6 @@ pub(super) const LOSSES: Kind = Kind::Choice(&[
 const MAX_PASSES: u64 = u32::MAX as u64;
 const MAX_STEPS: u64 = u32::MAX as u64;
 
-/// The rows.
 pub(super) const KEYS: [Key; 24] = [
     Key {
         name: names::MODEL,

@@ -9,7 +9,6 @@ pub(super) const LOG_PROBS: Kind = Kind::Choice(&[
     ("chunked_head", "head and cross-entropy in chunks of rows, made again in backward"),
 ]);
 
-/// The rows.
 pub(super) const KEYS: [Key; 10] = [
     Key {
         name: names::SWARM_NODES,

@@ -31,7 +31,6 @@ const fn fixed(json: &'static str) -> Default {
     Default::Fixed(json, "transformers' default")
 }
 
-/// The rows.
 pub(super) const KEYS: [Key; 26] = [
     key(
         names::LEARNING_RATE,

@@ -17,7 +17,7 @@ use chooser::Chooser;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Resolved {
-    /// The job.
+    /// Every value decided.
     pub job: JobSpec,
     /// What its training learns by, and what is generated from it; nothing of it changes a byte.
     pub training: TrainingSpec,

@@ -32,7 +32,7 @@ pub enum Spreading {
     OwnRanks,
     /// Nodes, each a process of its own, dealt to GPUs.
     Nodes {
-        /// How many.
+        /// Nodes of the swarm.
         nodes: u64,
         /// On how many GPUs.
         gpus: u64,

@@ -7,7 +7,7 @@ use crate::job::ModelSpec;
 /// An evaluator or judge.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JudgeSpec {
-    /// The model.
+    /// The model that scores completions.
     pub model: ModelSpec,
     /// How its weights are stored.
     pub weights: JudgeWeights,
@@ -27,9 +27,9 @@ pub struct JudgeSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JudgeWeights {
-    /// fp32
+    /// 4 bytes a weight.
     Fp32,
-    /// bf16
+    /// 2 bytes a weight.
     Bf16,
     /// bitsandbytes `LLM.int8()`
     Int8,

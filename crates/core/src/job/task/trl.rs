@@ -30,7 +30,7 @@ const MODERN: [Row; 3] =
     [(keys::PRECISION, "\"amp-bf16\""), (keys::GRADIENT_CHECKPOINTING, "true"), (keys::OPTIMIZER, "\"adamw_fused\"")];
 
 impl TrlVersion {
-    /// Its name.
+    /// As `trl` says it: `0.25`, `1.16`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::V0_17 => "0.17",

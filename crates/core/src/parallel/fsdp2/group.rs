@@ -47,7 +47,6 @@ pub(super) enum AllGatherResult {
     Output(#[expect(dead_code, reason = "whoever holds the result holds its memory")] Tensor),
 }
 
-/// A group.
 pub(super) struct ParamGroup {
     pub params: Vec<FsdpParam>,
     pub comm: Rc<CommContext>,

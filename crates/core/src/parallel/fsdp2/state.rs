@@ -57,7 +57,6 @@ impl Tree {
         self.states.first()
     }
 
-    /// All groups.
     pub(super) fn groups(&self) -> impl Iterator<Item = &Rc<ParamGroup>> {
         self.states.iter().map(|state| &state.group)
     }

@@ -49,7 +49,7 @@ pub struct Patch {
 }
 
 impl Framework {
-    /// Its name.
+    /// As the table of frameworks names it for people.
     pub fn name(self) -> &'static str {
         NAMES.iter().find(|(framework, _)| *framework == self).map_or("", |(_, name)| name)
     }
@@ -135,7 +135,7 @@ impl Patch {
 }
 
 impl Line {
-    /// The text.
+    /// The option, the line of code, or the remark, as it is to be written.
     pub fn text(&self) -> &str {
         match self {
             Self::Environment(text)

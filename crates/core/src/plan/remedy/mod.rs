@@ -76,7 +76,7 @@ pub enum Results {
 }
 
 impl Results {
-    /// In words.
+    /// For screens and JSON.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Same => "same results",
@@ -86,7 +86,7 @@ impl Results {
     }
 }
 
-/// All remedies.
+/// In the order in which they are tried: those that change no result first.
 pub const REMEDIES: &[&Remedy] = &[
     &segments::EXPANDABLE,
     &optimizer::FUSED,

@@ -32,7 +32,7 @@ pub struct Assumption {
 }
 
 impl Assumption {
-    /// The figure.
+    /// The range in the unit of its row in efficiency.toml.
     pub const fn range(&self) -> Range {
         Range { low: self.low, typical: self.typical, high: self.high }
     }

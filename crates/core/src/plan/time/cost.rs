@@ -13,7 +13,7 @@ const SECONDS_PER_HOUR: f64 = 3600.0;
 /// How much is to be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// Optimizer steps.
+    /// Optimizer steps of the training.
     pub steps: u64,
     /// GPUs that are taken for all that time.
     pub gpus: u64,

@@ -40,7 +40,7 @@ impl Range {
         Self { low: value, typical: value, high: value }
     }
 
-    /// Both together.
+    /// Low with low, high with high.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         self.with(other, |a, b| a + b)
@@ -75,7 +75,7 @@ impl Range {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Time {
-    /// Seconds.
+    /// Of one optimizer step.
     pub seconds: Range,
     /// How it was found, in words.
     pub basis: String,
@@ -85,7 +85,7 @@ pub struct Time {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
-    /// Matrix products.
+    /// Matrix products hold it back.
     Compute,
     /// Bytes to and from memory.
     Memory,
@@ -97,9 +97,9 @@ pub enum Bound {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PhaseTime {
-    /// Which.
+    /// The kind, over all passes of the step.
     pub phase: PhaseKind,
-    /// Seconds.
+    /// Of one optimizer step.
     pub seconds: Range,
     /// What takes most of the likely time.
     pub bound: Bound,

@@ -17,7 +17,7 @@ const STEPS: u64 = 1000;
 pub struct Part {
     /// What it is: a phase (`forward`), `judge on its own GPU`, `communication`.
     pub name: &'static str,
-    /// Seconds.
+    /// Of one optimizer step.
     pub seconds: Range,
     /// What decides how long it takes, of phases.
     pub bound: Option<Bound>,

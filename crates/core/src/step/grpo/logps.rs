@@ -11,7 +11,6 @@ use crate::step::fused_head::{FusedCall, fused_forward};
 use crate::step::prepared::Prepared;
 use crate::step::schedule::pieces_left_out;
 
-/// The arguments.
 pub(super) struct LogpsCall<'a> {
     pub input_ids: &'a Tensor,
     pub attention_mask: &'a Tensor,

@@ -41,7 +41,6 @@ impl TraceSlice {
 }
 
 impl Recorder {
-    /// This moment.
     pub(crate) fn moment(&self) -> Moment {
         let trace = self.trace.borrow();
         Moment {
