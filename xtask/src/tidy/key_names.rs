@@ -15,6 +15,7 @@ const ABOUT_JOBS: &[&str] = &["crates/core/src/job/", "crates/core/src/plan/"];
 /// Literals that are a key's name by chance: the file or folder, the literal, and whose word it is there.
 const OTHERS: &[(&str, &str, &str)] = &[
     ("crates/core/src/family/", "tie_word_embeddings", "a field of Hugging Face's configs"),
+    ("crates/core/src/model/", "tie_word_embeddings", "a field of Hugging Face's configs"),
     ("crates/core/src/job/case/", "tie_word_embeddings", "a field of Hugging Face's configs"),
     ("crates/core/src/job/check/task.rs", "tie_word_embeddings", "a field of Hugging Face's configs"),
     ("crates/core/src/job/guides/gpt_file.rs", "seq_len", "a key of the small GPT's own files"),

@@ -185,7 +185,7 @@ pub enum GpuError {
     Several {
         /// The name as typed.
         name: String,
-        /// As the name says it: of `a100x8`, 8.
+        /// Two or more, as the name says.
         count: u64,
         /// The id of one.
         gpu: String,

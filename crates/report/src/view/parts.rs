@@ -272,7 +272,7 @@ impl<'a> TensorView<'a> {
 }
 
 impl LegacyView {
-    const fn new(legacy: &LegacyEstimate) -> Self {
+    pub(super) const fn new(legacy: &LegacyEstimate) -> Self {
         Self {
             param_count: legacy.parameters,
             total_bytes: legacy.total(),
