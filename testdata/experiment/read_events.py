@@ -1,6 +1,6 @@
-"""Reads exported event files with TensorBoard itself and holds them against the exported table; for .ci/lanes/suites.
+"""Reads exported event files with TensorBoard itself and holds them against the exported tables; for .ci/lanes/suites.
 
-    python testdata/experiment/read_events.py EVENTS metrics.csv
+    python testdata/experiment/read_events.py EVENTS metrics.csv [system.csv]
 """
 
 import csv
@@ -11,9 +11,10 @@ import sys
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 table = {}
-with open(sys.argv[2], encoding="utf-8") as file:
-    for row in csv.DictReader(file):
-        table.setdefault(row["metric"], []).append(float(row["value"]))
+for path in sys.argv[2:]:
+    with open(path, encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            table.setdefault(row["metric"], []).append(float(row["value"]))
 
 read = {}
 folders = sorted(glob.glob(sys.argv[1] + "/*/"))

@@ -6,8 +6,7 @@ use crate::source::masked_crc;
 
 /// The scalars of a run as one event file; `began_seconds` since 1970 is the wall time of its beginning.
 pub fn event_file(run: &Run, began_seconds: f64) -> Vec<u8> {
-    let mut file = Vec::new();
-    record(&mut file, &[fixed64(1, began_seconds), bytes(3, b"brain.Event:2")].concat());
+    let mut file = header(began_seconds);
     let seconds = run.metric("seconds");
     let mut points: Vec<(f64, &str, f64)> = Vec::new();
     for (name, series) in &run.series {
@@ -16,10 +15,23 @@ pub fn event_file(run: &Run, began_seconds: f64) -> Vec<u8> {
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     for (step, name, value) in points {
         let at = began_seconds + seconds.and_then(|seconds| seconds.at(step)).unwrap_or(0.0);
-        let scalar = [bytes(1, name.as_bytes()), fixed32(2, value as f32)].concat();
-        let event = [fixed64(1, at), whole(2, step.max(0.0) as u64), bytes(5, &bytes(1, &scalar))].concat();
-        record(&mut file, &event);
+        file.extend(scalar(name, step, at, value));
     }
+    file
+}
+
+/// What a file begins with; `began_seconds` since 1970 is the wall time.
+pub fn header(began_seconds: f64) -> Vec<u8> {
+    let mut file = Vec::new();
+    record(&mut file, &[fixed64(1, began_seconds), bytes(3, b"brain.Event:2")].concat());
+    file
+}
+
+/// The record of one value, `at` seconds since 1970.
+pub fn scalar(name: &str, step: f64, at: f64, value: f64) -> Vec<u8> {
+    let mut file = Vec::new();
+    let value = [bytes(1, name.as_bytes()), fixed32(2, value as f32)].concat();
+    record(&mut file, &[fixed64(1, at), whole(2, step.max(0.0) as u64), bytes(5, &bytes(1, &value))].concat());
     file
 }
 

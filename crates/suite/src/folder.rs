@@ -4,6 +4,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
 use tonnage_run::RunError;
@@ -11,6 +12,9 @@ use tonnage_run::store::{create_private_folder, write_atomically};
 
 use crate::journal::Journal;
 use crate::plan::Plan;
+
+/// How long a look at the lock by another command may keep a runner from it.
+const LOOKS: Duration = Duration::from_secs(1);
 
 /// This machine's name.
 pub fn host() -> String {
@@ -64,6 +68,16 @@ impl SuiteFolder {
     /// When the lock file cannot be opened.
     pub fn lock(&self) -> Result<Option<Lock>, RunError> {
         create_private_folder(&self.path)?;
+        let until = Instant::now() + LOOKS;
+        loop {
+            match self.try_lock()? {
+                None if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
+                held => return Ok(held),
+            }
+        }
+    }
+
+    fn try_lock(&self) -> Result<Option<Lock>, RunError> {
         let path = self.path.join("lock");
         let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
         let file = opened.map_err(|error| RunError::file(&path, error))?;
@@ -76,7 +90,7 @@ impl SuiteFolder {
 
     /// Whether a runner has it now.
     pub fn is_run(&self) -> bool {
-        self.path.is_dir() && matches!(self.lock(), Ok(None))
+        self.path.is_dir() && matches!(self.try_lock(), Ok(None))
     }
 
     /// All suites below `root`, the one that something happened to last at the end.

@@ -9,6 +9,7 @@
 
 pub mod code;
 pub mod expand;
+#[cfg(unix)]
 pub mod export;
 pub mod file;
 #[cfg(unix)]

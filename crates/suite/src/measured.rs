@@ -106,8 +106,8 @@ fn of_files(place: &Path) -> Vec<Point> {
     gather(place, &Limits::default()).map(|gathered| of_runs(&gathered.runs)).unwrap_or_default()
 }
 
-/// Values of all series by their steps.
-fn of_runs(runs: &[Run]) -> Vec<Point> {
+/// Values of all series by their steps, in their order.
+pub fn of_runs(runs: &[Run]) -> Vec<Point> {
     let mut steps: Vec<(f64, BTreeMap<String, f64>)> = Vec::new();
     let mut values: Vec<(f64, &str, f64)> = runs
         .iter()

@@ -13,8 +13,41 @@ use crate::pack::order;
 use crate::plan::{Plan, PlannedRun};
 use crate::runner::word;
 
+/// Runs named that are next.
+const NEXT: usize = 3;
 /// Runs of one kind that are listed.
 const MOST: usize = 8;
+
+/// What others show of a suite: where its runs are, and what is next.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Summary {
+    pub suite: String,
+    /// Whether a runner has it.
+    pub is_run: bool,
+    /// Why nothing more is started.
+    pub paused: Option<String>,
+    pub succeeded: usize,
+    pub failed: usize,
+    pub waiting: usize,
+    /// Until all is done, in seconds, where that can be said.
+    pub seconds_left: Option<f64>,
+    /// Runs that were started and have not ended.
+    pub running: Vec<Running>,
+    /// The next ones, by name.
+    pub next: Vec<String>,
+}
+
+/// A run that was started and has not ended.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Running {
+    pub name: String,
+    /// Its folder's name, by which `tonnage status` knows it.
+    pub run: String,
+    /// What `CUDA_VISIBLE_DEVICES` of the run names.
+    pub gpus: Vec<String>,
+    /// Seconds since it was started.
+    pub seconds: f64,
+}
 
 /// The state of a suite.
 pub struct Status<'a> {
@@ -81,6 +114,34 @@ impl<'a> Status<'a> {
         (!taken.is_empty() && !started.is_empty()).then(|| whole / started.len() as f64)
     }
 
+    /// What others show of it.
+    pub fn summary(&self) -> Summary {
+        let [succeeded, failed, _, waiting] = self.counts();
+        let running = |(run, known): (&PlannedRun, &RunState)| Running {
+            name: self.plan.name(run),
+            run: known.run.clone(),
+            gpus: known.gpus.clone(),
+            seconds: self.now_ms.saturating_sub(known.started_ms) as f64 / 1e3,
+        };
+        Summary {
+            suite: self.plan.suite.clone(),
+            is_run: self.is_run,
+            paused: self.state.paused.clone(),
+            succeeded,
+            failed,
+            waiting,
+            seconds_left: self.seconds_left().filter(|_| self.is_run),
+            running: self.started().into_iter().map(running).collect(),
+            next: self.waiting().into_iter().take(NEXT).map(|run| self.plan.name(run)).collect(),
+        }
+    }
+
+    /// The name of the run that is kept in the folder called `run`, where it is one of this suite.
+    pub fn name_of(&self, run: &str) -> Option<String> {
+        let is_it = |planned: &&PlannedRun| self.state.runs.get(&planned.id).is_some_and(|known| known.run == run);
+        self.plan.runs.iter().find(is_it).map(|planned| self.plan.name(planned))
+    }
+
     pub fn text(&self, look: &Look) -> String {
         let [done, failed, running, waiting] = self.counts();
         let plan = self.plan;
@@ -103,7 +164,7 @@ impl<'a> Status<'a> {
             let since = Seconds(self.now_ms.saturating_sub(known.started_ms) as f64 / 1e3);
             lines.push(format!("- runs{gpus} for {since}: {} (tonnage status {})", plan.name(run), known.run));
         }
-        for run in self.waiting().into_iter().take(3) {
+        for run in self.waiting().into_iter().take(NEXT) {
             lines.push(format!("- next: {}", plan.name(run)));
         }
         for (class, count) in self.failures() {

@@ -7,6 +7,7 @@ use crate::amount::mib;
 use crate::history::{History, Point};
 use crate::prediction::Prediction;
 use crate::sample::{DeviceSample, ProcessSample, Sample};
+use crate::suites::SuiteView;
 use crate::trend::Trend;
 
 /// Trends change slowly and cost something.
@@ -41,6 +42,8 @@ pub struct Board {
     pub sample: Sample,
     /// What was predicted of the job.
     pub prediction: Option<Prediction>,
+    /// Suites of runs that live.
+    pub suites: Vec<SuiteView>,
     /// What somebody should be told.
     pub alerts: Alerts,
     /// The time of the first sample.
@@ -60,6 +63,7 @@ impl Board {
         Self {
             sample,
             prediction,
+            suites: Vec::new(),
             alerts: Alerts::default(),
             began: 0.0,
             samples: 0,

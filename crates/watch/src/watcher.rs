@@ -11,6 +11,10 @@ use crate::notify::Notify;
 use crate::nvml::NvmlSampler;
 use crate::record::{Recorder, Recording, Store};
 use crate::sample::{Sample, Sampler};
+use crate::suites::LookAtSuites;
+
+/// Between two looks at suites.
+const SUITE_SECONDS: Duration = Duration::from_secs(2);
 
 /// Where samples come from, and when.
 pub enum Source {
@@ -29,6 +33,9 @@ pub struct Watcher {
     store: Option<Store>,
     /// Who is told of alerts.
     pub notify: Notify,
+    /// Who tells of suites; nobody where a recording is played.
+    pub suites: Option<LookAtSuites>,
+    looked: Option<Instant>,
     next: Instant,
     last: Option<f64>,
 }
@@ -43,7 +50,17 @@ impl Watcher {
     pub fn new(source: Source, board: Board) -> Self {
         let board = Arc::new(Mutex::new(board));
         let notify = Notify::default();
-        Self { source, board, recorder: None, store: None, notify, next: Instant::now(), last: None }
+        Self {
+            source,
+            board,
+            recorder: None,
+            store: None,
+            notify,
+            suites: None,
+            looked: None,
+            next: Instant::now(),
+            last: None,
+        }
     }
 
     /// The board that it fills.
@@ -66,9 +83,20 @@ impl Watcher {
         let Some(sample) = self.source.sample() else { return Ok(false) };
         self.last = Some(sample.time);
         self.keep(&sample)?;
+        self.look_at_suites();
         let raised = observe(&mut locked(&self.board), sample);
         raised.iter().for_each(|alert| self.notify.tell(alert));
         Ok(true)
+    }
+
+    /// Suites change slowly, and their journals cost something to read.
+    fn look_at_suites(&mut self) {
+        let is_due = self.looked.is_none_or(|at| at.elapsed() >= SUITE_SECONDS);
+        if let Some(look) = self.suites.as_mut().filter(|_| is_due) {
+            self.looked = Some(Instant::now());
+            let suites = look();
+            locked(&self.board).suites = suites;
+        }
     }
 
     fn keep(&mut self, sample: &Sample) -> io::Result<()> {

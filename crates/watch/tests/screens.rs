@@ -11,7 +11,7 @@ use ratatui::style::Color;
 use similar::TextDiff;
 use tonnage_watch::record::Recording;
 use tonnage_watch::screen::{Action, App, Palette, Theme, draw};
-use tonnage_watch::{Board, PredictedPhase, Prediction, Sampler, observe};
+use tonnage_watch::{Board, PredictedPhase, Prediction, Sampler, SuiteRun, SuiteView, observe};
 
 const GIB: u64 = 1 << 30;
 
@@ -175,4 +175,37 @@ fn a_hostile_command_reaches_no_terminal() {
     }
     let plain = tonnage_watch::format::plain(&board, 200);
     assert!(!plain.contains(|each: char| each != '\n' && (each.is_control() || each == '\u{202e}')), "{plain}");
+}
+
+/// Suites below the devices: how far each is, which run is where, what is next; never more than a quarter of the screen.
+#[test]
+fn suites_stand_below_the_devices() {
+    let mut board = board("neighbour", 10.0, None);
+    let run = |name: &str, gpu: &str| SuiteRun {
+        name: name.to_owned(),
+        run: "20261121-120000".to_owned(),
+        gpus: vec![gpu.to_owned()],
+        seconds: 340.0,
+    };
+    let search = SuiteView {
+        name: "lr-search".to_owned(),
+        is_run: true,
+        succeeded: 3,
+        failed: 1,
+        waiting: 14,
+        seconds_left: Some(2000.0),
+        running: vec![run("warm learning_rate=0.001 seed 2", "0"), run("cold seed 0", "0")],
+        next: vec!["cold seed 1".to_owned(), "cold seed 2".to_owned()],
+        ..SuiteView::default()
+    };
+    let paused = SuiteView {
+        name: "bad\u{1b}[2J".to_owned(),
+        failed: 3,
+        waiting: 5,
+        paused: Some("3 runs failed alike at their start".to_owned()),
+        ..SuiteView::default()
+    };
+    board.suites = vec![search, paused];
+    check("suites_90x24", &text(&picture(&board, &App::default(), (90, 24))));
+    check("suites_60x12", &text(&picture(&board, &App::default(), (60, 12))));
 }

@@ -1,20 +1,38 @@
-//! `tonnage status`: where a run is.
+//! `tonnage status`: where a run is, and the suites that live.
 
 use clap::Args;
+use serde_json::{Value, json};
+use tonnage_report::text::wrap;
 use tonnage_report::{run_json, text};
+use tonnage_run::RunError;
+use tonnage_run::clock::now_ms;
 use tonnage_run::store::{RunFolder, Store};
+use tonnage_suite::folder::SuiteFolder;
+use tonnage_suite::status::Status;
 
-use super::json;
 use super::list::line;
+use super::suite::living::{Living, view};
+use super::suite::status as suite_status;
+use super::{json as document, suite};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::Terminal;
 
-/// Tells where a run is
+const EXAMPLES: &str = "Examples:
+  tonnage status
+  tonnage status 20261121-120000 --json
+  tonnage status policies               # of a suite, as `tonnage suite status policies`
+
+Without a name the suites that live are told of as well: which run is where, what is next.";
+
+/// Lines of a suite beside a run.
+const SUITE_LINES: usize = 8;
+
+/// Tells where a run is, and the suites that live
 #[derive(Args)]
-#[command(after_help = "Examples:\n  tonnage status\n  tonnage status 20261121-120000 --json")]
+#[command(after_help = EXAMPLES)]
 pub struct StatusArgs {
-    /// The run: its id, a part of it that no other has, or `last`, the newest that lives
+    /// The run: its id, a part of it that no other has, `last`, the newest that lives; or a suite
     #[arg(default_value = "last")]
     run: String,
 
@@ -29,9 +47,56 @@ impl StatusArgs {
     /// # Errors
     /// When there is no such run.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let folder = Store::of_user().find_living(&self.run)?;
-        show(&folder, false, self.json, terminal)
+        let store = Store::of_user();
+        let folder = match store.find_living(&self.run) {
+            Err(RunError::NoSuchRun(_)) if is_suite(&store, &self.run) => {
+                return suite_status::tell(Some(&self.run), self.json, terminal);
+            }
+            found => found?,
+        };
+        let suites: Vec<_> = match self.run.as_str() {
+            "last" => Living::default().look(&store).into_iter().map(view).collect(),
+            _ => Vec::new(),
+        };
+        let of_suite = suite_of(&store, folder.id());
+        if self.json {
+            let mut answer = run_document(&folder);
+            if let Value::Object(answer) = &mut answer {
+                let named = of_suite.map(|(suite, name)| json!({"suite": suite, "name": name}));
+                answer.insert("suite".to_owned(), json!(named));
+                answer.insert("suites".to_owned(), suites.iter().map(suite::View::json).collect());
+            }
+            terminal.print(&document(&answer)?)?;
+            return Ok(Exit::Done);
+        }
+        show(&folder, false, false, terminal)?;
+        let mut said: Vec<String> =
+            of_suite.map(|(suite, name)| format!("of suite {suite}: {name}")).into_iter().collect();
+        for one in &suites {
+            said.push(one.headline());
+            said.extend(one.lines(SUITE_LINES).iter().map(|line| format!("- {line}")));
+        }
+        let lines: String = said.iter().map(|line| format!("{}\n", wrap(line, terminal.look.width, 2))).collect();
+        terminal.print(&lines)?;
+        Ok(Exit::Done)
     }
+}
+
+fn is_suite(store: &Store, name: &str) -> bool {
+    SuiteFolder::all(store.root()).iter().any(|one| one.path.file_name().is_some_and(|own| own == name))
+}
+
+/// The suite that a run is of, and its name there; the newest suite first.
+fn suite_of(store: &Store, run: &str) -> Option<(String, String)> {
+    SuiteFolder::all(store.root()).into_iter().rev().find_map(|folder| {
+        let (plan, state) = (folder.plan().ok()?, folder.journal.state().ok()?);
+        let name = Status::new(&plan, &state, false, now_ms()).name_of(run)?;
+        Some((plan.suite.clone(), name))
+    })
+}
+
+fn run_document(folder: &RunFolder) -> Value {
+    run_json(folder.run(), &folder.state_now(), &line(folder))
 }
 
 /// Prints a run; `full` with all that its attempts were given.
@@ -39,10 +104,10 @@ impl StatusArgs {
 /// # Errors
 /// When stdout cannot be written.
 pub fn show(folder: &RunFolder, full: bool, as_json: bool, terminal: &Terminal) -> Result<Exit, Failure> {
-    let (run, state, line) = (folder.run(), folder.state_now(), line(folder));
     if as_json {
-        terminal.print(&json(&run_json(run, &state, &line))?)?;
+        terminal.print(&document(&run_document(folder))?)?;
     } else {
+        let (run, state, line) = (folder.run(), folder.state_now(), line(folder));
         terminal.print(&text::run(run, &state, &line, full, &terminal.look))?;
     }
     Ok(Exit::Done)

@@ -85,11 +85,15 @@ def _write(name, value):
 def log(step, seconds=None, gpu_hours=None, tokens_generated=None, tokens_trained=None, flops=None, **metrics):
     """Metrics at a step, as a line of the file that a suite names (docs/report.md); of several ranks the first writes.
 
-    Everything counts from the beginning of the run. Does nothing where nobody asked for metrics.
+    Everything counts from the beginning of the run; `seconds` is the time since then where nobody says another. Does nothing where
+    nobody asked for metrics.
     """
     path = os.environ.get("TONNAGE_METRICS")
     if path is None or os.environ.get("RANK", "0") != "0":
         return
+    began = os.environ.get("TONNAGE_BEGAN_MS")
+    if seconds is None and began is not None:
+        seconds = max(0.0, time.time() - int(began) / 1e3)
     axes = {
         "seconds": seconds,
         "gpu_hours": gpu_hours,

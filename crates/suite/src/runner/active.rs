@@ -63,6 +63,7 @@ impl Active {
         let mut command = Command::new(&runner.options.program);
         command.arg("supervise").arg(self.folder.path()).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
         command.env("TONNAGE_METRICS", metrics.records).env("TONNAGE_PARAMETERS", metrics.parameters);
+        command.env("TONNAGE_BEGAN_MS", self.folder.run().created_ms.to_string());
         command
             .env("TONNAGE_SUITE", &runner.plan.suite)
             .env("TONNAGE_CONFIGURATION", &runner.plan.configuration(run).name);

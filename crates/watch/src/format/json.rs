@@ -7,6 +7,7 @@ use crate::board::Board;
 use crate::history::Point;
 use crate::host::Command;
 use crate::sample::{DeviceSample, ProcessKind, ProcessSample};
+use crate::suites::SuiteView;
 
 /// The newest sample of a board, with trends, prediction and alerts.
 pub fn sample_json(board: &Board) -> Value {
@@ -19,6 +20,7 @@ pub fn sample_json(board: &Board) -> Value {
         "problem": sample.problem.map(Absent::reason),
         "prediction": prediction(board),
         "devices": sample.devices.iter().map(|each| device(board, each)).collect::<Vec<_>>(),
+        "suites": board.suites.iter().map(SuiteView::json).collect::<Vec<_>>(),
         "alerts": board.alerts.active().iter().map(alert_json).collect::<Vec<_>>(),
     })
 }

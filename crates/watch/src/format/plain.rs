@@ -9,6 +9,8 @@ use crate::board::Board;
 use crate::host::Command;
 use crate::sample::{DeviceSample, ProcessSample};
 
+/// Lines of a suite: which run is where, and what is next.
+const SUITE_LINES: usize = 16;
 /// What stands for a reading that is absent.
 const ABSENT: &str = "-";
 
@@ -35,6 +37,10 @@ pub fn plain(board: &Board, width: usize) -> String {
     }
     for device in sample.all_devices() {
         text.push_str(&device_lines(board, device));
+    }
+    for suite in &board.suites {
+        let _ = writeln!(text, "{}", suite.headline());
+        suite.lines(SUITE_LINES).iter().for_each(|line| text.push_str(&format!("    {line}\n")));
     }
     for alert in board.alerts.active() {
         let _ = writeln!(text, "! {}\n  {}", printable(&alert.text), printable(&alert.advice));

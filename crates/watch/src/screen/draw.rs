@@ -16,6 +16,8 @@ const PLOT_ROWS: u16 = 9;
 const ROWS_WITH_PLOT: u16 = 18;
 /// A screen that names the columns of devices.
 const ROWS_WITH_HEADING: u16 = 12;
+/// Suites take at most one of so many rows.
+const SUITE_SHARE: u16 = 4;
 /// Alerts that are shown at once.
 const MOST_ALERTS: usize = 3;
 
@@ -58,6 +60,9 @@ fn main(frame: &mut Frame<'_>, area: Rect, board: &Board, app: &App) {
     let alerts = alert_lines(board, app, usize::from(area.width));
     let [area, bottom] = split(area, area.height.saturating_sub(alerts.len() as u16));
     frame.render_widget(ratatui::text::Text::from(alerts), bottom);
+    let suites = suite_lines(board, app, usize::from(area.height / SUITE_SHARE));
+    let [area, bottom] = split(area, area.height.saturating_sub(suites.len() as u16));
+    frame.render_widget(ratatui::text::Text::from(suites), bottom);
     let mut lines = devices::lines(board, app, usize::from(area.width));
     if area.height >= ROWS_WITH_HEADING && !board.sample.devices.is_empty() {
         lines.insert(0, devices::heading(board, app, usize::from(area.width)));
@@ -120,6 +125,20 @@ fn alert_lines(board: &Board, app: &App, width: usize) -> Vec<Line<'static>> {
     if alerts.len() > MOST_ALERTS {
         let more = format!("! and {} more", alerts.len() - MOST_ALERTS);
         lines.push(Line::styled(more, app.theme.level(Level::High)));
+    }
+    lines
+}
+
+/// Suites that live, in so many rows: how far each is, then which run is where.
+fn suite_lines(board: &Board, app: &App, rows: usize) -> Vec<Line<'static>> {
+    let heads = board.suites.len().min(rows);
+    let mut room = rows - heads;
+    let mut lines = Vec::new();
+    for suite in board.suites.iter().take(heads) {
+        lines.push(Line::styled(app.theme.text(&suite.headline()), app.theme.bold()));
+        let below = suite.lines(room);
+        room -= below.len();
+        lines.extend(below.iter().map(|line| Line::raw(format!("  {}", app.theme.text(line)))));
     }
     lines
 }

@@ -150,6 +150,23 @@ function card(device, parent) {
   return made;
 }
 
+// Which run of a suite is where, and what is next.
+function suite(told) {
+  const all = told.succeeded + told.failed + told.running.length + told.waiting;
+  const counts = [[told.failed, "failed"], [told.running.length, "running"], [told.waiting, "waiting"]];
+  let head = `${told.succeeded} of ${all} done`;
+  for (const [count, word] of counts) if (count > 0) head += `, ${count} ${word}`;
+  if (told.seconds_left !== null) head += `, about ${duration(told.seconds_left)} left`;
+  if (told.paused !== null) head += `; paused: ${told.paused}`;
+  else if (!told.is_run) head += "; no runner";
+  const place = (run) => (run.gpus.length ? `GPU ${run.gpus.join(",")}: ` : "");
+  const lines = told.running.slice(0, 16).map((run) =>
+    element("small", {}, `${place(run)}${run.name} for ${duration(run.seconds)} (${run.run})`));
+  if (told.running.length > 16) lines.push(element("small", {}, `and ${told.running.length - 16} more`));
+  if (told.next.length) lines.push(element("small", {}, `next: ${told.next.join("; ")}`));
+  return element("li", {}, element("b", {}, `suite ${told.suite}: `), head, ...lines);
+}
+
 function draw(data) {
   const about = [`driver ${data.driver ?? "–"}`, `CUDA ${data.cuda ?? "–"}`, new Date(data.time * 1000).toLocaleTimeString()];
   if (data.prediction) about.push(`${data.prediction.job}: ${bytes(data.prediction.peak_bytes)} predicted`);
@@ -159,6 +176,7 @@ function draw(data) {
   line.textContent = printable(about.join(" · "));
   document.getElementById("alerts").replaceChildren(...data.alerts.map((alert) =>
     element("li", {}, alert.text, element("small", {}, alert.advice))));
+  document.getElementById("suites").replaceChildren(...data.suites.map(suite));
   const cards = data.devices.flatMap((device) => [card(device, null), ...device.instances.map((each) => card(each, device))]);
   document.getElementById("devices").replaceChildren(...cards);
 }

@@ -3,6 +3,10 @@
 #[cfg(unix)]
 mod export;
 #[cfg(unix)]
+mod exporters;
+#[cfg(unix)]
+pub mod living;
+#[cfg(unix)]
 mod look;
 mod plan;
 mod render;
@@ -10,9 +14,11 @@ mod render;
 mod run;
 mod source;
 #[cfg(unix)]
-mod status;
+pub mod status;
 
 use clap::Subcommand;
+#[cfg(unix)]
+pub use tonnage_watch::SuiteView as View;
 
 use crate::exit::Exit;
 use crate::failure::Failure;

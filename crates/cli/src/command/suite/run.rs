@@ -1,5 +1,6 @@
 //! `tonnage suite run`: what is missing of a suite, on this machine.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -15,6 +16,7 @@ use tonnage_suite::plan::{Plan, PlannedRun, fill};
 use tonnage_suite::runner::{Options, Outcomes, Place, Runner};
 
 use super::super::supervise::library;
+use super::exporters::{self, Export, Exporters};
 use super::look::Looker;
 use super::source::{Source, Suite};
 use crate::exit::{self, Exit};
@@ -25,6 +27,7 @@ const EXAMPLES: &str = "Examples:
   tonnage suite run examples/suites/policies.toml --slots 2
   tonnage suite run examples/suites/policies.toml               # again: only what is missing
   tonnage suite run suite.toml --gpus 0,1 --fail-fast
+  tonnage suite run suite.toml --export tensorboard=events --export wandb=offline
 
 Every run lives under a supervisor of its own (`tonnage status`, `logs`, `stop`): whatever ends this program, they go on, and the
 same command takes them up again. Ctrl-C asks all runs to end; a second one does not wait.";
@@ -72,6 +75,14 @@ pub struct Here {
     /// Takes runs that another machine started, and that have not ended, for dead
     #[arg(long)]
     take_over: bool,
+
+    /// Hands on what runs measure while they run: `tensorboard=events`, `csv=tables`, `wandb=offline`; several times
+    #[arg(long, value_name = "FORMAT=FOLDER", value_parser = exporters::export)]
+    export: Vec<Export>,
+
+    /// The Python that has wandb
+    #[arg(long, value_name = "PYTHON", default_value = "python3")]
+    export_python: PathBuf,
 }
 
 impl RunArgs {
@@ -98,13 +109,14 @@ pub fn carry_out(suite: &Suite, plan: &Plan, here: &Here, terminal: &Terminal) -
     }
     let store = Store::of_user();
     let folder = SuiteFolder::new(store.root(), &suite.name);
-    let Some(_held) = folder.lock()? else {
+    let Some(held) = folder.lock()? else {
         return Err(Failure::input(format!("suite {} is run already", suite.name)).hint(format!(
             "`tonnage suite status {}` tells where it is, `tonnage suite stop {}` ends it",
             suite.name, suite.name
         )));
     };
     // What cannot be started is said before anything is.
+    let here_now = std::env::current_dir().map_err(|error| Failure::file(".", &error))?;
     let record = |run: &PlannedRun, place: &Place<'_>| make(suite, plan, run, place);
     if let Some(first) = plan.runs.first() {
         let nowhere = Place { gpus: &[], peaks: &Peaks::default() };
@@ -113,6 +125,9 @@ pub fn carry_out(suite: &Suite, plan: &Plan, here: &Here, terminal: &Terminal) -
             .map_or(Ok(()), |problem| Err(Failure::input(problem).hint("nothing was started")))?;
     }
     folder.keep(plan)?;
+    // The command was looked for where it runs; folders of exports are where they were typed.
+    let exporters =
+        in_folder(&here_now, || Exporters::start(&here.export, &here.export_python, &folder, &suite.name))??;
     terminal.say(&format!("suite {}: {} runs, {}", suite.name, plan.runs.len(), folder.path.display()));
     let environment =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
@@ -138,6 +153,9 @@ pub fn carry_out(suite: &Suite, plan: &Plan, here: &Here, terminal: &Terminal) -
         failure.hint(hint)
     })?;
     terminal.say(&summary(&suite.name, outcomes));
+    // Exporters go on until nobody has the suite.
+    drop(held);
+    exporters.finish(terminal);
     Ok(if outcomes.failed + outcomes.missing == 0 { Exit::Done } else { Exit::No })
 }
 

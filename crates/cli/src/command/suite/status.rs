@@ -39,15 +39,23 @@ impl StatusArgs {
     /// # Errors
     /// When there is no such suite.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let folder = find(self.name.as_deref())?;
-        let (plan, state) = (folder.plan()?, folder.journal.state()?);
-        let status = Status::new(&plan, &state, folder.is_run(), now_ms());
-        match self.json {
-            true => terminal.print(&json(&status.json())?)?,
-            false => terminal.print(&status.text(&terminal.look))?,
-        }
-        Ok(Exit::Done)
+        tell(self.name.as_deref(), self.json, terminal)
     }
+}
+
+/// Tells where the suite of this name is.
+///
+/// # Errors
+/// When there is no such suite.
+pub fn tell(name: Option<&str>, as_json: bool, terminal: &Terminal) -> Result<Exit, Failure> {
+    let folder = find(name)?;
+    let (plan, state) = (folder.plan()?, folder.journal.state()?);
+    let status = Status::new(&plan, &state, folder.is_run(), now_ms());
+    match as_json {
+        true => terminal.print(&json(&status.json())?)?,
+        false => terminal.print(&status.text(&terminal.look))?,
+    }
+    Ok(Exit::Done)
 }
 
 /// Asks a suite's runs to end, and starts no more of it

@@ -17,6 +17,8 @@ use tonnage_watch::screen::{self, App, Levels, Palette, Theme};
 use tonnage_watch::watcher::{Source, Watcher, locked};
 use tonnage_watch::{Board, format};
 
+#[cfg(unix)]
+use super::suite::living;
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
 use crate::job_args::{self, JobArgs};
@@ -132,6 +134,10 @@ impl WatchArgs {
         let prediction = prediction::of(&self.job, self.estimate.as_deref())?;
         let mut watcher = Watcher::new(self.source(terminal)?, Board::new(prediction));
         self.sinks.attach(&mut watcher)?;
+        #[cfg(unix)]
+        if self.replay.is_none() {
+            watcher.suites = Some(suites());
+        }
         // What is replayed is no history of this machine.
         if self.replay.is_none() {
             self.sinks.keep_history(&mut watcher, terminal)?;
@@ -223,6 +229,13 @@ impl WatchArgs {
         }
         Ok(Exit::Done)
     }
+}
+
+/// Looks for the suites of this user that live.
+#[cfg(unix)]
+fn suites() -> tonnage_watch::LookAtSuites {
+    let (store, mut living) = (tonnage_run::store::Store::of_user(), living::Living::default());
+    Box::new(move || living.look(&store).into_iter().map(living::view).collect())
 }
 
 fn recording(path: &Path) -> Result<Recording, Failure> {

@@ -1,0 +1,133 @@
+//! [`SuiteView`]: a suite of runs as views show it: which run is where, what is next. Where suites are kept is nothing of this crate's.
+
+use serde_json::{Value, json};
+use tonnage_core::printable::printable;
+
+use crate::amount::minutes;
+
+/// A suite of runs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SuiteView {
+    /// What it is called.
+    pub name: String,
+    /// Whether something starts what is next.
+    pub is_run: bool,
+    /// Why nothing more is started.
+    pub paused: Option<String>,
+    /// Runs that are done.
+    pub succeeded: usize,
+    /// Runs that failed, or were refused.
+    pub failed: usize,
+    /// Runs that are to be started.
+    pub waiting: usize,
+    /// Until all is done, in seconds.
+    pub seconds_left: Option<f64>,
+    /// Runs that have not ended.
+    pub running: Vec<SuiteRun>,
+    /// What is started next, by name.
+    pub next: Vec<String>,
+}
+
+/// A run of a suite that has not ended.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SuiteRun {
+    /// Configuration and seed.
+    pub name: String,
+    /// By which `tonnage status` knows it.
+    pub run: String,
+    /// By index or UUID.
+    pub gpus: Vec<String>,
+    /// Seconds since it was started.
+    pub seconds: f64,
+}
+
+/// Looks for the suites that live.
+pub type LookAtSuites = Box<dyn FnMut() -> Vec<SuiteView> + Send>;
+
+impl SuiteView {
+    /// `suite lr-search: 3 of 20 done, 1 failed, 2 running, 14 waiting, about 12 min left`
+    pub fn headline(&self) -> String {
+        let running = self.running.len();
+        let all = self.succeeded + self.failed + running + self.waiting;
+        let mut text = format!("suite {}: {} of {all} done", printable(&self.name), self.succeeded);
+        let counts = [(self.failed, "failed"), (running, "running"), (self.waiting, "waiting")];
+        for (count, word) in counts.into_iter().filter(|(count, _)| *count > 0) {
+            text.push_str(&format!(", {count} {word}"));
+        }
+        if let Some(seconds) = self.seconds_left {
+            text.push_str(&format!(", about {} left", minutes(seconds)));
+        }
+        match &self.paused {
+            Some(why) => text.push_str(&format!("; paused: {}", printable(why))),
+            None if !self.is_run => text.push_str("; no runner"),
+            None => {}
+        }
+        text
+    }
+
+    /// Which run is where, and what is next, in at most so many lines.
+    pub fn lines(&self, most: usize) -> Vec<String> {
+        let next: Vec<String> = self.next.iter().map(|name| printable(name)).collect();
+        let next = (!next.is_empty() && most > 0).then(|| format!("next: {}", next.join("; ")));
+        let room = most - usize::from(next.is_some());
+        let mut lines: Vec<String> = self.running.iter().take(room).map(SuiteRun::line).collect();
+        if self.running.len() > room && !lines.is_empty() {
+            lines.pop();
+            lines.push(format!("and {} more", self.running.len() - lines.len()));
+        }
+        lines.extend(next);
+        lines
+    }
+
+    /// For programs.
+    pub fn json(&self) -> Value {
+        let run = |run: &SuiteRun| json!({"name": run.name, "run": run.run, "gpus": run.gpus, "seconds": run.seconds});
+        json!({
+            "suite": self.name,
+            "is_run": self.is_run,
+            "paused": self.paused,
+            "succeeded": self.succeeded,
+            "failed": self.failed,
+            "waiting": self.waiting,
+            "seconds_left": self.seconds_left,
+            "running": self.running.iter().map(run).collect::<Vec<_>>(),
+            "next": self.next,
+        })
+    }
+}
+
+impl SuiteRun {
+    fn line(&self) -> String {
+        let place = match self.gpus.is_empty() {
+            true => String::new(),
+            false => format!("GPU {}: ", printable(&self.gpus.join(","))),
+        };
+        format!("{place}{} for {} ({})", printable(&self.name), minutes(self.seconds), self.run)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_there_is_no_room_for_is_counted() {
+        let run =
+            |name: &str| SuiteRun { name: name.to_owned(), run: "r".to_owned(), seconds: 5.0, ..SuiteRun::default() };
+        let suite = SuiteView {
+            name: "s\u{1b}".to_owned(),
+            is_run: true,
+            waiting: 3,
+            running: ["a", "b", "c"].map(run).to_vec(),
+            next: vec!["d".to_owned(), "e".to_owned()],
+            ..SuiteView::default()
+        };
+        assert_eq!(suite.headline(), "suite s\\u{1b}: 0 of 6 done, 3 running, 3 waiting");
+        assert_eq!(suite.lines(4).len(), 4);
+        assert_eq!(suite.lines(3), ["a for 5 s (r)", "and 2 more", "next: d; e"]);
+        assert_eq!(suite.lines(1), ["next: d; e"]);
+        assert!(suite.lines(0).is_empty());
+        let alone = SuiteView { is_run: false, next: Vec::new(), ..suite };
+        assert!(alone.headline().ends_with("; no runner") && alone.lines(2)[1] == "and 2 more");
+    }
+}
