@@ -55,6 +55,8 @@ pub enum Class {
     NodeFailure,
     /// A Python exception, or one of C++.
     Raised,
+    /// An error that the program stated in words of its own, which no other class knows.
+    Reported,
     /// The loss is no number any more.
     Divergence,
     /// A worker failed with an exit code.
@@ -118,6 +120,7 @@ pub const CLASSES: &[(Class, &str, &str)] = &[
     (Class::GpuHardware, "gpu_hardware", "memory or links of the GPU are broken (ECC, NVLink)"),
     (Class::NodeFailure, "node_failure", "a machine went away"),
     (Class::Raised, "raised", "the program raised an exception"),
+    (Class::Reported, "reported", "the log ends with an error in the program's own words"),
     (Class::Divergence, "divergence", "the training diverged (NaN, or a loss scale at its minimum)"),
     (Class::WorkerFailed, "worker_failed", "a worker failed"),
     (Class::Usage, "usage", "the command could not be run as it was written"),
@@ -190,7 +193,7 @@ impl Class {
         match self {
             Self::Protobuf => Strength::Warning,
             Self::Killed | Self::Crash => Strength::Death,
-            Self::Cancelled | Self::Interrupted | Self::Terminated | Self::Hangup => Strength::Ending,
+            Self::Cancelled | Self::Interrupted | Self::Terminated | Self::Hangup | Self::Reported => Strength::Ending,
             Self::NcclTimeout | Self::NcclError | Self::WorkerFailed => Strength::Echo,
             Self::GpuMemory
             | Self::Neighbour
@@ -261,6 +264,7 @@ impl Class {
             | Self::DriverMismatch
             | Self::NoKernelImage
             | Self::Raised
+            | Self::Reported
             | Self::Divergence
             | Self::WorkerFailed
             | Self::Usage

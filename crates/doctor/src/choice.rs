@@ -16,6 +16,7 @@ const SAME_EVENT: u64 = 1000;
 pub(crate) fn choose<'a>(causes: &[Located<'a>], named: Option<u32>) -> Option<Located<'a>> {
     let strength = causes.iter().map(Located::strength).max()?;
     let strongest: Vec<Located<'a>> = causes.iter().filter(|found| found.strength() == strength).copied().collect();
+    let strongest = last_events(&strongest);
     let several = is_of_several(causes);
     let mut candidates: Vec<Located<'a>> =
         processes(&strongest).into_iter().filter_map(|process| of_process(&process, several, strength)).collect();
@@ -24,6 +25,28 @@ pub(crate) fn choose<'a>(causes: &[Located<'a>], named: Option<u32>) -> Option<L
         candidates.retain(of_rank);
     }
     candidates.into_iter().reduce(|first, other| if is_first(&other, &first) { other } else { first })
+}
+
+/// The findings of each log's last event: a log that is appended to has those of earlier runs.
+pub(crate) fn last_events<'a>(findings: &[Located<'a>]) -> Vec<Located<'a>> {
+    let mut kept = Vec::new();
+    let mut rest = findings;
+    while let Some(first) = rest.first() {
+        let of_source = rest.iter().take_while(|found| std::ptr::eq(found.source, first.source)).count();
+        let (source, others) = rest.split_at(of_source);
+        kept.extend_from_slice(last_event(source));
+        rest = others;
+    }
+    kept
+}
+
+/// Those of the event in which the root stands, and of what came after it; of other logs all.
+pub(crate) fn since<'a>(root: &Located<'a>, causes: &[Located<'a>]) -> Vec<Located<'a>> {
+    let same = |found: &&Located<'a>| std::ptr::eq(found.source, root.source);
+    let up_to: Vec<Located<'a>> =
+        causes.iter().filter(same).filter(|found| found.finding.line <= root.finding.line).copied().collect();
+    let start = last_event(&up_to).first().map_or(0, |found| found.finding.line);
+    causes.iter().filter(|found| !same(found) || found.finding.line >= start).copied().collect()
 }
 
 /// Whether several processes write into these logs: ranks, or a launcher that speaks of workers.

@@ -2,7 +2,7 @@
 //! was.
 
 use crate::cause::FailureCause;
-use crate::choice::{choose, raises};
+use crate::choice::{choose, last_events, raises, since};
 use crate::exception::Raiser;
 use crate::finding::{Finding, Scan, Tone};
 use crate::phase::Phase;
@@ -16,6 +16,9 @@ const RISING: usize = 3;
 
 /// Lines that a shell writes when a program has ended: a blank one, its prompt.
 const PROMPT: u64 = 2;
+
+/// So many lines after a new start are a run that got on.
+const OF_A_RUN: u64 = 100;
 
 /// Lines behind a log's last words: a shell's, a blank one.
 const LAST_WORDS: u64 = 3;
@@ -84,7 +87,9 @@ impl Located<'_> {
         let restarted = scan.restarts.iter().any(|restart| {
             let later = |other: &Finding| other.line > *restart && other.strength() > Strength::Warning;
             let is_last = scan.lines <= *restart + PROMPT;
-            let got_on = is_last || steps.clone().any(|step| step.line > *restart) || scan.findings.iter().any(later);
+            let is_long = scan.lines > *restart + OF_A_RUN;
+            let got_on =
+                is_last || is_long || steps.clone().any(|step| step.line > *restart) || scan.findings.iter().any(later);
             *restart > line && got_on
         });
         // Who warned of it, or raised it in a thread of its own, did not end the program: any step shows that it goes on.
@@ -164,13 +169,13 @@ pub fn diagnose(sources: &[Source]) -> Diagnosis<'_> {
     let mut setting = Setting::default();
     sources.iter().for_each(|source| setting.join(&source.scan.setting));
     let ranks = Ranks::of(sources, &causes, &setting);
-    let named = ranks::named(&causes, &setting, sources);
+    let named = ranks::named(&last_events(&causes), &setting, sources);
     let quiet = Diagnosis { warnings, survived, earlier, setting, ..Diagnosis::default() };
     let Some(root) = choose(&causes, named) else { return quiet };
     let rest = causes.iter().copied().filter(|found| !found.is(&root));
     let (others, echoes) = rest.partition(|found: &Located<'_>| found.strength() > Strength::Death);
     Diagnosis {
-        first_rank: ranks::first(&root, &causes, named, &ranks, &quiet.setting, sources),
+        first_rank: ranks::first(&root, &since(&root, &causes), named, &ranks, &quiet.setting, sources),
         others,
         echoes,
         ranks,
@@ -267,6 +272,19 @@ mod tests {
         assert_eq!(root_class(&[source("log", &log)]), Some((Class::DiskFull, None)));
         let log = format!("{MEMORY}{}{DISK}", "  File x\n".repeat(30));
         assert_eq!(root_class(&[source("log", &log)]), Some((Class::GpuMemory, None)));
+    }
+
+    #[test]
+    fn a_run_that_is_appended_to_a_log_is_a_run_of_its_own() {
+        let first = "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"a.py\", line 3, in f\n[rank1]: KeyError: 'a'\n\
+            [2026-02-03 04:05:06,123] torch.distributed.elastic.multiprocessing.api: [ERROR] failed (exitcode: 1) \
+            local_rank: 1 (pid: 4711) of binary: python\n";
+        let second = "  File \"a.py\", line 3\n    x = =\n        ^\nSyntaxError: invalid syntax\n";
+        let log = format!("{first}{}{second}", "reading a row\n".repeat(1100));
+        let sources = [source("log", &log)];
+        let diagnosis = diagnose(&sources);
+        let root = diagnosis.root.map(|root| root.finding.text.as_str());
+        assert_eq!((root, diagnosis.first_rank), (Some("SyntaxError: invalid syntax"), None));
     }
 
     #[test]

@@ -168,7 +168,8 @@ fn raiser(name: &str, message: &str, files: &Files) -> Raiser {
     if short == "KeyboardInterrupt" || short == "BdbQuit" {
         return Raiser::Interrupt;
     }
-    let of_command = short == "CalledProcessError" && (files.launcher || names_a_launch(message));
+    // A notebook's head states the name alone.
+    let of_command = short == "CalledProcessError" && (files.launcher || message.is_empty() || names_a_launch(message));
     // What else a launcher raises is its own: a flag that is missing, a file of hosts that cannot be read.
     if ends(LAUNCHERS) || of_command || (files.launcher && matches!(short, "SystemExit" | "Exit")) {
         return Raiser::Launcher;

@@ -38,7 +38,7 @@ impl Fences {
 }
 
 /// Whether a text is a document rather than a log: it begins with a heading of Markdown.
-fn is_document(head: &[u8]) -> bool {
+pub(crate) fn is_document(head: &[u8]) -> bool {
     let head = String::from_utf8_lossy(head);
     head.lines().any(|line| {
         let rest = line.trim_start_matches('#');

@@ -167,6 +167,7 @@ impl Tone {
         let python = has(head, "UserWarning: ") || has(head, "FutureWarning: ") || has(head, "RuntimeWarning: ");
         let level = has(head, "WARNING") || has(head, "[WARN") || has(head, "Warning: caught") || has(head, " WARN ");
         let glog = has(head, "[W") && head.get(..40).is_some_and(|head| has(head, "[W") && has(head, ":"));
+        let glog = glog || is_glog_warning(head);
         let caught = [
             "caught ",
             "Caught ",
@@ -189,6 +190,16 @@ impl Tone {
                 .any(|word| has(text, word));
         if (python || level || glog || caught) && !means_it { Self::Warned } else { Self::Said }
     }
+}
+
+/// `W1024 01:17:10.936000 140404 torch/a.py:1009] text`, behind another time or at the beginning.
+fn is_glog_warning(head: &str) -> bool {
+    let digits = |at: usize| {
+        let day = head.as_bytes().get(at + 1..at + 6).unwrap_or_default();
+        day.len() == 5 && day.ends_with(b" ") && day.iter().take(4).all(u8::is_ascii_digit)
+    };
+    let opens = |at: usize| head.get(..at).is_some_and(|before| before.is_empty() || before.ends_with(' '));
+    memchr::memchr_iter(b'W', head.as_bytes()).take_while(|at| *at < 40).any(|at| opens(at) && digits(at))
 }
 
 /// Findings, as many as are kept.
@@ -229,7 +240,7 @@ impl Kept {
         }
         // The last one is what the log ends with: it takes the place of the one before.
         let count = last.count + 1;
-        *last = Finding { count, line: last.line, text: last.text.clone(), last_line: line, ..finding };
+        *last = Finding { count, last_line: line, ..finding };
         false
     }
 

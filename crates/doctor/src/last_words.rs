@@ -5,15 +5,44 @@
 
 use tonnage_core::failure::Class;
 
-use crate::cause::{FailureCause, Worker};
+use crate::cause::FailureCause;
 use crate::exception::stated as exception;
-use crate::memory::GpuMemory;
-use crate::text::has;
+use crate::text::{after, before, has};
+use crate::wording;
 
 /// Lines of a log's end that are read; what follows them is a launcher's or a shell's.
 pub(crate) const READ: usize = 8;
 /// A longer line is no shell's, scheduler's or loader's.
-const LONGEST: usize = 600;
+const LONGEST: usize = 2000;
+/// Lines of a log's end whose words need no level to be grave.
+pub(crate) const VERY_LAST: usize = 3;
+/// Words of lines that tell of what is well, what may be done, or what is left out.
+const TALKS: &[&str] = &[
+    " INFO",
+    "INFO:",
+    "[INFO",
+    "DEBUG",
+    "WARN",
+    "arning",
+    "uccess",
+    "if you",
+    "If you",
+    "you can",
+    "ou may",
+    "0 errors",
+    "no error",
+    "No error",
+    "gnored",
+    "gnoring",
+    "etrying",
+    "retry",
+    "kipping",
+    "alling back",
+    "fallback",
+    "cuInit",
+    "NCCL version",
+    "NCCL INFO",
+];
 
 /// The words of a line: how it begins, what it has, how it ends; each may be empty.
 struct Row {
@@ -45,7 +74,6 @@ const ROWS: &[Row] = &[
     row(Class::Evicted, "Usage of EmptyDir volume", "exceeds the limit", ""),
     row(Class::GpuMemory, "", "ernel failed : out of memory", ""),
     row(Class::NoGpu, "No devices were found", "", ""),
-    row(Class::NoGpu, "nvidia-container-cli: ", "error", ""),
     row(Class::Unreachable, "", "The client socket has failed to connect to any network address of ", ""),
     row(Class::Unreachable, "ssh: connect to host ", " port ", ""),
     row(Class::Unreachable, "Host key verification failed.", "", ""),
@@ -106,26 +134,78 @@ const LINES: &[(Class, &str)] = &[
 /// What a line says if it is among a log's last words.
 pub(crate) fn stated(text: &str) -> Option<FailureCause> {
     if let Some((class, _)) = LINES.iter().find(|(_, line)| text == *line) {
-        let killed = FailureCause::Killed { pid: None, data_loader: false };
-        return Some(if *class == Class::Killed {
-            killed
-        } else {
-            FailureCause::Stated { class: *class, detail: None }
-        });
+        return Some(wording::cause(*class));
     }
     let said = |row: &&Row| {
         text.starts_with(row.starts) && text.ends_with(row.ends) && (row.has.is_empty() || has(text, row.has))
     };
     let row = ROWS.iter().find(said).filter(|_| text.len() <= LONGEST && !text.contains('`'))?;
-    Some(match row.class {
-        Class::HostMemory => FailureCause::HostMemory { requested: None, resident: None, pid: None },
-        Class::DiskFull => FailureCause::DiskFull,
-        Class::NoGpu => FailureCause::NoGpu,
-        Class::GpuMemory => FailureCause::GpuMemory(GpuMemory { backend: "CUDA", ..GpuMemory::default() }),
-        Class::WorkerFailed => FailureCause::WorkerFailed(Worker::default()),
-        Class::Crash => FailureCause::Crash { pid: None, aborted: false },
-        class => FailureCause::Stated { class, detail: None },
-    })
+    Some(wording::cause(row.class))
+}
+
+/// What a line speaks of that is among a log's very last: by its words, where it is no step, no advice and no report
+/// that all is well. `at` counts from the end.
+pub(crate) fn spoken(text: &str, at: usize) -> Option<FailureCause> {
+    let is_talk = text.contains('`') || TALKS.iter().any(|words| has(text, words)) || text.ends_with('?');
+    let is_error = is_error(text);
+    let is_grave = is_error || at < VERY_LAST;
+    if is_grave && !is_talk && text.len() <= LONGEST { wording::of_line(text, is_error) } else { None }
+}
+
+/// Whether a line is of a program that goes on.
+pub(crate) fn goes_on(text: &str) -> bool {
+    const LIVES: &[&str] =
+        &[" INFO ", "[INFO", "INFO:", "aved ", "aving ", "started", "omplete", "inished", "oaded ", "one."];
+    LIVES.iter().any(|words| has(text, words))
+}
+
+/// Lines that call themselves errors and mean nothing, or are a launcher's report of what others say.
+pub(crate) fn is_noise(text: &str) -> bool {
+    const NOISE: &[&str] = &[
+        "torch/distributed/elastic",
+        "torch.distributed.elastic",
+        "sigkill_handler",
+        "closing signal",
+        "Failures:",
+        "observed failure",
+        "NO_OTHER_FAILURES",
+        "exitcode ",
+        "error_file",
+        "traceback :",
+        "(local_rank: ",
+        "bfc_allocator",
+        "cuda_allocator",
+        "wandb: ",
+        "Unable to register",
+        "dependency resolver",
+        "ld.so: ",
+        "cuInit",
+        "destroy_process_group",
+        "Nothing to sync",
+        "already completing or completed",
+    ];
+    text.ends_with(" FAILED") || NOISE.iter().any(|words| has(text, words))
+}
+
+/// Whether a line that calls itself an error says only that another one stands elsewhere.
+pub(crate) fn is_empty_error(text: &str) -> bool {
+    const EMPTY: &[&str] = &[
+        "exit code",
+        "exit status",
+        "exited with",
+        "error above",
+        "errors above",
+        "for details",
+        "more information",
+        "subprocess-exited",
+        "Command failed",
+        "ob failed",
+        "job failed",
+        "UserScriptError",
+        "Error executing job with overrides",
+        "containerExitType",
+    ];
+    EMPTY.iter().any(|words| has(text, words))
 }
 
 /// What a logger says of an exception behind its own words: `CRITICAL [root] Uncaught ValueError: x`.
@@ -143,18 +223,48 @@ pub(crate) fn is_error(text: &str) -> bool {
         "ERROR",
         "FATAL",
         "CRITICAL",
-        "Error: ",
-        "error: ",
-        "fatal: ",
         "fatal error",
         "panic: ",
         "***  Error",
         "panicked at ",
+        "Check failed: ",
+        "[E ",
+        "[F ",
+        "] E ",
+        "rror! ",
+        "terminate called",
     ];
     const ANSWERS: &[&str] = &["0 errors", "no error", "No error", "ignored", "gnoring", "retry", "etrying", "Warning"];
+    // Losses are errors too, and numbers.
+    let stated = ["Error: ", "error: ", "fatal: "].iter().any(|words| {
+        let own =
+            words.starts_with('E') || before(text, words).is_some_and(|head| !head.ends_with(char::is_alphabetic));
+        let words = after(text, words).filter(|_| own);
+        words.is_some_and(|said| said.starts_with(|c: char| !c.is_ascii_digit() && !"-+.[(".contains(c)))
+    });
+    // `hipErrorNoDevice: text`
+    let named = text.split_once(": ").is_some_and(|(name, _)| has(name, "rror") && !name.contains(' '));
     text.len() <= LONGEST
-        && LEVELS.iter().any(|level| has(text, level))
+        && (stated || named || has_level(text) || LEVELS.iter().any(|level| has(text, level)))
         && !ANSWERS.iter().any(|answer| has(text, answer))
+}
+
+/// `E0224 22:35:53.165575  26868 a.cc:31] text` (glog), `2021-12-26 14:31:20.360912: E external/a.cc:20] text`.
+fn has_level(text: &str) -> bool {
+    let glog = text.starts_with(['E', 'F'])
+        && text
+            .get(1..6)
+            .is_some_and(|day| day.ends_with(' ') && day.bytes().take(4).all(|byte| byte.is_ascii_digit()));
+    glog || [": E ", ": F "].iter().any(|level| text.get(..40).is_some_and(|head| has(head, level)))
+}
+
+/// Whether a line speaks of an error though it has no level: enough for the very last.
+pub(crate) fn may_be_error(text: &str) -> bool {
+    const WORDS: &[&str] =
+        &[" error,", "rror code", " failed", "ailed to ", "FAILED: ", " aborted", "borting", "timed out", "times out"];
+    const ANSWERS: &[&str] =
+        &["0 failed", "no fail", "0 error", "no error", "ignored", "gnoring", "retry", "etrying", "Warning", "WARN"];
+    text.len() <= LONGEST && WORDS.iter().any(|word| has(text, word)) && !ANSWERS.iter().any(|answer| has(text, answer))
 }
 
 #[cfg(test)]
@@ -207,10 +317,41 @@ mod tests {
     }
 
     #[test]
+    fn an_error_in_words_of_its_own_is_what_a_log_ends_with() {
+        let said = [
+            ("E0224 22:35:53.165575 268 loop.cc:31] halt is unexpected, all programs fail", "reported"),
+            (
+                "trainer: error: the shard index is not sorted\nsrun: error: n1: task 0: Exited with exit code 1",
+                "reported",
+            ),
+            ("ERROR: command exited with status 3", "worker_failed"),
+            ("driver error, error code is 1070", "reported"),
+            ("[ERROR] the pipe of gpu 3: no space left on device", "disk_full"),
+            ("the launcher: worker 3 ended by signal 9", "killed"),
+            ("\"hipErrorNoBinaryForGpu: no code object for these devices!\"\nAborted (core dumped)", "no_kernel_image"),
+            ("I a.cc:3] ok\nF a.cc:4] Check failed: rows == columns\nAborted (core dumped)", "reported"),
+        ];
+        for (text, expected) in said {
+            assert_eq!(class(&format!("step 1 loss 2.0\n{text}\n")), Some(expected), "{text}");
+        }
+        let quiet = [
+            "[ERROR] one row is unreadable, ignoring it",
+            "validation error: 0.031",
+            "ERROR: the hub does not answer\n[INFO] using the cache\n[INFO] saved the model",
+            "RuntimeError: expected by a test\n=== 12 passed in 3.21s ===",
+            "RuntimeError: expected by a test\n.\nRan 3 tests in 0.2s\n\nOK",
+            "2026-01-01 00:00:00.1: E external/xla/cuda_dnn.cc:9] Unable to register cuDNN factory",
+        ];
+        for text in quiet {
+            assert_eq!(class(&format!("step 1 loss 2.0\n{text}\n")), None, "{text}");
+        }
+    }
+
+    #[test]
     fn the_last_error_is_kept_where_nothing_explains() {
         let log = "collecting\nERROR: No matching distribution found for torch==9.9\nbye\n";
         let found = scan(log);
-        assert!(class(log).is_none());
+        assert_eq!(class(log), Some("reported"));
         let last = found.last_error.map(|error| (error.line, error.text));
         assert_eq!(last, Some((2, "ERROR: No matching distribution found for torch==9.9".to_owned())));
         assert_eq!(scan("step 1 loss 2.0\n0 errors, 3 warnings\n").last_error, None);

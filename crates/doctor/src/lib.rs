@@ -49,6 +49,7 @@ mod stamp;
 mod text;
 mod traceback;
 mod waiting;
+mod wording;
 
 pub use advice::{Advice, Context, advise};
 pub use cause::{Collective, FailureCause, Figure, Worker};

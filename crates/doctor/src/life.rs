@@ -2,7 +2,7 @@
 
 use crate::history::steps;
 use crate::line::Line;
-use crate::progress::{Progress, is_restart, is_success};
+use crate::progress::{Progress, is_restart, is_success, is_tests_end};
 
 /// Lines after a finding that are read for steps.
 const WATCHED: usize = 400;
@@ -44,8 +44,8 @@ impl Life {
         if self.watched > 0 {
             self.watched -= 1;
             Progress::of_line(&line.text, number, line.rank).into_iter().for_each(|step| self.step(step));
-            // A run of unittest, whose tests may print tracebacks.
-            if line.text == "OK" {
+            // Tests may print tracebacks.
+            if is_tests_end(&line.text) {
                 keep(&mut self.successes, number);
             }
         }

@@ -23,8 +23,10 @@ const fn prefixes(first: u8) -> &'static [Prefix] {
     match first {
         b'[' => &[bracketed, kubernetes, stamped],
         b'(' => &[process],
-        b'0'..=b'9' => &[labelled, compose, container_runtime, stamped],
+        b'0'..=b'9' => &[labelled, compose, container_runtime, stamped, kaggle, host],
         b'A'..=b'Z' => &[compose, logger, journal],
+        b'r' => &[ranked, compose, host, replica],
+        b'a'..=b'z' => &[compose, host, replica],
         _ => &[compose],
     }
 }
@@ -44,15 +46,18 @@ pub(crate) fn strip(line: &str) -> Stripped<'_> {
     Stripped { rank, indent: rest.len() - text.len(), text: text.trim_end() }
 }
 
-/// Keys under which records hold a line: Docker's and Fluentd's, structlog's and zap's, Google Cloud's.
-const RECORDED: &[&str] = &["\"log\"", "\"msg\"", "\"message\"", "\"textPayload\"", "\"event\""];
+/// Keys under which records hold a line: Kaggle's, Docker's and Fluentd's, structlog's and zap's, Google Cloud's.
+const RECORDED: &[&str] = &["\"data\"", "\"log\"", "\"msg\"", "\"message\"", "\"textPayload\"", "\"event\""];
 
 /// A record of a line, `{"log":"text\n","stream":"stderr",...}`: the text. Only records that say when or how grave are
 /// logs; others are data.
 pub(crate) fn unpacked(line: &str) -> Option<Cow<'_, str>> {
-    let record = line.trim_start().strip_prefix('{')?;
+    // Kaggle's records are a list.
+    let record = line.trim_start_matches(['[', ',', ' ', '\t']).strip_prefix('{')?;
     let of_log = ["\"stream\"", "\"time", "\"ts\"", "\"level", "\"severity", "\"@timestamp\""];
-    if !record.trim_end().ends_with('}') || !of_log.iter().any(|key| find(record, key).is_some()) {
+    if !record.trim_end_matches([']', ' ', '\r']).ends_with('}')
+        || !of_log.iter().any(|key| find(record, key).is_some())
+    {
         return None;
     }
     let text = RECORDED.iter().find_map(|key| {
@@ -113,6 +118,44 @@ fn bracketed(text: &str) -> Option<(Option<u32>, &str)> {
         return None;
     }
     Some((Some(number.parse().ok()?), after))
+}
+
+/// `rank3: `, as pages show `[rank3]: `, and ParlAI's `rank:  3 | `.
+fn ranked(text: &str) -> Option<(Option<u32>, &str)> {
+    let rest = text.strip_prefix("rank")?;
+    let (number, after) = match rest.strip_prefix(':') {
+        Some(rest) => rest.split_once('|')?,
+        None => rest.split_once(':')?,
+    };
+    let after = if after.is_empty() { after } else { after.strip_prefix(' ')? };
+    Some((Some(number.trim().parse().ok()?), after))
+}
+
+/// `trainer/0 [3]:text`: TorchX's role and replica before its rank.
+fn replica(text: &str) -> Option<(Option<u32>, &str)> {
+    let (role, after) = text.split_once(' ')?;
+    let (name, number) = role.split_once('/')?;
+    let is_role = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    (is_role && number.parse::<u32>().is_ok() && after.starts_with('[')).then_some((None, after))
+}
+
+/// `node-1: text`, `10.0.0.1: text`: pdsh's, which DeepSpeed starts its nodes with.
+fn host(text: &str) -> Option<(Option<u32>, &str)> {
+    let (name, after) = text.split_at_checked(memchr::memchr(b':', text.as_bytes())?)?;
+    // Exceptions have a capital.
+    let is_byte = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    let is_name = name.len() <= 63 && name.bytes().all(is_byte);
+    let is_host = name.bytes().any(|byte| byte.is_ascii_digit()) && name.contains(['-', '.']);
+    let is_file = [".py", ".sh", ".c", ".cc", ".cpp", ".cu", ".out"].iter().any(|end| name.ends_with(end));
+    (is_name && is_host && !is_file).then_some((None, after.strip_prefix(": ")?))
+}
+
+/// `123.4s 56 text`: Kaggle's seconds and line.
+fn kaggle(text: &str) -> Option<(Option<u32>, &str)> {
+    let (seconds, rest) = text.split_once(['\t', ' '])?;
+    let is_time = seconds.strip_suffix('s').is_some_and(|number| number.contains('.') && number.parse::<f64>().is_ok());
+    let (number, after) = rest.split_once(['\t', ' '])?;
+    (is_time && number.parse::<u32>().is_ok()).then_some((None, after))
 }
 
 /// The highest rank that a bare number before a line is taken for: higher ones are more likely the line's own number.
@@ -240,6 +283,14 @@ mod tests {
             ("2025-02-03T04:05:06.123Z   File \"a\"", None, 2, "File \"a\""),
             ("2025-02-03 04:05:06,123 INFO text", None, 0, "INFO text"),
             ("2025-02-03T04:05:06-08:00 [rank3]: text", Some(3), 1, "text"),
+            ("rank:  3 | CRITICAL | text", Some(3), 0, "CRITICAL | text"),
+            ("rank3:   File", Some(3), 2, "File"),
+            ("trainer/0 [1]:text", Some(1), 0, "text"),
+            ("node-1: [rank3]:   File", Some(3), 3, "File"),
+            ("10.0.0.1:     raise x", None, 4, "raise x"),
+            ("12.5s 31   File", None, 2, "File"),
+            ("sqlite3.OperationalError: text", None, 0, "sqlite3.OperationalError: text"),
+            ("train2.py: error: text", None, 0, "train2.py: error: text"),
             ("[2025-02-03 04:05:06]   File \"a\"", None, 2, "File \"a\""),
             ("Feb 03 04:05:06 n7 train[4711]:   File \"a\"", None, 2, "File \"a\""),
             ("Feb 03 04:05:06 n7 kernel: text", None, 0, "Feb 03 04:05:06 n7 kernel: text"),
@@ -256,6 +307,8 @@ mod tests {
         assert_eq!(unpacked(line).as_deref(), Some("  File \"a.py\", line 3"));
         let zap = r#"{"level": "error", "msg": "KeyError: \"a\"", "ts": 1.5}"#;
         assert_eq!(unpacked(zap).as_deref(), Some("KeyError: \"a\""));
+        let kaggle = r#",{"stream_name":"stderr","time":12.5,"data":"KeyError: 'a'\n"}"#;
+        assert_eq!(unpacked(kaggle).as_deref(), Some("KeyError: 'a'"));
         assert_eq!(unpacked("{\"loss\": 1}"), None);
         // Data, not a log.
         assert_eq!(unpacked("{\"message\": \"Killed\", \"label\": 1}"), None);

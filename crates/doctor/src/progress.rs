@@ -146,6 +146,13 @@ pub(crate) fn is_success(line: &Line) -> bool {
     SUCCESSES.iter().any(|words| has(text, words)) && !quoted && (!denied || has(text, "'train_runtime':"))
 }
 
+/// Whether the line ends a run of tests in which none failed, whatever they printed: unittest's and pytest's.
+pub(crate) fn is_tests_end(text: &str) -> bool {
+    let inside = text.trim_matches('=').trim();
+    let passed = has(inside, " passed") && has(inside, " in ") && inside.ends_with(['s', ')']);
+    text == "OK" || text.starts_with("OK (skipped=") || (passed && !has(inside, "failed") && !has(inside, " error"))
+}
+
 /// What trainers and launchers say when all went well.
 pub(crate) const SUCCESSES: &[&str] = &[
     "train_runtime",
@@ -167,6 +174,8 @@ pub(crate) const SUCCESSES: &[&str] = &[
     "done training in",
     "End of training",
     "SUCCESS: all ranks",
+    "SUCCEEDED",
+    "HTTP/1.1\" 200",
 ];
 
 /// Whether the line says that the job was started again.
@@ -188,6 +197,10 @@ pub(crate) const RESTARTS: &[&str] = &[
     "resuming from step",
     "Resume from checkpoint",
     "Continuing training from checkpoint",
+    // What begins a run of its own: logs that are appended to have several.
+    "racking run with wandb version",
+    "Setting OMP_NUM_THREADS environment variable",
+    "main] cmd =",
 ];
 
 #[cfg(test)]
@@ -221,6 +234,14 @@ mod tests {
         );
         assert!(is("`Trainer.fit` stopped: `max_epochs=3` reached.") && is("Training complete in 3m"));
         assert!(!is("when training finished the model is saved") && !is("Training finished with Error"));
+    }
+
+    #[test]
+    fn tests_that_pass_end_well() {
+        assert!(
+            ["OK", "OK (skipped=2)", "=== 12 passed, 1 skipped in 3.21s ==="].iter().all(|text| is_tests_end(text))
+        );
+        assert!(!is_tests_end("=== 1 failed, 12 passed in 3.21s ===") && !is_tests_end("tokens passed in"));
     }
 
     #[test]

@@ -29,10 +29,53 @@ const SAMPLES: &[&str] = &[
     "generated",
 ];
 
+/// What people put around a whole log when they send it: it is no quotation of something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrapped {
+    No,
+    /// Every line begins with `>`.
+    Mail,
+    /// Between two backticks.
+    Backticks,
+}
+
+impl Wrapped {
+    /// By the first line that says anything.
+    pub(crate) fn of(head: &[u8]) -> Self {
+        let first = head.split(|byte| *byte == b'\n').find(|line| !line.trim_ascii().is_empty()).unwrap_or_default();
+        match first.trim_ascii() {
+            [b'>', b' ', ..] | [b'>'] => Self::Mail,
+            [b'`', b'`', ..] => Self::No,
+            // A log begins so that ends lines later, or is one line.
+            [b'`', rest @ ..] if !rest.contains(&b'`') || rest.ends_with(b"`") => Self::Backticks,
+            _ => Self::No,
+        }
+    }
+
+    /// A line without it.
+    pub(crate) fn inside(self, line: &[u8]) -> &[u8] {
+        match self {
+            Self::No => line,
+            Self::Mail => {
+                let rest = line.trim_ascii_start().strip_prefix(b">");
+                rest.map_or(line, |rest| rest.strip_prefix(b" ").unwrap_or(rest))
+            }
+            Self::Backticks => {
+                let line = line.strip_prefix(b"`").unwrap_or(line);
+                let is_odd = line.iter().filter(|byte| **byte == b'`').count() % 2 == 1;
+                line.strip_suffix(b"`").filter(|_| is_odd).unwrap_or(line)
+            }
+        }
+    }
+}
+
 /// Whether the line quotes by itself.
 pub(crate) fn by_itself(line: &Line) -> bool {
     let text = line.text.as_str();
-    let mark = text.starts_with(['>', '#', '`']) || text.starts_with("\"quoted\":") || is_table(text);
+    // Loguru marks the frame where it caught with an angle.
+    let mark = text.starts_with(['>', '#', '`']) && !text.starts_with("> File \"")
+        || text.starts_with("\"quoted\":")
+        || is_table(text);
     mark || has(text, "Ignoring this choice") || is_string(text) || is_sample(text) || is_blame(text) || is_grep(text)
 }
 
@@ -114,6 +157,19 @@ fn in_document(before: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_put_around_a_whole_log_is_taken_off() {
+        let inside = |head: &str, line: &str| {
+            String::from_utf8(Wrapped::of(head.as_bytes()).inside(line.as_bytes()).to_vec()).unwrap()
+        };
+        assert_eq!(inside("\n> a\n> b\n", ">   b"), "  b");
+        assert_eq!(inside("`a: b`\n", "`a: b`"), "a: b");
+        assert_eq!(inside("`a\nb`\n", "b `c` d`"), "b `c` d");
+        assert_eq!(inside("a\n> b\n", "> b"), "> b");
+        assert_eq!(inside("```\n`a`\n", "`a`"), "`a`");
+        assert_eq!(inside("`a` is b\n", "`a` is b"), "`a` is b");
+    }
 
     #[test]
     fn quotations_are_told_from_logs() {

@@ -157,6 +157,10 @@ pub(crate) fn first(
     setting: &Setting,
     sources: &[Source],
 ) -> Option<u32> {
+    // What befalls a whole job befalls no rank first.
+    if is_of_the_job(root.class()) {
+        return None;
+    }
     if named.is_some() {
         return named;
     }
@@ -166,7 +170,8 @@ pub(crate) fn first(
     // A CUDA call that failed is the rank's own.
     let words = ["unhandled cuda error", "NCCL WARN Cuda failure"];
     let is_own = words.iter().any(|words| text::has(&root.finding.text, words));
-    if is_victim || root.class() == Class::NcclTimeout || (root.class() == Class::NcclError && !is_own) {
+    let lost = matches!(root.class(), Class::NcclTimeout | Class::Unreachable);
+    if is_victim || lost || (root.class() == Class::NcclError && !is_own) {
         let one = |ranks: &[u32]| (ranks.len() == 1).then(|| ranks[0]);
         return one(&ranks.behind).or_else(|| summary(causes, several)).or_else(|| one(&silent_logs(sources, causes)));
     }
@@ -175,6 +180,20 @@ pub(crate) fn first(
     }
     let own = worker_rank(root, several).filter(|_| !speaks_of_several(causes));
     own.or_else(|| only(root, causes)).or_else(|| summary(causes, several))
+}
+
+/// Whether a class is of what a scheduler or a person does to all ranks at once.
+const fn is_of_the_job(class: Class) -> bool {
+    matches!(
+        class,
+        Class::Cancelled
+            | Class::TimeLimit
+            | Class::Preempted
+            | Class::Requeued
+            | Class::Interrupted
+            | Class::Terminated
+            | Class::Hangup
+    )
 }
 
 /// Whether srun names several tasks that failed, of which a line about one is only the last.

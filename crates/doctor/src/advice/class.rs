@@ -117,6 +117,9 @@ fn of_machine(class: Class, context: &Context<'_>) -> Vec<Advice> {
             with("read its error counters", "nvidia-smi -q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT; nvidia-smi nvlink -e"),
         ],
         Class::NodeFailure => vec![say("a machine failed or was taken away: start again without it")],
+        Class::Reported => {
+            vec![say("these are the program's own words: nothing is known of them but that they came last")]
+        }
         Class::Raised => vec![say("the place is in the traceback: the innermost line of your own code comes first")],
         _ => of_program(class, context),
     }

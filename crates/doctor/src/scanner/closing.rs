@@ -3,46 +3,65 @@
 use tonnage_core::failure::{Class, Strength};
 
 use super::Scanner;
-use crate::exception::{Exception, Raiser, stated as stated_exception};
+use crate::cause::{FailureCause, Worker};
+use crate::exception::{Exception, Files, Raiser, stated as stated_exception};
+use crate::fences::is_document;
 use crate::finding::{Finding, LastError, Tone};
 use crate::history::around;
 use crate::last_words;
 use crate::line::Line;
-use crate::progress::Progress;
-use crate::quote;
+use crate::progress::{Progress, is_success, is_tests_end};
+use crate::quote::{self, Wrapped};
 use crate::text::has;
-use crate::traceback::{Ended, cut};
+use crate::traceback::{Ended, HEAD, cut, is_frame};
 use crate::waiting::LONGEST_EVIDENCE;
 
 /// Closing lines that are read for what a log ends with.
 const CLOSING: usize = 40;
 /// What a finding's signature is called where its words count as a log's last ones alone.
 const LAST_WORDS: &str = "last_words";
+/// What was found in the last lines, this many, explains the end.
+const SAME_END: u64 = 200;
+/// Lines of something else behind the error that a log ends with.
+const MOST_OTHERS: usize = 3;
+/// Bytes of an error's own words that are kept beside the line.
+const LONGEST_DETAIL: usize = 200;
 
 impl Scanner {
-    /// What ends the log without a traceback, as excerpts have it: an exception, or fixed words of a shell or scheduler.
+    /// What ends the log without a traceback, as excerpts have it: an exception, fixed words of a shell or scheduler,
+    /// or an error in words of a program's own.
     pub(super) fn last_words(&mut self, tail: &str) {
-        let explains = |finding: &&Finding| finding.strength() > Strength::Echo;
-        let known = self.kept.findings().iter().filter(explains).map(|finding| finding.last_line).max().unwrap_or(0);
-        let closing = closing_lines(tail, self.lines);
+        let closing = closing_lines(tail, self.lines, self.around());
         let error = closing.iter().find(|(line, _)| last_words::is_error(&line.text) && !quote::by_itself(line));
         self.last_error =
             error.map(|(line, number)| LastError { line: *number, text: cut(&line.text, LONGEST_EVIDENCE).to_owned() });
+        if !self.states_its_end(&closing) && !is_document(&self.head) {
+            self.speaks_of_its_end(&closing);
+        }
+    }
+
+    /// The last line of what explains the log's end so far.
+    fn known_up_to(&self, least: Strength) -> u64 {
+        let explains = |finding: &&Finding| finding.strength() >= least;
+        self.kept.findings().iter().filter(explains).map(|finding| finding.last_line).max().unwrap_or(0)
+    }
+
+    /// An exception or fixed words; whether there were any.
+    fn states_its_end(&mut self, closing: &[(Line, u64)]) -> bool {
+        let known = self.known_up_to(Strength::Ending);
         for (at, (line, number)) in closing.iter().enumerate() {
-            if *number <= known {
-                return;
+            if *number <= known || is_good_end(line) {
+                return false;
             }
             if line.indent > 1 || quote::by_itself(line) {
                 continue;
             }
             let stated = (at < last_words::READ).then(|| last_words::stated(&line.text)).flatten();
             // Who goes on to say something did without the command.
-            let stated = stated.filter(|cause| !(cause.class() == Class::Usage && goes_on(&closing, at)));
+            let stated = stated.filter(|cause| !(cause.class() == Class::Usage && goes_on(closing, at)));
             if let Some(cause) = stated {
-                let history = self.history.text(b"");
-                let mut draft = self.draft(*number, line.rank, &line.text, Tone::of_line(&line.text));
-                draft.around = around(&history, *number, &line.text);
-                return self.keep_finding(draft.into_finding(cause, LAST_WORDS));
+                self.keep_last_words(line, *number, cause);
+                return true;
             }
             let Some((name, message)) = stated_exception(line.text.trim_start_matches('*'), true)
                 .filter(|_| line.text.contains(':'))
@@ -50,21 +69,84 @@ impl Scanner {
             else {
                 continue;
             };
-            let exception = Exception::new(name, cut(message, 400), &Default::default());
+            let exception = Exception::new(name, cut(message, 400), &Files::default());
             // What a launcher says is of a failure that another line may state.
             if exception.raiser == Raiser::Launcher && !self.kept.findings().is_empty() {
                 continue;
             }
-            return self.raised(Ended::without_traceback(exception, line, *number), b"");
+            self.raised(Ended::without_traceback(exception, line, *number), b"");
+            return true;
         }
+        false
+    }
+
+    /// What the last lines speak of by their words, else the last error among them; also where a process aborted and
+    /// did not say why.
+    fn speaks_of_its_end(&mut self, closing: &[(Line, u64)]) {
+        let known = self.known_up_to(Strength::Cause);
+        let waited = |finding: &Finding| matches!(finding.class(), Class::NcclTimeout | Class::NcclError);
+        let near = known > 0 && self.lines.saturating_sub(known) < SAME_END;
+        if near || self.kept.findings().iter().any(waited) {
+            return;
+        }
+        let found: Vec<u64> = self.kept.findings().iter().map(|finding| finding.line).collect();
+        // What is indented is of a traceback, a commit or a help text.
+        let is_frame = |line: &Line| line.indent > 1 || has(&line.text, HEAD) || is_frame(&line.text);
+        let unread = closing.iter().filter(|(line, number)| !found.contains(number) && !is_frame(line));
+        let mut errors: Vec<(&Line, u64)> = Vec::new();
+        let mut others = 0;
+        for (at, (line, number)) in unread.enumerate().take(last_words::READ) {
+            if *number <= known || is_good_end(line) || Progress::of_line(&line.text, *number, None).is_some() {
+                break;
+            }
+            // What a library says before it aborts may stand in quotation marks.
+            let bare = line.text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+            let text = bare.unwrap_or(&line.text);
+            let is_quoted = quote::by_itself(&Line { text: text.to_owned(), ..line.clone() });
+            if Tone::of_line(text) == Tone::Warned || is_quoted || last_words::is_noise(text) {
+                continue;
+            }
+            if let Some(cause) = last_words::spoken(text, at) {
+                return self.keep_last_words(line, *number, cause);
+            }
+            let may_be = found.is_empty() && at < last_words::VERY_LAST && last_words::may_be_error(text);
+            if may_be || last_words::is_error(text) {
+                errors.push((line, *number));
+            } else {
+                others += 1;
+            }
+            // Who has something else to say went on after the error.
+            if others > MOST_OTHERS || last_words::goes_on(text) {
+                break;
+            }
+        }
+        let full = errors.iter().find(|(line, _)| !last_words::is_empty_error(&line.text));
+        if let Some((line, number)) = full {
+            let detail = Some(cut(&line.text, LONGEST_DETAIL).to_owned());
+            self.keep_last_words(line, *number, FailureCause::Stated { class: Class::Reported, detail });
+        } else if let Some((line, number)) = errors.first().filter(|_| self.kept.findings().is_empty()) {
+            self.keep_last_words(line, *number, FailureCause::WorkerFailed(Worker::default()));
+        }
+    }
+
+    fn keep_last_words(&mut self, line: &Line, number: u64, cause: FailureCause) {
+        let history = self.history.text(b"");
+        let mut draft = self.draft(number, line.rank, &line.text, Tone::of_line(&line.text));
+        draft.around = around(&history, number, &line.text);
+        self.keep_finding(draft.into_finding(cause, LAST_WORDS));
     }
 }
 
+/// Whether the line says that all ended well: a training, or a run of tests.
+fn is_good_end(line: &Line) -> bool {
+    is_tests_end(&line.text) || is_success(line)
+}
+
 /// The closing lines that say anything, the last first, with their numbers.
-fn closing_lines(tail: &str, lines: u64) -> Vec<(Line, u64)> {
+fn closing_lines(tail: &str, lines: u64, around: Wrapped) -> Vec<(Line, u64)> {
     let numbered = tail.lines().rev().zip((1..=lines).rev()).take(CLOSING);
     let last = |text: &str| text.rsplit('\r').find(|part| !part.is_empty()).unwrap_or_default().to_owned();
-    let read = numbered.map(|(text, number)| (Line::new(last(text).as_bytes()), number));
+    let read = numbered.map(|(text, number)| (Line::new(around.inside(last(text).as_bytes())), number));
     read.filter(|(line, _)| !line.text.is_empty()).collect()
 }
 

@@ -4,10 +4,12 @@
 //! read. A message that may go on over several lines waits for them, as a traceback does. After a finding the next lines
 //! are read for signs that the job lives.
 
+mod aside;
 mod closing;
 
 use memchr::{memchr, memrchr};
 
+use self::aside::is_aside;
 use crate::block::Block;
 use crate::cause::FailureCause;
 use crate::exception::Raiser;
@@ -18,11 +20,12 @@ use crate::life::Life;
 use crate::line::{Line, behind_bar, without_codes};
 use crate::mark::{CHAINS, Kind, MARKS};
 use crate::needles::Needles;
-use crate::quote;
+use crate::quote::{self, Wrapped};
 use crate::setting::Setting;
 use crate::signature::{Reading, SIGNATURES};
 use crate::traceback::{Ended, Tracebacks, cut};
 use crate::waiting::{Draft, LONGEST_EVIDENCE, Waiting};
+use crate::wording;
 
 /// Marks of lines that may say something beside signatures.
 const MARKED: [Kind; 3] = [Kind::Traceback, Kind::Chain, Kind::Life];
@@ -62,6 +65,8 @@ pub struct Scanner {
     kept: Kept,
     history: History,
     head: Vec<u8>,
+    /// What is put around the whole log, once a line has come that says anything.
+    around: Option<Wrapped>,
     last_error: Option<LastError>,
     setting: Setting,
 }
@@ -87,6 +92,7 @@ impl Scanner {
             kept: Kept::default(),
             history: History::default(),
             head: Vec::new(),
+            around: None,
             last_error: None,
             setting: Setting::default(),
         }
@@ -218,7 +224,7 @@ impl Scanner {
 
     /// Shows what a line says to the messages that wait, and to the signatures that are `candidates`.
     fn part(&mut self, clean: &[u8], candidates: u128, before: &[u8]) {
-        let line = Line::new(clean);
+        let line = Line::new(self.around().inside(clean));
         self.go_on(&line);
         self.life.line(&line, self.lines + 1);
         // Most lines with a needle say nothing: only of the others it matters whether they are quoted.
@@ -235,6 +241,12 @@ impl Scanner {
         if is_marked(candidates, Kind::Fence) {
             self.fences.line(&line, self.lines + 1);
         }
+    }
+
+    /// What is put around the whole log, by its first line that says anything.
+    fn around(&mut self) -> Wrapped {
+        let head = &self.head;
+        *self.around.get_or_insert_with(|| Wrapped::of(head))
     }
 
     /// What the first signature that knows the line makes of it.
@@ -355,7 +367,8 @@ impl Scanner {
             draft.around = around(&history, self.lines + 1, "");
             self.setting.learn(&history);
         }
-        self.keep_finding(draft.into_finding(FailureCause::Raised(cause), RAISED));
+        let spoken = (cause.raiser == Raiser::Program).then(|| wording::of_exception(&cause.name, &cause.message));
+        self.keep_finding(draft.into_finding(spoken.flatten().unwrap_or(FailureCause::Raised(cause)), RAISED));
     }
 }
 
@@ -368,28 +381,3 @@ fn is_marked(candidates: u128, kind: Kind) -> bool {
 
 /// The name under which exceptions are found that no signature knows.
 pub(crate) const RAISED: &str = "traceback";
-
-/// Whether the lines before a traceback's head, `back` lines ago, say that the program goes on after it.
-fn is_aside(history: &str, back: u64) -> bool {
-    const ASIDES: &[&str] = &[
-        "Exception ignored in",
-        "Exception in thread",
-        "Error in atexit",
-        "exception was never retrieved",
-        "Exception in callback",
-        "Exception in ASGI application",
-        "--- Logging error ---",
-        "Error in sys.excepthook",
-        "Exception in worker process, retrying",
-        "Retry attempt failed",
-        "etrying in ",
-        "will retry",
-        "Will retry",
-        "entering retry loop",
-    ];
-    let back = usize::try_from(back).unwrap_or(usize::MAX);
-    let mut before = history.lines().rev().skip(back);
-    const HANDLED: &[&str] = &["kipping", "gnoring ", "alling back", "fallback", ", trying "];
-    let passed_over = before.clone().take(2).any(|text| HANDLED.iter().any(|words| text.contains(words)));
-    passed_over || before.by_ref().take(3).any(|text| ASIDES.iter().any(|aside| text.contains(aside)))
-}

@@ -13,6 +13,7 @@ pub(super) const SEGMENTATION: Signature = Signature {
         "segmentation fault  ",
         "segmentation fault (core",
         "*** Error in `",
+        "*** SIG",
     ],
     also: &[],
     follow: 0,
@@ -23,6 +24,11 @@ pub(super) const SEGMENTATION: Signature = Signature {
         let srun = has(text, "srun: error: ") && has(text, ": task") && has(text, ": Segmentation fault");
         let zsh = text.starts_with("zsh: segmentation fault ");
         let signal = is_said(text, "Signal: Segmentation fault (");
+        // absl's and glog's handlers.
+        let handler = ["*** SIGSEGV ", "*** SIGBUS ", "*** SIGILL ", "*** SIGFPE ", "*** SIGABRT "];
+        if handler.iter().any(|start| text.starts_with(start)) {
+            return Reading::whole(FailureCause::Crash { pid: None, aborted: text.starts_with("*** SIGABRT ") });
+        }
         // glibc before 2.26.
         let heap = text.starts_with("*** Error in `") && text.ends_with(" ***");
         let pid = reported_pid(text);
@@ -40,16 +46,19 @@ const ABORTS: &[&str] = &["Aborted", "Illegal instruction", "Floating point exce
 pub(super) const ABORTED: Signature = Signature {
     name: "aborted",
     needles: &["Aborted ", "Illegal instruction", "loating point exception", "Fatal Python error: Aborted"],
-    also: &["(core dumped)", "srun: error: ", "Fatal Python error: ", "] Signal: "],
+    also: &["(core dumped)", "srun: error: ", "Fatal Python error: ", "] Signal: ", ": line "],
     follow: 0,
     read: |text| {
         let python = ABORTS.iter().any(|abort| is_said(text, &format!("Fatal Python error: {abort}")));
         let dumped = text.strip_suffix("(core dumped)").is_some_and(|abort| ABORTS.contains(&abort.trim_end()));
         let srun = has(text, "srun: error: ") && ABORTS.iter().any(|abort| text.trim_end().ends_with(abort));
         let report = has(text, ": line ") || text.starts_with('[');
-        let (before, _) = text.split_once("(core dumped)").unwrap_or(("", ""));
-        let of_shell = ABORTS.iter().find_map(|abort| before.trim_end().strip_suffix(abort)).filter(|_| report);
-        let pid = of_shell.and_then(|before| before.split_whitespace().last()?.parse().ok());
+        // `run.sh: line 3: 4711 Aborted  python train.py`, with `(core dumped)` or without.
+        let pid = ABORTS.iter().filter(|_| report).find_map(|abort| {
+            let (before, after) = text.split_once(abort)?;
+            let apart = after.is_empty() || after.starts_with("  ") || after.trim_start().starts_with("(core dumped)");
+            before.split_whitespace().last()?.parse().ok().filter(|_| apart)
+        });
         let signal = ABORTS.iter().any(|abort| is_said(text, &format!("Signal: {abort} (")));
         if signal || python || dumped || srun || pid.is_some() {
             let aborted = has(text, "Aborted");

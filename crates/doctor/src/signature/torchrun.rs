@@ -50,13 +50,14 @@ pub(super) const EXIT: Signature = Signature {
 /// some lines below, the first of them.
 pub(super) const MPI: Signature = Signature {
     name: "mpi_exit",
-    needles: &["exited with non-zero status, thus"],
+    needles: &["exited with non-zero status"],
     also: &["mpirun", "prterun", "mpiexec"],
-    follow: 6,
+    follow: 8,
     read: |text| {
         let text = compact(text);
-        let name = after(&text, "Processname:[[").and_then(|name| name.split(']').nth(1));
-        let rank = name.and_then(|name| integer_after(name, ","));
+        // `[[4711,1],3]` (Open MPI 4), `[prterun-node1-4711@1,3]` (5).
+        let name = after(&text, "Processname:[").and_then(|name| name.split("Exitcode").next());
+        let rank = name.and_then(|name| name.rsplit_once(',')?.1.trim_end_matches(']').parse().ok());
         let code = signed_after(&text, "Exitcode:");
         let exit_code = code.unwrap_or(1);
         let worker = Worker { rank, exit_code, first: true, ..Worker::default() };

@@ -4,7 +4,8 @@
 
 mod open;
 
-use self::open::{Open, Step, begins, packed};
+pub(crate) use self::open::is_frame;
+use self::open::{Open, Step, begins, flat, packed};
 use super::exception::{Exception, Files, Place};
 use super::line::Line;
 use super::phase::Phase;
@@ -75,7 +76,7 @@ impl Tracebacks {
 
     /// Reads a line; what has ended with it.
     pub(super) fn read(&mut self, line: &Line, number: u64) -> Option<Ended> {
-        if let Some(packed) = packed(&line.text) {
+        if let Some(packed) = packed(&line.text).or_else(|| flat(&line.text)) {
             return self.packed(&packed, line.rank, number);
         }
         self.quoted(&line.text);
@@ -117,7 +118,7 @@ impl Tracebacks {
         let rank = line.rank;
         let known = self.open.iter().position(|open| open.rank == rank);
         // A frame without a head belongs to what is open.
-        if start.frame && known.is_some() {
+        if start.frame && (known.is_some() || self.open.iter_mut().any(|open| open.loses_its_rank(line))) {
             return None;
         }
         let before = known.and_then(|at| self.open.remove(at).ending);
@@ -234,6 +235,19 @@ mod tests {
 {"log":"  File \"a.py\", line 3, in f\n","stream":"stderr","time":"t"}
 {"log":"KeyError: 'b'\n","stream":"stderr","time":"t"}"#;
         assert_eq!(one(docker).0, "KeyError: 'b'");
+    }
+
+    #[test]
+    fn pages_that_move_blanks_do_not_hide_what_was_raised() {
+        let indented =
+            "Traceback (most recent call last):\n      File \"a.py\", line 3, in f\n        g()\n    KeyError: 'a'\n";
+        assert_eq!(one(indented).0, "KeyError: 'a'");
+        let flat = "WARN Traceback (most recent call last): File \"a.py\", line 3, in f g() File \"b.py\", line 4, in g raise KeyError( KeyError: 'a is not in b: c'";
+        assert_eq!(one(flat).0, "KeyError: 'a is not in b: c'");
+        // Frames of compiled modules have no code.
+        let compiled = "Traceback (most recent call last):\n  File \"a.py\", line 3, in f\n    g()\n  File \"b.pyx\", line 9, in b.check\n\
+            lib.b.ArrowInvalid: no such column\n";
+        assert_eq!(one(compiled).0, "lib.b.ArrowInvalid: no such column");
     }
 
     #[test]

@@ -22,9 +22,13 @@ pub(super) struct Open {
     name: String,
     pub(super) head: u64,
     pub(super) rank: Option<u32>,
+    /// The rank that the head alone states.
+    of_head: Option<u32>,
     /// What stood before the head.
     prefix: String,
     indent: usize,
+    /// Blanks that frames have more than they should.
+    shift: usize,
     pub(super) place: Option<Place>,
     own: Option<Place>,
     phase: Option<Phase>,
@@ -77,6 +81,17 @@ pub(super) fn begins(line: &Line) -> Option<Start> {
     start(Style::Plain, "", before)
 }
 
+/// A traceback whose lines a page has joined: `Traceback (most recent call last): File "a.py", line 3, in f ... E: text`.
+pub(super) fn flat(text: &str) -> Option<String> {
+    let rest = after(text, HEAD)?.strip_prefix(':')?.trim_start();
+    let frame = is_frame(rest).then_some(rest)?;
+    let last = rest.rfind("File \"").and_then(|at| rest.get(at..))?;
+    let mut starts = memchr::memchr_iter(b' ', last.as_bytes()).filter_map(|at| last.get(at + 1..));
+    let raised = starts.find(|text| stated(text, true).is_some_and(|(_, message)| !message.is_empty()))?;
+    let end = frame.len() - raised.len();
+    Some(format!("{HEAD}:\n  {}\n{raised}", frame.get(..end)?.replace(" File \"", "\n  File \"")))
+}
+
 /// A traceback within a JSON string.
 pub(super) fn packed(text: &str) -> Option<String> {
     let at = find(text, "Traceback (most recent call last):\\n")?;
@@ -101,8 +116,8 @@ fn listed(text: &str) -> String {
         .fold(text.to_owned(), |text, between| text.replace(&format!("\\n{between}"), "\\n"))
 }
 
-fn is_frame(text: &str) -> bool {
-    text.starts_with("File \"") && has(text, "\", line ")
+pub(crate) fn is_frame(text: &str) -> bool {
+    text.trim_start_matches("> ").starts_with("File \"") && has(text, "\", line ")
 }
 
 impl Open {
@@ -114,8 +129,10 @@ impl Open {
             name: start.name,
             head: number,
             rank: line.rank,
+            of_head: None,
             prefix: start.prefix,
             indent,
+            shift: 0,
             place: None,
             own: None,
             phase: None,
@@ -150,6 +167,15 @@ impl Open {
         self.ending.take()
     }
 
+    /// Whether a frame without a rank is its first: then only the head was logged with one.
+    pub(super) fn loses_its_rank(&mut self, line: &Line) -> bool {
+        let is_first = self.frames == 0 && self.rank.is_some() && line.rank.is_none() && is_frame(&line.text);
+        if is_first {
+            self.of_head = self.rank.take();
+        }
+        is_first
+    }
+
     pub(super) fn read(&mut self, line: &Line, number: u64) -> Step {
         if self.lines > LONGEST {
             return Step::Lost;
@@ -177,10 +203,15 @@ impl Open {
 
     fn plain(&mut self, text: &str, indent: usize, line: &Line, number: u64) -> Step {
         if is_frame(text) {
+            if self.frames == 0 {
+                // Pages move the blanks of all but the head.
+                self.shift = indent.saturating_sub(2);
+            }
             self.read_frame(text);
             self.after_frame = true;
             return Step::On;
         }
+        let indent = indent.saturating_sub(self.shift);
         let marks = text.is_empty() || text.chars().all(|c| "^~ ".contains(c)) || text.starts_with("[Previous line");
         let was_frame = std::mem::take(&mut self.after_frame);
         if marks || indent > 0 {
@@ -190,7 +221,8 @@ impl Open {
             return Step::On;
         }
         // Where blanks were lost, the line of code looks like anything.
-        if was_frame && stated(text, true).is_none() {
+        let is_dotted = || stated(text, false).is_some_and(|(name, message)| name.contains('.') && !message.is_empty());
+        if was_frame && stated(text, true).is_none() && !is_dotted() {
             return Step::On;
         }
         let strict = self.frames == 0 || self.strangers > 0;
@@ -233,7 +265,9 @@ impl Open {
 
     /// `File "train.py", line 3, in main`
     pub(super) fn read_frame(&mut self, text: &str) {
-        let Some((file, rest)) = text.strip_prefix("File \"").and_then(|text| text.split_once("\", line ")) else {
+        let Some((file, rest)) =
+            text.trim_start_matches("> ").strip_prefix("File \"").and_then(|text| text.split_once("\", line "))
+        else {
             return;
         };
         let Some(line) = integer_after(rest, "") else { return };
@@ -261,7 +295,7 @@ impl Open {
             line: number,
             last_line: number,
             head: self.head,
-            rank: self.rank.or(line.rank),
+            rank: self.rank.or(self.of_head).or(line.rank),
             text: format!("{name}{}{message}", if message.is_empty() { "" } else { ": " }),
             place: self.own.take().or(self.place.take()),
             phase: self.phase,

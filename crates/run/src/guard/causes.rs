@@ -63,7 +63,7 @@ const fn of_known(class: Class, at_start: bool) -> Reaction {
         ),
         Class::Crash => Reaction::FromCheckpoint("a process crashed in native code"),
         Class::WorkerFailed => Reaction::FromCheckpoint("a worker failed; the reason stands in its own log"),
-        Class::Raised => of_program(at_start),
+        Class::Raised | Class::Reported => of_program(at_start),
         Class::Cancelled => Reaction::GiveUp("the job was cancelled: nothing is to be repaired"),
         Class::Interrupted => Reaction::GiveUp("somebody interrupted it: nothing is to be repaired"),
         Class::Usage => Reaction::GiveUp("the command was not accepted as it was written, and would not be again"),

@@ -1,0 +1,26 @@
+//! Exceptions that a program goes on after: in threads and destructors, retried, or passed over.
+
+/// Whether the lines before a traceback's head, `back` lines ago, say that the program goes on after it.
+pub(super) fn is_aside(history: &str, back: u64) -> bool {
+    const ASIDES: &[&str] = &[
+        "Exception ignored in",
+        "Exception in thread",
+        "Error in atexit",
+        "exception was never retrieved",
+        "Exception in callback",
+        "Exception in ASGI application",
+        "--- Logging error ---",
+        "Error in sys.excepthook",
+        "Exception in worker process, retrying",
+        "Retry attempt failed",
+        "etrying in ",
+        "will retry",
+        "Will retry",
+        "entering retry loop",
+    ];
+    let back = usize::try_from(back).unwrap_or(usize::MAX);
+    let mut before = history.lines().rev().skip(back);
+    const HANDLED: &[&str] = &["kipping", "gnoring ", "alling back", "fallback", ", trying "];
+    let passed_over = before.clone().take(2).any(|text| HANDLED.iter().any(|words| text.contains(words)));
+    passed_over || before.by_ref().take(3).any(|text| ASIDES.iter().any(|aside| text.contains(aside)))
+}
