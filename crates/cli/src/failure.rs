@@ -2,7 +2,7 @@
 
 use clap::error::ErrorKind;
 use tonnage_core::estimate::EstimateError;
-use tonnage_core::job::JobError;
+use tonnage_core::job::{JobError, JobErrorKind, Place};
 use tonnage_run::RunError;
 
 use crate::exit::Exit;
@@ -16,12 +16,25 @@ pub struct Failure {
     pub hint: Option<String>,
     /// The exit code.
     pub exit: Exit,
+    /// What it is about, where it is about a job.
+    pub of_job: Option<Box<OfJob>>,
+}
+
+/// What an error about a job is about.
+#[derive(Debug)]
+pub struct OfJob {
+    /// What kind of input it is.
+    pub kind: JobErrorKind,
+    /// The keys, the one at fault first.
+    pub keys: Vec<String>,
+    /// Where it stands in a file.
+    pub place: Option<Place>,
 }
 
 impl Failure {
     /// Input that cannot be used.
     pub fn input(problem: impl Into<String>) -> Self {
-        Self { problem: problem.into(), hint: None, exit: Exit::Usage }
+        Self { problem: problem.into(), hint: None, exit: Exit::Usage, of_job: None }
     }
 
     /// The same with what to do next.
@@ -55,13 +68,16 @@ fn reason(error: &std::io::Error) -> String {
 
 impl From<JobError> for Failure {
     fn from(error: JobError) -> Self {
-        Self { problem: error.to_string(), hint: error.hint, exit: Exit::Usage }
+        let problem = error.to_string();
+        let of_job = OfJob { kind: error.kind, keys: error.keys, place: error.place.map(|place| *place) };
+        Self { problem, hint: error.hint, exit: Exit::Usage, of_job: Some(Box::new(of_job)) }
     }
 }
 
 impl From<EstimateError> for Failure {
     fn from(error: EstimateError) -> Self {
-        Self { problem: error.to_string(), hint: error.hint().map(str::to_owned), exit: Exit::Usage }
+        let hint = error.hint().map(str::to_owned);
+        Self { hint, ..Self::input(error.to_string()) }
     }
 }
 

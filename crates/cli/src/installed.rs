@@ -4,6 +4,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use tonnage_core::job::InstalledTransformers;
 
@@ -17,6 +18,13 @@ pub fn active() -> Option<InstalledTransformers> {
 pub fn beside(program: &OsStr) -> Option<InstalledTransformers> {
     let bin = Path::new(program).parent().filter(|folder| folder.file_name() == Some(OsStr::new("bin")))?;
     of_environment(bin.parent()?)
+}
+
+/// That of the environment in this folder, which is looked at once.
+pub fn known(environment: &Path) -> Option<InstalledTransformers> {
+    static KNOWN: OnceLock<(PathBuf, Option<InstalledTransformers>)> = OnceLock::new();
+    let (folder, found) = KNOWN.get_or_init(|| (environment.to_owned(), of_environment(environment)));
+    if folder == environment { found.clone() } else { of_environment(environment) }
 }
 
 fn of_environment(environment: &Path) -> Option<InstalledTransformers> {

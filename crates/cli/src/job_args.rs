@@ -1,6 +1,7 @@
 //! The flags that describe a job: one for every key of the table in `spec`, so that a new key is a flag at once.
 
 use std::ffi::OsStr;
+use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::ErrorKind;
@@ -14,7 +15,7 @@ use crate::small_gpt;
 pub const SHORT: &str = "All flags, examples and exit codes: --help. Every key of a job: `tonnage keys`.";
 
 /// A job as given on the command line.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct JobArgs {
     /// A model's name or path, or a job file.
     pub model: Option<String>,
@@ -22,6 +23,19 @@ pub struct JobArgs {
     pub overrides: Vec<Override>,
     /// Sizes of a small GPT, as the text of a small-GPT file.
     pub small_gpt: Option<String>,
+    /// What the program that asks in its own process has at hand.
+    pub handed: Handed,
+}
+
+/// What another program hands over in memory.
+#[derive(Clone, Debug, Default)]
+pub struct Handed {
+    /// Configs, by the name that the job gives.
+    pub configs: Vec<(String, String)>,
+    /// What answers must say of how the job was gathered.
+    pub notes: Vec<String>,
+    /// The folder of the environment of Python that asks.
+    pub environment: Option<PathBuf>,
 }
 
 impl Args for JobArgs {
@@ -68,7 +82,7 @@ impl FromArgMatches for JobArgs {
             overrides.push(assignment.map_err(|error| Failure::from(error).into_clap_of(ErrorKind::NoEquals))?);
         }
         check(&overrides)?;
-        Ok(Self { model, overrides, small_gpt })
+        Ok(Self { model, overrides, small_gpt, handed: Handed::default() })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

@@ -50,9 +50,12 @@ pub fn read_source(args: &JobArgs) -> Result<JobSource, Failure> {
             return Err(failure.hint("name one: `tonnage estimate gpt2`; `tonnage models` lists those built in"));
         }
     };
-    let mut source = JobSource::new().with(&overrides).installed(installed::active());
+    let handed = &args.handed;
+    let installed = handed.environment.as_deref().map_or_else(installed::active, installed::known);
+    let mut source = JobSource::new().with(&overrides).installed(installed).noted(handed.notes.iter().cloned());
     source.file = file;
-    gather(source, &[])
+    let configs = handed.configs.iter().cloned();
+    gather(configs.fold(source, |source, (name, config)| source.config(name, config)), &[])
 }
 
 /// A job that was recorded; its configs are read again.

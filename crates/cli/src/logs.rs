@@ -61,6 +61,16 @@ impl Logs {
         Ok(())
     }
 
+    /// Reads a text that lies in memory.
+    ///
+    /// # Errors
+    /// When it is no text.
+    pub fn text(&mut self, name: &str, text: &[u8]) -> Result<(), Failure> {
+        let (rank, attempt) = place_of(name);
+        self.sources.push(Source { name: name.to_owned(), rank, attempt, scan: scan(&printable(name), text)? });
+        Ok(())
+    }
+
     /// Why a folder has none.
     fn no_logs(&self, name: &str) -> Failure {
         let failure = |why: &str| Failure::input(format!("{}: {why}", printable(name)));

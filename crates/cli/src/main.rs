@@ -1,104 +1,11 @@
-//! `tonnage`: flags, terminal, exit codes. A command is one file in `command`.
-#![cfg_attr(not(unix), allow(dead_code, reason = "what commands need that are refused here"))]
+//! The program `tonnage`; all of it is in the library beside it.
 
-mod brought;
-mod clean;
-mod command;
-mod duration;
-mod exit;
-mod failure;
-mod gpu_input;
-mod hub_cache;
-mod installed;
-mod job_args;
-mod job_input;
-mod log_text;
-mod logs;
-mod patched;
-mod same_job;
-mod small_gpt;
-mod sweep;
-mod terminal;
-mod typed;
-mod weights;
-
-use std::ffi::OsString;
 use std::process::ExitCode;
-
-use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser};
-use tonnage_core::nearest::nearest;
-
-use command::Cli;
-use terminal::Terminal;
 
 #[cfg(target_os = "linux")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let terminal = Terminal::detect();
-    let words = match brought::translated(std::env::args_os()) {
-        Ok(words) => typed::arguments(words),
-        Err(failure) => return terminal.fail(&failure).into(),
-    };
-    let cli = Cli::try_parse_from(&words)
-        .unwrap_or_else(|error| refusal(&words, in_its_command(&words, without_guesses(error))).exit());
-    match cli.run(&terminal) {
-        Ok(exit) => exit.into(),
-        Err(failure) => terminal.fail(&failure).into(),
-    }
-}
-
-/// clap's own guesses go by letters alone, and name flags that are something else.
-fn without_guesses(mut error: clap::Error) -> clap::Error {
-    if error.kind() == ErrorKind::ValueValidation {
-        return without_usage(error);
-    }
-    if error.kind() != ErrorKind::UnknownArgument {
-        return error;
-    }
-    error.remove(ContextKind::Suggested);
-    let guess = error.remove(ContextKind::SuggestedArg);
-    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidArg).cloned() else { return error };
-    if let Some(ContextValue::String(guess)) = guess
-        && nearest(typed.trim_start_matches('-'), [guess.trim_start_matches('-')]).is_some()
-    {
-        error.insert(ContextKind::SuggestedArg, ContextValue::String(guess));
-    } else {
-        error.remove(ContextKind::Usage);
-    }
-    error
-}
-
-/// An assignment without `=` is shown how its own command is used; clap knows only the program's usage here.
-fn in_its_command(words: &[OsString], error: clap::Error) -> clap::Error {
-    let mut cli = Cli::command();
-    cli.build();
-    let command = words.get(1).and_then(|name| cli.find_subcommand_mut(name.to_str()?));
-    let Some(command) = command.filter(|_| error.kind() == ErrorKind::NoEquals) else { return error };
-    let text = error.to_string();
-    let said = text.split("\n\nUsage:").next().unwrap_or_default().trim_start_matches("error: ").trim_end().to_owned();
-    clap::Error::raw(error.kind(), format!("{said}\n\n{}\n", command.render_usage()))
-}
-
-/// An error with a hint of its own needs no line of usage.
-fn without_usage(error: clap::Error) -> clap::Error {
-    let text = error.to_string();
-    let Some((said, _)) = text.split_once("\n\nUsage:").filter(|(said, _)| said.contains("\nhint: ")) else {
-        return error;
-    };
-    clap::Error::raw(error.kind(), format!("{}\n", said.trim_start_matches("error: ").trim_end()))
-}
-
-/// What is wrong with the words, said of words that a terminal can be shown.
-fn refusal(words: &[OsString], error: clap::Error) -> clap::Error {
-    let (first, others) = words.split_first().map_or((None, &[][..]), |(first, others)| (Some(first.clone()), others));
-    let shown = others.iter().map(|word| OsString::from(clean::plain(&word.to_string_lossy())));
-    let shown: Vec<OsString> = first.into_iter().chain(shown).collect();
-    if shown == words {
-        return error;
-    }
-    let said = || clap::Error::raw(error.kind(), clean::plain(&error.to_string()));
-    Cli::try_parse_from(shown).err().map_or_else(said, without_guesses)
+    tonnage_cli::main()
 }

@@ -38,7 +38,7 @@ mod tests {
             Override::flag("gradient_checkpointing", "true"),
             Override::flag("gpu", "l4"),
         ];
-        let job = JobArgs { model: Some("gpt2".to_owned()), overrides, small_gpt: None };
+        let job = JobArgs { model: Some("gpt2".to_owned()), overrides, ..JobArgs::default() };
         let said = "tonnage plan gpt2 --seq-len=256 --set model.n_layer=2 --gradient-checkpointing=true";
         assert_eq!(plan(&job, &[], None).unwrap(), format!("{said} --gpu=l4"));
         assert_eq!(plan(&job, &[], Some("l4,t4")).unwrap(), format!("{said} --gpus l4,t4"));

@@ -44,7 +44,7 @@ pub fn sweep<T: Sync, R: Send>(items: &[T], terminal: &Terminal, answer: impl Fn
 
 /// Draws on stderr until all is done, if stderr is a terminal.
 fn show_progress(total: usize, done: &AtomicUsize, finished: impl Fn() -> bool, terminal: &Terminal) {
-    if !io::stderr().is_terminal() {
+    if terminal.is_kept() || !io::stderr().is_terminal() {
         return;
     }
     let started = Instant::now();

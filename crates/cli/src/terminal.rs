@@ -1,6 +1,7 @@
 //! The only place that prints. Stdout is data, stderr is talk; colours reach terminals only; a closed pipe is no error.
 
 use std::io::{self, Write};
+use std::sync::{Mutex, PoisonError};
 
 use anstyle::{AnsiColor, Style};
 use terminal_size::{Width, terminal_size_of};
@@ -20,6 +21,17 @@ const NARROWEST: usize = 40;
 pub struct Terminal {
     /// Columns and characters.
     pub look: Look,
+    /// Where answers are kept that another program asked for in its own process; nothing is printed then.
+    kept: Option<Mutex<Kept>>,
+}
+
+/// An answer that is kept.
+#[derive(Clone, Debug, Default)]
+pub struct Kept {
+    /// JSON, as `--json` prints it; empty where the command has none.
+    pub document: String,
+    /// The screen, with its colours.
+    pub screen: String,
 }
 
 impl Terminal {
@@ -31,11 +43,54 @@ impl Terminal {
         let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
         let width = terminal_size_of(io::stdout()).map(|(Width(columns), _)| usize::from(columns)).or(columns);
         let width = width.unwrap_or(WIDTH).clamp(NARROWEST, WIDEST);
-        Self { look: Look { width, unicode: speaks_unicode() } }
+        Self { look: Look { width, unicode: speaks_unicode() }, kept: None }
+    }
+
+    /// One that keeps what it is given.
+    pub fn keeping(look: Look) -> Self {
+        Self { look, kept: Some(Mutex::default()) }
+    }
+
+    /// What was kept.
+    pub fn into_kept(self) -> Kept {
+        self.kept.map(|kept| kept.into_inner().unwrap_or_else(PoisonError::into_inner)).unwrap_or_default()
+    }
+
+    /// Whether nobody reads along.
+    pub fn is_kept(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// Keeps with `write`; false where answers are printed.
+    fn keep(&self, write: impl FnOnce(&mut Kept)) -> bool {
+        let Some(kept) = &self.kept else { return false };
+        write(&mut kept.lock().unwrap_or_else(PoisonError::into_inner));
+        true
+    }
+
+    /// Prints the answer as a document for programs or as a screen; keeps both.
+    pub fn show(
+        &self,
+        as_json: bool,
+        document: impl FnOnce() -> Result<String, Failure>,
+        screen: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        if self.is_kept() {
+            let (document, screen) = (document()?, screen());
+            self.keep(|kept| {
+                kept.document = document;
+                kept.screen.push_str(&screen);
+            });
+            return Ok(());
+        }
+        self.print(&if as_json { document()? } else { screen() })
     }
 
     /// Prints the answer.
     pub fn print(&self, text: &str) -> Result<(), Failure> {
+        if self.keep(|kept| kept.screen.push_str(text)) {
+            return Ok(());
+        }
         let mut stdout = anstream::AutoStream::auto(io::stdout().lock());
         finish(stdout.write_all(styled(text).as_bytes()).and_then(|()| stdout.flush()))
     }
@@ -83,6 +138,9 @@ impl Terminal {
     }
 
     fn talk(&self, style: Style, label: &str, text: &str) {
+        if self.keep(|kept| kept.screen.push_str(&format!("{label}: {text}\n"))) {
+            return;
+        }
         let mut stderr = anstream::AutoStream::auto(io::stderr().lock());
         // Nothing can be done about a stderr that is closed.
         let _ = writeln!(stderr, "{style}{label}:{style:#} {}", plain(text));

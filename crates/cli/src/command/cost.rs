@@ -32,7 +32,7 @@ const EXAMPLES: &str = "Examples:
 #[command(after_help = job_args::SHORT, after_long_help = format!("{EXAMPLES}\n\nA list (`--seq-len 256,512`) makes a configuration of each value.\n\n{}", exit::COST))]
 pub struct CostArgs {
     #[command(flatten)]
-    job: JobArgs,
+    pub(crate) job: JobArgs,
 
     /// A file of configurations: `job`, what all share in `[set]`, and tables `[[configuration]]`
     #[arg(long, value_name = "FILE", help_heading = "Suite")]
@@ -71,11 +71,7 @@ impl CostArgs {
         if let Some(path) = &self.csv {
             fs::write(path, suite_csv(&answer)).map_err(|error| Failure::file(&path.display().to_string(), &error))?;
         }
-        if self.json {
-            terminal.print(&json(&SuiteView::new(&answer))?)?;
-        } else {
-            terminal.print(&text::suite(&answer, &terminal.look))?;
-        }
+        terminal.show(self.json, || json(&SuiteView::new(&answer)), || text::suite(&answer, &terminal.look))?;
         let fits = |row: &tonnage_core::plan::suite::Priced| row.appraisal.as_ref().is_ok_and(|one| one.verdict.fits());
         let Some(failed) = answer.rows.iter().find(|row| !fits(row)) else { return Ok(Exit::Done) };
         let changes = [suite.set.as_slice(), failed.configuration.changes.as_slice()].concat();

@@ -50,9 +50,27 @@ pub struct DoctorArgs {
     /// Prints JSON (see docs/json.md)
     #[arg(long)]
     json: bool,
+
+    /// Logs in memory, each with a name
+    #[arg(skip)]
+    texts: Vec<(String, Vec<u8>)>,
+
+    /// The job that ran, as another program has it
+    #[arg(skip)]
+    beside: Option<JobArgs>,
 }
 
 impl DoctorArgs {
+    /// What another program asks.
+    pub fn of(
+        logs: Vec<PathBuf>,
+        texts: Vec<(String, Vec<u8>)>,
+        exit_status: Option<i64>,
+        beside: Option<JobArgs>,
+    ) -> Self {
+        Self { logs, job: None, exit_status, json: false, texts, beside }
+    }
+
     /// Reads and answers.
     ///
     /// # Errors
@@ -60,15 +78,14 @@ impl DoctorArgs {
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let mut logs = Logs::default();
         self.logs.iter().try_for_each(|path| logs.read(path))?;
+        self.texts.iter().try_for_each(|(name, text)| logs.text(name, text))?;
         logs.sources.extend(self.exit_status.and_then(exit_status));
         let diagnosis = diagnose(&logs.sources);
-        let job = self.job.as_deref().map(|job| beside_job(job, &diagnosis)).transpose()?.flatten();
+        let named = |job| JobArgs { model: Some(job), ..JobArgs::default() };
+        let job = self.job.map(named).or(self.beside);
+        let job = job.map(|job| beside_job(&job, &diagnosis)).transpose()?.flatten();
         let answer = DoctorAnswer { sources: &logs.sources, diagnosis, not_read: logs.not_read, job };
-        if self.json {
-            terminal.print(&json(&DoctorView::new(&answer))?)?;
-        } else {
-            terminal.print(&text::doctor(&answer, &terminal.look))?;
-        }
+        terminal.show(self.json, || json(&DoctorView::new(&answer)), || text::doctor(&answer, &terminal.look))?;
         Ok(Exit::Done)
     }
 }
@@ -88,9 +105,8 @@ fn exit_status(status: i64) -> Option<Source> {
 }
 
 /// The job's estimate on the GPU of the message, and what would make it fit; `None` where memory is not what failed.
-fn beside_job(job: &str, diagnosis: &Diagnosis<'_>) -> Result<Option<JobAnswer>, Failure> {
-    let args = JobArgs { model: Some(job.to_owned()), overrides: Vec::new(), small_gpt: None };
-    let source = read_source(&args)?;
+fn beside_job(job: &JobArgs, diagnosis: &Diagnosis<'_>) -> Result<Option<JobAnswer>, Failure> {
+    let source = read_source(job)?;
     let mut job = source.resolve(&[])?.job;
     let Some(FailureCause::GpuMemory(memory)) = diagnosis.root.as_ref().map(|root| &root.finding.cause) else {
         return Ok(None);

@@ -30,18 +30,18 @@ const EXAMPLES: &str = "Examples:
   tonnage estimate examples/lilwill.toml --legacy --compare fp32,amp-fp16";
 
 /// How many tensors JSON and `--top` show when nobody says.
-const TOP: usize = 10;
+pub const TOP: usize = 10;
 /// Points of the timeline for a picture.
-const PICTURE_POINTS: usize = 900;
+pub const PICTURE_POINTS: usize = 900;
 /// Rows of the plot.
-const PLOT_HEIGHT: usize = 14;
+pub const PLOT_HEIGHT: usize = 14;
 
 /// Predicts the GPU memory of a job and judges whether it fits
 #[derive(Args)]
 #[command(after_help = job_args::SHORT, after_long_help = format!("{EXAMPLES}\n\n{}", exit::ESTIMATE))]
 pub struct EstimateArgs {
     #[command(flatten)]
-    job: JobArgs,
+    pub(crate) job: JobArgs,
 
     /// Estimates the job once for each value, side by side: `key=a,b,c`, or words of one key (`fp32,amp-bf16`)
     #[arg(long, value_name = "KEY=A,B", help_heading = "Answer")]
@@ -85,6 +85,21 @@ pub struct EstimateArgs {
 }
 
 impl EstimateArgs {
+    /// The plain question about a job.
+    pub fn of(job: JobArgs) -> Self {
+        let (compare, top, svg, trace, fail_on) = (Vec::new(), None, None, None, None);
+        let (explain, timeline, legacy, json, quiet) = (false, false, false, false, false);
+        Self { job, compare, explain, top, timeline, svg, trace, legacy, fail_on, json, quiet }
+    }
+
+    /// The answer to the question about a job, and nothing printed.
+    ///
+    /// # Errors
+    /// When the job cannot be resolved or simulated.
+    pub fn alone(&self) -> Result<Answer, Failure> {
+        self.answer(read_source(&self.job)?.resolve(&[])?)
+    }
+
     /// Answers.
     ///
     /// # Errors
@@ -130,13 +145,15 @@ impl EstimateArgs {
         {
             return Err(first);
         }
-        if self.json {
-            terminal.print(&json(&CompareView::new(&answers, self.top.unwrap_or(TOP)))?)?;
-        } else if !self.quiet {
-            let found: Vec<&Answer> = answers.iter().filter_map(|variant| variant.answer.as_ref().ok()).collect();
-            let none = found.iter().all(|answer| needs_a_plan(answer));
-            let plan = found.first().filter(|_| none).map(|answer| way_out(answer, terminal));
-            terminal.print(&(text::compare(&answers, &terminal.look) + &plan.unwrap_or_default()))?;
+        if !self.quiet {
+            let screen = || {
+                let found: Vec<&Answer> = answers.iter().filter_map(|variant| variant.answer.as_ref().ok()).collect();
+                let none = !terminal.is_kept() && found.iter().all(|answer| needs_a_plan(answer));
+                let plan = found.first().filter(|_| none).map(|answer| way_out(answer, terminal));
+                text::compare(&answers, &terminal.look) + &plan.unwrap_or_default()
+            };
+            let document = || json(&CompareView::new(&answers, self.top.unwrap_or(TOP)));
+            terminal.show(self.json, document, screen)?;
         }
         Ok(exit_code(answers.iter().filter_map(|variant| variant.answer.as_ref().ok()), self.fail_on))
     }
@@ -210,7 +227,7 @@ fn way_out(answer: &Answer, terminal: &Terminal) -> String {
 }
 
 /// Bytes of the GPU, if one was named.
-fn usable(answer: &Answer) -> Option<u64> {
+pub fn usable(answer: &Answer) -> Option<u64> {
     answer.carriers.is_none().then_some(answer.estimate.usable_bytes)
 }
 

@@ -43,7 +43,7 @@ const MOST_VARIANTS: usize = 100_000;
 #[command(after_help = job_args::SHORT, after_long_help = format!("{EXAMPLES}\n\nA list (`--seq-len 256,512`, `--set precision=bf16,fp32`) makes a variant of each value.\n\n{}", exit::FIT))]
 pub struct FitArgs {
     #[command(flatten)]
-    job: JobArgs,
+    pub(crate) job: JobArgs,
 
     /// The GPUs: names, sizes (24GiB), GPU files, `live`, `all` of the catalog or those `priced` in it [default: the job's, else all]
     #[arg(long, value_name = "A,B", help_heading = "Answer")]
@@ -144,17 +144,14 @@ impl FitArgs {
         if let Some(path) = &self.csv {
             fs::write(path, csv(answer)).map_err(|error| Failure::file(&path.display().to_string(), &error))?;
         }
-        if self.json {
-            terminal.print(&json(&FitView::new(answer))?)?;
-        } else {
-            match &self.csv {
-                // Nobody reads so long a table twice.
-                Some(path) if answer.rows.len() > MOST_SHOWN => {
-                    terminal.print(&format!("{} variants in {}\n", answer.rows.len(), path.display()))?;
-                }
-                _ => terminal.print(&text::fit_table(answer, &terminal.look))?,
+        let screen = || match &self.csv {
+            // Nobody reads so long a table twice.
+            Some(path) if answer.rows.len() > MOST_SHOWN => {
+                format!("{} variants in {}\n", answer.rows.len(), path.display())
             }
-        }
+            _ => text::fit_table(answer, &terminal.look),
+        };
+        terminal.show(self.json, || json(&FitView::new(answer)), screen)?;
         let passes = |verdict: &GpuVerdict| FailOn::passes(self.fail_on, verdict.fit);
         let fits = answer.rows.iter().flat_map(|row| &row.cells).flatten().any(passes);
         Ok(if fits { Exit::Done } else { Exit::No })

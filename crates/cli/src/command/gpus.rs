@@ -35,12 +35,9 @@ impl GpusArgs {
             return Err(Failure::input(format!("no GPU of the catalog is called `{wanted}`"))
                 .hint("give its memory as PyTorch reports it: `--gpu 24GiB`"));
         }
-        if self.json {
-            let gpus: Vec<_> = rows.iter().map(row_json).collect();
-            terminal.print(&format!("{:#}\n", json!({"version": 1, "gpus": gpus})))?;
-        } else {
-            terminal.print(&text::gpus(&rows, &terminal.look))?;
-        }
+        let gpus = || rows.iter().map(row_json).collect::<Vec<_>>();
+        let document = || Ok(format!("{:#}\n", json!({"version": 1, "gpus": gpus()})));
+        terminal.show(self.json, document, || text::gpus(&rows, &terminal.look))?;
         Ok(Exit::Done)
     }
 }

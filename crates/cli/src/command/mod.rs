@@ -6,13 +6,13 @@ mod axes;
 mod colours;
 mod compare;
 mod completions;
-mod cost;
-mod doctor;
+pub mod cost;
+pub mod doctor;
 #[cfg(not(unix))]
 mod elsewhere;
-mod estimate;
-mod fit;
-mod gpus;
+pub mod estimate;
+pub mod fit;
+pub mod gpus;
 #[cfg(unix)]
 mod keep;
 mod keys;
@@ -21,8 +21,8 @@ mod list;
 #[cfg(unix)]
 mod logs;
 mod man;
-mod models;
-mod plan;
+pub mod models;
+pub mod plan;
 #[cfg(unix)]
 mod probe;
 #[cfg(unix)]
@@ -43,7 +43,7 @@ mod stop;
 mod suite;
 #[cfg(unix)]
 mod supervise;
-mod trace;
+pub mod trace;
 mod watch;
 
 use clap::builder::Styles;
@@ -151,7 +151,7 @@ impl Cli {
 }
 
 /// A document as text.
-fn json(view: &impl serde::Serialize) -> Result<String, Failure> {
+pub fn json(view: &impl serde::Serialize) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(view).map_err(|error| Failure::input(error.to_string()))?;
     Ok(text + "\n")
 }

@@ -47,12 +47,9 @@ impl ModelsArgs {
                 simulated: known.contains(&model_type.as_str()),
             })
             .collect();
-        if self.json {
-            let models: Vec<_> = rows.iter().map(row_json).collect();
-            terminal.print(&format!("{:#}\n", json!({"version": 1, "models": models})))?;
-        } else {
-            terminal.print(&text::models(&rows, &terminal.look))?;
-        }
+        let models = || rows.iter().map(row_json).collect::<Vec<_>>();
+        let document = || Ok(format!("{:#}\n", json!({"version": 1, "models": models()})));
+        terminal.show(self.json, document, || text::models(&rows, &terminal.look))?;
         Ok(Exit::Done)
     }
 }

@@ -41,7 +41,7 @@ const EXAMPLES: &str = "Examples:
 #[command(after_help = job_args::SHORT, after_long_help = format!("{EXAMPLES}\n\n{}", exit::PLAN))]
 pub struct PlanArgs {
     #[command(flatten)]
-    job: JobArgs,
+    pub(crate) job: JobArgs,
 
     /// The most that the training may cost, in dollars: searches GPUs, their number and remedies
     #[arg(long, value_name = "DOLLARS", value_parser = duration::dollars, help_heading = "Search")]
@@ -103,11 +103,8 @@ impl PlanArgs {
         let changes = proposals.together.as_ref().map(|together| together.changes.as_slice()).unwrap_or_default();
         let with = source.resolve(&overrides(changes, &Origin::Plan))?.job;
         self.write(source, changes, terminal)?;
-        if self.json {
-            terminal.print(&json(&PlanView::new(&proposals, &with))?)?;
-        } else {
-            terminal.print(&text::plan(job, &proposals, &with, &terminal.look))?;
-        }
+        let screen = || text::plan(job, &proposals, &with, &terminal.look);
+        terminal.show(self.json, || json(&PlanView::new(&proposals, &with)), screen)?;
         Ok(if FailOn::passes(self.fail_on, best(&proposals)) { Exit::Done } else { Exit::No })
     }
 
@@ -144,14 +141,12 @@ impl PlanArgs {
         let with = source.resolve(&overrides(&changes, &Origin::Plan))?.job;
         let gpu = chosen.map(|candidate| (GPU, candidate.gpu.id.clone()));
         self.write(source, &[gpu.into_iter().collect(), changes].concat(), terminal)?;
-        if self.json {
-            terminal.print(&json(&SearchView::new(&candidates, choice, &limits, &with, &left_out))?)?;
-        } else {
-            terminal.print(
-                &(text::search(job, &candidates, choice, &limits, &with, &terminal.look)
-                    + &text::left_out(&left_out, &terminal.look)),
-            )?;
-        }
+        let document = || json(&SearchView::new(&candidates, choice, &limits, &with, &left_out));
+        let screen = || {
+            text::search(job, &candidates, choice, &limits, &with, &terminal.look)
+                + &text::left_out(&left_out, &terminal.look)
+        };
+        terminal.show(self.json, document, screen)?;
         let passes = |candidate: &Candidate| FailOn::passes(self.fail_on, candidate.appraisal.verdict.fit);
         let is_found = matches!(choice, Choice::Best(at) if candidates.get(at).is_some_and(passes));
         Ok(if is_found { Exit::Done } else { Exit::No })

@@ -125,7 +125,7 @@ impl ProbeArgs {
         let result = supervise_here(&folder, secrets, !self.json, terminal)?;
         if result.outcome != Outcome::Succeeded {
             let hint = Some("`tonnage show` tells more".to_owned());
-            return Err(Failure { problem: result.reason, hint, exit: Exit::No });
+            return Err(Failure { problem: result.reason, hint, exit: Exit::No, of_job: None });
         }
         let state = folder.state();
         let attempt = state.nodes.iter().flat_map(|node| node.attempts.last()).next();

@@ -195,7 +195,7 @@ pub(super) fn failure(error: RehearseError) -> Failure {
         RehearseError::Interrupted { signal, .. } => command_exit(Some(128 + signal)),
         _ => Exit::Usage,
     };
-    Failure { problem: error.to_string(), hint, exit }
+    Failure { problem: error.to_string(), hint, exit, of_job: None }
 }
 
 /// No process of the command used the device: either it failed before, or there was nothing to rehearse.
@@ -214,7 +214,7 @@ fn command_exit(code: Option<i32>) -> Exit {
 /// The job to put beside the rehearsal, with the transformers that `program` will find; read before the command runs, because
 /// that may take long.
 fn job(name: &str, program: &OsStr) -> Result<Resolved, Failure> {
-    let args = JobArgs { model: Some(name.to_owned()), overrides: Vec::new(), small_gpt: None };
+    let args = JobArgs { model: Some(name.to_owned()), ..JobArgs::default() };
     Ok(run_by(read_source(&args)?, program).resolve(&[])?)
 }
 

@@ -192,7 +192,7 @@ impl RunArgs {
         let enough = shown_bound(safe).map_or_else(String::new, |safe| format!(", {} are surely enough", Bytes(safe)));
         let problem = format!("refused: the job is tight, {} of {usable}{enough}", Bytes(verdict.total_bytes));
         let hint = Some("nothing was started; leave out --fail-on to run it, or `tonnage plan` finds room".to_owned());
-        Err(Failure { problem, hint, exit: Exit::No })
+        Err(Failure { problem, hint, exit: Exit::No, of_job: None })
     }
 
     fn request(&self) -> Result<(RunRecord, Secrets), Failure> {

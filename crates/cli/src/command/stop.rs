@@ -72,7 +72,7 @@ impl StopArgs {
         if !self.now {
             let problem = format!("run {} has not ended yet", folder.id());
             let hint = Some("`tonnage stop --now` ends it and its supervisor".to_owned());
-            return Err(Failure { problem, hint, exit: Exit::No });
+            return Err(Failure { problem, hint, exit: Exit::No, of_job: None });
         }
         terminal.say(&format!("supervisor {supervisor} does not answer: it is ended too"));
         // One that has just gone is what is wanted.
@@ -86,7 +86,12 @@ impl StopArgs {
         let grace = if self.now { 0 } else { folder.run().policy.grace_seconds };
         let Some((pids, all_gone)) = end_left_behind(folder, Duration::from_secs(grace))? else {
             let problem = format!("run {} was taken up by another supervisor meanwhile", folder.id());
-            return Err(Failure { problem, hint: Some("`tonnage stop` asks that one".to_owned()), exit: Exit::No });
+            return Err(Failure {
+                problem,
+                hint: Some("`tonnage stop` asks that one".to_owned()),
+                exit: Exit::No,
+                of_job: None,
+            });
         };
         let (id, count) = (folder.id(), pids.len());
         let what = if count == 1 { "process".to_owned() } else { format!("{count} processes") };
@@ -97,6 +102,7 @@ impl StopArgs {
                 problem,
                 hint: Some("ps -o pid,stat,wchan -p PID says why".to_owned()),
                 exit: Exit::No,
+                of_job: None,
             });
         }
         terminal.say(&format!(

@@ -40,6 +40,8 @@ pub struct JobSource {
     pub installed: Option<InstalledTransformers>,
     /// What holds where nobody names a GPU.
     pub unnamed_gpu: UnnamedGpu,
+    /// What answers must say of how all this was gathered.
+    pub notes: Vec<String>,
 }
 
 /// A text with the name that errors give it.
@@ -205,6 +207,13 @@ impl JobSource {
         self
     }
 
+    /// The same with what answers must say of how it was gathered.
+    #[must_use]
+    pub fn noted(mut self, notes: impl IntoIterator<Item = String>) -> Self {
+        self.notes.extend(notes);
+        self
+    }
+
     /// The job with `changes` on top.
     ///
     /// # Errors
@@ -359,6 +368,14 @@ mod tests {
         let broken = WeightsBeside::Unreadable { problem: "no header".to_owned(), hint: Some("again".to_owned()) };
         let error = with(broken).resolve(&[]).unwrap_err();
         assert_eq!((error.problem.as_str(), error.hint.as_deref()), ("no header", Some("again")));
+    }
+
+    #[test]
+    fn what_was_noted_is_said_of_every_job() {
+        let source = JobSource::model("gpt2").noted(["`group_by_length` is not read".to_owned()]);
+        for changes in [vec![], vec![Override::caller("seq_len", 8)]] {
+            assert_eq!(source.resolve(&changes).unwrap().notes[0], "`group_by_length` is not read");
+        }
     }
 
     #[test]

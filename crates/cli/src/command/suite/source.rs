@@ -104,7 +104,7 @@ impl Source {
 fn job_source(file: &SuiteFile, path: &Path, typed: &mut Typed) -> Result<Option<JobSource>, Failure> {
     let Some(job) = &file.job else { return Ok(None) };
     let gpu = typed.take_one(keys::GPU).map(|gpu| Override::flag(keys::GPU, gpu));
-    let args = JobArgs { model: Some(beside(path, job)), overrides: gpu.into_iter().collect(), small_gpt: None };
+    let args = JobArgs { model: Some(beside(path, job)), overrides: gpu.into_iter().collect(), ..JobArgs::default() };
     Ok(Some(on_a_gpu(read_source(&args)?, "a plan is held against a GPU")))
 }
 

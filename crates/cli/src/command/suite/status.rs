@@ -119,6 +119,7 @@ fn wait(has_ended: impl Fn() -> bool, terminal: &Terminal, name: &str) -> Result
                 problem,
                 hint: Some("`tonnage suite stop --now` does not wait".to_owned()),
                 exit: Exit::No,
+                of_job: None,
             });
         }
         std::thread::sleep(Duration::from_millis(50));

@@ -56,11 +56,8 @@ impl CompareArgs {
         let simulated = simulate(&resolved)?;
         let names = if self.names { Names::Compare } else { Names::Ignore };
         let comparison = compare(simulated.trace(), &recording, names);
-        if self.json {
-            terminal.print(&format!("{:#}\n", comparison_json(&comparison)))?;
-        } else {
-            terminal.print(&text::comparison(&comparison, &terminal.look))?;
-        }
+        let document = || Ok(format!("{:#}\n", comparison_json(&comparison)));
+        terminal.show(self.json, document, || text::comparison(&comparison, &terminal.look))?;
         Ok(if comparison.first.is_none() { Exit::Done } else { Exit::No })
     }
 }

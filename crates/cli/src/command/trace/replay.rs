@@ -57,13 +57,12 @@ impl ReplayArgs {
             Ok(replayed) => (replayed, None),
             Err(oom) => (oom.replayed.as_ref(), Some(oom)),
         };
-        if self.json {
-            terminal.print(&format!("{:#}\n", document(&recording, replayed, oom)))?;
-        } else {
+        let screen = || {
             let labels: Vec<_> = recording.phases().map(|phase| phase.label()).collect();
             let view = ReplayView { labels: &labels, replayed, oom, retries: allocator.stats().num_alloc_retries };
-            terminal.print(&text::replayed(&view, &terminal.look))?;
-        }
+            text::replayed(&view, &terminal.look)
+        };
+        terminal.show(self.json, || Ok(format!("{:#}\n", document(&recording, replayed, oom))), screen)?;
         Ok(if oom.is_some() { Exit::No } else { Exit::Done })
     }
 }

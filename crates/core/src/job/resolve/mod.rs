@@ -92,7 +92,7 @@ pub(super) fn resolve(source: &JobSource, changes: &[Override]) -> Result<Resolv
     let settings = source.settings(changes)?;
     let model = model_source::load(&settings, source)?;
     let mut choose = Chooser::new(&settings, source, model.provenance.clone());
-    let mut notes = settings.notes.clone();
+    let mut notes = [source.notes.as_slice(), &settings.notes].concat();
     let published_dtype = model.published_dtype.clone();
     let config_file = model.config_file.clone();
     let job = job::job(&mut choose, model, source).map_err(|error| at_setting(&settings, error))?;

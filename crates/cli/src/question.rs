@@ -1,0 +1,246 @@
+//! What another program asks in its own process, as the Python module does: the same commands, and answers that are kept instead of
+//! printed.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use tonnage_core::job::{KEYS, Key, Override};
+use tonnage_report::{Answer, EstimateView, Look, plot, svg, text};
+
+use crate::command::{cost, doctor, estimate, fit, gpus, json, models, plan, trace};
+use crate::job_args::JobArgs;
+use crate::job_input::simulate;
+use crate::terminal::Terminal;
+
+pub use crate::failure::{Failure, OfJob};
+pub use crate::job_args::Handed;
+pub use crate::terminal::Kept;
+
+/// Columns of a screen that no terminal shows.
+const WIDTH: usize = 100;
+
+/// A job as it is asked about.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// A model's name or path, or a job file.
+    pub model: Option<String>,
+    /// Keys with their values as text; `lora_r` is `lora.r`, and other programs' names are taken as everywhere.
+    pub settings: Vec<(String, String)>,
+    /// What the asking program has at hand.
+    pub handed: Handed,
+}
+
+impl Asked {
+    fn job(self) -> JobArgs {
+        let overrides = self.settings.iter().map(|(key, value)| Override::caller(key_called(key), value)).collect();
+        JobArgs { model: self.model, overrides, small_gpt: None, handed: self.handed }
+    }
+}
+
+/// Logs as they are asked about.
+#[derive(Clone, Debug, Default)]
+pub struct AskedLogs {
+    /// Files and folders.
+    pub paths: Vec<PathBuf>,
+    /// Texts, each with a name.
+    pub texts: Vec<(String, Vec<u8>)>,
+    /// The exit status of the job, as a shell or Python states it.
+    pub exit_status: Option<i64>,
+    /// The job that ran.
+    pub job: Option<Asked>,
+}
+
+/// The answer about one job.
+pub struct Estimated {
+    answer: Answer,
+}
+
+impl Estimated {
+    /// JSON, as `--json` prints it.
+    ///
+    /// # Errors
+    /// When a value cannot be written as JSON.
+    pub fn document(&self) -> Result<String, Failure> {
+        json(&self.view())
+    }
+
+    /// The same as a value.
+    ///
+    /// # Errors
+    /// When a value cannot be written as JSON.
+    pub fn value(&self) -> Result<serde_json::Value, Failure> {
+        serde_json::to_value(self.view()).map_err(|error| Failure::input(error.to_string()))
+    }
+
+    fn view(&self) -> EstimateView<'_> {
+        EstimateView::new(&self.answer, estimate::TOP)
+    }
+
+    /// The screen, without colours.
+    pub fn screen(&self) -> String {
+        uncoloured(&text::estimate(&self.answer, &look()))
+    }
+
+    /// The step as a plot of text.
+    ///
+    /// # Errors
+    /// When the job cannot be simulated.
+    pub fn plot(&self) -> Result<String, Failure> {
+        let simulated = simulate(&self.answer.resolved)?;
+        let timeline = simulated.timeline(estimate::PICTURE_POINTS)?;
+        Ok(uncoloured(&plot::plot(&timeline, self.usable(), estimate::PLOT_HEIGHT, &look())))
+    }
+
+    /// The step as a picture.
+    ///
+    /// # Errors
+    /// When the job cannot be simulated.
+    pub fn svg(&self) -> Result<String, Failure> {
+        let simulated = simulate(&self.answer.resolved)?;
+        let timeline = simulated.timeline(estimate::PICTURE_POINTS)?;
+        Ok(svg::svg(&timeline, &self.answer.resolved.job, &self.answer.estimate, self.usable()))
+    }
+
+    fn usable(&self) -> Option<u64> {
+        estimate::usable(&self.answer)
+    }
+}
+
+/// What a job needs, and whether it fits.
+///
+/// # Errors
+/// When the job cannot be resolved or simulated.
+pub fn estimate(asked: Asked) -> Result<Estimated, Failure> {
+    Ok(Estimated { answer: estimate::EstimateArgs::of(asked.job()).alone()? })
+}
+
+/// The answer of a command to its own options, `words`, about a job.
+///
+/// # Errors
+/// When the words are wrong, or the command cannot answer.
+pub fn ask(words: &[String], asked: Asked) -> Result<Kept, Failure> {
+    let line = std::iter::once("tonnage").chain(words.iter().map(String::as_str));
+    let question = Question::try_parse_from(line).map_err(|error| refused(&error))?;
+    kept(|terminal| match question.asks {
+        Asks::Estimate(mut args) => {
+            args.job = asked.job();
+            args.run(terminal)
+        }
+        Asks::Fit(mut args) => {
+            args.job = asked.job();
+            args.run(terminal)
+        }
+        Asks::Plan(mut args) => {
+            args.job = asked.job();
+            args.run(terminal)
+        }
+        Asks::Cost(mut args) => {
+            args.job = asked.job();
+            args.run(terminal)
+        }
+        Asks::Trace(command) => command.run(terminal),
+        Asks::Gpus(args) => args.run(terminal),
+        Asks::Models(args) => args.run(terminal),
+    })
+}
+
+/// What killed a job, by its logs.
+///
+/// # Errors
+/// When a log or the job cannot be read.
+pub fn ask_doctor(asked: AskedLogs) -> Result<Kept, Failure> {
+    let args = doctor::DoctorArgs::of(asked.paths, asked.texts, asked.exit_status, asked.job.map(Asked::job));
+    kept(|terminal| args.run(terminal))
+}
+
+fn kept<T>(answer: impl FnOnce(&Terminal) -> Result<T, Failure>) -> Result<Kept, Failure> {
+    let terminal = Terminal::keeping(look());
+    answer(&terminal)?;
+    let kept = terminal.into_kept();
+    Ok(Kept { screen: uncoloured(&kept.screen), ..kept })
+}
+
+/// The commands that answer.
+#[derive(Parser)]
+struct Question {
+    #[command(subcommand)]
+    asks: Asks,
+}
+
+#[derive(Subcommand)]
+enum Asks {
+    Estimate(Box<estimate::EstimateArgs>),
+    Fit(Box<fit::FitArgs>),
+    Plan(Box<plan::PlanArgs>),
+    Cost(Box<cost::CostArgs>),
+    #[command(subcommand)]
+    Trace(trace::TraceCommand),
+    Gpus(gpus::GpusArgs),
+    Models(models::ModelsArgs),
+}
+
+/// What clap says of wrong words, without its usage.
+fn refused(error: &clap::Error) -> Failure {
+    let text = error.to_string();
+    let said = text.split("\n\nUsage:").next().unwrap_or_default().trim_start_matches("error: ").trim_end();
+    match said.split_once("\nhint: ") {
+        Some((problem, hint)) => Failure::input(problem).hint(hint),
+        None => Failure::input(said),
+    }
+}
+
+/// The key's own name where `name` has `_` for its `.`, as a keyword argument must.
+fn key_called(name: &str) -> &str {
+    let written = |key: &&Key| key.name.contains('.') && key.name.replace('.', "_") == name;
+    let known = Key::called(name).is_some() || name.contains('.');
+    KEYS.iter().find(written).filter(|_| !known).map_or(name, |key| key.name)
+}
+
+fn look() -> Look {
+    Look { width: WIDTH, unicode: true }
+}
+
+fn uncoloured(screen: &str) -> String {
+    anstream::adapter::strip_str(screen).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(settings: &[(&str, &str)]) -> Asked {
+        let settings = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        Asked { model: Some("gpt2".to_owned()), settings, handed: Handed::default() }
+    }
+
+    fn words(line: &str) -> Vec<String> {
+        line.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn answers_are_kept_as_document_and_screen() {
+        let kept = ask(&words("fit --gpus l4 --rows 1 --no-largest"), asked(&[("seq_len", "64")])).unwrap();
+        assert!(kept.document.contains("\"micro_batch_size\": 1"), "{}", kept.document);
+        assert!(kept.screen.contains("gpt2") && !kept.screen.contains('\u{1b}'), "{}", kept.screen);
+    }
+
+    #[test]
+    fn an_estimate_says_the_same_in_every_form() {
+        let estimated =
+            estimate(asked(&[("lora_r", "8"), ("per_device_train_batch_size", "2"), ("gpu", "l4")])).unwrap();
+        let value = estimated.value().unwrap();
+        let read: serde_json::Value = serde_json::from_str(&estimated.document().unwrap()).unwrap();
+        assert_eq!(value, read);
+        let said = value["job"].as_array().unwrap().iter().find(|value| value["key"] == "lora.r").unwrap();
+        assert_eq!((&said["value"], &said["origin"]), (&8.into(), &"set by the caller".into()));
+        assert!(estimated.svg().unwrap().starts_with("<svg") && estimated.plot().unwrap().contains("usable"));
+    }
+
+    #[test]
+    fn errors_say_what_they_are_about() {
+        let failure = estimate(asked(&[("seq_len", "many")])).err().unwrap();
+        assert_eq!(failure.of_job.unwrap().keys, ["seq_len"]);
+        let failure = ask(&words("fit --rows none"), asked(&[])).err().unwrap();
+        assert!(failure.problem.contains("none"), "{}", failure.problem);
+    }
+}

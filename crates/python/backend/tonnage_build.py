@@ -1,0 +1,61 @@
+"""How `pip install .` makes the wheel: cargo compiles the program, maturin the module, and both go into one wheel. Maturin packs
+either; a program beside a module goes into the wheel's scripts, from `crates/python/tonnage.data`, which pyproject.toml names."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import maturin
+from maturin import get_requires_for_build_editable, get_requires_for_build_sdist, get_requires_for_build_wheel
+
+__all__ = [
+    "build_editable",
+    "build_sdist",
+    "build_wheel",
+    "get_requires_for_build_editable",
+    "get_requires_for_build_sdist",
+    "get_requires_for_build_wheel",
+    "prepare_metadata_for_build_wheel",
+]
+
+ROOT = Path(__file__).resolve().parents[3]
+SCRIPTS = ROOT / "crates" / "python" / "tonnage.data" / "scripts"
+
+
+def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
+    # Maturin wants the folder to be there, whatever is in it.
+    SCRIPTS.mkdir(parents=True, exist_ok=True)
+    return maturin.prepare_metadata_for_build_wheel(metadata_directory, config_settings)
+
+
+def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
+    compile_program()
+    return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
+
+
+def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
+    compile_program()
+    return maturin.build_editable(wheel_directory, config_settings, metadata_directory)
+
+
+def build_sdist(sdist_directory, config_settings=None):
+    SCRIPTS.mkdir(parents=True, exist_ok=True)
+    return maturin.build_sdist(sdist_directory, config_settings)
+
+
+def compile_program():
+    """The program of this machine, or the one that `TONNAGE_BUILT_PROGRAM` names, for another machine say."""
+    SCRIPTS.mkdir(parents=True, exist_ok=True)
+    built = os.environ.get("TONNAGE_BUILT_PROGRAM")
+    name = "tonnage.exe" if os.name == "nt" else "tonnage"
+    if built is None:
+        subprocess.run(["cargo", "build", "--release", "--locked", "--package", "tonnage", "--bin", "tonnage"], cwd=ROOT, check=True)
+        folder = Path(os.environ.get("CARGO_TARGET_DIR") or "target")
+        built = ROOT / folder / "release" / name
+    program = SCRIPTS / Path(built).name
+    shutil.copy2(built, program)
+    # A build whose profile keeps symbols makes a wheel of twice the size.
+    if sys.platform == "linux" and shutil.which("strip"):
+        subprocess.run(["strip", program], check=True)
