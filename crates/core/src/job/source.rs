@@ -266,7 +266,7 @@ impl JobSource {
     pub(super) fn named_gpu<'a>(&'a self, settings: &'a Settings) -> Option<(&'a NamedGpu, &'a Origin)> {
         match (settings.get(GPU), &self.unnamed_gpu) {
             (Some(said), _) => Some((self.gpus.get(said.value.as_str()?)?, &said.origin)),
-            (None, UnnamedGpu::Found { gpu, origin }) => Some((gpu, origin)),
+            (None, UnnamedGpu::Found { gpu, origin }) => Some((gpu.as_ref(), origin)),
             (None, _) => None,
         }
     }
