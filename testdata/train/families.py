@@ -9,6 +9,8 @@ transformers 5.17, fp32 on the CPU. A case's config holds the keys that are not 
 
 import argparse
 import json
+import math
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import torch
@@ -111,7 +113,38 @@ def cases():
     yield case("bert", "bert", BERT)
     yield case("bert_eager", "bert", BERT, "eager", hidden_act="relu", layer_norm_eps=1e-3)
     yield case("bert_untied", "bert", BERT, tie_word_embeddings=False)
+    small = dict(vocab_size=97, n_embd=48, n_layer=3, n_head=4, embd_pdrop=0.0, attn_pdrop=0.0)
+    yield case("agi2", "agi2", small, tie_word_embeddings=True)
+    yield case("agi2_untied", "agi2", small, tie_word_embeddings=False)
     yield case("gpt2_lora", "gpt2", GPT2, lora=dict(r=3, alpha=6.0, targets=["c_attn"]))
+
+
+def agi2(one):
+    """The guide's small GPT, under the names that its own source has."""
+    module = SourceFileLoader("agi2", str(Path(__file__).parents[1] / "steps" / "agi2.py")).load_module()
+    config = one["config"]
+    model = module.SmallGpt(97, TOKENS, config["n_embd"], config["n_layer"], config["n_head"], 0.0, config["tie_word_embeddings"])
+    width = config["n_embd"]
+    angles = torch.arange(TOKENS).unsqueeze(1) * torch.exp(torch.arange(0, width, 2) * (-math.log(10000.0) / width))
+    model.places.table[:, 0::2], model.places.table[:, 1::2] = torch.sin(angles), torch.cos(angles)
+    return model
+
+
+#: Names of testdata/steps/agi2.py, and those of the trainer's source.
+AGI2_NAMES = {
+    "embeddings.table": "token_embeddings.embedding",
+    "blocks": "transformer_blocks",
+    "attention.query": "attention.w_q",
+    "attention.key": "attention.w_k",
+    "attention.value": "attention.w_v",
+    "attention.out": "attention.w_o",
+    "feed_forward.up": "feed_forward.fc1",
+    "feed_forward.down": "feed_forward.fc2",
+    "norms.0": "ln1",
+    "norms.1": "ln2",
+    "norm.": "ln_f.",
+    "head": "output_projection",
+}
 
 
 class Lora(torch.nn.Module):
@@ -140,6 +173,8 @@ def adapt(model, r, alpha, targets):
 
 
 def build(one):
+    if one["model_type"] == "agi2":
+        return agi2(one)
     config = transformers.AutoConfig.for_model(one["model_type"], **json.loads(json.dumps(one["config"])))
     kind = transformers.AutoModelForMaskedLM if one["model_type"] == "bert" else transformers.AutoModelForCausalLM
     return kind.from_config(config, attn_implementation=one["attention"])
@@ -157,7 +192,7 @@ def padded(ids, side):
 def compute(one):
     torch.manual_seed(0)
     model = build(one)
-    initial = {name: [float(p.detach().mean()), float(p.detach().std(correction=0))] for name, p in model.named_parameters()}
+    initial = {} if one["model_type"] == "agi2" else {name: [float(p.detach().mean()), float(p.detach().std(correction=0))] for name, p in model.named_parameters()}
     with torch.no_grad():
         # No norm's weight stays 1, no bias 0.
         for parameter in model.parameters():
@@ -172,15 +207,21 @@ def compute(one):
     if one["padding"]:
         tensors["mask"] = inputs["attention_mask"] = padded(ids, one["padding"])
         inputs["labels"] = tensors["labels"] = ids.masked_fill(tensors["mask"] == 0, -100)
-    output = model(**inputs)
-    output.loss.backward()
-    tensors |= {"logits": output.logits.detach(), "loss": output.loss.detach()}
+    if one["model_type"] == "agi2":
+        logits = model(ids)
+        loss = torch.nn.functional.cross_entropy(logits[:, :-1].reshape(-1, 97), ids[:, 1:].reshape(-1))
+    else:
+        logits, loss = (output := model(**inputs)).logits, output.loss
+    loss.backward()
+    tensors |= {"logits": logits.detach(), "loss": loss.detach()}
     for name, parameter in model.named_parameters():
         name = name.replace(".base.", ".")
+        for ours, theirs in AGI2_NAMES.items() if one["model_type"] == "agi2" else ():
+            name = name.replace(ours, theirs)
         tensors["weight." + name] = parameter.detach().clone()
         if parameter.grad is not None:
             tensors["gradient." + name] = parameter.grad.clone()
-    if one["model_type"] != "bert" and one["padding"] != "right":
+    if one["model_type"] not in ("bert", "agi2") and one["padding"] != "right":
         tensors["decoded"] = decode(model, ids, tensors.get("mask"))
     return {name: tensor.contiguous() for name, tensor in tensors.items()}, initial
 

@@ -3,13 +3,16 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use tonnage_core::model_type::AGI2;
 use tonnage_torch::{Argument, Device, Tensor, Torch, operator};
 
 use crate::building::{BuildError, Builder, Mode, NewParameter};
 use crate::cache::Cache;
 use crate::error::TrainError;
 use crate::job::{Attention, CheckpointPolicy, JobSpec};
-use crate::model::family::{ForwardCall, LANGUAGE_MODELS, Model, RunOptions};
+use crate::model::family::agi2::{self, Agi2Model};
+use crate::model::family::{Family, ForwardCall, LANGUAGE_MODELS, Model, RunOptions};
+use crate::model::nn::KvCache;
 use crate::tensor::{self, Context, caught};
 
 /// Where the numbers of weights come from.
@@ -37,9 +40,17 @@ pub struct Parameter {
 /// A language model on a device. It stays on the thread that built it.
 pub struct LanguageModel {
     context: Rc<Context>,
-    model: Box<dyn Model>,
+    model: Form,
     mode: Rc<Mode>,
     parameters: Vec<Parameter>,
+}
+
+/// What is behind it.
+enum Form {
+    /// Of transformers.
+    LanguageModel(Box<dyn Model>),
+    /// The guide's, whose loop takes the loss and which keeps no keys.
+    Agi2(Agi2Model),
 }
 
 /// The arguments of a pass.
@@ -86,7 +97,10 @@ impl LanguageModel {
     /// When the model type, or what its job asks of it, is only simulated.
     pub fn check(job: &JobSpec) -> Result<(), TrainError> {
         let model_type = &job.model.model_type;
-        if !LANGUAGE_MODELS.iter().any(|family| family.model_types.contains(&model_type.as_str())) {
+        if model_type == AGI2 {
+            return Ok(());
+        }
+        if family_of(job).is_none() {
             let known: Vec<&str> = LANGUAGE_MODELS.iter().flat_map(|family| family.model_types).copied().collect();
             let problem = format!("`{model_type}` is not trained here; {} are", known.join(", "));
             return Err(refused(problem, "run your own script with `tonnage run -- python ...`"));
@@ -113,10 +127,10 @@ impl LanguageModel {
         let checkpointing = job.gradient_checkpointing == CheckpointPolicy::EveryLayer;
         let builder = Builder::new(&context, job.precision.weight_dtype(), job.lora.clone(), checkpointing);
         let options = RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: job.lora.is_some() };
-        let model_type = job.model.model_type.as_str();
-        let family = LANGUAGE_MODELS.iter().find(|family| family.model_types.contains(&model_type));
-        let Some(family) = family else { return Err(refused("no family", "choose another model")) };
-        let model = caught(|| (family.build)(&job.model, &builder, &options))??;
+        let model = caught(|| match family_of(job) {
+            Some(family) => (family.build)(&job.model, &builder, &options).map(Form::LanguageModel),
+            None => agi2::build(&job.model.config, job.seq_len, &builder, &options).map(Form::Agi2),
+        })??;
         let new = builder.finish()?;
         fill(torch, &new, weights)?;
         let parameters = new.into_iter().map(|new| Parameter {
@@ -158,12 +172,21 @@ impl LanguageModel {
         self.mode.enable_adapters(enabled);
     }
 
-    /// The cache that `DynamicCache(config)` is for this model.
-    pub fn new_cache(&self) -> Cache {
-        Cache::new(&self.context, self.model.new_cache())
+    /// Whether it decodes over a cache; else each pass is over all tokens.
+    pub fn keeps_keys(&self) -> bool {
+        matches!(self.model, Form::LanguageModel(_))
     }
 
-    /// A pass.
+    /// The cache that `DynamicCache(config)` is for this model.
+    pub fn new_cache(&self) -> Cache {
+        let layers = match &self.model {
+            Form::LanguageModel(model) => model.new_cache(),
+            Form::Agi2(_) => Rc::new(KvCache::default()),
+        };
+        Cache::new(&self.context, layers)
+    }
+
+    /// A pass. The guide's small GPT makes logits only: its loop takes the loss.
     ///
     /// # Errors
     /// PyTorch's; [`LanguageModel::module_that_failed`] says where.
@@ -177,7 +200,13 @@ impl LanguageModel {
             let input_ids = here(call.input_ids);
             let [attention_mask, position_ids, labels] =
                 [call.attention_mask, call.position_ids, call.labels].map(|tensor| tensor.map(here));
-            let output = self.model.forward(&ForwardCall {
+            let model = match &self.model {
+                Form::LanguageModel(model) => model,
+                Form::Agi2(model) => {
+                    return Output { loss: None, logits: Some(model.forward(&input_ids).inner().clone()) };
+                }
+            };
+            let output = model.forward(&ForwardCall {
                 input_ids: &input_ids,
                 attention_mask: attention_mask.as_ref(),
                 position_ids: position_ids.as_ref(),
@@ -195,6 +224,10 @@ impl LanguageModel {
     pub fn module_that_failed(&self) -> Option<String> {
         self.context.failed_in()
     }
+}
+
+fn family_of(job: &JobSpec) -> Option<&'static Family> {
+    LANGUAGE_MODELS.iter().find(|family| family.model_types.contains(&job.model.model_type.as_str()))
 }
 
 /// Whether a mask hides a token; it is read from the device.

@@ -3,14 +3,14 @@
 //! [`model_type`](crate::model_type).
 
 mod activations;
-pub(crate) mod agi2;
 mod generic;
 pub(crate) mod hrm;
 
 use crate::building::{BuildError, Builder};
 use crate::job::{JobError, JobSpec, ModelSpec};
+use crate::model::family::agi2::{self, Agi2Model};
 use crate::model::family::{BuildLanguageModel, LANGUAGE_MODELS, Model, RunOptions};
-use crate::model_type::known_model_types;
+use crate::model_type::{AGI2, known_model_types};
 
 pub(crate) use activations::bound_activations;
 pub use generic::{Allowance, generic_allowance};
@@ -23,7 +23,7 @@ pub(crate) enum Build {
     /// The reasoning model with its loss head, for `step/hrm.rs`.
     Hrm(fn(&JobSpec, &Builder) -> Result<hrm::ActLossHead, BuildError>),
     /// AGI2's model, for `step/agi2.rs`.
-    Agi2(fn(&JobSpec, &Builder) -> Result<agi2::Agi2Model, BuildError>),
+    Agi2(fn(&JobSpec, &Builder) -> Result<Agi2Model, BuildError>),
 }
 
 /// A family: the `model_type`s it accepts and how it is built.
@@ -55,8 +55,14 @@ impl Family {
     }
 }
 
-/// The families with a training loop of their own.
-const OWN_LOOPS: &[Family] = &[agi2::FAMILY, hrm::FAMILY];
+/// The families with a training loop of their own. AGI2's configs have no `model_type`.
+const OWN_LOOPS: &[Family] = &[Family { model_types: &[AGI2], build: Build::Agi2(build_agi2) }, hrm::FAMILY];
+
+fn build_agi2(job: &JobSpec, at: &Builder) -> Result<Agi2Model, BuildError> {
+    bound_activations(job)?;
+    let options = RunOptions { attention: job.attention, mode: at.mode(), frozen_base: false };
+    agi2::build(&job.model.config, job.seq_len, at, &options)
+}
 
 /// All families.
 fn families() -> impl Iterator<Item = Family> {

@@ -9,7 +9,8 @@ mod stand_ins;
 use rows::ROWS;
 use stand_ins::STAND_INS;
 
-pub(crate) use rows::{AGI2, HRM};
+pub use rows::AGI2;
+pub(crate) use rows::HRM;
 #[cfg(any(test, feature = "cases"))]
 pub(crate) use rows::{GPT2, QWEN2};
 

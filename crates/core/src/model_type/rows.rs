@@ -2,7 +2,8 @@
 
 use super::{BeyondPositions, ConfigWords, Liger, ModelKind, ModelType};
 
-pub(crate) const AGI2: &str = "agi2";
+/// The small GPT of the guide, whose configs have no `model_type`.
+pub const AGI2: &str = "agi2";
 pub(crate) const GPT2: &str = "gpt2";
 pub(crate) const HRM: &str = "hrm";
 pub(crate) const QWEN2: &str = "qwen2";

@@ -30,7 +30,7 @@ impl Tensor {
     }
 
     /// `masked_fill(self, mask, number)`, contiguous whatever it is made from (TensorAdvancedIndexing.cpp).
-    pub(crate) fn masked_fill(&self, mask: &Tensor) -> Tensor {
+    pub(crate) fn masked_fill(&self, mask: &Tensor, _number: f64) -> Tensor {
         let node = NodeBuilder::new("MaskedFillBackward0", [self]);
         let saved_mask = node.save(mask);
         let out = self.filled(mask);

@@ -26,6 +26,11 @@ pub(crate) fn filled(context: &Rc<Context>, sizes: &[u64], _number: f64, dtype: 
     full(context, "full.default", sizes, dtype)
 }
 
+/// `torch.ones(sizes, dtype=dtype)`
+pub(crate) fn ones(context: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
+    full(context, "ones.default", sizes, dtype)
+}
+
 /// `new_ones((), dtype=torch.bool)`
 pub(crate) fn true_scalar(context: &Rc<Context>) -> Tensor {
     full(context, "new_ones.default", &[], DType::Bool)

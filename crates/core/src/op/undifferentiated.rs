@@ -75,6 +75,11 @@ impl Tensor {
         self.map("sin.default", DType::Float32)
     }
 
+    /// `triu(self, diagonal=1)`
+    pub(crate) fn triu(&self) -> Tensor {
+        self.map("triu.default", self.dtype())
+    }
+
     /// `self.all()`
     pub(crate) fn all(&self) -> Tensor {
         self.reduce_all("all.default", ReduceKind::Any, DType::Bool)

@@ -4,8 +4,8 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
-use crate::family::agi2::Agi2Model;
 use crate::job::JobSpec;
+use crate::model::family::agi2::Agi2Model;
 use crate::op::{Reduction, full};
 use crate::optimizer::{self, GradScaler};
 use crate::tensor::{Context, Tensor};
@@ -112,6 +112,45 @@ impl Variables {
         match scaler {
             Some(scaler) => scaler.scale(loss).backward(),
             None => loss.backward(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::building::BuildError;
+    use crate::job::from_case;
+    use crate::step::simulate;
+
+    fn parameters(changes: &serde_json::Value) -> Result<u64, BuildError> {
+        let mut case = json!({"kind": "agi2", "seq_len": 16, "steps": 1});
+        case.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        simulate(&from_case(&case).unwrap()).map(|simulation| simulation.parameter_count)
+    }
+
+    /// What `sum(p.numel() for p in model.parameters())` is for the guide's three models, which has 30.12M for the first.
+    #[test]
+    fn has_the_parameters_that_the_trainer_counts() {
+        assert_eq!(parameters(&json!({})), Ok(29_946_240));
+        assert_eq!(parameters(&json!({"n_embd": 768, "n_layer": 12})), Ok(123_653_376));
+        let own_head = parameters(&json!({"tied": false})).unwrap();
+        assert_eq!(own_head, 29_946_240 + 50_257 * 384);
+    }
+
+    #[test]
+    fn impossible_configs_name_their_key() {
+        for (changes, key) in [
+            (json!({"n_head": 5}), "n_head"),
+            (json!({"n_embd": 33, "n_head": 3}), "n_embd"),
+            (json!({"n_layer": 5000}), "n_layer"),
+            (json!({"vocab_size": 1_u64 << 45}), "vocab_size"),
+            (json!({"dropout": 1.5}), "embd_pdrop"),
+            (json!({"seq_len": 1_u64 << 22}), "n_head"),
+        ] {
+            let error = parameters(&changes).unwrap_err().to_string();
+            assert!(error.contains(&format!("`{key}`")), "{changes}: {error}");
         }
     }
 }

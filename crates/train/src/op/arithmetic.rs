@@ -91,6 +91,11 @@ impl Tensor {
         if p == 0.0 || !train { self.clone() } else { self.run(operator!("dropout"), [p.into(), true.into()]) }
     }
 
+    /// `masked_fill(self, mask, number)`
+    pub(crate) fn masked_fill(&self, mask: &Tensor, number: f64) -> Tensor {
+        self.run(operator!("masked_fill", "Scalar"), [mask.into(), number.into()])
+    }
+
     /// `where(self as the condition, kept, other)`
     pub(crate) fn choose(&self, kept: &Tensor, other: &Tensor) -> Tensor {
         self.run(operator!("where", "self"), [kept.into(), other.into()])

@@ -40,10 +40,15 @@ pub(crate) fn filled(context: &Rc<Context>, sizes: &[u64], number: f64, dtype: D
     made(context, operator!("full"), &arguments)
 }
 
+/// `torch.ones(sizes, dtype=dtype)`
+pub(crate) fn ones(context: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
+    let arguments = [ints(sizes), scalar_type(dtype).into(), Argument::None, context.device.into()];
+    made(context, operator!("ones"), &arguments)
+}
+
 /// `new_ones((), dtype=torch.bool)`
 pub(crate) fn true_scalar(context: &Rc<Context>) -> Tensor {
-    let arguments = [ints(&[]), scalar_type(DType::Bool).into(), Argument::None, context.device.into()];
-    made(context, operator!("ones"), &arguments)
+    ones(context, &[], DType::Bool)
 }
 
 /// A number of the host on the device.

@@ -89,6 +89,11 @@ impl Tensor {
         self.run(operator!("cumsum"), [Argument::Int(-1)])
     }
 
+    /// `triu(self, diagonal=1)`
+    pub(crate) fn triu(&self) -> Tensor {
+        self.run(operator!("triu"), [Argument::Int(1)])
+    }
+
     /// `self.all()`
     pub(crate) fn all(&self) -> Tensor {
         self.run(operator!("all"), [])

@@ -47,6 +47,11 @@ impl Tensor {
         self.run(operator!("transpose", "int"), [at(a), at(b)])
     }
 
+    /// `self.t()` of a matrix
+    pub(crate) fn t(&self) -> Tensor {
+        self.run(operator!("t"), [])
+    }
+
     /// `self.unsqueeze(dimension)`
     pub(crate) fn unsqueeze(&self, dimension: usize) -> Tensor {
         self.run(operator!("unsqueeze"), [at(dimension)])

@@ -2,6 +2,7 @@
 //!
 //! One more family is one file here with one line in `LANGUAGE_MODELS`.
 
+pub(crate) mod agi2;
 pub(crate) mod bert;
 pub(crate) mod bounds;
 pub(crate) mod decoder;

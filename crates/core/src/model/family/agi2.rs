@@ -4,24 +4,18 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use super::RunOptions;
+use super::bounds::{bound_weights, check_divides};
+use super::decoder::initializer_range;
 use crate::building::{BuildError, Builder, Module};
 use crate::dtype::DType;
-use crate::job::{FieldError, Fields, JobSpec};
-use crate::model::family::RunOptions;
-use crate::model::family::bounds::{bound_weights, check_divides};
+use crate::job::{FieldError, Fields};
 use crate::model::nn::{Embedding, LayerNorm, Linear};
-use crate::model_type::AGI2;
-use crate::op::Gelu;
-use crate::op::full;
+use crate::op::{Gelu, ones};
 use crate::tensor::{Context, Tensor, checkpoint};
 
-use super::{Build, Family, bound_activations};
-
-/// Its configs have no `model_type`.
 /// `nn.LayerNorm`'s default.
 const EPS: f64 = 1e-5;
-
-pub(super) const FAMILY: Family = Family { model_types: &[AGI2], build: Build::Agi2(build) };
 
 /// `AGI2Config`, what of it the layers read: neither `activation_function` nor `resid_pdrop` reaches one.
 #[derive(Clone, Copy)]
@@ -34,6 +28,8 @@ struct Config {
     embd_pdrop: f64,
     attn_pdrop: f64,
     tie_word_embeddings: bool,
+    /// The deviation that weights begin with: GPT-2's.
+    initializer_range: f64,
 }
 
 impl Config {
@@ -48,6 +44,7 @@ impl Config {
             embd_pdrop: fields.probability("embd_pdrop", 0.1)?,
             attn_pdrop: fields.probability("attn_pdrop", 0.1)?,
             tie_word_embeddings: fields.flag("tie_word_embeddings", true)?,
+            initializer_range: initializer_range(fields)?,
         };
         check_divides("n_head", config.n_head, "n_embd", config.n_embd)?;
         if !config.n_embd.is_multiple_of(2) {
@@ -101,7 +98,8 @@ impl Attention {
             let product = query.matmul(&key.transpose(2, 3));
             product.div_scalar(((width / heads) as f64).sqrt())
         };
-        scores = scores.masked_fill(&mask.compare_number("eq.Scalar"));
+        let hidden = if scores.dtype() == DType::Float16 { -1e4 } else { -1e9 };
+        scores = scores.masked_fill(&mask.eq_number(0.0), hidden);
         let mut attention_weights = scores.softmax(None);
         attention_weights = {
             let _dropout = self.dropout_layer.enter();
@@ -205,27 +203,33 @@ pub(crate) struct Agi2Model {
     transformer_blocks: Vec<Rc<Block>>,
     ln_f: LayerNorm,
     output_projection: Option<Linear>,
-    causal_mask: RefCell<Option<Tensor>>,
+    /// By their number of tokens.
+    causal_masks: RefCell<Vec<(u64, Tensor)>>,
     config: Config,
     options: RunOptions,
 }
 
-/// Builds the job's model on the device. Its positions are as many as a row of data has tokens, whatever its config says
+/// Builds the model on the device. Its positions are as many as a row of data has tokens, whatever its config says
 /// (agi2_train.py, `n_positions=seq_len`).
 ///
 /// # Errors
 /// When its config is not one that it can be built from.
-fn build(job: &JobSpec, at: &Builder) -> Result<Agi2Model, BuildError> {
-    bound_activations(job)?;
-    let config = Config::read(&job.model.config)?;
-    let options = RunOptions { attention: job.attention, mode: at.mode(), frozen_base: false };
+pub(crate) fn build(
+    fields: &Fields,
+    positions: u64,
+    at: &Builder,
+    options: &RunOptions,
+) -> Result<Agi2Model, BuildError> {
+    let config = Config::read(fields)?;
     let module = at.module();
+    let at = &at.deviating(config.initializer_range);
     let tokens = at.at("token_embeddings");
     let embedding = Embedding::new(&tokens.at("embedding"), config.vocab_size, config.n_embd, None);
-    let position_embeddings =
-        at.at("position_embeddings").buffer(&[job.seq_len, config.n_embd], DType::Float32, Vec::new);
+    let position_embeddings = at
+        .at("position_embeddings")
+        .buffer(&[positions, config.n_embd], DType::Float32, || waves(positions, config.n_embd));
     let blocks = at.at("transformer_blocks");
-    let block = |layer| Rc::new(Block::new(&blocks.element(layer), config, &options));
+    let block = |layer| Rc::new(Block::new(&blocks.element(layer), config, options));
     let transformer_blocks = (0..config.n_layer).map(block).collect();
     let ln_f = LayerNorm::new(&at.at("ln_f"), config.n_embd, EPS);
     let head = || Linear::new(&at.at("output_projection"), config.n_embd, config.vocab_size, false);
@@ -239,10 +243,19 @@ fn build(job: &JobSpec, at: &Builder) -> Result<Agi2Model, BuildError> {
         transformer_blocks,
         ln_f,
         output_projection: (!config.tie_word_embeddings).then(head),
-        causal_mask: RefCell::default(),
+        causal_masks: RefCell::default(),
         config,
-        options,
+        options: options.clone(),
     })
+}
+
+/// Sines and cosines of each position, one after the other, slower from pair to pair.
+fn waves(positions: u64, width: u64) -> Vec<f64> {
+    let wave = |position: u64, at: u64| {
+        let angle = position as f64 * (-(10_000_f64.ln()) * (at - at % 2) as f64 / width as f64).exp();
+        if at.is_multiple_of(2) { angle.sin() } else { angle.cos() }
+    };
+    (0..positions).flat_map(|position| (0..width).map(move |at| wave(position, at))).collect()
 }
 
 impl Agi2Model {
@@ -252,7 +265,7 @@ impl Agi2Model {
         let tokens = input_ids.size(1);
         let mask = self.causal_mask(input_ids.context(), tokens);
         let token_embeddings = self.embed(input_ids);
-        let position_embeddings = self.position_embeddings.narrow_any(0, tokens);
+        let position_embeddings = self.position_embeddings.narrow(0, 0..tokens);
         let mut x = &token_embeddings + &position_embeddings.unsqueeze(0);
         x = self.dropped(&self.dropout, &x);
         let mask = mask.unsqueeze(0).unsqueeze(0);
@@ -286,58 +299,25 @@ impl Agi2Model {
         x.dropout(self.config.embd_pdrop, self.options.drops_out())
     }
 
-    /// The mask, made in the first pass and kept: `~triu(ones, 1).bool()`.
+    /// The mask of so many tokens, made once and kept: `~triu(ones, diagonal=1).bool()`.
     fn causal_mask(&self, context: &Rc<Context>, tokens: u64) -> Tensor {
         let made = || {
             let mut mask = {
                 let upper = {
-                    let ones = full(context, "ones.default", &[tokens, tokens], DType::Float32);
-                    ones.map("triu.default", DType::Float32)
+                    let ones = ones(context, &[tokens, tokens], DType::Float32);
+                    ones.triu()
                 };
-                upper.map("_to_copy.default", DType::Bool)
+                upper.to(DType::Bool)
             };
-            mask = mask.map("bitwise_not.default", DType::Bool);
+            mask = mask.bitwise_not();
             mask
         };
-        self.causal_mask.borrow_mut().get_or_insert_with(made).clone()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::job::from_case;
-    use crate::step::simulate;
-
-    fn parameters(changes: &serde_json::Value) -> Result<u64, BuildError> {
-        let mut case = json!({"kind": "agi2", "seq_len": 16, "steps": 1});
-        case.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
-        simulate(&from_case(&case).unwrap()).map(|simulation| simulation.parameter_count)
-    }
-
-    /// What `sum(p.numel() for p in model.parameters())` is for the guide's three models, which has 30.12M for the first.
-    #[test]
-    fn has_the_parameters_that_the_trainer_counts() {
-        assert_eq!(parameters(&json!({})), Ok(29_946_240));
-        assert_eq!(parameters(&json!({"n_embd": 768, "n_layer": 12})), Ok(123_653_376));
-        let own_head = parameters(&json!({"tied": false})).unwrap();
-        assert_eq!(own_head, 29_946_240 + 50_257 * 384);
-    }
-
-    #[test]
-    fn impossible_configs_name_their_key() {
-        for (changes, key) in [
-            (json!({"n_head": 5}), "n_head"),
-            (json!({"n_embd": 33, "n_head": 3}), "n_embd"),
-            (json!({"n_layer": 5000}), "n_layer"),
-            (json!({"vocab_size": 1_u64 << 45}), "vocab_size"),
-            (json!({"dropout": 1.5}), "embd_pdrop"),
-            (json!({"seq_len": 1_u64 << 22}), "n_head"),
-        ] {
-            let error = parameters(&changes).unwrap_err().to_string();
-            assert!(error.contains(&format!("`{key}`")), "{changes}: {error}");
+        let mut masks = self.causal_masks.borrow_mut();
+        if let Some((_, mask)) = masks.iter().find(|(of, _)| *of == tokens) {
+            return mask.clone();
         }
+        let mask = made();
+        masks.push((tokens, mask.clone()));
+        mask
     }
 }

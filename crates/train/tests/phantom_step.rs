@@ -1,0 +1,199 @@
+//! A training step over the phantom GPU beside what is estimated of the same job: both peaks, and every allocation and free in order.
+//!
+//! `TONNAGE_TORCH` names a libtorch with CUDA, `TONNAGE_TORCH_PRELOAD` the phantom's library.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use tonnage_core::estimate::estimate;
+use tonnage_core::job::{
+    Attention, CheckpointPolicy, Fields, JobSource, JobSpec, LoraSpec, ModelSpec, OptimizerKind, Precision, Task,
+};
+use tonnage_core::recording::{Names, RecordedEvent, Recording, compare_recordings, read_snapshot};
+use tonnage_core::step::simulate;
+use tonnage_torch::{Device, Search, Shim, Tensor, Torch};
+use tonnage_train::optimizer::{Adam, AdamOptions, Implementation, Optimizer};
+use tonnage_train::{Call, LanguageModel, Output, Weights, scalar_type};
+
+const GPU: Device = Device::Cuda(0);
+/// Which job a child runs.
+const JOB: &str = "TONNAGE_TEST_JOB";
+const THIS: &str = "a_step_allocates_what_is_estimated";
+
+fn decoder(more: Value) -> Value {
+    let mut config = json!({
+        "vocab_size": 4000, "hidden_size": 256, "intermediate_size": 640, "num_hidden_layers": 3, "num_attention_heads": 8,
+        "num_key_value_heads": 2, "max_position_embeddings": 512,
+    });
+    let more = more.as_object().expect("an object").clone();
+    config.as_object_mut().expect("an object").extend(more);
+    config
+}
+
+fn job(model_type: &str, config: Value, change: &dyn Fn(&mut JobSpec)) -> JobSpec {
+    let mut job = JobSource::model("gpt2")
+        .set("gpu", "h200")
+        .set("micro_batch_size", 4)
+        .set("seq_len", 128)
+        .set("steps", 2)
+        .set("framework", "loop")
+        .resolve(&[])
+        .expect("a job")
+        .job;
+    let Value::Object(config) = config else { panic!("an object") };
+    job.model = ModelSpec {
+        name: model_type.to_owned(),
+        model_type: model_type.to_owned(),
+        config: Fields(config),
+        ..job.model.clone()
+    };
+    if model_type == "bert" {
+        job.task = Task::MaskedLm;
+    }
+    change(&mut job);
+    job
+}
+
+fn jobs() -> Vec<JobSpec> {
+    let gpt2 = || json!({"vocab_size": 5000, "n_positions": 256, "n_embd": 256, "n_layer": 3, "n_head": 4});
+    let bert = || json!({"vocab_size": 4000, "hidden_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4});
+    let checkpointed = |job: &mut JobSpec| job.gradient_checkpointing = CheckpointPolicy::EveryLayer;
+    let amp = |job: &mut JobSpec| job.precision = Precision::AmpBf16;
+    let eager = |job: &mut JobSpec| job.attention = Attention::Eager;
+    let plain = |_: &mut JobSpec| ();
+    vec![
+        job("gpt2", gpt2(), &plain),
+        job("gpt2", gpt2(), &|job| {
+            amp(job);
+            job.optimizer = OptimizerKind::AdamwFused;
+        }),
+        job("gpt2", gpt2(), &|job| {
+            amp(job);
+            checkpointed(job);
+        }),
+        job("gpt2", gpt2(), &eager),
+        job("llama", decoder(json!({})), &eager),
+        job("qwen2", decoder(json!({})), &|job| {
+            amp(job);
+            checkpointed(job);
+        }),
+        job("qwen2", decoder(json!({"tie_word_embeddings": true})), &|job| job.precision = Precision::Bf16),
+        job("qwen2", decoder(json!({})), &|job| {
+            let targets = ["q_proj", "v_proj"].map(str::to_owned).to_vec();
+            job.lora = Some(LoraSpec { r: 8, alpha: 16.0, dropout: 0.05, targets });
+        }),
+        job("qwen3", decoder(json!({"head_dim": 32})), &plain),
+        job("mistral", decoder(json!({"sliding_window": 64})), &amp),
+        job("phi3", decoder(json!({"pad_token_id": 0})), &checkpointed),
+        job("gemma2", decoder(json!({"head_dim": 32, "sliding_window": 64})), &eager),
+        job("gemma3_text", decoder(json!({"head_dim": 32, "sliding_window": 64})), &amp),
+        job("bert", bert(), &checkpointed),
+        job("bert", bert(), &amp),
+    ]
+}
+
+fn load() -> &'static Torch {
+    let found = Search::of_environment(None).find().expect("TONNAGE_TORCH names a PyTorch");
+    let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("torch");
+    let shim = Shim::of(&found, &cache, &mut |report| eprintln!("{report}")).expect("the shim compiles");
+    Torch::load(&found, &shim, true).expect("libtorch loads")
+}
+
+/// Python variables that live from one step to the next.
+#[derive(Default)]
+struct Variables {
+    ids: Option<Tensor>,
+    loss: Option<Tensor>,
+    outputs: Option<Output>,
+}
+
+/// The loop that the estimate mirrors (core/src/step/train.rs); `at_the_end` runs before the model goes.
+fn train<R>(torch: &'static Torch, job: &JobSpec, at_the_end: impl FnOnce() -> R) -> R {
+    let model = LanguageModel::build(torch, GPU, job, Weights::Initial).expect("the model");
+    let fused = job.optimizer == OptimizerKind::AdamwFused;
+    let implementation = if fused { Implementation::Fused } else { Implementation::Foreach };
+    let mut options = AdamOptions::default();
+    options.implementation = implementation;
+    let mut optimizer = Adam::new(torch, model.trained(), options);
+    let mut variables = Variables::default();
+    let recomputes = job.gradient_checkpointing == CheckpointPolicy::EveryLayer;
+    let sizes = [job.micro_batch_size, job.seq_len].map(|size| i64::try_from(size).expect("a size"));
+    for _ in 0..job.steps {
+        let ones = vec![1_i64; usize::try_from(sizes.iter().product::<i64>()).expect("a count")];
+        let ids = torch.tensor(&ones, &sizes).and_then(|ids| ids.to_device(GPU)).expect("room");
+        variables.ids = Some(ids.clone());
+        {
+            let dtype = job.precision.autocast_dtype();
+            let autocast = dtype.map(|dtype| torch.autocast(GPU, Some(scalar_type(dtype))).expect("autocast"));
+            let caches = job.use_cache && job.task == Task::CausalLm && !recomputes;
+            let cache = caches.then(|| model.new_cache());
+            let call = Call { labels: Some(&ids), cache: cache.as_ref(), ..Call::of(&ids) };
+            let output = model.forward(call).expect("a pass");
+            drop(cache);
+            let loss = output.loss.clone();
+            variables.outputs = job.logits.keep_outputs.then_some(output);
+            variables.loss = loss;
+            drop(autocast);
+        }
+        drop(ids);
+        torch.backward(variables.loss.as_ref().expect("a loss")).expect("gradients");
+        optimizer.step().expect("a step");
+        optimizer.zero_grad().expect("leaves");
+    }
+    at_the_end()
+}
+
+fn without_phases(recording: Recording) -> Recording {
+    let events = recording.events.into_iter().filter(|event| !matches!(event, RecordedEvent::Phase(_)));
+    Recording { events: events.collect(), ..recording }
+}
+
+#[test]
+#[ignore = "needs PyTorch and the phantom: TONNAGE_TORCH, TONNAGE_TORCH_PRELOAD"]
+fn a_step_allocates_what_is_estimated() {
+    let Ok(at) = std::env::var(JOB) else { return over_the_phantom() };
+    let job = jobs().swap_remove(at.parse().expect("a number"));
+    let what = format!("job {at}, {} {:?} {:?}", job.model.model_type, job.precision, job.gradient_checkpointing);
+    let torch = load();
+    torch.initialise(GPU).expect("the phantom");
+    let history = torch.record_history(1_000_000).expect("a history");
+    let file = std::env::temp_dir().join(format!("tonnage-step-{}.pickle", std::process::id()));
+    let memory = train(torch, &job, || {
+        history.write_snapshot(&file).expect("a snapshot");
+        torch.memory(GPU).expect("figures")
+    });
+    let bytes = std::fs::read(&file).expect("it was written");
+    std::fs::remove_file(&file).expect("it is ours");
+    let recorded = without_phases(read_snapshot(&bytes, 0).expect("a snapshot"));
+    let predicted = without_phases(Recording::from(&simulate(&job).expect("it is simulated").trace));
+    let comparison = compare_recordings(&predicted, &recorded, Names::Ignore);
+    assert!(comparison.first.is_none(), "{what}: {:?} after {}", comparison.first, comparison.equal_allocations);
+    assert!(comparison.equal_allocations > 500, "{what}: {} allocations", comparison.equal_allocations);
+    let estimated = estimate(&job).expect("it is estimated");
+    let peaks = (memory.peak_allocated, memory.peak_reserved);
+    assert_eq!(peaks, (estimated.peak_allocated_bytes, estimated.peak_reserved_bytes), "{what}");
+    println!("{what}: {} allocations, peaks {peaks:?}", comparison.equal_allocations);
+}
+
+/// Runs this test again for each job, each in a process of its own over an H200 that is not there.
+fn over_the_phantom() {
+    let preload = std::env::var_os("TONNAGE_TORCH_PRELOAD").expect("TONNAGE_TORCH_PRELOAD names the phantom's library");
+    let mut failures = Vec::new();
+    for at in 0..jobs().len() {
+        let output = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--include-ignored", "--exact", THIS, "--nocapture"])
+            .env("LD_PRELOAD", &preload)
+            .env("TONNAGE_PHANTOM_DEVICES", "total=150114140160,cc=9.0,sms=132")
+            .env(JOB, at.to_string())
+            .output()
+            .expect("it starts");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        if output.status.success() && text.contains("1 passed") {
+            text.lines().filter(|line| line.starts_with("job ")).for_each(|line| println!("{line}"));
+        } else {
+            failures.push(text);
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
