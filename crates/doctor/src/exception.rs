@@ -212,6 +212,8 @@ pub(crate) fn stated(text: &str, strict: bool) -> Option<(&str, &str)> {
         Some((name, message)) if message.is_empty() || message.starts_with([' ', '\t', '\'', '‘', '“']) => {
             (name, message.trim())
         }
+        // Typed by hand.
+        Some((name, message)) if name.ends_with("Error") && message.starts_with(char::is_alphabetic) => (name, message),
         Some(_) => return None,
         None => (text, ""),
     };
@@ -287,6 +289,8 @@ mod tests {
         let cases = [
             ("ValueError: 3 is not 4", true, true),
             ("KeyboardInterrupt", true, true),
+            ("RuntimeError:worker 3 is gone", true, true),
+            ("RuntimeError::text", true, false),
             ("my.package.ShapeError: x", true, true),
             ("jinja2.exceptions.TemplateNotFound: x", true, true),
             ("ray.exceptions.RayTaskError(KeyError): ray::f()", true, true),

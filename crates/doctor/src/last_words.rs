@@ -245,7 +245,11 @@ pub(crate) fn is_error(text: &str) -> bool {
     // `hipErrorNoDevice: text`
     let named = text.split_once(": ").is_some_and(|(name, _)| has(name, "rror") && !name.contains(' '));
     text.len() <= LONGEST
-        && (stated || named || has_level(text) || LEVELS.iter().any(|level| has(text, level)))
+        && (stated
+            || named
+            || text.starts_with("Error ")
+            || has_level(text)
+            || LEVELS.iter().any(|level| has(text, level)))
         && !ANSWERS.iter().any(|answer| has(text, answer))
 }
 
@@ -326,6 +330,7 @@ mod tests {
             ),
             ("ERROR: command exited with status 3", "worker_failed"),
             ("driver error, error code is 1070", "reported"),
+            ("Error invalid configuration argument at line 3 in file ops.cu", "kernel_limit"),
             ("[ERROR] the pipe of gpu 3: no space left on device", "disk_full"),
             ("the launcher: worker 3 ended by signal 9", "killed"),
             ("\"hipErrorNoBinaryForGpu: no code object for these devices!\"\nAborted (core dumped)", "no_kernel_image"),

@@ -59,6 +59,8 @@ const RANKS: &[&str] =
 /// The precise ones first.
 const ROWS: &[Row] = &[
     raised(Class::KernelLimit, &[&["out of resource"], &["shared memory", "registers", "required:"]]),
+    raised(Class::KernelLimit, &[&["invalid configuration argument", "too many resources requested for launch"]]),
+    raised(Class::Killed, &[&["killed by signal"], &["signal:killed", "signal: killed"]]),
     raised(Class::GpuMemory, &[SHORT, DEVICES]),
     raised(Class::HostMemory, &[&["oom when allocating tensor"], &["device:cpu"]]),
     raised(Class::GpuMemory, &[&["oom when allocating tensor"]]),
@@ -375,6 +377,7 @@ mod tests {
             ("XpuError", "XPU memory allocation failed, asked 3 GiB", Some(Class::GpuMemory)),
             ("AssertionError", "CUDA unavailable, invalid device 0 requested", Some(Class::NoGpu)),
             ("ConnectionError", "hub: Connection refused", None),
+            ("RuntimeError", "worker 3 is killed by signal:killed", Some(Class::Killed)),
             ("KeyError", "'labels'", None),
         ];
         for (name, message, class) in cases {
