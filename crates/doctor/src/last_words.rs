@@ -247,7 +247,7 @@ pub(crate) fn is_error(text: &str) -> bool {
     text.len() <= LONGEST
         && (stated
             || named
-            || text.starts_with("Error ")
+            || (text.starts_with("Error ") && has(text, " at line "))
             || has_level(text)
             || LEVELS.iter().any(|level| has(text, level)))
         && !ANSWERS.iter().any(|answer| has(text, answer))
@@ -342,6 +342,7 @@ mod tests {
         let quiet = [
             "[ERROR] one row is unreadable, ignoring it",
             "validation error: 0.031",
+            "Error while fetching part 3, next mirror\nError while fetching part 3, next mirror",
             "ERROR: the hub does not answer\n[INFO] using the cache\n[INFO] saved the model",
             "RuntimeError: expected by a test\n=== 12 passed in 3.21s ===",
             "RuntimeError: expected by a test\n.\nRan 3 tests in 0.2s\n\nOK",
