@@ -101,7 +101,7 @@ fn difference(found: &Tensor, wanted: &Tensor) -> f64 {
 
 fn assert_close(what: &str, found: &Tensor, wanted: &Tensor) {
     let (worst, largest) = (difference(found, wanted), difference(wanted, &zeros_like(wanted)));
-    assert!(worst <= TOLERANCE * largest.max(1.0), "{what}: differs by {worst:e} of {largest}");
+    assert!(worst <= TOLERANCE * largest.max(0.1), "{what}: differs by {worst:e} of {largest}");
 }
 
 fn zeros_like(tensor: &Tensor) -> Tensor {
