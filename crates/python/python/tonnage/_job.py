@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ._answers import Comparison, Cost, Diagnosis, Estimate, Fit, Plan, Replay
 from ._errors import TonnageError
+from ._live import config_text, facts_of_model, is_config, is_model, name_of
 from ._native import ask, estimates
 from ._native import doctor as ask_doctor
 from ._native import estimate as ask_estimate
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ._native import Estimated
-    from ._settings import Asked
+    from ._settings import Asked, Pairs
 
     Setting = str | int | float | bool | None
     """A value of a key; None is what nobody says."""
@@ -60,6 +61,10 @@ class Job:
     def replace(self, **keys: Settings) -> Job:
         """The same job with other values."""
         return Job(self._model, *self._live, settings={**self._keys, **keys})
+
+    def on(self, gpu: str | None) -> Job:
+        """The same job on a GPU, unless it names one itself."""
+        return self if gpu is None or "gpu" in self._keys else self.replace(gpu=gpu)
 
     def estimate(self) -> Estimate:
         """What it needs, and whether it fits."""
@@ -122,9 +127,36 @@ class Job:
                         f"`{key}` is a list", "one estimate is of one value: `tonnage.sweep` and `compare` take lists", [key], None, "value"
                     )
         settings = [(key, joined(value)) for key, value in said.items()]
-        configs: list[tuple[str, str]] = []
-        model = None if self._model is None else os.fspath(cast("str | os.PathLike[str]", self._model))
+        model, configs, of_model = _gathered(self._model, self._live)
+        settings = [*((key, value) for key, value in of_model if key not in keys), *settings]
         return (model, settings, configs, [], sys.prefix)
+
+
+def _gathered(model: Any, live: tuple[Any, ...]) -> tuple[str | None, Pairs, Pairs]:
+    """The model's name, its config, and what a live model says beside it."""
+    configs: Pairs = []
+    said: Pairs = []
+    name: str | None = None
+    if model is not None and (is_config(model) or is_model(model)):
+        config = model.config if is_model(model) else model
+        name = name_of(config)
+        configs.append((name, config_text(config)))
+        if is_model(model):
+            said = facts_of_model(model)
+    elif isinstance(model, (str, os.PathLike)):
+        name = os.fspath(cast("str | os.PathLike[str]", model))
+    elif model is not None:
+        live = (model, *live)
+    if live:
+        kinds = ", ".join(type(one).__name__ for one in live)
+        raise TonnageError(
+            f"{kinds}: trainers' arguments are not read as objects yet",
+            "say what they say as keywords: their names are taken (per_device_train_batch_size, ...); or `tonnage rehearse` runs the script",
+            None,
+            None,
+            "unsimulated",
+        )
+    return name, configs, said
 
 
 def estimate(model: Any = None, *live: Any, settings: Mapping[str, Settings] | None = None, **keys: Settings) -> Estimate:

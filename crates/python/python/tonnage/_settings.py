@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    Asked: TypeAlias = tuple[str | None, list[tuple[str, str]], list[tuple[str, str]], list[str], str | None]
+    Pairs: TypeAlias = list[tuple[str, str]]
+    Asked: TypeAlias = tuple[str | None, Pairs, Pairs, list[str], str | None]
     """`(model, settings, configs, notes, environment)`"""
 
 NOTHING: Asked = (None, [], [], [], None)

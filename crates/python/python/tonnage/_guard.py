@@ -1,0 +1,1 @@
+../../../run/python/guard/tonnage_guard.py

@@ -1,0 +1,75 @@
+"""What needs PyTorch: over the phantom GPU, with the Python that `TONNAGE_TORCH_PYTHON` names (the lane `wheel` sets it)."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import tonnage
+
+HERE = Path(__file__).resolve().parent
+PYTHON = os.environ.get("TONNAGE_TORCH_PYTHON")
+PROGRAM = shutil.which("tonnage", path=os.path.dirname(sys.executable)) or shutil.which("tonnage")
+MODULE = str(Path(tonnage.__file__).resolve().parents[1])
+
+TEST = """
+import pytest, torch
+
+@pytest.mark.gpu_memory(gpu="l4", max="MOST")
+def test_step():
+    model = torch.nn.Linear(1000, 1000, device="cuda")
+    model(torch.ones(ROWS, 1000, device="cuda")).sum().backward()
+
+def test_of_another_kind():
+    assert not torch.cuda.is_available()
+"""
+
+
+@unittest.skipUnless(PYTHON, "needs PyTorch: TONNAGE_TORCH_PYTHON names a Python that has it")
+class OverThePhantom(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        paths = [MODULE, *filter(None, [os.environ.get("TONNAGE_PYTEST")])]
+        self.environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+        self.environment["PATH"] = os.path.dirname(PROGRAM) + os.pathsep + os.environ["PATH"]
+
+    def run_program(self, *words):
+        return subprocess.run(words, capture_output=True, text=True, cwd=self.folder, env=self.environment, check=False)
+
+    def test_a_trainer_logs_estimate_and_measured_peak(self):
+        script = str(HERE / "trainer_with_callback.py")
+        answer = self.run_program(PROGRAM, "rehearse", "--gpu", "h100", "--whole", "--json", "--", PYTHON, script, str(self.folder))
+        self.assertTrue(answer.stdout.startswith("{"), answer.stderr[-3000:])
+        device = json.loads(answer.stdout)["processes"][0]["devices"][0]
+        said = json.loads(next(line for line in answer.stderr.splitlines() if line.startswith('{"history"')))
+        logged = {key: value for entry in said["history"] for key, value in entry.items() if key.startswith("memory/")}
+        self.assertEqual(logged["memory/estimated_peak_reserved_bytes"], device["peak_reserved_bytes"])
+        self.assertEqual(logged["memory/measured_peak_reserved_bytes"], device["peak_reserved_bytes"])
+        self.assertEqual(logged["memory/measured_peak_allocated_bytes"], device["peak_allocated_bytes"])
+        measured = said["measured"]
+        self.assertEqual((measured["peak_allocated_bytes"], measured["peak_phase"], measured["steps"]), (device["peak_allocated_bytes"], "backward", 5))
+
+    @unittest.skipUnless(os.environ.get("TONNAGE_PYTEST"), "TONNAGE_PYTEST names the folder of pytest")
+    def test_pytest_rehearses_what_is_marked(self):
+        def run(rows, most, *options):
+            (self.folder / "test_it.py").write_text(TEST.replace("ROWS", str(rows)).replace("MOST", most))
+            words = (PYTHON, "-m", "pytest", "-p", "tonnage.pytest_plugin", "-p", "no:cacheprovider", "-q", *options)
+            answer = self.run_program(*words)
+            return answer.returncode, answer.stdout
+
+        baseline = ("--memory-baseline", "memory.json")
+        code, said = run(10, "2GiB", *baseline, "--memory-update")
+        self.assertEqual((code, "2 passed" in said), (0, True), said)
+        self.assertEqual(run(10, "2GiB", *baseline)[0], 0)
+        code, said = run(20000, "2GiB", *baseline)
+        self.assertTrue(code == 1 and "takes more than memory.json allows" in said and "baseline" in said, said)
+        code, said = run(10, "100MiB")
+        self.assertTrue(code == 1 and "more than 100MiB" in said, said)
+        code, said = run(10, "2GiB", "--memory-baseline", "none.json")
+        self.assertTrue(code == 1 and "--memory-update writes it" in said, said)
