@@ -1,0 +1,308 @@
+"""Suites on a real SLURM: what `tonnage suite submit`, `status`, `stop` and `retry` do, and what every fault leaves.
+
+    DIR=$(mktemp -d); export SLURM_CONF=$(testdata/suites/slurm_loopback.sh start $DIR)
+    TONNAGE=target/release/tonnage SLURM_DIR=$DIR python3 testdata/suites/slurm_checks.py [TEST...]
+    testdata/suites/slurm_loopback.sh stop $DIR
+
+The bar, 30 runs with 5 scancel and 2 restarts of the controller: TONNAGE_SLURM_RUNS=30 ... slurm_checks.py Checks.test_bar
+(the lane runs it with fewer). Nothing is asserted of how long anything takes.
+"""
+
+import json
+import os
+import random
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TONNAGE = str(Path(os.environ.get("TONNAGE", "target/release/tonnage")).resolve())
+SLURM_DIR = os.environ["SLURM_DIR"]
+RUNS = int(os.environ.get("TONNAGE_SLURM_RUNS", "8"))
+PATIENCE = 240.0  # seconds until a state that must come is given up
+
+
+def controller(what):
+    subprocess.run([HERE / "slurm_loopback.sh", "controller", SLURM_DIR, what], check=True, timeout=120)
+
+
+def squeue(*words):
+    found = subprocess.run(["squeue", "--noheader", "--array", *words], capture_output=True, text=True, timeout=60, check=False)
+    return [line for line in found.stdout.splitlines() if line.strip()]
+
+
+class Checks(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="tonnage slurm $x;'")
+        self.path = Path(self.folder.name)
+        self.environment = {**os.environ, "TONNAGE_HOME": str(self.path / "home"), "TONNAGE_SLURM_POLL_SECONDS": "0"}
+
+    def tearDown(self):
+        subprocess.run(["scancel", "--user=root", "--full"], timeout=60, check=False)
+        self.until(lambda: not squeue("--user=root"))
+        self.folder.cleanup()
+
+    def until(self, is_so):
+        end = time.monotonic() + PATIENCE
+        while not (found := is_so()):
+            self.assertLess(time.monotonic(), end, "it does not come")
+            time.sleep(0.3)
+        return found
+
+    def suite(self, script, *, seeds=2, slurm="", command='["sh", "t.sh", "{a}", "{seed}"]', more=""):
+        (self.path / "t.sh").write_text(script)
+        (self.path / "s.toml").write_text(
+            f'name = "s"\ncommand = {command}\ncode = ["t.sh"]\nseeds = {seeds}\nmetrics = ["step {{step}} loss {{loss}}"]\n{more}\n'
+            f'[parameters]\na = 0\n[[configuration]]\nname = "c"\n[slurm]\ncpus_per_gpu = 1\n{slurm}\n'
+        )
+
+    def tonnage(self, *words, code=0):
+        done = subprocess.run(
+            [TONNAGE, *words], cwd=self.path, env=self.environment, capture_output=True, text=True, timeout=300, check=False
+        )
+        text = done.stdout + done.stderr
+        if code is not None:
+            self.assertEqual(done.returncode, code, text)
+        return text
+
+    def submit(self, *words, code=0):
+        return self.tonnage("suite", "submit", "s.toml", *words, code=code)
+
+    def status(self):
+        return json.loads(subprocess.run(
+            [TONNAGE, "suite", "status", "--json"], cwd=self.path, env=self.environment, capture_output=True, text=True, check=True, timeout=300
+        ).stdout)
+
+    def settled(self):
+        """The status once nothing is queued, runs, or is unknown."""
+        return self.until(lambda: (lambda found: found if not any(found[key] for key in ("running", "queued", "unknown")) else None)(self.status()))
+
+    def results(self):
+        path = self.path / "results"
+        return sorted(path.read_text().splitlines()) if path.exists() else []
+
+    def logs(self):
+        return "".join(log.read_text(errors="replace") for log in sorted((self.path / "home/suites/s/slurm/logs").glob("*.log")))
+
+    def test_array_is_sent_once_and_reported(self):
+        self.suite('echo step 1 loss 0.5; echo step 2 loss 0.25; echo "$CUDA_VISIBLE_DEVICES" >> gpus; echo "$1 $2" >> results\n', seeds=4)
+        self.assertIn("SLURM would take it", self.submit("--test-only"))
+        self.assertEqual(self.results(), [])
+        self.assertIn("4 sent", self.submit("--throttle", "2"))
+        again = self.submit()
+        self.assertIn("suite s: 0 sent", again, "what waits or runs is not sent again")
+        found = self.settled()
+        self.assertEqual((found["succeeded"], found["failed"], found["waiting"]), (4, 0, 0), self.logs())
+        self.assertEqual(self.results(), ["0 0", "0 1", "0 2", "0 3"])
+        self.assertTrue(all(line.isdigit() for line in (self.path / "gpus").read_text().split()), "each has a GPU of its own")
+        self.assertIn("4 done", self.submit())
+        report = self.tonnage("report", "s")
+        self.assertIn("4 runs of 1 configuration", report)
+        self.assertIn("`loss`", report)
+        self.assertRegex(report, r"c +4 +0\.00\d+", "GPU-hours are counted")
+        self.tonnage("suite", "export", "s", "--to", "csv", "--out", "tables")
+        self.assertIn('"loss",0.25', (self.path / "tables/metrics.csv").read_text())
+        # What ran there is done here, too.
+        self.assertIn("4 done, 0 failed, 0 missing", self.tonnage("suite", "run", "s.toml"))
+        self.assertEqual(len(self.results()), 4)
+
+    def test_two_nodes_meet_on_the_first(self):
+        launcher = self.path / "torchrun"
+        launcher.write_text('#!/bin/sh\necho "$SLURM_NODEID $SLURMD_NODENAME $SRUN_CPUS_PER_TASK $*" >> results\n')
+        launcher.chmod(0o755)
+        self.suite("", seeds=1, slurm='gpus = 8\ngpus_per_node = 4\n', command=f'["{launcher}", "--standalone", "train.py", "--standalone", "{{seed}}"]')
+        self.submit()
+        found = self.settled()
+        self.assertEqual(found["succeeded"], 1, self.logs())
+        first, second = self.results()
+        self.assertTrue(first.startswith("0 n1 4 ") and second.startswith("1 n2 4 "), (first, second))
+        for line in (first, second):
+            self.assertRegex(line, r"--nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-id=\d+ --rdzv-endpoint=n1:\d+ train.py --standalone 0$")
+        self.assertEqual(first.split()[3:], second.split()[3:], "both are told the same")
+
+    def test_warned_run_goes_on_in_its_own_job(self):
+        script = (
+            "trap 'echo saved >> saved; exit 9' USR2\n"
+            '[ ! -e saved ] || { echo "$1 $2 $SLURM_RESTART_COUNT" >> results; exit 0; }\n'
+            "for i in $(seq 600); do sleep 0.2; done\n"
+        )
+        self.suite(script, seeds=1, more="[limits]\nhours = 0.0167\n[run]\ngrace_seconds = 60\n")
+        self.submit()
+        self.wait_for_begin()
+        # A minute is the least that a limit can be: the warning is sent by hand.
+        subprocess.run(["scancel", "--signal=USR2", "--batch", "--user=root"], check=True, timeout=60)
+        self.until(lambda: (self.path / "saved").exists())
+        # Not before the node has forgotten the first start: until then it refuses a second one, for which SLURM waits two minutes.
+        self.until(lambda: squeue("--states=PENDING"))
+        time.sleep(5)
+        for job in squeue("--states=PENDING", "--format=%i"):
+            subprocess.run(["scontrol", "update", f"jobid={job.strip()}", "starttime=now"], timeout=60, check=False)
+        found = self.settled()
+        self.assertEqual((found["succeeded"], self.results()), (1, ["0 0 1"]), self.logs())
+        end = found["runs"][0]["end"]
+        self.assertEqual((end["attempts"], end["lost_seconds"]), (2, 0.0), "what was saved is not lost")
+
+    def test_chain_goes_on_in_the_next_job(self):
+        script = 'trap "exit 9" USR2\nif [ -e again$2 ]; then echo "$1 $2" >> results; exit 0; fi\n: > again$2\nfor i in $(seq 600); do sleep 0.2; done\n'
+        self.suite(script, seeds=2, slurm='goes_on = "chain"\nlinks = 2\n')
+        self.submit()
+        self.until(lambda: len(list(self.path.glob("again*"))) == 2)
+        subprocess.run(["scancel", "--signal=USR2", "--batch", "--state=RUNNING", "--user=root"], check=True, timeout=60)
+        found = self.settled()
+        self.assertEqual((found["succeeded"], self.results()), (2, ["0 0", "0 1"]), self.logs())
+        self.assertEqual({run["end"]["attempts"] for run in found["runs"]}, {2})
+
+    def wait_for_begin(self):
+        self.until(lambda: list((self.path / "home/suites/s/runs").glob("*/starts.log")))
+        time.sleep(1.5)
+
+    def test_stop_cancels_what_is_ours_only(self):
+        self.suite("for i in $(seq 3000); do sleep 0.2; done\n", seeds=3)
+        other = subprocess.run(["sbatch", "--parsable", "--job-name=other", "--wrap", "sleep 300"], check=True, capture_output=True, text=True, timeout=60, cwd="/tmp")
+        self.submit("--throttle", "2")
+        self.wait_for_begin()
+        self.assertIn("asked to cancel", self.tonnage("suite", "stop", "s"))
+        found = self.settled()
+        self.assertEqual((found["succeeded"], found["failed"], found["waiting"]), (0, 0, 3), "what was cancelled waits: " + self.logs())
+        self.assertEqual([line.strip() for line in squeue("--format=%i")], [other.stdout.strip()])
+        self.assertEqual(self.tonnage("suite", "stop", "s", code=1).count("cancel"), 0)
+        self.assertIn("3 sent", self.submit(), "and is sent again")
+
+    def test_failures_have_classes_and_are_retried(self):
+        script = (
+            "[ -e mended ] || { [ $2 = 0 ] && echo 'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total"
+            " capacity of 23.50 GiB of which 1.00 GiB is free.' >&2 || echo 'ValueError: no' >&2; exit 1; }\necho $1 $2 >> results\n"
+        )
+        self.suite(script, seeds=2)
+        self.submit()
+        found = self.settled()
+        self.assertEqual(found["failed"], 2, self.logs())
+        self.assertEqual(found["failures"].get("gpu_memory"), 1, found["failures"])
+        self.assertIn("2 failed", self.submit(code=1))
+        (self.path / "mended").touch()
+        self.assertIn("1 sent", self.tonnage("suite", "retry", "--class", "gpu_memory", code=None))
+        self.assertEqual(self.settled()["succeeded"], 1)
+        self.assertEqual(self.results(), ["0 0"])
+        self.tonnage("suite", "retry")
+        self.assertEqual((self.settled()["succeeded"], self.results()), (2, ["0 0", "0 1"]))
+
+    def test_too_much_is_refused_before_anything_is_sent(self):
+        self.suite("", slurm="gpus = 9\n")
+        said = self.submit(code=1)
+        self.assertIn("Requested node configuration is not available", said)
+        self.assertIn("gpus_per_node", said)
+        self.assertEqual(squeue("--state=PENDING,RUNNING"), [])
+        self.assertEqual(self.submit("--partition", "nowhere", code=1).count("nvalid partition"), 1 + 1)
+
+    def test_silent_controller_is_unknown_and_never_gone(self):
+        self.suite('until [ -e go ]; do sleep 0.2; done; echo "$1 $2" >> results\n', seeds=2)
+        self.submit()
+        self.wait_for_begin()
+        controller("down")
+        try:
+            found = self.status()
+            self.assertEqual((found["unknown"], found["waiting"], found["failed"]), (2, 0, 0), found)
+            self.assertTrue(found["silence"], "it is said")
+            self.assertIn("SLURM does not answer", self.submit(code=1))
+            self.assertIn("does not answer", self.tonnage("suite", "stop", "s", code=1))
+            # What the runs themselves say holds without a controller.
+            (self.path / "go").touch()
+            self.until(lambda: len(self.results()) == 2)
+            self.until(lambda: self.status()["succeeded"] == 2)
+        finally:
+            controller("up")
+        found = self.settled()
+        self.assertEqual((found["succeeded"], len(self.results())), (2, 2))
+
+    def test_controller_that_forgot_all_loses_no_run(self):
+        self.suite('[ -e second ] || { : > first; for i in $(seq 300); do sleep 0.2; done; }\necho "$1 $2" >> results\n', seeds=2)
+        self.submit("--throttle", "1")
+        self.wait_for_begin()
+        controller("lost")
+        self.until(lambda: self.status()["waiting"] == 2)
+        # The same numbers are given out again: another's job is not taken for ours.
+        other = subprocess.run(["sbatch", "--parsable", "--array=0-1", "--job-name=other", "--wrap", "sleep 300"], check=True, capture_output=True, text=True, timeout=60, cwd="/tmp")
+        self.assertEqual(self.status()["waiting"], 2, other.stdout)
+        (self.path / "second").touch()
+        self.submit()
+        found = self.settled_beside(other.stdout.strip())
+        self.assertEqual((found["succeeded"], self.results()), (2, ["0 0", "0 1"]), self.logs())
+
+    def settled_beside(self, other):
+        return self.until(lambda: (lambda found: found if found["succeeded"] + found["failed"] == 2 else None)(self.status()))
+
+    def test_killed_job_is_stopped_and_sent_again(self):
+        self.suite('[ -e second ] || { : > first; for i in $(seq 3000); do sleep 0.2; done; }\necho "$1 $2" >> results\n', seeds=1)
+        self.submit()
+        self.until(lambda: (self.path / "first").exists())
+        subprocess.run(["scancel", "--signal=KILL", "--full", "--user=root"], check=True, timeout=60)
+        found = self.settled()
+        self.assertEqual(found["succeeded"], 0)
+        self.assertEqual(found["failed"] + found["waiting"], 1, found)
+        (self.path / "second").touch()
+        self.submit(code=None) if found["waiting"] else self.tonnage("suite", "retry")
+        self.assertEqual((self.settled()["succeeded"], self.results()), (1, ["0 0"]))
+
+    def test_hostile_values_are_words_and_nothing_else(self):
+        chance = random.Random(7)
+        pieces = ["$(touch pwned)", "`touch pwned`", "a b\n-c", "'\\\"'", "--", "-n", "ü😀", ";touch pwned", "", "*", "~", "%j %A", "#SBATCH --uid=0",
+                  "\n#SBATCH --wrap=x\n", "EOF", "!!", "${HOME}", "\\", "\t", "&& touch pwned", "|| touch pwned", "> pwned", "\r"]
+        values = pieces + ["".join(chance.choices(pieces, k=3)) for _ in range(9)]
+        listed = ", ".join(json.dumps(value, ensure_ascii=True).replace("\\ud83d\\ude00", "\\U0001F600") for value in dict.fromkeys(values))
+        (self.path / "t.sh").write_text("printf '%s\\0' \"$2\" > \"out$1\"\n")
+        (self.path / "s.toml").write_text(
+            'name = "s"\ncommand = ["sh", "t.sh", "{at}", "{v}"]\ncode = ["t.sh"]\n[parameters]\nv = ""\nat = 0\n'
+            + "".join(f'[[configuration]]\nname = {json.dumps(value)}\nv = {json.dumps(value)}\nat = {at}\n'.replace("\\ud83d\\ude00", "\\U0001F600")
+                      for at, value in enumerate(dict.fromkeys(values)))
+            + "[slurm]\ncpus_per_gpu = 1\n"
+        )
+        self.assertTrue(listed)
+        self.submit()
+        found = self.settled()
+        self.assertEqual(found["failed"], 0, self.tonnage("suite", "status") + self.logs())
+        for at, value in enumerate(dict.fromkeys(values)):
+            self.assertEqual((self.path / f"out{at}").read_bytes(), value.encode() + b"\0", value)
+        for place in (self.path, self.path / "home/suites/s/slurm/logs", Path.cwd()):
+            self.assertFalse((place / "pwned").exists(), place)
+
+    def test_two_submissions_at_once_send_once(self):
+        self.suite('echo "$1 $2" >> results\n', seeds=3)
+        both = [subprocess.Popen([TONNAGE, "suite", "submit", "s.toml"], cwd=self.path, env=self.environment, stderr=subprocess.DEVNULL) for _ in range(2)]
+        for one in both:
+            one.wait(timeout=120)
+        self.submit()
+        self.assertEqual((self.settled()["succeeded"], self.results()), (3, ["0 0", "0 1", "0 2"]))
+
+    def test_bar(self):
+        """Runs with scancel and restarts of the controller: as many results, none twice, none lost."""
+        chance = random.Random(int(os.environ.get("TONNAGE_SLURM_SEED", "3")))
+        cancels, restarts = (5, 2) if RUNS >= 30 else (2, 1)
+        # A third ends while faults strike, the others once they have.
+        self.suite('sleep 0.$2\n[ $(($2 % 3)) = 0 ] || until [ -e go ]; do sleep 0.2; done\necho "$1 $2" >> results\n', seeds=RUNS)
+        faults = ["cancel"] * cancels + ["restart"] * restarts
+        chance.shuffle(faults)
+        self.submit("--throttle", "6", code=None)
+        end = time.monotonic() + 4 * PATIENCE
+        while True:
+            self.assertLess(time.monotonic(), end, self.tonnage("suite", "status") + self.logs()[-2000:])
+            if faults and (waiting := squeue("--user=root", "--format=%i", "--states=PENDING,RUNNING")):
+                if faults.pop() == "restart":
+                    controller("down")
+                    self.tonnage("suite", "submit", "s.toml", code=None)
+                    controller("up")
+                else:
+                    subprocess.run(["scancel", chance.choice(waiting).strip()], timeout=60, check=False)
+            if not faults:
+                (self.path / "go").touch()
+            self.submit(code=None)
+            if not faults and self.status()["succeeded"] == RUNS:
+                break
+            time.sleep(1)
+        self.assertEqual(self.results(), sorted(f"0 {seed}" for seed in range(RUNS)), "none twice, none lost")
+        print(f"\n{RUNS} runs, {cancels} scancel, {restarts} restarts of the controller: {len(self.results())} results, none twice, none lost")
+
+
+if __name__ == "__main__":
+    unittest.main()
