@@ -69,6 +69,12 @@ pub const SUITE_RUN: &str = "Exit codes:
   0  every run of the suite has succeeded
   1  a run failed, or some are missing still
   2  wrong usage, a suite that cannot be read, or one that is run already";
+/// The codes of `suite submit`.
+#[cfg(unix)]
+pub const SUITE_SUBMIT: &str = "Exit codes:
+  0  SLURM has all that was missing, or would take it
+  1  SLURM refuses it or does not answer, or some runs have failed or fit no GPU
+  2  wrong usage, a suite that cannot be read, or one that another process has";
 /// The codes of commands that answer without a verdict.
 pub const ANSWER: &str = "Exit codes:
   0  answered

@@ -1,7 +1,7 @@
 //! What happens to a suite, line by line, as JSON, in `journal.log`, and what that comes to. A torn line costs itself only; a line is on the
 //! disk before anything is said of it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -39,6 +39,37 @@ pub enum Event {
     Ended { id: String, end: Ended },
     /// Runs are to be run again.
     Retried { ids: Vec<String> },
+    /// Runs are about to be sent to SLURM; written down first, so that whoever dies in between finds them by the batch's name.
+    Submitting {
+        /// The batch's name, which its jobs bear.
+        batch: String,
+        /// Which link of its chain, from 1.
+        link: u32,
+        /// GPUs of a run.
+        gpus: u64,
+        /// Patterns of the output that are metrics.
+        metrics: Vec<String>,
+        /// The runs' identities, by their place in the array; of the first link.
+        ids: Vec<String>,
+    },
+    /// SLURM took them.
+    Submitted {
+        /// The batch's name.
+        batch: String,
+        /// Which link.
+        link: u32,
+        /// The number that SLURM gave it.
+        job: u64,
+    },
+    /// SLURM did not take them, or has nothing of them.
+    Unsubmitted {
+        /// The batch's name.
+        batch: String,
+        /// Which link.
+        link: u32,
+        /// Why.
+        why: String,
+    },
     /// Nothing more is started, until somebody runs the suite again.
     Paused {
         /// One sentence, shown by `suite status`.
@@ -165,6 +196,8 @@ fn ends_torn(file: &mut File) -> std::io::Result<bool> {
 pub struct State {
     /// Runs that were started, by identity.
     pub runs: HashMap<String, RunState>,
+    /// What was sent to SLURM, by name.
+    pub batches: BTreeMap<String, Batch>,
     /// Why nothing more is started.
     pub paused: Option<String>,
     /// The runner that took the suite last.
@@ -194,6 +227,32 @@ pub struct RunState {
     pub end: Option<Ended>,
     /// Whether it is to be run again.
     pub is_retried: bool,
+    /// The batch that it was sent to SLURM with; `None` where it was started here.
+    pub batch: Option<String>,
+}
+
+/// What was sent to SLURM at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// Its runs, by their place in the array.
+    pub ids: Vec<String>,
+    /// GPUs of a run.
+    pub gpus: u64,
+    /// Patterns of the output that are metrics.
+    pub metrics: Vec<String>,
+    /// The jobs that follow one another.
+    pub links: Vec<Link>,
+}
+
+/// A job of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Its number; `None` where nobody heard it.
+    pub job: Option<u64>,
+    /// Which link of the chain, from 1.
+    pub number: u32,
+    /// When it was sent, in milliseconds since 1970.
+    pub sent_ms: u64,
 }
 
 impl State {
@@ -202,7 +261,7 @@ impl State {
             Event::Opened { pid, host } => (self.runner, self.host, self.paused) = (Some(pid), host, None),
             Event::Started { id, run, gpus, bytes } => {
                 let host = self.host.clone();
-                let started = RunState { run, host, gpus, bytes, started_ms: at_ms, end: None, is_retried: false };
+                let started = RunState { run, host, gpus, bytes, started_ms: at_ms, ..RunState::default() };
                 self.runs.insert(id, started);
             }
             Event::Ended { id, end } => {
@@ -218,6 +277,19 @@ impl State {
                     self.runs.entry(id).and_modify(|run| run.is_retried = true);
                 }
             }
+            Event::Submitting { batch, link, gpus, metrics, ids } => {
+                for id in &ids {
+                    let sent = RunState { batch: Some(batch.clone()), started_ms: at_ms, ..RunState::default() };
+                    self.runs.insert(id.clone(), sent);
+                }
+                let known = self.batches.entry(batch).or_insert(Batch { ids, gpus, metrics, links: Vec::new() });
+                known.links.push(Link { job: None, number: link, sent_ms: at_ms });
+            }
+            Event::Submitted { batch, link, job } => {
+                let links = self.batches.get_mut(&batch).into_iter().flat_map(|batch| &mut batch.links);
+                links.filter(|one| one.number == link).for_each(|one| one.job = Some(job));
+            }
+            Event::Unsubmitted { batch, link, why } => self.unsubmitted(&batch, link, &why),
             Event::Paused { why } => self.paused = Some(why),
             Event::Unknown => {}
         }
@@ -228,10 +300,22 @@ impl State {
         self.peaks.get(&(configuration.to_owned(), total_bytes)).cloned().unwrap_or_default()
     }
 
+    /// A link that is not there; without the first one the runs wait again.
+    fn unsubmitted(&mut self, batch: &str, link: u32, why: &str) {
+        if let Some(known) = self.batches.get_mut(batch) {
+            known.links.retain(|one| one.number != link);
+        }
+        let sent_with = |run: &&mut RunState| run.batch.as_deref() == Some(batch) && run.end.is_none();
+        for run in self.runs.values_mut().filter(sent_with).filter(|_| link <= 1) {
+            run.end = Some(Ended { outcome: Outcome::Stopped, reason: why.to_owned(), ..Ended::default() });
+        }
+    }
+
     /// What is to be done about a run.
     pub fn of(&self, id: &str) -> Where<'_> {
         let Some(run) = self.runs.get(id) else { return Where::Waiting(None) };
         match &run.end {
+            None if run.batch.is_some() => Where::Submitted(run),
             None => Where::Started(run),
             Some(_) if run.is_retried => Where::Waiting(Some(run)),
             // Somebody asked for it to end; whoever runs the suite again wants it.
@@ -248,76 +332,11 @@ pub enum Where<'a> {
     Waiting(Option<&'a RunState>),
     /// Started, and not known to have ended.
     Started(&'a RunState),
+    /// Sent to SLURM, and not known to have ended.
+    Submitted(&'a RunState),
     /// Done, one way or another.
     Ended(&'a Ended),
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-
-    fn started(id: &str) -> Event {
-        Event::Started { id: id.to_owned(), run: format!("run-{id}"), gpus: vec!["0".to_owned()], bytes: 5 }
-    }
-
-    fn ended(id: &str, outcome: Outcome) -> Event {
-        Event::Ended { id: id.to_owned(), end: Ended { outcome, ..Ended::default() } }
-    }
-
-    fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("tonnage-journal-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        folder
-    }
-
-    #[test]
-    fn what_is_done_stays_done_and_what_is_retried_waits() {
-        let folder = folder("state");
-        let journal = Journal::new(&folder);
-        let of = |id: &str| journal.state().unwrap().of(id) == Where::Waiting(None);
-        assert!(of("a"));
-        for event in [
-            Event::Opened { pid: 7, host: "a".to_owned() },
-            started("a"),
-            started("b"),
-            started("c"),
-            ended("a", Outcome::Succeeded),
-            ended("b", Outcome::Failed),
-            ended("c", Outcome::Stopped),
-        ] {
-            journal.append(event).unwrap();
-        }
-        let state = journal.state().unwrap();
-        assert!(matches!(state.of("a"), Where::Ended(end) if end.outcome == Outcome::Succeeded));
-        assert!(matches!(state.of("b"), Where::Ended(_)));
-        assert!(matches!(state.of("c"), Where::Waiting(Some(run)) if run.run == "run-c"));
-        journal.append(Event::Retried { ids: vec!["b".to_owned()] }).unwrap();
-        assert!(matches!(journal.state().unwrap().of("b"), Where::Waiting(Some(_))));
-        journal.append(started("b")).unwrap();
-        assert!(matches!(journal.state().unwrap().of("b"), Where::Started(_)));
-        fs::remove_dir_all(&folder).unwrap();
-    }
-
-    /// Power loss: cut anywhere, only the line that was cut is lost, and what is added later is whole.
-    #[test]
-    fn a_journal_cut_at_any_byte_loses_one_line() {
-        let folder = folder("cut");
-        let journal = Journal::new(&folder);
-        journal.append(started("a")).unwrap();
-        journal.append(ended("a", Outcome::Succeeded)).unwrap();
-        let whole = fs::read(folder.join("journal.log")).unwrap();
-        journal.append(started("b")).unwrap();
-        let longer = fs::read(folder.join("journal.log")).unwrap();
-        for cut in whole.len()..longer.len() {
-            fs::write(folder.join("journal.log"), &longer[..cut]).unwrap();
-            journal.append(started("c")).unwrap();
-            let state = journal.state().unwrap();
-            assert!(matches!(state.of("a"), Where::Ended(_)), "cut at {cut}");
-            assert!(matches!(state.of("c"), Where::Started(_)), "cut at {cut}");
-            assert_eq!(state.unreadable, usize::from(cut > whole.len() && cut < longer.len() - 1), "cut at {cut}");
-        }
-        fs::remove_dir_all(&folder).unwrap();
-    }
-}
+mod tests;

@@ -31,6 +31,8 @@ pub mod render;
 pub mod runner;
 pub mod scaling;
 #[cfg(unix)]
+pub mod slurm;
+#[cfg(unix)]
 pub mod status;
 #[cfg(unix)]
 pub mod system;

@@ -43,6 +43,18 @@ pub fn points(plan: &Plan, run: &PlannedRun, folder: &RunFolder) -> Vec<Point> {
     of_trainer(folder)
 }
 
+/// What a run measured whose output is in `logs`, by `patterns`; else by its TensorBoard files, where `plan` still has the run.
+pub fn points_of_logs(patterns: &[String], logs: &[PathBuf], plan: &Plan, id: &str) -> Vec<Point> {
+    let patterns: Vec<Pattern> = patterns.iter().map(|pattern| Pattern::read(pattern)).collect();
+    let mut points = Vec::new();
+    logs.iter().filter(|_| !patterns.is_empty()).for_each(|log| of_log(log, &patterns, &mut points));
+    if !points.is_empty() {
+        return points;
+    }
+    let run = plan.runs.iter().find(|run| run.id == id);
+    run.and_then(|run| events(plan, run)).map(|place| of_files(&place)).unwrap_or_default()
+}
+
 /// The folder of a run's TensorBoard files.
 fn events(plan: &Plan, run: &PlannedRun) -> Option<PathBuf> {
     let one = plan.configuration(run);
@@ -70,21 +82,26 @@ fn of_output(folder: &RunFolder, patterns: &[String]) -> Vec<Point> {
     let mut points = Vec::new();
     for (node, number) in attempts.filter(|_| !patterns.is_empty()) {
         for name in ["stdout.log", "stderr.log"] {
-            let Ok(file) = File::open(folder.attempt_path(node, number).join(name)) else { continue };
-            let mut input = BufReader::new(file);
-            while points.len() < MOST_POINTS {
-                let mut line = Vec::new();
-                match input.by_ref().take(LONGEST_LINE as u64).read_until(b'\n', &mut line) {
-                    Ok(0) | Err(_) => break,
-                    Ok(_) => {}
-                }
-                let text = String::from_utf8_lossy(&line);
-                let found = patterns.iter().find_map(|pattern| pattern.read_line(&text));
-                points.extend(found.map(|found| point(found, points.len())));
-            }
+            of_log(&folder.attempt_path(node, number).join(name), &patterns, &mut points);
         }
     }
     points
+}
+
+/// Adds the points that lines of a log are.
+fn of_log(path: &Path, patterns: &[Pattern], points: &mut Vec<Point>) {
+    let Ok(file) = File::open(path) else { return };
+    let mut input = BufReader::new(file);
+    while points.len() < MOST_POINTS {
+        let mut line = Vec::new();
+        match input.by_ref().take(LONGEST_LINE as u64).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => break,
+            Ok(_) => {}
+        }
+        let text = String::from_utf8_lossy(&line);
+        let found = patterns.iter().find_map(|pattern| pattern.read_line(&text));
+        points.extend(found.map(|found| point(found, points.len())));
+    }
 }
 
 /// A line's numbers as a point; without a step it is the next one.

@@ -103,7 +103,7 @@ pub(crate) fn finish(runner: &Runner<'_>, run: &PlannedRun, folder: &RunFolder, 
 }
 
 /// Adds whole lines; after a torn one, on a line of their own.
-fn append(path: &Path, lines: &str) -> std::io::Result<()> {
+pub(crate) fn append(path: &Path, lines: &str) -> std::io::Result<()> {
     let is_torn = std::fs::read(path).is_ok_and(|text| text.last().is_some_and(|byte| *byte != b'\n'));
     let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
     file.write_all(format!("{}{lines}", if is_torn { "\n" } else { "" }).as_bytes())

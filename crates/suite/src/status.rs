@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use tonnage_core::printable::printable;
 use tonnage_core::record::Outcome;
 use tonnage_core::units::Seconds;
 use tonnage_report::Look;
@@ -12,6 +13,7 @@ use crate::journal::{RunState, State, Where};
 use crate::pack::order;
 use crate::plan::{Plan, PlannedRun};
 use crate::runner::word;
+use crate::slurm::{Standing, View};
 
 /// Runs named that are next.
 const NEXT: usize = 3;
@@ -55,12 +57,68 @@ pub struct Status<'a> {
     state: &'a State,
     is_run: bool,
     now_ms: u64,
+    elsewhere: Option<&'a View>,
 }
 
 impl<'a> Status<'a> {
     /// Of `plan` by its journal; `is_run` where a runner has it.
     pub const fn new(plan: &'a Plan, state: &'a State, is_run: bool, now_ms: u64) -> Self {
-        Self { plan, state, is_run, now_ms }
+        Self { plan, state, is_run, now_ms, elsewhere: None }
+    }
+
+    /// With where runs are that were sent to SLURM.
+    pub const fn elsewhere(self, view: &'a View) -> Self {
+        Self { elsewhere: Some(view), ..self }
+    }
+
+    /// Where a run is that was sent to SLURM; `None` where nobody was asked.
+    fn standing(&self, id: &str) -> Option<&'a Standing> {
+        self.elsewhere.and_then(|view| view.runs.get(id))
+    }
+
+    fn sent(&self) -> Vec<&'a PlannedRun> {
+        self.those(|run| matches!(run, Where::Submitted(_)))
+    }
+
+    /// Runs on SLURM's nodes, in its queue, and of which nothing is known.
+    fn sent_counts(&self) -> [usize; 3] {
+        let mut counts = [0; 3];
+        for run in self.sent() {
+            counts[match self.standing(&run.id) {
+                Some(Standing::Running { .. }) => 0,
+                Some(Standing::Queued { .. }) => 1,
+                Some(Standing::Unknown { .. }) | None => 2,
+            }] += 1;
+        }
+        counts
+    }
+
+    /// What SLURM says, in lines.
+    fn sent_lines(&self) -> Vec<String> {
+        let (mut lines, mut unknown) = (Vec::new(), BTreeMap::<&str, usize>::new());
+        if let Some(why) = self.elsewhere.and_then(|view| view.silence.as_ref()) {
+            lines.push(format!("! SLURM does not answer, and nothing is known of what was sent: {}", printable(why)));
+        }
+        let (mut shown, mut reasons) = (0, BTreeMap::<&str, usize>::new());
+        for run in self.sent() {
+            match self.standing(&run.id) {
+                Some(Standing::Running { job, nodes }) if shown < MOST => {
+                    shown += 1;
+                    lines.push(format!("- runs on {}: {} (job {job})", printable(nodes), self.plan.name(run)));
+                }
+                Some(Standing::Queued { reason, .. }) => *reasons.entry(reason).or_default() += 1,
+                Some(Standing::Unknown { why }) => *unknown.entry(why).or_default() += 1,
+                _ => {}
+            }
+        }
+        let reasons =
+            reasons.into_iter().map(|(reason, count)| format!("- {count} in SLURM's queue: {}", printable(reason)));
+        lines.extend(reasons);
+        if self.elsewhere.is_none_or(|view| view.silence.is_none()) {
+            let unknown = unknown.into_iter().map(|(why, count)| format!("! {count} not known: {}", printable(why)));
+            lines.extend(unknown);
+        }
+        lines
     }
 
     fn those(&self, wanted: impl Fn(&Where<'_>) -> bool) -> Vec<&'a PlannedRun> {
@@ -85,7 +143,8 @@ impl<'a> Status<'a> {
         let succeeded = |run: &Where<'_>| matches!(run, Where::Ended(end) if end.outcome == Outcome::Succeeded);
         let ended = |run: &Where<'_>| matches!(run, Where::Ended(_));
         let done = self.those(succeeded).len();
-        [done, self.those(ended).len() - done, self.started().len(), self.waiting().len()]
+        let [running, ..] = self.sent_counts();
+        [done, self.those(ended).len() - done, self.started().len() + running, self.waiting().len()]
     }
 
     /// Failed runs by class.
@@ -145,14 +204,24 @@ impl<'a> Status<'a> {
     pub fn text(&self, look: &Look) -> String {
         let [done, failed, running, waiting] = self.counts();
         let plan = self.plan;
-        let is_left = running + waiting > 0;
-        let runner = if self.is_run || !is_left { "" } else { "; no runner: `tonnage suite run` goes on" };
+        let [on_nodes, queued, unknown] = self.sent_counts();
+        let is_left = running - on_nodes + waiting > 0;
+        let runner = match (self.is_run || !is_left, self.state.batches.is_empty()) {
+            (true, _) => "",
+            (false, true) => "; no runner: `tonnage suite run` goes on",
+            (false, false) => "; `tonnage suite submit`, or `run`, goes on",
+        };
+        let sent = match (queued, unknown) {
+            (0, 0) => String::new(),
+            (queued, 0) => format!(", {queued} in SLURM's queue"),
+            (queued, unknown) => format!(", {queued} in SLURM's queue, {unknown} not known"),
+        };
         let left = self
             .seconds_left()
             .filter(|_| self.is_run)
             .map_or_else(String::new, |left| format!(", about {} left", Seconds(left)));
         let mut lines = vec![format!(
-            "{}: {done} of {} done, {failed} failed, {running} running, {waiting} waiting{left}{runner}",
+            "{}: {done} of {} done, {failed} failed, {running} running, {waiting} waiting{sent}{left}{runner}",
             plan.suite,
             plan.runs.len()
         )];
@@ -164,6 +233,7 @@ impl<'a> Status<'a> {
             let since = Seconds(self.now_ms.saturating_sub(known.started_ms) as f64 / 1e3);
             lines.push(format!("- runs{gpus} for {since}: {} (tonnage status {})", plan.name(run), known.run));
         }
+        lines.extend(self.sent_lines());
         for run in self.waiting().into_iter().take(NEXT) {
             lines.push(format!("- next: {}", plan.name(run)));
         }
@@ -192,16 +262,23 @@ impl<'a> Status<'a> {
     /// What `suite status --json` prints (docs/suite.md).
     pub fn json(&self) -> Value {
         let [done, failed, running, waiting] = self.counts();
+        let [_, queued, unknown] = self.sent_counts();
         let run = |run: &PlannedRun| {
             let (state, known) = match self.state.of(&run.id) {
                 Where::Waiting(known) => ("waiting", known),
                 Where::Started(known) => ("running", Some(known)),
+                Where::Submitted(known) => (self.standing(&run.id).map_or("unknown", Standing::word), Some(known)),
                 Where::Ended(end) => (word(end.outcome), self.state.runs.get(&run.id)),
             };
             let end = known.and_then(|known| known.end.as_ref());
+            let slurm = known.and_then(|known| known.batch.as_ref()).map(|batch| {
+                let standing = self.standing(&run.id);
+                json!({"batch": batch, "job": standing.and_then(Standing::job), "why": standing.and_then(Standing::why)})
+            });
             json!({
                 "id": run.id, "configuration": self.plan.configuration(run).name, "seed": run.seed, "state": state,
                 "run": known.map(|known| &known.run), "gpus": known.map(|known| &known.gpus), "end": end,
+                "slurm": slurm,
             })
         };
         json!({
@@ -210,6 +287,7 @@ impl<'a> Status<'a> {
             "is_run": self.is_run,
             "paused": self.state.paused,
             "succeeded": done, "failed": failed, "running": running, "waiting": waiting,
+            "queued": queued, "unknown": unknown, "silence": self.elsewhere.and_then(|view| view.silence.as_ref()),
             "seconds_left": self.seconds_left(),
             "failures": self.failures(),
             "runs": self.plan.runs.iter().map(run).collect::<Vec<_>>(),

@@ -10,7 +10,7 @@ use tonnage_suite::file::SuiteFile;
 
 const SUITE: &str = "name = \"s\"\njob = \"gpt2\"\ncommand = [\"t\", \"{lr}\"]\nseeds = [1, 2]\ncode = [\"t.py\"]\n\
     [parameters]\nlr = 1e-3\n[set]\nprecision = \"bf16\"\n[matrix]\nlr = [1e-3, 2e-3]\n[scaling]\nfrom = 1\nlr = \"sqrt\"\n\
-    [run]\nslots = 2\n[limits]\nhours = 12\n[slurm]\naccount = \"a\"\n[[exclude]]\nlr = 2e-3\nseq_len = 512\n\
+    [run]\nslots = 2\n[limits]\nhours = 12\n[slurm]\naccount = \"a\"\ngpus = 2\ngoes_on = \"chain\"\nlinks = 3\nshm_gib = 8\njobset = true\n[[exclude]]\nlr = 2e-3\nseq_len = 512\n\
     [[constraint]]\nsum = [\"lr\"]\nat_least = 0\n\
     [[configuration]]\nname = \"a\"\nmicro_batch_size = [1, 2, 4]\nseq_len = 512\n\
     [[configuration]]\nname = \"b\"\ngrpo.num_generations = 8\nmodel.n_layer = [2, 3]\n";

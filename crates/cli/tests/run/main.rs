@@ -10,6 +10,7 @@ mod kills;
 mod living;
 mod probes;
 mod records;
+mod slurm;
 mod suite_export;
 mod suite_faults;
 mod suite_packing;

@@ -7,7 +7,7 @@ use toml::Value;
 use tonnage_core::job::JobError;
 
 use crate::scaling::Scaling;
-pub use tables::{Constraint, Elsewhere, Limits, Run, Table};
+pub use tables::{Constraint, Elsewhere, GoesOn, Limits, Run, Table};
 pub(crate) use values::flat;
 pub use values::{Axes, Settings, number, text};
 use values::{axes, one, texts};

@@ -81,6 +81,16 @@ pub struct Limits {
     pub gpus: Option<usize>,
 }
 
+/// How a run goes on that takes longer than its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GoesOn {
+    /// Its job is put back into the queue.
+    Requeue,
+    /// As many jobs as it may need are submitted, each behind the one before.
+    Chain,
+}
+
 /// What schedulers are told.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -89,6 +99,8 @@ pub struct Elsewhere {
     pub partition: Option<String>,
     pub qos: Option<String>,
     pub constraint: Option<String>,
+    /// GPUs of a run, where no job says; 0 of one that takes none.
+    pub gpus: Option<u64>,
     /// GPUs of a node.
     pub gpus_per_node: Option<u64>,
     /// The type in `--gres=gpu:TYPE:N`.
@@ -99,6 +111,8 @@ pub struct Elsewhere {
     pub mem_gib: Option<u64>,
     /// Array tasks at once.
     pub throttle: Option<usize>,
+    /// How a run goes on that takes longer than its limit.
+    pub goes_on: Option<GoesOn>,
     /// Further directives, as they stand after `#SBATCH `.
     pub directives: Vec<String>,
     /// Shell lines before the command (modules, environments). The only text that a shell reads as code.
@@ -107,6 +121,12 @@ pub struct Elsewhere {
     pub container: Option<String>,
     /// `apptainer` or `pyxis`.
     pub container_engine: Option<String>,
+    /// Jobs of a chain, where no prediction says how many a run needs.
+    pub links: Option<u64>,
+    /// GiB of /dev/shm, which PyTorch's loaders share; the host's own without it.
+    pub shm_gib: Option<u64>,
+    /// Whether Kubernetes gets a JobSet, which is there for runs of several nodes, instead of an Indexed Job.
+    pub jobset: bool,
     /// Names of secrets that the runs' environment takes from the submitter's.
     pub secrets: Vec<String>,
 }

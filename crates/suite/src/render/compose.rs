@@ -39,15 +39,22 @@ fn service(rendering: &Rendering<'_>, at: usize, gpus: &[usize], before: Option<
         "image": literal(rendering.image("compose")?),
         "command": words,
         "working_dir": "/work",
-        "volumes": [literal(&format!("{}:/work", rendering.plan.directory))],
+        // The long form: a folder's name may hold a colon.
+        "volumes": [{"type": "bind", "source": literal(&rendering.plan.directory), "target": "/work"}],
         "environment": environment,
         "profiles": profiles,
-        // PyTorch's loaders share memory.
-        "ipc": "host",
         "stop_grace_period": format!("{}s", rendering.grace_seconds),
         "restart": "no",
-        "deploy": {"resources": {"reservations": {"devices": [{"driver": "nvidia", "device_ids": devices, "capabilities": ["gpu"]}]}}},
     });
+    if rendering.gpus_of(at) > 0 {
+        let reserved = json!([{"driver": "nvidia", "device_ids": devices, "capabilities": ["gpu"]}]);
+        service["deploy"] = json!({"resources": {"reservations": {"devices": reserved}}});
+    }
+    // PyTorch's loaders share memory, of which a container has 64 MiB where nobody says more.
+    match rendering.elsewhere.shm_gib {
+        Some(gib) => service["shm_size"] = json!(format!("{gib}gb")),
+        None => service["ipc"] = json!("host"),
+    }
     if let Some(before) = before {
         service["depends_on"] = json!({format!("run-{before}"): {"condition": "service_completed_successfully"}});
     }

@@ -3,12 +3,15 @@
 
 mod compose;
 mod kubernetes;
+mod launcher;
 mod quoted;
 mod skypilot;
-mod slurm;
+pub mod slurm;
 mod yaml;
 
 pub use quoted::{cases, word};
+
+use std::path::Path;
 
 use crate::file::{Elsewhere, Limits};
 use crate::pack::Machine;
@@ -39,6 +42,8 @@ pub struct Rendering<'a> {
     pub grace_seconds: u64,
     /// The machine that runs are packed on, where the engine places them itself.
     pub machine: Machine,
+    /// The folder that runs leave their marks and records in; one beside the command's own where there is none yet.
+    pub place: Option<&'a Path>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,10 +72,7 @@ impl Rendering<'_> {
         let mut shapes: Vec<Shape<'_>> = Vec::new();
         for (at, run) in self.plan.runs.iter().enumerate() {
             let predicted = self.plan.configuration(run).predicted.as_ref();
-            let (gpus, seconds) = (
-                predicted.map_or(1, |one| one.gpus.max(1)),
-                predicted.and_then(|one| one.seconds).map(|span| span.high),
-            );
+            let (gpus, seconds) = (self.gpus_of(at), predicted.and_then(|one| one.seconds).map(|span| span.high));
             match shapes.iter_mut().find(|shape| shape.gpus == gpus) {
                 Some(shape) => {
                     shape.runs.push(at);
@@ -81,6 +83,24 @@ impl Rendering<'_> {
         }
         shapes.sort_by_key(|shape| shape.gpus);
         shapes
+    }
+
+    /// GPUs of a run: its job's, else what the file says, else one.
+    fn gpus_of(&self, at: usize) -> u64 {
+        let predicted = self.plan.configuration(&self.plan.runs[at]).predicted.as_ref();
+        predicted.map_or(self.elsewhere.gpus.unwrap_or(1), |one| one.gpus.max(1))
+    }
+
+    /// Nodes of a run.
+    fn nodes(&self, shape: &Shape<'_>) -> u64 {
+        shape.gpus.div_ceil(self.elsewhere.gpus_per_node.unwrap_or(shape.gpus).max(1)).max(1)
+    }
+
+    /// GiB of host memory on each node: its part of the node's, by GPUs.
+    fn mem_gib(&self, shape: &Shape<'_>) -> Option<u64> {
+        let per_node = shape.gpus.div_ceil(self.nodes(shape)).max(1);
+        let whole = self.elsewhere.gpus_per_node.unwrap_or(per_node).max(per_node);
+        self.elsewhere.mem_gib.map(|gib| (gib * per_node).div_ceil(whole))
     }
 
     /// Seconds that a job of `shape` asks for: what it may take and a tenth more, within the limit; `None` where neither is known.

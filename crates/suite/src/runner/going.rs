@@ -108,6 +108,11 @@ impl<'a> Going<'a> {
         let order = order(&self.runner.plan.items());
         let mut waiting: Vec<usize> =
             order.into_iter().filter(|at| matches!(self.state.of(&runs[*at].id), Where::Waiting(_))).collect();
+        let sent = runs.iter().filter(|run| matches!(self.state.of(&run.id), Where::Submitted(_))).count();
+        if sent > 0 {
+            let hint = "`tonnage suite status` says where they are";
+            (self.runner.say)(&format!("{sent} runs were sent to SLURM, and are left to it: {hint}"));
+        }
         let all = waiting.len();
         waiting.retain(|at| self.could_run(&runs[*at]));
         if waiting.len() < all {

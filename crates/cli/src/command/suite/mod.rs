@@ -15,6 +15,8 @@ mod run;
 mod source;
 #[cfg(unix)]
 pub mod status;
+#[cfg(unix)]
+mod submit;
 
 use clap::Subcommand;
 #[cfg(unix)]
@@ -31,6 +33,8 @@ pub enum SuiteCommand {
     Render(render::RenderArgs),
     #[cfg(unix)]
     Run(run::RunArgs),
+    #[cfg(unix)]
+    Submit(submit::SubmitArgs),
     #[cfg(unix)]
     Status(status::StatusArgs),
     #[cfg(unix)]
@@ -52,6 +56,8 @@ impl SuiteCommand {
             Self::Render(args) => args.run(terminal),
             #[cfg(unix)]
             Self::Run(args) => args.run(terminal),
+            #[cfg(unix)]
+            Self::Submit(args) => args.run(terminal),
             #[cfg(unix)]
             Self::Status(args) => args.run(terminal),
             #[cfg(unix)]

@@ -1,11 +1,11 @@
 //! `tonnage suite render`: the files that run a suite elsewhere, to look at.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use tonnage_suite::file::text;
+use tonnage_suite::file::{Elsewhere, Limits, text};
 use tonnage_suite::plan::{Plan, PlannedRun, fill_names};
 use tonnage_suite::render::{ENGINES, Engine, Rendered, Rendering};
 
@@ -65,7 +65,7 @@ impl RenderArgs {
     }
 }
 
-fn write(folder: &std::path::Path, file: &Rendered, terminal: &Terminal) -> Result<(), Failure> {
+fn write(folder: &Path, file: &Rendered, terminal: &Terminal) -> Result<(), Failure> {
     let path = folder.join(&file.name);
     let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, &file.text));
     written.map_err(|error| Failure::file(&path.display().to_string(), &error))?;
@@ -78,19 +78,38 @@ fn write(folder: &std::path::Path, file: &Rendered, terminal: &Terminal) -> Resu
 /// # Errors
 /// When it cannot hold the suite.
 pub fn files(suite: &Suite, plan: &Plan, engine: &Engine, gpus: Option<usize>) -> Result<Vec<Rendered>, Failure> {
+    let file = &suite.file;
+    let limits = Limits { gpus: gpus.or(file.limits.gpus), ..file.limits.clone() };
+    rendering(suite, plan, &file.elsewhere, &limits, None, &mut |rendering| {
+        (engine.render)(rendering).map_err(|problem| Failure::input(format!("{}: {problem}", suite.path.display())))
+    })
+}
+
+/// What `work` makes of a suite with all names of its commands filled in.
+///
+/// # Errors
+/// When there is no command, a name of it is one that only `tonnage run` knows, or `work` fails.
+pub fn rendering<T>(
+    suite: &Suite,
+    plan: &Plan,
+    elsewhere: &Elsewhere,
+    limits: &Limits,
+    place: Option<&Path>,
+    work: &mut dyn FnMut(&Rendering<'_>) -> Result<T, Failure>,
+) -> Result<T, Failure> {
     if suite.file.command.is_empty() {
         return Err(Failure::input(format!("{}: there is no command", suite.path.display())));
     }
     let commands = commands(suite, plan)?;
-    let rendering = Rendering {
+    work(&Rendering {
         plan,
         commands: &commands,
-        elsewhere: &suite.file.elsewhere,
-        limits: &suite.file.limits,
+        elsewhere,
+        limits,
         grace_seconds: suite.file.run.grace_seconds.unwrap_or(GRACE_SECONDS),
-        machine: machine(plan, gpus.or(suite.file.limits.gpus), suite.file.run.slots),
-    };
-    (engine.render)(&rendering).map_err(|problem| Failure::input(format!("{}: {problem}", suite.path.display())))
+        machine: machine(plan, limits.gpus, suite.file.run.slots),
+        place,
+    })
 }
 
 /// The words of every run, with the keys of its job filled in: nothing is left to fill in elsewhere.

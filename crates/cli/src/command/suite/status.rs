@@ -4,18 +4,21 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tonnage_core::record::Outcome;
 use tonnage_run::clock::now_ms;
 use tonnage_run::store::{RunFolder, Store};
 use tonnage_suite::folder::SuiteFolder;
-use tonnage_suite::journal::{Event, Where};
+use tonnage_suite::journal::{Event, State, Where};
+use tonnage_suite::slurm::Client;
 use tonnage_suite::status::Status;
 
 use super::super::json;
 use super::run::{Here, carry_out};
 use super::source::Source;
+use super::submit::{There, looked_after, send};
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
 use crate::terminal::Terminal;
@@ -49,8 +52,14 @@ impl StatusArgs {
 /// When there is no such suite.
 pub fn tell(name: Option<&str>, as_json: bool, terminal: &Terminal) -> Result<Exit, Failure> {
     let folder = find(name)?;
-    let (plan, state) = (folder.plan()?, folder.journal.state()?);
-    let status = Status::new(&plan, &state, folder.is_run(), now_ms());
+    let (plan, is_run) = (folder.plan()?, folder.is_run());
+    let view = looked_after(&folder, Store::of_user().root(), &plan)?;
+    let state = folder.journal.state()?;
+    let status = Status::new(&plan, &state, is_run, now_ms());
+    let status = match &view {
+        Some(view) => status.elsewhere(view),
+        None => status,
+    };
     match as_json {
         true => terminal.print(&json(&status.json())?)?,
         false => terminal.print(&status.text(&terminal.look))?,
@@ -81,6 +90,7 @@ impl StopArgs {
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let folder = find(self.name.as_deref())?;
         let (plan, state) = (folder.plan()?, folder.journal.state()?);
+        let is_sent = cancel(&folder, &state, &plan.suite, terminal)?;
         let times = 1 + usize::from(self.now);
         if let Some(runner) = state.runner.filter(|_| folder.is_run()) {
             (0..times).for_each(|_| ask(runner));
@@ -94,6 +104,9 @@ impl StopArgs {
         };
         let living: Vec<RunFolder> =
             plan.runs.iter().filter_map(|run| open(&run.id)).filter(RunFolder::is_supervised).collect();
+        if living.is_empty() && is_sent {
+            return Ok(Exit::Done);
+        }
         if living.is_empty() {
             terminal.say(&format!("nothing was stopped: suite {} does not run", plan.suite));
             return Ok(Exit::No);
@@ -102,6 +115,28 @@ impl StopArgs {
         supervisors.for_each(|supervisor| (0..times).for_each(|_| ask(supervisor)));
         wait(|| !living.iter().any(RunFolder::is_supervised), terminal, &plan.suite)
     }
+}
+
+/// Asks SLURM to cancel what was sent of a suite and has not ended; whether something was.
+fn cancel(folder: &SuiteFolder, state: &State, name: &str, terminal: &Terminal) -> Result<bool, Failure> {
+    if state.batches.is_empty() {
+        return Ok(false);
+    }
+    let Some(_held) = folder.lock()? else { return Ok(false) };
+    let cancelled = tonnage_suite::slurm::cancel::cancel(&Client::default(), state, name);
+    cancelled.refused.iter().for_each(|why| terminal.say(&format!("not cancelled: {why}")));
+    if let Some(why) = cancelled.silence {
+        let hint = "nothing is known of what was sent: ask again once SLURM answers";
+        let failure = Failure::input(format!("SLURM does not answer: {why}")).hint(hint);
+        return Err(Failure { exit: Exit::No, ..failure });
+    }
+    if cancelled.asked > 0 {
+        let jobs = if cancelled.asked == 1 { "a job" } else { "jobs" };
+        terminal.say(&format!(
+            "SLURM was asked to cancel {jobs} of suite {name}; `tonnage suite status {name}` says when they have ended"
+        ));
+    }
+    Ok(cancelled.asked > 0)
 }
 
 fn ask(pid: u32) {
@@ -140,8 +175,15 @@ pub struct RetryArgs {
     #[arg(long, value_name = "CLASS", value_delimiter = ',')]
     class: Vec<String>,
 
+    /// Where they are run again [default: where they ran]
+    #[arg(long, value_name = "ENGINE", value_parser = PossibleValuesParser::new(["local", "slurm"]))]
+    engine: Option<String>,
+
     #[command(flatten)]
     here: Here,
+
+    #[command(flatten)]
+    there: There,
 }
 
 impl RetryArgs {
@@ -151,7 +193,9 @@ impl RetryArgs {
     /// When there is no such suite, nothing of it failed so, or its file is another now.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let folder = find(self.name.as_deref())?;
-        let (kept, state) = (folder.plan()?, folder.journal.state()?);
+        let kept = folder.plan()?;
+        looked_after(&folder, Store::of_user().root(), &kept)?;
+        let state = folder.journal.state()?;
         let is_wanted = |id: &str| match state.of(id) {
             Where::Ended(end) if end.outcome != Outcome::Succeeded => {
                 let class = end.class.as_deref().unwrap_or(tonnage_suite::runner::word(end.outcome));
@@ -175,6 +219,10 @@ impl RetryArgs {
             return Err(Failure::input(problem).hint(format!("tonnage suite run {} runs what it says now", kept.file)));
         }
         terminal.say(&format!("{} runs of suite {} are run again", ids.len(), kept.suite));
+        let was_sent = |id: &String| state.runs.get(id).is_some_and(|run| run.batch.is_some());
+        if self.engine.as_deref().map_or_else(|| ids.iter().all(was_sent), |engine| engine == "slurm") {
+            return send(&suite, &plan, &self.there, &ids, false, terminal);
+        }
         folder.journal.append(Event::Retried { ids })?;
         carry_out(&suite, &plan, &self.here, terminal)
     }
