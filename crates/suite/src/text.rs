@@ -52,8 +52,16 @@ fn table(plan: &Plan, look: &Look) -> String {
         ("price", Align::Right),
     ];
     let mut table = Table::new(&columns).flexible(0);
-    for (one, count) in plan.configurations.iter().zip(&counts).take(MOST_ROWS) {
-        table.row(row(one, *count).into_iter().map(Into::into).collect());
+    let shown = plan.configurations.iter().zip(&counts).take(MOST_ROWS);
+    let rows: Vec<Vec<String>> = shown.map(|(one, count)| row(one, *count)).collect();
+    // What the other columns take, with two columns between and before.
+    let width =
+        |at: usize| rows.iter().map(|row| row[at].chars().count()).chain([columns[at].0.len()]).max().unwrap_or(0);
+    let others: usize = (1..columns.len()).map(|at| width(at) + 2).sum();
+    let room = look.width.saturating_sub(others + 2);
+    for mut row in rows {
+        row[0] = shorter(&row[0], room, look);
+        table.row(row.into_iter().map(Into::into).collect());
     }
     let mut text = table.render(look);
     if plan.configurations.len() > MOST_ROWS {
@@ -63,6 +71,29 @@ fn table(plan: &Plan, look: &Look) -> String {
     errors.dedup();
     errors.iter().for_each(|error| text.push_str(&format!("! {}\n", wrap(error, look.width, 2))));
     text
+}
+
+/// A name in so many columns: what tells configurations apart is values, so that keys are cut first, then the name in its middle.
+fn shorter(name: &str, room: usize, look: &Look) -> String {
+    let (sign, length) = (if look.unicode { "…" } else { "..." }, |text: &str| text.chars().count());
+    if length(name) <= room || room < 8 {
+        return name.to_owned();
+    }
+    let word = |word: &str| match word.split_once('=') {
+        Some((key, value)) if length(key) > 2 + length(sign) => {
+            format!("{}{sign}={value}", key.chars().take(2).collect::<String>())
+        }
+        _ => word.to_owned(),
+    };
+    let name = name.split(' ').map(word).collect::<Vec<_>>().join(" ");
+    if length(&name) <= room {
+        return name;
+    }
+    let left = room.saturating_sub(length(sign));
+    let (head, tail) = (left / 3, left - left / 3);
+    let begin: String = name.chars().take(head).collect();
+    let end: String = name.chars().skip(length(&name) - tail).collect();
+    format!("{begin}{sign}{end}")
 }
 
 fn row(one: &Planned, count: usize) -> Vec<String> {
@@ -212,4 +243,20 @@ fn rules(plan: &Plan) -> Vec<String> {
     said.sort();
     said.dedup();
     said.into_iter().take(12).map(|rule| format!("scaled: {rule}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_keep_what_tells_them_apart() {
+        let look = Look { width: 80, unicode: true };
+        let name = |text: &str| shorter(text, 21, &look);
+        assert_eq!(name("hot learning_rate=0.0003 world_size=1"), "hot le…=0.0003 wo…=1");
+        assert_eq!(name("hot learning_rate=0.001 world_size=1"), "hot le…=0.001 wo…=1");
+        assert!(name("hierarchical H_cycles=4 L_cycles=1").ends_with("H_…=4 L_…=1"));
+        assert_eq!(name("baseline"), "baseline");
+        assert_eq!(shorter(&"ü".repeat(40), 20, &Look { unicode: false, ..look }).chars().count(), 20);
+    }
 }

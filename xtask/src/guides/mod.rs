@@ -11,6 +11,7 @@ mod markdown;
 mod question;
 mod sapo;
 mod small_gpt;
+mod suites;
 mod together;
 
 use std::fs;
@@ -39,7 +40,7 @@ const INTRODUCTION: &str = include_str!("introduction.md");
 type Section = fn() -> Result<String>;
 
 /// In the order of the document; independent of each other.
-const SECTIONS: [Section; 7] = [
+const SECTIONS: [Section; 8] = [
     sapo::section,
     fork::section,
     grpo::section,
@@ -47,6 +48,7 @@ const SECTIONS: [Section; 7] = [
     hrm::section,
     small_gpt::section,
     together::section,
+    suites::section,
 ];
 
 /// Writes the document, or checks it.

@@ -44,7 +44,7 @@ fn without_identities(text: &str, file: &str) -> String {
 
 #[test]
 fn plans_of_the_examples() {
-    for name in ["sapo-gpt2", "hrm-arc", "policies", "lr-scan"] {
+    for name in ["sapo-gpt2", "hrm-arc", "policies", "lr-scan", "lilwill", "grpo-judge", "hrm-sudoku"] {
         check(
             &format!("suite_plan_{name}"),
             &printed(&["suite", "plan", &format!("{EXAMPLES}/{name}.toml"), "--limit", "24"]),

@@ -14,6 +14,7 @@ mod slurm;
 mod suite_export;
 mod suite_faults;
 mod suite_packing;
+mod suite_torch;
 mod suite_words;
 mod suites;
 mod swarm;
