@@ -38,7 +38,7 @@ pub fn translated(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<OsStr
             }
             Some(Meaning::Says(says)) => {
                 rest.next_if(|next| value.is_none() && is_truth(next));
-                words.extend(says.iter().filter_map(|(key, text)| said(key, text, &typed)));
+                words.extend(says.iter().filter_map(|(key, text)| value_typed_for(key, text, &typed)));
             }
             Some(Meaning::Sentence(sentence)) => {
                 return Err(Failure::input(format!("`--{name}` is no flag here")).hint(sentence));
@@ -79,7 +79,7 @@ fn flag(key: &str, value: Option<&str>) -> OsString {
 }
 
 /// What a switch of theirs says, unless the key's own flag was typed.
-fn said(key: &str, text: &str, typed: &[OsString]) -> Option<OsString> {
+fn value_typed_for(key: &str, text: &str, typed: &[OsString]) -> Option<OsString> {
     let own = flag(key, None);
     let own = own.to_str()?;
     let means_it = |word: &str| {

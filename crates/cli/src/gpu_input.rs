@@ -38,8 +38,8 @@ pub fn named(name: &str) -> Result<Gpu, Failure> {
 /// The GPUs of a list: names, `all` of the catalog, or those `priced` there.
 pub fn list(names: &str) -> Result<Vec<Gpu>, Failure> {
     match names.trim().to_ascii_lowercase().as_str() {
-        "all" => Ok(all(|_| true)),
-        "priced" => Ok(all(|row| prices_of(&row.id, PriceKind::OnDemand).is_some())),
+        "all" => Ok(catalog_gpus(|_| true)),
+        "priced" => Ok(catalog_gpus(|row| prices_of(&row.id, PriceKind::OnDemand).is_some())),
         _ => {
             let named: Result<Vec<Gpu>, Failure> =
                 names.split(',').filter(|name| !name.trim().is_empty()).map(named).collect();
@@ -51,7 +51,7 @@ pub fn list(names: &str) -> Result<Vec<Gpu>, Failure> {
     }
 }
 
-fn all(keep: impl Fn(&CatalogGpu) -> bool) -> Vec<Gpu> {
+fn catalog_gpus(keep: impl Fn(&CatalogGpu) -> bool) -> Vec<Gpu> {
     catalog().iter().filter(|row| keep(row)).map(CatalogGpu::gpu).collect()
 }
 

@@ -28,7 +28,7 @@ pub fn known(environment: &Path) -> Option<InstalledTransformers> {
 }
 
 fn of_environment(environment: &Path) -> Option<InstalledTransformers> {
-    let pythons = folders(&environment.join("lib")).filter(|folder| name(folder).starts_with("python3"));
+    let pythons = folders(&environment.join("lib")).filter(|folder| folder_name(folder).starts_with("python3"));
     let unix = pythons.map(|python| python.join("site-packages"));
     let version = unix.chain([environment.join("Lib").join("site-packages")]).find_map(|site| version_in(&site))?;
     Some(InstalledTransformers { version, environment: environment.display().to_string() })
@@ -36,8 +36,9 @@ fn of_environment(environment: &Path) -> Option<InstalledTransformers> {
 
 /// Of several, as broken updates leave behind, none is taken.
 fn version_in(site_packages: &Path) -> Option<String> {
-    let mut found = folders(site_packages)
-        .filter_map(|folder| Some(name(&folder).strip_prefix("transformers-")?.strip_suffix(".dist-info")?.to_owned()));
+    let mut found = folders(site_packages).filter_map(|folder| {
+        Some(folder_name(&folder).strip_prefix("transformers-")?.strip_suffix(".dist-info")?.to_owned())
+    });
     let version = found.next()?;
     found.next().is_none().then_some(version)
 }
@@ -46,7 +47,7 @@ fn folders(parent: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     fs::read_dir(parent).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()))
 }
 
-fn name(path: &Path) -> String {
+fn folder_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 

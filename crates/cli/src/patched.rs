@@ -19,17 +19,17 @@ pub fn patched(text: &str, changes: &[Override]) -> Result<String, Failure> {
                 document.remove(table);
             }
         }
-        set(&mut document, change)?;
+        set_key(&mut document, change)?;
     }
     Ok(document.to_string())
 }
 
-fn set(document: &mut DocumentMut, change: &Override) -> Result<(), Failure> {
+fn set_key(document: &mut DocumentMut, change: &Override) -> Result<(), Failure> {
     let known = Key::find(&change.key);
     let key = known.map_or(change.key.as_str(), |key| key.name);
     let new = written(known.map(|key| key.kind), &change.value);
     let Some((table, field)) = key.split_once('.') else {
-        put(document.as_table_mut(), key, new);
+        put_value(document.as_table_mut(), key, new);
         return Ok(());
     };
     match document.get_mut(table) {
@@ -62,7 +62,7 @@ fn set(document: &mut DocumentMut, change: &Override) -> Result<(), Failure> {
 }
 
 /// Replaces a value and keeps the comment behind it.
-fn put(table: &mut Table, key: &str, mut new: Value) {
+fn put_value(table: &mut Table, key: &str, mut new: Value) {
     if let Some(old) = table.get(key).and_then(Item::as_value) {
         *new.decor_mut() = old.decor().clone();
         table[key] = Item::Value(new);

@@ -28,20 +28,22 @@ pub fn weights_beside(path: &Path) -> WeightsBeside {
 }
 
 fn sharded(folder: &Path, index: &Path) -> Result<WeightsBeside, Failure> {
-    let text = read_text(index, INDEX_BYTES).map_err(|error| Failure::file(&shown(index), &error))?;
+    let text = read_text(index, INDEX_BYTES).map_err(|error| Failure::file(&shown_path(index), &error))?;
     let index = safetensors::parse_index(&text).map_err(|error| about(index, &error))?;
     let (files, counted) = (index.files, index.parameters);
     // A name from a file stays inside the folder.
     let inside = |name: &String| Path::new(name).file_name().map(|name| folder.join(name));
     let paths: Vec<PathBuf> = files.iter().filter_map(inside).collect();
     match paths.iter().find(|path| !path.exists()) {
-        Some(missing) => Ok(counted.map_or_else(|| WeightsBeside::Incomplete(shown(missing)), WeightsBeside::Counted)),
+        Some(missing) => {
+            Ok(counted.map_or_else(|| WeightsBeside::Incomplete(shown_path(missing)), WeightsBeside::Counted))
+        }
         None => paths.iter().map(|path| count(path)).sum::<Result<u64, Failure>>().map(WeightsBeside::Counted),
     }
 }
 
 fn count(path: &Path) -> Result<u64, Failure> {
-    let header = read_header(path).map_err(|error| Failure::file(&shown(path), &error))?;
+    let header = read_header(path).map_err(|error| Failure::file(&shown_path(path), &error))?;
     let weights = safetensors::parse_header(&header).map_err(|error| about(path, &error))?;
     Ok(weights.parameters)
 }
@@ -58,10 +60,10 @@ fn read_header(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn shown(path: &Path) -> String {
+fn shown_path(path: &Path) -> String {
     path.display().to_string()
 }
 
 fn about(path: &Path, error: &impl std::fmt::Display) -> Failure {
-    Failure::input(format!("{}: {error}", shown(path))).hint("download it again, or move it away to do without")
+    Failure::input(format!("{}: {error}", shown_path(path))).hint("download it again, or move it away to do without")
 }

@@ -76,6 +76,7 @@ mod parallel;
 pub mod plan;
 pub mod printable;
 pub mod progress;
+pub mod random;
 pub mod record;
 pub mod recording;
 pub mod rehearsal;

@@ -5,10 +5,10 @@ const MAX_NAME: usize = 96;
 
 /// The candidate closest to `name`, if it is close enough to be worth suggesting.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let name = if name.len() > MAX_NAME { String::new() } else { plain(name) };
+    let name = if name.len() > MAX_NAME { String::new() } else { plain_name(name) };
     // A fifth of the letters may be wrong: with more, another word was meant. Numbers are never mistyped into others.
     let limit = (name.chars().count() / 5).clamp(1, 3);
-    let same_numbers = candidates.into_iter().map(|candidate| (plain(candidate), candidate));
+    let same_numbers = candidates.into_iter().map(|candidate| (plain_name(candidate), candidate));
     let same_numbers: Vec<_> = same_numbers.filter(|(other, _)| digits(other) == digits(&name)).collect();
     let by_letters = same_numbers.iter().map(|(other, candidate)| (edit_distance(&name, other), *candidate));
     let closest = by_letters.filter(|(distance, _)| *distance <= limit && !name.is_empty()).min_by_key(|(far, _)| *far);
@@ -29,7 +29,7 @@ fn digits(name: &str) -> Vec<char> {
 }
 
 /// Lowercase without separators, as people differ in `-`, `_` and spaces.
-fn plain(name: &str) -> String {
+fn plain_name(name: &str) -> String {
     name.chars().filter(|c| !matches!(c, '-' | '_' | ' ')).flat_map(char::to_lowercase).collect()
 }
 

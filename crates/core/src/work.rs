@@ -138,7 +138,7 @@ impl Work {
     pub fn phases_of_step(&self, step: u32) -> Vec<(PhaseKind, Amount)> {
         let mut kinds: Vec<(PhaseKind, Amount)> = Vec::new();
         for phase in self.phases.iter().filter(|phase| phase.phase.step == step) {
-            add(&mut kinds, phase.phase.kind, phase.total());
+            add_amount(&mut kinds, phase.phase.kind, phase.total());
         }
         kinds
     }
@@ -193,7 +193,7 @@ impl Work {
     }
 }
 
-fn add(kinds: &mut Vec<(PhaseKind, Amount)>, kind: PhaseKind, amount: Amount) {
+fn add_amount(kinds: &mut Vec<(PhaseKind, Amount)>, kind: PhaseKind, amount: Amount) {
     match kinds.iter_mut().find(|(other, _)| *other == kind) {
         Some((_, sum)) => *sum = sum.plus(amount),
         None => kinds.push((kind, amount)),

@@ -9,11 +9,11 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
+use tonnage_core::random::SplitMix64;
 use tonnage_experiment::experiment::{Experiment, Question};
 use tonnage_experiment::render::html;
 use tonnage_experiment::section::{Made, document};
 use tonnage_experiment::source::{Limits, gather};
-use tonnage_experiment::statistics::Random;
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -54,7 +54,7 @@ fn cpu_seconds(stat: &str) -> f64 {
 
 /// A hundred configurations, a hundredth of the runs each.
 fn fill(folder: &Path, runs: usize, points: usize, is_csv: bool) {
-    let mut random = Random::new(1);
+    let mut random = SplitMix64::new(1);
     for run in 0..runs {
         let (configuration, seed) = (run % 100, run / 100);
         let of = folder.join(format!("configuration-{configuration:02}"));
@@ -67,7 +67,7 @@ fn fill(folder: &Path, runs: usize, points: usize, is_csv: bool) {
             )
         };
         for step in 0..points {
-            let noise = random.below(10_000) as f64 / 1e5;
+            let noise = random.index_below(10_000) as f64 / 1e5;
             let value = 0.5 + 0.3 * step as f64 / points as f64 + noise + configuration as f64 * 1e-3;
             let _ = match is_csv {
                 true => writeln!(text, "{step},{value:.5}"),

@@ -31,7 +31,7 @@ pub fn header(began_seconds: f64) -> Vec<u8> {
 pub fn scalar(name: &str, step: f64, at: f64, value: f64) -> Vec<u8> {
     let mut file = Vec::new();
     let value = [bytes(1, name.as_bytes()), fixed32(2, value as f32)].concat();
-    record(&mut file, &[fixed64(1, at), whole(2, step.max(0.0) as u64), bytes(5, &bytes(1, &value))].concat());
+    record(&mut file, &[fixed64(1, at), varint_field(2, step.max(0.0) as u64), bytes(5, &bytes(1, &value))].concat());
     file
 }
 
@@ -53,7 +53,7 @@ fn varint(mut value: u64) -> Vec<u8> {
     bytes
 }
 
-fn whole(field: u64, value: u64) -> Vec<u8> {
+fn varint_field(field: u64, value: u64) -> Vec<u8> {
     [varint(field << 3), varint(value)].concat()
 }
 

@@ -240,7 +240,7 @@ impl<'a> DeviceView<'a> {
             num_ooms: device.num_ooms,
             rounded512_peak_bytes: peak.as_ref().map(|peak| peak.bytes),
             bytes_by_category_at_peak: peak.iter().flat_map(categories).collect(),
-            largest_live_at_peak: peak.iter().flat_map(|peak| peak.by_line.iter().take(LINES)).map(line).collect(),
+            largest_live_at_peak: peak.iter().flat_map(|peak| peak.by_line.iter().take(LINES)).map(line_view).collect(),
         }
     }
 }
@@ -249,7 +249,7 @@ fn categories(peak: &AtPeak) -> impl Iterator<Item = (String, serde_json::Value)
     peak.by_category.iter().map(|(name, bytes)| (name.clone(), (*bytes).into()))
 }
 
-fn line(live: &LiveLine) -> LineView {
+fn line_view(live: &LiveLine) -> LineView {
     let LiveLine { line, op, phase, category, bytes, count, .. } = live.clone();
     LineView { line, op, phase, category, bytes, count }
 }

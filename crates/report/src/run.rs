@@ -30,7 +30,7 @@ impl RunLine {
     pub fn new(run: &RunRecord, state: &RunState, lives: bool, now_ms: u64) -> Self {
         Self {
             id: run.id.clone(),
-            state: words(state, lives),
+            state: state_words(state, lives),
             attempts: state.attempts(),
             progress: progress(state, lives, now_ms),
             command: shell_words(started(state).unwrap_or(&run.command)),
@@ -60,7 +60,7 @@ fn started(state: &RunState) -> Option<&Vec<String>> {
 }
 
 /// Where a run is. What a journal says is past where nobody supervises it any more.
-fn words(state: &RunState, lives: bool) -> String {
+fn state_words(state: &RunState, lives: bool) -> String {
     match (&state.result, lives) {
         (Some(result), false) => outcome_words(result.outcome).to_owned(),
         (None, false) => "abandoned (its supervisor died)".to_owned(),
@@ -191,10 +191,10 @@ mod tests {
     fn what_nobody_supervises_does_not_run() {
         let node = NodeState { phase: Phase::Running, ..NodeState::default() };
         let state = RunState { nodes: vec![node], ..RunState::default() };
-        assert_eq!(words(&state, true), "running");
-        assert_eq!(words(&state, false), "abandoned (its supervisor died)");
+        assert_eq!(state_words(&state, true), "running");
+        assert_eq!(state_words(&state, false), "abandoned (its supervisor died)");
         let ended = RunState { result: Some(ResultRecord::default()), ..state };
-        assert_eq!(words(&ended, false), "failed");
+        assert_eq!(state_words(&ended, false), "failed");
     }
 
     #[test]

@@ -79,7 +79,7 @@ fn processes(spec: &JobSpec) -> u64 {
 /// # Errors
 /// When what is kept cannot be read.
 pub fn kept(root: &Path, job: &JobRecord) -> Result<Option<Kept>, RunError> {
-    Ok(read(&path(root))?.remove(&name(job)))
+    Ok(read_corrections(&path(root))?.remove(&job_values(job)))
 }
 
 /// Keeps what was seen of `job`.
@@ -91,8 +91,8 @@ pub fn keep(root: &Path, job: &JobRecord, seen: Kept) -> Result<(), RunError> {
     let path = path(root);
     // Two probes at once keep both.
     let _held = lock(&path.with_extension("lock"))?;
-    let mut all = read(&path)?;
-    all.insert(name(job), seen);
+    let mut all = read_corrections(&path)?;
+    all.insert(job_values(job), seen);
     let text = serde_json::to_string_pretty(&all).map_err(|error| RunError::damaged(&path, error))?;
     write_atomically(&path, text.as_bytes())
 }
@@ -101,7 +101,7 @@ fn path(root: &Path) -> PathBuf {
     root.join("corrections.json")
 }
 
-fn read(path: &Path) -> Result<BTreeMap<String, Kept>, RunError> {
+fn read_corrections(path: &Path) -> Result<BTreeMap<String, Kept>, RunError> {
     let text = match read_text(path, JSON_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),
@@ -112,7 +112,7 @@ fn read(path: &Path) -> Result<BTreeMap<String, Kept>, RunError> {
 }
 
 /// All values that make the job what it is.
-fn name(job: &JobRecord) -> String {
+fn job_values(job: &JobRecord) -> String {
     let values = job.values.iter().filter(|value| !FREE.contains(&value.key.as_str()));
     values.map(|value| format!("{}={}", value.key, value.value)).collect::<Vec<_>>().join(" ")
 }
@@ -156,7 +156,7 @@ mod tests {
                 scope.spawn(move || keep(root, &job(&[("model", model)]), seen).unwrap());
             }
         });
-        assert_eq!(read(&path(&root)).unwrap().len(), 7);
+        assert_eq!(read_corrections(&path(&root)).unwrap().len(), 7);
         std::fs::write(path(&root), "{\"cut").unwrap();
         assert!(keep(&root, &job(&[("model", "gpt2")]), seen).is_err());
         assert_eq!(std::fs::read_to_string(path(&root)).unwrap(), "{\"cut");

@@ -51,7 +51,7 @@ pub(crate) enum End {
 
 /// A temporary folder that `make` makes; it goes when a signal ends this process. Signals are taken from now on.
 pub(crate) fn folder(make: impl FnOnce() -> io::Result<PathBuf>) -> io::Result<PathBuf> {
-    take();
+    block_signals();
     // Held while it is made: no signal finds it half remembered.
     let mut folders = folders();
     let path = make()?;
@@ -80,7 +80,7 @@ pub(crate) fn run(command: &mut Command) -> io::Result<End> {
     if own_group {
         command.process_group(0);
     }
-    take();
+    block_signals();
     let mut child = {
         let mut running = running();
         let child = spawn_unblocked(command)?;
@@ -124,7 +124,7 @@ fn running() -> MutexGuard<'static, Running> {
 }
 
 /// Blocks the signals in this thread and all that it starts; a thread of their own takes them.
-fn take() {
+fn block_signals() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let set = taken_signals();

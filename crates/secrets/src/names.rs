@@ -163,7 +163,7 @@ pub fn is_secret(name: &str) -> bool {
 }
 
 fn names_secret(name: &str) -> bool {
-    let words = words(name);
+    let words = name_words(name);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let compact = words.concat();
     if FOLDERS.contains(&compact.as_str()) || words.last().is_some_and(|last| ABOUT.contains(last)) {
@@ -176,11 +176,11 @@ fn names_secret(name: &str) -> bool {
 
 /// Whether the name is that of a number of a vocabulary, if its value is a number: `--token-id 5`.
 pub(super) fn may_be_number(name: &str) -> bool {
-    matches!(words(name).as_slice(), [.., token, id] if token.ends_with("token") && matches!(id.as_str(), "id" | "ids"))
+    matches!(name_words(name).as_slice(), [.., token, id] if token.ends_with("token") && matches!(id.as_str(), "id" | "ids"))
 }
 
 /// The words of a name, in lowercase: `--dbPassword`, `X-Api-Key`, `AWSSecretKey`.
-fn words(name: &str) -> Vec<String> {
+fn name_words(name: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let chars: Vec<char> = name.chars().collect();
     for (at, c) in chars.iter().enumerate() {

@@ -17,7 +17,6 @@ mod model;
 mod op;
 pub mod optimizer;
 mod precision;
-mod random;
 pub mod scaler;
 pub mod schedule;
 pub mod store;

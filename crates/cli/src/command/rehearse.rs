@@ -105,7 +105,7 @@ impl RehearseArgs {
         if rehearsal.seen.is_empty() {
             return nothing_seen(rehearsal.exit_code);
         }
-        let against = job.as_ref().map(|job| beside(job, rehearsal)).transpose()?;
+        let against = job.as_ref().map(|job| compare_with_job(job, rehearsal)).transpose()?;
         if let Some(path) = &self.save_trace {
             save(path, &rehearsed)?;
         }
@@ -219,7 +219,7 @@ fn job(name: &str, program: &OsStr) -> Result<Resolved, Failure> {
 }
 
 /// The estimate of `job` beside the fullest device.
-fn beside(job: &Resolved, rehearsal: &Rehearsal) -> Result<Against, Failure> {
+fn compare_with_job(job: &Resolved, rehearsal: &Rehearsal) -> Result<Against, Failure> {
     let seen = rehearsal.fullest().ok_or_else(|| Failure::input("nothing was seen"))?;
     against(&simulate(job)?, seen).map_err(Failure::from)
 }

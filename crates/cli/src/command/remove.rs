@@ -38,7 +38,7 @@ impl RemoveArgs {
                 ended.truncate(ended.len().saturating_sub(keep));
                 ended
             }
-            None => self.runs.iter().map(|name| named(&store, name)).collect::<Result<Vec<_>, _>>()?,
+            None => self.runs.iter().map(|name| find_run(&store, name)).collect::<Result<Vec<_>, _>>()?,
         };
         let ids: Vec<String> = removed.iter().map(|run| run.id().to_owned()).collect();
         for run in removed {
@@ -57,7 +57,7 @@ fn lives(run: &RunFolder) -> bool {
     run.is_supervised() || !run.left_behind().is_empty()
 }
 
-fn named(store: &Store, name: &str) -> Result<RunFolder, Failure> {
+fn find_run(store: &Store, name: &str) -> Result<RunFolder, Failure> {
     let run = store.find(name)?;
     if lives(&run) {
         let failure = Failure::input(format!("run {} lives: nothing was removed", run.id()));

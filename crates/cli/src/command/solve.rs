@@ -32,7 +32,7 @@ pub fn solve(
     source: &JobSource,
     terminal: &Terminal,
 ) -> Result<SolveAnswer, Failure> {
-    let (name, range) = named(key)?;
+    let (name, range) = key_and_range(key)?;
     if variants.iter().flat_map(|variant| &variant.changes).any(|change| change.key == name) {
         return Err(
             Failure::input(format!("--solve: `{name}` is given a list of values too")).hint("leave one of both out")
@@ -69,7 +69,7 @@ pub fn show(answer: &SolveAnswer, csv: Option<&Path>, as_json: bool, terminal: &
 }
 
 /// The key and the values that it takes; a short name stands for the only key that ends in it.
-fn named(key: &str) -> Result<(String, RangeInclusive<u64>), Failure> {
+fn key_and_range(key: &str) -> Result<(String, RangeInclusive<u64>), Failure> {
     let written = key.trim().trim_start_matches('-').replace('-', "_");
     if let Some(field) = written.strip_prefix("model.").filter(|field| !field.is_empty()) {
         return Ok((format!("model.{field}"), 1..=MOST));

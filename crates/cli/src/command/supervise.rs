@@ -66,7 +66,7 @@ pub fn supervise_here(
     if let Some(note) = spec.as_ref().zip(library.as_ref()).and_then(|(spec, library)| several_gpus(spec, library)) {
         terminal.say(&note);
     }
-    let look = || library.as_ref().and_then(|library| look(library, usable_bytes));
+    let look = || library.as_ref().and_then(|library| read_gpu(library, usable_bytes));
     let guard = Guard {
         command: &run.command,
         policy: &run.policy,
@@ -116,7 +116,7 @@ fn several_gpus(spec: &JobSpec, library: &Library) -> Option<String> {
 }
 
 /// The machine's fullest visible GPU, where NVML tells of it and it is the GPU that the job names.
-fn look(library: &Library, usable_bytes: u64) -> Option<GpuNow> {
+fn read_gpu(library: &Library, usable_bytes: u64) -> Option<GpuNow> {
     let visible = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
     let indices: Vec<u32> = visible.split(',').filter_map(|index| index.trim().parse().ok()).collect();
     let is_visible = |index: &u32| visible.is_empty() || indices.contains(index);

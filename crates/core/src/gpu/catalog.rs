@@ -146,7 +146,7 @@ struct Typed {
 
 impl Typed {
     fn new(name: &str) -> Self {
-        let memory = words(name).find_map(|word| size_of_memory(word).map(str::to_owned));
+        let memory = name_words(name).find_map(|word| size_of_memory(word).map(str::to_owned));
         Self { words: sorted(&plain(name)), memory }
     }
 
@@ -244,11 +244,11 @@ fn names() -> impl Iterator<Item = &'static str> {
 /// `NVIDIA A100-SXM4-80GB` as `a100-sxm4-80`: what differs between ids, NVML names and what people type is dropped.
 fn plain(name: &str) -> String {
     let lower = name.to_lowercase();
-    let words: Vec<_> = words(&lower).map(|word| size_of_memory(word).unwrap_or(word)).collect();
+    let words: Vec<_> = name_words(&lower).map(|word| size_of_memory(word).unwrap_or(word)).collect();
     words.join("-")
 }
 
-fn words(name: &str) -> impl Iterator<Item = &str> {
+fn name_words(name: &str) -> impl Iterator<Item = &str> {
     let is_maker = |word: &str| ["nvidia", "tesla", "geforce"].iter().any(|maker| word.eq_ignore_ascii_case(maker));
     let parts = name.split([' ', '-', '_']).flat_map(|word| {
         let (series, number) = if starts_with(word, "rtx") { word.split_at(3) } else { ("", word) };

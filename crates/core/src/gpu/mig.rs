@@ -94,7 +94,7 @@ pub(super) fn parse(text: &str) -> Option<Result<Gpu, GpuError>> {
         Some((&lower[..at], &lower[at + 1..]))
     };
     let (gpu, profile) = lower.split_once(':').or_else(|| lower.split_once(" mig ")).or_else(slice)?;
-    Some(find(text, gpu.trim(), plain_profile(profile)))
+    Some(find_profile(text, gpu.trim(), plain_profile(profile)))
 }
 
 /// `MIG-1g.10gb+me` as `1g.10gb`: media engines make no difference here.
@@ -104,7 +104,7 @@ fn plain_profile(profile: &str) -> &str {
     profile.strip_suffix("+me").unwrap_or(profile)
 }
 
-fn find(text: &str, gpu: &str, profile: &str) -> Result<Gpu, GpuError> {
+fn find_profile(text: &str, gpu: &str, profile: &str) -> Result<Gpu, GpuError> {
     let boards = matches(gpu)?;
     let slices: Vec<_> = boards
         .iter()

@@ -52,7 +52,7 @@ pub(super) fn read_entry(source: Source<'_>, settings: &mut Settings, entry: Ent
         DeValue::Table(_) if name == "run" => Ok(()),
         DeValue::Table(table) if is_table(name) => table.iter().try_for_each(|(inner, value)| {
             let full = format!("{name}.{}", inner.get_ref());
-            named(source, inner, &full).and_then(|key| source.set(settings, key.name, (inner, value)))
+            key_named(source, inner, &full).and_then(|key| source.set(settings, key.name, (inner, value)))
         }),
         _ if is_table(name) && Key::find(name).is_none() => {
             Err(JobError::of_kind(JobErrorKind::Value, format!("`{name}` must be a table"))
@@ -73,7 +73,7 @@ fn is_table(name: &str) -> bool {
     KEYS.iter().any(|key| key.name.split_once('.').is_some_and(|(table, _)| table == name))
 }
 
-fn named<T>(source: Source<'_>, at: &Spanned<T>, name: &str) -> Result<&'static Key, JobError> {
+fn key_named<T>(source: Source<'_>, at: &Spanned<T>, name: &str) -> Result<&'static Key, JobError> {
     Key::called(name).ok_or_else(|| unknown_key(name).at(Some(source.place(at))))
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Model {
 /// The model that the settings describe.
 pub(super) fn load(settings: &Settings, source: &JobSource) -> Result<Model, JobError> {
     match settings.get(keys::MODEL) {
-        Some(setting) => named(setting, settings, source),
+        Some(setting) => model_named(setting, settings, source),
         None if settings.model.contains_key("model_type") => written_out(settings),
         None if settings.model.is_empty() => Err(JobError::of_kind(JobErrorKind::Model, "no model is given")
             .about(&[keys::MODEL])
@@ -39,7 +39,7 @@ pub(super) fn load(settings: &Settings, source: &JobSource) -> Result<Model, Job
 }
 
 /// A model that has a name, with the fields that the job changes.
-fn named(setting: &Setting, settings: &Settings, source: &JobSource) -> Result<Model, JobError> {
+fn model_named(setting: &Setting, settings: &Settings, source: &JobSource) -> Result<Model, JobError> {
     let name = setting.value.as_str().unwrap_or_default();
     if let Some(model_type) = settings.model.get("model_type") {
         return Err(JobError::of_kind(
@@ -50,7 +50,7 @@ fn named(setting: &Setting, settings: &Settings, source: &JobSource) -> Result<M
         .at(place(&model_type.origin)));
     }
     let Found { model: found, preset, config_file, weights } =
-        find(name, source).map_err(|error| error.about(&[keys::MODEL]).at(place(&setting.origin)))?;
+        find_config(name, source).map_err(|error| error.about(&[keys::MODEL]).at(place(&setting.origin)))?;
     let mut provenance = vec![Provenance {
         key: keys::MODEL.to_owned(),
         value: format!("\"{}\"", found.spec.name),
@@ -87,7 +87,8 @@ fn counted(preset: Option<&Preset>, weights: &WeightsBeside) -> Result<Option<Co
 /// A model beside the job's own, by its name or a path.
 pub(super) fn second(setting: &Setting, source: &JobSource) -> Result<ModelSpec, JobError> {
     let name = setting.value.as_str().unwrap_or_default();
-    let found = find(name, source).map_err(|error| error.about(&[keys::JUDGE_MODEL]).at(place(&setting.origin)))?;
+    let found =
+        find_config(name, source).map_err(|error| error.about(&[keys::JUDGE_MODEL]).at(place(&setting.origin)))?;
     hf::refuse_other_head(&found.model.spec).map_err(|error| error.at(place(&setting.origin)))?;
     let mut spec = found.model.spec;
     spec.beside.counted = counted(found.preset, &WeightsBeside::Absent)?;
@@ -103,7 +104,7 @@ struct Found<'a> {
 }
 
 /// As transformers does, a local config goes before a published name.
-fn find<'a>(name: &str, source: &'a JobSource) -> Result<Found<'a>, JobError> {
+fn find_config<'a>(name: &str, source: &'a JobSource) -> Result<Found<'a>, JobError> {
     match source.configs.get(name).map(|config| (&config.text, &config.weights)) {
         Some((Ok(text), weights)) => {
             let file = if name.ends_with(".json") {

@@ -351,24 +351,24 @@ const LIGHTNING: &str =
 const TASK: &str = "this trainer is not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script and tells its peak";
 
 /// `-` and `_` are the same, and so are capitals.
-fn plain(word: &str) -> String {
+fn plain_word(word: &str) -> String {
     word.trim().trim_start_matches("--").replace('-', "_").to_lowercase()
 }
 
 /// What the name of a key or a flag is.
 pub fn name(word: &str) -> Option<Meaning> {
-    let word = plain(word);
+    let word = plain_word(word);
     NAMES.iter().find(|(theirs, _)| *theirs == word).map(|(_, meaning)| *meaning)
 }
 
 /// What the value `value` of `key` is.
 pub fn value(key: &str, value: &Value) -> Option<Meaning> {
     let word = match value {
-        Value::String(text) => plain(text),
+        Value::String(text) => plain_word(text),
         Value::Number(number) => number.to_string(),
         _ => return None,
     };
-    let is_word = |theirs: &str| plain(theirs) == word;
+    let is_word = |theirs: &str| plain_word(theirs) == word;
     VALUES.iter().find(|(of, theirs, _)| *of == key && is_word(theirs)).map(|(_, _, meaning)| *meaning)
 }
 
@@ -391,7 +391,7 @@ mod tests {
     fn every_word_leads_to_a_key_that_is() {
         for (word, meaning) in NAMES {
             assert!(KEYS.iter().all(|key| key.name != *word), "{word} is a key of ours");
-            assert_eq!(plain(word), *word);
+            assert_eq!(plain_word(word), *word);
             match meaning {
                 Key(key) => assert!(OurKey::find(key).is_some(), "{word}: {key}"),
                 Says(keys) => assert!(keys.iter().all(|(key, text)| possible(key, text)), "{word}"),

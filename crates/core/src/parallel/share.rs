@@ -31,8 +31,8 @@ fn split_width(model: &mut ModelSpec, size: u64) -> Result<(), JobError> {
             .or_rehearse());
     }
     let heads = needed(&model.config, "num_attention_heads")?;
-    let key_value_heads = read(&model.config, "num_key_value_heads").unwrap_or(heads);
-    let head_dim = match read(&model.config, "head_dim") {
+    let key_value_heads = read_size(&model.config, "num_key_value_heads").unwrap_or(heads);
+    let head_dim = match read_size(&model.config, "head_dim") {
         Some(head_dim) => head_dim,
         None => needed(&model.config, "hidden_size")? / heads.max(1),
     };
@@ -81,12 +81,12 @@ fn split_depth(model: &mut ModelSpec, stages: u64, stage: u64) -> Result<(), Job
     Ok(())
 }
 
-fn read(config: &Fields, key: &str) -> Option<u64> {
+fn read_size(config: &Fields, key: &str) -> Option<u64> {
     config.get(key).and_then(Value::as_u64)
 }
 
 fn needed(config: &Fields, key: &str) -> Result<u64, JobError> {
-    read(config, key).ok_or_else(|| {
+    read_size(config, key).ok_or_else(|| {
         JobError::of_kind(JobErrorKind::Model, format!("splitting the model needs `{key}` in its config"))
     })
 }

@@ -97,7 +97,7 @@ impl Suite {
     /// When there are too many.
     pub fn of_axes(axes: &[Vec<Override>]) -> Result<Self, JobError> {
         let configurations = product(axes)?.into_iter().map(|changes| Configuration {
-            name: named(&changes),
+            name: changes_in_words(&changes),
             changes,
             count: 1,
             line: None,
@@ -129,7 +129,7 @@ fn product(axes: &[Vec<Override>]) -> Result<Vec<Vec<Override>>, JobError> {
     Ok(all)
 }
 
-fn named(changes: &[Override]) -> String {
+fn changes_in_words(changes: &[Override]) -> String {
     let short = |key: &str| key.strip_prefix("model.").unwrap_or(key).to_owned();
     match changes {
         [] => "as the job is".to_owned(),

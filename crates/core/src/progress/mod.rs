@@ -105,7 +105,7 @@ struct Said {
 }
 
 /// What a line says of progress, if anything.
-fn said(line: &str) -> Option<Said> {
+fn progress_in_line(line: &str) -> Option<Said> {
     let plain = lines::without_colours(line);
     bar::read(&plain).or_else(|| counter::read(&plain))
 }
@@ -118,7 +118,8 @@ mod tests {
 
     fn check(cases: &[(&str, Expected)]) {
         for (line, wanted) in cases {
-            let found = said(line).map(|said| (said.progress.unit, said.progress.step, said.progress.total));
+            let found =
+                progress_in_line(line).map(|said| (said.progress.unit, said.progress.step, said.progress.total));
             assert_eq!(found, *wanted, "{line}");
         }
     }

@@ -1,7 +1,7 @@
 //! [`Tracker`]: the progress of an attempt, from all that its lines say. Several things may be counted at once (a training's bar,
 //! an evaluation's inside it); the one that was there first and is not over is the training.
 
-use super::{Progress, Said, Unit, said};
+use super::{Progress, Said, Unit, progress_in_line};
 
 /// So many things are told apart; the oldest that is over makes room.
 const MOST: usize = 8;
@@ -30,14 +30,14 @@ pub struct Tracker {
 impl Tracker {
     /// Reads a whole line that came at `at_ms`, on any clock that does not go back.
     pub fn read(&mut self, line: &str, at_ms: u64) {
-        if let Some(said) = said(line) {
+        if let Some(said) = progress_in_line(line) {
             self.take(&said, at_ms);
         }
     }
 
     /// Reads a last line without an end; where more may come, only what is whole by itself.
     pub fn read_rest(&mut self, rest: &str, at_ms: u64, is_final: bool) {
-        if let Some(said) = said(rest).filter(|said| is_final || said.is_bar) {
+        if let Some(said) = progress_in_line(rest).filter(|said| is_final || said.is_bar) {
             self.take(&said, at_ms);
         }
     }

@@ -100,7 +100,7 @@ impl From<&Trace> for Recording {
         let trace = &trace.unrolled();
         let mut numbers = HashMap::new();
         let mut names: HashSet<Arc<str>> = HashSet::new();
-        let mut known = |name: &str| known(&mut names, name);
+        let mut known = |name: &str| known_name(&mut names, name);
         let mut events = Vec::with_capacity(trace.events.len());
         for event in &trace.events {
             match *event {
@@ -131,7 +131,7 @@ impl From<&Trace> for Recording {
 }
 
 /// The name, as it was said before.
-fn known(names: &mut HashSet<Arc<str>>, name: &str) -> Arc<str> {
+fn known_name(names: &mut HashSet<Arc<str>>, name: &str) -> Arc<str> {
     if let Some(known) = names.get(name) {
         return Arc::clone(known);
     }

@@ -142,7 +142,7 @@ fn within(recording: &Recording, usable: u64, context: u64) -> (u64, Option<OutO
     let mut allocator = CachingAllocator::new(settings(recording), Some(usable)).beside(context);
     let failed = replay(&mut allocator, recording.requests()).err();
     let oom = failed.map(|failed| {
-        let (phase, line) = place(recording, failed.event);
+        let (phase, line) = phase_and_line(recording, failed.event);
         OutOfMemory {
             phase,
             line,
@@ -160,7 +160,7 @@ pub(super) fn settings(recording: &Recording) -> AllocatorConfig {
 }
 
 /// The phase and the line of an event.
-fn place(recording: &Recording, event: usize) -> (String, String) {
+fn phase_and_line(recording: &Recording, event: usize) -> (String, String) {
     let before = recording.events.get(..=event).unwrap_or_default();
     let phase = before.iter().rev().find_map(|event| match event {
         RecordedEvent::Phase(phase) => Some(phase.label()),

@@ -120,28 +120,28 @@ fn set_flops(classes: &[Cell<u64>; CLASSES], flops: Flops) {
 }
 
 /// Cells of their own, for these are touched by every op.
-fn add(cell: &Cell<u64>, count: u64) {
+fn add_to(cell: &Cell<u64>, count: u64) {
     cell.set(cell.get().saturating_add(count));
 }
 
 impl Counter {
     /// An operator made a tensor.
     pub(super) fn write(&self, bytes: u64) {
-        add(&self.written, bytes);
-        add(&self.launches, 1);
+        add_to(&self.written, bytes);
+        add_to(&self.launches, 1);
     }
 
     /// An operator moved bytes beside those of its results and of an operand as large.
     pub(super) fn read(&self, bytes: u64) {
-        add(&self.read, bytes);
+        add_to(&self.read, bytes);
     }
 
     pub(super) fn count(&self, product: &Product) {
         let class = class(product.dtype);
-        add(&self.flops[class], product.flops);
-        add(&self.skipped[class], product.skipped);
-        add(&self.product_read, product.read);
-        add(&self.product_written, product.written);
+        add_to(&self.flops[class], product.flops);
+        add_to(&self.skipped[class], product.skipped);
+        add_to(&self.product_read, product.read);
+        add_to(&self.product_written, product.written);
     }
 
     /// Between two passes there are so many others, whose counts rise evenly from those of the first to those of the last.

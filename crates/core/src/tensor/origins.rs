@@ -26,7 +26,7 @@ impl Origins {
         if index != u16::MAX && is_same(known, origin) {
             return index;
         }
-        let index = place(list, origin);
+        let index = place_of(list, origin);
         slot.set((origin, index));
         index
     }
@@ -48,7 +48,7 @@ fn is_same(a: Origin, b: Origin) -> bool {
     ptr::eq(a.op, b.op) && is_same_node
 }
 
-fn place(list: &mut Vec<Origin>, origin: Origin) -> u16 {
+fn place_of(list: &mut Vec<Origin>, origin: Origin) -> u16 {
     let index = list.iter().position(|other| *other == origin).unwrap_or_else(|| {
         list.push(origin);
         list.len() - 1

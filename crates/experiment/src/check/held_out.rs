@@ -61,7 +61,7 @@ fn trained_on(all: &Experiment) -> Vec<Flag> {
                 "`{}` is measured on what was trained on: it says how training went, not what was learned",
                 all.metric
             ),
-            evidence: others(all),
+            evidence: held_out_metrics(all),
         });
     }
     flags
@@ -80,12 +80,12 @@ fn missing(all: &Experiment) -> Vec<Flag> {
             all.metric,
             all.kind().words()
         ),
-        evidence: others(all),
+        evidence: held_out_metrics(all),
     }]
 }
 
 /// Held-out metrics that could be asked about instead.
-fn others(all: &Experiment) -> Vec<String> {
+fn held_out_metrics(all: &Experiment) -> Vec<String> {
     let held_out: Vec<&str> =
         all.available.keys().filter(|name| Kind::of(name) == Kind::HeldOut).map(String::as_str).collect();
     if held_out.is_empty() {

@@ -46,7 +46,7 @@ fn written(all: &Experiment) -> Vec<&Run> {
 }
 
 /// Of two runs, metric, equal steps and common steps, where they are the same.
-fn same(a: &Run, b: &Run) -> Option<(String, usize, usize)> {
+fn common_metric(a: &Run, b: &Run) -> Option<(String, usize, usize)> {
     let both = a
         .series
         .iter()
@@ -94,7 +94,7 @@ fn pairs<'a>(
     let mut found = Vec::new();
     for (index, a) in runs.iter().enumerate() {
         for b in runs[index + 1..].iter().filter(|b| is_pair(a, b)) {
-            if let Some((metric, equal, common)) = same(a, b) {
+            if let Some((metric, equal, common)) = common_metric(a, b) {
                 found.push((*a, *b, metric, equal, common));
             }
         }

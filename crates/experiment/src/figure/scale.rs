@@ -48,7 +48,7 @@ impl Scale {
         let ticks = (0..=2 * count).map(|index| (first + index as f64) * step);
         // Zero is not written -0, nor 1e-17.
         let clean = |tick: f64| if tick.abs() < step * 1e-6 { 0.0 } else { tick };
-        ticks.map(clean).filter(|tick| self.is_in(*tick)).map(|tick| (tick, short(tick, step))).collect()
+        ticks.map(clean).filter(|tick| self.is_in(*tick)).map(|tick| (tick, short_number(tick, step))).collect()
     }
 
     fn is_in(&self, value: f64) -> bool {
@@ -57,7 +57,7 @@ impl Scale {
 }
 
 /// A tick's text: as many decimals as the step has; thousands and millions by letters.
-fn short(value: f64, step: f64) -> String {
+fn short_number(value: f64, step: f64) -> String {
     let size = value.abs();
     if size >= 1e16 || (size > 0.0 && size < 1e-5) {
         return format!("{value:.1e}");

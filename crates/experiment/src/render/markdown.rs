@@ -7,13 +7,13 @@ use crate::document::{Block, Document, Table};
 
 /// The report; `figures` is the folder of the figures' files, as it is seen from the document.
 pub fn markdown(document: &Document, figures: Option<&str>) -> String {
-    let mut text = format!("# {}\n", plain(&document.title));
+    let mut text = format!("# {}\n", plain_text(&document.title));
     for block in &document.blocks {
         text.push('\n');
         match block {
-            Block::Heading(title) => text.push_str(&format!("## {}\n", plain(title))),
-            Block::Text(words) => text.push_str(&format!("{}\n", plain(words))),
-            Block::List(points) => points.iter().for_each(|point| text.push_str(&format!("- {}\n", plain(point)))),
+            Block::Heading(title) => text.push_str(&format!("## {}\n", plain_text(title))),
+            Block::Text(words) => text.push_str(&format!("{}\n", plain_text(words))),
+            Block::List(points) => points.iter().for_each(|point| text.push_str(&format!("- {}\n", plain_text(point)))),
             Block::Flags(flags) => checks(flags, &mut text),
             Block::Table(table) => self::table(table, &mut text),
             Block::Figure(figure) => {
@@ -21,10 +21,10 @@ pub fn markdown(document: &Document, figures: Option<&str>) -> String {
                     let _ = writeln!(
                         text,
                         "![{}]({}/{}.svg)\n\n*{}*",
-                        plain(&figure.title),
+                        plain_text(&figure.title),
                         link(folder),
                         figure.name,
-                        plain(&figure.described)
+                        plain_text(&figure.described)
                     );
                 } else {
                     text.pop();
@@ -37,7 +37,7 @@ pub fn markdown(document: &Document, figures: Option<&str>) -> String {
 }
 
 /// Text in which nothing is markup.
-fn plain(text: &str) -> String {
+fn plain_text(text: &str) -> String {
     let mut safe = String::with_capacity(text.len() + 8);
     for c in text.chars() {
         match c {
@@ -76,16 +76,16 @@ fn checks(flags: &[Flag], text: &mut String) {
             Severity::Refutes => "NO CONCLUSION",
             Severity::Warns => "WARNING",
         };
-        let _ = writeln!(text, "- **{how}, {}**: {}", flag.check, plain(&flag.said));
-        flag.evidence.iter().for_each(|line| text.push_str(&format!("  - {}\n", plain(line))));
+        let _ = writeln!(text, "- **{how}, {}**: {}", flag.check, plain_text(&flag.said));
+        flag.evidence.iter().for_each(|line| text.push_str(&format!("  - {}\n", plain_text(line))));
     }
 }
 
 fn table(table: &Table, text: &mut String) {
     const MOST_ROWS: usize = 200;
-    let _ = writeln!(text, "**{}**\n", plain(&table.title));
+    let _ = writeln!(text, "**{}**\n", plain_text(&table.title));
     let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-    text.push_str(&row(table.columns.iter().map(|name| plain(name)).collect()));
+    text.push_str(&row(table.columns.iter().map(|name| plain_text(name)).collect()));
     let is_number = |column: usize| table.rows.iter().any(|row| row[column].value.is_some());
     text.push_str(&format!(
         "|{}\n",
@@ -95,11 +95,11 @@ fn table(table: &Table, text: &mut String) {
         .rows
         .iter()
         .take(MOST_ROWS)
-        .for_each(|cells| text.push_str(&row(cells.iter().map(|cell| plain(&cell.text)).collect())));
+        .for_each(|cells| text.push_str(&row(cells.iter().map(|cell| plain_text(&cell.text)).collect())));
     if table.rows.len() > MOST_ROWS {
         let _ = writeln!(text, "\nAnd {} more rows: --html, --csv.", table.rows.len() - MOST_ROWS);
     }
     if !table.note.is_empty() {
-        let _ = writeln!(text, "\n{}", plain(&table.note));
+        let _ = writeln!(text, "\n{}", plain_text(&table.note));
     }
 }

@@ -103,7 +103,7 @@ fn figure(figure: &Figure, look: &Look) -> String {
 }
 
 /// A name in so many columns.
-fn named(name: &str, width: usize, look: &Look) -> String {
+fn padded_name(name: &str, width: usize, look: &Look) -> String {
     let name = one_line(name);
     let cut = if name.chars().count() > width {
         name.chars().take(width - 1).chain(pick(look, "…", "~").chars()).collect()
@@ -122,7 +122,7 @@ type Points = Vec<(f64, f64)>;
 /// A row of blocks for every series that is a line.
 fn sparks(figure: &Figure, look: &Look) -> String {
     let lines: Vec<(usize, Points)> = (0..figure.series.len())
-        .filter_map(|series| Some((series, line(figure, series).or_else(|| bars(figure, series))?)))
+        .filter_map(|series| Some((series, line_points(figure, series).or_else(|| bars(figure, series))?)))
         .collect();
     let all = || lines.iter().flat_map(|(_, points)| points).filter(|point| point.1.is_finite());
     let ([from, to], [low, high]) = (span(all().map(|point| point.0)), span(all().map(|point| point.1)));
@@ -136,7 +136,7 @@ fn sparks(figure: &Figure, look: &Look) -> String {
         let drawn = spark(points, columns, [from, to], [low, high], look);
         let end = |point: Option<&(f64, f64)>| number(point.map_or(0.0, |point| point.1));
         let (first, last) = (end(points.first()), end(points.last()));
-        text.push_str(&format!("  {}  {drawn}  {first} to {last}\n", named(&figure.series[*series], name, look)));
+        text.push_str(&format!("  {}  {drawn}  {first} to {last}\n", padded_name(&figure.series[*series], name, look)));
     }
     let (from, to, low, high) = (number(from), number(to), number(low), number(high));
     let scale = format!("{:name$}  {from} to {to} {}; rows from {low} to {high}", "", figure.x);
@@ -145,7 +145,7 @@ fn sparks(figure: &Figure, look: &Look) -> String {
 }
 
 /// The line of a series, of several the one on top.
-fn line(figure: &Figure, series: usize) -> Option<Points> {
+fn line_points(figure: &Figure, series: usize) -> Option<Points> {
     figure.marks.iter().rev().find_map(|mark| match mark {
         Mark::Line { series: of, points, is_thin: false } if *of == series && points.len() > 1 => Some(points.clone()),
         _ => None,
@@ -231,7 +231,7 @@ fn strips(figure: &Figure, look: &Look) -> String {
             }
         }
         let strip: String = strip.into_iter().collect();
-        text.push_str(&format!("  {}  {}\n", named(title, name, look), strip.trim_end()));
+        text.push_str(&format!("  {}  {}\n", padded_name(title, name, look), strip.trim_end()));
     }
     let scale = format!(
         "{:name$}  {}{}{}",

@@ -7,7 +7,7 @@ use crate::compare::{Comparison, Verdict};
 use crate::document::Block;
 
 pub(super) fn section(context: &Context<'_>) -> Vec<Block> {
-    let mut blocks = vec![Block::Text(asked(context)), Block::Heading("Signal checks".to_owned())];
+    let mut blocks = vec![Block::Text(question_asked(context)), Block::Heading("Signal checks".to_owned())];
     blocks.push(Block::Flags(context.flags.to_vec()));
     if context.all.others().is_empty() {
         return blocks;
@@ -19,7 +19,7 @@ pub(super) fn section(context: &Context<'_>) -> Vec<Block> {
     blocks
 }
 
-fn asked(context: &Context<'_>) -> String {
+fn question_asked(context: &Context<'_>) -> String {
     let all = context.all;
     let baseline = all.baseline().map_or("", |one| one.name.as_str());
     let better = if all.lower_is_better { "less is better" } else { "more is better" };

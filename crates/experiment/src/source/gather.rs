@@ -72,23 +72,23 @@ pub fn gather(path: &Path, limits: &Limits) -> std::io::Result<Gathered> {
     }
     files.sort();
     let root = if is_folder { path } else { path.parent().unwrap_or(Path::new("")) };
-    let top = named(path, is_folder);
+    let top = run_name(path, is_folder);
     let outcomes = read_all(&files, root, &top, limits);
     for (file, outcome) in files.iter().zip(outcomes) {
-        gathered.take(&shown(root, file), outcome);
+        gathered.take(&shown_path(root, file), outcome);
     }
     gathered.join();
     Ok(gathered)
 }
 
 /// What a folder is called, also one that is named by dots.
-fn named(path: &Path, is_folder: bool) -> String {
+fn run_name(path: &Path, is_folder: bool) -> String {
     let full = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let name = if is_folder { full.file_name() } else { full.file_stem() };
     name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-fn shown(root: &Path, file: &Path) -> String {
+fn shown_path(root: &Path, file: &Path) -> String {
     let relative = file.strip_prefix(root).unwrap_or(file);
     let parts = relative.components().map(|part| part.as_os_str().to_string_lossy().into_owned());
     parts.collect::<Vec<_>>().join("/")
@@ -98,7 +98,7 @@ fn shown(root: &Path, file: &Path) -> String {
 fn walk(folder: &Path, limits: &Limits, files: &mut Vec<PathBuf>, gathered: &mut Gathered) -> std::io::Result<()> {
     let mut folders = vec![(folder.to_owned(), 0)];
     let mut missed = |path: &Path, why: String| {
-        gathered.not_read.push(NotRead { file: shown(folder, path), why, is_part: false });
+        gathered.not_read.push(NotRead { file: shown_path(folder, path), why, is_part: false });
     };
     while let Some((path, depth)) = folders.pop() {
         let entries = match fs::read_dir(&path) {
@@ -146,7 +146,7 @@ fn read_all(files: &[PathBuf], root: &Path, top: &str, limits: &Limits) -> Vec<R
         while let Some((index, file)) =
             Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|index| Some((index, files.get(index)?)))
         {
-            let mut read = read_file(file, &shown(root, file), top, limits);
+            let mut read = read_file(file, &shown_path(root, file), top, limits);
             if let Read::Found(_, found) = &mut read {
                 shrink(found, limits, &values);
             }

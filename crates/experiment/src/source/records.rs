@@ -40,12 +40,12 @@ fn read(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
             continue;
         }
         match object(bytes, &mut room) {
-            Ok(pairs) if said(&pairs) == Some("point") => point(&pairs, number, &mut run, &mut found),
+            Ok(pairs) if record_kind(&pairs) == Some("point") => point(&pairs, number, &mut run, &mut found),
             Ok(_) => match serde_json::from_slice(bytes) {
                 Ok(Record::Run(identity)) if identity.format > FORMAT => {
                     return Err(format!("is of format {}, this version reads {FORMAT}", identity.format));
                 }
-                Ok(record) => take(record, &mut run, &mut found, place),
+                Ok(record) => take_record(record, &mut run, &mut found, place),
                 Err(error) => found.pass_over(number, error.to_string()),
             },
             Err(why) => found.pass_over(number, why),
@@ -128,7 +128,7 @@ fn new_run(place: &Place<'_>) -> Run {
     run
 }
 
-fn said<'p>(pairs: &'p Pairs<'_>) -> Option<&'p str> {
+fn record_kind<'p>(pairs: &'p Pairs<'_>) -> Option<&'p str> {
     pairs.iter().find(|(name, _)| name == "record").and_then(|(_, value)| value.text())
 }
 
@@ -147,7 +147,7 @@ fn point(pairs: &Pairs<'_>, number: usize, run: &mut Run, found: &mut Found) {
     }
 }
 
-fn take(record: Record, run: &mut Run, found: &mut Found, place: &Place<'_>) {
+fn take_record(record: Record, run: &mut Run, found: &mut Found, place: &Place<'_>) {
     match record {
         Record::Run(identity) => {
             // A file may hold several runs, one after the other.

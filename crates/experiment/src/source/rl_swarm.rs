@@ -28,7 +28,7 @@ fn read(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
             Line::TooLong(number) => rows.found.pass_over(number, "the line is longer than a mebibyte"),
             Line::Bytes(number, bytes) => {
                 if names.is_none() {
-                    names = said(bytes);
+                    names = experiment_and_node(bytes);
                 }
                 rows.line(number, bytes);
             }
@@ -49,7 +49,7 @@ fn read(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
 }
 
 /// The names of the experiment and the node.
-fn said(line: &[u8]) -> Option<(String, String)> {
+fn experiment_and_node(line: &[u8]) -> Option<(String, String)> {
     let mut room = Vec::new();
     let pairs = super::flat::object(line, &mut room).ok()?;
     let text =

@@ -31,15 +31,15 @@ pub(super) const CSV: Reader = Reader {
 
 fn is_history(head: &[u8]) -> bool {
     memchr::memmem::find(head, b"\"_step\"").is_some()
-        || first(head).split(|byte| *byte == b',').any(|name| name == b"_step")
+        || first_line(head).split(|byte| *byte == b',').any(|name| name == b"_step")
 }
 
 fn is_chart(head: &[u8]) -> bool {
-    let first = first(head);
+    let first = first_line(head);
     memchr::memmem::find(first, b" - ").is_some() && (first.starts_with(b"\"Step\",") || first.starts_with(b"Step,"))
 }
 
-fn first(head: &[u8]) -> &[u8] {
+fn first_line(head: &[u8]) -> &[u8] {
     head.split(|byte| *byte == b'\n').next().unwrap_or_default()
 }
 

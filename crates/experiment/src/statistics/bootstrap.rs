@@ -1,7 +1,7 @@
 //! Bootstrap intervals: percentile, of one array or stratified, with a stated number of resamples and a stated seed.
 
-use super::random::Random;
 use super::summary::quantile;
+use tonnage_core::random::SplitMix64;
 
 /// The share of cases in which an interval holds the true value.
 pub const LEVEL: f64 = 0.95;
@@ -41,12 +41,12 @@ pub fn stratified(strata: &[&[f64]], how: Resampling, statistic: impl Fn(&mut [V
     if strata.is_empty() || strata.iter().any(|values| values.len() < 2) {
         return None;
     }
-    let mut random = Random::new(how.seed);
+    let mut random = SplitMix64::new(how.seed);
     let mut drawn: Vec<Vec<f64>> = strata.iter().map(|values| values.to_vec()).collect();
     let mut estimates = Vec::with_capacity(how.resamples);
     for _ in 0..how.resamples {
         for (values, drawn) in strata.iter().zip(&mut drawn) {
-            drawn.iter_mut().for_each(|slot| *slot = values[random.below(values.len())]);
+            drawn.iter_mut().for_each(|slot| *slot = values[random.index_below(values.len())]);
         }
         estimates.push(statistic(&mut drawn));
     }
@@ -80,12 +80,12 @@ pub(super) fn ranked(
         return None;
     }
     let (ranked, places) = ranks(strata);
-    let mut random = Random::new(how.seed);
+    let mut random = SplitMix64::new(how.seed);
     let mut counts = vec![0u32; ranked.values.len()];
     let estimates = (0..how.resamples).map(|_| {
         counts.fill(0);
         for places in &places {
-            (0..places.len()).for_each(|_| counts[places[random.below(places.len())]] += 1);
+            (0..places.len()).for_each(|_| counts[places[random.index_below(places.len())]] += 1);
         }
         statistic(&ranked, &counts)
     });

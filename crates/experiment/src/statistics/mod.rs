@@ -8,7 +8,6 @@ mod items;
 mod means;
 mod permutation;
 mod power;
-mod random;
 mod summary;
 mod tasks;
 
@@ -19,7 +18,6 @@ pub use items::{McNemar, mcnemar, paired_items, pass_all, pass_at};
 pub use means::{MeanTest, mean_interval, paired_t, welch};
 pub use permutation::{Permutation, permute_paired, permute_unpaired};
 pub use power::{power_paired, power_unpaired, seeds_needed_paired, seeds_needed_unpaired};
-pub use random::Random;
 pub use summary::{Summary, iqm, mean, median, quantile, sd};
 pub use tasks::{TaskScores, performance_profile, task_improvement, task_iqm};
 

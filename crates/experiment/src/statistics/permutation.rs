@@ -1,7 +1,7 @@
 //! Permutation tests of a difference of means, two-sided: exact where all arrangements can be counted, drawn where not.
 
-use super::random::Random;
 use super::summary::mean;
+use tonnage_core::random::SplitMix64;
 
 /// More arrangements than this are drawn, not counted.
 const MOST_ARRANGEMENTS: u64 = 200_000;
@@ -36,11 +36,11 @@ pub fn permute_unpaired(a: &[f64], b: &[f64]) -> Option<Permutation> {
     // Of equal sizes every arrangement has a mirror image that is as far from zero.
     let mirrored = if a.len() == b.len() { 2.0 } else { 1.0 };
     let Some(count) = count else {
-        let mut random = Random::new(SEED);
+        let mut random = SplitMix64::new(SEED);
         let mut shuffled = all.clone();
         let reached = (0..DRAWN).filter(|_| {
             for place in 0..b.len() {
-                shuffled.swap(place, place + random.below(all.len() - place));
+                shuffled.swap(place, place + random.index_below(all.len() - place));
             }
             gap(shuffled[..b.len()].iter().sum()) >= observed
         });
@@ -77,8 +77,9 @@ pub fn permute_paired(pairs: &[(f64, f64)]) -> Option<Permutation> {
             is_exact: true,
         });
     }
-    let mut random = Random::new(SEED);
-    let mut turned = || differences.iter().map(|value| if random.bits() >> 63 == 1 { -value } else { *value }).sum();
+    let mut random = SplitMix64::new(SEED);
+    let mut turned =
+        || differences.iter().map(|value| if random.next_u64() >> 63 == 1 { -value } else { *value }).sum();
     let reached = (0..DRAWN)
         .filter(|_| {
             let sum: f64 = turned();

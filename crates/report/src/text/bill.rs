@@ -21,7 +21,7 @@ pub(super) fn lines(bill: &Bill, look: &Look) -> String {
             true => String::new(),
             false => format!("estimated {}: ", Seconds(estimated.time.seconds.typical)),
         };
-        text.push_str(&labelled("", &format!("{ours}{}", parts(estimated)), look));
+        text.push_str(&labelled("", &format!("{ours}{}", step_parts(estimated)), look));
     }
     text.push_str(&labelled("cost", &costs(bill), look));
     if let Some(price) = &bill.costs.price {
@@ -55,7 +55,7 @@ fn times(range: Range) -> String {
 }
 
 /// The largest parts of the step with what decides them.
-fn parts(step: &StepTime) -> String {
+fn step_parts(step: &StepTime) -> String {
     let mut parts: Vec<_> = step.parts.iter().collect();
     parts.sort_by(|a, b| b.seconds.typical.total_cmp(&a.seconds.typical));
     let bound = |bound: Bound| match bound {

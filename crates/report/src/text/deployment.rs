@@ -33,11 +33,11 @@ fn gpus(deployment: &Deployment, is_named: bool, look: &Look) -> String {
     let mut table = Table::new(&columns[..shown]).flexible(1);
     for gpu in &deployment.gpus {
         let mut cells = vec![
-            name(gpu).into(),
+            load_name(gpu).into(),
             contents(deployment, gpu).into(),
             cell(Bytes(gpu.total_bytes).to_string(), BOLD),
             cell(Bytes(gpu.usable_bytes).to_string(), DIM),
-            cell(word(gpu.fit), fit(gpu.fit)),
+            cell(fit_word(gpu.fit), fit(gpu.fit)),
         ];
         cells.truncate(shown);
         table.row(cells);
@@ -45,7 +45,7 @@ fn gpus(deployment: &Deployment, is_named: bool, look: &Look) -> String {
     table.render(look)
 }
 
-const fn word(fit: Fit) -> &'static str {
+const fn fit_word(fit: Fit) -> &'static str {
     match fit {
         Fit::Fits => "fits",
         Fit::Tight => "tight",
@@ -54,7 +54,7 @@ const fn word(fit: Fit) -> &'static str {
 }
 
 /// `GPU 0`, or `GPU 0-7` for equal ones.
-fn name(gpu: &GpuLoad) -> String {
+fn load_name(gpu: &GpuLoad) -> String {
     match gpu.count {
         1 => format!("GPU {}", gpu.first),
         count => format!("GPU {}-{} each", gpu.first, gpu.first + count - 1),

@@ -86,7 +86,7 @@ fn last_error(answer: &DoctorAnswer<'_>, look: &Look) -> String {
 fn head(answer: &DoctorAnswer<'_>, root: &Located<'_>, look: &Look) -> String {
     let title = format!("{} {}", look.pick("✘", "x"), title(answer, root));
     let mut text = format!("{}\n", paint(BAD, &wrap(&title, look.width, 2)));
-    let mut figures: Vec<String> = root.finding.cause.figures().into_iter().map(shown).collect();
+    let mut figures: Vec<String> = root.finding.cause.figures().into_iter().map(shown_figure).collect();
     if let Some(memory) = answer.memory() {
         figures.extend(memory.words());
         let others: Vec<&str> = memory.reasons().into_iter().skip(1).map(Class::title).collect();
@@ -207,7 +207,7 @@ fn list(ranks: &[u32]) -> String {
     runs.iter().map(shown).collect::<Vec<_>>().join(", ")
 }
 
-fn shown((name, figure): (&str, Figure)) -> String {
+fn shown_figure((name, figure): (&str, Figure)) -> String {
     let name = name.replace('_', " ");
     match figure {
         Figure::Bytes(bytes) => format!("{name} {}", Bytes(bytes)),
@@ -223,7 +223,7 @@ fn evidence(title: &str, found: &[Located<'_>], look: &Look) -> String {
     }
     let mut text = format!("\n{}\n", paint(BOLD, title));
     for located in found.iter().take(MOST_SHOWN) {
-        text.push_str(&format!("  {}\n", paint(DIM, &place(located, look))));
+        text.push_str(&format!("  {}\n", paint(DIM, &place_words(located, look))));
         if located.finding.line > 0 {
             text.push_str(&format!("  > {}\n", cut(&located.finding.text, look, 4)));
         }
@@ -234,7 +234,7 @@ fn evidence(title: &str, found: &[Located<'_>], look: &Look) -> String {
     text
 }
 
-fn place(located: &Located<'_>, look: &Look) -> String {
+fn place_words(located: &Located<'_>, look: &Look) -> String {
     let finding = located.finding;
     let line = if finding.line > 0 { format!(":{}", finding.line) } else { String::new() };
     let rank = located.rank().map(|rank| format!(" rank {rank}")).unwrap_or_default();

@@ -51,13 +51,13 @@ fn job(resolved: &Resolved, estimate: &Estimate, look: &Look) -> String {
     let times = look.pick("×", "x");
     let rows = mark(format!("micro-batch {}", job.micro_batch_size), keys::MICRO_BATCH_SIZE);
     let shape = format!("{rows} {times} {} tokens", mark(job.seq_len.to_string(), keys::SEQ_LEN));
-    let mut settings = vec![shape, mark(word(resolved, keys::PRECISION), keys::PRECISION)];
+    let mut settings = vec![shape, mark(value_word(resolved, keys::PRECISION), keys::PRECISION)];
     if job.task.trains() {
-        settings.push(mark(word(resolved, keys::OPTIMIZER), keys::OPTIMIZER));
+        settings.push(mark(value_word(resolved, keys::OPTIMIZER), keys::OPTIMIZER));
     } else {
-        settings.push(word(resolved, keys::TASK));
+        settings.push(value_word(resolved, keys::TASK));
     }
-    settings.push(mark(word(resolved, keys::ATTENTION), keys::ATTENTION));
+    settings.push(mark(value_word(resolved, keys::ATTENTION), keys::ATTENTION));
     settings.extend(extras(job));
     if job.model.is_in_transformers() {
         settings.push(mark(format!("transformers {}", job.transformers), keys::TRANSFORMERS));
@@ -70,7 +70,7 @@ fn job(resolved: &Resolved, estimate: &Estimate, look: &Look) -> String {
     let assumptions =
         [keys::MICRO_BATCH_SIZE, keys::SEQ_LEN, keys::PRECISION, keys::OPTIMIZER, keys::ATTENTION, keys::TRANSFORMERS];
     let note = if assumptions.iter().any(|key| assumed(key)) {
-        let others = others(resolved);
+        let others = other_settings(resolved);
         let program = format!("* nobody said: taken as with {}{others}", job.framework.title());
         paint(DIM, &wrap(&program, look.width, 2)) + "\n"
     } else {
@@ -80,7 +80,7 @@ fn job(resolved: &Resolved, estimate: &Estimate, look: &Look) -> String {
 }
 
 /// The flag that says another framework, where nobody named one.
-fn others(resolved: &Resolved) -> String {
+fn other_settings(resolved: &Resolved) -> String {
     if !matches!(resolved.origin(keys::FRAMEWORK), Some(Origin::Default(_))) {
         return String::new();
     }
@@ -111,7 +111,7 @@ fn extras(job: &JobSpec) -> Vec<String> {
 }
 
 /// The value of `key` as one would type it.
-fn word(resolved: &Resolved, key: &str) -> String {
+fn value_word(resolved: &Resolved, key: &str) -> String {
     let value = resolved.provenance.iter().find(|value| value.key == key);
     value.map_or_else(String::new, |value| value.value.trim_matches('"').to_owned())
 }

@@ -45,10 +45,10 @@ pub(super) fn of_fit(gpus: impl Iterator<Item = (&'static CatalogGpu, Fit)>, wan
 pub(super) fn listed(fitting: &[&'static CatalogGpu], tight: &[&'static CatalogGpu], look: &Look) -> String {
     let mut text = match fitting.is_empty() {
         true => format!("{}\n", wrap(&nowhere(), look.width, 2)),
-        false => lines("fits from:", Fit::Fits, &by_size(fitting), look),
+        false => verdict_lines("fits from:", Fit::Fits, &by_size(fitting), look),
     };
     if !tight.is_empty() {
-        text.push_str(&lines("tight on:", Fit::Tight, &by_size(tight), look));
+        text.push_str(&verdict_lines("tight on:", Fit::Tight, &by_size(tight), look));
     }
     text
 }
@@ -62,21 +62,21 @@ pub(super) fn smallest(carriers: &[Carrier]) -> (String, Option<Fit>) {
         fitting.clone().find(is_new).or_else(|| fitting.next())
     };
     match (of(Fit::Fits), of(Fit::Tight)) {
-        (Some(carrier), _) => (short(carrier.gpu).to_owned(), Some(Fit::Fits)),
-        (None, Some(carrier)) => (format!("tight on {}", short(carrier.gpu)), Some(Fit::Tight)),
+        (Some(carrier), _) => (short_id(carrier.gpu).to_owned(), Some(Fit::Fits)),
+        (None, Some(carrier)) => (format!("tight on {}", short_id(carrier.gpu)), Some(Fit::Tight)),
         (None, None) => ("none".to_owned(), None),
     }
 }
 
 /// The name as people say it.
-fn short(gpu: &CatalogGpu) -> &str {
+fn short_id(gpu: &CatalogGpu) -> &str {
     let name = gpu.name.trim_start_matches("NVIDIA ");
     name.trim_start_matches("GeForce ")
 }
 
 fn nowhere() -> String {
     let largest = catalog().iter().max_by_key(|row| row.usable_bytes);
-    let has = |row: &CatalogGpu| format!("; the largest, {}, has {}", short(row), Bytes(row.usable_bytes));
+    let has = |row: &CatalogGpu| format!("; the largest, {}, has {}", short_id(row), Bytes(row.usable_bytes));
     format!("fits none of the {} GPUs of the catalog{}", catalog().len(), largest.map_or_else(String::new, has))
 }
 
@@ -86,7 +86,7 @@ fn by_size(gpus: &[&'static CatalogGpu]) -> Vec<(u64, Vec<&'static CatalogGpu>)>
     sizes.map(|gpus| (gpus[0].sold_gb, gpus.to_vec())).collect()
 }
 
-fn lines(label: &str, verdict: Fit, sizes: &[(u64, Vec<&'static CatalogGpu>)], look: &Look) -> String {
+fn verdict_lines(label: &str, verdict: Fit, sizes: &[(u64, Vec<&'static CatalogGpu>)], look: &Look) -> String {
     let (named, rest) = sizes.split_at(sizes.len().min(NAMED));
     // Whoever reads "all larger" must be able to take any of them.
     let beyond = |row: &&CatalogGpu| named.last().is_some_and(|(gb, _)| row.sold_gb > *gb);
@@ -96,7 +96,7 @@ fn lines(label: &str, verdict: Fit, sizes: &[(u64, Vec<&'static CatalogGpu>)], l
     let below = if look.width < NARROW { LABEL } else { LABEL + 9 };
     let mut text = String::new();
     for (at, (gb, gpus)) in shown.iter().enumerate() {
-        let names: Vec<String> = gpus.iter().map(|gpu| short(gpu).replace(' ', "\u{a0}")).collect();
+        let names: Vec<String> = gpus.iter().map(|gpu| short_id(gpu).replace(' ', "\u{a0}")).collect();
         let label = format!("{:<LABEL$}", if at == 0 { label } else { "" }).replace(' ', "\u{a0}");
         let size = format!("{gb:>4} GB  ").replace(' ', "\u{a0}");
         let line = format!("{}{size}{}", paint(fit(verdict), &label), names.join(", "));

@@ -30,7 +30,7 @@ pub fn rehearsal(rehearsal: &Rehearsal, look: &Look) -> String {
             None => headline(&on_gpu, rehearsal.known_fit(&on_gpu), seen, look),
         });
     }
-    text.push_str(&others(rehearsal, look));
+    text.push_str(&other_gpus(rehearsal, look));
     text.push_str(&ranks(rehearsal, look));
     text.push_str(&phases(seen, look));
     text.push_str(&peak(seen, look));
@@ -139,7 +139,7 @@ fn headline(on_gpu: &RehearsedVerdict, verdict: Option<Fit>, seen: &Seen, look: 
 }
 
 /// The verdicts for several GPUs.
-fn others(rehearsal: &Rehearsal, look: &Look) -> String {
+fn other_gpus(rehearsal: &Rehearsal, look: &Look) -> String {
     if rehearsal.asked.len() < 2 {
         return String::new();
     }
@@ -158,7 +158,7 @@ fn others(rehearsal: &Rehearsal, look: &Look) -> String {
             |oom| format!("out of memory in {}, asking for {}", oom.phase, Bytes(oom.requested_bytes)),
         );
         table.row(vec![
-            name(gpu).into(),
+            gpu_name(gpu).into(),
             rehearsal.known_fit(&on_gpu).map_or_else(
                 || cell("not known", WARN),
                 |verdict| cell(fit_name(verdict).replace('_', " "), fit(verdict)),
@@ -171,12 +171,12 @@ fn others(rehearsal: &Rehearsal, look: &Look) -> String {
     let replayed = rehearsal.seen.iter().all(|seen| seen.recording.is_some());
     let means =
         if replayed { "replaying its trace within their memory" } else { "its peaks alone, for want of a trace" };
-    let how = format!("one run on the {}; the others by {means}", name(&rehearsal.gpu));
+    let how = format!("one run on the {}; the others by {means}", gpu_name(&rehearsal.gpu));
     format!("{}  {}\n\n", table.render(look), paint(DIM, &wrap(&how, look.width, 2)))
 }
 
 /// The id; a custom GPU goes by its size, which stands in a column of its own.
-fn name(gpu: &Gpu) -> &str {
+fn gpu_name(gpu: &Gpu) -> &str {
     if gpu.id == "custom" { &gpu.name } else { &gpu.id }
 }
 
@@ -254,7 +254,7 @@ fn peak(seen: &Seen, look: &Look) -> String {
             title(&live.category).into(),
             live.op.as_str().into(),
             cell(format!("{} x, {}", live.count, live.phase), DIM),
-            cell(short(&live.line), DIM),
+            cell(short_line(&live.line), DIM),
         ]);
     }
     let left = peak.by_line.len().saturating_sub(LINES);
@@ -264,7 +264,7 @@ fn peak(seen: &Seen, look: &Look) -> String {
 }
 
 /// `train.py:41` of `/home/me/train.py:41 in main`.
-fn short(line: &str) -> &str {
+fn short_line(line: &str) -> &str {
     let place = line.split(" in ").next().unwrap_or_default();
     place.rsplit('/').next().unwrap_or_default()
 }

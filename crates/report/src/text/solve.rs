@@ -21,10 +21,10 @@ pub fn solve(answer: &SolveAnswer, look: &Look) -> String {
     let mut table = Table::new(&columns);
     for row in &answer.rows {
         for (at, (gpu, found)) in answer.gpus.iter().zip(&row.cells).enumerate() {
-            let mut cells = line(gpu, found, look);
+            let mut cells = gpu_cells(gpu, found, look);
             if has_changes {
                 // Said once for all GPUs of a variant.
-                cells.insert(0, if at == 0 { name(row).into() } else { "".into() });
+                cells.insert(0, if at == 0 { row_name(row).into() } else { "".into() });
             }
             table.row(cells);
         }
@@ -32,17 +32,17 @@ pub fn solve(answer: &SolveAnswer, look: &Look) -> String {
     format!("{}\n\n{}\n{}{}", wrap(&head, look.width, 0), table.render(look), refusals(answer, look), legend(look))
 }
 
-fn name(row: &SolveRow) -> String {
+fn row_name(row: &SolveRow) -> String {
     row.changes.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
 }
 
-fn line(gpu: &Gpu, found: &Result<Solution, String>, look: &Look) -> Vec<Cell> {
+fn gpu_cells(gpu: &Gpu, found: &Result<Solution, String>, look: &Look) -> Vec<Cell> {
     let id = || -> Cell { gpu.id.as_str().into() };
     let usable = cell(gib(gpu.usable_bytes), DIM);
     let Ok(solution) = found else {
         return vec![id(), cell("impossible", WARN), "".into(), usable, "".into()];
     };
-    let next = next(solution, look);
+    let next = next_cell(solution, look);
     match &solution.best {
         Some((value, verdict)) => {
             let enough = cell(gib(verdict.safe_bytes), fit(verdict.fit));
@@ -52,7 +52,7 @@ fn line(gpu: &Gpu, found: &Result<Solution, String>, look: &Look) -> Vec<Cell> {
     }
 }
 
-fn next(solution: &Solution, look: &Look) -> Cell {
+fn next_cell(solution: &Solution, look: &Look) -> Cell {
     match &solution.next {
         Some((value, Ok(verdict))) => {
             let sign = match verdict.fit {

@@ -38,7 +38,7 @@ fn table(answer: &SuiteAnswer, look: &Look) -> String {
         ("price", Align::Right),
     ];
     let mut table = Table::new(&columns).flexible(0);
-    answer.rows.iter().for_each(|row| table.row(line(row)));
+    answer.rows.iter().for_each(|row| table.row(row_cells(row)));
     let totals = answer.totals();
     let figure = |range: Option<Range>, show: fn(f64) -> String| {
         range.map_or_else(|| "?".to_owned(), |range| show(range.typical))
@@ -65,7 +65,7 @@ fn table(answer: &SuiteAnswer, look: &Look) -> String {
     text
 }
 
-fn line(row: &Priced) -> Vec<Cell> {
+fn row_cells(row: &Priced) -> Vec<Cell> {
     let count = row.configuration.count;
     let name = if count > 1 { format!("{} x {count}", row.configuration.name) } else { row.configuration.name.clone() };
     let name: Cell = name.into();

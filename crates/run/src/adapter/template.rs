@@ -16,11 +16,11 @@ pub(super) struct Words<'a> {
 
 /// Whether the command has a template for `key`.
 pub(super) fn names(command: &[String], key: &str) -> bool {
-    command.iter().any(|word| word.contains(&format!("{{{key}}}")) || word.contains(&format!("{{{}}}", short(key))))
+    command.iter().any(|word| word.contains(&format!("{{{key}}}")) || word.contains(&format!("{{{}}}", short_key(key))))
 }
 
 /// The key without its table.
-fn short(key: &str) -> &str {
+fn short_key(key: &str) -> &str {
     key.rsplit('.').next().unwrap_or(key)
 }
 
@@ -53,7 +53,7 @@ const BATCH: [&str; 4] =
 /// With the first that needs a job, or looks like a name misspelt.
 pub fn check(command: &[String], keys: Option<&[String]>) -> Result<(), RunError> {
     command.iter().flat_map(|word| written(word)).try_for_each(|name| {
-        let is_key = keys.is_some_and(|keys| keys.iter().any(|key| key == name || short(key) == name));
+        let is_key = keys.is_some_and(|keys| keys.iter().any(|key| key == name || short_key(key) == name));
         if name == GPU && !is_key {
             return Err(refused(
                 name,
@@ -83,7 +83,7 @@ pub fn check(command: &[String], keys: Option<&[String]>) -> Result<(), RunError
 /// When it holds a known name in doubled braces, which cannot be written.
 pub fn escape(value: &str, keys: &[String]) -> Result<String, RunError> {
     let is_known = |name: &str| {
-        OWN.contains(&name) || BATCH.contains(&name) || keys.iter().any(|key| key == name || short(key) == name)
+        OWN.contains(&name) || BATCH.contains(&name) || keys.iter().any(|key| key == name || short_key(key) == name)
     };
     let mut escaped = String::with_capacity(value.len());
     let mut rest = value;
@@ -187,12 +187,12 @@ impl Words<'_> {
     fn of_job(&self, name: &str) -> Option<String> {
         let values = &self.injection.job?.values;
         let exact = values.iter().find(|value| value.key == name);
-        let value = exact.or_else(|| values.iter().find(|value| short(&value.key) == name))?;
+        let value = exact.or_else(|| values.iter().find(|value| short_key(&value.key) == name))?;
         Some(value.value.trim_matches('"').to_owned())
     }
 
     fn meaning(&self, name: &str) -> Option<String> {
-        let value = self.values.iter().rev().find(|(key, _)| key == name || short(key) == name);
+        let value = self.values.iter().rev().find(|(key, _)| key == name || short_key(key) == name);
         if let Some((_, value)) = value {
             return Some(value.clone());
         }

@@ -36,7 +36,7 @@ struct Index {
 
 /// The newest complete one below `folder`, and the torn ones that are newer.
 pub fn newest(folder: &Path) -> (Option<Checkpoint>, Vec<(Checkpoint, String)>) {
-    let mut all = all(folder);
+    let mut all = all_checkpoints(folder);
     all.sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.step));
     let mut torn = Vec::new();
     for checkpoint in all {
@@ -48,7 +48,7 @@ pub fn newest(folder: &Path) -> (Option<Checkpoint>, Vec<(Checkpoint, String)>) 
     (None, torn)
 }
 
-fn all(folder: &Path) -> Vec<Checkpoint> {
+fn all_checkpoints(folder: &Path) -> Vec<Checkpoint> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let checkpoint = |path: PathBuf| {
         let step = path.file_name()?.to_str()?.strip_prefix("checkpoint-")?.parse().ok()?;
@@ -59,7 +59,8 @@ fn all(folder: &Path) -> Vec<Checkpoint> {
 
 /// Where the newest readable `trainer_state.json` below `folder` says that the training is, if that is beyond a step.
 pub fn saved_progress(folder: &Path, beyond: u64) -> Option<Progress> {
-    let mut newer: Vec<Checkpoint> = all(folder).into_iter().filter(|checkpoint| checkpoint.step > beyond).collect();
+    let mut newer: Vec<Checkpoint> =
+        all_checkpoints(folder).into_iter().filter(|checkpoint| checkpoint.step > beyond).collect();
     newer.sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.step));
     newer.iter().find_map(|checkpoint| {
         let state: TrainerState = json(&checkpoint.path.join("trainer_state.json"), TRAINER_STATE_BYTES).ok()?;
@@ -78,7 +79,7 @@ fn complete(checkpoint: &Checkpoint) -> Result<(), String> {
     if files.is_empty() {
         return Err("no weights".to_owned());
     }
-    files.iter().try_for_each(|file| whole(&checkpoint.path.join(file)))?;
+    files.iter().try_for_each(|file| check_whole(&checkpoint.path.join(file)))?;
     ["optimizer.pt", "scheduler.pt"].iter().try_for_each(|name| whole_zip_if_there(&checkpoint.path.join(name)))
 }
 
@@ -104,7 +105,7 @@ fn weight_files(folder: &Path) -> Result<Vec<String>, String> {
     Ok(names.iter().filter(|name| folder.join(name).exists()).map(|name| (*name).to_owned()).collect())
 }
 
-fn whole(path: &Path) -> Result<(), String> {
+fn check_whole(path: &Path) -> Result<(), String> {
     if path.extension().is_some_and(|extension| extension == "safetensors") {
         whole_safetensors(path)
     } else if path.exists() {

@@ -11,7 +11,7 @@ use tonnage_core::units::Bytes;
 use super::Job;
 use super::batches::{Batches, Choice, choose};
 use super::causes::words;
-use super::ladder::{Guard, Next, Plan, path, plan_of};
+use super::ladder::{AttemptPlan, Guard, Next, path, plan_of};
 use super::refit::refit;
 use super::scaled::Seen;
 
@@ -58,14 +58,14 @@ impl Guard<'_> {
         Some(match self.further(last) {
             Some(newest) => {
                 let reason = format!("{reason}; on from step {}, further than before", newest.step);
-                Next::Start(Box::new(Plan { resume_from: Some(path(newest)), reason, ..plan_of(last) }), 0)
+                Next::Start(Box::new(AttemptPlan { resume_from: Some(path(newest)), reason, ..plan_of(last) }), 0)
             }
             None => Next::End(Outcome::Failed, reason),
         })
     }
 
     fn with_expandable_segments(&self, last: &AttemptRecord, failure: &FailureRecord) -> Next {
-        let mut plan = Plan { reason: words(failure), resume_from: self.newest().map(path), ..plan_of(last) };
+        let mut plan = AttemptPlan { reason: words(failure), resume_from: self.newest().map(path), ..plan_of(last) };
         plan.changes.push(ChangeRecord {
             key: ALLOCATOR_EXPANDABLE_SEGMENTS.to_owned(),
             value: "true".to_owned(),

@@ -26,7 +26,7 @@ const AT_ONCE_SECONDS: f64 = 1.0;
 
 /// An attempt to make.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Plan {
+pub struct AttemptPlan {
     /// Its batch, where the job has one.
     pub batch: Option<BatchRecord>,
     /// What else differs from the job.
@@ -44,7 +44,7 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
     /// Another attempt, after so many seconds.
-    Start(Box<Plan>, u64),
+    Start(Box<AttemptPlan>, u64),
     End(Outcome, String),
 }
 
@@ -71,20 +71,20 @@ impl Guard<'_> {
 
     /// The first attempt, or the refusal.
     pub fn first(&self, preflight: Option<&Preflight>) -> Next {
-        let Some(preflight) = preflight else { return self.start(Plan::default()) };
+        let Some(preflight) = preflight else { return self.start(AttemptPlan::default()) };
         if preflight.fits() || self.policy.forced {
             let verdict = preflight.asked.as_ref();
             let more_bytes = self.room.correction.offset_bytes;
             let predicted =
                 verdict.map(|verdict| self.prediction(&Choice { batch: None, verdict: verdict.clone(), more_bytes }));
             let reason = "as asked for".to_owned();
-            return self.start(Plan { batch: self.batch(None), predicted, reason, ..Plan::default() });
+            return self.start(AttemptPlan { batch: self.batch(None), predicted, reason, ..AttemptPlan::default() });
         }
         match &preflight.instead {
             Some(choice) if self.may_adjust() => {
                 let reason = "the largest micro-batch predicted to fit at the same effective batch".to_owned();
                 let (batch, predicted) = (self.batch(choice.batch), Some(self.prediction(choice)));
-                self.start(Plan { batch, predicted, reason, ..Plan::default() })
+                self.start(AttemptPlan { batch, predicted, reason, ..AttemptPlan::default() })
             }
             instead => Next::End(Outcome::Refused, format!("{}; {}", preflight.text, self.way_on(instead.as_ref()))),
         }
@@ -111,7 +111,7 @@ impl Guard<'_> {
     pub fn taken_up(&self, last: &AttemptRecord) -> Next {
         let resume_from = self.newest().map(path).or_else(|| last.resume_from.clone());
         let reason = "taken up again".to_owned();
-        self.start(Plan { resume_from, reason, ..plan_of(last) })
+        self.start(AttemptPlan { resume_from, reason, ..plan_of(last) })
     }
 
     /// Whether the batch may be changed, and the command can be told.
@@ -124,7 +124,7 @@ impl Guard<'_> {
     }
 
     /// The start, with the newest complete checkpoint where one may be gone on from.
-    fn start(&self, plan: Plan) -> Next {
+    fn start(&self, plan: AttemptPlan) -> Next {
         Next::Start(Box::new(plan), 0)
     }
 
@@ -173,7 +173,7 @@ impl Guard<'_> {
         match self.further(last) {
             Some(newest) => {
                 let reason = format!("{}; on from step {}, further than before", words(failure), newest.step);
-                Next::Start(Box::new(Plan { resume_from: Some(path(newest)), reason, ..plan_of(last) }), 0)
+                Next::Start(Box::new(AttemptPlan { resume_from: Some(path(newest)), reason, ..plan_of(last) }), 0)
             }
             None => {
                 let way = match self.policy.checkpoints {
@@ -223,8 +223,11 @@ impl Guard<'_> {
             0 => 0,
             times => 1_u64.checked_shl(times as u32 - 1).unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE),
         };
-        let plan =
-            Plan { resume_from: self.newest().map(path), reason: format!("again after {what}"), ..plan_of(last) };
+        let plan = AttemptPlan {
+            resume_from: self.newest().map(path),
+            reason: format!("again after {what}"),
+            ..plan_of(last)
+        };
         Next::Start(Box::new(plan), pause)
     }
 
@@ -232,14 +235,14 @@ impl Guard<'_> {
         let reason = format!("again when the neighbour may be gone: {}", words(failure));
         let needed = last.predicted.map_or(0, |predicted| predicted.corrected_bytes);
         let awaits_bytes = (needed > 0 && (self.look)().is_some()).then_some(needed);
-        let plan = Plan { resume_from: self.newest().map(path), reason, awaits_bytes, ..plan_of(last) };
+        let plan = AttemptPlan { resume_from: self.newest().map(path), reason, awaits_bytes, ..plan_of(last) };
         // Who cannot see when the memory is free looks from time to time: doubled each time, from half a minute.
         let blind = 30_u64.saturating_mul(1 << (last.number - 1).min(6)).min(self.policy.wait_seconds);
         Next::Start(Box::new(plan), if awaits_bytes.is_some() { self.policy.wait_seconds } else { blind })
     }
 
     fn without(&self, key: &str, last: &AttemptRecord, failure: &FailureRecord) -> Next {
-        let mut plan = Plan { reason: format!("without {key}: {}", words(failure)), ..plan_of(last) };
+        let mut plan = AttemptPlan { reason: format!("without {key}: {}", words(failure)), ..plan_of(last) };
         plan.changes.retain(|change| change.key != key);
         Next::Start(Box::new(plan), 0)
     }
@@ -247,7 +250,7 @@ impl Guard<'_> {
     pub(super) fn plan(&self, choice: &Choice, changes: Vec<ChangeRecord>, reason: String) -> Next {
         let (batch, predicted) = (self.batch(choice.batch), Some(self.prediction(choice)));
         let resume_from = self.newest().map(path);
-        Next::Start(Box::new(Plan { batch, changes, predicted, resume_from, reason, awaits_bytes: None }), 0)
+        Next::Start(Box::new(AttemptPlan { batch, changes, predicted, resume_from, reason, awaits_bytes: None }), 0)
     }
 
     /// The newest complete checkpoint, where the command can be told to go on from it.
@@ -260,7 +263,13 @@ impl Guard<'_> {
     }
 
     /// An identical attempt is made only where the cause lies outside the job.
-    fn never_the_same(&self, attempts: &[AttemptRecord], failures: &[FailureRecord], plan: Plan, seconds: u64) -> Next {
+    fn never_the_same(
+        &self,
+        attempts: &[AttemptRecord],
+        failures: &[FailureRecord],
+        plan: AttemptPlan,
+        seconds: u64,
+    ) -> Next {
         let same = |attempt: &&AttemptRecord| {
             let now = (&attempt.batch, &attempt.changes, &attempt.resume_from);
             now == (&plan.batch, &plan.changes, &plan.resume_from)
@@ -281,8 +290,8 @@ impl Guard<'_> {
     }
 }
 
-pub(super) fn plan_of(attempt: &AttemptRecord) -> Plan {
-    Plan {
+pub(super) fn plan_of(attempt: &AttemptRecord) -> AttemptPlan {
+    AttemptPlan {
         batch: attempt.batch,
         changes: attempt.changes.clone(),
         predicted: attempt.predicted,

@@ -16,7 +16,7 @@ mod scaled;
 pub use batches::{Batches, Choice};
 pub use classify::{ExitEvidence, classify};
 pub use gpu::{GpuNow, LookAtGpu};
-pub use ladder::{Guard, Next, Plan};
+pub use ladder::{AttemptPlan, Guard, Next};
 pub use preflight::Preflight;
 pub use refit::refit;
 

@@ -37,7 +37,7 @@ impl Preflight {
             }
             _ => None,
         };
-        let text = text(job, room, &asked.verdict, instead.as_ref());
+        let text = verdict_text(job, room, &asked.verdict, instead.as_ref());
         Self { asked: Some(asked.verdict), instead, text }
     }
 
@@ -47,7 +47,7 @@ impl Preflight {
     }
 }
 
-fn text(job: &Job<'_>, room: &Room, asked: &GpuVerdict, instead: Option<&Choice>) -> String {
+fn verdict_text(job: &Job<'_>, room: &Room, asked: &GpuVerdict, instead: Option<&Choice>) -> String {
     let verdict = match asked.fit {
         Fit::Fits => "fits",
         Fit::Tight => "fits tightly",

@@ -49,7 +49,7 @@ pub fn keep(grace: Duration, logs: Option<PathBuf>) -> ExitCode {
     hold_out("tonnage");
     let Ok(stdin) = std::io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::from(NOT_STARTED) };
     let mut control = UnixStream::from(stdin);
-    let Some((lines, argv)) = named(&control) else { return ExitCode::from(NOT_STARTED) };
+    let Some((lines, argv)) = read_command(&control) else { return ExitCode::from(NOT_STARTED) };
     match start(&argv) {
         Ok(child) => {
             let pid = child.id().cast_signed();
@@ -76,7 +76,7 @@ pub(super) fn hold_out(name: &str) {
 }
 
 /// The command's words, the first line that the supervisor says.
-fn named(control: &UnixStream) -> Option<(BufReader<UnixStream>, Vec<String>)> {
+fn read_command(control: &UnixStream) -> Option<(BufReader<UnixStream>, Vec<String>)> {
     let mut lines = BufReader::new(control.try_clone().ok()?);
     let mut line = String::new();
     lines.read_line(&mut line).ok()?;

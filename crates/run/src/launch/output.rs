@@ -30,7 +30,7 @@ pub enum Screen {
 
 /// What is known of a command's output so far.
 #[derive(Debug)]
-struct Heard {
+struct Following {
     /// When it began; times are milliseconds since then, which no clock sets back.
     began: Instant,
     last_ms: AtomicU64,
@@ -41,7 +41,7 @@ struct Heard {
 #[derive(Debug)]
 pub struct Output {
     folder: PathBuf,
-    heard: Arc<Heard>,
+    following: Arc<Following>,
     readers: Vec<JoinHandle<()>>,
 }
 
@@ -52,31 +52,31 @@ impl Output {
         folder: &Path,
         screen: Screen,
     ) -> Self {
-        let heard = Arc::new(Heard { began: Instant::now(), last_ms: 0.into(), tracker: Mutex::default() });
+        let following = Arc::new(Following { began: Instant::now(), last_ms: 0.into(), tracker: Mutex::default() });
         let mut readers = Vec::new();
         if let Some(pipe) = stdout {
-            readers.push(reader(pipe, Log::create(folder, "stdout.log"), std::io::stdout(), &screen, &heard));
+            readers.push(reader(pipe, Log::create(folder, "stdout.log"), std::io::stdout(), &screen, &following));
         }
         if let Some(pipe) = stderr {
-            readers.push(reader(pipe, Log::create(folder, "stderr.log"), std::io::stderr(), &screen, &heard));
+            readers.push(reader(pipe, Log::create(folder, "stderr.log"), std::io::stderr(), &screen, &following));
         }
-        Self { folder: folder.to_owned(), heard, readers }
+        Self { folder: folder.to_owned(), following, readers }
     }
 
     /// For how long nothing was written.
     pub fn silent(&self) -> Duration {
-        let last = Duration::from_millis(self.heard.last_ms.load(Ordering::Relaxed));
-        self.heard.began.elapsed().saturating_sub(last)
+        let last = Duration::from_millis(self.following.last_ms.load(Ordering::Relaxed));
+        self.following.began.elapsed().saturating_sub(last)
     }
 
     /// Where the training is, by its lines.
     pub fn progress(&self) -> Option<Progress> {
-        self.heard.tracker().progress()
+        self.following.tracker().progress()
     }
 
     /// Steps that its lines showed one after the other.
     pub fn steps_made(&self) -> Option<u64> {
-        self.heard.tracker().steps_made()
+        self.following.tracker().steps_made()
     }
 
     /// Waits until both pipes are closed.
@@ -93,7 +93,7 @@ impl Output {
     }
 }
 
-impl Heard {
+impl Following {
     fn tracker(&self) -> std::sync::MutexGuard<'_, Tracker> {
         self.tracker.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -103,7 +103,7 @@ impl Heard {
     }
 
     /// Lines are read when they are whole: a writer without a buffer says one in pieces.
-    fn listen(&self, lines: &mut Lines, bytes: &[u8]) {
+    fn read_lines(&self, lines: &mut Lines, bytes: &[u8]) {
         let at_ms = self.now_ms();
         self.last_ms.store(at_ms, Ordering::Relaxed);
         let mut tracker = self.tracker();
@@ -116,10 +116,10 @@ fn reader(
     mut log: Log,
     stream: impl Write + Send + 'static,
     screen: &Screen,
-    heard: &Arc<Heard>,
+    following: &Arc<Following>,
 ) -> JoinHandle<()> {
     let mut shown = Shown { screen: screen.clone(), stream, pending: Vec::new() };
-    let heard = Arc::clone(heard);
+    let following = Arc::clone(following);
     thread::spawn(move || {
         let (mut chunk, mut lines) = (vec![0; CHUNK], Lines::default());
         loop {
@@ -129,14 +129,14 @@ fn reader(
                     let bytes = &chunk[..count];
                     log.write(bytes);
                     shown.show(bytes);
-                    heard.listen(&mut lines, bytes);
+                    following.read_lines(&mut lines, bytes);
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(_) => break,
             }
         }
         shown.end();
-        heard.tracker().read_rest(&lines.rest(), heard.now_ms(), true);
+        following.tracker().read_rest(&lines.rest(), following.now_ms(), true);
     })
 }
 
@@ -208,10 +208,10 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         let text = b"step 1/500\nstep 123/500 loss 1\r\nstep 124/500";
         for size in 1..=text.len() {
-            let heard = Arc::new(Heard { began: Instant::now(), last_ms: 0.into(), tracker: Mutex::default() });
+            let following = Arc::new(Following { began: Instant::now(), last_ms: 0.into(), tracker: Mutex::default() });
             let log = Log::create(&folder, "stdout.log");
-            reader(Pieces(text.to_vec(), size), log, std::io::sink(), &Screen::Dark, &heard).join().unwrap();
-            let found = heard.tracker().progress().map(|now| (now.step, now.total));
+            reader(Pieces(text.to_vec(), size), log, std::io::sink(), &Screen::Dark, &following).join().unwrap();
+            let found = following.tracker().progress().map(|now| (now.step, now.total));
             assert_eq!(found, Some((124, Some(500))), "{size} bytes at a time");
         }
         fs::remove_dir_all(folder).unwrap();

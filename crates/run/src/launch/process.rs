@@ -82,7 +82,7 @@ impl Process {
         drop(command);
         let pipes = (guardian.stdout.take(), guardian.stderr.take());
         let output = Output::follow(pipes, &start.logs, start.screen);
-        hear(control.try_clone().map_err(refused)?, start.node, start.notices);
+        pass_on_notices(control.try_clone().map_err(refused)?, start.node, start.notices);
         let words = serde_json::json!(start.argv).to_string();
         control.write_all(format!("{words}\n").as_bytes()).map_err(refused)?;
         Ok(Self { guardian, keeper: None, control, output })
@@ -131,7 +131,7 @@ impl Process {
 }
 
 /// Passes on what a keeper says. One that falls silent before it said the end was killed itself.
-fn hear(control: UnixStream, node: usize, notices: Sender<Notice>) {
+fn pass_on_notices(control: UnixStream, node: usize, notices: Sender<Notice>) {
     thread::spawn(move || {
         let mut said_the_end = false;
         for line in BufReader::new(control).lines().map_while(Result::ok) {

@@ -21,9 +21,12 @@ impl Environment<'_> {
     pub fn variables(&self, inherited: &dyn Fn(&str) -> Option<OsString>) -> Vec<(String, OsString)> {
         let options = self.options;
         let mut variables = vec![
-            ("LD_PRELOAD".to_owned(), first(self.installed.library().as_os_str(), inherited("LD_PRELOAD"))),
-            ("LD_LIBRARY_PATH".to_owned(), first(self.installed.libraries().as_os_str(), inherited("LD_LIBRARY_PATH"))),
-            ("PYTHONPATH".to_owned(), first(self.installed.python().as_os_str(), inherited("PYTHONPATH"))),
+            ("LD_PRELOAD".to_owned(), path_first(self.installed.library().as_os_str(), inherited("LD_PRELOAD"))),
+            (
+                "LD_LIBRARY_PATH".to_owned(),
+                path_first(self.installed.libraries().as_os_str(), inherited("LD_LIBRARY_PATH")),
+            ),
+            ("PYTHONPATH".to_owned(), path_first(self.installed.python().as_os_str(), inherited("PYTHONPATH"))),
             ("TONNAGE_PHANTOM_DEVICES".to_owned(), devices(options).into()),
             ("TONNAGE_PHANTOM_LEDGER".to_owned(), self.records.join("ledger").into()),
             ("TONNAGE_REHEARSE_DIR".to_owned(), self.records.into()),
@@ -46,7 +49,7 @@ impl Environment<'_> {
 }
 
 /// `path` before those that are there.
-fn first(path: &OsStr, others: Option<OsString>) -> OsString {
+fn path_first(path: &OsStr, others: Option<OsString>) -> OsString {
     let mut paths = path.to_owned();
     if let Some(others) = others.filter(|others| !others.is_empty()) {
         paths.push(":");

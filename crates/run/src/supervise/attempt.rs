@@ -1,4 +1,4 @@
-//! An attempt's way from its start to what it leaves: told, started, heard, ended, classified.
+//! An attempt's way from its start to what it leaves: injected with its batch, started, followed, ended, classified.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use tonnage_core::failure::Class;
 use tonnage_core::record::{AttemptRecord, Event, ExitRecord, FailureClass, FailureRecord, Outcome, of_node};
 use tonnage_secrets::hide_in_text;
 
-use super::node::{Node, Place};
+use super::node::{Node, Stage};
 use super::running::Running;
 use super::saved::Saved;
 use super::{Supervisor, script};
 use crate::RunError;
 use crate::adapter::{Injection, allocator_environment, find_torch, inject};
-use crate::guard::{ExitEvidence, Plan, classify};
+use crate::guard::{AttemptPlan, ExitEvidence, classify};
 use crate::launch::{Identity, Notice, Process, Screen, Start};
 
 /// What an attempt is started with that no record holds.
@@ -24,7 +24,7 @@ struct Unrecorded {
 
 impl Supervisor<'_> {
     /// Starts a node's next attempt.
-    pub(super) fn start(&mut self, index: usize, plan: Plan) {
+    pub(super) fn start(&mut self, index: usize, plan: AttemptPlan) {
         let number = self.nodes[index].attempts.len() as u32 + 1;
         // Without a folder there are no logs; the job runs all the same.
         let made = self.or_warn(self.folder.attempt(index, number));
@@ -56,7 +56,7 @@ impl Supervisor<'_> {
         self.nodes[index].attempts.push(attempt);
         match started {
             Ok(process) => {
-                self.nodes[index].place = Place::Running(Box::new(Running::new(process, index, number, saved)));
+                self.nodes[index].stage = Stage::Running(Box::new(Running::new(process, index, number, saved)));
             }
             Err(error) => self.cannot_start(index, &error.to_string()),
         }
@@ -67,7 +67,7 @@ impl Supervisor<'_> {
         &self,
         index: usize,
         number: u32,
-        plan: Plan,
+        plan: AttemptPlan,
         folder: &Path,
     ) -> Result<(AttemptRecord, Unrecorded), RunError> {
         let injection = Injection {
@@ -113,10 +113,10 @@ impl Supervisor<'_> {
         argv.iter().map(|word| self.context.secrets.reveal(word).map_err(RunError::Secret)).collect()
     }
 
-    pub(super) fn hear(&mut self, notice: Notice) {
+    pub(super) fn on_notice(&mut self, notice: Notice) {
         match notice {
             Notice::Started { node, pid, keeper } => {
-                if let Some(Place::Running(running)) = self.nodes.get_mut(node).map(|node| &mut node.place) {
+                if let Some(Stage::Running(running)) = self.nodes.get_mut(node).map(|node| &mut node.stage) {
                     running.pid = Some(pid);
                     running.process.kept_by(keeper);
                     let number = running.number;
@@ -134,7 +134,7 @@ impl Supervisor<'_> {
         let word = self.nodes[index].attempts.last().and_then(|attempt| attempt.argv.first()).cloned();
         let reason = reason.split(" (os error").next().unwrap_or_default();
         let reason = format!("cannot start `{}`: {reason}", word.unwrap_or_default());
-        if let Place::Running(running) = std::mem::take(&mut self.nodes[index].place) {
+        if let Stage::Running(running) = std::mem::take(&mut self.nodes[index].stage) {
             let number = running.number;
             let exit = ExitRecord { code: Some(127), signal: None };
             running.finish(exit, self.guard.policy);
@@ -149,10 +149,10 @@ impl Supervisor<'_> {
     /// A process and all it started are gone.
     fn ended(&mut self, index: usize, exit: ExitRecord) {
         let Some(node) = self.nodes.get_mut(index) else { return };
-        if !matches!(node.place, Place::Running(_)) {
+        if !matches!(node.stage, Stage::Running(_)) {
             return;
         }
-        let Place::Running(running) = std::mem::take(&mut node.place) else { return };
+        let Stage::Running(running) = std::mem::take(&mut node.stage) else { return };
         let (number, leader) = (running.number, running.pid);
         let keepers: Vec<i32> = running.process.keepers().collect();
         self.end_orphans(leader, &keepers);
@@ -176,7 +176,7 @@ impl Supervisor<'_> {
 
     /// A failure as it is recorded: a neighbour named where none of the run's own nodes has the memory, secrets hidden.
     fn named(&self, index: usize, failure: FailureRecord) -> FailureRecord {
-        let alone = self.nodes.iter().all(|node| !matches!(node.place, Place::Running(_)));
+        let alone = self.nodes.iter().all(|node| !matches!(node.stage, Stage::Running(_)));
         let last = self.nodes[index].attempts.last().filter(|_| alone);
         let mut failure = match last {
             Some(last) => self.guard.with_neighbour(failure, last),

@@ -6,8 +6,8 @@ use tonnage_core::record::{CostRecord, Event, ExitRecord, Outcome, ResultRecord,
 use tonnage_core::units::Bytes;
 
 use super::Supervisor;
-use super::node::{Node, Place};
-use crate::guard::{Next, Plan};
+use super::node::{Node, Stage};
+use crate::guard::{AttemptPlan, Next};
 use crate::launch::catches;
 
 impl Supervisor<'_> {
@@ -36,7 +36,7 @@ impl Supervisor<'_> {
                     self.report(&of_node(self.run(), index, &text));
                     self.note(Event::Decided { node: index, text });
                 }
-                self.nodes[index].place = Place::Waiting(at + Duration::from_secs(seconds), plan);
+                self.nodes[index].stage = Stage::Waiting(at + Duration::from_secs(seconds), plan);
             }
             Next::End(outcome, reason) => {
                 // What is true of all nodes is said once.
@@ -52,15 +52,15 @@ impl Supervisor<'_> {
     }
 
     pub(super) fn end(&mut self, index: usize, outcome: Outcome, reason: String) {
-        self.nodes[index].place = Place::Ended(outcome);
+        self.nodes[index].stage = Stage::Ended(outcome);
         self.nodes[index].reason.clone_from(&reason);
         self.note(Event::NodeEnded { node: index, outcome, reason });
     }
 
     /// A scheduler's warning: commands that take the signal get it, and end when they have saved; others are asked to end.
     fn warn(&mut self, signal: i32) {
-        let takes = |node: &Node| match &node.place {
-            Place::Running(running) => running.pid.is_some_and(|pid| catches(pid, signal)),
+        let takes = |node: &Node| match &node.stage {
+            Stage::Running(running) => running.pid.is_some_and(|pid| catches(pid, signal)),
             _ => true,
         };
         if !self.nodes.iter().all(takes) {
@@ -69,9 +69,9 @@ impl Supervisor<'_> {
         self.warned = true;
         self.report(&format!("warned by {}: passed on; what ends now is not started again", name_of(signal)));
         for index in 0..self.nodes.len() {
-            match &mut self.nodes[index].place {
-                Place::Running(running) => running.process.signal(signal),
-                Place::Waiting(..) => self.end(index, Outcome::Stopped, "asked to stop".to_owned()),
+            match &mut self.nodes[index].stage {
+                Stage::Running(running) => running.process.signal(signal),
+                Stage::Waiting(..) => self.end(index, Outcome::Stopped, "asked to stop".to_owned()),
                 _ => continue,
             }
             self.note(Event::Signalled { node: index, signal: name_of(signal) });
@@ -89,10 +89,10 @@ impl Supervisor<'_> {
         // A terminal that is gone asks for no more than a polite end.
         let sent = if signal == nix::libc::SIGINT { signal } else { nix::libc::SIGTERM };
         for index in 0..self.nodes.len() {
-            match &mut self.nodes[index].place {
-                Place::Running(running) if again => running.kill(),
-                Place::Running(running) => running.ask_to_end(sent, grace),
-                Place::Waiting(..) => self.end(index, Outcome::Stopped, "asked to stop".to_owned()),
+            match &mut self.nodes[index].stage {
+                Stage::Running(running) if again => running.kill(),
+                Stage::Running(running) => running.ask_to_end(sent, grace),
+                Stage::Waiting(..) => self.end(index, Outcome::Stopped, "asked to stop".to_owned()),
                 _ => continue,
             }
             self.note(Event::Signalled { node: index, signal: name_of(signal) });
@@ -101,7 +101,7 @@ impl Supervisor<'_> {
 
     /// A run is as good as the worst of its nodes.
     pub(super) fn result(&self) -> ResultRecord {
-        let is = |wanted: Outcome| move |node: &&Node| matches!(node.place, Place::Ended(outcome) if outcome == wanted);
+        let is = |wanted: Outcome| move |node: &&Node| matches!(node.stage, Stage::Ended(outcome) if outcome == wanted);
         let order = [Outcome::Refused, Outcome::Failed, Outcome::Stopped];
         let place = |outcome: Outcome| self.nodes.iter().position(|node| is(outcome)(&node));
         let worst = order.into_iter().find_map(|outcome| Some((outcome, place(outcome)?)));
@@ -130,7 +130,7 @@ fn name_of(signal: i32) -> String {
 }
 
 /// A decision in a sentence.
-fn decision(plan: &Plan, seconds: u64) -> String {
+fn decision(plan: &AttemptPlan, seconds: u64) -> String {
     let mut text = plan.reason.clone();
     if let Some(batch) = &plan.batch {
         text.push_str(&format!(

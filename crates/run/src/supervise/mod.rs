@@ -26,7 +26,7 @@ use crate::secrets::Secrets;
 use crate::store::{Lock, RunFolder};
 
 use admission::Admission;
-use node::{Node, Place};
+use node::{Node, Stage};
 use notes::Notes;
 
 pub use reclaim::end_left_behind;
@@ -247,10 +247,10 @@ impl<'a> Supervisor<'a> {
     /// Watches until every node has ended.
     fn watch(&mut self, notices: &Receiver<Notice>) -> ResultRecord {
         let mut next_tick = Instant::now();
-        while !self.nodes.iter().all(|node| matches!(node.place, Place::Ended(_))) {
+        while !self.nodes.iter().all(|node| matches!(node.stage, Stage::Ended(_))) {
             self.start_due();
             match notices.recv_timeout(self.time_to_next(next_tick)) {
-                Ok(notice) => self.hear(notice),
+                Ok(notice) => self.on_notice(notice),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -264,8 +264,8 @@ impl<'a> Supervisor<'a> {
 
     /// Until the next tick, or the next start that is due.
     fn time_to_next(&self, next_tick: Instant) -> Duration {
-        let starts = self.nodes.iter().filter_map(|node| match node.place {
-            Place::Waiting(at, _) => Some(at),
+        let starts = self.nodes.iter().filter_map(|node| match node.stage {
+            Stage::Waiting(at, _) => Some(at),
             _ => None,
         });
         let first = starts.min().map_or(next_tick, |at| at.min(next_tick));
@@ -273,8 +273,8 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Whether a node's time has come, or the memory that it waits for is free.
-    fn is_due(&self, place: &Place) -> bool {
-        let Place::Waiting(at, plan) = place else { return false };
+    fn is_due(&self, stage: &Stage) -> bool {
+        let Stage::Waiting(at, plan) = stage else { return false };
         let is_free =
             |bytes: u64| (self.guard.look)().is_some_and(|now| now.total_bytes.saturating_sub(now.used_bytes) >= bytes);
         *at <= Instant::now() || plan.awaits_bytes.is_some_and(is_free)
@@ -282,10 +282,10 @@ impl<'a> Supervisor<'a> {
 
     fn start_due(&mut self) {
         for index in 0..self.nodes.len() {
-            if !self.is_due(&self.nodes[index].place) {
+            if !self.is_due(&self.nodes[index].stage) {
                 continue;
             }
-            if let Place::Waiting(_, plan) = std::mem::take(&mut self.nodes[index].place) {
+            if let Stage::Waiting(_, plan) = std::mem::take(&mut self.nodes[index].stage) {
                 self.start(index, *plan);
             }
         }
@@ -295,7 +295,7 @@ impl<'a> Supervisor<'a> {
         self.ticks += 1;
         let mut events = Vec::new();
         for node in &mut self.nodes {
-            let Place::Running(running) = &mut node.place else { continue };
+            let Stage::Running(running) = &mut node.stage else { continue };
             events.extend(running.tick(self.guard.policy));
             if let Some(sample) = running.sample(self.ticks) {
                 // Samples are for looking back; one that is lost is not missed.

@@ -5,14 +5,14 @@ use std::time::Instant;
 use tonnage_core::record::{AttemptRecord, ExitRecord, FailureRecord, Outcome};
 
 use super::running::Running;
-use crate::guard::Plan;
+use crate::guard::AttemptPlan;
 
 /// A node, with what was tried for it.
 #[derive(Default)]
 pub(super) struct Node {
     pub attempts: Vec<AttemptRecord>,
     pub failures: Vec<FailureRecord>,
-    pub place: Place,
+    pub stage: Stage,
     pub exit: ExitRecord,
     pub lost_seconds: f64,
     pub reason: String,
@@ -21,8 +21,8 @@ pub(super) struct Node {
 impl Node {
     /// The processes that keep its command, while it runs.
     pub fn keepers(&self) -> Vec<i32> {
-        match &self.place {
-            Place::Running(running) => running.process.keepers().collect(),
+        match &self.stage {
+            Stage::Running(running) => running.process.keepers().collect(),
             _ => Vec::new(),
         }
     }
@@ -30,9 +30,9 @@ impl Node {
 
 /// Where a node is.
 #[derive(Default)]
-pub(super) enum Place {
+pub(super) enum Stage {
     /// To be started then.
-    Waiting(Instant, Box<Plan>),
+    Waiting(Instant, Box<AttemptPlan>),
     Running(Box<Running>),
     Ended(Outcome),
     /// On its way from one to the other.

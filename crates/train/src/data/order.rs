@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::random::SplitMix64;
+use tonnage_core::random::SplitMix64;
 
 /// How far a training is through its examples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

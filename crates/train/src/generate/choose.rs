@@ -2,7 +2,7 @@
 
 use tonnage_core::job::GenerationSpec;
 
-use crate::random::SplitMix64;
+use tonnage_core::random::SplitMix64;
 
 /// Chooses tokens.
 #[derive(Clone, Debug)]

@@ -42,13 +42,13 @@ fn device_row(board: &Board, device: &DeviceSample) -> String {
         String::new(),
         String::new(),
         String::new(),
-        number(&memory.map(|memory| memory.used)),
-        number(&memory.map(|memory| memory.free)),
-        number(&memory.map(|memory| memory.total)),
-        number(&device.utilization),
-        number(&device.temperature),
-        number(&device.power),
-        number(&device.sm_clock),
+        reading_number(&memory.map(|memory| memory.used)),
+        reading_number(&memory.map(|memory| memory.free)),
+        reading_number(&memory.map(|memory| memory.total)),
+        reading_number(&device.utilization),
+        reading_number(&device.temperature),
+        reading_number(&device.power),
+        reading_number(&device.sm_clock),
         String::new(),
         trend.map(|trend| trend.to_string()).unwrap_or_default(),
         alerts.join(" "),
@@ -71,10 +71,10 @@ fn process_rows<'a>(board: &'a Board, device: &'a DeviceSample) -> impl Iterator
             quoted(process.host.job.as_deref().unwrap_or_default()),
             process.host.rank.map(|rank| rank.to_string()).unwrap_or_default(),
             quoted(command),
-            number(&process.memory),
+            reading_number(&process.memory),
             String::new(),
             String::new(),
-            number(&process.sm),
+            reading_number(&process.sm),
             String::new(),
             String::new(),
             String::new(),
@@ -89,7 +89,7 @@ fn row(fields: &[String]) -> String {
     fields.join(",") + "\n"
 }
 
-fn number<T: ToString>(reading: &Reading<T>) -> String {
+fn reading_number<T: ToString>(reading: &Reading<T>) -> String {
     reading.as_ref().map(T::to_string).unwrap_or_default()
 }
 

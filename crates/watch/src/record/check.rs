@@ -73,8 +73,8 @@ pub(super) fn check(values: &Map<String, Value>) -> Result<(), String> {
     for (key, value) in values {
         match key.as_str() {
             "error" => errors(value)?,
-            "driver" => text(key, value)?,
-            "cuda" | "started" => number(key, value)?,
+            "driver" => check_text(key, value)?,
+            "cuda" | "started" => check_number(key, value)?,
             key if HEADER.contains(&key) => {}
             key if is_of_a_device(key) => {
                 return Err(format!("`{key}` belongs to a `device`, and the line names none"));
@@ -103,8 +103,8 @@ fn device(values: &Map<String, Value>) -> Result<(), String> {
             "xid" => return Err(format!("`xid` is {value}, not a number of an Xid")),
             "processes" | "processes_late" => list(key, value, process)?,
             "mig" => list(key, value, device)?,
-            key if TEXTS.contains(&key) => text(key, value)?,
-            key if NUMBERS.contains(&key) => number(key, value)?,
+            key if TEXTS.contains(&key) => check_text(key, value)?,
+            key if NUMBERS.contains(&key) => check_number(key, value)?,
             key => return Err(unknown(key)),
         }
     }
@@ -120,8 +120,8 @@ fn process(values: &Map<String, Value>) -> Result<(), String> {
             "kind" if value.as_str().is_some_and(|kind| KINDS.contains(&kind)) => {}
             "kind" => return Err(format!("`kind` is {value}, not one of {}", KINDS.join(", "))),
             "gone" | "of_the_host" if value.is_boolean() => {}
-            key if PROCESS_TEXTS.contains(&key) => text(key, value)?,
-            key if PROCESS_NUMBERS.contains(&key) => number(key, value)?,
+            key if PROCESS_TEXTS.contains(&key) => check_text(key, value)?,
+            key if PROCESS_NUMBERS.contains(&key) => check_number(key, value)?,
             key => return Err(format!("`{key}` is no key of a process")),
         }
     }
@@ -143,11 +143,11 @@ fn errors(value: &Value) -> Result<(), String> {
     if is_right { Ok(()) } else { Err("`error` has errors by call, as in {\"*\": \"gpu_is_lost\"}".to_owned()) }
 }
 
-fn text(key: &str, value: &Value) -> Result<(), String> {
+fn check_text(key: &str, value: &Value) -> Result<(), String> {
     if value.is_string() || value.is_null() { Ok(()) } else { Err(format!("`{key}` is {value}, not a text")) }
 }
 
-fn number(key: &str, value: &Value) -> Result<(), String> {
+fn check_number(key: &str, value: &Value) -> Result<(), String> {
     let is_amount = |value: &Value| value.as_f64().is_some_and(|number| number >= 0.0);
     let is_right = match value {
         Value::Null => true,

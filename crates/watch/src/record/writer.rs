@@ -118,7 +118,7 @@ pub(super) fn device_values(device: &DeviceSample) -> Map<String, Value> {
     note(&mut errors, MEMORY_CALL, &device.memory);
     for number in NUMBERS {
         let reading = (number.get)(device);
-        values.insert(number.key.to_owned(), reading.map_or(Value::Null, whole));
+        values.insert(number.key.to_owned(), reading.map_or(Value::Null, whole_number));
         note(&mut errors, number.call, &reading);
     }
     if let Ok(mode) = device.mig {
@@ -154,7 +154,7 @@ fn note<T>(errors: &mut Map<String, Value>, call: &str, reading: &Reading<T>) {
 }
 
 /// A number, without a fraction where it has none.
-fn whole(number: f64) -> Value {
+fn whole_number(number: f64) -> Value {
     if number.fract() == 0.0 && number.abs() < 9e15 { json!(number as i64) } else { json!(number) }
 }
 

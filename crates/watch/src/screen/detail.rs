@@ -20,7 +20,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, board: &Board, app: &App) 
         frame.render_widget(Line::raw("the process has ended"), area);
         return;
     };
-    let lines = lines(board, &row, app);
+    let lines = detail_lines(board, &row, app);
     let [top, rest] = split(area, lines.len() as u16);
     frame.render_widget(Text::from(lines), top);
     if rest.height >= 5 {
@@ -31,7 +31,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, board: &Board, app: &App) 
     }
 }
 
-fn lines(board: &Board, row: &Row<'_>, app: &App) -> Vec<Line<'static>> {
+fn detail_lines(board: &Board, row: &Row<'_>, app: &App) -> Vec<Line<'static>> {
     let process = row.process;
     let title = format!("process {} on {}, {}", process.pid, board.label(row.device), kind_word(process.kind));
     let mut lines = vec![Line::styled(title, app.theme.bold()), Line::raw(app.theme.text(&who(process)))];

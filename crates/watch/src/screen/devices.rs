@@ -15,7 +15,7 @@ pub(super) fn lines(board: &Board, app: &App, width: usize) -> Vec<Line<'static>
         return vec![Line::raw("no GPU")];
     }
     let widest = label_width(board);
-    board.sample.all_devices().map(|device| line(board, device, app, (width, widest))).collect()
+    board.sample.all_devices().map(|device| device_line(board, device, app, (width, widest))).collect()
 }
 
 /// What the columns of [`lines`] are.
@@ -40,7 +40,7 @@ pub(super) fn label_width(board: &Board) -> usize {
     board.sample.all_devices().map(|device| board.label(device).len()).max().unwrap_or(0)
 }
 
-fn line(board: &Board, device: &DeviceSample, app: &App, (width, widest): (usize, usize)) -> Line<'static> {
+fn device_line(board: &Board, device: &DeviceSample, app: &App, (width, widest): (usize, usize)) -> Line<'static> {
     let theme = app.theme;
     let mut before = format!("{:<widest$} ", board.label(device));
     if width >= 100 {

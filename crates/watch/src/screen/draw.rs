@@ -32,12 +32,12 @@ pub fn draw(frame: &mut Frame<'_>, board: &Board, app: &App) {
     }
     frame.render_widget(bottom_line(app), footer);
     if app.theme.ascii {
-        frame.buffer_mut().content.iter_mut().for_each(plain);
+        frame.buffer_mut().content.iter_mut().for_each(plain_cell);
     }
 }
 
 /// Lines that widgets draw, in ASCII.
-fn plain(cell: &mut Cell) {
+fn plain_cell(cell: &mut Cell) {
     let sign = match cell.symbol() {
         symbol if symbol.is_ascii() => return,
         "│" => '|',

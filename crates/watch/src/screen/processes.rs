@@ -29,7 +29,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, board: &Board, app: &App) 
     }
     for row in rows.iter().skip(first).take(room) {
         let style = if app.selected == Some(row.key()) { app.theme.selected() } else { Default::default() };
-        lines.push(Line::styled(line(board, row, app, (width, widest)), style));
+        lines.push(Line::styled(process_line(board, row, app, (width, widest)), style));
     }
     frame.render_widget(Text::from(lines), area);
 }
@@ -41,7 +41,7 @@ fn heading(board: &Board, (width, widest): (usize, usize)) -> String {
     format!(" {:<widest$} {:>8} {:>9} {predicted}{trend}{:>4} {}", "GPU", "PID", "MEMORY", "SM", "JOB AND COMMAND")
 }
 
-fn line(board: &Board, row: &Row<'_>, app: &App, (width, widest): (usize, usize)) -> String {
+fn process_line(board: &Board, row: &Row<'_>, app: &App, (width, widest): (usize, usize)) -> String {
     let process = row.process;
     let tag = if app.tagged.contains(&process.pid) { '*' } else { kind_sign(process.kind) };
     let mut text = format!(

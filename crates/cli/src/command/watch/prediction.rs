@@ -20,7 +20,7 @@ use crate::job_input::{read_source, simulate};
 /// The prediction, if a job or an estimate was named.
 pub fn of(job: &JobArgs, estimate: Option<&Path>) -> Result<Option<Prediction>, Failure> {
     if let Some(path) = estimate {
-        return read(path).map(Some);
+        return read_prediction(path).map(Some);
     }
     if job.model.is_none() && job.small_gpt.is_none() {
         if let Some(given) = job.overrides.first() {
@@ -86,7 +86,7 @@ fn find_advice(source: JobSource, job: JobSpec, prediction: &Prediction) {
 }
 
 /// The prediction of a file that `tonnage estimate --json` wrote.
-fn read(path: &Path) -> Result<Prediction, Failure> {
+fn read_prediction(path: &Path) -> Result<Prediction, Failure> {
     let name = path.display().to_string();
     let text = read_text(path, JSON_BYTES).map_err(|error| Failure::file(&name, &error))?;
     let value: Value = serde_json::from_str(&text).map_err(|error| Failure::input(format!("{name}: {error}")))?;

@@ -31,19 +31,19 @@ pub fn from_case(value: &Value) -> Result<JobSpec, JobError> {
         return Err(JobError::new("reference case: must be a JSON object"));
     };
     match case.get("kind").and_then(Value::as_str) {
-        None => lm::job(read(value)?),
-        Some("trl_grpo") => rl::grpo_job(read(value)?),
-        Some("trl_dpo") => dpo::job(read(value)?),
-        Some("trainer") => trainer::job(read(value)?),
-        Some("swarm_node") => rl::swarm_job(read(value)?),
-        Some("parallel") => parallel::job(read(value)?),
-        Some(HRM) => Ok(hrm::job(read(value)?)),
-        Some(AGI2) => Ok(agi2::job(read(value)?)),
+        None => lm::job(read_case(value)?),
+        Some("trl_grpo") => rl::grpo_job(read_case(value)?),
+        Some("trl_dpo") => dpo::job(read_case(value)?),
+        Some("trainer") => trainer::job(read_case(value)?),
+        Some("swarm_node") => rl::swarm_job(read_case(value)?),
+        Some("parallel") => parallel::job(read_case(value)?),
+        Some(HRM) => Ok(hrm::job(read_case(value)?)),
+        Some(AGI2) => Ok(agi2::job(read_case(value)?)),
         Some(other) => Err(JobError::new(format!("reference case: unknown kind `{other}`"))),
     }
 }
 
-fn read<T: DeserializeOwned>(value: &Value) -> Result<T, JobError> {
+fn read_case<T: DeserializeOwned>(value: &Value) -> Result<T, JobError> {
     T::deserialize(value).map_err(|error| JobError::new(format!("reference case: {error}")))
 }
 

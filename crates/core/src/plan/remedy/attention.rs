@@ -1,6 +1,6 @@
 //! Attention without a matrix of scores.
 
-use super::{Remedy, Results, done, one};
+use super::{Remedy, Results, change_one, done};
 use crate::job::Attention;
 use crate::job::keys;
 
@@ -10,7 +10,7 @@ pub(super) const SDPA: Remedy = Remedy {
     results: Results::Rounding,
     caution: "",
     apply: |job| match job.attention {
-        Attention::Eager | Attention::Math => one(keys::ATTENTION, "sdpa"),
+        Attention::Eager | Attention::Math => change_one(keys::ATTENTION, "sdpa"),
         _ => done("attention keeps no scores already"),
     },
 };

@@ -1,6 +1,6 @@
 //! Activations made again instead of kept.
 
-use super::{Applied, Remedy, Results, done, is_read, not_for, one};
+use super::{Applied, Remedy, Results, change_one, done, is_read, not_for};
 use crate::job::keys;
 use crate::job::{CheckpointPolicy, JobSpec};
 
@@ -16,7 +16,7 @@ fn layers(job: &JobSpec) -> Applied {
     is_read(job, keys::GRADIENT_CHECKPOINTING)?;
     match job.gradient_checkpointing {
         _ if !job.task.trains() || !job.train_mode => not_for("nothing is kept for a backward pass"),
-        CheckpointPolicy::Off => one(keys::GRADIENT_CHECKPOINTING, "true"),
+        CheckpointPolicy::Off => change_one(keys::GRADIENT_CHECKPOINTING, "true"),
         CheckpointPolicy::EveryLayer => done("every layer is checkpointed already"),
     }
 }

@@ -1,6 +1,6 @@
 //! The second model.
 
-use super::{Applied, Declined, Remedy, Results, done, not_for, one};
+use super::{Applied, Declined, Remedy, Results, change_one, done, not_for};
 use crate::job::keys;
 use crate::job::{JobSpec, JudgePlace, JudgeSpec, JudgeWeights, Preset};
 
@@ -28,7 +28,7 @@ pub(super) const EIGHT_BIT: Remedy = Remedy {
     results: Results::Changed,
     caution: "columns of outliers, multiplied in fp16, are left out",
     apply: |job| match judge(job)?.weights {
-        JudgeWeights::Fp32 | JudgeWeights::Bf16 => one(keys::JUDGE_WEIGHTS, "int8"),
+        JudgeWeights::Fp32 | JudgeWeights::Bf16 => change_one(keys::JUDGE_WEIGHTS, "int8"),
         _ => done("the judge's weights are quantized already"),
     },
 };
@@ -40,7 +40,7 @@ pub(super) const FOUR_BIT: Remedy = Remedy {
     caution: "",
     apply: |job| match judge(job)?.weights {
         JudgeWeights::Nf4 => done("the judge's weights are in 4 bits already"),
-        _ => one(keys::JUDGE_WEIGHTS, "nf4"),
+        _ => change_one(keys::JUDGE_WEIGHTS, "nf4"),
     },
 };
 
@@ -60,7 +60,7 @@ fn smaller(job: &JobSpec) -> Applied {
     let is_smaller = |preset: &&Preset| preset.parameters <= own.parameters / 3 * 2;
     let fewer = Preset::all().iter().filter(|preset| family(preset) == family(own)).filter(is_smaller);
     match fewer.max_by_key(|preset| preset.parameters) {
-        Some(preset) => one(keys::JUDGE_MODEL, preset.name),
+        Some(preset) => change_one(keys::JUDGE_MODEL, preset.name),
         None => not_for(UNKNOWN),
     }
 }
@@ -84,7 +84,7 @@ pub(super) const FEWER_ROWS: Remedy = Remedy {
         if rows < 2 {
             done("the judge reads one completion at a time")
         } else {
-            one(keys::JUDGE_ROWS, (rows / 2).to_string())
+            change_one(keys::JUDGE_ROWS, (rows / 2).to_string())
         }
     },
 };
@@ -94,7 +94,7 @@ pub(super) const OFFLOAD: Remedy = Remedy {
     text: "keep the judge in the host's memory while the policy trains",
     results: Results::Same,
     caution: "",
-    apply: |job| resident(job).and_then(|_| one(keys::JUDGE_PLACE, "offload")),
+    apply: |job| resident(job).and_then(|_| change_one(keys::JUDGE_PLACE, "offload")),
 };
 
 pub(super) const OTHER_GPU: Remedy = Remedy {
@@ -104,6 +104,6 @@ pub(super) const OTHER_GPU: Remedy = Remedy {
     caution: "one GPU more is paid for",
     apply: |job| match judge(job)?.place {
         JudgePlace::OtherGpu => done("the judge has a GPU of its own already"),
-        _ => one(keys::JUDGE_PLACE, "other_gpu"),
+        _ => change_one(keys::JUDGE_PLACE, "other_gpu"),
     },
 };

@@ -1,6 +1,6 @@
 //! Fewer tokens a row.
 
-use super::{Applied, Remedy, Results, done, not_for, one};
+use super::{Applied, Remedy, Results, change_one, done, not_for};
 use crate::job::LossOf;
 use crate::job::keys;
 
@@ -27,5 +27,5 @@ pub(super) const SHORTER_ROWS: Remedy = Remedy {
 };
 
 fn halved(key: &'static str, tokens: u64) -> Applied {
-    if tokens < 2 { done("one token is left") } else { one(key, (tokens / 2).to_string()) }
+    if tokens < 2 { done("one token is left") } else { change_one(key, (tokens / 2).to_string()) }
 }

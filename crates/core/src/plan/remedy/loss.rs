@@ -1,6 +1,6 @@
 //! The logits and their copies.
 
-use super::{Remedy, Results, done, not_for, one};
+use super::{Remedy, Results, change_one, done, not_for};
 use crate::job::keys;
 use crate::job::{Framework, LogProbs, LossKernel, LossOf, SwarmLogProbs};
 use crate::model_type::Liger;
@@ -13,9 +13,9 @@ pub(super) const LIGER: Remedy = Remedy {
     apply: |job| match (job.task.facts().loss(), job.logits.loss) {
         (LossOf::NextToken, _) if job.framework == Framework::Trl => done("SFTTrainer's own head is fused"),
         (LossOf::NextToken, LossKernel::Full) if job.model.facts().liger == Liger::Whole => {
-            one(keys::USE_LIGER_KERNEL, "true")
+            change_one(keys::USE_LIGER_KERNEL, "true")
         }
-        (LossOf::NextToken, LossKernel::Full) => one(keys::LOSS, "liger"),
+        (LossOf::NextToken, LossKernel::Full) => change_one(keys::LOSS, "liger"),
         (LossOf::NextToken, LossKernel::Liger) => done("the loss is fused already"),
         _ => not_for("the task has a loss of its own"),
     },
@@ -27,7 +27,7 @@ pub(super) const FUSED_LOG_PROBS: Remedy = Remedy {
     results: Results::Rounding,
     caution: "",
     apply: |job| match job.task.grpo() {
-        Some(grpo) if grpo.log_probs == LogProbs::FullLogits => one(keys::GRPO_LOG_PROBS, "fused"),
+        Some(grpo) if grpo.log_probs == LogProbs::FullLogits => change_one(keys::GRPO_LOG_PROBS, "fused"),
         Some(_) => done("log-probabilities are fused already"),
         None => not_for("the task is no GRPO"),
     },
@@ -39,7 +39,7 @@ pub(super) const COMPLETION_LOGITS: Remedy = Remedy {
     results: Results::Same,
     caution: "",
     apply: |job| match job.task.swarm() {
-        Some(swarm) if !swarm.logits_to_keep => one(keys::SWARM_LOGITS_TO_KEEP, "true"),
+        Some(swarm) if !swarm.logits_to_keep => change_one(keys::SWARM_LOGITS_TO_KEEP, "true"),
         Some(_) => done("prompts have no logits already"),
         None => not_for("the job is no swarm"),
     },
@@ -52,7 +52,7 @@ pub(super) const CHUNKED_HEAD: Remedy = Remedy {
     caution: "",
     apply: |job| match job.task.swarm() {
         Some(swarm) if !matches!(swarm.log_probs, SwarmLogProbs::ChunkedHead { .. }) => {
-            one(keys::SWARM_LOG_PROBS, "chunked_head")
+            change_one(keys::SWARM_LOG_PROBS, "chunked_head")
         }
         Some(_) => done("head and loss are in chunks already"),
         None => not_for("the job is no swarm"),

@@ -137,7 +137,7 @@ pub fn overrides(changes: &[Change], origin: &Origin) -> Vec<Override> {
 type Applied = Result<Vec<Change>, Declined>;
 
 /// A single change.
-fn one(key: &'static str, value: impl Into<String>) -> Applied {
+fn change_one(key: &'static str, value: impl Into<String>) -> Applied {
     Ok(vec![(key, value.into())])
 }
 

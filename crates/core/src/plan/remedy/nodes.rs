@@ -1,6 +1,6 @@
 //! Processes that share a GPU.
 
-use super::{Applied, Declined, Remedy, Results, done, not_for, one};
+use super::{Applied, Declined, Remedy, Results, change_one, done, not_for};
 use crate::job::keys;
 use crate::job::{JobSpec, SwarmSpec};
 use crate::plan::fit::verdict_on;
@@ -20,7 +20,7 @@ pub(super) const LEASE: Remedy = Remedy {
     apply: |job| match shared(job)? {
         swarm if swarm.lease == Some(1) => done("one node trains at a time already"),
         swarm if !swarm.empty_cache => not_for("nodes that keep their cache give nothing back between turns"),
-        _ => one(keys::SWARM_LEASE, "1"),
+        _ => change_one(keys::SWARM_LEASE, "1"),
     },
 };
 
@@ -39,5 +39,5 @@ fn fewer(job: &JobSpec) -> Applied {
     let each = verdict.room.iter().find(|room| room.lease == swarm.lease).map_or(0, |room| room.processes);
     let most = each.max(1).saturating_mul(swarm.gpus);
     let nodes = if most < swarm.nodes { most } else { (swarm.nodes / 2).max(1) };
-    one(keys::SWARM_NODES, nodes.to_string())
+    change_one(keys::SWARM_NODES, nodes.to_string())
 }

@@ -1,6 +1,6 @@
 //! The optimizer's temporaries and its state.
 
-use super::{Remedy, Results, done, not_for, one};
+use super::{Remedy, Results, change_one, done, not_for};
 use crate::job::keys;
 use crate::job::{OptimizerKind, Strategy};
 
@@ -11,7 +11,9 @@ pub(super) const FUSED: Remedy = Remedy {
     caution: "",
     apply: |job| match job.optimizer {
         _ if !job.task.trains() => not_for("nothing is trained"),
-        OptimizerKind::Adamw | OptimizerKind::Adam | OptimizerKind::AdamwForloop => one(keys::OPTIMIZER, "adamw_fused"),
+        OptimizerKind::Adamw | OptimizerKind::Adam | OptimizerKind::AdamwForloop => {
+            change_one(keys::OPTIMIZER, "adamw_fused")
+        }
         OptimizerKind::AdamwFused | OptimizerKind::AdamAtan2 => done("the optimizer is fused already"),
         _ => not_for("the optimizer has no fused kernel"),
     },
@@ -28,7 +30,7 @@ pub(super) const EIGHT_BIT: Remedy = Remedy {
         (
             OptimizerKind::Adamw | OptimizerKind::Adam | OptimizerKind::AdamwFused | OptimizerKind::AdamwForloop,
             Strategy::None | Strategy::Ddp(_),
-        ) => one(keys::OPTIMIZER, "adamw8bit"),
+        ) => change_one(keys::OPTIMIZER, "adamw8bit"),
         (_, Strategy::None | Strategy::Ddp(_)) => not_for("the optimizer is no Adam"),
         _ => not_for("8-bit moments are not simulated on shards"),
     },

@@ -2,7 +2,7 @@
 
 use crate::job::keys;
 
-use super::{Remedy, Results, done, one};
+use super::{Remedy, Results, change_one, done};
 
 /// Segments that grow.
 pub const EXPANDABLE: Remedy = Remedy {
@@ -12,6 +12,6 @@ pub const EXPANDABLE: Remedy = Remedy {
     caution: "",
     apply: |job| match job.allocator.expandable_segments {
         true => done("segments are expandable already"),
-        false => one(keys::ALLOCATOR_EXPANDABLE_SEGMENTS, "true"),
+        false => change_one(keys::ALLOCATOR_EXPANDABLE_SEGMENTS, "true"),
     },
 };

@@ -1,6 +1,6 @@
 //! State spread over ranks.
 
-use super::{Applied, Remedy, Results, done, not_for, one};
+use super::{Applied, Remedy, Results, change_one, done, not_for};
 use crate::job::keys;
 use crate::job::{JobSpec, Spreading, Strategy};
 use crate::plan::spread::spread;
@@ -11,7 +11,7 @@ pub(super) const ZERO1: Remedy = Remedy {
     results: Results::Same,
     caution: "",
     apply: |job| match job.parallel.strategy {
-        Strategy::Ddp(_) if job.parallel.world_size > 1 => one(keys::PARALLEL, "zero1"),
+        Strategy::Ddp(_) if job.parallel.world_size > 1 => change_one(keys::PARALLEL, "zero1"),
         Strategy::Zero1 { .. } | Strategy::Fsdp2(_) | Strategy::DeepSpeed { .. } => done("state is divided already"),
         _ => not_for("there are no ranks under DDP"),
     },
@@ -23,7 +23,7 @@ pub(super) const FSDP2: Remedy = Remedy {
     results: Results::Rounding,
     caution: "",
     apply: |job| match job.parallel.strategy {
-        Strategy::Ddp(_) | Strategy::Zero1 { .. } if job.parallel.world_size > 1 => one(keys::PARALLEL, "fsdp2"),
+        Strategy::Ddp(_) | Strategy::Zero1 { .. } if job.parallel.world_size > 1 => change_one(keys::PARALLEL, "fsdp2"),
         Strategy::Fsdp2(_) => done("parameters are sharded already"),
         _ => not_for("there are no ranks under DDP"),
     },
@@ -74,7 +74,7 @@ pub(super) const BUCKET_VIEWS: Remedy = Remedy {
     caution: "",
     apply: |job| match job.parallel.strategy {
         Strategy::Ddp(ddp) | Strategy::Zero1 { ddp: Some(ddp), .. } if !ddp.gradient_as_bucket_view => {
-            one(keys::DDP_GRADIENT_AS_BUCKET_VIEW, "true")
+            change_one(keys::DDP_GRADIENT_AS_BUCKET_VIEW, "true")
         }
         Strategy::Ddp(_) => done("gradients are views already"),
         _ => not_for("there are no buckets"),

@@ -1,6 +1,6 @@
 //! The engine that generates beside the trainer.
 
-use super::{Declined, Remedy, Results, done, one};
+use super::{Declined, Remedy, Results, change_one, done};
 use crate::job::keys;
 use crate::job::{JobSpec, Rollout};
 
@@ -17,7 +17,9 @@ pub(super) const SLEEP: Remedy = Remedy {
     text: "let the engine give its memory back while the policy trains",
     results: Results::Same,
     caution: "",
-    apply: |job| if engine(job)?.1 { done("the engine sleeps already") } else { one(keys::VLLM_SLEEP_MODE, "true") },
+    apply: |job| {
+        if engine(job)?.1 { done("the engine sleeps already") } else { change_one(keys::VLLM_SLEEP_MODE, "true") }
+    },
 };
 
 pub(super) const SMALLER_SHARE: Remedy = Remedy {
@@ -25,5 +27,5 @@ pub(super) const SMALLER_SHARE: Remedy = Remedy {
     text: "give the engine two thirds of its share of the GPU",
     results: Results::Same,
     caution: "a smaller cache holds fewer completions at once, which is not in the factor",
-    apply: |job| one(keys::VLLM_GPU_MEMORY_UTILIZATION, format!("{:.2}", engine(job)?.0 * 2.0 / 3.0)),
+    apply: |job| change_one(keys::VLLM_GPU_MEMORY_UTILIZATION, format!("{:.2}", engine(job)?.0 * 2.0 / 3.0)),
 };

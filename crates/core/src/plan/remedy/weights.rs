@@ -1,6 +1,6 @@
 //! Fewer weights that are trained or held.
 
-use super::{Remedy, Results, done, not_for, one};
+use super::{Remedy, Results, change_one, done, not_for};
 use crate::job::Strategy;
 use crate::job::keys;
 
@@ -23,7 +23,7 @@ pub(super) const NO_REFERENCE: Remedy = Remedy {
     results: Results::Changed,
     caution: "",
     apply: |job| match job.task.grpo() {
-        Some(grpo) if grpo.beta > 0.0 => one(keys::GRPO_BETA, "0"),
+        Some(grpo) if grpo.beta > 0.0 => change_one(keys::GRPO_BETA, "0"),
         Some(_) => done("there is no reference model"),
         None => not_for("the task is no GRPO"),
     },
@@ -35,7 +35,7 @@ pub(super) const PRECOMPUTED_REFERENCE: Remedy = Remedy {
     results: Results::Same,
     caution: "one pass over the data set before training is not in the factor",
     apply: |job| match job.task.dpo() {
-        Some(dpo) if !dpo.precompute_ref_log_probs => one(keys::DPO_PRECOMPUTE_REF_LOG_PROBS, "true"),
+        Some(dpo) if !dpo.precompute_ref_log_probs => change_one(keys::DPO_PRECOMPUTE_REF_LOG_PROBS, "true"),
         Some(_) => done("they are computed before training already"),
         None => not_for("the task is no DPO"),
     },
