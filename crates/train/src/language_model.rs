@@ -50,7 +50,7 @@ enum Form {
     /// Of transformers.
     LanguageModel(Box<dyn Model>),
     /// The guide's, whose loop takes the loss and which keeps no keys.
-    Agi2(Agi2Model),
+    Agi2(Box<Agi2Model>),
 }
 
 /// The arguments of a pass.
@@ -129,7 +129,9 @@ impl LanguageModel {
         let options = RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: job.lora.is_some() };
         let model = caught(|| match family_of(job) {
             Some(family) => (family.build)(&job.model, &builder, &options).map(Form::LanguageModel),
-            None => agi2::build(&job.model.config, job.seq_len, &builder, &options).map(Form::Agi2),
+            None => {
+                agi2::build(&job.model.config, job.seq_len, &builder, &options).map(|model| Form::Agi2(Box::new(model)))
+            }
         })??;
         let new = builder.finish()?;
         fill(torch, &new, weights)?;
