@@ -127,6 +127,7 @@ fn jobs() -> impl Strategy<Value = JobSpec> {
             allocator: Default::default(),
             gpu: Gpu::parse(gpu).unwrap_or_else(|error| panic!("{gpu}: {error}")),
             run: Default::default(),
+            left_open: Vec::new(),
             model,
         }
     })

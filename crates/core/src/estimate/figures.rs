@@ -1,7 +1,7 @@
 //! [`Estimate`]: all figures of a job.
 
 use super::breakdown::AtPeak;
-use super::caveat::Caveat;
+use super::caveat::{Caveat, Direction};
 use super::engine::Engine;
 use super::outside::Outside;
 use super::peaks::PhasePeak;
@@ -97,11 +97,12 @@ impl Estimate {
     /// Adds a caveat. What is not known may be more, or more or less; a job that no longer
     /// surely fits is tight.
     pub fn add_caveat(&mut self, caveat: Caveat) {
-        if !caveat.upward {
+        if caveat.direction != Direction::More {
             self.range.0 = self.range.0.saturating_sub(caveat.widens_bytes);
         }
-        self.range.1 = self.range.1.saturating_add(caveat.widens_bytes);
-        self.safe_bytes = if caveat.open { NO_SIZE } else { self.safe_bytes.saturating_add(caveat.widens_bytes) };
+        let more = if caveat.direction == Direction::Less { 0 } else { caveat.widens_bytes };
+        self.range.1 = self.range.1.saturating_add(more);
+        self.safe_bytes = if caveat.open { NO_SIZE } else { self.safe_bytes.saturating_add(more) };
         if self.verdict == Verdict::Fits && self.safe_bytes > self.usable_bytes {
             self.verdict = Verdict::Tight { retries: Some(0) };
         }

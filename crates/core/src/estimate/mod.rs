@@ -18,7 +18,7 @@ mod timeline;
 mod verdict;
 
 pub use breakdown::{AtPeak, LiveTensor};
-pub use caveat::Caveat;
+pub use caveat::{Caveat, Direction};
 pub use deployment::{Deployment, Fit, GpuLoad, NodeBytes, Process, Room};
 pub use engine::Engine;
 pub use figures::{Estimate, shown_bound};

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fields, Framework, Parallel, RunSpec, Task, TransformersVersion};
+use super::{Fields, Framework, LeftOpen, Parallel, RunSpec, Task, TransformersVersion};
 use crate::alloc::AllocatorConfig;
 use crate::dtype::DType;
 use crate::gpu::Gpu;
@@ -269,4 +269,6 @@ pub struct JobSpec {
     pub gpu: Gpu,
     /// How long the training is, and what is known of its time and price.
     pub run: RunSpec,
+    /// What a config of the trainer says beside all this.
+    pub left_open: Vec<LeftOpen>,
 }

@@ -18,6 +18,7 @@ mod job_spec;
 mod key_names;
 pub mod keys;
 mod kind;
+mod left_open;
 mod model_source;
 mod parallel;
 mod presets;
@@ -46,6 +47,7 @@ pub use job_spec::{
 };
 pub use keys::{Default as KeyDefault, KEYS, Key};
 pub use kind::Kind;
+pub use left_open::{Allowance, LeftOpen};
 pub use model_source::has_field;
 pub use parallel::{Ddp, Fsdp2, Parallel, Schedule, ShardInit, Strategy};
 pub use presets::Preset;

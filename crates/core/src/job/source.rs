@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::keys::{GPU, JUDGE_MODEL, MODEL};
 use super::settings::{Origin, Override, Settings};
-use super::{JobError, Resolved, job_file, resolve};
+use super::{JobError, LeftOpen, Resolved, job_file, resolve};
 use crate::gpu::Gpu;
 
 /// What a job is made of. Later layers win: the job file, then what was set, then the changes of a question, then what
@@ -40,8 +40,13 @@ pub struct JobSource {
     pub installed: Option<InstalledTransformers>,
     /// What holds where nobody names a GPU.
     pub unnamed_gpu: UnnamedGpu,
+<<<<<<< HEAD
     /// What answers must say of how all this was gathered.
     pub notes: Vec<String>,
+=======
+    /// What no key can say of it.
+    pub left_open: Vec<LeftOpen>,
+>>>>>>> 4accc65 (Configs of trainers are read as jobs, every key with what became of it)
 }
 
 /// A text with the name that errors give it.
@@ -207,10 +212,17 @@ impl JobSource {
         self
     }
 
+<<<<<<< HEAD
     /// The same with what answers must say of how it was gathered.
     #[must_use]
     pub fn noted(mut self, notes: impl IntoIterator<Item = String>) -> Self {
         self.notes.extend(notes);
+=======
+    /// The same with what no key can say of it.
+    #[must_use]
+    pub fn left_open(mut self, left_open: impl IntoIterator<Item = LeftOpen>) -> Self {
+        self.left_open.extend(left_open);
+>>>>>>> 4accc65 (Configs of trainers are read as jobs, every key with what became of it)
         self
     }
 

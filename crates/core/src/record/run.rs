@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::job::keys::{GPU, TRANSFORMERS};
-use crate::job::{JobSource, JobText, Origin, Override, Resolved, UnnamedGpu};
+use crate::job::{JobSource, JobText, LeftOpen, Origin, Override, Resolved, UnnamedGpu};
 
 /// What was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -47,6 +47,8 @@ pub struct JobRecord {
     pub overrides: Vec<(String, String, String)>,
     /// Every value with its origin.
     pub values: Vec<ValueRecord>,
+    /// What no key can say of it.
+    pub left_open: Vec<LeftOpen>,
 }
 
 /// A value of a job.
@@ -88,6 +90,7 @@ impl JobRecord {
             text: source.file.as_ref().map(|file| file.text.clone()),
             overrides: overrides.map(|given| (given.key, given.value, given.origin.said())).collect(),
             values: resolved.provenance.iter().map(value).collect(),
+            left_open: source.left_open.clone(),
         }
     }
 
@@ -96,7 +99,8 @@ impl JobRecord {
         let given =
             |(key, value, flag): &(String, String, String)| Override::new(key, value, Origin::Flag(flag.clone()));
         let file = self.file.clone().zip(self.text.clone()).map(|(name, text)| JobText { name, text });
-        JobSource { file, overrides: self.overrides.iter().map(given).collect(), ..JobSource::default() }
+        let overrides = self.overrides.iter().map(given).collect();
+        JobSource { file, overrides, left_open: self.left_open.clone(), ..JobSource::default() }
     }
 }
 

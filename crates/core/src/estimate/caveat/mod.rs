@@ -13,7 +13,7 @@ use of_model::{
     math_attention, plain_loop, prefers_cudnn, towers,
 };
 use of_setup::{
-    engine, flash_attn_package, nccl, quantized_judge, repeats, replayed_tokens, silicon, split, transformers,
+    engine, flash_attn_package, left_open, nccl, quantized_judge, repeats, replayed_tokens, silicon, split, transformers,
 };
 
 /// Something the reader must know about a figure.
@@ -26,28 +26,44 @@ pub struct Caveat {
     pub text: String,
     /// By how many bytes it widens the range, 0 if it does not.
     pub widens_bytes: u64,
-    /// Whether the total may only be more, not less.
-    pub upward: bool,
+    /// Whether the total may be more by them, less, or either.
+    pub direction: Direction,
     /// Whether no allowance covers it, so that no GPU surely has enough.
     pub open: bool,
     /// Whether it made the figure what it is, and belongs beside the verdict.
     pub leads: bool,
 }
 
+/// Where what is not known may lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The total may be more.
+    More,
+    /// The total may be less.
+    Less,
+    /// Either.
+    Both,
+}
+
 impl Caveat {
     /// A remark that does not widen the range.
     pub fn remark(code: &'static str, text: impl Into<String>) -> Self {
-        Self { code, text: text.into(), widens_bytes: 0, upward: true, open: false, leads: false }
+        Self { code, text: text.into(), widens_bytes: 0, direction: Direction::More, open: false, leads: false }
     }
 
     /// Something that may make the total more or less by `bytes`.
     pub fn widening(code: &'static str, text: impl Into<String>, bytes: u64) -> Self {
-        Self { code, text: text.into(), widens_bytes: bytes, upward: false, open: false, leads: false }
+        Self { code, text: text.into(), widens_bytes: bytes, direction: Direction::Both, open: false, leads: false }
     }
 
     /// Something that may make the total more by `bytes`.
     pub fn adding(code: &'static str, text: impl Into<String>, bytes: u64) -> Self {
-        Self { code, text: text.into(), widens_bytes: bytes, upward: true, open: false, leads: false }
+        Self { code, text: text.into(), widens_bytes: bytes, direction: Direction::More, open: false, leads: false }
+    }
+
+    /// Something that may make the total less by `bytes`.
+    pub fn saving(code: &'static str, text: impl Into<String>, bytes: u64) -> Self {
+        Self { direction: Direction::Less, ..Self::adding(code, text, bytes) }
     }
 
     /// The same where what it names may be more than it allows for: the job then surely fits nowhere.
@@ -95,7 +111,8 @@ pub(super) fn caveats(
         repetition.and_then(|run| repeats(job, run)),
     ];
     let of_model = of_model.into_iter().flatten();
-    of_model.chain(of_task(job)).chain(of_setup.into_iter().flatten()).collect()
+    let of_setup = of_setup.into_iter().flatten().chain(left_open(job, reserved));
+    of_model.chain(of_task(job)).chain(of_setup).collect()
 }
 
 /// What the task's own program does otherwise.

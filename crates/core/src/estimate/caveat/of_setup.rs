@@ -2,7 +2,7 @@
 
 use super::Caveat;
 use crate::estimate::engine::loaded;
-use crate::job::{Attention, CheckpointPolicy, JobSpec, JudgeWeights, Rollout, Strategy, TransformersVersion};
+use crate::job::{Allowance, Attention, CheckpointPolicy, JobSpec, JudgeWeights, Rollout, Strategy, TransformersVersion};
 use crate::step::Repetition;
 use crate::trace::{Stride, Trace};
 use crate::units::{Bytes, MIB};
@@ -15,6 +15,16 @@ pub(super) fn nccl(job: &JobSpec) -> Option<Caveat> {
         let text = "NCCL's communicators and channels lie outside PyTorch's allocator and were not measured; the range allows \
                     1 GiB a rank";
         Caveat::adding("nccl_not_measured", text, NCCL_ALLOWANCE)
+    })
+}
+
+/// What a config of the trainer says that no key says.
+pub(super) fn left_open(job: &JobSpec, reserved: u64) -> impl Iterator<Item = Caveat> {
+    job.left_open.iter().map(move |left| match left.allowance {
+        Allowance::None => Caveat::remark("config", &left.text),
+        Allowance::Less => Caveat::saving("config_saves", &left.text, reserved),
+        Allowance::Fifth => Caveat::widening("config_assumed", &left.text, reserved / 5),
+        Allowance::Unknown => Caveat::remark("config_not_simulated", &left.text).open(),
     })
 }
 

@@ -155,6 +155,7 @@ fn plain_job(model: ModelSpec, task: Task) -> JobSpec {
         allocator: AllocatorConfig::default(),
         gpu: reference_gpu(),
         run: RunSpec::default(),
+        left_open: Vec::new(),
     }
 }
 

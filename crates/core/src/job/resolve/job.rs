@@ -62,6 +62,7 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, source: &JobSource) ->
         liger_kernels,
         parallel: Parallel::default(),
         run: RunSpec::default(),
+        left_open: source.left_open.clone(),
         allocator: AllocatorConfig::default(),
     };
     job.parallel = ranks::parallel(choose, name, looks_for_unused(&job))?;

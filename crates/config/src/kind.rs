@@ -1,0 +1,287 @@
+//! [`Kind`]: the programs whose configs are read, one line each.
+
+use tonnage_core::job::{JobError, JobErrorKind};
+
+use crate::facts::Facts;
+use crate::kinds::{
+    accelerate, axolotl, deepspeed, launch, llama_factory, openrlhf, peft, python, torchtitan, trainer, trl, verl,
+};
+use crate::rule::{KeyRead, Row, walk};
+use crate::text::{command, json, toml, yaml};
+use crate::tree::{Entry, find};
+
+/// A program whose configs are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// TRL, the trainer by its keys.
+    Trl,
+    /// TRL's `SFTTrainer`.
+    TrlSft,
+    /// TRL's `DPOTrainer`.
+    TrlDpo,
+    /// TRL's `GRPOTrainer`.
+    TrlGrpo,
+    /// transformers' `TrainingArguments`.
+    Trainer,
+    /// accelerate.
+    Accelerate,
+    /// DeepSpeed.
+    DeepSpeed,
+    /// peft's `adapter_config.json`.
+    Peft,
+    /// Axolotl.
+    Axolotl,
+    /// LLaMA-Factory.
+    LlamaFactory,
+    /// torchtitan.
+    Torchtitan,
+    /// verl.
+    Verl,
+    /// OpenRLHF.
+    OpenRlhf,
+    /// Keywords in a Python script or notebook, Unsloth's among them.
+    Python,
+}
+
+/// A kind, its name, and what it is.
+pub const KINDS: &[(Kind, &str, &str)] = &[
+    (Kind::Trl, "trl", "TRL's YAML or command line; which trainer, its keys say"),
+    (Kind::TrlSft, "trl-sft", "the same of SFTTrainer"),
+    (Kind::TrlDpo, "trl-dpo", "the same of DPOTrainer"),
+    (Kind::TrlGrpo, "trl-grpo", "the same of GRPOTrainer"),
+    (Kind::Trainer, "trainer", "transformers' TrainingArguments: JSON, YAML or a command line of run_clm.py's kind"),
+    (Kind::Accelerate, "accelerate", "accelerate's config, as `accelerate config` writes it"),
+    (Kind::DeepSpeed, "deepspeed", "DeepSpeed's JSON"),
+    (Kind::Peft, "peft", "peft's adapter_config.json"),
+    (Kind::Axolotl, "axolotl", "Axolotl's YAML"),
+    (Kind::LlamaFactory, "llama-factory", "LLaMA-Factory's YAML or command line"),
+    (Kind::Torchtitan, "torchtitan", "torchtitan's TOML"),
+    (Kind::Verl, "verl", "verl's YAML or command line"),
+    (Kind::OpenRlhf, "openrlhf", "OpenRLHF's command line"),
+    (Kind::Python, "python", "a Python script or notebook: the keywords of SFTConfig, LoraConfig, FastLanguageModel, ..."),
+];
+
+impl Kind {
+    /// The kind called `name`.
+    pub fn find(name: &str) -> Option<Self> {
+        let plain = |text: &str| text.to_lowercase().replace(['_', ' '], "-");
+        let name = match plain(name).as_str() {
+            "unsloth" | "notebook" => "python".to_owned(),
+            "llamafactory" | "llama-factory" => "llama-factory".to_owned(),
+            "transformers" | "hf" | "training-arguments" => "trainer".to_owned(),
+            name => name.to_owned(),
+        };
+        KINDS.iter().find(|(_, theirs, _)| *theirs == name).map(|(kind, ..)| *kind)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        KINDS.iter().find(|(kind, ..)| *kind == self).map_or("", |(_, name, _)| *name)
+    }
+
+    /// Its keys, the first table that has one deciding.
+    pub fn tables(self) -> &'static [&'static [Row]] {
+        match self {
+            Self::Trl | Self::TrlSft => &[trl::SFT, trl::SHARED, trainer::ARGUMENTS],
+            Self::TrlDpo => &[trl::DPO, trl::SHARED, trainer::ARGUMENTS],
+            Self::TrlGrpo => &[trl::GRPO, trl::SHARED, trainer::ARGUMENTS],
+            Self::Trainer => &[trainer::ARGUMENTS, trainer::SCRIPT],
+            Self::Accelerate => &[accelerate::ROWS],
+            Self::DeepSpeed => &[deepspeed::ROWS],
+            Self::Peft => &[peft::LORA],
+            Self::Axolotl => &[axolotl::ROWS],
+            Self::LlamaFactory => &[llama_factory::ROWS, trainer::ARGUMENTS],
+            Self::Torchtitan => &[torchtitan::ROWS],
+            Self::Verl => &[verl::ROWS],
+            Self::OpenRlhf => &[openrlhf::ROWS],
+            Self::Python => &[],
+        }
+    }
+
+    /// In which order kinds are read: what others refer to comes first.
+    const fn turn(self) -> u8 {
+        match self {
+            Self::Accelerate => 0,
+            Self::DeepSpeed => 1,
+            Self::Peft => 3,
+            _ => 2,
+        }
+    }
+}
+
+/// A text with its name.
+#[derive(Clone, Copy, Debug)]
+pub struct ConfigText<'a> {
+    /// What errors call it, usually a path.
+    pub name: &'a str,
+    /// The whole text.
+    pub text: &'a str,
+}
+
+/// A text as entries.
+pub(crate) struct Parsed {
+    pub kind: Kind,
+    pub name: String,
+    pub entries: Vec<Entry>,
+    /// The launcher's options, of a command line.
+    pub launcher: Vec<Entry>,
+    pub is_command: bool,
+    /// The calls of a Python text.
+    pub calls: Vec<crate::text::python::Call>,
+}
+
+/// The format of a text by its name.
+fn is_command(name: &str) -> bool {
+    let name = name.to_lowercase();
+    [".sh", ".bash", ".slurm", ".sbatch", ".cmd", ".txt", "-"].iter().any(|end| name.ends_with(end))
+}
+
+fn is_python(name: &str) -> bool {
+    let name = name.to_lowercase();
+    name.ends_with(".py") || name.ends_with(".ipynb")
+}
+
+/// Reads a text as `kind`, or as what it looks like.
+pub(crate) fn parse(kind: Option<Kind>, text: ConfigText<'_>) -> Result<Parsed, JobError> {
+    let ConfigText { name, text } = text;
+    let parsed = |kind, entries| Parsed {
+        kind,
+        name: name.to_owned(),
+        entries,
+        launcher: Vec::new(),
+        is_command: false,
+        calls: Vec::new(),
+    };
+    if kind == Some(Kind::Python) || kind.is_none() && is_python(name) {
+        let calls = crate::text::python::read(name, text, python::is_wanted)?;
+        if calls.is_empty() {
+            let problem = format!("{name}: no call of a trainer's config is in it");
+            let hint = "looked for are SFTConfig, TrainingArguments, LoraConfig, FastLanguageModel.from_pretrained and their like";
+            return Err(JobError::of_kind(JobErrorKind::Unreadable, problem).hint(hint));
+        }
+        return Ok(Parsed { calls, ..parsed(Kind::Python, Vec::new()) });
+    }
+    if is_command(name) {
+        let command = command::read(name, text)?;
+        let kind = kind.or_else(|| kind_of_program(&command.program, &command.arguments));
+        let kind = kind.ok_or_else(|| not_guessed(name, &format!("`{}` is no program that is known", command.program)))?;
+        let entries = [command.arguments, command.words].concat();
+        return Ok(Parsed { launcher: command.launched_with, is_command: true, ..parsed(kind, entries) });
+    }
+    let entries = if name.to_lowercase().ends_with(".toml") {
+        toml::read(name, text)?
+    } else if name.to_lowercase().ends_with(".json") {
+        json::read(name, text)?
+    } else {
+        yaml::read(name, text)?
+    };
+    match kind.or_else(|| guess(&entries)) {
+        Some(kind) => Ok(parsed(kind, entries)),
+        None => Err(not_guessed(name, "its keys are those of no trainer, or of several")),
+    }
+}
+
+fn not_guessed(name: &str, why: &str) -> JobError {
+    let kinds: Vec<&str> = KINDS.iter().map(|(_, name, _)| *name).collect();
+    JobError::of_kind(JobErrorKind::Unreadable, format!("{name}: whose config this is cannot be told: {why}"))
+        .hint(format!("say it before the file: --from KIND FILE, one of {}", kinds.join(", ")))
+}
+
+/// The kind of a program's arguments.
+fn kind_of_program(program: &str, arguments: &[Entry]) -> Option<Kind> {
+    match program {
+        "trl sft" => return Some(Kind::TrlSft),
+        "trl dpo" => return Some(Kind::TrlDpo),
+        "trl grpo" => return Some(Kind::TrlGrpo),
+        _ if program.starts_with("trl ") => return Some(Kind::Trl),
+        _ if program.starts_with("llamafactory-cli") => return Some(Kind::LlamaFactory),
+        _ if program.starts_with("axolotl") => return Some(Kind::Axolotl),
+        _ if program.starts_with("verl.") || program.contains("verl/trainer") => return Some(Kind::Verl),
+        _ if program.starts_with("openrlhf.") => return Some(Kind::OpenRlhf),
+        _ => {}
+    }
+    let file = program.rsplit('/').next().unwrap_or_default();
+    match file {
+        _ if find(arguments, "finetuning_type").is_some() => Some(Kind::LlamaFactory),
+        "sft.py" => Some(Kind::TrlSft),
+        "dpo.py" => Some(Kind::TrlDpo),
+        "grpo.py" => Some(Kind::TrlGrpo),
+        _ => guess(arguments),
+    }
+}
+
+/// Keys that one program has and no other.
+const SIGNS: &[(Kind, &[&str])] = &[
+    (Kind::Accelerate, &["compute_environment", "distributed_type"]),
+    (Kind::DeepSpeed, &["zero_optimization", "train_micro_batch_size_per_gpu"]),
+    (Kind::Axolotl, &["base_model"]),
+    (Kind::Verl, &["actor_rollout_ref"]),
+    (Kind::LlamaFactory, &["finetuning_type", "cutoff_len"]),
+    (Kind::Peft, &["peft_type"]),
+    (Kind::OpenRlhf, &["zero_stage", "micro_train_batch_size"]),
+];
+
+/// The kind by keys.
+pub(crate) fn guess(entries: &[Entry]) -> Option<Kind> {
+    let has = |key: &str| find(entries, key).is_some() || entries.iter().any(|entry| entry.key.starts_with(&format!("{key}.")));
+    if let Some((kind, _)) = SIGNS.iter().find(|(_, keys)| keys.iter().any(|key| has(key))) {
+        return Some(*kind);
+    }
+    if has("training") && (has("model") || has("optimizer") || has("parallelism")) {
+        return Some(Kind::Torchtitan);
+    }
+    let of_trl = ["dataset_name", "use_peft", "lora_target_modules", "packing", "num_generations", "max_length", "beta"];
+    let of_trainer = ["per_device_train_batch_size", "output_dir", "learning_rate", "gradient_accumulation_steps"];
+    match () {
+        () if !of_trainer.iter().any(|key| has(key)) => None,
+        () if has("block_size") || has("train_file") || has("dataset_config_name") => Some(Kind::Trainer),
+        () if of_trl.iter().any(|key| has(key)) => Some(Kind::Trl),
+        () => Some(Kind::Trainer),
+    }
+}
+
+/// Reads what was parsed, those that others refer to first; keys in the order of the files.
+pub(crate) fn read_all(facts: &mut Facts, parsed: &[Parsed]) -> Vec<(Kind, String, Vec<KeyRead>)> {
+    let mut order: Vec<usize> = (0..parsed.len()).collect();
+    order.sort_by_key(|at| parsed.get(*at).map(|file| file.kind.turn()));
+    let mut read: Vec<(usize, Kind, String, Vec<KeyRead>)> = Vec::new();
+    for at in order {
+        let Some(file) = parsed.get(at) else { continue };
+        let mut keys = Vec::new();
+        walk(facts, &file.launcher, &[launch::ROWS], &mut keys);
+        let kind = one(facts, file, &mut keys);
+        read.push((at, kind, file.name.clone(), keys));
+    }
+    read.sort_by_key(|(at, ..)| *at);
+    read.into_iter().map(|(_, kind, name, keys)| (kind, name, keys)).collect()
+}
+
+fn one(facts: &mut Facts, file: &Parsed, keys: &mut Vec<KeyRead>) -> Kind {
+    let kind = match (file.kind, trl::guess(&file.entries)) {
+        (Kind::Trl, trl::Trainer::Dpo) => Kind::TrlDpo,
+        (Kind::Trl, trl::Trainer::Grpo) => Kind::TrlGrpo,
+        (Kind::Trl, trl::Trainer::Sft) => Kind::TrlSft,
+        (kind, _) => kind,
+    };
+    if kind == Kind::Python {
+        python::read(facts, &file.calls, keys);
+        return kind;
+    }
+    walk(facts, &file.entries, kind.tables(), keys);
+    match kind {
+        Kind::Trl | Kind::TrlSft => trl::finish(facts, trl::Trainer::Sft, true),
+        Kind::TrlDpo => trl::finish(facts, trl::Trainer::Dpo, true),
+        Kind::TrlGrpo => trl::finish(facts, trl::Trainer::Grpo, true),
+        Kind::Axolotl => axolotl::finish(facts, &file.entries),
+        Kind::LlamaFactory => llama_factory::finish(facts, &file.entries),
+        Kind::Torchtitan => torchtitan::finish(facts, &file.entries),
+        Kind::Verl => verl::finish(facts),
+        Kind::OpenRlhf => openrlhf::finish(facts),
+        Kind::Trainer => facts.imply(tonnage_core::job::keys::FRAMEWORK, "trainer", "the config is transformers'"),
+        Kind::Accelerate | Kind::DeepSpeed | Kind::Peft | Kind::Python => {}
+    }
+    if matches!(kind, Kind::Trl | Kind::TrlSft | Kind::TrlDpo | Kind::TrlGrpo | Kind::Trainer | Kind::LlamaFactory) {
+        trainer::finish(facts, &file.entries);
+    }
+    kind
+}

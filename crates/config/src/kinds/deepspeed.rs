@@ -1,0 +1,301 @@
+//! DeepSpeed's JSON (0.19, runtime/config.py and runtime/zero/config.py).
+
+use serde_json::Value;
+use tonnage_core::job::{Allowance, LeftOpen, keys};
+
+use super::optimizer;
+use super::words::{LOGS, OFFLOAD, SAVES, SCALAR};
+use crate::facts::{Dtype, Facts, Weights};
+use crate::rule::Rule::{Free, Inside, InsideOr, Notes, Reads, Refuses};
+use crate::rule::{Became, OFF, Row, Said};
+use crate::tree::{is_null, is_on, plain};
+
+/// What an offload's path says.
+pub(super) const OFFLOADED_TO: &str = "where it is offloaded to";
+const BUCKETS: &str = "sizes of buckets other than the default were not measured; the range allows a fifth of the peak";
+const TIMES: &str = "when ranks speak: no size";
+
+/// Its keys.
+pub const ROWS: &[Row] = &[
+    ("zero_optimization", Inside(ZERO)),
+    ("train_batch_size", Reads(global)),
+    ("train_micro_batch_size_per_gpu", Reads(micro)),
+    ("gradient_accumulation_steps", Reads(super::trainer::accumulation)),
+    ("gradient_clipping", Reads(clipping)),
+    ("bf16", InsideOr(BF16, super::trainer::bf16)),
+    ("bfloat16", InsideOr(BF16, super::trainer::bf16)),
+    ("fp16", InsideOr(FP16, super::trainer::fp16)),
+    ("amp", Reads(apex)),
+    ("torch_autocast", Notes("DeepSpeed's own autocast was not measured; the range allows a fifth of the peak", Allowance::Fifth)),
+    ("data_types", Notes("another dtype of accumulated gradients was not measured", Allowance::Unknown)),
+    ("communication_data_type", Free("what ranks send each other")),
+    ("optimizer", Inside(OPTIMIZER)),
+    ("scheduler", Free(SCALAR)),
+    ("activation_checkpointing", Reads(activations)),
+    ("zero_allow_untested_optimizer", Free("a check")),
+    ("zero_force_ds_cpu_optimizer", Free("only offloaded states read it")),
+    ("prescale_gradients", Free(SCALAR)),
+    ("gradient_predivide_factor", Free(SCALAR)),
+    ("sparse_gradients", Free("no layer of these models has sparse gradients")),
+    ("steps_per_print", Free(LOGS)),
+    ("wall_clock_breakdown", Free(LOGS)),
+    ("dump_state", Free(LOGS)),
+    ("memory_breakdown", Free(LOGS)),
+    ("flops_profiler", Free(LOGS)),
+    ("tensorboard", Free(LOGS)),
+    ("wandb", Free(LOGS)),
+    ("csv_monitor", Free(LOGS)),
+    ("monitor_config", Free(LOGS)),
+    ("comms_logger", Free(LOGS)),
+    ("comms_config", Free(LOGS)),
+    ("checkpoint", Free(SAVES)),
+    ("checkpoint_config", Free(SAVES)),
+    ("aio", Free(OFFLOADED_TO)),
+    ("elasticity", Notes("a batch that follows the number of GPUs is not simulated", Allowance::Unknown)),
+    ("compile", Notes(super::words::COMPILE, Allowance::Unknown)),
+    ("compression_training", Refuses("compression is not simulated")),
+    ("sparse_attention", Refuses("sparse attention is not simulated")),
+    ("quantize_training", Refuses("quantized training is not simulated")),
+    ("hybrid_engine", Notes("the hybrid engine holds weights for inference beside, which is not simulated", Allowance::Unknown)),
+    ("tensor_parallel", Notes("tensor parallelism under DeepSpeed is not simulated", Allowance::Unknown)),
+    ("autotuning", Free("a search before the training")),
+    ("data_efficiency", Free(super::words::DATA)),
+    ("curriculum_learning", Free("rows are taken at their full length")),
+    ("dataloader_drop_last", Free(super::words::DATA)),
+    ("seed", Free(super::words::SEED)),
+    ("load_universal_checkpoint", Free(SAVES)),
+];
+
+const BF16: &[Row] = &[
+    ("enabled", Reads(|facts, said| weights(facts, said, Dtype::Bf16))),
+    ("auto_cast", Notes("autocast under DeepSpeed was not measured; the range allows a fifth of the peak", Allowance::Fifth)),
+    ("immediate_grad_update", Free(TIMES)),
+    ("check_grad_overflow", Free(SCALAR)),
+    ("loss_scale", Free(SCALAR)),
+    ("initial_scale_power", Free(SCALAR)),
+    ("loss_scale_window", Free(SCALAR)),
+    ("hysteresis", Free(SCALAR)),
+    ("min_loss_scale", Free(SCALAR)),
+    ("bf16_master_weights_and_grads", Notes("master weights of 16 bits take less than is estimated", Allowance::Less)),
+    ("bf16_optimizer_states", Notes("states of 16 bits take less than is estimated", Allowance::Less)),
+];
+
+const FP16: &[Row] = &[
+    ("enabled", Reads(|facts, said| weights(facts, said, Dtype::Fp16))),
+    ("auto_cast", Notes("autocast under DeepSpeed was not measured; the range allows a fifth of the peak", Allowance::Fifth)),
+    ("loss_scale", Free(SCALAR)),
+    ("loss_scale_window", Free(SCALAR)),
+    ("initial_scale_power", Free(SCALAR)),
+    ("consecutive_hysteresis", Free(SCALAR)),
+    ("hysteresis", Free(SCALAR)),
+    ("min_loss_scale", Free(SCALAR)),
+    ("opt_level", Free("only apex reads it")),
+    ("fp16_master_weights_and_grads", Notes("master weights of 16 bits take less than is estimated", Allowance::Less)),
+];
+
+const ZERO: &[Row] = &[
+    ("stage", Reads(stage)),
+    ("offload_optimizer", InsideOr(OFFLOADED, offload)),
+    ("offload_param", InsideOr(OFFLOADED, offload)),
+    ("cpu_offload", Notes(OFFLOAD, Allowance::Less)),
+    ("cpu_offload_params", Notes(OFFLOAD, Allowance::Less)),
+    ("cpu_offload_use_pin_memory", Free("how the host holds what is offloaded")),
+    ("allgather_bucket_size", Reads(bucket)),
+    ("reduce_bucket_size", Reads(bucket)),
+    ("allgather_partitions", Free(TIMES)),
+    ("reduce_scatter", Free(TIMES)),
+    ("overlap_comm", Free(TIMES)),
+    ("contiguous_gradients", Free("where gradients lie: as many bytes")),
+    ("round_robin_gradients", Free(TIMES)),
+    ("sub_group_size", Reads(sub_group)),
+    ("stage3_prefetch_bucket_size", Reads(bucket)),
+    ("stage3_param_persistence_threshold", Reads(bucket)),
+    ("stage3_max_live_parameters", Reads(bucket)),
+    ("stage3_max_reuse_distance", Reads(bucket)),
+    ("stage3_gather_16bit_weights_on_model_save", Free(SAVES)),
+    ("stage3_gather_fp16_weights_on_model_save", Free(SAVES)),
+    ("stage3_model_persistence_threshold", Reads(bucket)),
+    ("stage3_use_all_reduce_for_fetch_params", Free(TIMES)),
+    ("stage3_allgather_sequential", Free(TIMES)),
+    ("prefetch_bucket_size", Reads(bucket)),
+    ("param_persistence_threshold", Reads(bucket)),
+    ("max_live_parameters", Reads(bucket)),
+    ("max_reuse_distance", Reads(bucket)),
+    ("gather_16bit_weights_on_model_save", Free(SAVES)),
+    ("elastic_checkpoint", Free(SAVES)),
+    ("load_from_fp32_weights", Free(SAVES)),
+    ("ignore_unused_parameters", Free("a check")),
+    ("legacy_stage1", Free(TIMES)),
+    ("memory_efficient_linear", Notes("DeepSpeed's own linear layers were not measured; the range allows a fifth", Allowance::Fifth)),
+    ("use_multi_rank_bucket_allreduce", Free(TIMES)),
+    ("pipeline_loading_checkpoint", Free(SAVES)),
+    ("override_module_apply", Free("how weights reach the ranks")),
+    ("module_granularity_threshold", Free(TIMES)),
+    ("log_trace_cache_warnings", Free(LOGS)),
+    ("zero_quantized_weights", Notes("ZeRO++ was not measured", Allowance::Unknown)),
+    ("zero_quantized_nontrainable_weights", Notes("ZeRO++ was not measured", Allowance::Unknown)),
+    ("zero_quantized_gradients", Notes("ZeRO++ was not measured", Allowance::Unknown)),
+    ("zero_hpz_partition_size", Reads(hierarchy)),
+    ("mics_shard_size", Reads(hierarchy)),
+    ("mics_hierarchical_params_gather", Notes("MiCS was not measured", Allowance::Unknown)),
+    ("leaf_module", Free("which modules are gathered whole")),
+];
+
+const OFFLOADED: &[Row] = &[
+    ("device", Reads(offload)),
+    ("pin_memory", Free("how the host holds what is offloaded")),
+    ("nvme_path", Free(OFFLOADED_TO)),
+    ("buffer_count", Free("buffers of the host")),
+    ("buffer_size", Free("buffers of the host")),
+    ("max_in_cpu", Free("buffers of the host")),
+    ("fast_init", Free(TIMES)),
+    ("pipeline", Free(TIMES)),
+    ("pipeline_read", Free(TIMES)),
+    ("pipeline_write", Free(TIMES)),
+    ("ratio", Free("how much of it: it is counted on the GPU in whole")),
+    ("super_offload", Free("how it is offloaded")),
+    ("cpuadam_cores_perc", Free("which processor cores")),
+];
+
+const OPTIMIZER: &[Row] = &[
+    ("type", Reads(optimizer_type)),
+    ("params", Reads(optimizer_params)),
+    ("legacy_fusion", Free(TIMES)),
+];
+
+/// The Trainer's `deepspeed`: a file's name, a table, or `true`.
+pub fn of_trainer(facts: &mut Facts, said: &Said<'_>) -> Became {
+    match said.value {
+        value if !is_on(value) => Became::NoMemory(OFF),
+        Value::Object(_) => Became::Refused("a table here is not read: give it as a file of its own, with --from deepspeed".to_owned()),
+        Value::Bool(_) => Became::NoMemory("accelerate's or DeepSpeed's own config says it"),
+        _ => facts.named(said, "DeepSpeed's config"),
+    }
+}
+
+/// ZeRO's stage; 0 is DDP's memory.
+pub(super) fn stage(facts: &mut Facts, said: &Said<'_>) -> Became {
+    facts.has_deepspeed = true;
+    match said.value.as_u64().or_else(|| plain(said.value).parse().ok()) {
+        Some(0) => {
+            facts.left_open.push(LeftOpen {
+                text: "DeepSpeed without ZeRO is simulated as DDP; the range allows a fifth of the peak".to_owned(),
+                allowance: Allowance::Fifth,
+            });
+            Became::NoMemory("what ranks hold is not divided")
+        }
+        Some(stage @ 1..=3) => {
+            facts.set_text(keys::PARALLEL, "deepspeed", said.place);
+            facts.set_text(keys::DEEPSPEED_STAGE, stage, said.place);
+            Became::Used(keys::DEEPSPEED_STAGE)
+        }
+        _ => Became::Refused("ZeRO's stage is 0, 1, 2 or 3".to_owned()),
+    }
+}
+
+/// A device that something is offloaded to.
+pub(super) fn offload(_: &mut Facts, said: &Said<'_>) -> Became {
+    match said.word().as_str() {
+        "none" | "null" | "" | "false" => Became::NoMemory(OFF),
+        _ => Became::Noted(OFFLOAD.to_owned(), Allowance::Less),
+    }
+}
+
+/// A norm that gradients are clipped to; `auto` is the trainer's.
+pub(super) fn clipping(facts: &mut Facts, said: &Said<'_>) -> Became {
+    match said.word().as_str() {
+        "auto" => Became::NoMemory(FILLED_IN),
+        _ => super::trainer::clip(facts, said),
+    }
+}
+
+const FILLED_IN: &str = "`auto`: the trainer fills it in from its own arguments";
+
+fn global(facts: &mut Facts, said: &Said<'_>) -> Became {
+    match said.word().as_str() {
+        "auto" => Became::NoMemory(FILLED_IN),
+        _ => facts.set(keys::GLOBAL_BATCH_SIZE, said.value, said.place),
+    }
+}
+
+fn micro(facts: &mut Facts, said: &Said<'_>) -> Became {
+    match said.word().as_str() {
+        "auto" => Became::NoMemory(FILLED_IN),
+        _ => facts.set(keys::MICRO_BATCH_SIZE, said.value, said.place),
+    }
+}
+
+/// Under DeepSpeed the weights themselves are of the dtype, beside fp32 masters.
+fn weights(facts: &mut Facts, said: &Said<'_>, dtype: Dtype) -> Became {
+    match said.word().as_str() {
+        "auto" => Became::NoMemory(FILLED_IN),
+        _ if is_on(said.value) => {
+            facts.autocast = Some((Some(dtype), said.place.cloned()));
+            if facts.weights.is_none() {
+                facts.weights = Some((Weights::As(Dtype::Fp32), None));
+            }
+            Became::Used(keys::PRECISION)
+        }
+        _ => Became::NoMemory(OFF),
+    }
+}
+
+fn apex(_: &mut Facts, said: &Said<'_>) -> Became {
+    match said.value.get("enabled") {
+        Some(on) if is_on(on) && on != "auto" => Became::Refused("apex's amp is not simulated".to_owned()),
+        _ => Became::NoMemory(OFF),
+    }
+}
+
+/// DeepSpeed's own checkpointing, which only a loop that calls it reads.
+fn activations(_: &mut Facts, said: &Said<'_>) -> Became {
+    let on = said.value.as_object().is_some_and(|table| table.values().any(is_on));
+    if !on {
+        return Became::NoMemory(OFF);
+    }
+    Became::Noted("only code that calls DeepSpeed's checkpoint reads it, which is not simulated".to_owned(), Allowance::None)
+}
+
+/// Buckets as large as the defaults (5e8 elements; runtime/zero/config.py), or that the Trainer sizes.
+fn bucket(_: &mut Facts, said: &Said<'_>) -> Became {
+    let is_default = said.value.as_f64().is_some_and(|elements| (elements - 5e8).abs() < 1.0);
+    if said.word() == "auto" || is_null(said.value) || is_default {
+        return Became::NoMemory("the default, or what the trainer fills in");
+    }
+    Became::Noted(BUCKETS.to_owned(), Allowance::Fifth)
+}
+
+fn sub_group(_: &mut Facts, said: &Said<'_>) -> Became {
+    let is_default = said.value.as_f64().is_some_and(|elements| elements >= 1e9);
+    if is_default || is_null(said.value) || said.word() == "auto" { Became::NoMemory(TIMES) } else { bucket_noted() }
+}
+
+fn bucket_noted() -> Became {
+    Became::Noted(BUCKETS.to_owned(), Allowance::Fifth)
+}
+
+fn hierarchy(_: &mut Facts, said: &Said<'_>) -> Became {
+    match said.value.as_i64() {
+        Some(..=1) | None => Became::NoMemory(OFF),
+        _ => Became::Noted("shards within a node were not measured: a rank may hold more".to_owned(), Allowance::Unknown),
+    }
+}
+
+fn optimizer_type(facts: &mut Facts, said: &Said<'_>) -> Became {
+    match said.word().as_str() {
+        "adamw" | "adam" => {
+            facts.set_text(keys::OPTIMIZER, "adamw_fused", said.place);
+            Became::Noted("DeepSpeed's fused Adam is simulated as PyTorch's; the range allows a fifth of the peak".to_owned(), Allowance::Fifth)
+        }
+        _ => optimizer::read(facts, said),
+    }
+}
+
+fn optimizer_params(_: &mut Facts, said: &Said<'_>) -> Became {
+    let known = |key: &String| matches!(key.as_str(), "lr" | "betas" | "eps" | "weight_decay" | "torch_adam" | "adam_w_mode" | "momentum");
+    match said.value {
+        Value::Object(table) if table.keys().all(known) => Became::NoMemory(SCALAR),
+        value if is_null(value) => Became::NoMemory(OFF),
+        _ => Became::NotUnderstood,
+    }
+}

@@ -1,0 +1,160 @@
+//! FSDP as accelerate, the Trainer and Axolotl configure it.
+
+use serde_json::Value;
+use tonnage_core::job::{Allowance, LeftOpen, keys};
+
+use super::words::{LAUNCH, OFFLOAD, SAVES};
+use crate::facts::Facts;
+use crate::rule::Rule::{Free, Notes, Reads};
+use crate::rule::{Became, OFF, Row, Said};
+use crate::tree::{is_null, is_on, plain};
+
+const FIRST: &str = "FSDP1 is simulated as FSDP2; its flat parameters and buffers were not measured, the range allows a fifth of the peak";
+const SECOND: &str = "how accelerate calls FSDP2 was not measured; the range allows a fifth of the peak";
+const WRAPPED: &str = "layers are wrapped one by one, as this says";
+const ONE_GROUP: &str = "wrapping by another policy than by layer was not measured; the range allows a fifth of the peak";
+
+/// A table of FSDP's: accelerate's names, and Axolotl's and the Trainer's without `fsdp_`.
+pub const ROWS: &[Row] = &[
+    ("fsdp_version", Free("said with the table")),
+    ("version", Free("said with the table")),
+    ("fsdp_sharding_strategy", Reads(strategy)),
+    ("sharding_strategy", Reads(strategy)),
+    ("fsdp_reshard_after_forward", Reads(reshard)),
+    ("reshard_after_forward", Reads(reshard)),
+    ("fsdp_offload_params", Notes(OFFLOAD, Allowance::Less)),
+    ("offload_params", Notes(OFFLOAD, Allowance::Less)),
+    ("cpu_offload_pin_memory", Free("how the host holds what is offloaded")),
+    ("fsdp_activation_checkpointing", Reads(checkpointing)),
+    ("activation_checkpointing", Reads(checkpointing)),
+    ("fsdp_auto_wrap_policy", Reads(policy)),
+    ("auto_wrap_policy", Reads(policy)),
+    ("fsdp_transformer_layer_cls_to_wrap", Free(WRAPPED)),
+    ("transformer_layer_cls_to_wrap", Free(WRAPPED)),
+    ("fsdp_min_num_params", Notes(ONE_GROUP, Allowance::Fifth)),
+    ("min_num_params", Notes(ONE_GROUP, Allowance::Fifth)),
+    ("fsdp_backward_prefetch", Free("when layers are gathered: the next one is, in either")),
+    ("backward_prefetch", Free("when layers are gathered: the next one is, in either")),
+    ("fsdp_backward_prefetch_policy", Free("when layers are gathered: the next one is, in either")),
+    ("fsdp_forward_prefetch", Notes("one more layer is gathered ahead; the range allows a fifth of the peak", Allowance::Fifth)),
+    ("forward_prefetch", Notes("one more layer is gathered ahead; the range allows a fifth of the peak", Allowance::Fifth)),
+    ("fsdp_limit_all_gathers", Free("how many gathers are under way: two, as is simulated")),
+    ("limit_all_gathers", Free("how many gathers are under way: two, as is simulated")),
+    ("fsdp_cpu_ram_efficient_loading", Free("how weights reach the host")),
+    ("cpu_ram_efficient_loading", Free("how weights reach the host")),
+    ("fsdp_sync_module_states", Free("how weights reach the ranks")),
+    ("sync_module_states", Free("how weights reach the ranks")),
+    ("fsdp_use_orig_params", Free("whose parameters the optimizer sees: as many bytes")),
+    ("use_orig_params", Free("whose parameters the optimizer sees: as many bytes")),
+    ("fsdp_state_dict_type", Free(SAVES)),
+    ("state_dict_type", Free(SAVES)),
+    ("final_state_dict_type", Free(SAVES)),
+    ("xla", Notes("XLA is not simulated", Allowance::Unknown)),
+    ("mixed_precision_policy", Reads(dtypes)),
+    ("fsdp_ignored_modules", Notes("modules that stay whole on every rank are not simulated", Allowance::Unknown)),
+    ("fsdp_config", Free(LAUNCH)),
+];
+
+fn strategy(facts: &mut Facts, said: &Said<'_>) -> Became {
+    let word = said.word().replace("shardingstrategy.", "");
+    match word.as_str() {
+        "full_shard" | "1" => Became::Used(keys::PARALLEL),
+        "shard_grad_op" | "2" => {
+            facts.set_text(keys::FSDP2_RESHARD_AFTER_FORWARD, false, said.place);
+            Became::Used(keys::FSDP2_RESHARD_AFTER_FORWARD)
+        }
+        "no_shard" | "3" => Became::Refused("FSDP that shards nothing is not simulated: it is DDP's memory".to_owned()),
+        _ => Became::Noted("shards within a node were not measured: a rank may hold more".to_owned(), Allowance::Unknown),
+    }
+}
+
+fn reshard(facts: &mut Facts, said: &Said<'_>) -> Became {
+    match said.word().as_str() {
+        "full_shard" => Became::Used(keys::PARALLEL),
+        "shard_grad_op" => {
+            facts.set_text(keys::FSDP2_RESHARD_AFTER_FORWARD, false, said.place);
+            Became::Used(keys::FSDP2_RESHARD_AFTER_FORWARD)
+        }
+        _ => {
+            facts.set_text(keys::FSDP2_RESHARD_AFTER_FORWARD, is_on(said.value), said.place);
+            Became::Used(keys::FSDP2_RESHARD_AFTER_FORWARD)
+        }
+    }
+}
+
+fn checkpointing(facts: &mut Facts, said: &Said<'_>) -> Became {
+    if !is_on(said.value) {
+        return Became::NoMemory(OFF);
+    }
+    facts.set_text(keys::GRADIENT_CHECKPOINTING, true, said.place);
+    Became::Used(keys::GRADIENT_CHECKPOINTING)
+}
+
+fn policy(_: &mut Facts, said: &Said<'_>) -> Became {
+    let word = said.word();
+    if word.contains("transformer") { Became::NoMemory(WRAPPED) } else { Became::Noted(ONE_GROUP.to_owned(), Allowance::Fifth) }
+}
+
+fn dtypes(facts: &mut Facts, said: &Said<'_>) -> Became {
+    match crate::facts::Dtype::of(&said.word()) {
+        Some(crate::facts::Dtype::Bf16) => {
+            shard_dtype(facts, "bf16", said);
+            Became::Used(keys::FSDP2_PARAM_DTYPE)
+        }
+        _ if is_null(said.value) => Became::NoMemory(OFF),
+        _ => Became::Noted("other dtypes of shards than bf16 were not measured".to_owned(), Allowance::Fifth),
+    }
+}
+
+fn shard_dtype(facts: &mut Facts, dtype: &str, said: &Said<'_>) {
+    facts.set_text(keys::FSDP2_PARAM_DTYPE, dtype, said.place);
+    facts.set_text(keys::FSDP2_REDUCE_DTYPE, dtype, said.place);
+}
+
+/// Parameters, gradients and states over the ranks.
+pub fn shard(facts: &mut Facts, version: u64, said: &Said<'_>) {
+    facts.set_text(keys::PARALLEL, "fsdp2", said.place);
+    let text = if version == 2 { SECOND } else { FIRST };
+    let known = facts.left_open.iter().any(|left| left.text == text);
+    if !known {
+        facts.left_open.push(LeftOpen { text: text.to_owned(), allowance: Allowance::Fifth });
+    }
+}
+
+/// The version that a table of FSDP's says.
+pub fn version(table: Option<&Value>) -> Option<u64> {
+    let table = table?.as_object()?;
+    let value = table.get("fsdp_version").or_else(|| table.get("version"))?;
+    value.as_u64().or_else(|| plain(value).parse().ok())
+}
+
+/// The Trainer's `fsdp`: words, or a switch.
+pub fn of_trainer(facts: &mut Facts, said: &Said<'_>) -> Became {
+    let words = match said.value {
+        Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(" "),
+        other => plain(other),
+    };
+    if !is_on(said.value) {
+        return Became::NoMemory(OFF);
+    }
+    let version = version(said.other("fsdp_config").as_ref()).unwrap_or(1);
+    shard(facts, version, said);
+    for word in words.to_lowercase().split([' ', ',']).filter(|word| !word.is_empty()) {
+        match word {
+            "full_shard" | "auto_wrap" | "true" => {}
+            "shard_grad_op" => facts.set_text(keys::FSDP2_RESHARD_AFTER_FORWARD, false, said.place),
+            "offload" => return Became::Noted(OFFLOAD.to_owned(), Allowance::Less),
+            other => return Became::Refused(format!("FSDP's `{}` is not simulated", crate::text::brief(other))),
+        }
+    }
+    Became::Used(keys::PARALLEL)
+}
+
+/// The Trainer's `fsdp_config` where it is a file's name.
+pub fn named_config(facts: &mut Facts, said: &Said<'_>) -> Became {
+    if is_null(said.value) {
+        return Became::NoMemory(OFF);
+    }
+    facts.wanted.push(plain(said.value));
+    Became::Refused("the file that it names was not given: give it too, with --from".to_owned())
+}

@@ -1,0 +1,381 @@
+//! LLaMA-Factory's arguments (hparams of 0.9.4), beside `TrainingArguments`: YAML or a command line.
+
+use serde_json::Value;
+use tonnage_core::job::{Allowance, LeftOpen, keys};
+
+use super::peft::{self, ONLY_QUANTIZED};
+use super::trainer::set_attention;
+use super::words::{CODE, DATA, EVAL, HUB, LAUNCH, LOGS, LOSS, NAME, OFFLOAD, PACKING, QUANTIZED, SAMPLING, SAVES, SCALAR, TOKENS};
+use crate::facts::{Dtype, Facts, Weights};
+use crate::rule::Rule::{Free, Notes, Reads, Refuses, Sets};
+use crate::rule::{Became, OFF, Row, Said};
+use crate::tree::{Entry, find, is_null, is_on, plain};
+
+const IMAGES: &str = "only models of images, videos or sounds read it: how many tokens they become is not told by this";
+const FROZEN: &str = "only models with towers have one";
+const LOW_RANK: &str = "optimizers of low-rank gradients are not simulated";
+const KTRANSFORMERS: &str = "KTransformers' experts on the host are not simulated";
+const MEGATRON: &str = "Megatron is not simulated";
+const OTHER_LOSS: &str = "another loss was not measured: it may keep more";
+const SECOND_FORM: &str = "the form of LLaMA-Factory v1's configs is not read";
+
+/// Its own keys; those of `TrainingArguments` follow.
+pub const ROWS: &[Row] = &[
+    ("model_name_or_path", Sets(keys::MODEL)),
+    ("stage", Reads(stage)),
+    ("finetuning_type", Reads(finetuning)),
+    ("cutoff_len", Sets(keys::SEQ_LEN)),
+    ("lora_rank", Reads(|facts, said| of_adapter(facts, said, keys::LORA_R))),
+    ("lora_alpha", Reads(|facts, said| of_adapter(facts, said, keys::LORA_ALPHA))),
+    ("lora_dropout", Reads(|facts, said| of_adapter(facts, said, keys::LORA_DROPOUT))),
+    ("lora_target", Reads(targets)),
+    ("additional_target", Notes(peft::MODULES_TO_SAVE, Allowance::Unknown)),
+    ("use_rslora", Free(SCALAR)),
+    ("use_dora", Notes(peft::DORA, Allowance::Unknown)),
+    ("loraplus_lr_ratio", Free(SCALAR)),
+    ("loraplus_lr_embedding", Free(SCALAR)),
+    ("pissa_init", Free("how the adapters begin: no size")),
+    ("pissa_iter", Free("how the adapters begin: no size")),
+    ("pissa_convert", Free(SAVES)),
+    ("create_new_adapter", Free("as many adapters")),
+    ("adapter_name_or_path", Free("where adapters are loaded from")),
+    ("adapter_folder", Free("where adapters are loaded from")),
+    ("quantization_bit", Refuses(QUANTIZED)),
+    ("quantization_method", Free(ONLY_QUANTIZED)),
+    ("quantization_type", Free(ONLY_QUANTIZED)),
+    ("double_quantization", Free(ONLY_QUANTIZED)),
+    ("quantization_device_map", Free(ONLY_QUANTIZED)),
+    ("quant_config", Refuses(SECOND_FORM)),
+    ("pure_bf16", Reads(pure_bf16)),
+    ("flash_attn", Reads(flash)),
+    ("disable_gradient_checkpointing", Reads(no_checkpointing)),
+    ("gradient_checkpointing", Free("LLaMA-Factory checkpoints unless disable_gradient_checkpointing says not to")),
+    ("use_reentrant_gc", Reads(reentrant)),
+    ("use_unsloth_gc", Notes(OFFLOAD, Allowance::Less)),
+    ("use_unsloth", Refuses("Unsloth's kernels are not simulated")),
+    ("enable_liger_kernel", Sets(keys::USE_LIGER_KERNEL)),
+    ("upcast_layernorm", Notes("norms kept in fp32 take more, which is not simulated", Allowance::Fifth)),
+    ("upcast_lmhead_output", Notes("the head's output in fp32 takes more, which is not simulated", Allowance::Unknown)),
+    ("shift_attn", Refuses("shifted sparse attention is not simulated")),
+    ("mixture_of_depths", Refuses("mixture of depths is not simulated")),
+    ("use_llama_pro", Notes("with part of the weights frozen it takes less than is estimated", Allowance::Less)),
+    ("freeze_trainable_layers", Free("only finetuning_type freeze reads it")),
+    ("freeze_trainable_modules", Free("only finetuning_type freeze reads it")),
+    ("freeze_extra_modules", Free("only finetuning_type freeze reads it")),
+    ("use_galore", Refuses(LOW_RANK)),
+    ("galore_target", Free(NAME)),
+    ("galore_rank", Free(SCALAR)),
+    ("galore_update_interval", Free(SCALAR)),
+    ("galore_scale", Free(SCALAR)),
+    ("galore_proj_type", Free(NAME)),
+    ("galore_layerwise", Free("only GaLore reads it")),
+    ("use_apollo", Refuses(LOW_RANK)),
+    ("apollo_target", Free(NAME)),
+    ("apollo_rank", Free(SCALAR)),
+    ("apollo_update_interval", Free(SCALAR)),
+    ("apollo_scale", Free(SCALAR)),
+    ("apollo_proj", Free(NAME)),
+    ("apollo_proj_type", Free(NAME)),
+    ("apollo_scale_type", Free(NAME)),
+    ("apollo_layerwise", Free("only APOLLO reads it")),
+    ("apollo_scale_front", Free(SCALAR)),
+    ("use_badam", Refuses("BAdam is not simulated")),
+    ("badam_mode", Free("only BAdam reads it")),
+    ("badam_start_block", Free("only BAdam reads it")),
+    ("badam_switch_mode", Free("only BAdam reads it")),
+    ("badam_switch_interval", Free("only BAdam reads it")),
+    ("badam_update_ratio", Free("only BAdam reads it")),
+    ("badam_mask_mode", Free("only BAdam reads it")),
+    ("badam_verbose", Free(LOGS)),
+    ("use_adam_mini", Refuses("Adam-mini is not simulated")),
+    ("use_muon", Refuses("LLaMA-Factory's Muon is not simulated")),
+    ("use_mca", Refuses(MEGATRON)),
+    ("use_megatron_bridge", Refuses(MEGATRON)),
+    ("megatron_bridge_args", Refuses(MEGATRON)),
+    ("tensor_model_parallel_size", Refuses(MEGATRON)),
+    ("pipeline_model_parallel_size", Refuses(MEGATRON)),
+    ("expert_model_parallel_size", Refuses(MEGATRON)),
+    ("context_parallel_size", Refuses(MEGATRON)),
+    ("virtual_pipeline_model_parallel_size", Refuses(MEGATRON)),
+    ("sequence_parallel", Refuses(MEGATRON)),
+    ("recompute_granularity", Free("only Megatron reads it")),
+    ("bias_activation_fusion", Free("only Megatron reads it")),
+    ("apply_rope_fusion", Free("only Megatron reads it")),
+    ("moe_grouped_gemm", Free("only Megatron reads it")),
+    ("moe_token_dispatcher_type", Free("only Megatron reads it")),
+    ("use_distributed_optimizer", Refuses(MEGATRON)),
+    ("overlap_param_gather", Free("only Megatron reads it")),
+    ("overlap_grad_reduce", Free("only Megatron reads it")),
+    ("use_packed_sequences", Free("only Megatron reads it")),
+    ("mixed_precision", Free("only Megatron reads it")),
+    ("export_hf_on_finish", Free(SAVES)),
+    ("use_hyper_parallel", Refuses("HyperParallel is not simulated")),
+    ("hyper_parallel_args", Free("only HyperParallel reads it")),
+    ("hyper_parallel_cp_size", Free("only HyperParallel reads it")),
+    ("cp_size", Notes("context parallelism is not simulated: a rank takes less than is estimated", Allowance::Less)),
+    ("cp_mode", Free("only context parallelism reads it")),
+    ("use_kt", Refuses(KTRANSFORMERS)),
+    ("kt_config", Free("only KTransformers reads it")),
+    ("kt_cpu_activation", Free("only KTransformers reads it")),
+    ("kt_weight_path", Free("only KTransformers reads it")),
+    ("kt_non_expert_weight_path", Free("only KTransformers reads it")),
+    ("fp8", Refuses("fp8 is not simulated")),
+    ("fp8_backend", Free("only fp8 reads it")),
+    ("fp8_enable_fsdp_float8_all_gather", Free("only fp8 reads it")),
+    ("use_dft_loss", Notes(OTHER_LOSS, Allowance::Unknown)),
+    ("use_asft_loss", Notes(OTHER_LOSS, Allowance::Unknown)),
+    ("asft_alpha", Free(LOSS)),
+    ("use_eaft_loss", Notes(OTHER_LOSS, Allowance::Unknown)),
+    ("eaft_alpha", Free(LOSS)),
+    ("packing", Notes(PACKING, Allowance::Fifth)),
+    ("neat_packing", Notes(PACKING, Allowance::Fifth)),
+    ("oft_rank", Free("only OFT reads it")),
+    ("oft_block_size", Free("only OFT reads it")),
+    ("oft_target", Free("only OFT reads it")),
+    ("module_dropout", Free("only OFT reads it")),
+    ("pref_beta", Free(LOSS)),
+    ("pref_ftx", Notes("the added loss of the chosen answers is not simulated", Allowance::Fifth)),
+    ("pref_bco_weight", Free(LOSS)),
+    ("pref_loss", Reads(preference)),
+    ("dpo_label_smoothing", Free(LOSS)),
+    ("kto_chosen_weight", Free(LOSS)),
+    ("kto_rejected_weight", Free(LOSS)),
+    ("simpo_gamma", Free(LOSS)),
+    ("ld_alpha", Notes("length desensitization is not simulated", Allowance::Fifth)),
+    ("ref_model", Notes("a reference of another model than the policy is not simulated", Allowance::Unknown)),
+    ("ref_model_adapters", Free("where adapters are loaded from")),
+    ("ref_model_quantization_bit", Refuses(QUANTIZED)),
+    ("reward_model", Free("only PPO reads it")),
+    ("reward_model_adapters", Free("only PPO reads it")),
+    ("reward_model_quantization_bit", Free("only PPO reads it")),
+    ("reward_model_type", Free("only PPO reads it")),
+    ("freeze_vision_tower", Free(FROZEN)),
+    ("freeze_multi_modal_projector", Free(FROZEN)),
+    ("freeze_language_model", Refuses("a language model that is not trained is not simulated")),
+    ("image_max_pixels", Free(IMAGES)),
+    ("image_min_pixels", Free(IMAGES)),
+    ("image_do_pan_and_scan", Free(IMAGES)),
+    ("crop_to_patches", Free(IMAGES)),
+    ("video_max_pixels", Free(IMAGES)),
+    ("video_min_pixels", Free(IMAGES)),
+    ("video_fps", Free(IMAGES)),
+    ("video_maxlen", Free(IMAGES)),
+    ("use_audio_in_video", Free(IMAGES)),
+    ("audio_sampling_rate", Free(IMAGES)),
+    ("train_from_scratch", Free("how the weights begin")),
+    ("resize_vocab", Notes("a vocabulary that is filled up has a few rows more", Allowance::None)),
+    ("add_tokens", Notes("tokens that are added make the vocabulary longer", Allowance::None)),
+    ("add_special_tokens", Notes("tokens that are added make the vocabulary longer", Allowance::None)),
+    ("new_special_tokens_config", Notes("tokens that are added make the vocabulary longer", Allowance::None)),
+    ("init_special_tokens", Free("how new rows begin")),
+    ("rope_scaling", Free("positions of tokens: no size")),
+    ("moe_aux_loss_coef", Free(LOSS)),
+    ("device_map", Reads(super::trl::device_map)),
+    ("compute_dtype", Reads(super::trainer::dtype)),
+    ("infer_dtype", Free(EVAL)),
+    ("infer_backend", Free(EVAL)),
+    ("offload_folder", Free(EVAL)),
+    ("use_kv_cache", Free(EVAL)),
+    ("use_v1_kernels", Notes("LLaMA-Factory v1's kernels were not measured", Allowance::Fifth)),
+    ("low_cpu_mem_usage", Free("how weights reach the host")),
+    ("template", Free(TOKENS)),
+    ("dataset", Free(DATA)),
+    ("eval_dataset", Free(DATA)),
+    ("dataset_dir", Free(DATA)),
+    ("media_dir", Free(DATA)),
+    ("train_on_prompt", Free("which tokens have labels; all positions are taken to have one")),
+    ("mask_history", Free("which tokens have labels; all positions are taken to have one")),
+    ("streaming", Free(DATA)),
+    ("buffer_size", Free(DATA)),
+    ("mix_strategy", Free(DATA)),
+    ("interleave_probs", Free(DATA)),
+    ("overwrite_cache", Free(DATA)),
+    ("preprocessing_batch_size", Free(DATA)),
+    ("preprocessing_num_workers", Free(DATA)),
+    ("max_samples", Free(DATA)),
+    ("eval_num_beams", Free(EVAL)),
+    ("ignore_pad_token_for_loss", Free(DATA)),
+    ("val_size", Free(DATA)),
+    ("eval_on_each_dataset", Free(EVAL)),
+    ("tool_format", Free(TOKENS)),
+    ("default_system", Free(TOKENS)),
+    ("enable_thinking", Free(TOKENS)),
+    ("preserve_thinking", Free(TOKENS)),
+    ("tokenized_path", Free(DATA)),
+    ("data_shared_file_system", Free(DATA)),
+    ("compute_accuracy", Notes("an evaluation that keeps its predictions is not simulated", Allowance::Unknown)),
+    ("disable_shuffling", Free(DATA)),
+    ("early_stopping_steps", Free(EVAL)),
+    ("plot_loss", Free(LOGS)),
+    ("include_effective_tokens_per_second", Free(LOGS)),
+    ("print_param_status", Free(LOGS)),
+    ("do_sample", Free(SAMPLING)),
+    ("temperature", Free(SAMPLING)),
+    ("top_p", Free(SAMPLING)),
+    ("top_k", Free(SAMPLING)),
+    ("num_beams", Free(SAMPLING)),
+    ("max_new_tokens", Free(EVAL)),
+    ("max_length", Free(EVAL)),
+    ("repetition_penalty", Free(SAMPLING)),
+    ("length_penalty", Free(SAMPLING)),
+    ("skip_special_tokens", Free(TOKENS)),
+    ("use_swanlab", Free(LOGS)),
+    ("swanlab_project", Free(LOGS)),
+    ("swanlab_workspace", Free(LOGS)),
+    ("swanlab_run_name", Free(LOGS)),
+    ("swanlab_mode", Free(LOGS)),
+    ("swanlab_logdir", Free(LOGS)),
+    ("enable_torch_profiler", Free(LOGS)),
+    ("ray_num_workers", Sets(keys::WORLD_SIZE)),
+    ("ray_init_kwargs", Free(LAUNCH)),
+    ("ray_run_name", Free(LAUNCH)),
+    ("ray_storage_path", Free(SAVES)),
+    ("resources_per_worker", Free(LAUNCH)),
+    ("placement_strategy", Free(LAUNCH)),
+    ("master_addr", Free(LAUNCH)),
+    ("master_port", Free(LAUNCH)),
+    ("cache_dir", Free(HUB)),
+    ("model_revision", Free(HUB)),
+    ("hf_hub_token", Free(HUB)),
+    ("ms_hub_token", Free(HUB)),
+    ("om_hub_token", Free(HUB)),
+    ("use_fast_tokenizer", Free(TOKENS)),
+    ("split_special_tokens", Free(TOKENS)),
+    ("trust_remote_code", Free(CODE)),
+    ("export_dir", Free(SAVES)),
+    ("dist_config", Refuses(SECOND_FORM)),
+    ("kernel_config", Refuses(SECOND_FORM)),
+    ("peft_config", Refuses(SECOND_FORM)),
+    ("init_config", Refuses(SECOND_FORM)),
+    ("optim_config", Refuses(SECOND_FORM)),
+    ("model", Sets(keys::MODEL)),
+    ("micro_batch_size", Sets(keys::MICRO_BATCH_SIZE)),
+    ("model_class", Free(NAME)),
+    ("train_dataset", Free(DATA)),
+    ("sample_backend", Free(EVAL)),
+    ("batching_strategy", Free(DATA)),
+];
+
+fn stage(facts: &mut Facts, said: &Said<'_>) -> Became {
+    let task = match said.word().as_str() {
+        "sft" | "pt" => "causal_lm",
+        "dpo" => "dpo",
+        other => return Became::Refused(format!("training by stage `{}` is not simulated", crate::text::brief(other))),
+    };
+    facts.set_text(keys::TASK, task, said.place);
+    Became::Used(keys::TASK)
+}
+
+/// LoRA where nobody says anything else.
+fn is_lora(file: &[Entry]) -> bool {
+    find(file, "finetuning_type").is_none_or(|entry| plain(&entry.node.value()).eq_ignore_ascii_case("lora"))
+}
+
+fn finetuning(_: &mut Facts, said: &Said<'_>) -> Became {
+    match said.word().as_str() {
+        "lora" => Became::Used(keys::LORA_R),
+        "full" => Became::NoMemory("all weights are trained, as they are where no adapter is"),
+        "freeze" => Became::Noted("with part of the weights frozen it takes less than is estimated".to_owned(), Allowance::Less),
+        other => Became::Refused(format!("`{}` is not simulated", crate::text::brief(other))),
+    }
+}
+
+const NO_ADAPTER: &str = "no adapter is made: `finetuning_type` is not lora";
+
+fn of_adapter(facts: &mut Facts, said: &Said<'_>, key: &'static str) -> Became {
+    if !is_lora(said.file) || is_null(said.value) {
+        return Became::NoMemory(NO_ADAPTER);
+    }
+    facts.set(key, said.value, said.place)
+}
+
+/// Names with commas between them, or `all`.
+fn targets(facts: &mut Facts, said: &Said<'_>) -> Became {
+    if !is_lora(said.file) {
+        return Became::NoMemory(NO_ADAPTER);
+    }
+    if said.word() == "all" {
+        facts.set_text(keys::LORA_TARGETS, "all-linear", said.place);
+        return Became::Used(keys::LORA_TARGETS);
+    }
+    peft::targets(facts, said)
+}
+
+fn pure_bf16(facts: &mut Facts, said: &Said<'_>) -> Became {
+    if !is_on(said.value) {
+        return Became::NoMemory(OFF);
+    }
+    facts.weights = Some((Weights::As(Dtype::Bf16), said.place.cloned()));
+    facts.autocast = Some((None, said.place.cloned()));
+    Became::Used(keys::PRECISION)
+}
+
+fn flash(facts: &mut Facts, said: &Said<'_>) -> Became {
+    let word = match said.word().as_str() {
+        "auto" => return Became::NoMemory("not said: the model's own default"),
+        "disabled" => "eager".to_owned(),
+        other => other.to_owned(),
+    };
+    set_attention(facts, &word, said.place)
+}
+
+fn no_checkpointing(facts: &mut Facts, said: &Said<'_>) -> Became {
+    facts.set_text(keys::GRADIENT_CHECKPOINTING, !is_on(said.value), said.place);
+    Became::Used(keys::GRADIENT_CHECKPOINTING)
+}
+
+fn reentrant(_: &mut Facts, said: &Said<'_>) -> Became {
+    if said.value == &Value::Bool(false) {
+        return Became::Used(keys::GRADIENT_CHECKPOINTING);
+    }
+    Became::NoMemory("LLaMA-Factory's default, which the answer names")
+}
+
+fn preference(_: &mut Facts, said: &Said<'_>) -> Became {
+    match said.word().as_str() {
+        "orpo" | "simpo" => Became::Refused("a preference loss without a reference is not simulated".to_owned()),
+        _ => Became::NoMemory(LOSS),
+    }
+}
+
+/// LLaMA-Factory's own defaults (hparams/parser.py, model/adapter.py).
+pub fn finish(facts: &mut Facts, file: &[Entry]) {
+    facts.imply(keys::TASK, "causal_lm", "LLaMA-Factory's stage: sft");
+    let is_dpo = facts.value(keys::TASK) == Some("dpo");
+    facts.imply(keys::FRAMEWORK, if is_dpo { "trl" } else { "trainer" }, "LLaMA-Factory trains with the Trainer's loop, or TRL's");
+    facts.imply(keys::SEQ_LEN, 2048, "LLaMA-Factory's cutoff_len");
+    facts.imply(keys::GRADIENT_CHECKPOINTING, true, "LLaMA-Factory checkpoints unless it is told not to");
+    if is_dpo {
+        let length = facts.size(keys::SEQ_LEN).unwrap_or(2048);
+        facts.sets.retain(|given| given.key != keys::SEQ_LEN);
+        facts.imply(keys::PROMPT_LEN, (length / 2).max(1), "half of cutoff_len");
+        facts.imply(keys::COMPLETION_LEN, length.saturating_sub(length / 2).max(1), "half of cutoff_len");
+    }
+    if is_lora(file) {
+        facts.imply(keys::LORA_R, 8, "LLaMA-Factory's lora_rank");
+        facts.imply(keys::LORA_TARGETS, "all-linear", "LLaMA-Factory's lora_target: all");
+    }
+    weights(facts, file);
+    let reentrant = find(file, "use_reentrant_gc").is_none_or(|entry| is_on(&entry.node.value()));
+    let checkpoints = facts.value(keys::GRADIENT_CHECKPOINTING) == Some("true");
+    let how = if reentrant && checkpoints { ", its checkpointing with use_reentrant=True among them," } else { "" };
+    facts.left_open.push(LeftOpen {
+        text: format!(
+            "LLaMA-Factory trains with the Trainer's loop; what its own patches change{how} was not measured, the range allows a fifth \
+             of the peak"
+        ),
+        allowance: Allowance::Fifth,
+    });
+}
+
+/// It loads weights in the dtype of bf16 or fp16, and trains them in fp32 unless adapters or pure_bf16 say otherwise.
+fn weights(facts: &mut Facts, file: &[Entry]) {
+    if facts.weights.is_some() {
+        return;
+    }
+    let dtype = match facts.autocast {
+        Some((Some(dtype), _)) if is_lora(file) => dtype,
+        _ => Dtype::Fp32,
+    };
+    facts.weights = Some((Weights::As(dtype), None));
+}

@@ -1,0 +1,17 @@
+//! The programs whose configs are read: a file each, which says what becomes of every key.
+
+pub mod accelerate;
+pub mod axolotl;
+pub mod deepspeed;
+pub mod fsdp;
+pub mod launch;
+pub mod llama_factory;
+pub mod openrlhf;
+pub mod optimizer;
+pub mod peft;
+pub mod python;
+pub mod torchtitan;
+pub mod trainer;
+pub mod trl;
+pub mod verl;
+pub mod words;

@@ -1,0 +1,49 @@
+//! What `optim` names: Hugging Face's words for optimizers.
+
+use tonnage_core::job::{Allowance, keys};
+
+use crate::facts::Facts;
+use crate::rule::{Became, Said};
+
+/// An optimizer's word, the key's value, and what differs.
+type Word = (&'static str, &'static str, Option<(&'static str, Allowance)>);
+
+const PAGED: &str = "a paged optimizer moves its states to the host when the GPU is full: it takes no more than is estimated";
+const APEX: &str = "apex's fused AdamW is simulated as PyTorch's; the range allows a fifth of the peak";
+const HF_ADAFACTOR: &str = "transformers' own Adafactor is simulated as PyTorch's; the range allows a fifth of the peak";
+const BNB_32: &str = "bitsandbytes' states are fp32 whatever the weights are, PyTorch's are of the weights' dtype: for weights of 16 bits \
+                      more than is estimated";
+
+/// `OptimizerNames` of transformers 5.17 (training_args.py), and those of Axolotl and LLaMA-Factory that mean the same.
+const WORDS: &[Word] = &[
+    ("adamw_torch", "adamw", None),
+    ("adamw_torch_fused", "adamw_fused", None),
+    ("adamw_hf", "adamw", None),
+    ("adamw", "adamw", None),
+    ("adam", "adam", None),
+    ("adamw_apex_fused", "adamw_fused", Some((APEX, Allowance::Fifth))),
+    ("adafactor", "adafactor", Some((HF_ADAFACTOR, Allowance::Fifth))),
+    ("sgd", "sgd", None),
+    ("lion_32bit", "lion", None),
+    ("adamw_bnb_8bit", "adamw8bit", None),
+    ("adamw_8bit", "adamw8bit", None),
+    ("paged_adamw_8bit", "adamw8bit", Some((PAGED, Allowance::Less))),
+    ("paged_adamw_32bit", "adamw", Some((BNB_32, Allowance::Unknown))),
+    ("paged_adamw", "adamw", Some((BNB_32, Allowance::Unknown))),
+];
+
+/// What an optimizer's word comes to.
+pub fn read(facts: &mut Facts, said: &Said<'_>) -> Became {
+    let word = said.word();
+    let word = word.trim_start_matches("optimizernames.");
+    match WORDS.iter().find(|(theirs, ..)| *theirs == word) {
+        Some((_, ours, noted)) => {
+            facts.set_text(keys::OPTIMIZER, ours, said.place);
+            match noted {
+                Some((text, allowance)) => Became::Noted((*text).to_owned(), *allowance),
+                None => Became::Used(keys::OPTIMIZER),
+            }
+        }
+        None => Became::Refused(format!("the optimizer `{}` is not simulated", crate::text::brief(word))),
+    }
+}

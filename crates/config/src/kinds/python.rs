@@ -1,0 +1,236 @@
+//! Objects of Python by their attributes or keywords: the trainers' configs, peft's, bitsandbytes', and Unsloth's functions.
+
+use tonnage_core::job::{Allowance, LeftOpen, keys};
+
+use super::trainer::{attention, checkpointing, dtype};
+use super::words::{CODE, DATA, EVAL, HUB, NAME, QUANTIZED, SEED, TOKENS};
+use super::{peft, trainer, trl};
+use crate::facts::{Facts, Weights};
+use crate::rule::Rule::{Free, Notes, Reads, Refuses, Sets};
+use crate::rule::{Became, KeyRead, OFF, Row, Said, walk};
+use crate::text::python::Call;
+use crate::tree::{Entry, is_null, is_on};
+
+/// A class or function, and its keys.
+pub struct Class {
+    /// Its name, with the class of a method.
+    pub name: &'static str,
+    /// Its keys, the first table that has one deciding.
+    pub tables: &'static [&'static [Row]],
+    /// What its own defaults are.
+    pub finish: fn(&mut Facts, &[Entry]),
+}
+
+const NOTHING: fn(&mut Facts, &[Entry]) = |_, _| {};
+
+/// The classes and functions whose attributes and keywords are read.
+pub const CLASSES: &[Class] = &[
+    Class { name: "TrainingArguments", tables: &[trainer::ARGUMENTS], finish: of_trainer },
+    Class { name: "Seq2SeqTrainingArguments", tables: &[trainer::ARGUMENTS], finish: of_trainer },
+    Class { name: "UnslothTrainingArguments", tables: &[trainer::ARGUMENTS, UNSLOTH_ARGUMENTS], finish: of_trainer },
+    Class { name: "SFTConfig", tables: &[trl::SFT, trl::SHARED, trainer::ARGUMENTS], finish: |facts, file| of_trl(facts, file, trl::Trainer::Sft) },
+    Class { name: "DPOConfig", tables: &[trl::DPO, trl::SHARED, trainer::ARGUMENTS], finish: |facts, file| of_trl(facts, file, trl::Trainer::Dpo) },
+    Class { name: "GRPOConfig", tables: &[trl::GRPO, trl::SHARED, trainer::ARGUMENTS], finish: |facts, file| of_trl(facts, file, trl::Trainer::Grpo) },
+    Class { name: "ModelConfig", tables: &[trl::SHARED], finish: NOTHING },
+    Class { name: "SFTTrainer", tables: &[TRAINERS, trl::SFT, trl::SHARED], finish: |facts, _| trl::finish(facts, trl::Trainer::Sft, false) },
+    Class { name: "LoraConfig", tables: &[peft::LORA], finish: of_lora },
+    Class { name: "BitsAndBytesConfig", tables: &[peft::QUANTIZATION], finish: NOTHING },
+    Class { name: "model", tables: &[MODEL], finish: NOTHING },
+    Class { name: "GenerationConfig", tables: &[GENERATION], finish: NOTHING },
+    Class { name: "FastLanguageModel.from_pretrained", tables: &[UNSLOTH_LOAD], finish: of_unsloth },
+    Class { name: "FastModel.from_pretrained", tables: &[UNSLOTH_LOAD], finish: of_unsloth },
+    Class { name: "FastVisionModel.from_pretrained", tables: &[UNSLOTH_LOAD], finish: of_unsloth },
+    Class { name: "FastLanguageModel.get_peft_model", tables: &[UNSLOTH_ADAPTERS], finish: of_unsloth_adapters },
+    Class { name: "FastModel.get_peft_model", tables: &[UNSLOTH_ADAPTERS], finish: of_unsloth_adapters },
+    Class { name: "FastVisionModel.get_peft_model", tables: &[UNSLOTH_ADAPTERS], finish: of_unsloth_adapters },
+    Class { name: "AutoModelForCausalLM.from_pretrained", tables: &[LOAD], finish: of_load },
+];
+
+const IN_SCRIPT: &str = "an object of the script: its own keywords are read";
+
+/// What a live model says.
+const MODEL: &[Row] = &[
+    ("dtype", Reads(dtype)),
+    ("torch_dtype", Reads(dtype)),
+    ("attn_implementation", Reads(attention)),
+    ("gradient_checkpointing", Reads(enabled)),
+];
+
+const GENERATION: &[Row] = &[("*", Free(super::words::SAMPLING))];
+
+/// What `SFTTrainer` itself is told.
+const TRAINERS: &[Row] = &[
+    ("model", Free(IN_SCRIPT)),
+    ("args", Free(IN_SCRIPT)),
+    ("tokenizer", Free(TOKENS)),
+    ("processing_class", Free(TOKENS)),
+    ("train_dataset", Free(DATA)),
+    ("eval_dataset", Free(DATA)),
+    ("data_collator", Free(DATA)),
+    ("formatting_func", Free(DATA)),
+    ("callbacks", Free(super::words::LOGS)),
+    ("compute_metrics", Free(EVAL)),
+    ("peft_config", Free(IN_SCRIPT)),
+    ("quantization_config", Free(IN_SCRIPT)),
+    ("optimizers", Notes("an optimizer of the script's own is not read", Allowance::Unknown)),
+];
+
+/// What Unsloth adds to the arguments.
+const UNSLOTH_ARGUMENTS: &[Row] = &[("embedding_learning_rate", Free(super::words::SCALAR))];
+
+const LOAD: &[Row] = &[
+    ("argument 1", Reads(positional_model)),
+    ("pretrained_model_name_or_path", Sets(keys::MODEL)),
+    ("dtype", Reads(dtype)),
+    ("torch_dtype", Reads(dtype)),
+    ("attn_implementation", Reads(attention)),
+    ("device_map", Reads(trl::device_map)),
+    ("trust_remote_code", Free(CODE)),
+    ("revision", Free(HUB)),
+    ("token", Free(HUB)),
+    ("cache_dir", Free(HUB)),
+    ("low_cpu_mem_usage", Free("how weights reach the host")),
+    ("use_cache", Free("the trainer's own use_cache holds")),
+    ("quantization_config", Free(IN_SCRIPT)),
+    ("load_in_4bit", Refuses(QUANTIZED)),
+    ("load_in_8bit", Refuses(QUANTIZED)),
+];
+
+const UNSLOTH_LOAD: &[Row] = &[
+    ("model_name", Sets(keys::MODEL)),
+    ("argument 1", Reads(positional_model)),
+    ("max_seq_length", Sets(keys::SEQ_LEN)),
+    ("dtype", Reads(dtype)),
+    ("load_in_4bit", Refuses(QUANTIZED)),
+    ("load_in_8bit", Refuses(QUANTIZED)),
+    ("load_in_16bit", Free("as weights are loaded where nothing else is said")),
+    ("load_in_fp8", Refuses("fp8 is not simulated")),
+    ("full_finetuning", Free("all weights are trained where no adapter is made")),
+    ("token", Free(HUB)),
+    ("trust_remote_code", Free(CODE)),
+    ("use_gradient_checkpointing", Reads(checkpointing)),
+    ("fast_inference", Notes("Unsloth's vLLM beside the trainer is not simulated: it takes its share more", Allowance::Unknown)),
+    ("gpu_memory_utilization", Free("only fast_inference reads it")),
+    ("max_lora_rank", Free("only fast_inference reads it")),
+    ("float8_kv_cache", Free("only fast_inference reads it")),
+    ("device_map", Free("which GPU it is loaded to")),
+    ("rope_scaling", Free("positions of tokens: no size")),
+    ("auto_model", Free(NAME)),
+    ("attn_implementation", Reads(attention)),
+    ("unsloth_force_compile", Free(NAME)),
+    ("revision", Free(HUB)),
+    ("random_state", Free(SEED)),
+    ("offload_embedding", Notes(super::words::OFFLOAD, Allowance::Less)),
+    ("unsloth_tiled_mlp", Notes("an MLP in tiles takes less than is estimated", Allowance::Less)),
+];
+
+const UNSLOTH_ADAPTERS: &[Row] = &[
+    ("argument 1", Free(IN_SCRIPT)),
+    ("model", Free(IN_SCRIPT)),
+    ("r", Sets(keys::LORA_R)),
+    ("target_modules", Reads(peft::targets)),
+    ("lora_alpha", Sets(keys::LORA_ALPHA)),
+    ("lora_dropout", Sets(keys::LORA_DROPOUT)),
+    ("bias", Reads(peft::bias)),
+    ("use_gradient_checkpointing", Reads(checkpointing)),
+    ("random_state", Free(SEED)),
+    ("max_seq_length", Free("said when the model is loaded")),
+    ("use_rslora", Free(super::words::SCALAR)),
+    ("loftq_config", Free("how the adapters begin: no size")),
+    ("init_lora_weights", Free("how the adapters begin: no size")),
+    ("modules_to_save", Notes(peft::MODULES_TO_SAVE, Allowance::Unknown)),
+    ("target_parameters", Notes(peft::OTHER_TARGETS, Allowance::Unknown)),
+    ("use_dora", Notes(peft::DORA, Allowance::Unknown)),
+    ("finetune_vision_layers", Free("only models with towers have one")),
+    ("finetune_language_layers", Free("which layers get adapters: all are taken to")),
+    ("finetune_attention_modules", Free("which layers get adapters: all are taken to")),
+    ("finetune_mlp_modules", Free("which layers get adapters: all are taken to")),
+    ("task_type", Free(NAME)),
+];
+
+/// Checkpointing that a model was switched to; off it says nothing, a trainer may switch it on.
+fn enabled(facts: &mut Facts, said: &Said<'_>) -> Became {
+    if !is_on(said.value) {
+        return Became::NoMemory(OFF);
+    }
+    checkpointing(facts, said)
+}
+
+fn positional_model(facts: &mut Facts, said: &Said<'_>) -> Became {
+    let word = crate::tree::plain(said.value);
+    // A name of the script that nothing gives a value.
+    if !word.contains('/') && word.chars().all(|c| c.is_alphanumeric() || "_.()".contains(c)) && word.contains(['_', '.', '(']) {
+        return Became::NotUnderstood;
+    }
+    facts.set(keys::MODEL, said.value, said.place)
+}
+
+fn of_trainer(facts: &mut Facts, file: &[Entry]) {
+    trainer::finish(facts, file);
+    facts.imply(keys::FRAMEWORK, "trainer", "the arguments are transformers'");
+}
+
+fn of_trl(facts: &mut Facts, file: &[Entry], which: trl::Trainer) {
+    trainer::finish(facts, file);
+    trl::finish(facts, which, false);
+}
+
+fn of_lora(facts: &mut Facts, _: &[Entry]) {
+    facts.imply(keys::LORA_R, 8, "peft's LoraConfig: r");
+}
+
+fn of_load(facts: &mut Facts, _: &[Entry]) {
+    if facts.weights.is_none() {
+        facts.weights = Some((Weights::Published, None));
+    }
+}
+
+fn of_unsloth(facts: &mut Facts, file: &[Entry]) {
+    let dtype = crate::tree::find(file, "dtype").map(|entry| entry.node.value());
+    if dtype.is_none_or(|dtype| is_null(&dtype)) {
+        facts.weights = Some((Weights::As(crate::facts::Dtype::Bf16), None));
+    }
+    let text = "Unsloth's kernels are not simulated: estimated are transformers' own; `tonnage rehearse` runs the script";
+    facts.left_open.push(LeftOpen { text: text.to_owned(), allowance: Allowance::Unknown });
+}
+
+fn of_unsloth_adapters(facts: &mut Facts, _: &[Entry]) {
+    facts.imply(keys::LORA_R, 16, "Unsloth's get_peft_model: r");
+    facts.imply(keys::GRADIENT_CHECKPOINTING, true, "Unsloth's get_peft_model: use_gradient_checkpointing");
+}
+
+/// The class called `name`.
+pub fn class(name: &str) -> Option<&'static Class> {
+    let last = name.rsplit('.').next().unwrap_or_default();
+    CLASSES.iter().find(|class| class.name == name || class.name == last)
+}
+
+/// Whether a call is one of those that are read.
+pub fn is_wanted(function: &str) -> bool {
+    class(function).is_some()
+}
+
+/// Reads the calls of a script; a model that is loaded comes before what trains it.
+pub fn read(facts: &mut Facts, calls: &[Call], keys: &mut Vec<KeyRead>) {
+    let loads = |call: &&Call| call.function.ends_with("from_pretrained");
+    for call in calls.iter().filter(loads).chain(calls.iter().filter(|call| !loads(call))) {
+        object(facts, &call.function, &call.keywords, keys);
+    }
+}
+
+/// Reads an object's attributes or a call's keywords.
+pub fn object(facts: &mut Facts, name: &str, entries: &[Entry], keys: &mut Vec<KeyRead>) {
+    let Some(class) = class(name) else {
+        for entry in entries {
+            let (value, place) = (entry.node.value(), entry.place.clone());
+            keys.push(KeyRead { key: format!("{name}.{}", entry.key), value, place, became: Became::NotUnderstood });
+        }
+        return;
+    };
+    let from = keys.len();
+    walk(facts, entries, class.tables, keys);
+    for read in keys.iter_mut().skip(from) {
+        read.key = format!("{}({})", class.name, read.key);
+    }
+    (class.finish)(facts, entries);
+}

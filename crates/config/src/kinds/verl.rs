@@ -1,0 +1,143 @@
+//! verl's Hydra keys: its SFT trainer is estimated, its workers of reinforcement learning are not.
+
+use tonnage_core::job::{Allowance, LeftOpen, keys};
+
+use super::words::{CODE, DATA, LOGS, LOSS, NAME, OFFLOAD, PACKING, SAMPLING, SAVES, SCALAR, SEED, TOKENS};
+use crate::facts::{Dtype, Facts, Weights};
+use crate::rule::Rule::{Free, Notes, Reads, Refuses, Sets};
+use crate::rule::{Became, OFF, Row, Said};
+use crate::tree::is_on;
+
+const WORKERS: &str = "verl's workers (actor, reference, critic, engine) are not simulated";
+const ENGINE: &str = "the engine of verl's workers is not simulated";
+const OF_WORKERS: &str = "only verl's workers of reinforcement learning read it, which are not simulated";
+const MESH: &str = "several parallel dimensions at once are not simulated: a rank may hold more or less";
+
+/// Its keys, written with dots.
+pub const ROWS: &[Row] = &[
+    // The SFT trainer (trainer/config/sft_trainer.yaml).
+    ("model.partial_pretrain", Sets(keys::MODEL)),
+    ("model.path", Sets(keys::MODEL)),
+    ("model.fsdp_config.model_dtype", Reads(|facts, said| facts.take_weights(said.value, said.place))),
+    ("model.fsdp_config.cpu_offload", Notes(OFFLOAD, Allowance::Less)),
+    ("model.fsdp_config.offload_params", Notes(OFFLOAD, Allowance::Less)),
+    ("model.fsdp_config.wrap_policy.min_num_params", Free("layers are wrapped one by one")),
+    ("model.enable_gradient_checkpointing", Sets(keys::GRADIENT_CHECKPOINTING)),
+    ("model.strategy", Free("FSDP, first or second version")),
+    ("model.trust_remote_code", Free(CODE)),
+    ("model.external_lib", Free(CODE)),
+    ("model.lora_rank", Reads(rank)),
+    ("model.lora_alpha", Reads(|facts, said| of_adapter(facts, said, keys::LORA_ALPHA))),
+    ("model.target_modules", Reads(|facts, said| of_adapter(facts, said, keys::LORA_TARGETS))),
+    ("model.use_liger", Sets(keys::USE_LIGER_KERNEL)),
+    ("model.use_remove_padding", Notes(PACKING, Allowance::Fifth)),
+    ("use_remove_padding", Notes(PACKING, Allowance::Fifth)),
+    ("ulysses_sequence_parallel_size", Reads(degree)),
+    ("data.micro_batch_size_per_gpu", Sets(keys::MICRO_BATCH_SIZE)),
+    ("data.micro_batch_size", Refuses("rows of all GPUs at once: say data.micro_batch_size_per_gpu")),
+    ("data.max_length", Sets(keys::SEQ_LEN)),
+    ("data.max_token_len_per_gpu", Notes("rows of any length up to so many tokens: the largest batch is not told by this", Allowance::Unknown)),
+    ("data.use_dynamic_bsz", Notes("batches by tokens are not simulated", Allowance::Unknown)),
+    ("data.pad_mode", Free(DATA)),
+    ("data.balance_dp_token", Free(DATA)),
+    ("optim.lr", Free(SCALAR)),
+    ("optim.betas", Free(SCALAR)),
+    ("optim.weight_decay", Free(SCALAR)),
+    ("optim.clip_grad", Sets(keys::CLIP_GRAD_NORM)),
+    ("optim.optimizer", Reads(super::optimizer::read)),
+    ("optim.*", Free(SCALAR)),
+    ("engine.*", Refuses(ENGINE)),
+    ("trainer.nnodes", Reads(|facts, said| ranks(facts, said, "trainer.n_gpus_per_node"))),
+    ("trainer.n_gpus_per_node", Reads(|facts, said| ranks(facts, said, "trainer.nnodes"))),
+    ("trainer.total_training_steps", Reads(super::trainer::max_steps)),
+    ("trainer.device", Free(NAME)),
+    ("trainer.seed", Free(SEED)),
+    ("trainer.*", Free(LOGS)),
+    ("checkpoint.*", Free(SAVES)),
+    ("global_profiler.*", Free(LOGS)),
+    ("ray_kwargs.*", Free(super::words::LAUNCH)),
+    ("ray_init.*", Free(super::words::LAUNCH)),
+    ("hydra.*", Free(SAVES)),
+    ("config-path", Free(NAME)),
+    ("config-name", Free(NAME)),
+    ("custom_reward_function.*", Free("a function of texts, which runs on the host")),
+    // Its workers.
+    ("algorithm.adv_estimator", Refuses(WORKERS)),
+    ("algorithm.*", Free(LOSS)),
+    ("actor_rollout_ref.model.path", Refuses(WORKERS)),
+    ("actor_rollout_ref.rollout.temperature", Free(SAMPLING)),
+    ("actor_rollout_ref.rollout.top_k", Free(SAMPLING)),
+    ("actor_rollout_ref.rollout.top_p", Free(SAMPLING)),
+    ("actor_rollout_ref.actor.optim.lr", Free(SCALAR)),
+    ("actor_rollout_ref.*", Free(OF_WORKERS)),
+    ("critic.*", Free(OF_WORKERS)),
+    ("reward_model.*", Free(OF_WORKERS)),
+    ("reward.*", Free(OF_WORKERS)),
+    ("reward_manager.*", Free(OF_WORKERS)),
+    ("rollout.*", Free(OF_WORKERS)),
+    ("data.tokenizer", Free(TOKENS)),
+    ("data.*", Free(DATA)),
+];
+
+fn rank(facts: &mut Facts, said: &Said<'_>) -> Became {
+    match said.value.as_u64() {
+        Some(0) | None => Became::NoMemory(OFF),
+        Some(_) => facts.set(keys::LORA_R, said.value, said.place),
+    }
+}
+
+fn of_adapter(facts: &mut Facts, said: &Said<'_>, key: &'static str) -> Became {
+    let rank = said.other("model.lora_rank").and_then(|rank| rank.as_u64()).unwrap_or(0);
+    if rank == 0 || !is_on(said.value) {
+        return Became::NoMemory("no adapter is made: model.lora_rank is 0");
+    }
+    match said.word().as_str() {
+        "all-linear" => facts.set(key, said.value, said.place),
+        word if key == keys::LORA_TARGETS && word.starts_with('[') => {
+            facts.set_text(key, word.trim_matches(['[', ']']), said.place);
+            Became::Used(key)
+        }
+        _ => facts.set(key, said.value, said.place),
+    }
+}
+
+fn ranks(facts: &mut Facts, said: &Said<'_>, other: &str) -> Became {
+    let other = said.other(other).and_then(|value| value.as_u64()).unwrap_or(1);
+    match said.value.as_u64() {
+        Some(here) => {
+            facts.set_text(keys::WORLD_SIZE, here.saturating_mul(other), said.place);
+            Became::Used(keys::WORLD_SIZE)
+        }
+        None => Became::Noted("how many GPUs there are is not said as a number: say --world-size".to_owned(), Allowance::None),
+    }
+}
+
+fn degree(_: &mut Facts, said: &Said<'_>) -> Became {
+    match said.value.as_u64() {
+        Some(0 | 1) | None => Became::NoMemory(OFF),
+        _ => Became::Noted(MESH.to_owned(), Allowance::Unknown),
+    }
+}
+
+/// What verl's SFT trainer does where nobody says otherwise (trainer/fsdp_sft_trainer.py).
+pub fn finish(facts: &mut Facts) {
+    facts.imply(keys::TASK, "causal_lm", "verl's SFT trainer");
+    facts.imply(keys::FRAMEWORK, "loop", "verl's own loop");
+    facts.imply(keys::PARALLEL, "fsdp2", "verl shards with FSDP");
+    facts.imply(keys::FSDP2_PARAM_DTYPE, "bf16", "verl's mixed precision");
+    facts.imply(keys::FSDP2_REDUCE_DTYPE, "fp32", "verl's mixed precision");
+    facts.imply(keys::GRADIENT_CHECKPOINTING, true, "verl's enable_gradient_checkpointing");
+    facts.imply(keys::CLIP_GRAD_NORM, 1.0, "verl's clip_grad");
+    facts.imply(keys::USE_CACHE, false, "verl calls the model without a KV cache");
+    facts.imply(keys::MICRO_BATCH_SIZE, 4, "verl's data.micro_batch_size_per_gpu");
+    facts.imply(keys::SEQ_LEN, 1024, "verl's data.max_length");
+    if facts.weights.is_none() {
+        facts.weights = Some((Weights::As(Dtype::Fp32), None));
+    }
+    facts.left_open.push(LeftOpen {
+        text: "verl's SFT trainer shards with FSDP1 or FSDP2, simulated as FSDP2; it was not measured, the range allows a fifth of the \
+               peak"
+            .to_owned(),
+        allowance: Allowance::Fifth,
+    });
+}

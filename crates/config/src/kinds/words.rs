@@ -1,0 +1,42 @@
+//! Why a key costs no memory of the GPU: the reasons that many keys share.
+
+/// Of learning rates and the like.
+pub const SCALAR: &str = "a number of the update: it changes values, no sizes";
+/// Of data sets and their preparation.
+pub const DATA: &str = "the data and how the host prepares it; rows are taken at their full length";
+/// Of logs.
+pub const LOGS: &str = "what is logged, and where";
+/// Of checkpoints.
+pub const SAVES: &str = "what is saved, and where: checkpoints are written from the host's memory";
+/// Of the hub.
+pub const HUB: &str = "what is fetched from the hub or pushed to it";
+/// Of random numbers.
+pub const SEED: &str = "random numbers";
+/// Of processes.
+pub const LAUNCH: &str = "how processes find each other";
+/// Of evaluation.
+pub const EVAL: &str = "an evaluation keeps no activations, and takes no more rows than a pass of training";
+/// Of names.
+pub const NAME: &str = "a name";
+/// Of losses.
+pub const LOSS: &str = "a number of the loss: it changes values, no sizes";
+/// Of sampling.
+pub const SAMPLING: &str = "how tokens are drawn: it changes values, no sizes";
+/// Of code.
+pub const CODE: &str = "which code is trusted or loaded";
+/// Of vLLM's server.
+pub const SERVER: &str = "where a vLLM server listens";
+/// Of tokenizers.
+pub const TOKENS: &str = "how texts become tokens; rows are taken at their full length";
+
+/// What is said of code that is compiled.
+pub const COMPILE: &str = "torch.compile is not simulated: fused kernels keep other activations, as a rule fewer; `tonnage rehearse` \
+                           runs the script";
+/// What is said of quantized weights.
+pub const QUANTIZED: &str = "weights of 4 or 8 bits (QLoRA) are not simulated";
+/// What is said of offloading.
+pub const OFFLOAD: &str = "what is offloaded to the host is counted on the GPU: it takes no more than that; `tonnage rehearse` runs the \
+                           script";
+/// What is said of packed rows.
+pub const PACKING: &str = "packed rows are simulated as rows of their full length; how they are laid end to end was not measured, the \
+                           range allows a fifth of the peak";

@@ -1,0 +1,224 @@
+//! [`Reading`]: configs that were read, every key with what became of it, and the job that they come to.
+
+use serde_json::{Value, json};
+use tonnage_core::job::{
+    Allowance, JobError, JobErrorKind, JobSource, LeftOpen, Origin, Override, Precision, keys,
+};
+
+use crate::facts::{Dtype, Facts, Weights};
+use crate::kind::Kind;
+use crate::rule::{Became, KeyRead};
+
+/// What runs what cannot be estimated.
+pub const REHEARSE: &str = "`tonnage rehearse --gpu h100 -- python your_script.py` runs your own script without a GPU and says what it \
+                            takes";
+
+/// A file that was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FileRead {
+    /// What it was read as.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// Its keys, in their order.
+    pub keys: Vec<KeyRead>,
+}
+
+/// Configs that were read.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// Each file.
+    pub files: Vec<FileRead>,
+    pub(crate) facts: Facts,
+}
+
+impl Reading {
+    /// The files that a config names and that were not given.
+    pub fn wanted(&self) -> &[String] {
+        &self.facts.wanted
+    }
+
+    /// Every key of every file.
+    pub fn keys(&self) -> impl Iterator<Item = &KeyRead> {
+        self.files.iter().flat_map(|file| &file.keys)
+    }
+
+    /// The model that the files name.
+    pub fn model(&self) -> Option<&str> {
+        self.facts.value(keys::MODEL)
+    }
+
+    /// What the files set, each with where it stands; the precision, which depends on the model, is not among it.
+    pub fn changes(&self) -> &[Override] {
+        &self.facts.sets
+    }
+
+    /// The job of `base` with what the files say below all that was set beside them. The configs of the models must have
+    /// been gathered.
+    ///
+    /// # Errors
+    /// When the files contradict each other, say what no estimate can have, or a value that its key does not take.
+    pub fn source(&self, base: JobSource) -> Result<JobSource, JobError> {
+        self.check()?;
+        let mut sets = self.facts.sets.clone();
+        let is_set = |key: &str| base.overrides.iter().chain(&base.pinned).any(|given| given.key == key);
+        if !is_set(keys::PRECISION) {
+            sets.extend(self.precision(&base)?);
+        }
+        for given in &sets {
+            if let (Origin::JobFile(place), Err(error)) = (&given.origin, given.check()) {
+                return Err(error.at(Some(place.clone())));
+            }
+        }
+        let mut source = base;
+        source.overrides = [sets, source.overrides].concat();
+        Ok(source.left_open(self.left_open()))
+    }
+
+    fn check(&self) -> Result<(), JobError> {
+        if let Some((problem, place)) = self.facts.conflicts.first() {
+            let hint = "the trainer refuses what differs, or takes one of them: say it once";
+            return Err(JobError::new(problem).at(place.clone()).hint(hint));
+        }
+        let refused = |read: &&KeyRead| matches!(read.became, Became::Refused(_));
+        let mut refused = self.keys().filter(refused);
+        let Some((first, Became::Refused(why))) = refused.next().map(|read| (read, &read.became)) else { return Ok(()) };
+        let others: Vec<String> = refused.map(|read| format!("`{}`", read.key)).collect();
+        let others = match others.as_slice() {
+            [] => String::new(),
+            others => format!("; so are {}", others.join(", ")),
+        };
+        let problem = format!("`{}`: {why}{others}", first.key);
+        let error = JobError::of_kind(JobErrorKind::Unsimulated, problem).at(first.place.clone());
+        Err(error.hint(REHEARSE))
+    }
+
+    /// The precision that weights and autocast come to, where a file says anything of either.
+    fn precision(&self, base: &JobSource) -> Result<Option<Override>, JobError> {
+        let (weights, autocast) = (&self.facts.weights, &self.facts.autocast);
+        let place = autocast.as_ref().filter(|(dtype, _)| dtype.is_some()).or(autocast.as_ref()).and_then(|(_, at)| at.clone());
+        let place = place.or_else(|| weights.as_ref().and_then(|(_, at)| at.clone()));
+        let autocast = match autocast {
+            None if weights.is_none() => return Ok(None),
+            autocast => autocast.as_ref().and_then(|(dtype, _)| *dtype),
+        };
+        let dtype = match weights {
+            Some((Weights::As(dtype), _)) => *dtype,
+            _ => published(self.facts.value(keys::MODEL), base)?,
+        };
+        let precision = match (dtype, autocast) {
+            (Dtype::Fp32, None | Some(Dtype::Fp32)) => "fp32",
+            (Dtype::Bf16, None | Some(Dtype::Fp32)) => "bf16",
+            (Dtype::Fp16, None | Some(Dtype::Fp32)) => "fp16",
+            (Dtype::Fp32, Some(Dtype::Bf16)) => "amp-bf16",
+            (Dtype::Fp32, Some(Dtype::Fp16)) => "amp-fp16",
+            (Dtype::Bf16, Some(Dtype::Bf16)) => "bf16-amp",
+            (Dtype::Fp16 | Dtype::Bf16, Some(Dtype::Fp16)) | (Dtype::Fp16, Some(Dtype::Bf16)) => {
+                let problem = "autocast to fp16 over weights of 16 bits, or to bf16 over weights of fp16: gradients of 16 bits \
+                               cannot be scaled, PyTorch refuses such a step";
+                let error = JobError::new(problem).about(&[keys::PRECISION]).at(place);
+                return Err(error.hint("say what is meant: --precision amp-fp16 (fp32 weights), bf16-amp or bf16"));
+            }
+        };
+        let origin = place.map_or_else(
+            || Origin::Default("what the trainer's configs come to".to_owned()),
+            Origin::JobFile,
+        );
+        Ok(Some(Override::new(keys::PRECISION, precision, origin)))
+    }
+
+    fn left_open(&self) -> Vec<LeftOpen> {
+        let noted = self.keys().filter_map(|read| {
+            let at = read.place.as_ref().map_or_else(String::new, |place| format!("{}:{}: ", place.file, place.line));
+            match &read.became {
+                Became::Noted(text, allowance) => {
+                    Some(LeftOpen { text: format!("{at}`{}`: {text}", read.key), allowance: *allowance })
+                }
+                Became::NotUnderstood => Some(LeftOpen {
+                    text: format!("{at}`{}` is not understood: if it changes memory, the figures do not have it", read.key),
+                    allowance: Allowance::Unknown,
+                }),
+                _ => None,
+            }
+        });
+        self.facts.left_open.iter().cloned().chain(noted).collect()
+    }
+
+    /// Every key and what became of it, for programs.
+    pub fn to_json(&self) -> Value {
+        let files: Vec<Value> = self.files.iter().map(file_json).collect();
+        json!({ "files": files })
+    }
+}
+
+fn file_json(file: &FileRead) -> Value {
+    let keys: Vec<Value> = file.keys.iter().map(key_json).collect();
+    let tally = file.tally();
+    json!({
+        "file": file.name, "kind": file.kind.name(), "used": tally.used, "no_memory": tally.no_memory,
+        "noted": tally.noted, "refused": tally.refused, "not_understood": tally.not_understood, "keys": keys,
+    })
+}
+
+fn key_json(read: &KeyRead) -> Value {
+    let (became, says) = match &read.became {
+        Became::Used(key) => ("used", (*key).to_owned()),
+        Became::NoMemory(why) => ("no_memory", (*why).to_owned()),
+        Became::Noted(text, _) => ("noted", text.clone()),
+        Became::Refused(why) => ("refused", why.clone()),
+        Became::NotUnderstood => ("not_understood", String::new()),
+    };
+    let line = read.place.as_ref().map(|place| place.line);
+    json!({ "key": read.key, "value": read.value, "line": line, "became": became, "says": says })
+}
+
+/// How many keys of a file became what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// That decide keys of the job.
+    pub used: usize,
+    /// That cost no memory.
+    pub no_memory: usize,
+    /// That no key says, allowed for.
+    pub noted: usize,
+    /// With which there is no estimate.
+    pub refused: usize,
+    /// That nobody knows.
+    pub not_understood: usize,
+}
+
+impl FileRead {
+    /// How many of its keys became what.
+    pub fn tally(&self) -> Tally {
+        let mut tally = Tally::default();
+        for read in &self.keys {
+            let count = match read.became {
+                Became::Used(_) => &mut tally.used,
+                Became::NoMemory(_) => &mut tally.no_memory,
+                Became::Noted(..) => &mut tally.noted,
+                Became::Refused(_) => &mut tally.refused,
+                Became::NotUnderstood => &mut tally.not_understood,
+            };
+            *count += 1;
+        }
+        tally
+    }
+}
+
+/// The dtype in which `from_pretrained` loads the job's model.
+fn published(named: Option<&str>, base: &JobSource) -> Result<Dtype, JobError> {
+    let of_model = |given: &&Override| given.key == keys::MODEL || given.key.starts_with("model.");
+    let mut probe = base.clone();
+    probe.overrides = base.overrides.iter().filter(of_model).cloned().collect();
+    probe.pinned.clear();
+    probe.left_open.clear();
+    if let Some(named) = named {
+        probe.overrides.insert(0, Override::caller(keys::MODEL, named));
+    }
+    let probe = probe.set(keys::FRAMEWORK, "trainer");
+    Ok(match probe.resolve(&[])?.job.precision {
+        Precision::Bf16 | Precision::Bf16Amp => Dtype::Bf16,
+        Precision::Fp16 => Dtype::Fp16,
+        Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => Dtype::Fp32,
+    })
+}

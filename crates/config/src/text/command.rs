@@ -1,0 +1,234 @@
+//! Command lines of trainers, as they stand in scripts: the launcher's options, the program, and its arguments.
+
+use serde_json::Value;
+use tonnage_core::job::{JobError, Place};
+
+use super::{MAX_VALUES, scalar, unreadable};
+use crate::tree::{Entry, Node, find};
+
+/// A command that starts a training.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Command {
+    /// `torchrun`, `accelerate`, `deepspeed`: who starts it.
+    pub launcher: Option<String>,
+    /// The launcher's options.
+    pub launched_with: Vec<Entry>,
+    /// The program: a script's or module's path, `trl sft`.
+    pub program: String,
+    /// Its options.
+    pub arguments: Vec<Entry>,
+    /// Words that are no options: files, mostly.
+    pub words: Vec<Entry>,
+}
+
+const LAUNCHERS: [&str; 3] = ["torchrun", "accelerate", "deepspeed"];
+const PROGRAMS: [&str; 6] = ["python", "python3", "trl", "llamafactory-cli", "axolotl", "ray"];
+
+/// The command of `text` that starts a training: the one with most words.
+///
+/// # Errors
+/// When there is none.
+pub fn read(name: &str, text: &str) -> Result<Command, JobError> {
+    let lines = lines(text);
+    if lines.iter().map(|line| line.words.len()).sum::<usize>() > MAX_VALUES {
+        return Err(unreadable(name, format!("more than {MAX_VALUES} words"), None));
+    }
+    let is_start = |line: &&Line| line.words.iter().any(|word| is_program(&word.text));
+    let Some(line) = lines.iter().filter(is_start).max_by_key(|line| line.words.len()) else {
+        let problem = "no command of a trainer is in it: python, torchrun, accelerate launch, deepspeed, trl";
+        return Err(unreadable(name, problem, None));
+    };
+    command(name, text, line)
+}
+
+fn is_program(word: &str) -> bool {
+    let base = word.rsplit('/').next().unwrap_or_default();
+    LAUNCHERS.contains(&base) || PROGRAMS.contains(&base) || base.starts_with("python3.")
+}
+
+struct Word {
+    text: String,
+    at: usize,
+}
+
+#[derive(Default)]
+struct Line {
+    words: Vec<Word>,
+}
+
+/// The words of each command, quotes taken off, lines that end in `\` joined, variables that the text sets filled in.
+fn lines(text: &str) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let mut variables: Vec<(String, String)> = Vec::new();
+    let mut line = Line::default();
+    let mut word: Option<Word> = None;
+    let mut quote: Option<char> = None;
+    let mut characters = text.char_indices().peekable();
+    while let Some((at, c)) = characters.next() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                word.get_or_insert_with(|| Word { text: String::new(), at });
+            }
+            (quote, '\\') if quote != Some('\'') => {
+                // A line that goes on, with or without a carriage return.
+                characters.next_if(|(_, next)| *next == '\r');
+                match characters.next() {
+                    Some((_, '\n')) | None => {}
+                    Some((_, next)) => word.get_or_insert_with(|| Word { text: String::new(), at }).text.push(next),
+                }
+            }
+            (None, '#') if word.is_none() => while characters.next_if(|(_, next)| *next != '\n').is_some() {},
+            (None, '\n' | ';' | '&' | '|') => {
+                line.words.extend(word.take());
+                end(&mut line, &mut lines, &mut variables);
+            }
+            (None, c) if c.is_whitespace() => line.words.extend(word.take()),
+            (quote, '$') if quote != Some('\'') => {
+                let value = variable(&mut characters, &variables);
+                word.get_or_insert_with(|| Word { text: String::new(), at }).text.push_str(&value);
+            }
+            (_, c) => word.get_or_insert_with(|| Word { text: String::new(), at }).text.push(c),
+        }
+    }
+    line.words.extend(word);
+    end(&mut line, &mut lines, &mut variables);
+    lines
+}
+
+/// Ends a command; assignments are remembered.
+fn end(line: &mut Line, lines: &mut Vec<Line>, variables: &mut Vec<(String, String)>) {
+    let mut words = std::mem::take(line).words.into_iter().peekable();
+    words.next_if(|word| word.text == "export");
+    while let Some((name, value)) = words.peek().and_then(|word| word.text.split_once('=')) {
+        if !is_name(name) {
+            break;
+        }
+        let (name, value) = (name.to_owned(), value.to_owned());
+        variables.retain(|(known, _)| *known != name);
+        if variables.len() < 1000 {
+            variables.push((name, value));
+        }
+        words.next();
+    }
+    let words: Vec<Word> = words.collect();
+    if !words.is_empty() {
+        lines.push(Line { words });
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// Whether it is a key of Hydra's (`actor.optim.lr`).
+fn is_path(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "._+-@/".contains(c))
+}
+
+/// What `$NAME`, `${NAME}` or `${NAME:-default}` is; the word itself where nobody sets it.
+fn variable(
+    characters: &mut std::iter::Peekable<std::str::CharIndices<'_>>,
+    variables: &[(String, String)],
+) -> String {
+    let braces = characters.next_if(|(_, c)| *c == '{').is_some();
+    let mut name = String::new();
+    while let Some((_, c)) = characters.next_if(|(_, c)| c.is_ascii_alphanumeric() || *c == '_') {
+        name.push(c);
+    }
+    let mut default = String::new();
+    if braces {
+        while let Some((_, c)) = characters.next_if(|(_, c)| *c != '}' && *c != '\n') {
+            default.push(c);
+        }
+        characters.next_if(|(_, c)| *c == '}');
+    }
+    let known = variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone());
+    let default = default.strip_prefix(":-").map(str::to_owned);
+    known.or(default).unwrap_or_else(|| format!("${name}"))
+}
+
+fn command(name: &str, text: &str, line: &Line) -> Result<Command, JobError> {
+    let place = |at: usize| Place::at(name, text, at);
+    let start = line.words.iter().position(|word| is_program(&word.text)).unwrap_or_default();
+    let mut words = line.words.get(start..).unwrap_or_default().iter().peekable();
+    let mut command = Command::default();
+    let mut last = String::new();
+    let mut is_options = false;
+    while let Some(word) = words.next() {
+        let base = word.text.rsplit('/').next().unwrap_or_default().to_owned();
+        let in_program = !command.program.is_empty();
+        if let Some(option) = word.text.strip_prefix("--").filter(|option| !option.is_empty()) {
+            is_options = true;
+            let (key, value) = match option.split_once('=') {
+                Some((key, value)) => (key.to_owned(), scalar(value)),
+                None => (option.to_owned(), value(&mut words, in_program)),
+            };
+            let entries = if in_program { &mut command.arguments } else { &mut command.launched_with };
+            push(entries, key, value, place(word.at), name)?;
+        } else if !in_program && LAUNCHERS.contains(&base.as_str()) {
+            command.launcher = Some(base.clone());
+            words.next_if(|next| next.text == "launch");
+        } else if !in_program && word.text == "-m" {
+            match words.next() {
+                Some(module) if LAUNCHERS.iter().any(|known| module.text.starts_with(known)) => {
+                    command.launcher = Some(module.text.split('.').next().unwrap_or_default().to_owned());
+                }
+                Some(module) if module.text == "torch.distributed.run" || module.text == "torch.distributed.launch" => {
+                    command.launcher = Some("torchrun".to_owned());
+                }
+                Some(module) => command.program.clone_from(&module.text),
+                None => {}
+            }
+        } else if let Some(option) = word.text.strip_prefix('-').filter(|option| !option.is_empty() && !in_program) {
+            let value = value(&mut words, false);
+            push(&mut command.launched_with, option.to_owned(), value, place(word.at), name)?;
+        } else if !in_program && ["trl", "llamafactory-cli", "axolotl"].contains(&base.as_str()) {
+            let sub = words.next().map(|word| word.text.clone()).unwrap_or_default();
+            command.program = format!("{base} {sub}");
+        } else if !in_program && word.text.ends_with(".py") {
+            command.program.clone_from(&word.text);
+        } else if let Some((key, value)) = word.text.split_once('=').filter(|_| in_program) {
+            let key = key.trim_start_matches('+').to_owned();
+            push(&mut command.arguments, key, scalar(value), place(word.at), name)?;
+        } else if in_program {
+            let entry = Entry { key: word.text.clone(), place: Some(place(word.at)), node: Node::Value(Value::Null) };
+            command.words.push(entry);
+        }
+        last = base;
+    }
+    if command.program.is_empty() && !is_options {
+        return Err(unreadable(name, format!("`{last}` starts no trainer"), None));
+    }
+    Ok(command)
+}
+
+fn push(entries: &mut Vec<Entry>, key: String, value: Value, place: Place, name: &str) -> Result<(), JobError> {
+    if find(entries, &key).is_some() {
+        return Err(super::twice(&key, Some(place), name));
+    }
+    entries.push(Entry { key, place: Some(place), node: Node::Value(value) });
+    Ok(())
+}
+
+/// What follows an option: nothing, a value, or for a program's several.
+fn value<'a>(words: &mut std::iter::Peekable<impl Iterator<Item = &'a Word>>, several: bool) -> Value {
+    let is_value = |word: &&Word| {
+        let number = word.text.parse::<f64>().is_ok();
+        let assigns = word.text.split_once('=').is_some_and(|(key, _)| is_path(key));
+        number || !(assigns || word.text.starts_with('-') || word.text.ends_with(".py") && !several)
+    };
+    let mut values = Vec::new();
+    while let Some(word) = words.next_if(is_value) {
+        values.push(scalar(&word.text));
+        if !several {
+            break;
+        }
+    }
+    match values.len() {
+        0 => true.into(),
+        1 => values.swap_remove(0),
+        _ => Value::Array(values),
+    }
+}
