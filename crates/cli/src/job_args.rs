@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use tonnage_config::Kind as ConfigKind;
 use tonnage_core::job::{KEYS, Key, KeyDefault, Kind, Origin, Override, keys};
 
+use crate::config_input;
 use crate::failure::Failure;
 use crate::small_gpt;
 
@@ -25,6 +27,8 @@ pub struct JobArgs {
     pub small_gpt: Option<String>,
     /// What the program that asks in its own process has at hand.
     pub handed: Handed,
+    /// Configs of trainers, each as a kind or as what it looks like.
+    pub from: Vec<(Option<ConfigKind>, String)>,
 }
 
 /// What another program hands over in memory.
@@ -58,7 +62,7 @@ impl Args for JobArgs {
             .help("A GPU of your own, written out in TOML or JSON: memory, kind, rates, watts, or what it is `like`")
             .hide_short_help(true)
             .help_heading("Job");
-        command.arg(model).args(flags().map(flag)).arg(gpu_file).arg(set).args(small_gpt::flags())
+        command.arg(model).args(flags().map(flag)).arg(gpu_file).arg(set).arg(config_input::flag()).args(small_gpt::flags())
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -68,7 +72,8 @@ impl Args for JobArgs {
 
 impl FromArgMatches for JobArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let model = matches.get_one::<String>("MODEL").cloned();
+        let (from, named) = config_input::typed(matches)?;
+        let model = matches.get_one::<String>("MODEL").cloned().or(named);
         let mut overrides: Vec<_> =
             flags().filter_map(|key| Some(Override::flag(key.name, matches.get_one::<String>(key.name)?))).collect();
         let small_gpt = small_gpt::read(matches, model.as_deref(), &mut overrides)?;
@@ -82,7 +87,7 @@ impl FromArgMatches for JobArgs {
             overrides.push(assignment.map_err(|error| Failure::from(error).into_clap_of(ErrorKind::NoEquals))?);
         }
         check(&overrides)?;
-        Ok(Self { model, overrides, small_gpt, handed: Handed::default() })
+        Ok(Self { model, overrides, small_gpt, from, handed: Handed::default() })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

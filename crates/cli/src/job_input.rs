@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
+use tonnage_config::Reading;
 use tonnage_core::estimate::SimulatedJob;
 use tonnage_core::job::keys::{GPU, JUDGE_MODEL, MODEL};
 use tonnage_core::job::{
@@ -11,14 +12,17 @@ use tonnage_core::job::{
 };
 use tonnage_core::limit::{HAND_WRITTEN_BYTES, JSON_BYTES};
 use tonnage_core::record::JobRecord;
+use tonnage_report::text;
 use tonnage_run::bounded::read_text;
 
+use crate::config_input;
 use crate::failure::Failure;
 use crate::gpu_input;
 use crate::hub_cache::{self, Snapshot};
 use crate::installed;
 use crate::job_args::JobArgs;
 use crate::patched::patched;
+use crate::terminal::Terminal;
 use crate::weights::weights_beside;
 
 /// How a GPU is named.
@@ -33,6 +37,20 @@ const MODEL_TYPE: &str = "model.model_type";
 /// # Errors
 /// When nothing is named or a file cannot be read.
 pub fn read_source(args: &JobArgs) -> Result<JobSource, Failure> {
+    let (source, reading) = read_job(args)?;
+    if let Some(reading) = reading {
+        let terminal = Terminal::detect();
+        terminal.tell(&text::config(&reading, &terminal.look));
+    }
+    Ok(source)
+}
+
+/// The same, with what became of the keys of trainers' configs where some were given.
+///
+/// # Errors
+/// When nothing is named or a file cannot be read.
+pub fn read_job(args: &JobArgs) -> Result<(JobSource, Option<Reading>), Failure> {
+    let reading = config_input::read(&args.from)?;
     let mut overrides = args.overrides.clone();
     let file = match (&args.model, &args.small_gpt) {
         (Some(path), _) if is_job_file(path) => {
@@ -44,6 +62,8 @@ pub fn read_source(args: &JobArgs) -> Result<JobSource, Failure> {
             None
         }
         (None, None) if overrides.iter().any(|given| given.key == MODEL_TYPE) => None,
+        (None, None) if reading.as_ref().is_some_and(|reading| reading.model().is_some()) => None,
+        (None, None) if reading.is_some() => return Err(config_input::no_model()),
         (None, Some(text)) => Some(JobText { name: "flags of a small GPT".to_owned(), text: text.clone() }),
         (None, None) => {
             let failure = Failure::input("no model is given");
@@ -55,7 +75,16 @@ pub fn read_source(args: &JobArgs) -> Result<JobSource, Failure> {
     let mut source = JobSource::new().with(&overrides).installed(installed).noted(handed.notes.iter().cloned());
     source.file = file;
     let configs = handed.configs.iter().cloned();
-    gather(configs.fold(source, |source, (name, config)| source.config(name, config)), &[])
+    let mut source = configs.fold(source, |source, (name, config)| source.config(name, config));
+    let Some(reading) = reading else { return Ok((gather(source, &[])?, None)) };
+    if source.file.is_some() {
+        return Err(config_input::beside_a_job_file());
+    }
+    // What a config says lies below what was typed.
+    let typed = std::mem::take(&mut source.overrides);
+    source = gather(source.with(reading.changes()).with(&typed), &[])?;
+    source.overrides = typed;
+    Ok((reading.source(source)?, Some(reading)))
 }
 
 /// A job that was recorded; its configs are read again.

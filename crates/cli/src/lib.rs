@@ -5,6 +5,7 @@
 mod brought;
 mod clean;
 mod command;
+mod config_input;
 mod duration;
 mod exit;
 mod failure;

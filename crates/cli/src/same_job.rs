@@ -9,12 +9,22 @@ use crate::job_args::JobArgs;
 /// `tonnage plan` with the job of `job` and `changes`, on `gpus` where several were asked; `None` where flags of a small GPT
 /// stand for the model.
 pub fn plan(job: &JobArgs, changes: &[Override], gpus: Option<&str>) -> Option<String> {
-    let model = job.model.clone()?;
-    let mut words = vec!["tonnage".to_owned(), "plan".to_owned(), model];
+    let from = job.from.iter().flat_map(|(kind, file)| {
+        let kind = kind.map(|kind| kind.name().to_owned());
+        ["--from".to_owned()].into_iter().chain(kind).chain([file.clone()])
+    });
+    let mut words = vec!["tonnage".to_owned(), "plan".to_owned()];
+    match (&job.model, job.from.is_empty()) {
+        (Some(model), _) => words.push(model.clone()),
+        (None, true) => return None,
+        (None, false) => {}
+    }
+    words.extend(from);
     for given in job.overrides.iter().chain(changes).filter(|given| gpus.is_none() || given.key != keys::GPU) {
         let flag = given.origin.said();
         match flag.strip_prefix("--").filter(|name| !name.contains([' ', '='])) {
-            Some("models") => words[2].clone_from(&given.value),
+            Some("models") if job.model.is_some() => words[2].clone_from(&given.value),
+            Some("models") => words.insert(2, given.value.clone()),
             // `=`, so that a switch takes its value.
             Some(name) => words.push(format!("--{name}={}", given.value)),
             None => words.extend(["--set".to_owned(), format!("{}={}", given.key, given.value)]),

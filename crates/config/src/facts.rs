@@ -75,7 +75,13 @@ impl Facts {
         let value = value.to_string();
         let origin = place.map_or(Origin::Caller, |place| Origin::JobFile(place.clone()));
         let elsewhere = |given: &&Override| given.key == key && is_said(&given.origin);
-        if let Some(first) = self.sets.iter().find(elsewhere).filter(|first| first.value != value) {
+        let first = self.sets.iter().find(elsewhere).filter(|first| !is_same(&first.value, &value));
+        // Whatever else is off, one switch that is on recomputes.
+        if key == keys::GRADIENT_CHECKPOINTING && first.is_some() {
+            self.sets.iter_mut().filter(|given| given.key == key).for_each(|given| given.value = true.to_string());
+            return;
+        }
+        if let Some(first) = first {
             let problem = format!("`{key}` is {value} here and {} at {}", first.value, first.origin);
             self.conflicts.push((problem, place.cloned()));
         }
@@ -139,6 +145,12 @@ impl Facts {
         }
         Became::Used(keys::PRECISION)
     }
+}
+
+/// Whether two values are one, as texts or as numbers.
+fn is_same(one: &str, other: &str) -> bool {
+    let numbers = one.parse::<f64>().ok().zip(other.parse::<f64>().ok());
+    one == other || numbers.is_some_and(|(one, other)| (one - other).abs() < f64::EPSILON)
 }
 
 fn is_said(origin: &Origin) -> bool {

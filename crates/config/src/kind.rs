@@ -8,7 +8,7 @@ use crate::kinds::{
 };
 use crate::rule::{KeyRead, Row, walk};
 use crate::text::{command, json, toml, yaml};
-use crate::tree::{Entry, find};
+use crate::tree::{Entry, Node, find};
 
 /// A program whose configs are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,7 +125,6 @@ pub(crate) struct Parsed {
     pub entries: Vec<Entry>,
     /// The launcher's options, of a command line.
     pub launcher: Vec<Entry>,
-    pub is_command: bool,
     /// The calls of a Python text.
     pub calls: Vec<crate::text::python::Call>,
 }
@@ -149,7 +148,6 @@ pub(crate) fn parse(kind: Option<Kind>, text: ConfigText<'_>) -> Result<Parsed, 
         name: name.to_owned(),
         entries,
         launcher: Vec::new(),
-        is_command: false,
         calls: Vec::new(),
     };
     if kind == Some(Kind::Python) || kind.is_none() && is_python(name) {
@@ -166,7 +164,7 @@ pub(crate) fn parse(kind: Option<Kind>, text: ConfigText<'_>) -> Result<Parsed, 
         let kind = kind.or_else(|| kind_of_program(&command.program, &command.arguments));
         let kind = kind.ok_or_else(|| not_guessed(name, &format!("`{}` is no program that is known", command.program)))?;
         let entries = [command.arguments, command.words].concat();
-        return Ok(Parsed { launcher: command.launched_with, is_command: true, ..parsed(kind, entries) });
+        return Ok(Parsed { launcher: command.launched_with, ..parsed(kind, entries) });
     }
     let entries = if name.to_lowercase().ends_with(".toml") {
         toml::read(name, text)?
@@ -240,6 +238,18 @@ pub(crate) fn guess(entries: &[Entry]) -> Option<Kind> {
     }
 }
 
+/// Tables written out with dots.
+fn flattened(entries: &[Entry], path: &str) -> Vec<Entry> {
+    let below = |entry: &Entry| {
+        let key = format!("{path}{}", entry.key);
+        match &entry.node {
+            Node::Table(below) if !below.is_empty() => flattened(below, &format!("{key}.")),
+            _ => vec![Entry { key, ..entry.clone() }],
+        }
+    };
+    entries.iter().flat_map(below).collect()
+}
+
 /// Reads what was parsed, those that others refer to first; keys in the order of the files.
 pub(crate) fn read_all(facts: &mut Facts, parsed: &[Parsed]) -> Vec<(Kind, String, Vec<KeyRead>)> {
     let mut order: Vec<usize> = (0..parsed.len()).collect();
@@ -267,7 +277,8 @@ fn one(facts: &mut Facts, file: &Parsed, keys: &mut Vec<KeyRead>) -> Kind {
         python::read(facts, &file.calls, keys);
         return kind;
     }
-    walk(facts, &file.entries, kind.tables(), keys);
+    let flat = if kind == Kind::Verl { flattened(&file.entries, "") } else { Vec::new() };
+    walk(facts, if kind == Kind::Verl { &flat } else { &file.entries }, kind.tables(), keys);
     match kind {
         Kind::Trl | Kind::TrlSft => trl::finish(facts, trl::Trainer::Sft, true),
         Kind::TrlDpo => trl::finish(facts, trl::Trainer::Dpo, true),

@@ -102,10 +102,14 @@ impl Reading {
             None if weights.is_none() => return Ok(None),
             autocast => autocast.as_ref().and_then(|(dtype, _)| *dtype),
         };
+        // Under DeepSpeed the weights themselves are of the dtype, beside masters in fp32.
+        let under_deepspeed = self.facts.value(keys::PARALLEL) == Some("deepspeed");
         let dtype = match weights {
+            _ if under_deepspeed => autocast.unwrap_or(Dtype::Fp32),
             Some((Weights::As(dtype), _)) => *dtype,
             _ => published(self.facts.value(keys::MODEL), base)?,
         };
+        let autocast = autocast.filter(|_| !under_deepspeed);
         let precision = match (dtype, autocast) {
             (Dtype::Fp32, None | Some(Dtype::Fp32)) => "fp32",
             (Dtype::Bf16, None | Some(Dtype::Fp32)) => "bf16",

@@ -4,6 +4,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
+use serde::Serialize;
+use serde_json::Value;
+use tonnage_config::Reading;
 use tonnage_core::estimate::{Caveat, Deployment, Estimate, Fit};
 use tonnage_core::job::guides::LegacyEstimate;
 use tonnage_core::job::{JobSource, Resolved};
@@ -16,7 +19,7 @@ use super::{compare, json};
 use crate::exit::{self, Exit, FailOn};
 use crate::failure::Failure;
 use crate::job_args::{self, JobArgs};
-use crate::job_input::{self, gather_each, read_source, simulate};
+use crate::job_input::{self, gather_each, read_job, simulate};
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "Examples:
@@ -25,6 +28,7 @@ const EXAMPLES: &str = "Examples:
   tonnage estimate llama-3.1-8b -b 1 --lora-r 16 --gradient-checkpointing
   tonnage estimate ./my-model/config.json --compare fp32,amp-bf16,bf16
   tonnage estimate job.toml --lora-r 16 --gpu 24GiB --json
+  tonnage estimate --from sft.yaml --from accelerate.yaml --gpu l4
   tonnage estimate gpt2 --timeline --svg step.svg
   tonnage estimate --model-layer 6 --model-head 6 --model-embd 384 -b 24 -s 512
   tonnage estimate examples/lilwill.toml --legacy --compare fp32,amp-fp16";
@@ -84,6 +88,15 @@ pub struct EstimateArgs {
     quiet: bool,
 }
 
+/// The answer, and what became of the keys of trainers' configs.
+#[derive(Serialize)]
+struct WithConfig<'a> {
+    #[serde(flatten)]
+    view: EstimateView<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config: Option<Value>,
+}
+
 impl EstimateArgs {
     /// The plain question about a job.
     pub fn of(job: JobArgs) -> Self {
@@ -105,18 +118,29 @@ impl EstimateArgs {
     /// # Errors
     /// When the job cannot be resolved or simulated, or a file cannot be written.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let source = read_source(&self.job)?;
-        if self.compare.is_empty() { self.one(&source, terminal) } else { self.several(source, terminal) }
+        let (source, reading) = read_job(&self.job)?;
+        if self.compare.is_empty() {
+            return self.one(&source, reading.as_ref(), terminal);
+        }
+        if let Some(reading) = &reading {
+            terminal.tell(&text::config(reading, &terminal.look));
+        }
+        self.several(source, terminal)
     }
 
-    fn one(&self, source: &JobSource, terminal: &Terminal) -> Result<Exit, Failure> {
+    fn one(&self, source: &JobSource, reading: Option<&Reading>, terminal: &Terminal) -> Result<Exit, Failure> {
         let resolved = source.resolve(&[])?;
         let seen = seen_before(source, &resolved)?;
         let answer = self.answer(resolved)?;
         if self.json {
-            terminal.print(&json(&EstimateView::new(&answer, self.top.unwrap_or(TOP)))?)?;
+            let view = EstimateView::new(&answer, self.top.unwrap_or(TOP));
+            terminal.print(&json(&WithConfig { view, config: reading.map(Reading::to_json) })?)?;
         } else if !self.quiet {
             terminal.print(&self.screen(&answer, terminal))?;
+            if let Some(reading) = reading {
+                let all = if self.explain { text::config_keys(reading, &terminal.look) } else { String::new() };
+                terminal.print(&(all + &text::config(reading, &terminal.look)))?;
+            }
             if let Some(seen) = seen {
                 terminal.print(&format!("seen before: {seen}; `tonnage run` counts on it\n"))?;
             }

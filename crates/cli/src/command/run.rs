@@ -209,7 +209,7 @@ pub fn request(
     command: &[String],
     policy: impl Fn(Policy) -> Policy,
 ) -> Result<(RunRecord, Secrets), Failure> {
-    let has_job = job.model.is_some() || job.small_gpt.is_some();
+    let has_job = job.model.is_some() || job.small_gpt.is_some() || !job.from.is_empty();
     let source = has_job.then(|| read_source(job)).transpose()?;
     let source = source.map(|source| on_a_gpu(source, "a run is held against a GPU"));
     let table = match source.as_ref().and_then(|source| source.file.as_ref()) {

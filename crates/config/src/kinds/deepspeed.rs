@@ -5,7 +5,7 @@ use tonnage_core::job::{Allowance, LeftOpen, keys};
 
 use super::optimizer;
 use super::words::{LOGS, OFFLOAD, SAVES, SCALAR};
-use crate::facts::{Dtype, Facts, Weights};
+use crate::facts::{Dtype, Facts};
 use crate::rule::Rule::{Free, Inside, InsideOr, Notes, Reads, Refuses};
 use crate::rule::{Became, OFF, Row, Said};
 use crate::tree::{is_null, is_on, plain};
@@ -231,9 +231,6 @@ fn weights(facts: &mut Facts, said: &Said<'_>, dtype: Dtype) -> Became {
         "auto" => Became::NoMemory(FILLED_IN),
         _ if is_on(said.value) => {
             facts.autocast = Some((Some(dtype), said.place.cloned()));
-            if facts.weights.is_none() {
-                facts.weights = Some((Weights::As(Dtype::Fp32), None));
-            }
             Became::Used(keys::PRECISION)
         }
         _ => Became::NoMemory(OFF),

@@ -3,6 +3,7 @@
 mod bill;
 mod catalog;
 mod compare;
+mod config;
 mod deployment;
 mod doctor;
 mod estimate;
@@ -28,6 +29,7 @@ pub(crate) use paint::paint;
 pub use bill::{dollars, grouped, plain, watt_hours};
 pub use catalog::{GpuRow, ModelRow, gpus, keys, models};
 pub use compare::compare;
+pub use config::{config, config_keys};
 pub use doctor::doctor;
 pub use estimate::{estimate, next, way_out};
 pub use explain::explain;
