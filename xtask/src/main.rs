@@ -3,6 +3,7 @@
 mod accuracy;
 mod architectures;
 mod bounds;
+mod configs;
 mod failures;
 mod guides;
 mod presets;
@@ -44,6 +45,8 @@ enum Command {
     /// Run a command and write the memory and time that it took into a file; for `bounds`.
     #[command(hide = true)]
     Measured(bounds::Measured),
+    /// Read every trainer's config below a folder: how many are answered, why the others are not, which keys nobody knows.
+    Configs(configs::Args),
     /// Time tables of many estimates (`cargo build --release` first).
     Sweeps(sweeps::Args),
     /// Measure what a supervisor costs beside its job, and hold it against its bars (`cargo build --release` first).
@@ -58,6 +61,7 @@ enum Command {
 fn main() -> Result<()> {
     match Command::parse() {
         Command::Accuracy(args) => accuracy::run(&args),
+        Command::Configs(args) => configs::run(&args),
         Command::Architectures(args) => architectures::run(&args),
         Command::Bounds(args) => bounds::run(&args),
         Command::Measured(args) => bounds::measured(&args),

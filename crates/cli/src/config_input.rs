@@ -80,8 +80,7 @@ pub fn read(files: &[(Option<Kind>, String)]) -> Result<Option<Reading>, Failure
         texts.push((*kind, path.clone(), text(path)?));
     }
     loop {
-        let given: Vec<_> =
-            texts.iter().map(|(kind, name, text)| (*kind, ConfigText { name, text })).collect();
+        let given: Vec<_> = texts.iter().map(|(kind, name, text)| (*kind, ConfigText { name, text })).collect();
         let reading = read_files(&given)?;
         let folders: Vec<&Path> = files.iter().filter_map(|(_, path)| Path::new(path).parent()).collect();
         let found = reading.wanted().iter().find_map(|name| beside(&folders, name));
@@ -110,10 +109,12 @@ fn beside(folders: &[&Path], name: &str) -> Option<String> {
 
 /// A config without a model.
 pub fn no_model() -> Failure {
-    Failure::input("the configs name no model").hint("name it before them: `tonnage estimate Qwen/Qwen2.5-0.5B --from ...`")
+    Failure::input("the configs name no model")
+        .hint("name it before them: `tonnage estimate Qwen/Qwen2.5-0.5B --from ...`")
 }
 
 /// A config beside a job file.
 pub fn beside_a_job_file() -> Failure {
-    Failure::input("--from: a job file is given beside a trainer's config").hint("give one of them; flags change either")
+    Failure::input("--from: a job file is given beside a trainer's config")
+        .hint("give one of them; flags change either")
 }

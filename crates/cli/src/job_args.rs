@@ -62,7 +62,13 @@ impl Args for JobArgs {
             .help("A GPU of your own, written out in TOML or JSON: memory, kind, rates, watts, or what it is `like`")
             .hide_short_help(true)
             .help_heading("Job");
-        command.arg(model).args(flags().map(flag)).arg(gpu_file).arg(set).arg(config_input::flag()).args(small_gpt::flags())
+        command
+            .arg(model)
+            .args(flags().map(flag))
+            .arg(gpu_file)
+            .arg(set)
+            .arg(config_input::flag())
+            .args(small_gpt::flags())
     }
 
     fn augment_args_for_update(command: Command) -> Command {

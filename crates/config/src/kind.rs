@@ -4,9 +4,9 @@ use tonnage_core::job::{JobError, JobErrorKind};
 
 use crate::facts::Facts;
 use crate::kinds::{
-    accelerate, axolotl, deepspeed, launch, llama_factory, openrlhf, peft, python, torchtitan, trainer, trl, verl,
+    accelerate, axolotl, deepspeed, grpo, launch, llama_factory, openrlhf, peft, python, torchtitan, trainer, trl, verl,
 };
-use crate::rule::{KeyRead, Row, walk};
+use crate::rule::{KeyRead, Table, walk};
 use crate::text::{command, json, toml, yaml};
 use crate::tree::{Entry, Node, find};
 
@@ -58,7 +58,11 @@ pub const KINDS: &[(Kind, &str, &str)] = &[
     (Kind::Torchtitan, "torchtitan", "torchtitan's TOML"),
     (Kind::Verl, "verl", "verl's YAML or command line"),
     (Kind::OpenRlhf, "openrlhf", "OpenRLHF's command line"),
-    (Kind::Python, "python", "a Python script or notebook: the keywords of SFTConfig, LoraConfig, FastLanguageModel, ..."),
+    (
+        Kind::Python,
+        "python",
+        "a Python script or notebook: the keywords of SFTConfig, LoraConfig, FastLanguageModel, ...",
+    ),
 ];
 
 impl Kind {
@@ -80,21 +84,21 @@ impl Kind {
     }
 
     /// Its keys, the first table that has one deciding.
-    pub fn tables(self) -> &'static [&'static [Row]] {
+    pub fn tables(self) -> Vec<Table> {
         match self {
-            Self::Trl | Self::TrlSft => &[trl::SFT, trl::SHARED, trainer::ARGUMENTS],
-            Self::TrlDpo => &[trl::DPO, trl::SHARED, trainer::ARGUMENTS],
-            Self::TrlGrpo => &[trl::GRPO, trl::SHARED, trainer::ARGUMENTS],
-            Self::Trainer => &[trainer::ARGUMENTS, trainer::SCRIPT],
-            Self::Accelerate => &[accelerate::ROWS],
-            Self::DeepSpeed => &[deepspeed::ROWS],
-            Self::Peft => &[peft::LORA],
-            Self::Axolotl => &[axolotl::ROWS],
-            Self::LlamaFactory => &[llama_factory::ROWS, trainer::ARGUMENTS],
-            Self::Torchtitan => &[torchtitan::ROWS],
-            Self::Verl => &[verl::ROWS],
-            Self::OpenRlhf => &[openrlhf::ROWS],
-            Self::Python => &[],
+            Self::Trl | Self::TrlSft => vec![Table::of(trl::SFT), trl::SHARED, trainer::ARGUMENTS],
+            Self::TrlDpo => vec![Table::of(trl::DPO), trl::SHARED, trainer::ARGUMENTS],
+            Self::TrlGrpo => vec![grpo::GRPO, trl::SHARED, trainer::ARGUMENTS],
+            Self::Trainer => vec![trainer::ARGUMENTS, Table::of(trainer::SCRIPT)],
+            Self::Accelerate => vec![Table::of(accelerate::ROWS)],
+            Self::DeepSpeed => vec![Table::of(deepspeed::ROWS)],
+            Self::Peft => vec![Table::of(peft::LORA)],
+            Self::Axolotl => vec![axolotl::ROWS],
+            Self::LlamaFactory => vec![llama_factory::ROWS, trainer::ARGUMENTS],
+            Self::Torchtitan => vec![Table::of(torchtitan::ROWS)],
+            Self::Verl => vec![Table::of(verl::ROWS)],
+            Self::OpenRlhf => vec![openrlhf::ROWS],
+            Self::Python => vec![],
         }
     }
 
@@ -143,13 +147,8 @@ fn is_python(name: &str) -> bool {
 /// Reads a text as `kind`, or as what it looks like.
 pub(crate) fn parse(kind: Option<Kind>, text: ConfigText<'_>) -> Result<Parsed, JobError> {
     let ConfigText { name, text } = text;
-    let parsed = |kind, entries| Parsed {
-        kind,
-        name: name.to_owned(),
-        entries,
-        launcher: Vec::new(),
-        calls: Vec::new(),
-    };
+    let parsed =
+        |kind, entries| Parsed { kind, name: name.to_owned(), entries, launcher: Vec::new(), calls: Vec::new() };
     if kind == Some(Kind::Python) || kind.is_none() && is_python(name) {
         let calls = crate::text::python::read(name, text, python::is_wanted)?;
         if calls.is_empty() {
@@ -162,7 +161,8 @@ pub(crate) fn parse(kind: Option<Kind>, text: ConfigText<'_>) -> Result<Parsed, 
     if is_command(name) {
         let command = command::read(name, text)?;
         let kind = kind.or_else(|| kind_of_program(&command.program, &command.arguments));
-        let kind = kind.ok_or_else(|| not_guessed(name, &format!("`{}` is no program that is known", command.program)))?;
+        let kind =
+            kind.ok_or_else(|| not_guessed(name, &format!("`{}` is no program that is known", command.program)))?;
         let entries = [command.arguments, command.words].concat();
         return Ok(Parsed { launcher: command.launched_with, ..parsed(kind, entries) });
     }
@@ -221,14 +221,27 @@ const SIGNS: &[(Kind, &[&str])] = &[
 
 /// The kind by keys.
 pub(crate) fn guess(entries: &[Entry]) -> Option<Kind> {
-    let has = |key: &str| find(entries, key).is_some() || entries.iter().any(|entry| entry.key.starts_with(&format!("{key}.")));
+    let has = |key: &str| {
+        find(entries, key).is_some() || entries.iter().any(|entry| entry.key.starts_with(&format!("{key}.")))
+    };
     if let Some((kind, _)) = SIGNS.iter().find(|(_, keys)| keys.iter().any(|key| has(key))) {
         return Some(*kind);
     }
     if has("training") && (has("model") || has("optimizer") || has("parallelism")) {
         return Some(Kind::Torchtitan);
     }
-    let of_trl = ["dataset_name", "use_peft", "lora_target_modules", "packing", "num_generations", "max_length", "beta"];
+    let of_trl = [
+        "dataset_name",
+        "dataset_mixture",
+        "use_peft",
+        "lora_target_modules",
+        "packing",
+        "num_generations",
+        "max_length",
+        "max_prompt_length",
+        "max_seq_length",
+        "beta",
+    ];
     let of_trainer = ["per_device_train_batch_size", "output_dir", "learning_rate", "gradient_accumulation_steps"];
     match () {
         () if !of_trainer.iter().any(|key| has(key)) => None,
@@ -258,7 +271,7 @@ pub(crate) fn read_all(facts: &mut Facts, parsed: &[Parsed]) -> Vec<(Kind, Strin
     for at in order {
         let Some(file) = parsed.get(at) else { continue };
         let mut keys = Vec::new();
-        walk(facts, &file.launcher, &[launch::ROWS], &mut keys);
+        walk(facts, &file.launcher, &[Table::of(launch::ROWS)], &mut keys);
         let kind = one(facts, file, &mut keys);
         read.push((at, kind, file.name.clone(), keys));
     }
@@ -278,7 +291,7 @@ fn one(facts: &mut Facts, file: &Parsed, keys: &mut Vec<KeyRead>) -> Kind {
         return kind;
     }
     let flat = if kind == Kind::Verl { flattened(&file.entries, "") } else { Vec::new() };
-    walk(facts, if kind == Kind::Verl { &flat } else { &file.entries }, kind.tables(), keys);
+    walk(facts, if kind == Kind::Verl { &flat } else { &file.entries }, &kind.tables(), keys);
     match kind {
         Kind::Trl | Kind::TrlSft => trl::finish(facts, trl::Trainer::Sft, true),
         Kind::TrlDpo => trl::finish(facts, trl::Trainer::Dpo, true),

@@ -40,11 +40,11 @@ mod tree;
 use serde_json::{Map, Value};
 use tonnage_core::job::JobError;
 
+pub use facts::{Dtype, Facts, Weights};
 pub use kind::{ConfigText, KINDS, Kind};
 pub use reading::{FileRead, Reading, Tally};
-pub use rule::{Became, KeyRead};
-
-use facts::Facts;
+pub use rule::{Became, Free, KeyRead, Row, Rule, Said, Table};
+pub use tree::{Entry, Node};
 
 /// An object of Python by its attributes; `class` is the name of its type.
 #[derive(Clone, Copy, Debug)]

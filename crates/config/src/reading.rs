@@ -1,9 +1,7 @@
 //! [`Reading`]: configs that were read, every key with what became of it, and the job that they come to.
 
 use serde_json::{Value, json};
-use tonnage_core::job::{
-    Allowance, JobError, JobErrorKind, JobSource, LeftOpen, Origin, Override, Precision, keys,
-};
+use tonnage_core::job::{Allowance, JobError, JobErrorKind, JobSource, LeftOpen, Origin, Override, Precision, keys};
 
 use crate::facts::{Dtype, Facts, Weights};
 use crate::kind::Kind;
@@ -82,7 +80,9 @@ impl Reading {
         }
         let refused = |read: &&KeyRead| matches!(read.became, Became::Refused(_));
         let mut refused = self.keys().filter(refused);
-        let Some((first, Became::Refused(why))) = refused.next().map(|read| (read, &read.became)) else { return Ok(()) };
+        let Some((first, Became::Refused(why))) = refused.next().map(|read| (read, &read.became)) else {
+            return Ok(());
+        };
         let others: Vec<String> = refused.map(|read| format!("`{}`", read.key)).collect();
         let others = match others.as_slice() {
             [] => String::new(),
@@ -96,7 +96,8 @@ impl Reading {
     /// The precision that weights and autocast come to, where a file says anything of either.
     fn precision(&self, base: &JobSource) -> Result<Option<Override>, JobError> {
         let (weights, autocast) = (&self.facts.weights, &self.facts.autocast);
-        let place = autocast.as_ref().filter(|(dtype, _)| dtype.is_some()).or(autocast.as_ref()).and_then(|(_, at)| at.clone());
+        let place =
+            autocast.as_ref().filter(|(dtype, _)| dtype.is_some()).or(autocast.as_ref()).and_then(|(_, at)| at.clone());
         let place = place.or_else(|| weights.as_ref().and_then(|(_, at)| at.clone()));
         let autocast = match autocast {
             None if weights.is_none() => return Ok(None),
@@ -124,10 +125,8 @@ impl Reading {
                 return Err(error.hint("say what is meant: --precision amp-fp16 (fp32 weights), bf16-amp or bf16"));
             }
         };
-        let origin = place.map_or_else(
-            || Origin::Default("what the trainer's configs come to".to_owned()),
-            Origin::JobFile,
-        );
+        let origin =
+            place.map_or_else(|| Origin::Default("what the trainer's configs come to".to_owned()), Origin::JobFile);
         Ok(Some(Override::new(keys::PRECISION, precision, origin)))
     }
 
@@ -139,7 +138,10 @@ impl Reading {
                     Some(LeftOpen { text: format!("{at}`{}`: {text}", read.key), allowance: *allowance })
                 }
                 Became::NotUnderstood => Some(LeftOpen {
-                    text: format!("{at}`{}` is not understood: if it changes memory, the figures do not have it", read.key),
+                    text: format!(
+                        "{at}`{}` is not understood: if it changes memory, the figures do not have it",
+                        read.key
+                    ),
                     allowance: Allowance::Unknown,
                 }),
                 _ => None,

@@ -24,6 +24,38 @@ pub enum Became {
 /// A key of a program and what becomes of it.
 pub type Row = (&'static str, Rule);
 
+/// A reason, and the keys that cost no memory for it, with spaces between them.
+pub type Free = (&'static str, &'static str);
+
+/// The keys of a program.
+#[derive(Clone, Copy)]
+pub struct Table {
+    /// A row a key.
+    pub rows: &'static [Row],
+    /// Those of which the reason is one of a few.
+    pub free: &'static [Free],
+}
+
+impl Table {
+    /// A table of rows alone.
+    pub const fn of(rows: &'static [Row]) -> Self {
+        Self { rows, free: &[] }
+    }
+
+    /// What becomes of `key`.
+    fn rule(&self, key: &str) -> Option<Rule> {
+        let row = self.rows.iter().find(|(name, _)| is_called(name, key)).map(|(_, rule)| *rule);
+        let is_free = |(_, names): &&Free| names.split_ascii_whitespace().any(|name| same(name, key));
+        row.or_else(|| self.free.iter().find(is_free).map(|(why, _)| Rule::Free(why)))
+    }
+
+    /// Its keys.
+    pub fn keys(&self) -> impl Iterator<Item = &'static str> {
+        let free = self.free.iter().flat_map(|(_, names)| names.split_ascii_whitespace());
+        self.rows.iter().map(|(name, _)| *name).chain(free)
+    }
+}
+
 /// What becomes of a key.
 #[derive(Clone, Copy)]
 pub enum Rule {
@@ -89,7 +121,7 @@ pub struct KeyRead {
 pub const OFF: &str = "it is off, as it is where nobody says it";
 
 /// Reads all `entries` by the first row of `tables` that has their key.
-pub fn walk(facts: &mut Facts, entries: &[Entry], tables: &[&'static [Row]], read: &mut Vec<KeyRead>) {
+pub fn walk(facts: &mut Facts, entries: &[Entry], tables: &[Table], read: &mut Vec<KeyRead>) {
     Walk { file: entries, read }.table(facts, entries, tables, "");
 }
 
@@ -99,13 +131,12 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn table(&mut self, facts: &mut Facts, entries: &[Entry], tables: &[&'static [Row]], path: &str) {
+    fn table(&mut self, facts: &mut Facts, entries: &[Entry], tables: &[Table], path: &str) {
         for entry in entries {
             let key = format!("{path}{}", entry.key);
-            let mut rows = tables.iter().flat_map(|table| table.iter());
-            match (rows.find(|(name, _)| is_called(name, &entry.key)).map(|(_, rule)| *rule), &entry.node) {
+            match (tables.iter().find_map(|table| table.rule(&entry.key)), &entry.node) {
                 (Some(Rule::Inside(rows) | Rule::InsideOr(rows, _)), Node::Table(below)) => {
-                    self.table(facts, below, &[rows], &format!("{key}."));
+                    self.table(facts, below, &[Table::of(rows)], &format!("{key}."));
                 }
                 // A key of nobody's with keys below it: each of them is named.
                 (None, Node::Table(below)) if !below.is_empty() => {

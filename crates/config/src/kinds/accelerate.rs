@@ -70,7 +70,9 @@ const DEEPSPEED: &[Row] = &[
 
 fn environment(_: &mut Facts, said: &Said<'_>) -> Became {
     match said.word().as_str() {
-        word if word.contains("sagemaker") => Became::Refused("what SageMaker starts is not told by this file".to_owned()),
+        word if word.contains("sagemaker") => {
+            Became::Refused("what SageMaker starts is not told by this file".to_owned())
+        }
         _ => Became::NoMemory(LAUNCH),
     }
 }

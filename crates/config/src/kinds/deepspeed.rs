@@ -26,7 +26,10 @@ pub const ROWS: &[Row] = &[
     ("bfloat16", InsideOr(BF16, super::trainer::bf16)),
     ("fp16", InsideOr(FP16, super::trainer::fp16)),
     ("amp", Reads(apex)),
-    ("torch_autocast", Notes("DeepSpeed's own autocast was not measured; the range allows a fifth of the peak", Allowance::Fifth)),
+    (
+        "torch_autocast",
+        Notes("DeepSpeed's own autocast was not measured; the range allows a fifth of the peak", Allowance::Fifth),
+    ),
     ("data_types", Notes("another dtype of accumulated gradients was not measured", Allowance::Unknown)),
     ("communication_data_type", Free("what ranks send each other")),
     ("optimizer", Inside(OPTIMIZER)),
@@ -56,7 +59,10 @@ pub const ROWS: &[Row] = &[
     ("compression_training", Refuses("compression is not simulated")),
     ("sparse_attention", Refuses("sparse attention is not simulated")),
     ("quantize_training", Refuses("quantized training is not simulated")),
-    ("hybrid_engine", Notes("the hybrid engine holds weights for inference beside, which is not simulated", Allowance::Unknown)),
+    (
+        "hybrid_engine",
+        Notes("the hybrid engine holds weights for inference beside, which is not simulated", Allowance::Unknown),
+    ),
     ("tensor_parallel", Notes("tensor parallelism under DeepSpeed is not simulated", Allowance::Unknown)),
     ("autotuning", Free("a search before the training")),
     ("data_efficiency", Free(super::words::DATA)),
@@ -68,7 +74,10 @@ pub const ROWS: &[Row] = &[
 
 const BF16: &[Row] = &[
     ("enabled", Reads(|facts, said| weights(facts, said, Dtype::Bf16))),
-    ("auto_cast", Notes("autocast under DeepSpeed was not measured; the range allows a fifth of the peak", Allowance::Fifth)),
+    (
+        "auto_cast",
+        Notes("autocast under DeepSpeed was not measured; the range allows a fifth of the peak", Allowance::Fifth),
+    ),
     ("immediate_grad_update", Free(TIMES)),
     ("check_grad_overflow", Free(SCALAR)),
     ("loss_scale", Free(SCALAR)),
@@ -82,7 +91,10 @@ const BF16: &[Row] = &[
 
 const FP16: &[Row] = &[
     ("enabled", Reads(|facts, said| weights(facts, said, Dtype::Fp16))),
-    ("auto_cast", Notes("autocast under DeepSpeed was not measured; the range allows a fifth of the peak", Allowance::Fifth)),
+    (
+        "auto_cast",
+        Notes("autocast under DeepSpeed was not measured; the range allows a fifth of the peak", Allowance::Fifth),
+    ),
     ("loss_scale", Free(SCALAR)),
     ("loss_scale_window", Free(SCALAR)),
     ("initial_scale_power", Free(SCALAR)),
@@ -126,7 +138,10 @@ const ZERO: &[Row] = &[
     ("load_from_fp32_weights", Free(SAVES)),
     ("ignore_unused_parameters", Free("a check")),
     ("legacy_stage1", Free(TIMES)),
-    ("memory_efficient_linear", Notes("DeepSpeed's own linear layers were not measured; the range allows a fifth", Allowance::Fifth)),
+    (
+        "memory_efficient_linear",
+        Notes("DeepSpeed's own linear layers were not measured; the range allows a fifth", Allowance::Fifth),
+    ),
     ("use_multi_rank_bucket_allreduce", Free(TIMES)),
     ("pipeline_loading_checkpoint", Free(SAVES)),
     ("override_module_apply", Free("how weights reach the ranks")),
@@ -157,17 +172,16 @@ const OFFLOADED: &[Row] = &[
     ("cpuadam_cores_perc", Free("which processor cores")),
 ];
 
-const OPTIMIZER: &[Row] = &[
-    ("type", Reads(optimizer_type)),
-    ("params", Reads(optimizer_params)),
-    ("legacy_fusion", Free(TIMES)),
-];
+const OPTIMIZER: &[Row] =
+    &[("type", Reads(optimizer_type)), ("params", Reads(optimizer_params)), ("legacy_fusion", Free(TIMES))];
 
 /// The Trainer's `deepspeed`: a file's name, a table, or `true`.
 pub fn of_trainer(facts: &mut Facts, said: &Said<'_>) -> Became {
     match said.value {
         value if !is_on(value) => Became::NoMemory(OFF),
-        Value::Object(_) => Became::Refused("a table here is not read: give it as a file of its own, with --from deepspeed".to_owned()),
+        Value::Object(_) => {
+            Became::Refused("a table here is not read: give it as a file of its own, with --from deepspeed".to_owned())
+        }
         Value::Bool(_) => Became::NoMemory("accelerate's or DeepSpeed's own config says it"),
         _ => facts.named(said, "DeepSpeed's config"),
     }
@@ -250,7 +264,10 @@ fn activations(_: &mut Facts, said: &Said<'_>) -> Became {
     if !on {
         return Became::NoMemory(OFF);
     }
-    Became::Noted("only code that calls DeepSpeed's checkpoint reads it, which is not simulated".to_owned(), Allowance::None)
+    Became::Noted(
+        "only code that calls DeepSpeed's checkpoint reads it, which is not simulated".to_owned(),
+        Allowance::None,
+    )
 }
 
 /// Buckets as large as the defaults (5e8 elements; runtime/zero/config.py), or that the Trainer sizes.
@@ -274,7 +291,9 @@ fn bucket_noted() -> Became {
 fn hierarchy(_: &mut Facts, said: &Said<'_>) -> Became {
     match said.value.as_i64() {
         Some(..=1) | None => Became::NoMemory(OFF),
-        _ => Became::Noted("shards within a node were not measured: a rank may hold more".to_owned(), Allowance::Unknown),
+        _ => {
+            Became::Noted("shards within a node were not measured: a rank may hold more".to_owned(), Allowance::Unknown)
+        }
     }
 }
 
@@ -282,14 +301,19 @@ fn optimizer_type(facts: &mut Facts, said: &Said<'_>) -> Became {
     match said.word().as_str() {
         "adamw" | "adam" => {
             facts.set_text(keys::OPTIMIZER, "adamw_fused", said.place);
-            Became::Noted("DeepSpeed's fused Adam is simulated as PyTorch's; the range allows a fifth of the peak".to_owned(), Allowance::Fifth)
+            Became::Noted(
+                "DeepSpeed's fused Adam is simulated as PyTorch's; the range allows a fifth of the peak".to_owned(),
+                Allowance::Fifth,
+            )
         }
         _ => optimizer::read(facts, said),
     }
 }
 
 fn optimizer_params(_: &mut Facts, said: &Said<'_>) -> Became {
-    let known = |key: &String| matches!(key.as_str(), "lr" | "betas" | "eps" | "weight_decay" | "torch_adam" | "adam_w_mode" | "momentum");
+    let known = |key: &String| {
+        matches!(key.as_str(), "lr" | "betas" | "eps" | "weight_decay" | "torch_adam" | "adam_w_mode" | "momentum")
+    };
     match said.value {
         Value::Object(table) if table.keys().all(known) => Became::NoMemory(SCALAR),
         value if is_null(value) => Became::NoMemory(OFF),

@@ -12,7 +12,8 @@ use crate::tree::{is_null, is_on, plain};
 const FIRST: &str = "FSDP1 is simulated as FSDP2; its flat parameters and buffers were not measured, the range allows a fifth of the peak";
 const SECOND: &str = "how accelerate calls FSDP2 was not measured; the range allows a fifth of the peak";
 const WRAPPED: &str = "layers are wrapped one by one, as this says";
-const ONE_GROUP: &str = "wrapping by another policy than by layer was not measured; the range allows a fifth of the peak";
+const ONE_GROUP: &str =
+    "wrapping by another policy than by layer was not measured; the range allows a fifth of the peak";
 
 /// A table of FSDP's: accelerate's names, and Axolotl's and the Trainer's without `fsdp_`.
 pub const ROWS: &[Row] = &[
@@ -36,8 +37,14 @@ pub const ROWS: &[Row] = &[
     ("fsdp_backward_prefetch", Free("when layers are gathered: the next one is, in either")),
     ("backward_prefetch", Free("when layers are gathered: the next one is, in either")),
     ("fsdp_backward_prefetch_policy", Free("when layers are gathered: the next one is, in either")),
-    ("fsdp_forward_prefetch", Notes("one more layer is gathered ahead; the range allows a fifth of the peak", Allowance::Fifth)),
-    ("forward_prefetch", Notes("one more layer is gathered ahead; the range allows a fifth of the peak", Allowance::Fifth)),
+    (
+        "fsdp_forward_prefetch",
+        Notes("one more layer is gathered ahead; the range allows a fifth of the peak", Allowance::Fifth),
+    ),
+    (
+        "forward_prefetch",
+        Notes("one more layer is gathered ahead; the range allows a fifth of the peak", Allowance::Fifth),
+    ),
     ("fsdp_limit_all_gathers", Free("how many gathers are under way: two, as is simulated")),
     ("limit_all_gathers", Free("how many gathers are under way: two, as is simulated")),
     ("fsdp_cpu_ram_efficient_loading", Free("how weights reach the host")),
@@ -64,7 +71,9 @@ fn strategy(facts: &mut Facts, said: &Said<'_>) -> Became {
             Became::Used(keys::FSDP2_RESHARD_AFTER_FORWARD)
         }
         "no_shard" | "3" => Became::Refused("FSDP that shards nothing is not simulated: it is DDP's memory".to_owned()),
-        _ => Became::Noted("shards within a node were not measured: a rank may hold more".to_owned(), Allowance::Unknown),
+        _ => {
+            Became::Noted("shards within a node were not measured: a rank may hold more".to_owned(), Allowance::Unknown)
+        }
     }
 }
 
@@ -92,7 +101,11 @@ fn checkpointing(facts: &mut Facts, said: &Said<'_>) -> Became {
 
 fn policy(_: &mut Facts, said: &Said<'_>) -> Became {
     let word = said.word();
-    if word.contains("transformer") { Became::NoMemory(WRAPPED) } else { Became::Noted(ONE_GROUP.to_owned(), Allowance::Fifth) }
+    if word.contains("transformer") {
+        Became::NoMemory(WRAPPED)
+    } else {
+        Became::Noted(ONE_GROUP.to_owned(), Allowance::Fifth)
+    }
 }
 
 fn dtypes(facts: &mut Facts, said: &Said<'_>) -> Became {

@@ -2,8 +2,10 @@
 
 pub mod accelerate;
 pub mod axolotl;
+mod axolotl_values;
 pub mod deepspeed;
 pub mod fsdp;
+pub mod grpo;
 pub mod launch;
 pub mod llama_factory;
 pub mod openrlhf;

@@ -8,9 +8,11 @@ use crate::rule::{Became, Said};
 /// An optimizer's word, the key's value, and what differs.
 type Word = (&'static str, &'static str, Option<(&'static str, Allowance)>);
 
-const PAGED: &str = "a paged optimizer moves its states to the host when the GPU is full: it takes no more than is estimated";
+const PAGED: &str =
+    "a paged optimizer moves its states to the host when the GPU is full: it takes no more than is estimated";
 const APEX: &str = "apex's fused AdamW is simulated as PyTorch's; the range allows a fifth of the peak";
-const HF_ADAFACTOR: &str = "transformers' own Adafactor is simulated as PyTorch's; the range allows a fifth of the peak";
+const HF_ADAFACTOR: &str =
+    "transformers' own Adafactor is simulated as PyTorch's; the range allows a fifth of the peak";
 const BNB_32: &str = "bitsandbytes' states are fp32 whatever the weights are, PyTorch's are of the weights' dtype: for weights of 16 bits \
                       more than is estimated";
 

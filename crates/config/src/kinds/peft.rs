@@ -12,7 +12,8 @@ use crate::tree::{is_null, is_on, plain};
 pub(super) const MODULES_TO_SAVE: &str = "whole modules that are trained beside the adapters are not simulated: they take their weights, \
                                           gradients and states more";
 pub(super) const DORA: &str = "DoRA's magnitudes and norms are not simulated: they take more";
-pub(super) const OTHER_TARGETS: &str = "adapters on parameters that are no linear layers are not simulated: they take more";
+pub(super) const OTHER_TARGETS: &str =
+    "adapters on parameters that are no linear layers are not simulated: they take more";
 pub(super) const LORA_BIAS: &str = "trained biases are not simulated; the range allows a fifth of the peak";
 const FEWER: &str = "some of the targets get no adapter: it takes no more than is estimated";
 const PATTERN: &str = "ranks that differ by layer are not simulated: they may take more";

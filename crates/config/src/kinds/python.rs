@@ -4,10 +4,10 @@ use tonnage_core::job::{Allowance, LeftOpen, keys};
 
 use super::trainer::{attention, checkpointing, dtype};
 use super::words::{CODE, DATA, EVAL, HUB, NAME, QUANTIZED, SEED, TOKENS};
-use super::{peft, trainer, trl};
+use super::{grpo, peft, trainer, trl};
 use crate::facts::{Facts, Weights};
 use crate::rule::Rule::{Free, Notes, Reads, Refuses, Sets};
-use crate::rule::{Became, KeyRead, OFF, Row, Said, walk};
+use crate::rule::{Became, KeyRead, OFF, Row, Said, Table, walk};
 use crate::text::python::Call;
 use crate::tree::{Entry, is_null, is_on};
 
@@ -16,7 +16,7 @@ pub struct Class {
     /// Its name, with the class of a method.
     pub name: &'static str,
     /// Its keys, the first table that has one deciding.
-    pub tables: &'static [&'static [Row]],
+    pub tables: &'static [Table],
     /// What its own defaults are.
     pub finish: fn(&mut Facts, &[Entry]),
 }
@@ -27,23 +27,51 @@ const NOTHING: fn(&mut Facts, &[Entry]) = |_, _| {};
 pub const CLASSES: &[Class] = &[
     Class { name: "TrainingArguments", tables: &[trainer::ARGUMENTS], finish: of_trainer },
     Class { name: "Seq2SeqTrainingArguments", tables: &[trainer::ARGUMENTS], finish: of_trainer },
-    Class { name: "UnslothTrainingArguments", tables: &[trainer::ARGUMENTS, UNSLOTH_ARGUMENTS], finish: of_trainer },
-    Class { name: "SFTConfig", tables: &[trl::SFT, trl::SHARED, trainer::ARGUMENTS], finish: |facts, file| of_trl(facts, file, trl::Trainer::Sft) },
-    Class { name: "DPOConfig", tables: &[trl::DPO, trl::SHARED, trainer::ARGUMENTS], finish: |facts, file| of_trl(facts, file, trl::Trainer::Dpo) },
-    Class { name: "GRPOConfig", tables: &[trl::GRPO, trl::SHARED, trainer::ARGUMENTS], finish: |facts, file| of_trl(facts, file, trl::Trainer::Grpo) },
+    Class {
+        name: "UnslothTrainingArguments",
+        tables: &[trainer::ARGUMENTS, Table::of(UNSLOTH_ARGUMENTS)],
+        finish: of_trainer,
+    },
+    Class {
+        name: "SFTConfig",
+        tables: &[Table::of(trl::SFT), trl::SHARED, trainer::ARGUMENTS],
+        finish: |facts, file| of_trl(facts, file, trl::Trainer::Sft),
+    },
+    Class {
+        name: "DPOConfig",
+        tables: &[Table::of(trl::DPO), trl::SHARED, trainer::ARGUMENTS],
+        finish: |facts, file| of_trl(facts, file, trl::Trainer::Dpo),
+    },
+    Class {
+        name: "GRPOConfig",
+        tables: &[grpo::GRPO, trl::SHARED, trainer::ARGUMENTS],
+        finish: |facts, file| of_trl(facts, file, trl::Trainer::Grpo),
+    },
     Class { name: "ModelConfig", tables: &[trl::SHARED], finish: NOTHING },
-    Class { name: "SFTTrainer", tables: &[TRAINERS, trl::SFT, trl::SHARED], finish: |facts, _| trl::finish(facts, trl::Trainer::Sft, false) },
-    Class { name: "LoraConfig", tables: &[peft::LORA], finish: of_lora },
-    Class { name: "BitsAndBytesConfig", tables: &[peft::QUANTIZATION], finish: NOTHING },
-    Class { name: "model", tables: &[MODEL], finish: NOTHING },
-    Class { name: "GenerationConfig", tables: &[GENERATION], finish: NOTHING },
-    Class { name: "FastLanguageModel.from_pretrained", tables: &[UNSLOTH_LOAD], finish: of_unsloth },
-    Class { name: "FastModel.from_pretrained", tables: &[UNSLOTH_LOAD], finish: of_unsloth },
-    Class { name: "FastVisionModel.from_pretrained", tables: &[UNSLOTH_LOAD], finish: of_unsloth },
-    Class { name: "FastLanguageModel.get_peft_model", tables: &[UNSLOTH_ADAPTERS], finish: of_unsloth_adapters },
-    Class { name: "FastModel.get_peft_model", tables: &[UNSLOTH_ADAPTERS], finish: of_unsloth_adapters },
-    Class { name: "FastVisionModel.get_peft_model", tables: &[UNSLOTH_ADAPTERS], finish: of_unsloth_adapters },
-    Class { name: "AutoModelForCausalLM.from_pretrained", tables: &[LOAD], finish: of_load },
+    Class {
+        name: "SFTTrainer",
+        tables: &[Table::of(TRAINERS), Table::of(trl::SFT), trl::SHARED],
+        finish: |facts, _| trl::finish(facts, trl::Trainer::Sft, false),
+    },
+    Class { name: "LoraConfig", tables: &[Table::of(peft::LORA)], finish: of_lora },
+    Class { name: "BitsAndBytesConfig", tables: &[Table::of(peft::QUANTIZATION)], finish: NOTHING },
+    Class { name: "model", tables: &[Table::of(MODEL)], finish: NOTHING },
+    Class { name: "GenerationConfig", tables: &[Table::of(GENERATION)], finish: NOTHING },
+    Class { name: "FastLanguageModel.from_pretrained", tables: &[Table::of(UNSLOTH_LOAD)], finish: of_unsloth },
+    Class { name: "FastModel.from_pretrained", tables: &[Table::of(UNSLOTH_LOAD)], finish: of_unsloth },
+    Class { name: "FastVisionModel.from_pretrained", tables: &[Table::of(UNSLOTH_LOAD)], finish: of_unsloth },
+    Class {
+        name: "FastLanguageModel.get_peft_model",
+        tables: &[Table::of(UNSLOTH_ADAPTERS)],
+        finish: of_unsloth_adapters,
+    },
+    Class { name: "FastModel.get_peft_model", tables: &[Table::of(UNSLOTH_ADAPTERS)], finish: of_unsloth_adapters },
+    Class {
+        name: "FastVisionModel.get_peft_model",
+        tables: &[Table::of(UNSLOTH_ADAPTERS)],
+        finish: of_unsloth_adapters,
+    },
+    Class { name: "AutoModelForCausalLM.from_pretrained", tables: &[Table::of(LOAD)], finish: of_load },
 ];
 
 const IN_SCRIPT: &str = "an object of the script: its own keywords are read";
@@ -109,7 +137,10 @@ const UNSLOTH_LOAD: &[Row] = &[
     ("token", Free(HUB)),
     ("trust_remote_code", Free(CODE)),
     ("use_gradient_checkpointing", Reads(checkpointing)),
-    ("fast_inference", Notes("Unsloth's vLLM beside the trainer is not simulated: it takes its share more", Allowance::Unknown)),
+    (
+        "fast_inference",
+        Notes("Unsloth's vLLM beside the trainer is not simulated: it takes its share more", Allowance::Unknown),
+    ),
     ("gpu_memory_utilization", Free("only fast_inference reads it")),
     ("max_lora_rank", Free("only fast_inference reads it")),
     ("float8_kv_cache", Free("only fast_inference reads it")),
@@ -159,7 +190,10 @@ fn enabled(facts: &mut Facts, said: &Said<'_>) -> Became {
 fn positional_model(facts: &mut Facts, said: &Said<'_>) -> Became {
     let word = crate::tree::plain(said.value);
     // A name of the script that nothing gives a value.
-    if !word.contains('/') && word.chars().all(|c| c.is_alphanumeric() || "_.()".contains(c)) && word.contains(['_', '.', '(']) {
+    if !word.contains('/')
+        && word.chars().all(|c| c.is_alphanumeric() || "_.()".contains(c))
+        && word.contains(['_', '.', '('])
+    {
         return Became::NotUnderstood;
     }
     facts.set(keys::MODEL, said.value, said.place)
@@ -190,7 +224,8 @@ fn of_unsloth(facts: &mut Facts, file: &[Entry]) {
     if dtype.is_none_or(|dtype| is_null(&dtype)) {
         facts.weights = Some((Weights::As(crate::facts::Dtype::Bf16), None));
     }
-    let text = "Unsloth's kernels are not simulated: estimated are transformers' own; `tonnage rehearse` runs the script";
+    let text =
+        "Unsloth's kernels are not simulated: estimated are transformers' own; `tonnage rehearse` runs the script";
     facts.left_open.push(LeftOpen { text: text.to_owned(), allowance: Allowance::Unknown });
 }
 

@@ -12,101 +12,145 @@ const MESH: &str = "several parallel dimensions at once are not simulated: a ran
 
 /// Its tables.
 pub const ROWS: &[Row] = &[
-    ("job", Inside(&[
-        ("dump_folder", Free(SAVES)),
-        ("description", Free(NAME)),
-        ("use_for_integration_test", Free(NAME)),
-        ("print_args", Free(LOGS)),
-        ("print_config", Free(LOGS)),
-        ("save_config_file", Free(SAVES)),
-        ("config_file", Free(NAME)),
-        ("custom_config_module", Free(NAME)),
-    ])),
+    (
+        "job",
+        Inside(&[
+            ("dump_folder", Free(SAVES)),
+            ("description", Free(NAME)),
+            ("use_for_integration_test", Free(NAME)),
+            ("print_args", Free(LOGS)),
+            ("print_config", Free(LOGS)),
+            ("save_config_file", Free(SAVES)),
+            ("config_file", Free(NAME)),
+            ("custom_config_module", Free(NAME)),
+        ]),
+    ),
     ("profiling", Free(LOGS)),
     ("metrics", Free(LOGS)),
     ("comm", Free(LAUNCH)),
-    ("fault_tolerance", Inside(&[("enable", Notes("torchft's buffers are not simulated", Allowance::Unknown)), ("group_size", Free(LAUNCH)), ("replica_id", Free(LAUNCH)), ("process_group", Free(LAUNCH)), ("semi_sync_method", Free(LAUNCH))])),
+    (
+        "fault_tolerance",
+        Inside(&[
+            ("enable", Notes("torchft's buffers are not simulated", Allowance::Unknown)),
+            ("group_size", Free(LAUNCH)),
+            ("replica_id", Free(LAUNCH)),
+            ("process_group", Free(LAUNCH)),
+            ("semi_sync_method", Free(LAUNCH)),
+        ]),
+    ),
     ("checkpoint", Free(SAVES)),
     ("validation", Free(EVAL)),
     ("lr_scheduler", Free(SCALAR)),
     ("debug", Free(SEED)),
-    ("experimental", Inside(&[("custom_import", Free(NAME)), ("custom_args_module", Free(NAME)), ("context_parallel_degree", Reads(degree)), ("pipeline_parallel_degree", Reads(degree)), ("enable_async_tensor_parallel", Free(LAUNCH)), ("enable_compiled_autograd", Notes(COMPILE, Allowance::Unknown)), ("pipeline_parallel_schedule", Free(LAUNCH))])),
+    (
+        "experimental",
+        Inside(&[
+            ("custom_import", Free(NAME)),
+            ("custom_args_module", Free(NAME)),
+            ("context_parallel_degree", Reads(degree)),
+            ("pipeline_parallel_degree", Reads(degree)),
+            ("enable_async_tensor_parallel", Free(LAUNCH)),
+            ("enable_compiled_autograd", Notes(COMPILE, Allowance::Unknown)),
+            ("pipeline_parallel_schedule", Free(LAUNCH)),
+        ]),
+    ),
     ("memory_estimation", Free(LOGS)),
-    ("model", Inside(&[
-        ("name", Free("the family; `flavor` says which of it")),
-        ("flavor", Reads(flavor)),
-        ("norm_type", Free(NAME)),
-        ("tokenizer_path", Free(TOKENS)),
-        ("hf_assets_path", Free(TOKENS)),
-        ("converters", Reads(converters)),
-        ("print_after_conversion", Free(LOGS)),
-    ])),
-    ("optimizer", Inside(&[
-        ("name", Reads(optimizer)),
-        ("lr", Free(SCALAR)),
-        ("beta1", Free(SCALAR)),
-        ("beta2", Free(SCALAR)),
-        ("eps", Free(SCALAR)),
-        ("weight_decay", Free(SCALAR)),
-        ("fused", Free("said with `implementation`")),
-        ("implementation", Reads(implementation)),
-        ("early_step_in_backward", Notes("a step in backward frees gradients early: it takes less", Allowance::Less)),
-    ])),
-    ("training", Inside(&[
-        ("local_batch_size", Sets(keys::MICRO_BATCH_SIZE)),
-        ("batch_size", Sets(keys::MICRO_BATCH_SIZE)),
-        ("global_batch_size", Reads(global)),
-        ("seq_len", Sets(keys::SEQ_LEN)),
-        ("max_norm", Sets(keys::CLIP_GRAD_NORM)),
-        ("steps", Sets(keys::MAX_STEPS)),
-        ("dtype", Reads(dtype)),
-        ("mixed_precision_param", Reads(|facts, said| shard_dtype(facts, said, keys::FSDP2_PARAM_DTYPE))),
-        ("mixed_precision_reduce", Reads(|facts, said| shard_dtype(facts, said, keys::FSDP2_REDUCE_DTYPE))),
-        ("data_parallel_shard_degree", Reads(shards)),
-        ("data_parallel_replicate_degree", Reads(degree)),
-        ("tensor_parallel_degree", Reads(degree)),
-        ("enable_cpu_offload", Notes(super::words::OFFLOAD, Allowance::Less)),
-        ("compile", Notes(COMPILE, Allowance::Unknown)),
-        ("gc_freq", Free("Python's garbage collector")),
-        ("gc_debug", Free(LOGS)),
-        ("seed", Free(SEED)),
-        ("deterministic", Free(SEED)),
-        ("debug_moe_force_load_balance", Free(SEED)),
-        ("warmup_steps", Free(SCALAR)),
-        ("dataset", Free(DATA)),
-        ("dataset_path", Free(DATA)),
-        ("fsdp_reshard_after_forward", Free("said with parallelism")),
-    ])),
-    ("parallelism", Inside(&[
-        ("data_parallel_shard_degree", Reads(shards)),
-        ("data_parallel_replicate_degree", Reads(degree)),
-        ("fsdp_reshard_after_forward", Reads(reshard)),
-        ("tensor_parallel_degree", Reads(degree)),
-        ("pipeline_parallel_degree", Reads(degree)),
-        ("context_parallel_degree", Reads(degree)),
-        ("expert_parallel_degree", Reads(degree)),
-        ("expert_tensor_parallel_degree", Reads(degree)),
-        ("enable_async_tensor_parallel", Free(LAUNCH)),
-        ("disable_loss_parallel", Free("only tensor parallelism reads it")),
-        ("enable_compiled_autograd", Notes(COMPILE, Allowance::Unknown)),
-        ("pipeline_parallel_schedule", Free("only a pipeline reads it")),
-        ("pipeline_parallel_microbatch_size", Free("only a pipeline reads it")),
-        ("pipeline_parallel_split_points", Free("only a pipeline reads it")),
-        ("pipeline_parallel_layers_per_stage", Free("only a pipeline reads it")),
-        ("context_parallel_rotate_method", Free("only context parallelism reads it")),
-        ("module_fqns_per_model_part", Free("only a pipeline reads it")),
-    ])),
-    ("activation_checkpoint", Inside(&[
-        ("mode", Reads(checkpointing)),
-        ("selective_ac_option", Free("said with `mode`")),
-        ("per_op_sac_force_recompute_mm_shapes_by_fqns", Free("said with `mode`")),
-        ("early_stop", Free("how far layers are run again")),
-    ])),
-    ("compile", Inside(&[
-        ("enable", Notes(COMPILE, Allowance::Unknown)),
-        ("components", Free("only torch.compile reads it")),
-        ("backend", Free("only torch.compile reads it")),
-    ])),
+    (
+        "model",
+        Inside(&[
+            ("name", Free("the family; `flavor` says which of it")),
+            ("flavor", Reads(flavor)),
+            ("norm_type", Free(NAME)),
+            ("tokenizer_path", Free(TOKENS)),
+            ("hf_assets_path", Free(TOKENS)),
+            ("converters", Reads(converters)),
+            ("print_after_conversion", Free(LOGS)),
+        ]),
+    ),
+    (
+        "optimizer",
+        Inside(&[
+            ("name", Reads(optimizer)),
+            ("lr", Free(SCALAR)),
+            ("beta1", Free(SCALAR)),
+            ("beta2", Free(SCALAR)),
+            ("eps", Free(SCALAR)),
+            ("weight_decay", Free(SCALAR)),
+            ("fused", Free("said with `implementation`")),
+            ("implementation", Reads(implementation)),
+            (
+                "early_step_in_backward",
+                Notes("a step in backward frees gradients early: it takes less", Allowance::Less),
+            ),
+        ]),
+    ),
+    (
+        "training",
+        Inside(&[
+            ("local_batch_size", Sets(keys::MICRO_BATCH_SIZE)),
+            ("batch_size", Sets(keys::MICRO_BATCH_SIZE)),
+            ("global_batch_size", Reads(global)),
+            ("seq_len", Sets(keys::SEQ_LEN)),
+            ("max_norm", Sets(keys::CLIP_GRAD_NORM)),
+            ("steps", Sets(keys::MAX_STEPS)),
+            ("dtype", Reads(dtype)),
+            ("mixed_precision_param", Reads(|facts, said| shard_dtype(facts, said, keys::FSDP2_PARAM_DTYPE))),
+            ("mixed_precision_reduce", Reads(|facts, said| shard_dtype(facts, said, keys::FSDP2_REDUCE_DTYPE))),
+            ("data_parallel_shard_degree", Reads(shards)),
+            ("data_parallel_replicate_degree", Reads(degree)),
+            ("tensor_parallel_degree", Reads(degree)),
+            ("enable_cpu_offload", Notes(super::words::OFFLOAD, Allowance::Less)),
+            ("compile", Notes(COMPILE, Allowance::Unknown)),
+            ("gc_freq", Free("Python's garbage collector")),
+            ("gc_debug", Free(LOGS)),
+            ("seed", Free(SEED)),
+            ("deterministic", Free(SEED)),
+            ("debug_moe_force_load_balance", Free(SEED)),
+            ("warmup_steps", Free(SCALAR)),
+            ("dataset", Free(DATA)),
+            ("dataset_path", Free(DATA)),
+            ("fsdp_reshard_after_forward", Free("said with parallelism")),
+        ]),
+    ),
+    (
+        "parallelism",
+        Inside(&[
+            ("data_parallel_shard_degree", Reads(shards)),
+            ("data_parallel_replicate_degree", Reads(degree)),
+            ("fsdp_reshard_after_forward", Reads(reshard)),
+            ("tensor_parallel_degree", Reads(degree)),
+            ("pipeline_parallel_degree", Reads(degree)),
+            ("context_parallel_degree", Reads(degree)),
+            ("expert_parallel_degree", Reads(degree)),
+            ("expert_tensor_parallel_degree", Reads(degree)),
+            ("enable_async_tensor_parallel", Free(LAUNCH)),
+            ("disable_loss_parallel", Free("only tensor parallelism reads it")),
+            ("enable_compiled_autograd", Notes(COMPILE, Allowance::Unknown)),
+            ("pipeline_parallel_schedule", Free("only a pipeline reads it")),
+            ("pipeline_parallel_microbatch_size", Free("only a pipeline reads it")),
+            ("pipeline_parallel_split_points", Free("only a pipeline reads it")),
+            ("pipeline_parallel_layers_per_stage", Free("only a pipeline reads it")),
+            ("context_parallel_rotate_method", Free("only context parallelism reads it")),
+            ("module_fqns_per_model_part", Free("only a pipeline reads it")),
+        ]),
+    ),
+    (
+        "activation_checkpoint",
+        Inside(&[
+            ("mode", Reads(checkpointing)),
+            ("selective_ac_option", Free("said with `mode`")),
+            ("per_op_sac_force_recompute_mm_shapes_by_fqns", Free("said with `mode`")),
+            ("early_stop", Free("how far layers are run again")),
+        ]),
+    ),
+    (
+        "compile",
+        Inside(&[
+            ("enable", Notes(COMPILE, Allowance::Unknown)),
+            ("components", Free("only torch.compile reads it")),
+            ("backend", Free("only torch.compile reads it")),
+        ]),
+    ),
     ("float8", Free("only a converter reads it")),
     ("quantize", Free("only a converter reads it")),
     ("mx", Free("only a converter reads it")),
@@ -123,12 +167,23 @@ fn flavor(facts: &mut Facts, said: &Said<'_>) -> Became {
             facts.set_text(keys::MODEL, model, said.place);
             Became::Used(keys::MODEL)
         }
-        None => Became::Noted(format!("what `{}` of {} is, torchtitan's code says: the model named beside the file is taken", crate::text::brief(&word), crate::text::brief(&name)), Allowance::None),
+        None => Became::Noted(
+            format!(
+                "what `{}` of {} is, torchtitan's code says: the model named beside the file is taken",
+                crate::text::brief(&word),
+                crate::text::brief(&name)
+            ),
+            Allowance::None,
+        ),
     }
 }
 
 fn converters(_: &mut Facts, said: &Said<'_>) -> Became {
-    if is_on(said.value) { Became::Refused("layers of fp8 or other formats are not simulated".to_owned()) } else { Became::NoMemory(OFF) }
+    if is_on(said.value) {
+        Became::Refused("layers of fp8 or other formats are not simulated".to_owned())
+    } else {
+        Became::NoMemory(OFF)
+    }
 }
 
 fn optimizer(facts: &mut Facts, said: &Said<'_>) -> Became {
@@ -217,7 +272,10 @@ fn checkpointing(facts: &mut Facts, said: &Said<'_>) -> Became {
         // Some activations are kept: no checkpointing keeps all of them.
         _ => {
             facts.set_text(keys::GRADIENT_CHECKPOINTING, false, said.place);
-            Became::Noted("checkpointing of some ops or layers alone takes no more than none, which is estimated".to_owned(), Allowance::Less)
+            Became::Noted(
+                "checkpointing of some ops or layers alone takes no more than none, which is estimated".to_owned(),
+                Allowance::Less,
+            )
         }
     }
 }
@@ -239,9 +297,14 @@ pub fn finish(facts: &mut Facts, file: &[Entry]) {
     }
     if find(file, "activation_checkpoint").is_none() {
         // Its default mode is selective: what no checkpointing keeps is the most.
-        facts.imply(keys::GRADIENT_CHECKPOINTING, false, "torchtitan's selective checkpointing takes no more than none");
+        facts.imply(
+            keys::GRADIENT_CHECKPOINTING,
+            false,
+            "torchtitan's selective checkpointing takes no more than none",
+        );
         facts.left_open.push(LeftOpen {
-            text: "torchtitan checkpoints some ops where nobody says otherwise: it takes less than is estimated".to_owned(),
+            text: "torchtitan checkpoints some ops where nobody says otherwise: it takes less than is estimated"
+                .to_owned(),
             allowance: Allowance::Less,
         });
     }

@@ -6,19 +6,66 @@ use tonnage_core::job::{Allowance, Place, keys};
 use super::words::{CODE, COMPILE, DATA, EVAL, HUB, LAUNCH, LOGS, LOSS, NAME, SAVES, SCALAR, SEED, TOKENS};
 use super::{fsdp, optimizer};
 use crate::facts::{Dtype, Facts};
-use crate::rule::Rule::{Free, InsideOr, Notes, Reads, Refuses, Sets};
-use crate::rule::{Became, OFF, Row, Said};
+use crate::rule::Rule::{InsideOr, Notes, Reads, Refuses, Sets};
+use crate::rule::{Became, Free, OFF, Row, Rule, Said, Table};
 use crate::tree::{is_null, is_on, plain};
 
-const SMOOTHING: &str = "label smoothing computes the loss anew from the logits, in copies that are not simulated: it takes more";
-const NEFTUNE: &str = "NEFTune's noise is as large as the embedded rows and was not measured; the range allows a fifth of the peak";
+const SMOOTHING: &str =
+    "label smoothing computes the loss anew from the logits, in copies that are not simulated: it takes more";
+const NEFTUNE: &str =
+    "NEFTune's noise is as large as the embedded rows and was not measured; the range allows a fifth of the peak";
 const EMPTIES: &str = "the cache is emptied between steps: it takes no more than is estimated";
 const DETERMINISM: &str = "deterministic kernels have other workspaces; the range allows a fifth of the peak";
-const FULL_EVAL: &str = "an evaluation in 16 bits casts the weights, which was not measured; the range allows a fifth of the peak";
-const EVAL_KEEPS: &str = "an evaluation that keeps its predictions keeps logits of all rows on the GPU until it moves them";
+const FULL_EVAL: &str =
+    "an evaluation in 16 bits casts the weights, which was not measured; the range allows a fifth of the peak";
+const EVAL_KEEPS: &str =
+    "an evaluation that keeps its predictions keeps logits of all rows on the GPU until it moves them";
 
 /// `TrainingArguments`, and what Seq2SeqTrainingArguments and scripts of run_clm's kind add.
-pub const ARGUMENTS: &[Row] = &[
+pub const ARGUMENTS: Table = Table { rows: ARGUMENTS_ROWS, free: ARGUMENTS_FREE };
+
+/// Of these the reason is one of a few.
+const ARGUMENTS_FREE: &[Free] = &[
+    (
+        EVAL,
+        "batch_eval_metrics eval_strategy evaluation_strategy eval_steps eval_delay eval_on_start eval_do_concat_batches \
+        eval_use_gather_object prediction_loss_only metric_for_best_model greater_is_better do_eval do_predict \
+        jit_mode_eval generation_max_length generation_num_beams generation_config",
+    ),
+    (
+        SCALAR,
+        "learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps warmup_ratio weight_decay adam_beta1 adam_beta2 \
+        adam_epsilon",
+    ),
+    (
+        SAVES,
+        "output_dir overwrite_output_dir save_only_model save_strategy save_steps save_on_each_node save_total_limit \
+        save_safetensors enable_jit_checkpoint restore_callback_states_from_checkpoint load_best_model_at_end",
+    ),
+    (
+        DATA,
+        "ignore_data_skip dataloader_drop_last dataloader_num_workers dataloader_pin_memory dataloader_persistent_workers \
+        dataloader_prefetch_factor dataloader_multiprocessing_context dataloader_in_order remove_unused_columns \
+        label_names group_by_length train_sampling_strategy length_column_name dispatch_batches split_batches \
+        sortish_sampler",
+    ),
+    (
+        LOGS,
+        "logging_strategy logging_steps logging_dir logging_first_step logging_nan_inf_filter log_level log_level_replica \
+        log_on_each_node disable_tqdm report_to run_name project trackio_space_id trackio_bucket_id \
+        trackio_static_space_id include_num_input_tokens_seen include_tokens_per_second skip_memory_metrics debug",
+    ),
+    (NAME, "do_train past_index"),
+    (
+        HUB,
+        "push_to_hub push_to_hub_model_id push_to_hub_organization push_to_hub_token hub_token hub_private_repo \
+        hub_model_id hub_strategy hub_always_push hub_revision hub_model_revision",
+    ),
+    (SEED, "seed data_seed"),
+    (LAUNCH, "ddp_broadcast_buffers ddp_backend ddp_timeout local_rank ray_scope tpu_num_cores xpu_backend"),
+];
+
+const ARGUMENTS_ROWS: &[Row] = &[
     ("per_device_train_batch_size", Sets(keys::MICRO_BATCH_SIZE)),
     ("per_gpu_train_batch_size", Sets(keys::MICRO_BATCH_SIZE)),
     ("gradient_accumulation_steps", Reads(accumulation)),
@@ -44,7 +91,7 @@ pub const ARGUMENTS: &[Row] = &[
     ("fsdp", Reads(fsdp::of_trainer)),
     ("fsdp_config", InsideOr(fsdp::ROWS, fsdp::named_config)),
     ("fsdp_min_num_params", Reads(fsdp::of_trainer)),
-    ("fsdp_transformer_layer_cls_to_wrap", Free("layers are wrapped one by one")),
+    ("fsdp_transformer_layer_cls_to_wrap", Rule::Free("layers are wrapped one by one")),
     ("deepspeed", Reads(super::deepspeed::of_trainer)),
     ("label_smoothing_factor", Notes(SMOOTHING, Allowance::Unknown)),
     ("torch_compile", Notes(COMPILE, Allowance::Unknown)),
@@ -53,7 +100,10 @@ pub const ARGUMENTS: &[Row] = &[
     ("torchdynamo", Notes(COMPILE, Allowance::Unknown)),
     ("neftune_noise_alpha", Notes(NEFTUNE, Allowance::Fifth)),
     ("torch_empty_cache_steps", Notes(EMPTIES, Allowance::Less)),
-    ("auto_find_batch_size", Notes("after an out-of-memory error the batch is halved; estimated is the first", Allowance::None)),
+    (
+        "auto_find_batch_size",
+        Notes("after an out-of-memory error the batch is halved; estimated is the first", Allowance::None),
+    ),
     ("full_determinism", Notes(DETERMINISM, Allowance::Fifth)),
     ("bf16_full_eval", Notes(FULL_EVAL, Allowance::Fifth)),
     ("fp16_full_eval", Notes(FULL_EVAL, Allowance::Fifth)),
@@ -61,113 +111,19 @@ pub const ARGUMENTS: &[Row] = &[
     ("per_device_eval_batch_size", Reads(eval_rows)),
     ("per_gpu_eval_batch_size", Reads(eval_rows)),
     ("predict_with_generate", Notes("an evaluation that generates is not simulated", Allowance::Unknown)),
-    ("batch_eval_metrics", Free(EVAL)),
     ("include_for_metrics", Notes(EVAL_KEEPS, Allowance::Unknown)),
     ("include_inputs_for_metrics", Notes(EVAL_KEEPS, Allowance::Unknown)),
-    ("eval_accumulation_steps", Free("when predictions move to the host")),
+    ("eval_accumulation_steps", Rule::Free("when predictions move to the host")),
     ("use_cpu", Refuses("it trains on the CPU: no GPU's memory is asked for")),
     ("no_cuda", Refuses("it trains on the CPU: no GPU's memory is asked for")),
     ("use_mps_device", Refuses("it trains on an Apple GPU, which is not simulated")),
     ("use_ipex", Refuses("it trains on an Intel processor, which is not simulated")),
-    ("accelerator_config", Free("how batches are dealt to processes")),
-    ("learning_rate", Free(SCALAR)),
-    ("lr_scheduler_type", Free(SCALAR)),
-    ("lr_scheduler_kwargs", Free(SCALAR)),
-    ("warmup_steps", Free(SCALAR)),
-    ("warmup_ratio", Free(SCALAR)),
-    ("weight_decay", Free(SCALAR)),
-    ("adam_beta1", Free(SCALAR)),
-    ("adam_beta2", Free(SCALAR)),
-    ("adam_epsilon", Free(SCALAR)),
-    ("average_tokens_across_devices", Free("a number that processes tell each other")),
-    ("output_dir", Free(SAVES)),
-    ("overwrite_output_dir", Free(SAVES)),
-    ("save_only_model", Free(SAVES)),
-    ("save_strategy", Free(SAVES)),
-    ("save_steps", Free(SAVES)),
-    ("save_on_each_node", Free(SAVES)),
-    ("save_total_limit", Free(SAVES)),
-    ("save_safetensors", Free(SAVES)),
-    ("enable_jit_checkpoint", Free(SAVES)),
-    ("resume_from_checkpoint", Free("the same states, from the first step on")),
-    ("restore_callback_states_from_checkpoint", Free(SAVES)),
-    ("ignore_data_skip", Free(DATA)),
-    ("logging_strategy", Free(LOGS)),
-    ("logging_steps", Free(LOGS)),
-    ("logging_dir", Free(LOGS)),
-    ("logging_first_step", Free(LOGS)),
-    ("logging_nan_inf_filter", Free(LOGS)),
-    ("log_level", Free(LOGS)),
-    ("log_level_replica", Free(LOGS)),
-    ("log_on_each_node", Free(LOGS)),
-    ("disable_tqdm", Free(LOGS)),
-    ("report_to", Free(LOGS)),
-    ("run_name", Free(LOGS)),
-    ("project", Free(LOGS)),
-    ("trackio_space_id", Free(LOGS)),
-    ("trackio_bucket_id", Free(LOGS)),
-    ("trackio_static_space_id", Free(LOGS)),
-    ("include_num_input_tokens_seen", Free(LOGS)),
-    ("include_tokens_per_second", Free(LOGS)),
-    ("skip_memory_metrics", Free(LOGS)),
-    ("debug", Free(LOGS)),
-    ("eval_strategy", Free(EVAL)),
-    ("evaluation_strategy", Free(EVAL)),
-    ("eval_steps", Free(EVAL)),
-    ("eval_delay", Free(EVAL)),
-    ("eval_on_start", Free(EVAL)),
-    ("eval_do_concat_batches", Free(EVAL)),
-    ("eval_use_gather_object", Free(EVAL)),
-    ("prediction_loss_only", Free(EVAL)),
-    ("load_best_model_at_end", Free(SAVES)),
-    ("metric_for_best_model", Free(EVAL)),
-    ("greater_is_better", Free(EVAL)),
-    ("do_train", Free(NAME)),
-    ("do_eval", Free(EVAL)),
-    ("do_predict", Free(EVAL)),
-    ("push_to_hub", Free(HUB)),
-    ("push_to_hub_model_id", Free(HUB)),
-    ("push_to_hub_organization", Free(HUB)),
-    ("push_to_hub_token", Free(HUB)),
-    ("hub_token", Free(HUB)),
-    ("hub_private_repo", Free(HUB)),
-    ("hub_model_id", Free(HUB)),
-    ("hub_strategy", Free(HUB)),
-    ("hub_always_push", Free(HUB)),
-    ("hub_revision", Free(HUB)),
-    ("hub_model_revision", Free(HUB)),
-    ("seed", Free(SEED)),
-    ("data_seed", Free(SEED)),
-    ("dataloader_drop_last", Free(DATA)),
-    ("dataloader_num_workers", Free(DATA)),
-    ("dataloader_pin_memory", Free(DATA)),
-    ("dataloader_persistent_workers", Free(DATA)),
-    ("dataloader_prefetch_factor", Free(DATA)),
-    ("dataloader_multiprocessing_context", Free(DATA)),
-    ("dataloader_in_order", Free(DATA)),
-    ("remove_unused_columns", Free(DATA)),
-    ("label_names", Free(DATA)),
-    ("group_by_length", Free(DATA)),
-    ("train_sampling_strategy", Free(DATA)),
-    ("length_column_name", Free(DATA)),
-    ("dispatch_batches", Free(DATA)),
-    ("split_batches", Free(DATA)),
-    ("ddp_broadcast_buffers", Free(LAUNCH)),
-    ("ddp_backend", Free(LAUNCH)),
-    ("ddp_timeout", Free(LAUNCH)),
-    ("local_rank", Free(LAUNCH)),
-    ("ray_scope", Free(LAUNCH)),
-    ("tpu_num_cores", Free(LAUNCH)),
-    ("xpu_backend", Free(LAUNCH)),
-    ("past_index", Free(NAME)),
-    ("fp16_backend", Free("which autocast: PyTorch's is the only one left")),
-    ("fp16_opt_level", Free("only apex reads it")),
-    ("half_precision_backend", Free("which autocast: PyTorch's is the only one left")),
-    ("jit_mode_eval", Free(EVAL)),
-    ("sortish_sampler", Free(DATA)),
-    ("generation_max_length", Free(EVAL)),
-    ("generation_num_beams", Free(EVAL)),
-    ("generation_config", Free(EVAL)),
+    ("accelerator_config", Rule::Free("how batches are dealt to processes")),
+    ("average_tokens_across_devices", Rule::Free("a number that processes tell each other")),
+    ("resume_from_checkpoint", Rule::Free("the same states, from the first step on")),
+    ("fp16_backend", Rule::Free("which autocast: PyTorch's is the only one left")),
+    ("fp16_opt_level", Rule::Free("only apex reads it")),
+    ("half_precision_backend", Rule::Free("which autocast: PyTorch's is the only one left")),
 ];
 
 /// The arguments of run_clm.py and of scripts like it, beside `TrainingArguments`.
@@ -175,18 +131,18 @@ pub const SCRIPT: &[Row] = &[
     ("model_name_or_path", Sets(keys::MODEL)),
     ("model_name", Sets(keys::MODEL)),
     ("model_id", Sets(keys::MODEL)),
-    ("config_name", Free("which config a fresh model has; the one that `model_name_or_path` names is taken")),
+    ("config_name", Rule::Free("which config a fresh model has; the one that `model_name_or_path` names is taken")),
     ("config_overrides", Refuses("a config that is changed on the way: give the changed config.json")),
-    ("model_type", Free(NAME)),
-    ("tokenizer_name", Free(TOKENS)),
-    ("tokenizer_name_or_path", Free(TOKENS)),
-    ("use_fast_tokenizer", Free(TOKENS)),
-    ("cache_dir", Free(HUB)),
-    ("model_revision", Free(HUB)),
-    ("use_auth_token", Free(HUB)),
-    ("token", Free(HUB)),
-    ("trust_remote_code", Free(CODE)),
-    ("low_cpu_mem_usage", Free("how weights reach the host")),
+    ("model_type", Rule::Free(NAME)),
+    ("tokenizer_name", Rule::Free(TOKENS)),
+    ("tokenizer_name_or_path", Rule::Free(TOKENS)),
+    ("use_fast_tokenizer", Rule::Free(TOKENS)),
+    ("cache_dir", Rule::Free(HUB)),
+    ("model_revision", Rule::Free(HUB)),
+    ("use_auth_token", Rule::Free(HUB)),
+    ("token", Rule::Free(HUB)),
+    ("trust_remote_code", Rule::Free(CODE)),
+    ("low_cpu_mem_usage", Rule::Free("how weights reach the host")),
     ("torch_dtype", Reads(dtype)),
     ("dtype", Reads(dtype)),
     ("attn_implementation", Reads(attention)),
@@ -194,22 +150,22 @@ pub const SCRIPT: &[Row] = &[
     ("max_seq_length", Sets(keys::SEQ_LEN)),
     ("max_length", Sets(keys::SEQ_LEN)),
     ("model_max_length", Sets(keys::SEQ_LEN)),
-    ("dataset_name", Free(DATA)),
-    ("dataset_config_name", Free(DATA)),
-    ("dataset_text_field", Free(DATA)),
-    ("train_file", Free(DATA)),
-    ("validation_file", Free(DATA)),
-    ("data_path", Free(DATA)),
-    ("max_train_samples", Free(DATA)),
-    ("max_eval_samples", Free(DATA)),
-    ("streaming", Free(DATA)),
-    ("overwrite_cache", Free(DATA)),
-    ("validation_split_percentage", Free(DATA)),
-    ("preprocessing_num_workers", Free(DATA)),
-    ("keep_linebreaks", Free(DATA)),
-    ("mlm_probability", Free(LOSS)),
-    ("line_by_line", Free(DATA)),
-    ("pad_to_max_length", Free(DATA)),
+    ("dataset_name", Rule::Free(DATA)),
+    ("dataset_config_name", Rule::Free(DATA)),
+    ("dataset_text_field", Rule::Free(DATA)),
+    ("train_file", Rule::Free(DATA)),
+    ("validation_file", Rule::Free(DATA)),
+    ("data_path", Rule::Free(DATA)),
+    ("max_train_samples", Rule::Free(DATA)),
+    ("max_eval_samples", Rule::Free(DATA)),
+    ("streaming", Rule::Free(DATA)),
+    ("overwrite_cache", Rule::Free(DATA)),
+    ("validation_split_percentage", Rule::Free(DATA)),
+    ("preprocessing_num_workers", Rule::Free(DATA)),
+    ("keep_linebreaks", Rule::Free(DATA)),
+    ("mlm_probability", Rule::Free(LOSS)),
+    ("line_by_line", Rule::Free(DATA)),
+    ("pad_to_max_length", Rule::Free(DATA)),
 ];
 
 /// A dtype of the weights.
@@ -301,7 +257,8 @@ pub fn attention(facts: &mut Facts, said: &Said<'_>) -> Became {
 
 /// Sets the attention that transformers' word names.
 pub fn set_attention(facts: &mut Facts, word: &str, place: Option<&Place>) -> Became {
-    const OTHER: &str = "another build of flash attention is simulated as the flash-attn package; the range allows a fifth of the peak";
+    const OTHER: &str =
+        "another build of flash attention is simulated as the flash-attn package; the range allows a fifth of the peak";
     let (ours, noted) = match word {
         "" | "null" | "none" | "auto" => return Became::NoMemory("not said: the model's own default"),
         "eager" => ("eager", false),
@@ -343,7 +300,8 @@ pub(super) fn eval_rows(_: &mut Facts, said: &Said<'_>) -> Became {
     }
 }
 
-pub(super) const MORE_EVAL_ROWS: &str = "an evaluation of more rows than a pass of training has is not simulated: its logits may need more";
+pub(super) const MORE_EVAL_ROWS: &str =
+    "an evaluation of more rows than a pass of training has is not simulated: its logits may need more";
 
 /// What `TrainingArguments` leave out: eight rows of an evaluation, beside fewer of training.
 pub fn finish(facts: &mut Facts, file: &[crate::tree::Entry]) {

@@ -5,10 +5,10 @@ use tonnage_core::job::{Allowance, LeftOpen, keys};
 
 use super::peft::{self, ONLY_QUANTIZED};
 use super::trainer::{attention, dtype};
-use super::words::{CODE, DATA, HUB, LOGS, LOSS, NAME, OFFLOAD, PACKING, QUANTIZED, SAMPLING, SCALAR, SERVER, TOKENS};
+use super::words::{CODE, DATA, HUB, LOGS, LOSS, NAME, OFFLOAD, PACKING, QUANTIZED, SCALAR, TOKENS};
 use crate::facts::{Dtype, Facts};
-use crate::rule::Rule::{Free, Inside, Notes, Reads, Refuses, Sets};
-use crate::rule::{Became, OFF, Row, Said};
+use crate::rule::Rule::{Inside, Notes, Reads, Refuses, Sets};
+use crate::rule::{Became, Free, OFF, Row, Rule, Said, Table};
 use crate::tree::{Entry, find, is_null, is_on};
 
 /// TRL's trainers that are simulated.
@@ -46,18 +46,21 @@ const AUX: &str = "the router's own loss: a number";
 /// `SFTConfig`, beside `TrainingArguments`.
 pub const SFT: &[Row] = &[
     ("max_length", Reads(sft_length)),
-    ("max_seq_length", Reads(sft_length)),
+    ("max_seq_length", Reads(old_length)),
     ("packing", Notes(PACKING, Allowance::Fifth)),
-    ("packing_strategy", Free("only packing reads it")),
+    ("packing_strategy", Rule::Free("only packing reads it")),
     ("padding_free", Notes(PACKING, Allowance::Fifth)),
-    ("eval_packing", Free(super::words::EVAL)),
+    ("eval_packing", Rule::Free(super::words::EVAL)),
     ("loss_type", Reads(sft_loss)),
     ("completion_only_loss", Notes(ALL_POSITIONS, Allowance::None)),
     ("assistant_only_loss", Notes(ALL_POSITIONS, Allowance::None)),
-    ("num_of_sequences", Free(DATA)),
-    ("chars_per_token", Free(DATA)),
-    ("neftune_noise_alpha", Notes("NEFTune's noise was not measured; the range allows a fifth of the peak", Allowance::Fifth)),
-    ("eos_token", Free(TOKENS)),
+    ("num_of_sequences", Rule::Free(DATA)),
+    ("chars_per_token", Rule::Free(DATA)),
+    (
+        "neftune_noise_alpha",
+        Notes("NEFTune's noise was not measured; the range allows a fifth of the peak", Allowance::Fifth),
+    ),
+    ("eos_token", Rule::Free(TOKENS)),
 ];
 
 /// `DPOConfig`, beside `TrainingArguments`.
@@ -66,136 +69,69 @@ pub const DPO: &[Row] = &[
     ("max_prompt_length", Sets(keys::PROMPT_LEN)),
     ("max_completion_length", Sets(keys::COMPLETION_LEN)),
     ("precompute_ref_log_probs", Sets(keys::DPO_PRECOMPUTE_REF_LOG_PROBS)),
-    ("precompute_ref_batch_size", Free("rows of a pass before training, without gradients")),
+    ("precompute_ref_batch_size", Rule::Free("rows of a pass before training, without gradients")),
     ("padding_free", Notes(PACKING, Allowance::Fifth)),
     ("loss_type", Reads(dpo_loss)),
-    ("loss_weights", Free(LOSS)),
+    ("loss_weights", Rule::Free(LOSS)),
     ("ld_alpha", Notes("length desensitization computes two sums more, which are not simulated", Allowance::Fifth)),
-    ("f_divergence_type", Free(LOSS)),
-    ("f_alpha_divergence_coef", Free(LOSS)),
-    ("label_smoothing", Free(LOSS)),
-    ("beta", Free(LOSS)),
+    ("f_divergence_type", Rule::Free(LOSS)),
+    ("f_alpha_divergence_coef", Rule::Free(LOSS)),
+    ("label_smoothing", Rule::Free(LOSS)),
+    ("beta", Rule::Free(LOSS)),
     ("use_weighting", Notes("WPO's weights are computed from all logits, which is not simulated", Allowance::Unknown)),
-    ("discopop_tau", Free(LOSS)),
-    ("rpo_alpha", Notes("the added loss of the chosen answers is not simulated; the range allows a fifth of the peak", Allowance::Fifth)),
+    ("discopop_tau", Rule::Free(LOSS)),
+    (
+        "rpo_alpha",
+        Notes(
+            "the added loss of the chosen answers is not simulated; the range allows a fifth of the peak",
+            Allowance::Fifth,
+        ),
+    ),
     ("reference_free", Notes("without a reference it takes no more than is estimated", Allowance::Less)),
     ("generate_during_eval", Notes("an evaluation that generates is not simulated", Allowance::Unknown)),
     ("is_encoder_decoder", Refuses("encoder-decoders are not simulated")),
-    ("force_use_ref_model", Notes("a second model beside adapters is not simulated: it takes its weights more", Allowance::Unknown)),
-    ("use_logits_to_keep", Free("logits of the answers alone: it takes no more")),
-    ("tools", Free(DATA)),
-    ("base_model_attribute_name", Free(NAME)),
-    ("model_adapter_name", Free(NAME)),
+    (
+        "force_use_ref_model",
+        Notes("a second model beside adapters is not simulated: it takes its weights more", Allowance::Unknown),
+    ),
+    ("use_logits_to_keep", Rule::Free("logits of the answers alone: it takes no more")),
+    ("tools", Rule::Free(DATA)),
+    ("base_model_attribute_name", Rule::Free(NAME)),
+    ("model_adapter_name", Rule::Free(NAME)),
     ("ref_adapter_name", Notes("a second adapter as the reference is not simulated", Allowance::Fifth)),
 ];
 
-/// `GRPOConfig`, beside `TrainingArguments`.
-pub const GRPO: &[Row] = &[
-    ("max_prompt_length", Reads(prompt_length)),
-    ("max_completion_length", Sets(keys::COMPLETION_LEN)),
-    ("num_generations", Sets(keys::NUM_GENERATIONS)),
-    ("num_generations_eval", Free(super::words::EVAL)),
-    ("num_iterations", Sets(keys::GRPO_NUM_ITERATIONS)),
-    ("steps_per_generation", Sets(keys::GRPO_STEPS_PER_GENERATION)),
-    ("generation_batch_size", Reads(generation_batch)),
-    ("beta", Sets(keys::GRPO_BETA)),
-    ("cast_lm_head_to_fp32", Sets(keys::GRPO_CAST_LM_HEAD_TO_FP32)),
-    ("use_vllm", Reads(use_vllm)),
-    ("vllm_mode", Reads(vllm_mode)),
-    ("vllm_gpu_memory_utilization", Reads(|facts, said| of_engine(facts, said, keys::VLLM_GPU_MEMORY_UTILIZATION))),
-    ("vllm_enable_sleep_mode", Reads(|facts, said| of_engine(facts, said, keys::VLLM_SLEEP_MODE))),
-    ("vllm_tensor_parallel_size", Reads(engine_ranks)),
-    ("vllm_model_impl", Free("which modeling code the engine runs: its share of the GPU is fixed")),
-    ("vllm_max_model_length", Free("the engine's share of the GPU is fixed")),
-    ("vllm_max_model_len", Free("the engine's share of the GPU is fixed")),
-    ("vllm_dtype", Free("the engine's share of the GPU is fixed")),
-    ("vllm_enable_prefix_caching", Free("the engine's share of the GPU is fixed")),
-    ("vllm_device", Reads(vllm_device)),
-    ("vllm_structured_outputs_regex", Free(SAMPLING)),
-    ("vllm_guided_decoding_regex", Free(SAMPLING)),
-    ("vllm_server_base_url", Free(SERVER)),
-    ("vllm_server_host", Free(SERVER)),
-    ("vllm_server_port", Free(SERVER)),
-    ("vllm_server_timeout", Free(SERVER)),
-    ("vllm_group_port", Free(SERVER)),
-    ("vllm_importance_sampling_correction", Free(LOSS)),
-    ("vllm_importance_sampling_mode", Free(LOSS)),
-    ("vllm_importance_sampling_clip_max", Free(LOSS)),
-    ("vllm_importance_sampling_clip_min", Free(LOSS)),
-    ("vllm_importance_sampling_cap", Free(LOSS)),
-    ("ds3_gather_for_generation", Notes("generation on weights that are not gathered is not simulated", Allowance::None)),
-    ("temperature", Free(SAMPLING)),
-    ("top_p", Free(SAMPLING)),
-    ("top_k", Free(SAMPLING)),
-    ("min_p", Free(SAMPLING)),
-    ("repetition_penalty", Free(SAMPLING)),
-    ("generation_kwargs", Free(SAMPLING)),
-    ("chat_template_kwargs", Free(TOKENS)),
-    ("cache_implementation", Notes("another KV cache than the growing one is not simulated; the range allows a fifth", Allowance::Fifth)),
-    ("epsilon", Free(LOSS)),
-    ("epsilon_high", Free(LOSS)),
-    ("delta", Free(LOSS)),
-    ("sapo_temperature_neg", Free(LOSS)),
-    ("sapo_temperature_pos", Free(LOSS)),
-    ("vespo_k_pos", Free(LOSS)),
-    ("vespo_lambda_pos", Free(LOSS)),
-    ("vespo_k_neg", Free(LOSS)),
-    ("vespo_lambda_neg", Free(LOSS)),
-    ("importance_sampling_level", Free(LOSS)),
-    ("reward_weights", Free(LOSS)),
-    ("reward_funcs", Free("functions of texts, which run on the host; a reward model is --judge-model")),
-    ("reward_model_name_or_path", Reads(reward_model)),
-    ("multi_objective_aggregation", Free(LOSS)),
-    ("scale_rewards", Free(LOSS)),
-    ("loss_type", Free(LOSS)),
-    ("mask_truncated_completions", Free(LOSS)),
-    ("top_entropy_quantile", Notes("entropies of all tokens are not simulated; the range allows a fifth of the peak", Allowance::Fifth)),
-    ("entropy_coef", Notes("a loss of entropies keeps more, which is not simulated", Allowance::Unknown)),
-    ("use_adaptive_entropy", Notes("a loss of entropies keeps more, which is not simulated", Allowance::Unknown)),
-    ("entropy_coef_min", Free(LOSS)),
-    ("entropy_coef_max", Free(LOSS)),
-    ("entropy_coef_delta", Free(LOSS)),
-    ("entropy_target", Free(LOSS)),
-    ("max_tool_calling_iterations", Free("turns of a conversation; rows are taken at their full length")),
-    ("off_policy_mask_threshold", Free(LOSS)),
-    ("use_bias_correction_kl", Free(LOSS)),
-    ("log_completions", Free(LOGS)),
-    ("log_multimodal", Free(LOGS)),
-    ("num_completions_to_print", Free(LOGS)),
-    ("wandb_log_unique_prompts", Free(LOGS)),
-    ("log_unique_prompts", Free(LOGS)),
-    ("log_completions_hub_repo", Free(LOGS)),
-    ("use_transformers_continuous_batching", Notes("transformers' continuous batching is not simulated", Allowance::Unknown)),
-    ("transformers_continuous_batching_config", Free("only continuous batching reads it")),
-    ("use_transformers_paged", Notes("transformers' paged generation is not simulated", Allowance::Unknown)),
-    ("use_liger_loss", Notes("Liger's GRPO loss is not simulated; the range allows a fifth of the peak", Allowance::Fifth)),
+/// What all configs of TRL add, `ModelConfig` and `ScriptArguments`.
+pub const SHARED: Table = Table { rows: SHARED_ROWS, free: SHARED_FREE };
+
+/// Of these the reason is one of a few.
+const SHARED_FREE: &[Free] = &[
+    (CODE, "trust_remote_code"),
+    (AUX, "router_aux_loss_coef"),
+    (TOKENS, "chat_template_path chat_template pad_token padding_value label_pad_token_id system_prompt"),
+    (
+        DATA,
+        "dataset_text_field dataset_kwargs dataset_num_proc dataset_batch_size shuffle_dataset truncation_mode \
+        dataset_name dataset_config dataset_train_split dataset_test_split dataset_train_name dataset_test_name \
+        dataset_streaming datasets dataset_mixture dataset_mixer dataset_splits dataset_prompt_column",
+    ),
+    (SCALAR, "ref_model_mixup_alpha ref_model_sync_steps use_rslora"),
+    (HUB, "model_revision"),
+    (NAME, "lora_task_type config"),
+    (LOGS, "wandb_entity wandb_project"),
 ];
 
-/// What all configs of TRL add, `ModelConfig` and `ScriptArguments`.
-pub const SHARED: &[Row] = &[
+const SHARED_ROWS: &[Row] = &[
     ("model_init_kwargs", Inside(MODEL_INIT)),
-    ("trust_remote_code", Free(CODE)),
-    ("router_aux_loss_coef", Free(AUX)),
-    ("chat_template_path", Free(TOKENS)),
-    ("chat_template", Free(TOKENS)),
-    ("dataset_text_field", Free(DATA)),
-    ("dataset_kwargs", Free(DATA)),
-    ("dataset_num_proc", Free(DATA)),
-    ("dataset_batch_size", Free(DATA)),
-    ("shuffle_dataset", Free(DATA)),
-    ("truncation_mode", Free(DATA)),
     ("pad_to_multiple_of", Reads(padded)),
-    ("pad_token", Free(TOKENS)),
-    ("padding_value", Free(TOKENS)),
-    ("label_pad_token_id", Free(TOKENS)),
     ("disable_dropout", Reads(no_dropout)),
     ("activation_offloading", Notes(OFFLOAD, Allowance::Less)),
-    ("sync_ref_model", Notes("a reference that follows the policy is a model beside it; the range allows a fifth", Allowance::Fifth)),
-    ("ref_model_mixup_alpha", Free(SCALAR)),
-    ("ref_model_sync_steps", Free(SCALAR)),
+    (
+        "sync_ref_model",
+        Notes("a reference that follows the policy is a model beside it; the range allows a fifth", Allowance::Fifth),
+    ),
     ("model_name_or_path", Sets(keys::MODEL)),
-    ("model_revision", Free(HUB)),
-    ("torch_dtype", Reads(dtype)),
+    ("torch_dtype", Reads(old_dtype)),
     ("dtype", Reads(dtype)),
     ("attn_implementation", Reads(attention)),
     ("use_peft", Reads(adapters)),
@@ -205,37 +141,29 @@ pub const SHARED: &[Row] = &[
     ("lora_target_modules", Reads(targets)),
     ("lora_target_parameters", Notes(peft::OTHER_TARGETS, Allowance::Unknown)),
     ("lora_modules_to_save", Reads(modules_to_save)),
-    ("lora_task_type", Free(NAME)),
-    ("use_rslora", Free(SCALAR)),
     ("use_dora", Notes(peft::DORA, Allowance::Unknown)),
     ("load_in_8bit", Refuses(QUANTIZED)),
     ("load_in_4bit", Refuses(QUANTIZED)),
-    ("bnb_4bit_quant_type", Free(ONLY_QUANTIZED)),
-    ("use_bnb_nested_quant", Free(ONLY_QUANTIZED)),
-    ("bnb_4bit_quant_storage", Free(ONLY_QUANTIZED)),
-    ("dataset_name", Free(DATA)),
-    ("dataset_config", Free(DATA)),
-    ("dataset_train_split", Free(DATA)),
-    ("dataset_test_split", Free(DATA)),
-    ("dataset_train_name", Free(DATA)),
-    ("dataset_test_name", Free(DATA)),
-    ("dataset_streaming", Free(DATA)),
-    ("datasets", Free(DATA)),
-    ("ignore_bias_buffers", Free("which buffers DDP sends")),
-    ("gradient_checkpointing_use_reentrant", Notes("checkpointing with use_reentrant=True was not measured; the range allows a fifth", Allowance::Fifth)),
-    ("config", Free(NAME)),
-    ("env", Free("variables of the environment")),
+    ("bnb_4bit_quant_type", Rule::Free(ONLY_QUANTIZED)),
+    ("use_bnb_nested_quant", Rule::Free(ONLY_QUANTIZED)),
+    ("bnb_4bit_quant_storage", Rule::Free(ONLY_QUANTIZED)),
+    ("ignore_bias_buffers", Rule::Free("which buffers DDP sends")),
+    (
+        "gradient_checkpointing_use_reentrant",
+        Notes("checkpointing with use_reentrant=True was not measured; the range allows a fifth", Allowance::Fifth),
+    ),
+    ("env", Rule::Free("variables of the environment")),
 ];
 
 /// What `from_pretrained` is told.
 const MODEL_INIT: &[Row] = &[
     ("dtype", Reads(dtype)),
-    ("torch_dtype", Reads(dtype)),
+    ("torch_dtype", Reads(old_dtype)),
     ("attn_implementation", Reads(attention)),
-    ("use_cache", Free("the trainer's own use_cache holds")),
-    ("trust_remote_code", Free(CODE)),
-    ("revision", Free(HUB)),
-    ("low_cpu_mem_usage", Free("how weights reach the host")),
+    ("use_cache", Rule::Free("the trainer's own use_cache holds")),
+    ("trust_remote_code", Rule::Free(CODE)),
+    ("revision", Rule::Free(HUB)),
+    ("low_cpu_mem_usage", Rule::Free("how weights reach the host")),
     ("device_map", Reads(device_map)),
     ("quantization_config", Refuses(QUANTIZED)),
     ("load_in_4bit", Refuses(QUANTIZED)),
@@ -258,10 +186,35 @@ fn sft_length(facts: &mut Facts, said: &Said<'_>) -> Became {
     facts.set(keys::SEQ_LEN, said.value, said.place)
 }
 
+/// `torch_dtype`, which TRL 1.16 does not read (ModelConfig and create_model_from_path know `dtype`): the weights are fp32 then.
+fn old_dtype(_: &mut Facts, said: &Said<'_>) -> Became {
+    if said.other("dtype").is_some() {
+        return Became::NoMemory("`dtype` is said beside it");
+    }
+    let text = "TRL 1.16 reads `dtype` and leaves this older name unread: weights are loaded in fp32, as is estimated; with an older \
+                TRL say --precision bf16-amp";
+    Became::Noted(text.to_owned(), Allowance::None)
+}
+
+/// `max_seq_length`, which TRL 1.16 does not read: it cuts at `max_length`, 1024. The longer of both is taken.
+fn old_length(facts: &mut Facts, said: &Said<'_>) -> Became {
+    let Some(length) = said.value.as_u64() else { return sft_length(facts, said) };
+    if said.other("max_length").is_some() {
+        return Became::NoMemory("`max_length` is said beside it");
+    }
+    facts.set_text(keys::SEQ_LEN, length.max(1024), said.place);
+    let text = "TRL 1.16 reads `max_length` and leaves this older name unread, cutting rows at 1024 tokens; the longer of both is \
+                estimated";
+    Became::Noted(text.to_owned(), Allowance::None)
+}
+
 fn sft_loss(_: &mut Facts, said: &Said<'_>) -> Became {
     match said.word().as_str() {
         "nll" | "dft" => Became::NoMemory(LOSS),
-        _ => Became::Noted("another loss than nll was not measured; the range allows a fifth".to_owned(), Allowance::Fifth),
+        _ => Became::Noted(
+            "another loss than nll was not measured; the range allows a fifth".to_owned(),
+            Allowance::Fifth,
+        ),
     }
 }
 
@@ -285,80 +238,12 @@ fn dpo_length(facts: &mut Facts, said: &Said<'_>) -> Became {
 fn dpo_loss(_: &mut Facts, said: &Said<'_>) -> Became {
     let several = said.value.as_array().is_some_and(|losses| losses.len() > 1);
     match said.word().as_str() {
-        _ if several => Became::Noted("several losses at once were not measured; the range allows a fifth".to_owned(), Allowance::Fifth),
+        _ if several => Became::Noted(
+            "several losses at once were not measured; the range allows a fifth".to_owned(),
+            Allowance::Fifth,
+        ),
         _ => Became::NoMemory(LOSS),
     }
-}
-
-fn prompt_length(facts: &mut Facts, said: &Said<'_>) -> Became {
-    if is_null(said.value) {
-        return Became::NoMemory("prompts are not cut: they are taken as the job's `prompt_len` says");
-    }
-    facts.set(keys::PROMPT_LEN, said.value, said.place)
-}
-
-/// `generation_batch_size`: rows of all processes that are generated at once.
-fn generation_batch(facts: &mut Facts, said: &Said<'_>) -> Became {
-    let Some(rows) = said.value.as_u64() else { return Became::NoMemory(OFF) };
-    let train = said.other("per_device_train_batch_size").and_then(|value| value.as_u64()).unwrap_or(8);
-    let of_all = train.saturating_mul(facts.size(keys::WORLD_SIZE).unwrap_or(1)).max(1);
-    if !rows.is_multiple_of(of_all) {
-        return Became::Refused(format!("{rows} rows do not divide by the {of_all} of a pass of all processes"));
-    }
-    facts.set_text(keys::GRPO_STEPS_PER_GENERATION, rows / of_all, said.place);
-    Became::Used(keys::GRPO_STEPS_PER_GENERATION)
-}
-
-const ELSEWHERE: &str = "completions come from a server's GPUs; estimated is generate in the trainer's process, which takes no less";
-
-fn runs_inside(said: &Said<'_>) -> bool {
-    said.other_is_on("use_vllm") && said.other("vllm_mode").is_none_or(|mode| mode == "colocate")
-}
-
-fn use_vllm(facts: &mut Facts, said: &Said<'_>) -> Became {
-    if !is_on(said.value) {
-        return Became::NoMemory(OFF);
-    }
-    if !runs_inside(said) {
-        return Became::Noted(ELSEWHERE.to_owned(), Allowance::Less);
-    }
-    facts.set_text(keys::GRPO_ROLLOUT, "vllm", said.place);
-    Became::Used(keys::GRPO_ROLLOUT)
-}
-
-fn vllm_mode(_: &mut Facts, said: &Said<'_>) -> Became {
-    if said.other_is_on("use_vllm") { Became::Used(keys::GRPO_ROLLOUT) } else { Became::NoMemory(OFF) }
-}
-
-fn vllm_device(_: &mut Facts, said: &Said<'_>) -> Became {
-    if !said.other_is_on("use_vllm") {
-        return Became::NoMemory(OFF);
-    }
-    Became::Noted("which GPU the engine takes is not told: it is simulated beside the trainer".to_owned(), Allowance::Less)
-}
-
-fn of_engine(facts: &mut Facts, said: &Said<'_>, key: &'static str) -> Became {
-    if !runs_inside(said) || is_null(said.value) {
-        return Became::NoMemory("no engine runs in the trainer's process");
-    }
-    facts.set(key, said.value, said.place)
-}
-
-fn engine_ranks(_: &mut Facts, said: &Said<'_>) -> Became {
-    match said.value.as_u64() {
-        Some(ranks) if ranks > 1 && runs_inside(said) => {
-            Became::Noted("an engine over several GPUs is not simulated; its share of each is".to_owned(), Allowance::Fifth)
-        }
-        _ => Became::NoMemory("one process, or none of the trainer's"),
-    }
-}
-
-fn reward_model(facts: &mut Facts, said: &Said<'_>) -> Became {
-    if is_null(said.value) {
-        return Became::NoMemory(OFF);
-    }
-    facts.set_text(keys::JUDGE_PHASE, "forward", said.place);
-    facts.set(keys::JUDGE_MODEL, said.value, said.place)
 }
 
 fn padded(_: &mut Facts, said: &Said<'_>) -> Became {

@@ -36,7 +36,10 @@ pub const ROWS: &[Row] = &[
     ("data.micro_batch_size_per_gpu", Sets(keys::MICRO_BATCH_SIZE)),
     ("data.micro_batch_size", Refuses("rows of all GPUs at once: say data.micro_batch_size_per_gpu")),
     ("data.max_length", Sets(keys::SEQ_LEN)),
-    ("data.max_token_len_per_gpu", Notes("rows of any length up to so many tokens: the largest batch is not told by this", Allowance::Unknown)),
+    (
+        "data.max_token_len_per_gpu",
+        Notes("rows of any length up to so many tokens: the largest batch is not told by this", Allowance::Unknown),
+    ),
     ("data.use_dynamic_bsz", Notes("batches by tokens are not simulated", Allowance::Unknown)),
     ("data.pad_mode", Free(DATA)),
     ("data.balance_dp_token", Free(DATA)),
@@ -108,7 +111,10 @@ fn ranks(facts: &mut Facts, said: &Said<'_>, other: &str) -> Became {
             facts.set_text(keys::WORLD_SIZE, here.saturating_mul(other), said.place);
             Became::Used(keys::WORLD_SIZE)
         }
-        None => Became::Noted("how many GPUs there are is not said as a number: say --world-size".to_owned(), Allowance::None),
+        None => Became::Noted(
+            "how many GPUs there are is not said as a number: say --world-size".to_owned(),
+            Allowance::None,
+        ),
     }
 }
 

@@ -43,7 +43,12 @@ pub fn read(name: &str, text: &str) -> Result<Command, JobError> {
 
 fn is_program(word: &str) -> bool {
     let base = word.rsplit('/').next().unwrap_or_default();
-    LAUNCHERS.contains(&base) || PROGRAMS.contains(&base) || base.starts_with("python3.")
+    LAUNCHERS.contains(&base) || PROGRAMS.contains(&base) || base.starts_with("python3.") || is_module(word)
+}
+
+/// A module that says by itself what it trains.
+fn is_module(word: &str) -> bool {
+    word.starts_with("openrlhf.") || word.starts_with("verl.trainer")
 }
 
 struct Word {
@@ -128,10 +133,7 @@ fn is_path(text: &str) -> bool {
 }
 
 /// What `$NAME`, `${NAME}` or `${NAME:-default}` is; the word itself where nobody sets it.
-fn variable(
-    characters: &mut std::iter::Peekable<std::str::CharIndices<'_>>,
-    variables: &[(String, String)],
-) -> String {
+fn variable(characters: &mut std::iter::Peekable<std::str::CharIndices<'_>>, variables: &[(String, String)]) -> String {
     let braces = characters.next_if(|(_, c)| *c == '{').is_some();
     let mut name = String::new();
     while let Some((_, c)) = characters.next_if(|(_, c)| c.is_ascii_alphanumeric() || *c == '_') {
@@ -187,12 +189,12 @@ fn command(name: &str, text: &str, line: &Line) -> Result<Command, JobError> {
         } else if !in_program && ["trl", "llamafactory-cli", "axolotl"].contains(&base.as_str()) {
             let sub = words.next().map(|word| word.text.clone()).unwrap_or_default();
             command.program = format!("{base} {sub}");
-        } else if !in_program && word.text.ends_with(".py") {
+        } else if !in_program && (word.text.ends_with(".py") || is_module(&word.text)) {
             command.program.clone_from(&word.text);
         } else if let Some((key, value)) = word.text.split_once('=').filter(|_| in_program) {
             let key = key.trim_start_matches('+').to_owned();
             push(&mut command.arguments, key, scalar(value), place(word.at), name)?;
-        } else if in_program {
+        } else if in_program && !matches!(word.text.as_str(), "$@" | "$*" | "EOF") {
             let entry = Entry { key: word.text.clone(), place: Some(place(word.at)), node: Node::Value(Value::Null) };
             command.words.push(entry);
         }

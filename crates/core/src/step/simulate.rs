@@ -6,7 +6,7 @@ use crate::building::{Builder, Mode};
 use crate::dtype::DType;
 use crate::family::{self, Build, Family};
 use crate::gpu::Device;
-use crate::job::{CheckpointPolicy, JobSpec, ModelSpec, Task, check};
+use crate::job::{CheckpointPolicy, Framework, JobSpec, ModelSpec, Task, check};
 use crate::model::family::{Model, RunOptions};
 use crate::op::full;
 use crate::parallel::{self, Loaded, Rebuild};
@@ -146,6 +146,9 @@ fn run_task(
 /// 1.2 GiB of the device, which `caching_allocator_warmup` leaves free (transformers/modeling_utils.py).
 const NOT_WARMED: u64 = 1_288_490_188;
 
+/// `kSmallBuffer` (CUDACachingAllocator.cpp): the segment of a small block.
+const SMALL_SEGMENT: u64 = 2 << 20;
+
 /// `caching_allocator_warmup`: one block of the size of all parameters, given back to the allocator at once.
 fn warm_up(job: &JobSpec, context: &Rc<Context>, spec: &ModelSpec, family: Family) -> Result<(), SimulateError> {
     if !job.transformers.warms_allocator_up() {
@@ -158,6 +161,14 @@ fn warm_up(job: &JobSpec, context: &Rc<Context>, spec: &ModelSpec, family: Famil
     family.build_language_model(spec, &builder, &options)?;
     let bytes: u64 = builder.parameters().iter().map(Tensor::bytes).sum();
     let bytes = bytes.min(job.gpu.usable_bytes.saturating_sub(NOT_WARMED));
+    // TRL loads with device_map="auto" (trainer/utils.py, `create_model_from_path`): accelerate first asks each device how much it
+    // has, with a tensor of its own (utils/modeling.py, `get_max_memory`), whose segment the block then leaves out.
+    let bytes = if job.framework == Framework::Trl {
+        full(context, "empty.memory_format", &[1], DType::Int64);
+        if bytes > 2 * SMALL_SEGMENT { bytes - SMALL_SEGMENT } else { bytes }
+    } else {
+        bytes
+    };
     full(context, "empty.memory_format", &[bytes / 2], DType::Float16);
     Ok(())
 }

@@ -21,14 +21,25 @@ fn line(file: &FileRead, look: &Look) -> String {
         format!("{} {} no memory", tally.no_memory, if tally.no_memory == 1 { "costs" } else { "cost" }),
     ];
     if tally.noted > 0 {
-        parts.push(format!("{} allowed for: {}", tally.noted, names(file, |became| matches!(became, Became::Noted(..)))));
+        parts.push(format!(
+            "{} allowed for: {}",
+            tally.noted,
+            names(file, |became| matches!(became, Became::Noted(..)))
+        ));
     }
     if tally.refused > 0 {
-        parts.push(format!("{} refused: {}", tally.refused, names(file, |became| matches!(became, Became::Refused(_)))));
+        parts.push(format!(
+            "{} refused: {}",
+            tally.refused,
+            names(file, |became| matches!(became, Became::Refused(_)))
+        ));
     }
     let unknown = names(file, |became| *became == Became::NotUnderstood);
     let not = if tally.not_understood == 0 { String::new() } else { format!(": {unknown}") };
-    let last = paint(if tally.not_understood == 0 { DIM } else { WARN }, &format!("{} not understood{not}", tally.not_understood));
+    let last = paint(
+        if tally.not_understood == 0 { DIM } else { WARN },
+        &format!("{} not understood{not}", tally.not_understood),
+    );
     let text = format!("from {} ({}): {}, {last}", file.name, file.kind.name(), parts.join(", "));
     wrap(&text, look.width, 2) + "\n"
 }
@@ -48,7 +59,8 @@ pub fn config_keys(reading: &Reading, look: &Look) -> String {
     let mut screen = String::new();
     for file in &reading.files {
         screen.push_str(&format!("{}\n", paint(BOLD, &format!("what became of the keys of {}", file.name))));
-        let mut table = Table::new(&[("key", Align::Left), ("value", Align::Left), ("became", Align::Left)]).wrapped().flexible(2);
+        let mut table =
+            Table::new(&[("key", Align::Left), ("value", Align::Left), ("became", Align::Left)]).wrapped().flexible(2);
         for read in &file.keys {
             table.row(vec![read.key.as_str().into(), cell(value(read), DIM), cell(became(&read.became), BOLD)]);
         }

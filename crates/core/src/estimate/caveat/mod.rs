@@ -13,7 +13,8 @@ use of_model::{
     math_attention, plain_loop, prefers_cudnn, towers,
 };
 use of_setup::{
-    engine, flash_attn_package, left_open, nccl, quantized_judge, repeats, replayed_tokens, silicon, split, transformers,
+    engine, flash_attn_package, left_open, nccl, quantized_judge, repeats, replayed_tokens, silicon, split,
+    transformers,
 };
 
 /// Something the reader must know about a figure.

@@ -2,7 +2,9 @@
 
 use super::Caveat;
 use crate::estimate::engine::loaded;
-use crate::job::{Allowance, Attention, CheckpointPolicy, JobSpec, JudgeWeights, Rollout, Strategy, TransformersVersion};
+use crate::job::{
+    Allowance, Attention, CheckpointPolicy, JobSpec, JudgeWeights, Rollout, Strategy, TransformersVersion,
+};
 use crate::step::Repetition;
 use crate::trace::{Stride, Trace};
 use crate::units::{Bytes, MIB};

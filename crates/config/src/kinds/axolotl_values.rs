@@ -1,0 +1,235 @@
+//! What the values of Axolotl's keys come to.
+
+use serde_json::Value;
+use tonnage_core::job::{Allowance, LeftOpen, keys};
+
+use super::trainer::set_attention;
+use super::words::{LOSS, QUANTIZED, TOKENS};
+use super::{fsdp, optimizer, peft};
+use crate::facts::{Dtype, Facts, Weights};
+use crate::rule::{Became, OFF, Said};
+use crate::tree::{Entry, find, is_null, is_on, plain};
+
+pub(super) fn optimizer_word(facts: &mut Facts, said: &Said<'_>) -> Became {
+    match said.word().as_str() {
+        "adamw_torch_8bit" | "adamw_torch_4bit" | "ao_adamw_8bit" | "ao_adamw_4bit" => {
+            Became::Refused("torchao's optimizers are not simulated".to_owned())
+        }
+        _ => optimizer::read(facts, said),
+    }
+}
+
+/// `bf16`: weights of bf16 under autocast; `auto` is on where the GPU has it, `full` is weights of bf16 alone.
+pub(super) fn bf16(facts: &mut Facts, said: &Said<'_>) -> Became {
+    if said.word() == "full" {
+        facts.weights = Some((Weights::As(Dtype::Bf16), said.place.cloned()));
+        return Became::Used(keys::PRECISION);
+    }
+    if is_on(said.value) {
+        facts.weights = Some((Weights::As(Dtype::Bf16), said.place.cloned()));
+    }
+    facts.take_autocast(Dtype::Bf16, is_on(said.value), said.place)
+}
+
+pub(super) fn fp16(facts: &mut Facts, said: &Said<'_>) -> Became {
+    if is_null(said.value) {
+        return Became::NoMemory(OFF);
+    }
+    if is_on(said.value) {
+        // Axolotl loads fp16 weights then; full training casts them up again, or stops.
+        facts.weights = Some((Weights::As(Dtype::Fp16), said.place.cloned()));
+    }
+    facts.take_autocast(Dtype::Fp16, is_on(said.value), said.place)
+}
+
+pub(super) fn half(facts: &mut Facts, said: &Said<'_>) -> Became {
+    if !is_on(said.value) {
+        return Became::NoMemory(OFF);
+    }
+    facts.weights = Some((Weights::As(Dtype::Bf16), said.place.cloned()));
+    Became::Used(keys::PRECISION)
+}
+
+pub(super) fn full(facts: &mut Facts, said: &Said<'_>) -> Became {
+    if !is_on(said.value) {
+        return Became::NoMemory(OFF);
+    }
+    facts.weights = Some((Weights::As(Dtype::Fp32), said.place.cloned()));
+    Became::Used(keys::PRECISION)
+}
+
+pub(super) fn tf32(facts: &mut Facts, said: &Said<'_>) -> Became {
+    match said.word().as_str() {
+        "auto" => Became::NoMemory("how products are computed: no size"),
+        _ if is_null(said.value) => Became::NoMemory(OFF),
+        _ => facts.set(keys::ALLOW_TF32, said.value, said.place),
+    }
+}
+
+pub(super) fn has_adapter(said: &Said<'_>) -> bool {
+    said.other("adapter").is_some_and(|value| plain(&value).eq_ignore_ascii_case("lora"))
+}
+
+pub(super) fn adapter(_: &mut Facts, said: &Said<'_>) -> Became {
+    match said.word().as_str() {
+        "lora" => Became::Used(keys::LORA_R),
+        "" | "null" => Became::NoMemory(OFF),
+        "qlora" => Became::Refused(QUANTIZED.to_owned()),
+        other => Became::Refused(format!("`{}` adapters are not simulated", crate::text::brief(other))),
+    }
+}
+
+const NO_ADAPTER: &str = "no adapter is made: `adapter` is not lora";
+
+pub(super) fn of_adapter(facts: &mut Facts, said: &Said<'_>, key: &'static str) -> Became {
+    if !has_adapter(said) || is_null(said.value) {
+        return Became::NoMemory(NO_ADAPTER);
+    }
+    facts.set(key, said.value, said.place)
+}
+
+pub(super) fn targets(facts: &mut Facts, said: &Said<'_>) -> Became {
+    if !has_adapter(said) || said.other_is_on("lora_target_linear") || !is_on(said.value) {
+        return Became::NoMemory("every linear layer is a target, or no adapter is made");
+    }
+    peft::targets(facts, said)
+}
+
+pub(super) fn all_linear(facts: &mut Facts, said: &Said<'_>) -> Became {
+    if !has_adapter(said) || !is_on(said.value) {
+        return Became::NoMemory(NO_ADAPTER);
+    }
+    facts.set_text(keys::LORA_TARGETS, "all-linear", said.place);
+    Became::Used(keys::LORA_TARGETS)
+}
+
+pub(super) fn modules_to_save(_: &mut Facts, said: &Said<'_>) -> Became {
+    if !has_adapter(said) || !is_on(said.value) {
+        return Became::NoMemory(OFF);
+    }
+    Became::Noted(peft::MODULES_TO_SAVE.to_owned(), Allowance::Unknown)
+}
+
+pub(super) fn adapter_dtype(_: &mut Facts, said: &Said<'_>) -> Became {
+    if said.value == &Value::Bool(false) {
+        return Became::Noted("adapters of the weights' dtype take less than is estimated".to_owned(), Allowance::Less);
+    }
+    Became::NoMemory("peft's default")
+}
+
+pub(super) fn model_quantization(_: &mut Facts, said: &Said<'_>) -> Became {
+    if !is_on(said.value) {
+        return Became::NoMemory(OFF);
+    }
+    let kwargs = said.other("model_quantization_config_kwargs");
+    if kwargs.as_ref().and_then(|kwargs| kwargs.get("dequantize")).is_some_and(is_on) {
+        return Became::NoMemory("the weights are dequantized when they are loaded");
+    }
+    Became::Refused(QUANTIZED.to_owned())
+}
+
+pub(super) fn switched(facts: &mut Facts, said: &Said<'_>, word: &str) -> Became {
+    if !is_on(said.value) {
+        return Became::NoMemory(OFF);
+    }
+    set_attention(facts, word, said.place)
+}
+
+pub(super) fn sharded(facts: &mut Facts, said: &Said<'_>) -> Became {
+    if !is_on(said.value) {
+        return Became::NoMemory(OFF);
+    }
+    sharded_version(facts, said);
+    fsdp::of_trainer(facts, said)
+}
+
+/// `fsdp_version`, which alone turns FSDP on where a table of it is there.
+pub(super) fn sharded_version(facts: &mut Facts, said: &Said<'_>) -> Became {
+    let version = said.other("fsdp_version").and_then(|value| value.as_u64());
+    let version = version.or_else(|| fsdp::version(said.other("fsdp_config").as_ref())).unwrap_or(1);
+    if said.other_is_on("fsdp_config") || said.other_is_on("fsdp") {
+        fsdp::shard(facts, version, said);
+        return Became::Used(keys::PARALLEL);
+    }
+    Became::NoMemory("no table of FSDP is there")
+}
+
+pub(super) fn degree(_: &mut Facts, said: &Said<'_>) -> Became {
+    match said.value.as_u64() {
+        Some(0 | 1) | None => Became::NoMemory(OFF),
+        _ => Became::Noted(super::axolotl::MESH.to_owned(), Allowance::Unknown),
+    }
+}
+
+pub(super) fn task(facts: &mut Facts, said: &Said<'_>) -> Became {
+    let task = match said.word().as_str() {
+        "" | "null" => return Became::NoMemory(OFF),
+        "dpo" | "ipo" => "dpo",
+        "grpo" => "grpo",
+        other => {
+            return Became::Refused(format!("training by `{}` is not simulated", crate::text::brief(other)));
+        }
+    };
+    facts.set_text(keys::TASK, task, said.place);
+    Became::Used(keys::TASK)
+}
+
+pub(super) fn beta(facts: &mut Facts, said: &Said<'_>) -> Became {
+    if said.other("rl").is_some_and(|rl| rl == "grpo") {
+        return facts.set(keys::GRPO_BETA, said.value, said.place);
+    }
+    Became::NoMemory(LOSS)
+}
+
+pub(super) fn new_tokens(_: &mut Facts, said: &Said<'_>) -> Became {
+    let count = said.value.as_array().map_or(0, Vec::len);
+    match count {
+        0 => Became::NoMemory(TOKENS),
+        _ => Became::Noted(format!("{count} tokens more may make the vocabulary as many rows longer"), Allowance::None),
+    }
+}
+
+/// Fields of the model's config.
+pub(super) fn model_config(facts: &mut Facts, said: &Said<'_>) -> Became {
+    match said.value {
+        value if is_null(value) => Became::NoMemory(OFF),
+        Value::Object(fields) if fields.keys().all(|key| key == "output_router_logits" || key.starts_with("rope")) => {
+            let _ = facts;
+            Became::NoMemory("positions of tokens, and the router's own loss: no size")
+        }
+        _ => Became::Refused(
+            "fields of the model's config are not read here: say each with --set model.FIELD=VALUE".to_owned(),
+        ),
+    }
+}
+
+/// Axolotl's own defaults and what it does beside.
+pub fn finish(facts: &mut Facts, file: &[Entry]) {
+    let task = facts.value(keys::TASK).unwrap_or("causal_lm").to_owned();
+    facts.imply(keys::TASK, &task, "a config of Axolotl without `rl` trains on next tokens");
+    facts.imply(
+        keys::FRAMEWORK,
+        if task == "causal_lm" { "trainer" } else { "trl" },
+        "Axolotl trains with the Trainer's loop, or TRL's",
+    );
+    facts.imply(keys::OPTIMIZER, "adamw_fused", "Axolotl's optimizer: adamw_torch_fused");
+    if find(file, "adapter").is_none_or(|entry| is_null(&entry.node.value())) {
+        facts.imply(keys::GRADIENT_CHECKPOINTING, false, "Axolotl's default");
+    }
+    if task != "causal_lm" {
+        // Rows of DPO and GRPO are prompts and answers.
+        if let Some(length) = facts.size(keys::SEQ_LEN) {
+            facts.sets.retain(|given| given.key != keys::SEQ_LEN);
+            if task == "dpo" {
+                facts.imply(keys::PROMPT_LEN, (length / 2).max(1), "half of sequence_len");
+                facts.imply(keys::COMPLETION_LEN, length.saturating_sub(length / 2).max(1), "half of sequence_len");
+            }
+        }
+    }
+    facts.left_open.push(LeftOpen {
+        text: "Axolotl trains with the Trainer's loop; what its own patches change was not measured, the range allows a fifth of \
+               the peak"
+            .to_owned(),
+        allowance: Allowance::Fifth,
+    });
+}

@@ -1,0 +1,149 @@
+//! What configs come to.
+
+use serde_json::json;
+use tonnage_config::{Became, ConfigText, Kind, Object, Reading, read_files, read_objects};
+use tonnage_core::job::{Allowance, JobError, JobSource, Resolved};
+
+fn reading(files: &[(&str, &str)]) -> Result<Reading, JobError> {
+    let files: Vec<_> = files.iter().map(|(name, text)| (None, ConfigText { name, text })).collect();
+    read_files(&files)
+}
+
+fn job(files: &[(&str, &str)]) -> Result<Resolved, JobError> {
+    reading(files)?.source(JobSource::new())?.resolve(&[])
+}
+
+fn said(resolved: &Resolved, key: &str) -> String {
+    resolved.provenance.iter().find(|value| value.key == key).map_or_else(String::new, |value| value.value.clone())
+}
+
+const SFT: &str =
+    "model_name_or_path: Qwen/Qwen2.5-0.5B\nmax_length: 512\nper_device_train_batch_size: 4\nlearning_rate: 1.0e-5\n";
+
+#[test]
+fn trl_sft_is_fp32_weights_under_bf16_autocast_unless_it_says_otherwise() {
+    let resolved = job(&[("sft.yaml", SFT)]).unwrap();
+    let keys = ["precision", "seq_len", "micro_batch_size", "gradient_checkpointing", "framework", "device_map"];
+    let values: Vec<String> = keys.iter().map(|key| said(&resolved, key)).collect();
+    assert_eq!(values, ["\"amp-bf16\"", "512", "4", "true", "\"trl\"", "true"]);
+    let with = |more: &str| said(&job(&[("sft.yaml", &format!("{SFT}{more}"))]).unwrap(), "precision");
+    assert_eq!(with("dtype: bfloat16\n"), "\"bf16-amp\"");
+    assert_eq!(with("dtype: bfloat16\nbf16: false\n"), "\"bf16\"");
+    assert_eq!(with("fp16: true\n"), "\"amp-fp16\"");
+    assert_eq!(with("dtype: auto\n"), "\"bf16-amp\"", "Qwen2.5 was published in bf16");
+    assert_eq!(with("torch_dtype: bfloat16\n"), "\"amp-bf16\"", "TRL 1.16 leaves torch_dtype unread");
+    let error = job(&[("sft.yaml", &format!("{SFT}dtype: float16\nfp16: true\n"))]).unwrap_err();
+    assert_eq!(error.place.unwrap().line, 6);
+}
+
+#[test]
+fn errors_stand_where_the_key_stands() {
+    let error = job(&[("sft.yaml", &format!("{SFT}lora_r: many\nuse_peft: true\n"))]).unwrap_err();
+    assert_eq!((error.key(), error.place.as_ref().map(|place| place.line)), (Some("lora.r"), Some(5)));
+    let error = job(&[("sft.yaml", &format!("{SFT}load_in_4bit: true\n"))]).unwrap_err();
+    assert!(error.hint.unwrap().contains("tonnage rehearse"));
+    assert_eq!(error.place.unwrap().line, 5);
+}
+
+#[test]
+fn files_of_one_job_are_read_together() {
+    let accelerate =
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nnum_processes: 4\nmixed_precision: bf16\n";
+    let arguments = "output_dir: out\nper_device_train_batch_size: 2\nmodel_name_or_path: gpt2\nblock_size: 128\n";
+    let resolved = job(&[("train.yaml", arguments), ("accelerate.yaml", accelerate)]).unwrap();
+    let keys = ["world_size", "parallel", "precision", "framework"].map(|key| said(&resolved, key));
+    assert_eq!(keys, ["4", "\"ddp\"", "\"amp-bf16\"", "\"trainer\""]);
+    let deepspeed =
+        r#"{"zero_optimization": {"stage": 2}, "bf16": {"enabled": "auto"}, "train_micro_batch_size_per_gpu": "auto"}"#;
+    let named = format!("{arguments}bf16: true\ndeepspeed: configs/ds.json\n");
+    let resolved = job(&[("train.yaml", &named), ("ds.json", deepspeed)]).unwrap();
+    let keys = ["parallel", "deepspeed.stage", "precision"].map(|key| said(&resolved, key));
+    assert_eq!(keys, ["\"deepspeed\"", "2", "\"bf16\""]);
+    // A file that is named and not given is asked for.
+    let alone = reading(&[("train.yaml", &named)]).unwrap();
+    assert_eq!(alone.wanted(), ["configs/ds.json"]);
+    assert!(alone.source(JobSource::new()).is_err());
+}
+
+#[test]
+fn files_that_contradict_each_other_are_refused() {
+    let deepspeed = r#"{"zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": 8}"#;
+    let arguments = "output_dir: out\nper_device_train_batch_size: 2\nmodel_name_or_path: gpt2\nblock_size: 64\ndeepspeed: ds.json\n";
+    let error = job(&[("train.yaml", arguments), ("ds.json", deepspeed)]).unwrap_err();
+    assert!(error.problem.contains("micro_batch_size"), "{error}");
+}
+
+#[test]
+fn what_is_typed_goes_before_what_a_config_says() {
+    let typed = JobSource::new().set("seq_len", 64).set("precision", "fp32");
+    let resolved = reading(&[("sft.yaml", SFT)]).unwrap().source(typed).unwrap().resolve(&[]).unwrap();
+    assert_eq!((said(&resolved, "seq_len"), said(&resolved, "precision")), ("64".to_owned(), "\"fp32\"".to_owned()));
+}
+
+#[test]
+fn a_key_that_nobody_knows_keeps_a_job_from_surely_fitting() {
+    let reading = reading(&[("sft.yaml", &format!("{SFT}extra_heads: 8\n"))]).unwrap();
+    let unknown: Vec<_> =
+        reading.keys().filter(|read| read.became == Became::NotUnderstood).map(|read| read.key.as_str()).collect();
+    assert_eq!(unknown, ["extra_heads"]);
+    let source = reading.source(JobSource::new()).unwrap();
+    assert!(
+        source.left_open.iter().any(|left| left.allowance == Allowance::Unknown && left.text.contains("extra_heads"))
+    );
+}
+
+#[test]
+fn a_command_line_says_the_launchers_ranks_too() {
+    let text = "MODEL=gpt2\naccelerate launch --num_processes 2 --mixed_precision bf16 \\\n  run_clm.py --model_name_or_path $MODEL \\\n  --block_size=128 --per_device_train_batch_size 2 --output_dir out\n";
+    let resolved = job(&[("train.sh", text)]).unwrap();
+    let keys = ["world_size", "seq_len", "precision", "micro_batch_size"].map(|key| said(&resolved, key));
+    assert_eq!(keys, ["2", "128", "\"amp-bf16\"", "2"]);
+    let trl = "trl sft --model_name_or_path gpt2 --use_peft --lora_r 4 --lora_target_modules c_attn --max_length 64";
+    let resolved = job(&[("train.sh", trl)]).unwrap();
+    assert_eq!(["framework", "lora.r", "seq_len"].map(|key| said(&resolved, key)), ["\"trl\"", "4", "64"]);
+}
+
+#[test]
+fn objects_of_python_are_read_by_their_attributes() {
+    let arguments = json!({"per_device_train_batch_size": 2, "max_length": 256, "bf16": true, "report_to": ["none"]});
+    let lora =
+        json!({"r": 8, "target_modules": ["q_proj"], "lora_dropout": 0.0, "bias": "none", "modules_to_save": null});
+    let model = json!({"dtype": "torch.bfloat16"});
+    let table = |value: &serde_json::Value| value.as_object().unwrap().clone();
+    let (arguments, lora, model) = (table(&arguments), table(&lora), table(&model));
+    let objects = [("SFTConfig", &arguments), ("LoraConfig", &lora), ("model", &model)];
+    let objects = objects.map(|(class, attributes)| Object { class, attributes });
+    let reading = read_objects(&objects).unwrap();
+    let resolved = reading.source(JobSource::model("Qwen/Qwen2.5-0.5B")).unwrap().resolve(&[]).unwrap();
+    let keys = ["precision", "lora.r", "seq_len", "framework"].map(|key| said(&resolved, key));
+    assert_eq!(keys, ["\"bf16-amp\"", "8", "256", "\"trl\""]);
+    let unknown = json!({"x": 1});
+    let unknown = read_objects(&[Object { class: "MyConfig", attributes: unknown.as_object().unwrap() }]).unwrap();
+    assert_eq!(unknown.keys().next().unwrap().became, Became::NotUnderstood);
+}
+
+#[test]
+fn a_notebooks_keywords_are_read_and_names_followed() {
+    let cell = "from trl import SFTConfig\nlength = 2 * 512\nargs = SFTConfig(\n  max_length = length, # tokens\n  bf16 = True,\n  optim = 'adamw_8bit',\n)\nmodel = AutoModelForCausalLM.from_pretrained(\"gpt2\", dtype=torch.bfloat16)";
+    let notebook = json!({"cells": [{"cell_type": "code", "source": cell}]}).to_string();
+    let resolved = job(&[("a.ipynb", &notebook)]).unwrap();
+    let keys = ["seq_len", "precision", "optimizer", "framework"].map(|key| said(&resolved, key));
+    assert_eq!(keys, ["1024", "\"bf16-amp\"", "\"adamw8bit\"", "\"trl\""]);
+}
+
+#[test]
+fn every_kind_has_a_name_and_no_key_of_a_table_twice() {
+    for (kind, name, what) in tonnage_config::KINDS {
+        assert_eq!(Kind::find(name), Some(*kind));
+        assert!(!what.is_empty());
+        let mut seen = std::collections::BTreeSet::new();
+        for table in kind.tables() {
+            let mut own = std::collections::BTreeSet::new();
+            for key in table.keys() {
+                assert!(own.insert(key), "{name}: `{key}` twice in a table");
+                seen.insert(key);
+            }
+        }
+        assert_eq!(seen.is_empty(), *name == "python");
+    }
+}
