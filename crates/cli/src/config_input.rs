@@ -27,6 +27,7 @@ pub fn flag() -> Arg {
             "Reads a trainer's config as the job; again for several files that belong together. What is typed beside it goes before \
              what it says. Without a kind it is told by its keys.\n\nKinds:{kinds}"
         ))
+        .hide_short_help(true)
         .help_heading("Job")
 }
 

@@ -33,7 +33,7 @@ pub struct Asked {
 impl Asked {
     fn job(self) -> JobArgs {
         let overrides = self.settings.iter().map(|(key, value)| Override::caller(key_called(key), value)).collect();
-        JobArgs { model: self.model, overrides, small_gpt: None, handed: self.handed }
+        JobArgs { model: self.model, overrides, handed: self.handed, ..JobArgs::default() }
     }
 }
 

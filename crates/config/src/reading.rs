@@ -6,10 +6,14 @@ use tonnage_core::job::{Allowance, JobError, JobErrorKind, JobSource, LeftOpen, 
 use crate::facts::{Dtype, Facts, Weights};
 use crate::kind::Kind;
 use crate::rule::{Became, KeyRead};
+use crate::text::brief;
 
 /// What runs what cannot be estimated.
 pub const REHEARSE: &str = "`tonnage rehearse --gpu h100 -- python your_script.py` runs your own script without a GPU and says what it \
                             takes";
+
+/// More keys than these are counted.
+const MOST_NAMED: usize = 12;
 
 /// A file that was read.
 #[derive(Clone, Debug, PartialEq)]
@@ -137,17 +141,30 @@ impl Reading {
                 Became::Noted(text, allowance) => {
                     Some(LeftOpen { text: format!("{at}`{}`: {text}", read.key), allowance: *allowance })
                 }
-                Became::NotUnderstood => Some(LeftOpen {
-                    text: format!(
-                        "{at}`{}` is not understood: if it changes memory, the figures do not have it",
-                        read.key
-                    ),
-                    allowance: Allowance::Unknown,
-                }),
                 _ => None,
             }
         });
-        self.facts.left_open.iter().cloned().chain(noted).collect()
+        self.facts.left_open.iter().cloned().chain(noted).chain(self.not_understood()).collect()
+    }
+
+    /// The keys that nobody knows, in one sentence.
+    fn not_understood(&self) -> Option<LeftOpen> {
+        let unknown: Vec<&KeyRead> = self.keys().filter(|read| read.became == Became::NotUnderstood).collect();
+        let named = |read: &&KeyRead| match &read.place {
+            Some(place) => format!("`{}` ({}:{})", brief(&read.key), place.file, place.line),
+            None => format!("`{}`", brief(&read.key)),
+        };
+        let mut names = unknown.iter().take(MOST_NAMED).map(named).collect::<Vec<_>>().join(", ");
+        if unknown.len() > MOST_NAMED {
+            names.push_str(&format!(" and {} more", unknown.len() - MOST_NAMED));
+        }
+        let verb = match unknown.len() {
+            0 => return None,
+            1 => "is not understood: if it changes",
+            _ => "are not understood: if they change",
+        };
+        let text = format!("{names} {verb} memory, the figures do not have it");
+        Some(LeftOpen { text, allowance: Allowance::Unknown })
     }
 
     /// Every key and what became of it, for programs.

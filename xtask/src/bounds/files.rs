@@ -17,6 +17,7 @@ const DOCTOR: &[&str] = &["doctor", "{}"];
 const WATCH: &[&str] = &["watch", "--replay", "{}", "--once"];
 const BESIDE: &[&str] = &["estimate", "{folder}/config.json"];
 const GPU: &[&str] = &["estimate", "gpt2", "--gpu", "{}"];
+const FROM: &[&str] = &["estimate", "gpt2", "--from", "axolotl", "{}", "--gpu", "h100"];
 const SUITE: &[&str] = &["cost", "--suite", "{}", "--gpu", "h100"];
 
 pub(super) const ROWS: &[Row] = &[
@@ -91,6 +92,11 @@ pub(super) const ROWS: &[Row] = &[
         name: "suite: a list of values",
         make: |at| made(at, "s.toml", |out| toml(out, CONFIGURATION, HAND)),
         command: SUITE,
+    },
+    Row {
+        name: "trainer's config: keys, YAML",
+        make: |at| made(at, "c.yaml", |out| yaml_keys(out, HAND)),
+        command: FROM,
     },
     Row { name: "suite: keys", make: |at| made(at, "s.toml", |out| keys(out, HAND)), command: SUITE },
     Row { name: "suite: tables in tables", make: |at| made(at, "s.toml", |out| nested(out, HAND)), command: SUITE },
@@ -317,6 +323,10 @@ fn toml(out: Out<'_>, head: &str, bytes: usize) -> std::io::Result<()> {
 
 fn keys(out: Out<'_>, bytes: usize) -> std::io::Result<()> {
     (0..bytes / 10).try_for_each(|at| writeln!(out, "a{at:x}=1"))
+}
+
+fn yaml_keys(out: Out<'_>, bytes: usize) -> std::io::Result<()> {
+    (0..(bytes / 12).min(99_000)).try_for_each(|at| writeln!(out, "a{at:x}: 1"))
 }
 
 fn nested(out: Out<'_>, bytes: usize) -> std::io::Result<()> {

@@ -10,6 +10,8 @@ use super::source::{code, rust_files};
 
 /// Where the names are written.
 const OWN_PLACE: &str = "crates/core/src/job/key_names.rs";
+/// Where keys are those of other programs, some of which are called as ours are.
+const OTHERS_KEYS: &str = "crates/config/";
 /// Where a key of one word (`model`, `loss`) is a key; elsewhere it may be a column, a metric or an argument.
 const ABOUT_JOBS: &[&str] = &["crates/core/src/job/", "crates/core/src/plan/"];
 /// Literals that are a key's name by chance: the file or folder, the literal, and whose word it is there.
@@ -49,7 +51,7 @@ pub(super) fn strays() -> Result<Vec<String>> {
     for file in rust_files(Path::new("crates"))? {
         let path = file.display().to_string();
         let is_apart = ["/tests/", "/benches/", "/examples/"].iter().any(|folder| path.contains(folder));
-        if is_apart || path == OWN_PLACE {
+        if is_apart || path == OWN_PLACE || path.starts_with(OTHERS_KEYS) {
             continue;
         }
         let text = fs::read_to_string(&file).with_context(|| path.clone())?;

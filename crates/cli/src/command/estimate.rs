@@ -19,7 +19,7 @@ use super::{compare, json};
 use crate::exit::{self, Exit, FailOn};
 use crate::failure::Failure;
 use crate::job_args::{self, JobArgs};
-use crate::job_input::{self, gather_each, read_job, simulate};
+use crate::job_input::{self, gather_each, read_job, read_source, simulate};
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "Examples:

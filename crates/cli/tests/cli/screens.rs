@@ -21,6 +21,8 @@ fn estimates() {
     check("estimate_timeline", &["estimate", "job.toml", "--timeline", "--gpu=a100-40"]);
     check("estimate_legacy", &["estimate", "job.toml", "--legacy", "--gpu=a100-40"]);
     check("estimate_explain", &["estimate", "config.json", "-b", "2", "-s", "64", "--explain"]);
+    check("estimate_from", &["estimate", "--from", "sft.yaml", "--from", "accelerate.yaml", "--gpu", "a100-80"]);
+    check("estimate_from_refused", &["estimate", "--from", "trl", "sft.yaml", "gpt2", "--from", "qlora.yaml"]);
     check("compare", &["estimate", "job.toml", "--compare", "micro_batch_size=8,16,24", "--compare", "sdpa,eager"]);
 }
 

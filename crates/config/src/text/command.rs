@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tonnage_core::job::{JobError, Place};
 
-use super::{MAX_VALUES, scalar, unreadable};
+use super::{Lines, MAX_VALUES, scalar, unreadable};
 use crate::tree::{Entry, Node, find};
 
 /// A command that starts a training.
@@ -152,7 +152,8 @@ fn variable(characters: &mut std::iter::Peekable<std::str::CharIndices<'_>>, var
 }
 
 fn command(name: &str, text: &str, line: &Line) -> Result<Command, JobError> {
-    let place = |at: usize| Place::at(name, text, at);
+    let lines = Lines::new(name, text);
+    let place = |at: usize| lines.place(at);
     let start = line.words.iter().position(|word| is_program(&word.text)).unwrap_or_default();
     let mut words = line.words.get(start..).unwrap_or_default().iter().peekable();
     let mut command = Command::default();

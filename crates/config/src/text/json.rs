@@ -7,7 +7,7 @@ use std::fmt;
 
 use tonnage_core::job::{JobError, Place};
 
-use super::{MAX_VALUES, twice, unreadable};
+use super::{Lines, MAX_VALUES, twice, unreadable};
 use crate::tree::{Entry, Node};
 
 /// The keys of the object that `text` is.
@@ -15,7 +15,8 @@ use crate::tree::{Entry, Node};
 /// # Errors
 /// When it is no JSON, no object, or has a key twice.
 pub fn read(name: &str, text: &str) -> Result<Vec<Entry>, JobError> {
-    let state = State { name, text, at: Cell::new(0), values: Cell::new(0), twice: RefCell::new(None) };
+    let lines = Lines::new(name, text);
+    let state = State { lines, text, at: Cell::new(0), values: Cell::new(0), twice: RefCell::new(None) };
     let mut reader = serde_json::Deserializer::from_str(text);
     let read = NodeSeed(&state).deserialize(&mut reader).and_then(|node| reader.end().map(|()| node));
     if let Some((key, place)) = state.twice.take() {
@@ -34,7 +35,7 @@ pub fn read(name: &str, text: &str) -> Result<Vec<Entry>, JobError> {
 }
 
 struct State<'a> {
-    name: &'a str,
+    lines: Lines<'a>,
     text: &'a str,
     /// Where the last key was found; keys come in their order.
     at: Cell<usize>,
@@ -48,7 +49,7 @@ impl State<'_> {
         let from = self.at.get();
         let found = self.text.get(from..).and_then(|rest| rest.find(&quoted)).map_or(from, |at| from + at);
         self.at.set((found + quoted.len()).min(self.text.len()));
-        Place::at(self.name, self.text, found)
+        self.lines.place(found)
     }
 }
 

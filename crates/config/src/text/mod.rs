@@ -13,6 +13,33 @@ pub const MAX_DEPTH: usize = 64;
 /// Values of a file, aliases counted as often as they are used; the longest config has some hundreds.
 pub const MAX_VALUES: usize = 100_000;
 
+/// A line that is longer has places by bytes: counting its characters for every key would take the square of its length.
+const LONG_LINE: usize = 10_000;
+
+/// A text whose places are asked for often.
+pub(crate) struct Lines<'a> {
+    name: &'a str,
+    text: &'a str,
+    /// Where each line begins.
+    starts: Vec<usize>,
+}
+
+impl<'a> Lines<'a> {
+    pub fn new(name: &'a str, text: &'a str) -> Self {
+        let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        Self { name, text, starts }
+    }
+
+    /// The place of byte `offset`.
+    pub fn place(&self, offset: usize) -> Place {
+        let line = self.starts.partition_point(|start| *start <= offset).max(1);
+        let start = self.starts.get(line - 1).copied().unwrap_or_default();
+        let before = self.text.get(start..offset).filter(|before| before.len() < LONG_LINE);
+        let column = before.map_or(offset.saturating_sub(start), |before| before.chars().count()) + 1;
+        Place { file: self.name.to_owned(), line, column }
+    }
+}
+
 /// A text that cannot be read.
 pub(crate) fn unreadable(name: &str, problem: impl std::fmt::Display, place: Option<Place>) -> JobError {
     let (problem, place) = match place {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use tonnage_core::job::{JobError, Place};
 
-use super::{MAX_DEPTH, MAX_VALUES, unreadable};
+use super::{Lines, MAX_DEPTH, MAX_VALUES, unreadable};
 use crate::tree::{Entry, Node};
 
 /// A call with its keywords.
@@ -44,7 +44,7 @@ fn notebook(name: &str, text: &str) -> Result<String, JobError> {
 }
 
 fn calls(name: &str, text: &str, is_wanted: fn(&str) -> bool) -> Result<Vec<Call>, JobError> {
-    let mut reader = Reader { name, text, at: 0, names: Vec::new(), values: 0 };
+    let mut reader = Reader { name, text, lines: Lines::new(name, text), at: 0, names: Vec::new(), values: 0 };
     let mut calls = Vec::new();
     while reader.at < text.len() {
         let begin = reader.at;
@@ -56,7 +56,7 @@ fn calls(name: &str, text: &str, is_wanted: fn(&str) -> bool) -> Result<Vec<Call
                 let function = last_two(&path);
                 reader.spaces();
                 if reader.peek() == Some('(') && is_wanted(&function) {
-                    let place = Place::at(name, text, begin);
+                    let place = reader.lines.place(begin);
                     let keywords = reader.keywords()?;
                     calls.push(Call { function, place, keywords });
                 } else if reader.peek() == Some('=') && !text[reader.at..].starts_with("==") && !path.contains('.') {
@@ -78,6 +78,7 @@ fn last_two(path: &str) -> String {
 struct Reader<'a> {
     name: &'a str,
     text: &'a str,
+    lines: Lines<'a>,
     at: usize,
     /// Names that were given a literal.
     names: Vec<(String, Value)>,
@@ -158,7 +159,7 @@ impl Reader<'_> {
                 Some(',') => self.step(),
                 Some(c) => {
                     let begin = self.at;
-                    let place = Place::at(self.name, self.text, begin);
+                    let place = self.lines.place(begin);
                     let key = if c.is_alphabetic() || c == '_' { self.path() } else { String::new() };
                     self.spaces();
                     let is_keyword =
@@ -185,7 +186,7 @@ impl Reader<'_> {
     fn value(&mut self, depth: usize) -> Result<Value, JobError> {
         self.values += 1;
         if depth > MAX_DEPTH || self.values > MAX_VALUES {
-            let place = Place::at(self.name, self.text, self.at);
+            let place = self.lines.place(self.at);
             return Err(unreadable(self.name, "lists or calls nested too deep, or too many", Some(place)));
         }
         self.spaces();

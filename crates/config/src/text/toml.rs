@@ -5,7 +5,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use tonnage_core::job::{JobError, Place};
 
-use super::{MAX_DEPTH, unreadable};
+use super::{Lines, MAX_DEPTH, unreadable};
 use crate::tree::{Entry, Node};
 
 /// The keys of `text`.
@@ -17,18 +17,18 @@ pub fn read(name: &str, text: &str) -> Result<Vec<Entry>, JobError> {
         let place = error.span().map(|span| Place::at(name, text, span.start));
         unreadable(name, format!("no TOML: {}", error.message()), place)
     })?;
-    entries(name, text, table.get_ref(), 0)
+    entries(name, &Lines::new(name, text), table.get_ref(), 0)
 }
 
-fn entries(name: &str, text: &str, table: &DeTable<'_>, depth: usize) -> Result<Vec<Entry>, JobError> {
+fn entries(name: &str, lines: &Lines<'_>, table: &DeTable<'_>, depth: usize) -> Result<Vec<Entry>, JobError> {
     let mut entries = Vec::new();
     for (key, value) in table {
-        let place = Some(Place::at(name, text, key.span().start));
+        let place = Some(lines.place(key.span().start));
         if depth > MAX_DEPTH {
             return Err(unreadable(name, format!("more than {MAX_DEPTH} tables in one another"), place));
         }
         let node = match value.get_ref() {
-            DeValue::Table(below) => Node::Table(self::entries(name, text, below, depth + 1)?),
+            DeValue::Table(below) => Node::Table(self::entries(name, lines, below, depth + 1)?),
             _ => Node::Value(json(value)),
         };
         entries.push(Entry { key: key.get_ref().to_string(), place, node });

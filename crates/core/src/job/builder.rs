@@ -128,6 +128,7 @@ impl Default for JobSpec {
             allocator: AllocatorConfig::default(),
             gpu: Gpu::default(),
             run: RunSpec::default(),
+            left_open: Vec::new(),
         }
     }
 }

@@ -40,13 +40,10 @@ pub struct JobSource {
     pub installed: Option<InstalledTransformers>,
     /// What holds where nobody names a GPU.
     pub unnamed_gpu: UnnamedGpu,
-<<<<<<< HEAD
     /// What answers must say of how all this was gathered.
     pub notes: Vec<String>,
-=======
     /// What no key can say of it.
     pub left_open: Vec<LeftOpen>,
->>>>>>> 4accc65 (Configs of trainers are read as jobs, every key with what became of it)
 }
 
 /// A text with the name that errors give it.
@@ -212,17 +209,17 @@ impl JobSource {
         self
     }
 
-<<<<<<< HEAD
     /// The same with what answers must say of how it was gathered.
     #[must_use]
     pub fn noted(mut self, notes: impl IntoIterator<Item = String>) -> Self {
         self.notes.extend(notes);
-=======
+        self
+    }
+
     /// The same with what no key can say of it.
     #[must_use]
     pub fn left_open(mut self, left_open: impl IntoIterator<Item = LeftOpen>) -> Self {
         self.left_open.extend(left_open);
->>>>>>> 4accc65 (Configs of trainers are read as jobs, every key with what became of it)
         self
     }
 
