@@ -15,7 +15,6 @@ use crate::scaler::GradScaler;
 use crate::store::weights::{self, Reader};
 
 /// Names of the files of a checkpoint.
-pub(crate) const WEIGHTS: &str = "model.safetensors";
 const TENSORS: &str = "training_state.safetensors";
 /// Named as the Trainer's, by which `tonnage run` knows a whole checkpoint and how far it is.
 const NUMBERS: &str = "trainer_state.json";

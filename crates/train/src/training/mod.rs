@@ -3,6 +3,7 @@
 mod checkpoint;
 mod evaluate;
 mod event;
+mod language;
 mod model;
 mod ranks;
 mod settings;
@@ -11,6 +12,7 @@ mod trainer;
 
 pub use checkpoint::{Saved, State};
 pub use event::{Event, Held, StepReport};
+pub use language::Writer;
 pub use model::{Forward, Outputs, Trainable};
 pub use ranks::{Alone, Ranks};
 pub use settings::Settings;

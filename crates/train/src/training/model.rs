@@ -2,6 +2,8 @@
 
 use tonnage_torch::Tensor;
 
+use crate::agi2::Agi2;
+use crate::cache::Cache;
 use crate::error::TrainError;
 
 /// A call of the model.
@@ -21,6 +23,8 @@ pub struct Outputs {
     pub loss: Tensor,
     /// Of all positions.
     pub logits: Option<Tensor>,
+    /// `past_key_values`: whoever keeps the outputs keeps them.
+    pub cache: Option<Cache>,
 }
 
 /// A model that can be trained.
@@ -34,12 +38,14 @@ pub trait Trainable {
     /// The weights that are trained, with their names, in the order of `model.parameters()`.
     fn trained(&self) -> Vec<(String, Tensor)>;
 
-    /// All weights by their names in Hugging Face's files, tied ones once.
-    fn named(&self) -> Vec<(String, Tensor)>;
-
     /// `model.train()` and `model.eval()`.
     fn train(&self, training: bool);
 
     /// The module in which the last error arose, by its path.
     fn module_that_failed(&self) -> Option<String>;
+
+    /// The small GPT whose trainer has a loop of its own, where it is that.
+    fn own_loop(&self) -> Option<&Agi2> {
+        None
+    }
 }

@@ -161,10 +161,10 @@ fn refuse(job: &JobSpec) -> Result<(), TrainError> {
             "leave `framework` out, or write \"loop\"; the other runs under `tonnage run JOB.toml -- python train.py`",
         );
     }
-    if !matches!(job.parallel.strategy, Strategy::None | Strategy::Ddp(_)) {
+    if job.parallel.world_size > 1 || !matches!(job.parallel.strategy, Strategy::None | Strategy::Ddp(_)) {
         return refused(
-            "`tonnage train` spreads a training by ddp alone".to_owned(),
-            "FSDP, DeepSpeed, tensor and pipeline parallel run under `tonnage run JOB.toml -- torchrun train.py`",
+            format!("world_size = {}: `tonnage train` trains in one process", job.parallel.world_size),
+            "a script of your own runs on several ranks under `tonnage run JOB.toml -- torchrun --nproc-per-node N train.py`",
         );
     }
     if job.logits.loss == LossKernel::Liger || job.liger_kernels {
@@ -230,6 +230,7 @@ mod tests {
             ("task", "inference_forward", "tonnage run"),
             ("framework", "trl", "leave `framework` out"),
             ("parallel", "fsdp2", "torchrun"),
+            ("parallel", "ddp", "torchrun"),
             ("zero_grad_set_to_none", "false", "tonnage run"),
             ("train_mode", "false", "dropout"),
             ("seq_len", "1", "2 or more"),

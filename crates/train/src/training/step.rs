@@ -6,6 +6,7 @@ use tonnage_torch::{Device, Tensor, Torch, operator};
 use super::model::{Forward, Outputs, Trainable};
 use super::ranks::Ranks;
 use super::settings::Settings;
+use crate::agi2::Agi2;
 use crate::clip::clip_grad_norm;
 use crate::data::batches::Batch;
 use crate::error::TrainError;
@@ -19,6 +20,7 @@ pub(super) struct Variables {
     labels: Option<Tensor>,
     loss: Option<Tensor>,
     outputs: Option<Outputs>,
+    logits: Option<Tensor>,
 }
 
 /// What a step is made with.
@@ -54,14 +56,19 @@ impl Maker<'_> {
         Ok(())
     }
 
-    /// Forward, loss and backward of a micro-batch. Returns the loss before it is divided.
+    /// Forward, loss and backward of a micro-batch. Returns the loss before it is divided. `optimizer` is there in the first pass
+    /// of a step.
     fn pass(
         &self,
         batch: &Batch,
         variables: &mut Variables,
         scaler: Option<&mut GradScaler>,
+        optimizer: Option<&dyn Optimizer>,
     ) -> Result<f64, TrainError> {
         self.load(batch, variables)?;
+        if let Some(model) = self.model.own_loop() {
+            return self.own_pass(model, variables, scaler, optimizer);
+        }
         let (Some(ids), Some(labels)) = (&variables.ids, &variables.labels) else { return Ok(0.0) };
         let settings = self.settings;
         let autocast = settings.autocast.map(|dtype| self.torch.autocast(self.device, Some(dtype))).transpose()?;
@@ -84,6 +91,11 @@ impl Maker<'_> {
         // The loss of the loop is the variable's: nothing else holds it while backward runs.
         drop(loss);
         let Some(loss) = &variables.loss else { return Ok(value) };
+        self.backward(loss, scaler)?;
+        Ok(value)
+    }
+
+    fn backward(&self, loss: &Tensor, scaler: Option<&mut GradScaler>) -> Result<(), TrainError> {
         match scaler {
             Some(scaler) => {
                 let scaled = scaler.scale(loss)?;
@@ -91,6 +103,32 @@ impl Maker<'_> {
             }
             None => self.torch.backward(loss)?,
         }
+        Ok(())
+    }
+
+    /// The pass of AGI2's own trainer (`train_epoch`): gradients go before the forward pass; logits and loss live until the next
+    /// pass has its own.
+    fn own_pass(
+        &self,
+        model: &Agi2,
+        variables: &mut Variables,
+        scaler: Option<&mut GradScaler>,
+        optimizer: Option<&dyn Optimizer>,
+    ) -> Result<f64, TrainError> {
+        let (Some(ids), Some(labels)) = (&variables.ids, &variables.labels) else { return Ok(0.0) };
+        let (ids, targets) = Agi2::shifted(ids, labels)?;
+        optimizer.map_or(Ok(()), Optimizer::zero_grad)?;
+        let settings = self.settings;
+        let autocast = settings.autocast.map(|dtype| self.torch.autocast(self.device, Some(dtype))).transpose()?;
+        let logits = variables.logits.insert(model.logits(&ids)?);
+        let loss = variables.loss.insert(model.loss(logits, &targets)?);
+        drop(autocast);
+        let value = if self.reads_values { host_number(loss)? } else { 0.0 };
+        if settings.accumulation > 1 {
+            let divided = [(&*loss).into(), (settings.accumulation as f64).into()];
+            *loss = self.torch.call(operator!("div", "Scalar"), &divided)?.tensor()?;
+        }
+        self.backward(loss, scaler)?;
         Ok(value)
     }
 
@@ -103,9 +141,11 @@ impl Maker<'_> {
         mut scaler: Option<&mut GradScaler>,
     ) -> Result<Made, TrainError> {
         let mut made = Made { stepped: true, ..Made::default() };
-        for _ in 0..self.settings.accumulation {
+        for pass in 0..self.settings.accumulation {
             let batch = next_batch();
-            made.loss += self.pass(&batch, variables, scaler.as_deref_mut())? / self.settings.accumulation as f64;
+            let first = (pass == 0).then_some(&*optimizer);
+            made.loss +=
+                self.pass(&batch, variables, scaler.as_deref_mut(), first)? / self.settings.accumulation as f64;
         }
         if self.ranks.count() > 1 {
             self.average_gradients(optimizer)?;
@@ -124,7 +164,9 @@ impl Maker<'_> {
             }
             None => optimizer.step()?,
         }
-        optimizer.zero_grad()?;
+        if self.model.own_loop().is_none() {
+            optimizer.zero_grad()?;
+        }
         Ok(made)
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tonnage_torch::{Device, Torch};
 
-use super::checkpoint::{self, Saved, State, WEIGHTS};
+use super::checkpoint::{self, Saved, State};
 use super::event::{Event, Held, StepReport};
 use super::model::Trainable;
 use super::ranks::Ranks;
@@ -17,7 +17,6 @@ use crate::error::TrainError;
 use crate::optimizer::Optimizer;
 use crate::scaler::GradScaler;
 use crate::store::checkpoints::Checkpoints;
-use crate::store::weights;
 
 /// The state appears in the first step, from the second on they allocate the same; the third shows that it stays.
 const WARM_UP: u64 = 3;
@@ -42,8 +41,8 @@ pub struct Parts<'a> {
     pub ranks: &'a dyn Ranks,
     /// Where checkpoints go; `None` keeps nothing, as in a rehearsal, in which no number means anything.
     pub output: Option<&'a Path>,
-    /// Fills a checkpoint with what makes its weights a model: config, tokenizer.
-    pub describe: &'a dyn Fn(&Path) -> Result<(), TrainError>,
+    /// Fills a checkpoint with the model: weights, config, tokenizer.
+    pub write_model: &'a dyn Fn(&Path) -> Result<(), TrainError>,
 }
 
 /// How it ended.
@@ -305,8 +304,7 @@ impl<'a> Trainer<'a> {
         fs::create_dir_all(output).map_err(|error| TrainError::file(output, error))?;
         let parts = checkpoint::Parts { torch: self.parts.torch, device: self.parts.device, names: &self.names };
         Checkpoints::new(output, keep).save(self.state.step, |folder| {
-            weights::write(&folder.join(WEIGHTS), &self.parts.model.named())?;
-            (self.parts.describe)(folder)?;
+            (self.parts.write_model)(folder)?;
             parts.write(folder, &self.state, self.optimizer.as_ref(), self.scaler.as_ref())
         })
     }

@@ -1,0 +1,291 @@
+//! A training from its job: data, tokenizer and weights are found, the model is built, and the loop runs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+use tonnage_core::job::{GenerationSpec, Init, JobSpec, TrainingSpec};
+use tonnage_torch::{Device, Torch};
+
+use crate::data::batches::{Made, Making};
+use crate::data::corpus::{Content, read};
+use crate::data::tokenizer::Tokenizer;
+use crate::data::vocabulary::Vocabulary;
+use crate::error::TrainError;
+use crate::language_model::Weights;
+use crate::store::adapter::{Adapted, AdapterConfig};
+use crate::store::checkpoints::Checkpoints;
+use crate::store::pretrained::Pretrained;
+use crate::store::weights;
+use crate::subject::Subject;
+use crate::training::{Event, Outcome, Parts, Ranks, Saved, Settings, Trainer};
+
+/// The file of a model's weights.
+const WEIGHTS: &str = "model.safetensors";
+
+/// A training before anything of it is loaded.
+pub struct Program<'a> {
+    /// What changes memory.
+    pub job: &'a JobSpec,
+    /// What does not.
+    pub training: &'a TrainingSpec,
+    /// The folder of the model's config, where it has one.
+    pub model_folder: Option<PathBuf>,
+    /// Files, found.
+    pub train_files: Vec<PathBuf>,
+    /// Files, found.
+    pub eval_files: Vec<PathBuf>,
+    /// Where checkpoints go; `None` in a rehearsal.
+    pub output: Option<PathBuf>,
+    /// Whether it goes on with the newest checkpoint there.
+    pub resumes: bool,
+}
+
+/// A training that can begin.
+pub struct Ready<'a> {
+    program: &'a Program<'a>,
+    settings: Settings,
+    tokenizer: Tokenizer,
+    data: Made,
+}
+
+impl<'a> Program<'a> {
+    /// Reads the data; nothing of PyTorch is needed for it. `rank` of `ranks` processes gets its share.
+    ///
+    /// # Errors
+    /// When the job is none that is trained here, data or tokenizer cannot be read, or they are of another model.
+    pub fn prepare(&'a self, ranks: u64, rank: u64) -> Result<Ready<'a>, TrainError> {
+        let settings = Settings::of(self.job, self.training)?;
+        Subject::check(self.job)?;
+        let tokenizer = self.tokenizer()?;
+        let vocabulary = vocabulary_of(self.job);
+        if let Some(vocabulary) = vocabulary.filter(|vocabulary| tokenizer.size() > *vocabulary) {
+            return Err(TrainError::Vocabulary(format!(
+                "the tokenizer {} has {} tokens, and the model rows for {vocabulary}: it is of another model (vocab_size)",
+                tokenizer.name(),
+                tokenizer.size()
+            )));
+        }
+        let data = &self.training.data;
+        let making = Making {
+            tokenizer: &tokenizer,
+            end: self.end_of_text(&tokenizer)?,
+            field: &data.text_field,
+            tokens: settings.seq_len,
+            seed: self.training.seed,
+            ranks,
+            rank,
+        };
+        let made = making.read(&self.train_files, &self.eval_files, data.eval_share)?;
+        Ok(Ready { program: self, settings, tokenizer, data: made })
+    }
+
+    fn tokenizer(&self) -> Result<Tokenizer, TrainError> {
+        match self.training.data.tokenizer.as_deref() {
+            Some("bytes") => Ok(Tokenizer::Vocabulary(Vocabulary::Bytes)),
+            Some("characters") => self.characters(),
+            Some(named @ "tiktoken") if !Path::new(named).exists() => Err(TrainError::refused(
+                format!("the tokenizer `{named}` is GPT-2's, whose file is not known here"),
+                "name a tokenizer.json or its folder (save_pretrained writes one), or take `bytes` or `characters`",
+            )),
+            Some(path) => Tokenizer::of_file(Path::new(path)),
+            None => {
+                let beside = self.model_folder.as_deref().map(Tokenizer::beside).transpose()?.flatten();
+                Ok(beside.unwrap_or(Tokenizer::Vocabulary(Vocabulary::Bytes)))
+            }
+        }
+    }
+
+    /// A training that goes on keeps its characters, whose rows the weights are.
+    fn characters(&self) -> Result<Tokenizer, TrainError> {
+        if let Some(checkpoint) = self.checkpoint()?
+            && let Some(kept) = Tokenizer::beside(&checkpoint)?
+        {
+            return Ok(kept);
+        }
+        let mut texts = Vec::new();
+        for file in self.train_files.iter().chain(&self.eval_files) {
+            match read(file, &self.training.data.text_field)? {
+                Content::Texts(found) => texts.extend(found),
+                Content::Pairs(pairs) => {
+                    texts.extend(pairs.into_iter().flat_map(|pair| [pair.prompt, pair.completion]))
+                }
+                Content::Conversations(_) => {}
+            }
+        }
+        Ok(Tokenizer::Vocabulary(Vocabulary::of_characters(texts.iter().map(String::as_str))))
+    }
+
+    /// What was said, else the model's own end of text where the tokenizer is the model's.
+    fn end_of_text(&self, tokenizer: &Tokenizer) -> Result<Option<u32>, TrainError> {
+        if let Some(said) = &self.training.data.end_of_text {
+            let number = said.parse().ok().filter(|number| u64::from(*number) < tokenizer.size());
+            return tokenizer.token(said).or(number).map(Some).ok_or_else(|| {
+                TrainError::refused(
+                    format!("`end_of_text`: the tokenizer {} has no token `{said}`", tokenizer.name()),
+                    "name a token of its, or a number below its size",
+                )
+            });
+        }
+        Ok(match tokenizer {
+            Tokenizer::Vocabulary(_) => None,
+            Tokenizer::File { .. } => ends_of(self.job).first().copied(),
+        })
+    }
+
+    /// The checkpoint that it goes on with.
+    fn checkpoint(&self) -> Result<Option<PathBuf>, TrainError> {
+        let Some(output) = self.output.as_deref().filter(|_| self.resumes) else { return Ok(None) };
+        Ok(Checkpoints::new(output, 1).newest()?.map(|(_, path)| path))
+    }
+}
+
+/// Rows of the model's embedding.
+pub fn vocabulary_of(job: &JobSpec) -> Option<u64> {
+    job.model.config.get("vocab_size").and_then(Value::as_u64)
+}
+
+/// Tokens that end a text, as the config says.
+pub fn ends_of(job: &JobSpec) -> Vec<u32> {
+    let number = |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok());
+    match job.model.config.get("eos_token_id") {
+        Some(Value::Array(all)) => all.iter().filter_map(number).collect(),
+        Some(one) => number(one).into_iter().collect(),
+        None => Vec::new(),
+    }
+}
+
+impl Ready<'_> {
+    /// What the user must know of the data.
+    pub fn notes(&self) -> &[String] {
+        &self.data.notes
+    }
+
+    /// A line on what it learns from.
+    pub fn about(&self) -> String {
+        let held_out = self.data.eval.as_ref().map_or(0, super::data::batches::Examples::rows);
+        let steps = self.settings.steps(self.data.train.rows());
+        format!(
+            "{} rows of {} tokens ({}), {held_out} held out; {steps} steps of {} rows",
+            self.data.train.rows(),
+            self.settings.seq_len,
+            self.tokenizer.name(),
+            self.settings.rows_per_step()
+        )
+    }
+
+    /// Builds the model and trains it.
+    ///
+    /// # Errors
+    /// Those of loading, training and saving; whatever was saved is whole.
+    pub fn train(
+        &self,
+        torch: &'static Torch,
+        device: Device,
+        ranks: &dyn Ranks,
+        stops: &dyn Fn() -> bool,
+        observe: &mut dyn FnMut(Event),
+    ) -> Result<Outcome, TrainError> {
+        let program = self.program;
+        let checkpoint = program.checkpoint()?;
+        // As `transformers.set_seed` before the model is made.
+        torch.seed(program.training.seed)?;
+        let model = program.model(torch, device, checkpoint.as_deref())?;
+        ranks.broadcast(&model.named().into_iter().map(|(_, tensor)| tensor).collect::<Vec<_>>())?;
+        // Each rank draws its own dropout, as ranks of torchrun that seed with their rank do.
+        torch.seed(program.training.seed.wrapping_add(ranks.rank()))?;
+        let write_model = |folder: &Path| {
+            self.tokenizer.save(folder)?;
+            program.write_model(folder, &model)
+        };
+        let mut trainer = Trainer::new(Parts {
+            torch,
+            device,
+            model: model.trainable(),
+            settings: &self.settings,
+            train: &self.data.train,
+            eval: self.data.eval.as_ref(),
+            ranks,
+            output: program.output.as_deref(),
+            write_model: &write_model,
+        })?;
+        if let Some(folder) = checkpoint {
+            trainer.resume(Saved::read(torch, &folder)?, &folder, observe)?;
+        }
+        trainer.run(stops, observe)
+    }
+}
+
+impl Program<'_> {
+    fn model(&self, torch: &'static Torch, device: Device, checkpoint: Option<&Path>) -> Result<Subject, TrainError> {
+        let build = |weights: Weights<'_>| Subject::build(torch, device, self.job, weights);
+        if self.job.lora.is_some() {
+            let mut adapted = Adapted::open(self.model_folder.as_deref(), checkpoint)?;
+            return build(Weights::Named(&mut |name: &str| adapted.tensor(torch, name)));
+        }
+        let first = self.model_folder.as_deref().filter(|_| self.training.init != Init::FromConfig);
+        let found = checkpoint.or(first).map(Pretrained::open).transpose()?.flatten();
+        if let Some(mut weights) = found {
+            return build(Weights::Named(&mut |name: &str| weights.tensor(torch, name)));
+        }
+        if self.training.init == Init::FromPretrained {
+            return Err(TrainError::refused(
+                format!("init = \"from_pretrained\": no weights of {} lie on this machine", self.job.model.name),
+                "download them (`hf download` fills the hub cache), name their folder as `model`, or write init = \"from_config\"",
+            ));
+        }
+        build(Weights::Initial)
+    }
+
+    /// Writes weights and what makes them a model of transformers, or an adapter of peft.
+    fn write_model(&self, folder: &Path, model: &Subject) -> Result<(), TrainError> {
+        match &self.job.lora {
+            Some(lora) => {
+                let base = self.model_folder.clone().unwrap_or_default();
+                let base = base.canonicalize().unwrap_or(base);
+                AdapterConfig::new(lora, self.training, &base).write(folder, &model.named())?;
+            }
+            None => {
+                weights::write(&folder.join(WEIGHTS), &model.named())?;
+                describe(folder, self.job)?;
+            }
+        }
+        write_json(&folder.join("generation_config.json"), &generation_config(&self.training.generation, self.job))
+    }
+
+    /// Whether the first weights are read or made, for who is told of it.
+    ///
+    /// # Errors
+    /// When those that are there are damaged.
+    pub fn first_weights(&self) -> Result<Option<PathBuf>, TrainError> {
+        if self.training.init == Init::FromConfig {
+            return Ok(None);
+        }
+        let found = self.model_folder.as_deref().map(Pretrained::open).transpose()?.flatten();
+        Ok(found.map(|weights| weights.folder().to_owned()))
+    }
+}
+
+/// The config by which transformers loads the weights.
+fn describe(folder: &Path, job: &JobSpec) -> Result<(), TrainError> {
+    let mut config: Map<String, Value> = job.model.config.0.clone();
+    config.insert("model_type".to_owned(), job.model.model_type.clone().into());
+    write_json(&folder.join("config.json"), &Value::Object(config))
+}
+
+fn generation_config(how: &GenerationSpec, job: &JobSpec) -> Value {
+    let mut config = serde_json::to_value(how).unwrap_or_default();
+    // transformers warns of what greedy generation does not read.
+    if let Some(fields) = config.as_object_mut().filter(|_| !how.do_sample) {
+        fields.retain(|name, _| !["temperature", "top_k", "top_p"].contains(&name.as_str()));
+    }
+    if let Some(end) = job.model.config.get("eos_token_id") {
+        config["eos_token_id"] = end.clone();
+    }
+    config
+}
+
+fn write_json(path: &Path, value: &Value) -> Result<(), TrainError> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| TrainError::weights(path, error.to_string()))?;
+    fs::write(path, text).map_err(|error| TrainError::file(path, error))
+}
