@@ -102,6 +102,18 @@ pub const RUN: &str = "Exit codes:
   1  it failed, was stopped, or was refused (see --fail-on): the command's own code is said
   2  wrong usage, or input that cannot be read";
 
+/// The codes of `train`.
+#[cfg(unix)]
+pub const TRAIN: &str = "Exit codes:
+  0  trained to its last step; with --dry-run, it could begin; with --rehearse, it fits
+  1  it failed, was stopped, or was refused; with --rehearse, it does not fit
+  2  wrong usage, no PyTorch, or input that cannot be read";
+/// The codes of `generate`.
+#[cfg(unix)]
+pub const GENERATE: &str = "Exit codes:
+  0  generated
+  2  wrong usage, no PyTorch, or a model that cannot be read";
+
 /// All codes, for `tonnage --help`; docs/exit-codes.md has them by command.
 pub const HELP: &str = "Exit codes:
   0  done: it fits (also when tight), traces are equal, or the run succeeded

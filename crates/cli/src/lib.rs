@@ -16,6 +16,8 @@ mod job_args;
 mod job_input;
 mod log_text;
 mod logs;
+#[cfg(unix)]
+mod model_folder;
 mod patched;
 pub mod question;
 mod same_job;

@@ -53,6 +53,7 @@ macro_rules! refused {
 
 refused! {
     attach: AttachArgs = "attach";
+    generate: GenerateArgs = "generate";
     keep: GuardianArgs = "guardian", KeepArgs = "keep", BeginArgs = "begin";
     list: ListArgs = "list";
     logs: LogsArgs = "logs";
@@ -64,4 +65,5 @@ refused! {
     status: StatusArgs = "status";
     stop: StopArgs = "stop";
     supervise: SuperviseArgs = "supervise";
+    train: TrainArgs = "train", TrainerArgs = "trainer";
 }

@@ -12,6 +12,8 @@ pub mod doctor;
 mod elsewhere;
 pub mod estimate;
 pub mod fit;
+#[cfg(unix)]
+mod generate;
 pub mod gpus;
 #[cfg(unix)]
 mod keep;
@@ -44,6 +46,8 @@ mod suite;
 #[cfg(unix)]
 mod supervise;
 pub mod trace;
+#[cfg(unix)]
+mod train;
 mod watch;
 
 use clap::builder::Styles;
@@ -51,7 +55,9 @@ use clap::builder::styling::AnsiColor;
 use clap::{Parser, Subcommand};
 
 #[cfg(not(unix))]
-use elsewhere::{attach, keep, list, logs, probe, rehearse, remove, run, show, status, stop, supervise};
+use elsewhere::{
+    attach, generate, keep, list, logs, probe, rehearse, remove, run, show, status, stop, supervise, train,
+};
 
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
@@ -97,6 +103,10 @@ enum Command {
     #[command(hide = true)]
     Supervise(supervise::SuperviseArgs),
     Rehearse(Box<rehearse::RehearseArgs>),
+    Train(Box<train::TrainArgs>),
+    #[command(hide = true)]
+    Trainer(Box<train::TrainerArgs>),
+    Generate(Box<generate::GenerateArgs>),
     Report(Box<report::ReportArgs>),
     #[command(subcommand)]
     Suite(Box<suite::SuiteCommand>),
@@ -137,6 +147,9 @@ impl Cli {
             Command::Begin(args) => args.run(terminal),
             Command::Supervise(args) => args.run(terminal),
             Command::Rehearse(args) => args.run(terminal),
+            Command::Train(args) => args.run(terminal),
+            Command::Trainer(args) => args.run(terminal),
+            Command::Generate(args) => args.run(terminal),
             Command::Report(args) => args.run(terminal),
             Command::Suite(command) => command.run(terminal),
             Command::Models(args) => args.run(terminal),

@@ -19,6 +19,7 @@ mod suite_words;
 mod suites;
 mod swarm;
 mod torch;
+mod train;
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};

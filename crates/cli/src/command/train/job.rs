@@ -1,0 +1,112 @@
+//! What is trained: the job as it was typed, as a plain loop, and the command that trains it.
+
+use std::path::{Path, PathBuf};
+
+use tonnage_core::job::keys::{FRAMEWORK, GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE, MODEL, OUTPUT_DIR};
+use tonnage_core::job::{JobSource, Key, Origin, Override, Resolved};
+use tonnage_torch::{Device, Found};
+use tonnage_train::program::Program;
+
+use crate::failure::Failure;
+use crate::job_args::JobArgs;
+use crate::job_input::read_source;
+use crate::model_folder::{file, model_folder};
+
+/// Where trainings go that name no folder.
+const RUNS: &str = "runs";
+
+/// A job that is to be trained.
+pub struct TrainJob {
+    /// What it is made of.
+    pub source: JobSource,
+    /// What it comes to.
+    pub resolved: Resolved,
+    model: Option<String>,
+}
+
+impl TrainJob {
+    /// The job that was typed; where nobody says otherwise it is a plain loop, which is what runs it.
+    ///
+    /// # Errors
+    /// When it cannot be read or resolved.
+    pub fn read(args: &JobArgs) -> Result<Self, Failure> {
+        let source = read_source(args)?;
+        let is_said = |resolved: &Resolved| !matches!(resolved.origin(FRAMEWORK), Some(Origin::Default(_)) | None);
+        let resolved = source.resolve(&[])?;
+        let source = if is_said(&resolved) {
+            source
+        } else {
+            source.with(&[Override::new(FRAMEWORK, "loop", Origin::Flag("tonnage train".to_owned()))])
+        };
+        let resolved = source.resolve(&[])?;
+        Ok(Self { source, resolved, model: args.model.clone() })
+    }
+
+    /// The folder of its checkpoints.
+    pub fn output(&self) -> PathBuf {
+        if let Some(said) = &self.resolved.training.output_dir {
+            return PathBuf::from(said);
+        }
+        Path::new(RUNS).join(self.name())
+    }
+
+    /// What to call it: the job file's name, else the model's.
+    pub fn name(&self) -> String {
+        let of_file = self.source.file.as_ref().and_then(|file| Path::new(&file.name).file_stem());
+        let named = of_file.map(|stem| stem.to_string_lossy().into_owned());
+        let model = || self.resolved.job.model.name.rsplit('/').next().unwrap_or("model").to_owned();
+        let name = named.unwrap_or_else(model);
+        name.chars().map(|c| if c.is_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '-' }).collect()
+    }
+
+    /// The training, writing to `output`, from its newest checkpoint there if it `resumes`.
+    pub fn program(&self, output: Option<PathBuf>, resumes: bool) -> Program<'_> {
+        let data = &self.resolved.training.data;
+        let found = |names: &[String]| names.iter().map(|name| file(&self.source, name)).collect();
+        Program {
+            job: &self.resolved.job,
+            training: &self.resolved.training,
+            model_folder: model_folder(&self.source, &self.resolved),
+            train_files: found(&data.train_files),
+            eval_files: found(&data.eval_files),
+            output,
+            resumes,
+        }
+    }
+
+    /// The command that trains it; on a GPU the guard fills in the batch.
+    ///
+    /// # Errors
+    /// When this program's own place is not known.
+    pub fn command(&self, found: &Found, device: Device, output: &Path, guarded: bool) -> Result<Vec<String>, Failure> {
+        let program = std::env::current_exe().map_err(|error| Failure::file("tonnage", &error))?;
+        let mut words = vec![program.display().to_string(), "trainer".to_owned()];
+        words.extend(
+            self.model
+                .clone()
+                .filter(|_| self.source.file.as_ref().is_none_or(|file| Some(&file.name) == self.model.as_ref())),
+        );
+        if self.model.is_none()
+            && let Some(file) = &self.source.file
+        {
+            words.extend(["--job-text".to_owned(), file.text.clone()]);
+        }
+        words.extend(["--torch".to_owned(), found.root.display().to_string()]);
+        words.extend(["--device".to_owned(), device.to_string()]);
+        let ours = [OUTPUT_DIR, MICRO_BATCH_SIZE, GRADIENT_ACCUMULATION_STEPS];
+        let is_ours = |given: &Override| {
+            let key = Key::called(&given.key).map_or(given.key.as_str(), |key| key.name);
+            key == OUTPUT_DIR || key == MODEL || (guarded && ours.contains(&key))
+        };
+        for given in self.source.overrides.iter().filter(|given| !is_ours(given)) {
+            words.extend(["--set".to_owned(), format!("{}={}", given.key, given.value)]);
+        }
+        words.extend(["--set".to_owned(), format!("{OUTPUT_DIR}={}", output.display())]);
+        if guarded {
+            for key in [MICRO_BATCH_SIZE, GRADIENT_ACCUMULATION_STEPS] {
+                words.extend(["--set".to_owned(), format!("{key}={{{key}}}")]);
+            }
+        }
+        Ok(words)
+    }
+}

@@ -1,0 +1,214 @@
+//! `metrics.jsonl` of a training: the records that `tonnage report` reads, a line each.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tonnage_core::job::keys;
+use tonnage_core::record::{Outcome, ResultRecord};
+use tonnage_experiment::record::{End, FORMAT, Identity, Memory, Point, Record};
+use tonnage_train::training::{Event, StepReport};
+
+use super::job::TrainJob;
+use super::shown;
+use crate::failure::Failure;
+
+/// Its name in the output folder.
+pub const FILE: &str = "metrics.jsonl";
+
+/// A file of records that grows.
+pub struct Metrics {
+    path: PathBuf,
+    gpus: Option<u64>,
+}
+
+impl Metrics {
+    /// Of the training in `output`, or of the suite that named a file.
+    pub fn new(output: &Path, gpus: Option<u64>) -> Self {
+        let named = std::env::var_os("TONNAGE_METRICS").filter(|path| !path.is_empty()).map(PathBuf::from);
+        Self { path: named.unwrap_or_else(|| output.join(FILE)), gpus }
+    }
+
+    /// Begins, or goes on after `step`: what a lost attempt wrote of later steps is left out.
+    ///
+    /// # Errors
+    /// When the disk has no room.
+    pub fn begin(&self, job: &TrainJob, torch: &str, gpu: Option<String>, step: u64) -> Result<(), Failure> {
+        let text = fs::read_to_string(&self.path).unwrap_or_default();
+        let kept: String = text.lines().filter(|line| stays(line, step)).map(|line| format!("{line}\n")).collect();
+        let identity = if kept.is_empty() { self.identity(job, torch, gpu).line() } else { String::new() };
+        let part = self.path.with_extension("part");
+        let failed = |error: &std::io::Error| Failure::file(&self.path.display().to_string(), error);
+        fs::write(&part, kept + &identity).map_err(|error| failed(&error))?;
+        fs::rename(&part, &self.path).map_err(|error| failed(&error))
+    }
+
+    fn identity(&self, job: &TrainJob, torch: &str, gpu: Option<String>) -> Record {
+        let training = &job.resolved.training;
+        let spec = &job.resolved.job;
+        let parameters: [(&str, Value); 5] = [
+            ("model", spec.model.name.clone().into()),
+            (keys::LEARNING_RATE, training.learning_rate.into()),
+            (keys::MICRO_BATCH_SIZE, spec.micro_batch_size.into()),
+            (keys::GRADIENT_ACCUMULATION_STEPS, spec.gradient_accumulation_steps.into()),
+            (keys::SEQ_LEN, spec.seq_len.into()),
+        ];
+        Record::Run(Box::new(Identity {
+            format: FORMAT,
+            configuration: job.name(),
+            seed: Some(training.seed),
+            command: std::env::args().collect(),
+            versions: BTreeMap::from([
+                ("torch".to_owned(), torch.to_owned()),
+                ("tonnage".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+            ]),
+            gpu,
+            gpus: self.gpus,
+            parameters: parameters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            ..Identity::default()
+        }))
+    }
+
+    /// Adds what happened, where it is a point of a curve.
+    ///
+    /// # Errors
+    /// When the disk has no room.
+    pub fn add(&self, event: &Event) -> Result<(), Failure> {
+        match event {
+            Event::Step(report) => self.write(&self.point(report)),
+            Event::Evaluated { step, loss, seconds, tokens_trained } => {
+                let metrics =
+                    BTreeMap::from([("eval/loss".to_owned(), *loss), ("eval/perplexity".to_owned(), loss.exp())]);
+                self.write(&Record::Point(Point {
+                    step: *step as f64,
+                    seconds: Some(*seconds),
+                    gpu_hours: self.gpu_hours(*seconds),
+                    tokens_trained: Some(*tokens_trained as f64),
+                    metrics,
+                    ..Point::default()
+                }))
+            }
+            Event::Resumed { .. } | Event::Measured(_) | Event::Saved { .. } => Ok(()),
+        }
+    }
+
+    fn point(&self, report: &StepReport) -> Record {
+        let mut metrics = BTreeMap::from([
+            ("loss".to_owned(), report.loss),
+            (keys::LEARNING_RATE.to_owned(), report.learning_rate),
+            ("tokens_per_second".to_owned(), report.tokens_per_second),
+            ("epoch".to_owned(), report.epoch),
+        ]);
+        metrics.extend(report.grad_norm.map(|norm| ("grad_norm".to_owned(), norm)));
+        Record::Point(Point {
+            step: report.step as f64,
+            seconds: Some(report.seconds),
+            gpu_hours: self.gpu_hours(report.seconds),
+            tokens_trained: Some(report.tokens_trained as f64),
+            metrics,
+            ..Point::default()
+        })
+    }
+
+    fn gpu_hours(&self, seconds: f64) -> Option<f64> {
+        self.gpus.map(|gpus| seconds * gpus as f64 / 3600.0)
+    }
+
+    /// Adds a record.
+    ///
+    /// # Errors
+    /// When the disk has no room.
+    pub fn write(&self, record: &Record) -> Result<(), Failure> {
+        let opened = OpenOptions::new().append(true).create(true).open(&self.path);
+        // One write of a whole line: others may read meanwhile.
+        let written = opened.and_then(|mut file| file.write_all(record.line().as_bytes()));
+        written.map_err(|error| Failure::file(&self.path.display().to_string(), &error))
+    }
+}
+
+/// Whether a line is of what is still there after going back to `step`.
+fn stays(line: &str, step: u64) -> bool {
+    match serde_json::from_str::<Record>(line) {
+        Ok(Record::Point(point)) => point.step <= step as f64,
+        Ok(Record::End(_) | Record::Memory(_)) => false,
+        Ok(Record::Run(_) | Record::Item(_)) => true,
+        // A line that was torn by a death.
+        Err(_) => false,
+    }
+}
+
+/// What a training came to, by its metrics.
+pub struct Ended {
+    /// The newest value of each metric.
+    pub last: BTreeMap<String, f64>,
+    /// Predicted beside measured.
+    pub memory: Option<Memory>,
+}
+
+/// Writes the end, and reads what came before it.
+///
+/// # Errors
+/// When the disk has no room.
+pub fn ended(output: &Path, result: &ResultRecord) -> Result<Ended, Failure> {
+    let metrics = Metrics::new(output, None);
+    let text = fs::read_to_string(&metrics.path).unwrap_or_default();
+    let mut ended = Ended { last: BTreeMap::new(), memory: None };
+    let mut seconds = None;
+    for record in text.lines().filter_map(|line| serde_json::from_str::<Record>(line).ok()) {
+        match record {
+            Record::Point(point) => {
+                seconds = point.seconds.or(seconds);
+                ended.last.extend(point.metrics);
+            }
+            Record::Memory(memory) => ended.memory = Some(memory),
+            Record::Run(_) | Record::Item(_) | Record::End(_) => {}
+        }
+    }
+    if !text.is_empty() {
+        let outcome = serde_json::to_value(result.outcome).unwrap_or_default();
+        metrics.write(&Record::End(End {
+            outcome: outcome.as_str().unwrap_or_default().to_owned(),
+            reason: if result.outcome == Outcome::Succeeded { String::new() } else { result.reason.clone() },
+            attempts: 1,
+            seconds,
+            ..End::default()
+        }))?;
+    }
+    Ok(ended)
+}
+
+impl Ended {
+    /// Lines for a terminal.
+    pub fn rows(&self) -> Vec<String> {
+        let value = |name: &str| self.last.get(name).copied();
+        let mut rows = Vec::new();
+        if let Some(loss) = value("loss") {
+            let held_out = value("eval/loss").map_or_else(String::new, |loss| format!(", {loss:.4} on held-out text"));
+            rows.push(format!("  loss      {loss:.4}{held_out}\n"));
+        }
+        if let Some(Memory { predicted_bytes: Some(predicted), measured_bytes: Some(measured), .. }) = self.memory {
+            let percent = (measured as f64 / predicted.max(1) as f64 - 1.0) * 100.0;
+            rows.push(format!(
+                "  memory    {} reserved as predicted, {} measured ({percent:+.2} %)\n",
+                shown(predicted),
+                shown(measured)
+            ));
+        }
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn going_back_leaves_out_what_came_later() {
+        let point = |step: f64| Record::Point(Point { step, ..Point::default() }).line();
+        assert!(stays(&point(10.0), 10) && !stays(&point(11.0), 10));
+        assert!(!stays(&Record::End(End::default()).line(), 10) && !stays("{\"record\": \"po", 10));
+        assert!(stays(&Record::Run(Box::default()).line(), 0));
+    }
+}

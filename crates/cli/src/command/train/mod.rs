@@ -1,0 +1,204 @@
+//! `tonnage train`: a job is estimated, held against the machine, trained by a child process under guard, and measured.
+
+mod check;
+pub mod engine;
+mod job;
+mod metrics;
+mod output;
+mod rehearsal;
+mod screen;
+mod worker;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+use tonnage_core::job::keys;
+use tonnage_core::record::{JobRecord, Policy};
+use tonnage_core::units::Bytes;
+use tonnage_report::text;
+use tonnage_run::clock::now_ms;
+use tonnage_run::os;
+use tonnage_run::request::{RunTable, record};
+use tonnage_run::store::Store;
+use tonnage_torch::{Device, Found};
+
+use super::supervise::{exit, library, supervise_here};
+use crate::exit::{self, Exit};
+use crate::failure::Failure;
+use crate::job_args::{self, JobArgs};
+use crate::job_input::on_a_gpu;
+use crate::terminal::Terminal;
+
+use job::TrainJob;
+pub use worker::TrainerArgs;
+
+const EXAMPLES: &str = "Examples:
+  tonnage train examples/lilwill-cpu.toml
+  tonnage train examples/lilwill-cpu.toml --resume          # goes on with the newest checkpoint
+  tonnage train job.toml --learning-rate 3e-4 --max-steps 200 --output-dir runs/second
+  tonnage train job.toml --dry-run                          # estimate, data and PyTorch, without a step
+  tonnage train job.toml --rehearse --gpu h100              # a few steps over a phantom GPU, predicted beside measured
+  tonnage train --get-torch 2.11                            # fetches PyTorch for the CPU with pip, 0.5 GB";
+
+const NOTES: &str = "The training is a plain PyTorch loop of this program's own over libtorch, which is found in this order: --torch, \
+                     TONNAGE_TORCH, the active environment, python3, and what --get-torch fetched. docs/train.md tells more.";
+
+/// Trains a language model: estimated first, guarded, resumable, measured
+#[derive(Args)]
+#[command(after_help = job_args::SHORT, after_long_help = format!("{EXAMPLES}\n\n{NOTES}\n\n{}", exit::TRAIN))]
+pub struct TrainArgs {
+    #[command(flatten)]
+    job: JobArgs,
+
+    #[command(flatten)]
+    engine: EngineArgs,
+
+    /// Fetches PyTorch without its CUDA libraries with pip, and ends
+    #[arg(long, value_name = "VERSION", num_args = 0..=1, default_missing_value = "", help_heading = "Train")]
+    get_torch: Option<String>,
+
+    /// Goes on with the newest checkpoint of the output folder
+    #[arg(long, help_heading = "Train")]
+    resume: bool,
+
+    /// Removes the checkpoints and metrics of the output folder first
+    #[arg(long, conflicts_with = "resume", help_heading = "Train")]
+    overwrite: bool,
+
+    /// Prints the estimate, looks at data and PyTorch, and makes no step
+    #[arg(long, help_heading = "Train")]
+    dry_run: bool,
+
+    /// Makes a few steps over a phantom of the GPU and prints predicted beside rehearsed
+    #[arg(long, conflicts_with_all = ["dry_run", "resume", "overwrite"], help_heading = "Train")]
+    rehearse: bool,
+
+    /// Starts although the job is predicted not to fit
+    #[arg(long, help_heading = "Train")]
+    force: bool,
+
+    /// Never changes the batch
+    #[arg(long, help_heading = "Train")]
+    no_adjust: bool,
+
+    /// Starts of the trainer, at most
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Train")]
+    max_attempts: u32,
+
+    /// Prints what came of it as JSON, and nothing else on stdout
+    #[arg(long, help_heading = "Train")]
+    json: bool,
+}
+
+/// Which PyTorch, on which device.
+#[derive(Args, Clone, Debug)]
+pub struct EngineArgs {
+    /// `auto`, `cpu`, `cuda`, `cuda:1`
+    #[arg(long, value_name = "DEVICE", default_value = "auto", help_heading = "Engine")]
+    pub device: String,
+
+    /// The PyTorch to take: a folder `torch`, a virtual environment, its python, or an unpacked libtorch
+    #[arg(long, value_name = "PATH", help_heading = "Engine")]
+    pub torch: Option<PathBuf>,
+}
+
+impl EngineArgs {
+    /// The libtorch, and the device with the reason for it.
+    ///
+    /// # Errors
+    /// When there is none, or no such device.
+    pub fn choose(&self) -> Result<(Found, engine::Chosen), Failure> {
+        let found = engine::find(self.torch.as_deref())?;
+        let chosen = engine::device(&self.device, &found, gpus())?;
+        Ok((found, chosen))
+    }
+}
+
+/// GPUs that NVML shows.
+fn gpus() -> u32 {
+    library().and_then(|library| library.count().ok()).unwrap_or(0)
+}
+
+impl TrainArgs {
+    /// Trains.
+    ///
+    /// # Errors
+    /// When the job is none that can be trained here, there is no PyTorch, or the output folder holds another training.
+    pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
+        if let Some(version) = &self.get_torch {
+            return engine::fetch(Some(version), terminal);
+        }
+        let job = TrainJob::read(&self.job)?;
+        let program = job.program(None, false);
+        let checked = check::check(&job, &program)?;
+        let (found, chosen) = self.engine.choose()?;
+        terminal.say(&engine::about(&found));
+        let shim = engine::shim(&found, terminal)?;
+        if self.rehearse {
+            return rehearsal::rehearse(&job, &found, self.json, terminal);
+        }
+        drop(shim);
+        terminal.say(&format!("{}; {}", checked, chosen.why));
+        screen::estimate(&job, chosen.device, terminal)?;
+        let output = job.output();
+        if self.dry_run {
+            terminal.say(&format!("nothing was started; checkpoints would go to {}", output.display()));
+            return Ok(Exit::Done);
+        }
+        output::prepare(&output, self.resume, self.overwrite)?;
+        self.guarded(&job, &found, chosen.device, terminal)
+    }
+
+    /// Under guard: the trainer is a child, whose end is seen whatever it is.
+    fn guarded(&self, job: &TrainJob, found: &Found, device: Device, terminal: &Terminal) -> Result<Exit, Failure> {
+        os::check()?;
+        let output = job.output();
+        let on_gpu = device != Device::Cpu;
+        let source = on_a_gpu(job.source.clone(), "a training on a GPU is held against it");
+        let resolved = if on_gpu { source.resolve(&[])? } else { job.resolved.clone() };
+        // On the CPU there is no GPU's memory to hold the job against.
+        let recorded = on_gpu.then(|| (JobRecord::new(&source, &resolved), &resolved.job));
+        let command = job.command(found, device, &output, on_gpu)?;
+        let table = RunTable::default();
+        let policy = Policy {
+            max_attempts: self.max_attempts,
+            forced: self.force,
+            adjusts: !self.no_adjust,
+            checkpoints: Some(output.display().to_string()),
+            ..Policy::default()
+        };
+        let here = std::env::current_dir().map_err(|error| Failure::file(".", &error))?;
+        let (run, secrets) = record(command, here.display().to_string(), recorded, &table, policy)?;
+        let folder = Store::of_user().create(run)?;
+        terminal.say(&format!("run {}, checkpoints and metrics in {}", folder.id(), output.display()));
+        let result = supervise_here(&folder, secrets, !self.json, terminal)?;
+        let ended = metrics::ended(&output, &result)?;
+        if self.json {
+            terminal.print(&format!(
+                "{:#}\n",
+                json!({
+                    "version": tonnage_report::VERSION,
+                    "run": folder.id(),
+                    (keys::OUTPUT_DIR): output.display().to_string(),
+                    "outcome": result.outcome,
+                    "reason": result.reason,
+                    "last": ended.last,
+                    "memory": ended.memory,
+                })
+            ))?;
+        } else {
+            let (run, mut state) = (folder.run(), folder.state());
+            state.result = Some(result.clone());
+            let line = tonnage_report::RunLine::new(run, &state, false, now_ms());
+            terminal.tell(&text::run(run, &state, &line, false, &terminal.look));
+            ended.rows().into_iter().for_each(|row| terminal.tell(&row));
+        }
+        Ok(exit(&result))
+    }
+}
+
+/// Bytes as people read them.
+fn shown(bytes: u64) -> String {
+    Bytes(bytes).to_string()
+}

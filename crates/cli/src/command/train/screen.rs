@@ -1,0 +1,130 @@
+//! What a training shows: the estimate before it, its progress, what was measured.
+
+use tonnage_core::estimate::Fit;
+use tonnage_core::plan::fit::verdict_on;
+use tonnage_core::record::PredictionRecord;
+use tonnage_core::units::Bytes;
+use tonnage_torch::Device;
+use tonnage_train::training::{Event, Held, StepReport};
+
+use super::job::TrainJob;
+use super::shown;
+use crate::failure::Failure;
+use crate::job_input::on_a_gpu;
+use crate::terminal::Terminal;
+
+/// Says what the job takes of a GPU.
+///
+/// # Errors
+/// When it cannot be simulated.
+pub fn estimate(job: &TrainJob, device: Device, terminal: &Terminal) -> Result<(), Failure> {
+    let on_gpu = device != Device::Cpu;
+    let resolved = if on_gpu {
+        on_a_gpu(job.source.clone(), "a training on a GPU is held against it").resolve(&[])?
+    } else {
+        job.resolved.clone()
+    };
+    let verdict = verdict_on(&resolved.job, &resolved.job.gpu)?;
+    let word = match verdict.fit {
+        Fit::Fits => "fits",
+        Fit::Tight => "is tight on",
+        Fit::DoesNotFit => "does not fit",
+    };
+    let gpu = &resolved.job.gpu.name;
+    let peaks = format!(
+        "{} allocated and {} reserved at the peak, {} with the context",
+        shown(verdict.peak_allocated_bytes),
+        shown(verdict.peak_reserved_bytes),
+        shown(verdict.total_bytes)
+    );
+    let line = if on_gpu {
+        format!("estimate: {peaks}: {word} {gpu} ({})", Bytes(verdict.usable_bytes))
+    } else {
+        format!("estimate for a GPU ({gpu}): {peaks}; of the CPU's memory nothing is predicted, it is measured")
+    };
+    terminal.say(&line);
+    Ok(())
+}
+
+/// A line for what happened; `predicted` is what the guard was told.
+pub fn line(event: &Event, predicted: Option<&PredictionRecord>) -> String {
+    match event {
+        Event::Resumed { step, from } => format!("going on after step {step}, from {}", from.display()),
+        Event::Step(report) => step(report),
+        Event::Measured(held) => measured(held, predicted),
+        Event::Evaluated { step, loss, .. } => {
+            format!("evaluated after step {step}: loss {loss:.4}, perplexity {:.2}", loss.exp())
+        }
+        Event::Saved { step, path } => format!("saved step {step} to {}", path.display()),
+    }
+}
+
+fn step(report: &StepReport) -> String {
+    let norm = report.grad_norm.map_or_else(String::new, |norm| format!(", grad norm {norm:.2}"));
+    let skipped = if report.skipped > 0 { format!(", {} skipped", report.skipped) } else { String::new() };
+    format!(
+        "step {}/{}: loss {:.4}, lr {:.2e}{norm}{skipped}, {:.0} tokens/s, {} left",
+        report.step,
+        report.steps,
+        report.loss,
+        report.learning_rate,
+        report.tokens_per_second,
+        duration(report.seconds_left)
+    )
+}
+
+fn measured(held: &Held, predicted: Option<&PredictionRecord>) -> String {
+    match (held, predicted) {
+        (Held::Gpu(memory), Some(predicted)) => format!(
+            "measured {} allocated, {} reserved; predicted {} and {}",
+            shown(memory.peak_allocated),
+            shown(memory.peak_reserved),
+            shown(predicted.peak_allocated_bytes),
+            shown(predicted.peak_reserved_bytes)
+        ),
+        (Held::Gpu(memory), None) => {
+            format!("measured {} allocated, {} reserved", shown(memory.peak_allocated), shown(memory.peak_reserved))
+        }
+        (Held::Host(Some(bytes)), _) => {
+            format!("measured {} of host memory, PyTorch's libraries included", shown(*bytes))
+        }
+        (Held::Host(None), _) => "this system does not tell how much host memory it takes".to_owned(),
+    }
+}
+
+/// `45 s`, `3 min 20 s`, `2 h 5 min`
+fn duration(seconds: f64) -> String {
+    let seconds = seconds.max(0.0).round() as u64;
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_reads_as_progress() {
+        let report = StepReport {
+            step: 30,
+            steps: 200,
+            epoch: 0.5,
+            loss: 3.25,
+            learning_rate: 3e-4,
+            grad_norm: Some(1.5),
+            skipped: 0,
+            tokens_per_second: 15_203.4,
+            tokens_trained: 1,
+            seconds: 1.0,
+            seconds_left: 125.0,
+        };
+        let line = line(&Event::Step(report), None);
+        assert_eq!(line, "step 30/200: loss 3.2500, lr 3.00e-4, grad norm 1.50, 15203 tokens/s, 2 min 5 s left");
+        let mut tracker = tonnage_core::progress::Tracker::default();
+        tracker.read(&line, 0);
+        assert_eq!(tracker.progress().map(|progress| (progress.step, progress.total)), Some((30, Some(200))));
+    }
+}
