@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal, killpg};
-use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use tonnage_core::record::ExitRecord;
 
@@ -133,8 +133,7 @@ struct Asked(Arc<AtomicBool>);
 impl Asked {
     /// Notes that `leader` is asked now; one that is over already was not.
     fn note(&self, leader: i32) {
-        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
-        if matches!(waitid(Id::Pid(Pid::from_raw(leader)), flags), Ok(WaitStatus::StillAlive)) {
+        if os::is_child_running(leader) {
             self.0.store(true, Ordering::SeqCst);
         }
     }

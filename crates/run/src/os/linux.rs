@@ -4,6 +4,8 @@ use std::ffi::CString;
 
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
 
 /// The program itself, also where its file was replaced or removed since it started.
 pub(crate) const OWN_PROGRAM: &str = "/proc/self/exe";
@@ -26,4 +28,10 @@ pub(crate) fn set_name(name: &str) {
         // A list that says something else misleads nobody.
         let _ = prctl::set_name(&name);
     }
+}
+
+/// Whether this child has not ended yet; it is left to be waited for.
+pub(crate) fn is_child_running(child: i32) -> bool {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    matches!(waitid(Id::Pid(Pid::from_raw(child)), flags), Ok(WaitStatus::StillAlive))
 }
