@@ -1,4 +1,4 @@
-//! What a model type is built by: one of the language models ([`model::family`](crate::model::family)), the decoder that stands
+//! What a model type is built by: one of the language models (`model::family`), the decoder that stands
 //! in for others, or a model with a training loop of its own. What else is known of a model type is a row of
 //! [`model_type`](crate::model_type).
 

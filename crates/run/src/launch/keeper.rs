@@ -5,7 +5,7 @@
 //! `started PID KEEPER`, `failed WHY` and `exited CODE` or `signalled N`. The words are in no list of processes: who kills all
 //! that runs `train.py` by name does not kill its keeper.
 //!
-//! How the command ended is also left in the attempt's folder ([`evidence`]), for a supervisor that died before it heard of it.
+//! How the command ended is also left in the attempt's folder (`evidence`), for a supervisor that died before it heard of it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};

@@ -24,7 +24,7 @@ const FORMAT: u32 = 1;
 /// Where a training stands.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
-    /// [`FORMAT`] of the writer.
+    /// Version of the form, of the writer (`FORMAT`).
     pub format: u32,
     /// Steps that are done.
     #[serde(rename = "global_step")]
