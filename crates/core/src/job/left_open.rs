@@ -21,6 +21,8 @@ pub enum Allowance {
     Less,
     /// A fifth of the peak, more or less: simulated in kind and never measured.
     Fifth,
+    /// A fiftieth of the peak, more or less: measured in some settings, and off by less than that.
+    Fiftieth,
     /// Nobody knows: the job surely fits nowhere.
     Unknown,
 }

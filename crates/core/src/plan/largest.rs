@@ -41,7 +41,7 @@ pub fn largest(known: &VerdictTable<'_>, index: usize) -> Option<Largest> {
         Some(found) => Some(search.above(Bracket::new(found, grain, usable))),
         None => {
             let search = Search { together: known.devices_not_fit_for(Batch::with_rows(job, first)?), ..search };
-            let divisors = (1..first).rev().filter(|rows| first.is_multiple_of(*rows));
+            let divisors = (1..first.min(MOST_ROWS + 1)).rev().filter(|rows| first.is_multiple_of(*rows));
             divisors.take_while(|_| !matches!(passes, Passes::One(_))).find_map(|rows| search.fits(rows))
         }
     }
@@ -194,5 +194,16 @@ mod tests {
             assert_eq!(found.verdict.fit, Fit::Fits);
         }
         assert!(sizes.len() >= 3 && sizes[0] < sizes[1], "{sizes:?}");
+    }
+
+    #[test]
+    fn billions_of_rows_are_searched_by_the_divisors_that_are_asked_for() {
+        let source = JobSource::model("gpt2").set("model.n_layer", 1).set("framework", "loop").set("seq_len", 16);
+        let source = source.set("micro_batch_size", 1).set("gradient_accumulation_steps", u32::MAX);
+        let gpus = [Gpu::parse("4GiB,sm_90").unwrap()];
+        let job = source.resolve(&[]).unwrap().job;
+        let found = largest(&VerdictTable::new(&job, &gpus, &source), 0).unwrap();
+        assert_eq!(found.batch.effective(), u64::from(u32::MAX));
+        assert!(found.batch.micro_batch_size > 1);
     }
 }

@@ -26,6 +26,7 @@ pub(super) fn left_open(job: &JobSpec, reserved: u64) -> impl Iterator<Item = Ca
         Allowance::None => Caveat::remark("config", &left.text),
         Allowance::Less => Caveat::saving("config_saves", &left.text, reserved),
         Allowance::Fifth => Caveat::widening("config_assumed", &left.text, reserved / 5),
+        Allowance::Fiftieth => Caveat::widening("config_measured_nearby", &left.text, reserved / 50),
         Allowance::Unknown => Caveat::remark("config_not_simulated", &left.text).open(),
     })
 }
