@@ -87,7 +87,7 @@ class Checks(unittest.TestCase):
         return "".join(log.read_text(errors="replace") for log in sorted((self.path / "home/suites/s/slurm/logs").glob("*.log")))
 
     def test_array_is_sent_once_and_reported(self):
-        self.suite('echo step 1 loss 0.5; echo step 2 loss 0.25; echo "$CUDA_VISIBLE_DEVICES" >> gpus; echo "$1 $2" >> results\n', seeds=4)
+        self.suite('echo step 1 loss 0.5; sleep 4; echo step 2 loss 0.25; echo "$CUDA_VISIBLE_DEVICES" >> gpus; echo "$1 $2" >> results\n', seeds=4)
         self.assertIn("SLURM would take it", self.submit("--test-only"))
         self.assertEqual(self.results(), [])
         self.assertIn("4 sent", self.submit("--throttle", "2"))

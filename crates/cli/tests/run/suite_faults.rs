@@ -162,7 +162,11 @@ fn a_full_disk_loses_nothing_that_was_said() {
 
 #[test]
 fn runs_of_another_machine_are_not_taken_for_dead() {
-    let home = made("suite-hosts", &suite(1).replace("[1, 2]", "[1]"), "[ -e go ] || sleep 60\necho $1 $2 >> done\n");
+    let home = made(
+        "suite-hosts",
+        &suite(1).replace("[1, 2]", "[1]"),
+        "[ -e go ] || { sleep 60; exit 9; }\necho $1 $2 >> done\n",
+    );
     let mut runner = home.command(&["suite", "run", "s.toml"]).stderr(Stdio::null()).spawn().unwrap();
     wait(|| status(&home)["running"] == 1);
     runner.kill().unwrap();

@@ -1,8 +1,9 @@
 //! [`Evidence`]: how a command ended, left by its keeper in the attempt's folder. A supervisor that dies between the end of a command
 //! and its own last line is followed by one that finds it there: what succeeded is not run again.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -35,7 +36,7 @@ impl Evidence {
 /// Leaves it in the folder of an attempt, on the disk before anybody is told of the end.
 pub(super) fn leave(attempt: &Path, evidence: &Evidence) -> io::Result<()> {
     let aside = attempt.join("exit.json.tmp");
-    let mut file = File::create(&aside)?;
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
     file.write_all(serde_json::to_string(evidence)?.as_bytes())?;
     file.sync_data()?;
     fs::rename(&aside, attempt.join(NAME))?;
