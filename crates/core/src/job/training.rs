@@ -41,7 +41,7 @@ pub struct TrainingSpec {
     pub lr_scheduler_type: LearningRateSchedule,
     /// Steps in which it rises; below 1 a share of all steps.
     pub warmup_steps: f64,
-    /// For all weights but biases and norms.
+    /// Of all weights alike.
     pub weight_decay: f64,
     /// `adam_beta1`, `adam_beta2`.
     pub betas: (f64, f64),

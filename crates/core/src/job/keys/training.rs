@@ -57,7 +57,7 @@ pub(super) const KEYS: [Key; 26] = [
         names::WEIGHT_DECAY,
         Kind::Number { min: 0.0, max: 1e3 },
         fixed("0.0"),
-        "the optimizer's weight decay, for all weights but biases and norms",
+        "the optimizer's weight decay, of all weights alike; the Trainer leaves out biases and norms",
         "0.1",
     ),
     key(
@@ -65,7 +65,7 @@ pub(super) const KEYS: [Key; 26] = [
         Kind::Number { min: 0.0, max: 0.999_999 },
         fixed("0.9"),
         "how much of the average of gradients Adam keeps in a step",
-        "0.9",
+        "0.95",
     ),
     key(
         names::ADAM_BETA2,
@@ -79,7 +79,7 @@ pub(super) const KEYS: [Key; 26] = [
         Kind::Number { min: 0.0, max: 1.0 },
         fixed("1e-8"),
         "what Adam adds to the root of the squares",
-        "1e-8",
+        "1e-6",
     ),
     key(
         names::SEED,
