@@ -3,10 +3,12 @@
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use clap::Args;
 use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
 use serde_json::json;
 use tonnage_core::record::PredictionRecord;
 use tonnage_experiment::record::{Memory, Record};
@@ -176,26 +178,27 @@ fn leave_peaks(held: &Held) -> Result<(), Failure> {
 
 /// Ctrl-C and a polite end: the step that runs is finished and saved.
 struct Signals {
-    file: SignalFd,
-    came: std::cell::Cell<bool>,
+    came: Arc<AtomicBool>,
 }
 
 impl Signals {
-    /// Before any other thread is there, so that all have the signals blocked.
+    /// Before any other thread is there, so that all have the signals blocked; one of its own waits for them.
     fn take() -> Result<Self, Failure> {
-        let failed = |error: nix::errno::Errno| Failure::file("signals", &error.into());
         let mut set = SigSet::empty();
         set.add(Signal::SIGINT);
         set.add(Signal::SIGTERM);
-        set.thread_block().map_err(failed)?;
-        let file = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC).map_err(failed)?;
-        Ok(Self { file, came: std::cell::Cell::new(false) })
+        set.thread_block().map_err(|error| Failure::file("signals", &error.into()))?;
+        let came = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&came);
+        thread::spawn(move || {
+            while set.wait().is_ok() {
+                seen.store(true, Ordering::SeqCst);
+            }
+        });
+        Ok(Self { came })
     }
 
     fn asked(&self) -> bool {
-        if !self.came.get() {
-            self.came.set(matches!(self.file.read_signal(), Ok(Some(_))));
-        }
-        self.came.get()
+        self.came.load(Ordering::SeqCst)
     }
 }
