@@ -40,9 +40,11 @@ pub struct DeviceSample {
     pub utilization: Reading<u32>,
     /// Per cent of time in which memory was read or written.
     pub memory_utilization: Reading<u32>,
+    /// Degrees Celsius, of the GPU die.
     pub temperature: Reading<u32>,
     /// Per cent of the fan's speed.
     pub fan: Reading<u32>,
+    /// Watts drawn now.
     pub power: Reading<f64>,
     /// Watts that it may take.
     pub power_limit: Reading<f64>,
