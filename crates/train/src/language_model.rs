@@ -174,6 +174,11 @@ impl LanguageModel {
         self.mode.enable_adapters(enabled);
     }
 
+    /// Whether a pass with labels returns their loss; else the loop takes it from the logits.
+    pub fn returns_loss(&self) -> bool {
+        matches!(self.model, Form::LanguageModel(_))
+    }
+
     /// Whether it decodes over a cache; else each pass is over all tokens.
     pub fn keeps_keys(&self) -> bool {
         matches!(self.model, Form::LanguageModel(_))

@@ -1,11 +1,10 @@
 //! Training over libtorch, with PyTorch's own operators in PyTorch's own order, so that what a step allocates and computes is what
 //! the same step does in Python.
 //!
-//! [`program`] is a whole training of a job: [`data`], a [`Subject`] (every [`LanguageModel`] that an estimate mirrors, or the guide's
-//! small GPT, [`agi2`]), the loop ([`training`]) over [`optimizer`]s as `torch.optim` has them, [`clip`]ping, the gradient [`scaler`] and
-//! learning-rate [`schedule`]s as transformers has them, and what it keeps ([`store`]). [`writing`] generates from what was trained.
+//! [`program`] is a whole training of a job: [`data`], a [`LanguageModel`] (core's own source, with numbers), the loop ([`training`]) over
+//! [`optimizer`]s as `torch.optim` has them, [`clip`]ping, the gradient [`scaler`] and learning-rate [`schedule`]s as transformers has
+//! them, and what it keeps ([`store`]). [`writing`] generates from what was trained.
 
-pub mod agi2;
 mod building;
 mod cache;
 pub mod clip;
@@ -23,7 +22,6 @@ pub mod program;
 pub mod scaler;
 pub mod schedule;
 pub mod store;
-mod subject;
 mod tensor;
 pub mod training;
 pub mod writing;
@@ -33,7 +31,6 @@ pub use cache::Cache;
 pub use error::TrainError;
 pub use language_model::{Call, LanguageModel, Output, Parameter, Weights};
 pub use precision::scalar_type;
-pub use subject::Subject;
 
 use tonnage_core::{dtype, job, trace};
 pub use tonnage_torch::{Device, ScalarType, Tensor, Torch, TorchError};

@@ -12,12 +12,11 @@ use crate::data::corpus::{Content, read};
 use crate::data::tokenizer::Tokenizer;
 use crate::data::vocabulary::Vocabulary;
 use crate::error::TrainError;
-use crate::language_model::Weights;
+use crate::language_model::{LanguageModel, Weights};
 use crate::store::adapter::{Adapted, AdapterConfig};
 use crate::store::checkpoints::Checkpoints;
 use crate::store::pretrained::Pretrained;
 use crate::store::weights;
-use crate::subject::Subject;
 use crate::training::{Event, Outcome, Parts, Ranks, Saved, Settings, Trainer};
 
 /// The file of a model's weights.
@@ -56,7 +55,7 @@ impl<'a> Program<'a> {
     /// When the job is none that is trained here, data or tokenizer cannot be read, or they are of another model.
     pub fn prepare(&'a self, ranks: u64, rank: u64) -> Result<Ready<'a>, TrainError> {
         let settings = Settings::of(self.job, self.training)?;
-        Subject::check(self.job)?;
+        LanguageModel::check(self.job)?;
         let tokenizer = self.tokenizer()?;
         let vocabulary = vocabulary_of(self.job);
         if let Some(vocabulary) = vocabulary.filter(|vocabulary| tokenizer.size() > *vocabulary) {
@@ -201,7 +200,7 @@ impl Ready<'_> {
         let mut trainer = Trainer::new(Parts {
             torch,
             device,
-            model: model.trainable(),
+            model: &model,
             settings: &self.settings,
             train: &self.data.train,
             eval: self.data.eval.as_ref(),
@@ -217,8 +216,13 @@ impl Ready<'_> {
 }
 
 impl Program<'_> {
-    fn model(&self, torch: &'static Torch, device: Device, checkpoint: Option<&Path>) -> Result<Subject, TrainError> {
-        let build = |weights: Weights<'_>| Subject::build(torch, device, self.job, weights);
+    fn model(
+        &self,
+        torch: &'static Torch,
+        device: Device,
+        checkpoint: Option<&Path>,
+    ) -> Result<LanguageModel, TrainError> {
+        let build = |weights: Weights<'_>| LanguageModel::build(torch, device, self.job, weights);
         if self.job.lora.is_some() {
             let mut adapted = Adapted::open(self.model_folder.as_deref(), checkpoint)?;
             return build(Weights::Named(&mut |name: &str| adapted.tensor(torch, name)));
@@ -238,7 +242,7 @@ impl Program<'_> {
     }
 
     /// Writes weights and what makes them a model of transformers, or an adapter of peft.
-    fn write_model(&self, folder: &Path, model: &Subject) -> Result<(), TrainError> {
+    fn write_model(&self, folder: &Path, model: &LanguageModel) -> Result<(), TrainError> {
         match &self.job.lora {
             Some(lora) => {
                 let base = self.model_folder.clone().unwrap_or_default();

@@ -10,20 +10,18 @@ use tonnage_torch::{Device, Torch};
 use crate::data::tokenizer::Tokenizer;
 use crate::data::vocabulary::Vocabulary;
 use crate::error::TrainError;
-use crate::generate::{Generated, Generator};
-use crate::language_model::Weights;
+use crate::generate::{Generated, Generator, Writer};
+use crate::language_model::{LanguageModel, Weights};
 use crate::program::{ends_of, vocabulary_of};
 use crate::store::adapter::Adapted;
 use crate::store::checkpoints::Checkpoints;
 use crate::store::pretrained::Pretrained;
-use crate::subject::Subject;
-use crate::training::Writer;
 
 /// A model that can generate.
 pub struct Author {
     torch: &'static Torch,
     device: Device,
-    model: Subject,
+    model: LanguageModel,
     tokenizer: Tokenizer,
     ends: Vec<u32>,
     positions: Option<u64>,
@@ -87,20 +85,22 @@ impl Author {
         let model = match base {
             Some(base) => {
                 let mut adapted = Adapted::open(Some(base), Some(folder))?;
-                Subject::build(torch, device, job, Weights::Named(&mut |name| adapted.tensor(torch, name)))?
+                LanguageModel::build(torch, device, job, Weights::Named(&mut |name| adapted.tensor(torch, name)))?
             }
             None => {
                 let missing = || TrainError::weights(folder, "holds no model.safetensors");
                 let mut weights = Pretrained::open(folder)?.ok_or_else(missing)?;
-                Subject::build(torch, device, job, Weights::Named(&mut |name| weights.tensor(torch, name)))?
+                LanguageModel::build(torch, device, job, Weights::Named(&mut |name| weights.tensor(torch, name)))?
             }
         };
-        model.trainable().train(false);
+        model.train(false);
         let beside = |folder: Option<&Path>| folder.map(Tokenizer::beside).transpose().map(Option::flatten);
         let tokenizer = beside(Some(folder))?.or(beside(base)?).unwrap_or(Tokenizer::Vocabulary(Vocabulary::Bytes));
         let config = &job.model.config;
-        let positions =
+        let of_config =
             ["max_position_embeddings", "n_positions"].into_iter().find_map(|key| config.get(key)?.as_u64());
+        // The guide's small GPT has a position for each token of a row of its data.
+        let positions = if model.keeps_keys() { of_config } else { Some(job.seq_len) };
         let vocabulary = vocabulary_of(job).unwrap_or_else(|| tokenizer.size());
         Ok(Self { torch, device, model, ends: ends_of(job), tokenizer, positions, vocabulary })
     }
@@ -119,21 +119,14 @@ impl Author {
         let tokens = self.tokenizer.encode(prompt, true)?;
         let mut told = Told { tokenizer: &self.tokenizer, tokens: Vec::new(), said: 0 };
         let mut hear_token = |token| told.more(token).is_none_or(|text| hear(&text));
-        let generated = match &self.model {
-            Subject::Language(model) => {
-                let writer = Writer {
-                    model,
-                    torch: self.torch,
-                    device: self.device,
-                    positions: self.positions,
-                    vocabulary: self.vocabulary,
-                };
-                Generator::new(&writer, how, self.ends.clone(), seed).generate(&tokens, &mut hear_token)?
-            }
-            Subject::Agi2(model) => {
-                Generator::new(model, how, self.ends.clone(), seed).generate(&tokens, &mut hear_token)?
-            }
+        let writer = Writer {
+            model: &self.model,
+            torch: self.torch,
+            device: self.device,
+            positions: self.positions,
+            vocabulary: self.vocabulary,
         };
+        let generated = Generator::new(&writer, how, self.ends.clone(), seed).generate(&tokens, &mut hear_token)?;
         let kept = generated.tokens.iter().copied().filter(|token| !self.ends.contains(token)).collect::<Vec<_>>();
         let text = self.tokenizer.decode(&kept)?;
         if let Some(rest) = text.get(told.said..).filter(|rest| !rest.is_empty()) {

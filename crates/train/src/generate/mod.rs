@@ -3,6 +3,8 @@
 mod beams;
 mod choose;
 mod generator;
+mod writer;
 
 pub use choose::{Chooser, Drawn};
 pub use generator::{Decoder, Generated, Generator, Stop};
+pub use writer::{Seen, Writer};

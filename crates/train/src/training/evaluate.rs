@@ -1,6 +1,6 @@
 //! The loss of text that is not trained on.
 
-use super::Forward;
+use super::model::call_with_labels;
 use super::step::{Maker, Variables, host_number};
 use crate::data::Position;
 use crate::data::batches::Examples;
@@ -27,7 +27,7 @@ impl Maker<'_> {
             left -= left.min(self.settings.micro_batch_size);
             self.load(&batch, &mut variables)?;
             let Some((ids, labels)) = variables.inputs() else { continue };
-            let output = self.model.forward(Forward { input_ids: ids, labels, caches: false })?;
+            let output = call_with_labels(self.model, ids, labels, false)?;
             sum += host_number(&output.loss)? * batch.learnt as f64;
             learnt += batch.learnt;
         }

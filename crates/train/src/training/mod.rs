@@ -3,7 +3,6 @@
 mod checkpoint;
 mod evaluate;
 mod event;
-mod language;
 mod model;
 mod ranks;
 mod settings;
@@ -12,8 +11,6 @@ mod trainer;
 
 pub use checkpoint::{Saved, State};
 pub use event::{Event, Held, StepReport};
-pub use language::Writer;
-pub use model::{Forward, Outputs, Trainable};
 pub use ranks::{Alone, Ranks};
 pub use settings::Settings;
 pub use trainer::{Outcome, Parts, Trainer};

@@ -3,13 +3,13 @@
 
 use tonnage_torch::{Device, Tensor, Torch, operator};
 
-use super::model::{Forward, Outputs, Trainable};
+use super::model::{Outputs, call_with_labels, logits_of, mean_loss, shifted};
 use super::ranks::Ranks;
 use super::settings::Settings;
-use crate::agi2::Agi2;
 use crate::clip::clip_grad_norm;
 use crate::data::batches::Batch;
 use crate::error::TrainError;
+use crate::language_model::LanguageModel;
 use crate::optimizer::Optimizer;
 use crate::scaler::GradScaler;
 
@@ -27,7 +27,7 @@ pub(super) struct Variables {
 pub(super) struct Maker<'a> {
     pub torch: &'static Torch,
     pub device: Device,
-    pub model: &'a dyn Trainable,
+    pub model: &'a LanguageModel,
     pub settings: &'a Settings,
     pub ranks: &'a dyn Ranks,
     /// Whether numbers mean anything: over a phantom GPU they do not.
@@ -66,14 +66,13 @@ impl Maker<'_> {
         optimizer: Option<&dyn Optimizer>,
     ) -> Result<f64, TrainError> {
         self.load(batch, variables)?;
-        if let Some(model) = self.model.own_loop() {
-            return self.own_pass(model, variables, scaler, optimizer);
+        if !self.model.returns_loss() {
+            return self.own_pass(variables, scaler, optimizer);
         }
         let (Some(ids), Some(labels)) = (&variables.ids, &variables.labels) else { return Ok(0.0) };
         let settings = self.settings;
         let autocast = settings.autocast.map(|dtype| self.torch.autocast(self.device, Some(dtype))).transpose()?;
-        let call = Forward { input_ids: ids, labels, caches: settings.caches };
-        let output = self.model.forward(call)?;
+        let output = call_with_labels(self.model, ids, labels, settings.caches)?;
         let mut loss = output.loss.clone();
         if settings.keeps_outputs {
             variables.outputs = Some(output);
@@ -110,18 +109,17 @@ impl Maker<'_> {
     /// pass has its own.
     fn own_pass(
         &self,
-        model: &Agi2,
         variables: &mut Variables,
         scaler: Option<&mut GradScaler>,
         optimizer: Option<&dyn Optimizer>,
     ) -> Result<f64, TrainError> {
         let (Some(ids), Some(labels)) = (&variables.ids, &variables.labels) else { return Ok(0.0) };
-        let (ids, targets) = Agi2::shifted(ids, labels)?;
+        let (ids, targets) = shifted(ids, labels)?;
         optimizer.map_or(Ok(()), Optimizer::zero_grad)?;
         let settings = self.settings;
         let autocast = settings.autocast.map(|dtype| self.torch.autocast(self.device, Some(dtype))).transpose()?;
-        let logits = variables.logits.insert(model.logits(&ids)?);
-        let loss = variables.loss.insert(model.loss(logits, &targets)?);
+        let logits = variables.logits.insert(logits_of(self.model, &ids)?);
+        let loss = variables.loss.insert(mean_loss(logits, &targets)?);
         drop(autocast);
         let value = if self.reads_values { host_number(loss)? } else { 0.0 };
         if settings.accumulation > 1 {
@@ -164,7 +162,7 @@ impl Maker<'_> {
             }
             None => optimizer.step()?,
         }
-        if self.model.own_loop().is_none() {
+        if self.model.returns_loss() {
             optimizer.zero_grad()?;
         }
         Ok(made)

@@ -8,12 +8,12 @@ use tonnage_torch::{Device, Torch};
 
 use super::checkpoint::{self, Saved, State};
 use super::event::{Event, Held, StepReport};
-use super::model::Trainable;
 use super::ranks::Ranks;
 use super::settings::Settings;
 use super::step::{Made, Maker, Variables};
 use crate::data::batches::{BatchWalk, Examples};
 use crate::error::TrainError;
+use crate::language_model::LanguageModel;
 use crate::optimizer::Optimizer;
 use crate::scaler::GradScaler;
 use crate::store::checkpoints::Checkpoints;
@@ -30,7 +30,7 @@ pub struct Parts<'a> {
     /// Where the model lies.
     pub device: Device,
     /// What learns.
-    pub model: &'a dyn Trainable,
+    pub model: &'a LanguageModel,
     /// What it goes by.
     pub settings: &'a Settings,
     /// What it learns from.
@@ -96,14 +96,14 @@ impl<'a> Trainer<'a> {
     /// # Errors
     /// When the optimizer cannot be made.
     pub fn new(parts: Parts<'a>) -> Result<Self, TrainError> {
-        let trained = parts.model.trained();
+        let trained: Vec<_> = parts.model.parameters().iter().filter(|parameter| parameter.is_trained).collect();
         if trained.is_empty() {
             return Err(TrainError::refused(
                 "the model has no weight that is trained".to_owned(),
                 "set lora.targets to layers that it has",
             ));
         }
-        let (names, parameters): (Vec<_>, Vec<_>) = trained.into_iter().unzip();
+        let (names, parameters) = trained.iter().map(|one| (one.name.clone(), one.tensor.clone())).unzip();
         let settings = parts.settings;
         let optimizer = settings.optimizer(parts.torch, parameters)?;
         let maker = Maker {
