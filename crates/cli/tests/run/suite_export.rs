@@ -10,7 +10,7 @@ use super::Home;
 use super::suites::{made, status, suite, text, wait};
 
 /// A script that logs steps until it may end.
-const LOGS: &str = "for i in 1 2 3; do echo step $i loss 0.$i; done\n\
+const LOGS: &str = ": > up-$1-$2\nfor i in 1 2 3; do echo step $i loss 0.$i; done\n\
                     while [ ! -e go ]; do sleep 0.05; done\necho step 4 loss 0.4\n";
 
 fn points(home: &Home, folder: &str) -> usize {
@@ -150,7 +150,7 @@ fn tensorboard_files_of_the_script_are_a_source() {
 fn status_and_watch_know_suites() {
     let home = made("suite-watched", &suite(3), LOGS);
     let mut runner = home.command(&["suite", "run", "s.toml", "--slots", "2"]).stderr(Stdio::null()).spawn().unwrap();
-    wait(|| status(&home)["running"] == 2);
+    wait(|| home.path("up-1-0").exists() && home.path("up-1-1").exists());
     let said = text(&home.run(&["status"])).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(said.contains("of suite s: c a=1 seed"), "{said}");
     assert!(said.contains("suite s: 0 of 6 done, 2 running, 4 waiting"), "{said}");

@@ -75,17 +75,22 @@ fn supervisors_killed_at_random_lose_nothing() {
     let kills = if runs >= 200 { 20 } else { 6 };
     let script = "sleep 0.4\nexec sh -c \"echo $1 $2 >> done\"\n";
     let home = made("suite-dead-supervisors", &suite(runs / 2), script);
-    let runner = home.command(&["suite", "run", "s.toml", "--slots", "2"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut runner = home.command(&["suite", "run", "s.toml", "--slots", "2"]).stderr(Stdio::piped()).spawn().unwrap();
     let mut moment = 11_u64;
     let mut killed = 0;
     while killed < kills {
         moment = moment.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         std::thread::sleep(Duration::from_millis((moment >> 33) % 400));
+        if runner.try_wait().unwrap().is_some() {
+            // All is done already.
+            break;
+        }
         let living = supervisors(&home);
         let Some(pid) = living.get((moment >> 40) as usize % living.len().max(1)) else { continue };
         // One that has just ended needs no kill.
         killed += usize::from(kill(Pid::from_raw(*pid), Signal::SIGKILL).is_ok());
     }
+    assert!(killed > 0, "nothing was killed");
     let output = runner.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
     let mut expected: Vec<String> =

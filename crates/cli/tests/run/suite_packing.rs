@@ -83,7 +83,9 @@ fn scripted_nvml() -> String {
 /// Eight recorded GPUs, free but for a little; runs of two ranks and of one.
 #[test]
 fn runs_are_spread_over_recorded_gpus() {
-    let script = "echo \"$CUDA_VISIBLE_DEVICES\" > gpus-$1-$2\nsleep 2.5\n";
+    // Each waits until six GPUs are taken, which those that run at once take only where they are spread.
+    let script = "echo \"$CUDA_VISIBLE_DEVICES\" > gpus-$1-$2\n\
+                  for i in $(seq 600); do [ $(cat gpus-* | tr , '\\n' | sort -u | wc -l) -ge 6 ] && break; sleep 0.1; done\nsleep 0.5\n";
     let suite = "name = \"s\"\njob = \"gpt2\"\ncommand = [\"sh\", \"t.sh\", \"{world_size}\", \"{seed}\"]\nseeds = 4\n\
         [run]\nstagger_seconds = 0.1\nsample_seconds = 0.2\n[set]\ngpu = \"h100\"\nseq_len = 1024\nmicro_batch_size = 32\n\
         [[configuration]]\nname = \"c\"\nworld_size = [1, 2]\n";
