@@ -33,6 +33,27 @@ def squeue(*words):
     return [line for line in found.stdout.splitlines() if line.strip()]
 
 
+# What a shell, sbatch, TOML or JSON would read as its own.
+PIECES = ["$(touch pwned)", "`touch pwned`", "a b\n-c", "'\\\"'", "--", "-n", "ü😀", ";touch pwned", "", "*", "~", "%j %A", "#SBATCH --uid=0",
+          "\n#SBATCH --wrap=x\n", "EOF", "!!", "${HOME}", "\\", "\t", "&& touch pwned", "|| touch pwned", "> pwned", "\r"]
+
+
+def hostile(chance, count):
+    """Each piece, and as many words of pieces and of any characters."""
+    def anything():
+        return "".join(chr(chance.choice([chance.randrange(1, 128), chance.randrange(160, 0x3000), chance.randrange(0x1F000, 0x1FFFF)]))
+                       for _ in range(chance.randrange(1, 12)))
+    words = ["".join(chance.choices([*PIECES, anything()], k=chance.randrange(1, 5))) for _ in range(count)]
+    # Doubled braces are the suite's own: `{name}` itself.
+    return list(dict.fromkeys(word.replace("{{", "{ {").replace("}}", "} }") for word in PIECES + words))
+
+
+def toml(text):
+    """A basic string of TOML: JSON's, but for characters beyond 16 bits and for DEL."""
+    plain = "".join(c if 0x20 <= ord(c) < 0x7F and c not in '"\\' else f"\\U{ord(c):08X}" for c in text)
+    return f'"{plain}"'
+
+
 class Checks(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory(prefix="tonnage slurm $x;'")
@@ -79,6 +100,16 @@ class Checks(unittest.TestCase):
         """The status once nothing is queued, runs, or is unknown."""
         return self.until(lambda: (lambda found: found if not any(found[key] for key in ("running", "queued", "unknown")) else None)(self.status()))
 
+    def settled_at_once(self):
+        """The same, where SLURM would let what is requeued wait for two minutes: its node may still refuse a second start, and then again."""
+        def is_settled():
+            for job in squeue("--states=PENDING", "--format=%i"):
+                subprocess.run(["scontrol", "update", f"jobid={job.strip()}", "starttime=now"], timeout=60, check=False, stderr=subprocess.DEVNULL)
+            found = self.status()
+            return None if any(found[key] for key in ("running", "queued", "unknown")) else found
+
+        return self.until(is_settled)
+
     def results(self):
         path = self.path / "results"
         return sorted(path.read_text().splitlines()) if path.exists() else []
@@ -124,22 +155,17 @@ class Checks(unittest.TestCase):
 
     def test_warned_run_goes_on_in_its_own_job(self):
         script = (
-            "trap 'echo saved >> saved; exit 9' USR2\n"
+            "trap 'echo saved >> saved; exit 9' USR2\n: > ready\n"
             '[ ! -e saved ] || { echo "$1 $2 $SLURM_RESTART_COUNT" >> results; exit 0; }\n'
             "for i in $(seq 600); do sleep 0.2; done\n"
         )
         self.suite(script, seeds=1, more="[limits]\nhours = 0.0167\n[run]\ngrace_seconds = 60\n")
         self.submit()
-        self.wait_for_begin()
+        self.until(lambda: (self.path / "ready").exists())
         # A minute is the least that a limit can be: the warning is sent by hand.
         subprocess.run(["scancel", "--signal=USR2", "--batch", "--user=root"], check=True, timeout=60)
         self.until(lambda: (self.path / "saved").exists())
-        # Not before the node has forgotten the first start: until then it refuses a second one, for which SLURM waits two minutes.
-        self.until(lambda: squeue("--states=PENDING"))
-        time.sleep(5)
-        for job in squeue("--states=PENDING", "--format=%i"):
-            subprocess.run(["scontrol", "update", f"jobid={job.strip()}", "starttime=now"], timeout=60, check=False)
-        found = self.settled()
+        found = self.settled_at_once()
         self.assertEqual((found["succeeded"], self.results()), (1, ["0 0 1"]), self.logs())
         end = found["runs"][0]["end"]
         self.assertEqual((end["attempts"], end["lost_seconds"]), (2, 0.0), "what was saved is not lost")
@@ -154,15 +180,15 @@ class Checks(unittest.TestCase):
         self.assertEqual((found["succeeded"], self.results()), (2, ["0 0", "0 1"]), self.logs())
         self.assertEqual({run["end"]["attempts"] for run in found["runs"]}, {2})
 
-    def wait_for_begin(self):
-        self.until(lambda: list((self.path / "home/suites/s/runs").glob("*/starts.log")))
-        time.sleep(1.5)
+    def wait_for(self, *names):
+        """Until commands wrote these files: a script that has begun is not yet a command that runs."""
+        self.until(lambda: all((self.path / name).exists() for name in names))
 
     def test_stop_cancels_what_is_ours_only(self):
-        self.suite("for i in $(seq 3000); do sleep 0.2; done\n", seeds=3)
+        self.suite(": > up$2\nfor i in $(seq 3000); do sleep 0.2; done\n", seeds=3)
         other = subprocess.run(["sbatch", "--parsable", "--job-name=other", "--wrap", "sleep 300"], check=True, capture_output=True, text=True, timeout=60, cwd="/tmp")
         self.submit("--throttle", "2")
-        self.wait_for_begin()
+        self.wait_for("up0", "up1")
         self.assertIn("asked to cancel", self.tonnage("suite", "stop", "s"))
         found = self.settled()
         self.assertEqual((found["succeeded"], found["failed"], found["waiting"]), (0, 0, 3), "what was cancelled waits: " + self.logs())
@@ -170,6 +196,52 @@ class Checks(unittest.TestCase):
         self.assertEqual([line.strip() for line in squeue("--format=%i", "--states=PENDING,RUNNING")], [other.stdout.strip()])
         self.assertEqual(self.tonnage("suite", "stop", "s", code=1).count("cancel"), 0)
         self.assertIn("3 sent", self.submit(), "and is sent again")
+
+    def test_what_slurm_did_not_start_is_tried_again(self):
+        """A real refusal of srun's, as after a restart of the controller that has not heard of its nodes' GPUs yet."""
+        refusing = 'srun() { if [ -e go ]; then command srun "$@"; else : > refused; command srun --gres=gpu:99 "$@"; fi; }'
+        self.suite('echo "$1 $2" >> results\n', seeds=2, slurm=f"setup = [{json.dumps(refusing)}]\n")
+        self.submit()
+        self.until(lambda: (self.path / "refused").exists())
+        self.until(lambda: "SLURM did not start c seed" in self.logs())
+        self.assertEqual(self.status()["failed"], 0)
+        (self.path / "go").touch()
+        found = self.settled()
+        self.assertEqual((found["succeeded"], self.results()), (2, ["0 0", "0 1"]), self.logs())
+        self.assertEqual({run["end"]["attempts"] for run in found["runs"]}, {1})
+        self.assertRegex(self.logs(), "srun: error: .*(nvalid|not available)")
+
+    def test_containers_are_told_command_and_folders(self):
+        (self.path / "bin").mkdir()
+        # What stands in for the program reads its options as apptainer does, and runs the rest.
+        stand_in = (
+            "#!/bin/sh\nprintf '%s\\n' \"$@\" > \"words-$SLURM_ARRAY_TASK_ID\"\n[ \"$1\" = exec ] || exit 9\nshift\n"
+            'while :; do case $1 in --nv) shift ;; --bind|--pwd) [ -d "$2" ] || exit 8; shift 2 ;; *) break ;; esac; done\n'
+            '[ "$1" = docker://image:1 ] || exit 7\nshift\nexec "$@"\n'
+        )
+        (self.path / "bin/apptainer").write_text(stand_in)
+        (self.path / "bin/apptainer").chmod(0o755)
+        self.suite('printf "%s\\n" "$1 $2" >> results\n', slurm='container = "image:1"\nsetup = ["PATH=$PWD/bin:$PATH"]\n')
+        self.submit()
+        found = self.settled()
+        self.assertEqual((found["succeeded"], self.results()), (2, ["0 0", "0 1"]), self.logs())
+        words = (self.path / "words-0").read_text().splitlines()
+        self.assertEqual(words[:4], ["exec", "--nv", "--bind", str(self.path)])
+        self.assertIn("docker://image:1", words)
+
+    def test_pyxis_is_told_image_and_mounts(self):
+        # Without the plugin srun does not know the options: what stands in for it takes them, and hands the rest to the real one.
+        stand_in = (
+            'srun() { local words=() word; for word; do case $word in --container-*) printf "%s\\n" "$word" >> "pyxis-$SLURM_ARRAY_TASK_ID" ;;'
+            ' *) words+=("$word") ;; esac; done; command srun "${words[@]}"; }'
+        )
+        self.suite('echo "$1 $2" >> results\n', seeds=1, slurm=f'container = "image:1"\ncontainer_engine = "pyxis"\nsetup = [{json.dumps(stand_in)}]\n')
+        self.submit()
+        found = self.settled()
+        self.assertEqual((found["succeeded"], self.results()), (1, ["0 0"]), self.logs())
+        said = (self.path / "pyxis-0").read_text()
+        self.assertIn("--container-image=image:1\n", said)
+        self.assertIn(f"--container-mounts={self.path}:{self.path},", said)
 
     def test_failures_have_classes_and_are_retried(self):
         script = (
@@ -198,9 +270,9 @@ class Checks(unittest.TestCase):
         self.assertEqual(self.submit("--partition", "nowhere", code=1).count("nvalid partition"), 1 + 1)
 
     def test_silent_controller_is_unknown_and_never_gone(self):
-        self.suite('until [ -e go ]; do sleep 0.2; done; echo "$1 $2" >> results\n', seeds=2)
+        self.suite(': > up$2; until [ -e go ]; do sleep 0.2; done; echo "$1 $2" >> results\n', seeds=2)
         self.submit()
-        self.wait_for_begin()
+        self.wait_for("up0", "up1")
         controller("down")
         try:
             found = self.status()
@@ -220,7 +292,7 @@ class Checks(unittest.TestCase):
     def test_controller_that_forgot_all_loses_no_run(self):
         self.suite('[ -e second ] || { : > first; for i in $(seq 300); do sleep 0.2; done; }\necho "$1 $2" >> results\n', seeds=2)
         self.submit("--throttle", "1")
-        self.wait_for_begin()
+        self.wait_for("first")
         controller("lost")
         self.until(lambda: self.status()["waiting"] == 2)
         # The same numbers are given out again: another's job is not taken for ours.
@@ -247,23 +319,19 @@ class Checks(unittest.TestCase):
         self.assertEqual((self.settled()["succeeded"], self.results()), (1, ["0 0"]))
 
     def test_hostile_values_are_words_and_nothing_else(self):
-        chance = random.Random(7)
-        pieces = ["$(touch pwned)", "`touch pwned`", "a b\n-c", "'\\\"'", "--", "-n", "ü😀", ";touch pwned", "", "*", "~", "%j %A", "#SBATCH --uid=0",
-                  "\n#SBATCH --wrap=x\n", "EOF", "!!", "${HOME}", "\\", "\t", "&& touch pwned", "|| touch pwned", "> pwned", "\r"]
-        values = pieces + ["".join(chance.choices(pieces, k=3)) for _ in range(9)]
-        listed = ", ".join(json.dumps(value, ensure_ascii=True).replace("\\ud83d\\ude00", "\\U0001F600") for value in dict.fromkeys(values))
+        seed = int(os.environ.get("TONNAGE_SLURM_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+        print(f"TONNAGE_SLURM_SEED={seed}")
+        values = hostile(random.Random(seed), 40)
         (self.path / "t.sh").write_text("printf '%s\\0' \"$2\" > \"out$1\"\n")
+        table = "".join(f"[[configuration]]\nname = {toml(value)}\nv = {toml(value)}\nat = {at}\n" for at, value in enumerate(values))
         (self.path / "s.toml").write_text(
             'name = "s"\ncommand = ["sh", "t.sh", "{at}", "{v}"]\ncode = ["t.sh"]\n[parameters]\nv = ""\nat = 0\n'
-            + "".join(f'[[configuration]]\nname = {json.dumps(value)}\nv = {json.dumps(value)}\nat = {at}\n'.replace("\\ud83d\\ude00", "\\U0001F600")
-                      for at, value in enumerate(dict.fromkeys(values)))
-            + "[slurm]\ncpus_per_gpu = 1\n"
+            + table + "[slurm]\ncpus_per_gpu = 1\n"
         )
-        self.assertTrue(listed)
         self.submit()
         found = self.settled()
         self.assertEqual(found["failed"], 0, self.tonnage("suite", "status") + self.logs())
-        for at, value in enumerate(dict.fromkeys(values)):
+        for at, value in enumerate(values):
             self.assertEqual((self.path / f"out{at}").read_bytes(), value.encode() + b"\0", value)
         for place in (self.path, self.path / "home/suites/s/slurm/logs", Path.cwd()):
             self.assertFalse((place / "pwned").exists(), place)

@@ -153,8 +153,8 @@ fn without(job: JobRecord, secrets: &Secrets) -> JobRecord {
     JobRecord { text: job.text.map(|text| secrets.hide_in_job(&text)), ..job }
 }
 
-/// The Trainer writes its checkpoints there.
-fn output_dir(command: &[String]) -> Option<String> {
+/// The folder that a command's words name, where the Trainer writes its checkpoints.
+pub fn output_dir(command: &[String]) -> Option<String> {
     let at = command.iter().position(|word| word.starts_with("--output_dir") || word.starts_with("--output-dir"))?;
     match command[at].split_once('=') {
         Some((_, folder)) => Some(folder.to_owned()),

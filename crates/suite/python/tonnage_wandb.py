@@ -1,6 +1,6 @@
 """Hands metrics to Weights & Biases for `tonnage suite export --to wandb`: lines of JSON on stdin, answers on stdout.
 
-    {"begin": "ID", "project": ..., "group": ..., "job_type": ..., "name": ..., "config": {...}, "dir": ...}
+    {"begin": "ID", "project": ..., "group": ..., "job_type": ..., "name": ..., "config": {...}, "dir": ..., "began": ...}
     {"log": "ID", "values": {"step": 10, "loss": 0.3}}
     {"end": "ID", "exit_code": 0}
 
@@ -37,6 +37,8 @@ def begin(asked):
         silent=True,
         disable_git=True,
         disable_code=True,
+        # When the run began, not its export: `_runtime` and the curves over wall time follow it.
+        x_start_time=asked["began"] or None,
     )
     run = wandb.init(
         id=asked["begin"],

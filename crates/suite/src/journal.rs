@@ -1,14 +1,14 @@
 //! What happens to a suite, line by line, as JSON, in `journal.log`, and what that comes to. A torn line costs itself only; a line is on the
 //! disk before anything is said of it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use tonnage_core::record::Outcome;
+use tonnage_core::record::{FailureClass, Outcome};
 use tonnage_run::RunError;
 use tonnage_run::clock::now_ms;
 
@@ -146,13 +146,29 @@ impl Journal {
     /// # Errors
     /// When it cannot be written.
     pub fn append(&self, event: Event) -> Result<(), RunError> {
-        let line = serde_json::to_string(&Line { at_ms: now_ms(), event });
-        let line = line.map_err(|error| RunError::damaged(&self.path, error))?;
+        self.append_all(vec![event])
+    }
+
+    /// Adds a line for each of `events` and waits once until all are on the disk.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn append_all(&self, events: Vec<Event>) -> Result<(), RunError> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        let at_ms = now_ms();
+        let mut lines = String::new();
+        for event in events {
+            let line = serde_json::to_string(&Line { at_ms, event });
+            lines.push_str(&line.map_err(|error| RunError::damaged(&self.path, error))?);
+            lines.push('\n');
+        }
         let write = || {
             let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&self.path)?;
             // After a torn line, on a line of its own; in one write, so that no other's line stands within it.
             let start = if ends_torn(&mut file)? { "\n" } else { "" };
-            file.write_all(format!("{start}{line}\n").as_bytes())?;
+            file.write_all(format!("{start}{lines}").as_bytes())?;
             file.sync_data()
         };
         write().map_err(|error| RunError::file(&self.path, error))
@@ -229,6 +245,10 @@ pub struct RunState {
     pub is_retried: bool,
     /// The batch that it was sent to SLURM with; `None` where it was started here.
     pub batch: Option<String>,
+    /// What it was before it was sent to SLURM with that batch.
+    pub before: Option<Box<Self>>,
+    /// How often in a row SLURM has not started its command.
+    pub refusals: u32,
 }
 
 /// What was sent to SLURM at once.
@@ -269,6 +289,7 @@ impl State {
                     self.peaks.entry((end.configuration.clone(), total)).or_default().note(&end);
                 }
                 if let Some(run) = self.runs.get_mut(&id) {
+                    run.refusals = if is_refusal(&end) { run.refusals + 1 } else { 0 };
                     run.end = Some(end);
                 }
             }
@@ -278,10 +299,7 @@ impl State {
                 }
             }
             Event::Submitting { batch, link, gpus, metrics, ids } => {
-                for id in &ids {
-                    let sent = RunState { batch: Some(batch.clone()), started_ms: at_ms, ..RunState::default() };
-                    self.runs.insert(id.clone(), sent);
-                }
+                ids.iter().for_each(|id| self.sending(id, &batch, at_ms));
                 let known = self.batches.entry(batch).or_insert(Batch { ids, gpus, metrics, links: Vec::new() });
                 known.links.push(Link { job: None, number: link, sent_ms: at_ms });
             }
@@ -300,14 +318,43 @@ impl State {
         self.peaks.get(&(configuration.to_owned(), total_bytes)).cloned().unwrap_or_default()
     }
 
-    /// A link that is not there; without the first one the runs wait again.
+    /// A run that is about to be sent with `batch`.
+    fn sending(&mut self, id: &str, batch: &str, at_ms: u64) {
+        let known = self.runs.remove(id).map(Self::alone);
+        // Whoever sends again what has failed begins to count anew.
+        let is_missing = |known: &&RunState| known.end.as_ref().is_none_or(|end| end.outcome == Outcome::Stopped);
+        let refusals = known.as_ref().filter(is_missing).map_or(0, |known| known.refusals);
+        let (batch, before) = (Some(batch.to_owned()), known.map(Box::new));
+        let sent = RunState { batch, before, refusals, started_ms: at_ms, ..RunState::default() };
+        self.runs.insert(id.to_owned(), sent);
+    }
+
+    /// Without what it was before: one step back is enough.
+    fn alone(known: RunState) -> RunState {
+        RunState { before: None, ..known }
+    }
+
+    /// A link that is not there; without the first one the runs are what they were before.
     fn unsubmitted(&mut self, batch: &str, link: u32, why: &str) {
         if let Some(known) = self.batches.get_mut(batch) {
             known.links.retain(|one| one.number != link);
         }
         let sent_with = |run: &&mut RunState| run.batch.as_deref() == Some(batch) && run.end.is_none();
         for run in self.runs.values_mut().filter(sent_with).filter(|_| link <= 1) {
-            run.end = Some(Ended { outcome: Outcome::Stopped, reason: why.to_owned(), ..Ended::default() });
+            match run.before.take() {
+                Some(before) => *run = *before,
+                None => run.end = Some(Ended { outcome: Outcome::Stopped, reason: why.to_owned(), ..Ended::default() }),
+            }
+        }
+    }
+
+    /// What is to be done about a run, where those of `retried` are to be run again if they failed.
+    pub fn of_retried(&self, id: &str, retried: &HashSet<&str>) -> Where<'_> {
+        match self.of(id) {
+            Where::Ended(end) if end.outcome != Outcome::Succeeded && retried.contains(id) => {
+                Where::Waiting(self.runs.get(id))
+            }
+            found => found,
         }
     }
 
@@ -323,6 +370,11 @@ impl State {
             Some(end) => Where::Ended(end),
         }
     }
+}
+
+/// Whether SLURM did not start the command.
+fn is_refusal(end: &Ended) -> bool {
+    end.outcome == Outcome::Stopped && end.class.as_deref() == Some(FailureClass::NotStarted.name())
 }
 
 /// Where a run of a plan is.

@@ -7,9 +7,10 @@ use std::io::{BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use tonnage_experiment::record::Point;
+use tonnage_experiment::record::{Point, Record};
 use tonnage_experiment::run::Run;
 use tonnage_experiment::source::{Limits, gather};
+use tonnage_run::request::output_dir;
 use tonnage_run::store::RunFolder;
 
 use crate::patterns::Pattern;
@@ -19,6 +20,9 @@ use crate::plan::{Plan, PlannedRun, fill_names};
 const MOST_POINTS: usize = 1_000_000;
 /// Bytes of a line of output that may be metrics.
 const LONGEST_LINE: usize = 64 << 10;
+
+/// Bytes of the line that says who a run is: the suite's file is in it.
+const LONGEST_IDENTITY: u64 = 16 << 20;
 
 /// Where metrics of runs come from that do not write them themselves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,19 +44,41 @@ pub fn points(plan: &Plan, run: &PlannedRun, folder: &RunFolder) -> Vec<Point> {
     if !found.is_empty() {
         return found;
     }
-    of_trainer(folder)
+    let place = folder.run().policy.checkpoints.as_ref().map(|place| Path::new(&folder.run().folder).join(place));
+    place.map(|place| of_trainer(&place)).unwrap_or_default()
 }
 
-/// What a run measured whose output is in `logs`, by `patterns`; else by its TensorBoard files, where `plan` still has the run.
-pub fn points_of_logs(patterns: &[String], logs: &[PathBuf], plan: &Plan, id: &str) -> Vec<Point> {
+/// What a run measured whose output is in `logs`, by `patterns`; else by its TensorBoard files, where `plan` still has it as `run`; else by
+/// the Trainer's state in the folder that the command in `records` names.
+pub fn points_of_logs(
+    patterns: &[String],
+    logs: &[PathBuf],
+    plan: &Plan,
+    run: Option<&PlannedRun>,
+    records: &Path,
+) -> Vec<Point> {
     let patterns: Vec<Pattern> = patterns.iter().map(|pattern| Pattern::read(pattern)).collect();
     let mut points = Vec::new();
     logs.iter().filter(|_| !patterns.is_empty()).for_each(|log| of_log(log, &patterns, &mut points));
     if !points.is_empty() {
         return points;
     }
-    let run = plan.runs.iter().find(|run| run.id == id);
-    run.and_then(|run| events(plan, run)).map(|place| of_files(&place)).unwrap_or_default()
+    let found = run.and_then(|run| events(plan, run)).map(|place| of_files(&place)).unwrap_or_default();
+    if !found.is_empty() {
+        return found;
+    }
+    let place = command_of(records).and_then(|command| output_dir(&command));
+    place.map(|place| of_trainer(&Path::new(&plan.directory).join(place))).unwrap_or_default()
+}
+
+/// The command that a run's records begin with.
+fn command_of(records: &Path) -> Option<Vec<String>> {
+    let mut line = Vec::new();
+    BufReader::new(File::open(records).ok()?).take(LONGEST_IDENTITY).read_until(b'\n', &mut line).ok()?;
+    match serde_json::from_slice(&line).ok()? {
+        Record::Run(identity) => Some(identity.command),
+        _ => None,
+    }
 }
 
 /// The folder of a run's TensorBoard files.
@@ -143,10 +169,8 @@ pub fn of_runs(runs: &[Run]) -> Vec<Point> {
     steps.into_iter().map(|(_, found)| point(found, 0)).collect()
 }
 
-/// What the Trainer logged, by its newest checkpoint.
-fn of_trainer(folder: &RunFolder) -> Vec<Point> {
-    let Some(checkpoints) = &folder.run().policy.checkpoints else { return Vec::new() };
-    let place = Path::new(&folder.run().folder).join(checkpoints);
+/// What the Trainer logged, by the newest checkpoint in `place`.
+fn of_trainer(place: &Path) -> Vec<Point> {
     let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
     let number = |path: &PathBuf| path.file_name()?.to_str()?.strip_prefix("checkpoint-")?.parse::<u64>().ok();
     let newest = entries.map(|entry| entry.path()).filter_map(|path| Some((number(&path)?, path))).max();

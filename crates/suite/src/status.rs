@@ -31,6 +31,12 @@ pub struct Summary {
     pub succeeded: usize,
     pub failed: usize,
     pub waiting: usize,
+    /// Runs in SLURM's queue.
+    pub queued: usize,
+    /// Runs that were sent to SLURM, and of which nobody knows where they are.
+    pub unknown: usize,
+    /// Why nothing is known of them, where SLURM does not answer.
+    pub silence: Option<String>,
     /// Until all is done, in seconds, where that can be said.
     pub seconds_left: Option<f64>,
     /// Runs that were started and have not ended.
@@ -43,12 +49,14 @@ pub struct Summary {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Running {
     pub name: String,
-    /// Its folder's name, by which `tonnage status` knows it.
+    /// Its folder's name, by which `tonnage status` knows it; on SLURM its job.
     pub run: String,
     /// What `CUDA_VISIBLE_DEVICES` of the run names.
     pub gpus: Vec<String>,
-    /// Seconds since it was started.
-    pub seconds: f64,
+    /// Its nodes, where it runs on SLURM.
+    pub nodes: Option<String>,
+    /// Seconds since it was started, where that is known.
+    pub seconds: Option<f64>,
 }
 
 /// The state of a suite.
@@ -102,9 +110,11 @@ impl<'a> Status<'a> {
         let (mut shown, mut reasons) = (0, BTreeMap::<&str, usize>::new());
         for run in self.sent() {
             match self.standing(&run.id) {
-                Some(Standing::Running { job, nodes }) if shown < MOST => {
+                Some(Standing::Running { job, nodes, began }) if shown < MOST => {
                     shown += 1;
-                    lines.push(format!("- runs on {}: {} (job {job})", printable(nodes), self.plan.name(run)));
+                    let since = began.map(|began| Seconds((self.now_ms / 1000).saturating_sub(began) as f64));
+                    let since = since.map_or_else(String::new, |since| format!(" for {since}"));
+                    lines.push(format!("- runs on {}{since}: {} (job {job})", printable(nodes), self.plan.name(run)));
                 }
                 Some(Standing::Queued { reason, .. }) => *reasons.entry(reason).or_default() += 1,
                 Some(Standing::Unknown { why }) => *unknown.entry(why).or_default() += 1,
@@ -180,8 +190,10 @@ impl<'a> Status<'a> {
             name: self.plan.name(run),
             run: known.run.clone(),
             gpus: known.gpus.clone(),
-            seconds: self.now_ms.saturating_sub(known.started_ms) as f64 / 1e3,
+            nodes: None,
+            seconds: Some(self.now_ms.saturating_sub(known.started_ms) as f64 / 1e3),
         };
+        let [_, queued, unknown] = self.sent_counts();
         Summary {
             suite: self.plan.suite.clone(),
             is_run: self.is_run,
@@ -190,9 +202,27 @@ impl<'a> Status<'a> {
             failed,
             waiting,
             seconds_left: self.seconds_left().filter(|_| self.is_run),
-            running: self.started().into_iter().map(running).collect(),
+            queued,
+            unknown,
+            silence: self.elsewhere.and_then(|view| view.silence.clone()),
+            running: self.started().into_iter().map(running).chain(self.on_nodes()).collect(),
             next: self.waiting().into_iter().take(NEXT).map(|run| self.plan.name(run)).collect(),
         }
+    }
+
+    /// Runs on SLURM's nodes.
+    fn on_nodes(&self) -> Vec<Running> {
+        let running = |run: &PlannedRun| match self.standing(&run.id)? {
+            Standing::Running { job, nodes, began } => Some(Running {
+                name: self.plan.name(run),
+                run: job.clone(),
+                gpus: Vec::new(),
+                nodes: Some(nodes.clone()),
+                seconds: began.map(|began| (self.now_ms / 1000).saturating_sub(began) as f64),
+            }),
+            _ => None,
+        };
+        self.sent().into_iter().filter_map(running).collect()
     }
 
     /// The name of the run that is kept in the folder called `run`, where it is one of this suite.

@@ -185,7 +185,8 @@ fn suites_stand_below_the_devices() {
         name: name.to_owned(),
         run: "20261121-120000".to_owned(),
         gpus: vec![gpu.to_owned()],
-        seconds: 340.0,
+        nodes: None,
+        seconds: Some(340.0),
     };
     let search = SuiteView {
         name: "lr-search".to_owned(),

@@ -48,15 +48,17 @@ impl StatusArgs {
     /// When there is no such run.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let store = Store::of_user();
+        let suites: Vec<_> = match self.run.as_str() {
+            "last" => Living::default().look(&store).into_iter().map(view).collect(),
+            _ => Vec::new(),
+        };
         let folder = match store.find_living(&self.run) {
             Err(RunError::NoSuchRun(_)) if is_suite(&store, &self.run) => {
                 return suite_status::tell(Some(&self.run), self.json, terminal);
             }
+            // All that lives was sent to SLURM.
+            Err(_) if !suites.is_empty() => return tell_suites(&suites, self.json, terminal),
             found => found?,
-        };
-        let suites: Vec<_> = match self.run.as_str() {
-            "last" => Living::default().look(&store).into_iter().map(view).collect(),
-            _ => Vec::new(),
         };
         let of_suite = suite_of(&store, folder.id());
         if self.json {
@@ -70,16 +72,31 @@ impl StatusArgs {
             return Ok(Exit::Done);
         }
         show(&folder, false, false, terminal)?;
-        let mut said: Vec<String> =
-            of_suite.map(|(suite, name)| format!("of suite {suite}: {name}")).into_iter().collect();
-        for one in &suites {
-            said.push(one.headline());
-            said.extend(one.lines(SUITE_LINES).iter().map(|line| format!("- {line}")));
-        }
-        let lines: String = said.iter().map(|line| format!("{}\n", wrap(line, terminal.look.width, 2))).collect();
-        terminal.print(&lines)?;
-        Ok(Exit::Done)
+        let of_suite = of_suite.map(|(suite, name)| format!("of suite {suite}: {name}"));
+        let said: Vec<String> = of_suite.into_iter().chain(suites.iter().flat_map(lines_of)).collect();
+        print_lines(&said, terminal)
     }
+}
+
+fn print_lines(said: &[String], terminal: &Terminal) -> Result<Exit, Failure> {
+    let lines: String = said.iter().map(|line| format!("{}\n", wrap(line, terminal.look.width, 2))).collect();
+    terminal.print(&lines)?;
+    Ok(Exit::Done)
+}
+
+fn lines_of(suite: &suite::View) -> Vec<String> {
+    let below = suite.lines(SUITE_LINES).into_iter().map(|line| format!("- {line}"));
+    std::iter::once(suite.headline()).chain(below).collect()
+}
+
+/// Tells of suites where there is no run of this machine to tell of.
+fn tell_suites(suites: &[suite::View], as_json: bool, terminal: &Terminal) -> Result<Exit, Failure> {
+    if as_json {
+        let suites: Vec<Value> = suites.iter().map(suite::View::json).collect();
+        terminal.print(&document(&json!({"suites": suites}))?)?;
+        return Ok(Exit::Done);
+    }
+    print_lines(&suites.iter().flat_map(lines_of).collect::<Vec<_>>(), terminal)
 }
 
 fn is_suite(store: &Store, name: &str) -> bool {

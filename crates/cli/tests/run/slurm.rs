@@ -3,11 +3,17 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Output};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 
 use serde_json::{Value, json};
 
 use super::Home;
+use super::suites::wait;
 
 const SUITE: &str = "name = \"s\"\ncommand = [\"sh\", \"t.sh\", \"{a}\", \"{seed}\"]\nseeds = 3\ncode = [\"t.sh\"]\n[parameters]\na = 0\n\
     [[configuration]]\nname = \"c\"\n";
@@ -31,12 +37,18 @@ impl Cluster {
         let says = |name: &str| format!("[ ! -e '{state}/{name}.says' ] || cat '{state}/{name}.says'\n");
         for (name, text) in [
             ("sbatch", format!("case $1 in --test-only) exit 0 ;; esac\n{note}{}{}", fails("sbatch"), says("sbatch"))),
-            ("squeue", format!("{}{}", fails("squeue"), says("squeue"))),
+            ("squeue", format!("echo >> '{state}/squeue.calls'\n{}{}", fails("squeue"), says("squeue"))),
             ("sacct", format!("{}{}", fails("sacct"), says("sacct"))),
             ("scancel", format!("echo \"$@\" >> '{state}/cancelled'\n")),
             ("scontrol", "exit 1\n".to_owned()),
             ("sinfo", "exit 1\n".to_owned()),
-            ("srun", "shift\nexec \"$@\"\n".to_owned()),
+            (
+                "srun",
+                format!(
+                    "shift\n[ -e '{state}/srun.stays' ] || once=1\n{}exec \"$@\"\n",
+                    fails("srun").replace("exit 1", &format!("[ -z \"$once\" ] || rm '{state}/srun.fails'; exit 1"))
+                ),
+            ),
         ] {
             home.write(&format!("bin/{name}"), &format!("#!/bin/sh\n{text}"));
             fs::set_permissions(home.path(&format!("bin/{name}")), fs::Permissions::from_mode(0o755)).unwrap();
@@ -85,14 +97,29 @@ impl Cluster {
 
     /// Runs a task of the newest script as SLURM would.
     fn task(&self, task: u64) -> Output {
+        self.script(task).output().unwrap()
+    }
+
+    /// The log of a task, as SLURM names it.
+    fn log(&self, task: u64) -> PathBuf {
+        self.home.path(&format!("home/suites/s/slurm/logs/{}-7_{task}.log", self.job_name()))
+    }
+
+    /// The newest script as SLURM would start it for a task, not yet started.
+    fn script(&self, task: u64) -> Command {
         let logs = self.home.path("home/suites/s/slurm");
         let batch = self.job_name().split('.').nth(1).unwrap().to_owned();
         let path = format!("{}:{}", self.home.path("bin").display(), std::env::var("PATH").unwrap());
         let mut command = Command::new("bash");
         command.arg(logs.join(format!("{batch}.sbatch"))).args(["1", "1", &batch]).env("PATH", path);
         command.env("SLURM_JOB_ID", "9").env("SLURM_ARRAY_JOB_ID", "7").env("SLURM_ARRAY_TASK_ID", task.to_string());
-        command.env("SLURM_JOB_NODELIST", "n1").env("SLURMD_NODENAME", "n1");
-        command.output().unwrap()
+        command.env("SLURM_JOB_NODELIST", "n1").env("SLURMD_NODENAME", "n1").env("TONNAGE_SLURM_PAUSE_SECONDS", "0");
+        command
+    }
+
+    /// What the journal says of a run's end.
+    fn end(&self, run: usize) -> Value {
+        self.status()["runs"][run]["end"].clone()
     }
 }
 
@@ -226,4 +253,167 @@ fn refusals_send_nothing_and_name_the_way_out() {
         "{}",
         text(&none)
     );
+}
+
+/// What `srun` says where it starts nothing: after a restart of the controller, of a node that does not answer, of an option it does not have.
+const UNSTARTED: [&str; 4] = [
+    "srun: error: Unable to create step for job 7: Invalid generic resource (gres) specification\n",
+    "srun: error: Task launch for StepId=7.0 failed on node n1: Communication connection failure\n",
+    "srun: error: Unable to confirm allocation for job 7: Socket timed out on send/recv operation\n",
+    "srun: unrecognized option '--container-image=x'\nTry \"srun --help\" for more information\n",
+];
+
+#[test]
+fn a_command_that_slurm_did_not_start_is_tried_again_and_has_not_failed() {
+    let cluster = Cluster::new("slurm-launch", "echo $1 $2 >> done\n[ $2 != 2 ] || exit 1\n");
+    cluster.submit();
+    cluster.queue(7, &cluster.job_name(), "0-2", "RUNNING");
+    for words in UNSTARTED {
+        cluster.home.write("srun.fails", words);
+        let said = text(&cluster.task(0));
+        assert!(said.contains("SLURM did not start c seed 0") && said.contains("try 1 of"), "{said}");
+        fs::remove_file(cluster.home.path(&format!("home/suites/s/runs/{}/done", run_id(&cluster, 0)))).unwrap();
+    }
+    assert!(text(&cluster.task(0)).contains("begins"));
+    assert_eq!(fs::read_to_string(cluster.home.path("done")).unwrap().lines().count(), 5, "each time once");
+    assert_eq!(cluster.counts()[0], 1);
+    // A command that began and failed is not made again, whatever its exit code.
+    assert_eq!(cluster.task(2).status.code(), Some(1));
+    assert_eq!(cluster.end(2)["class"], "program_error");
+    // One that never starts is missing, then failed: who submits for ever asks three times.
+    cluster.home.write("srun.fails", UNSTARTED[0]);
+    cluster.home.write("srun.stays", "");
+    // Sent again it is the only task of its array.
+    for (asked, task) in [(1, 1), (2, 0), (3, 0)] {
+        let log = fs::File::create(cluster.log(task)).unwrap();
+        let mut script = cluster.script(task);
+        let ended = script.stdout(log.try_clone().unwrap()).stderr(log).status().unwrap();
+        assert_eq!(ended.code(), Some(1));
+        let (found, outcome) = (cluster.end(1), if asked < 3 { "stopped" } else { "failed" });
+        assert_eq!((&found["class"], &found["outcome"]), (&"not_started".into(), &outcome.into()), "{asked}: {found}");
+        assert!(found["reason"].as_str().unwrap().contains("Invalid generic resource"), "{found}");
+        cluster.submit();
+        cluster.queue(7, &cluster.job_name(), "0", "RUNNING");
+    }
+    assert_eq!(cluster.counts(), [1, 2, 0, 0, 0], "and is not sent a fourth time");
+    assert_eq!(fs::read_to_string(cluster.home.path("done")).unwrap().lines().count(), 6);
+}
+
+fn run_id(cluster: &Cluster, run: usize) -> String {
+    cluster.status()["runs"][run]["id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_retry_that_slurm_refuses_marks_nothing() {
+    let cluster = Cluster::new("slurm-retry", "exit 3\n");
+    cluster.submit();
+    cluster.home.write("squeue.says", "{\"jobs\": []}");
+    (0..3).for_each(|task| drop(cluster.task(task)));
+    assert_eq!(cluster.counts(), [0, 3, 0, 0, 0]);
+    cluster.home.write("sbatch.fails", "sbatch: error: Batch job submission failed: Job violates accounting policy\n");
+    let refused = cluster.run(&["suite", "retry", "s"]);
+    assert!(!refused.status.success() && text(&refused).contains("accounting policy"), "{}", text(&refused));
+    assert_eq!(cluster.counts(), [0, 3, 0, 0, 0], "they have failed, and wait for nothing");
+    assert_eq!(cluster.end(0)["class"], "program_error");
+    assert!(cluster.submit().contains("0 sent, 3 failed"));
+    fs::remove_file(cluster.home.path("sbatch.fails")).unwrap();
+    assert!(text(&cluster.run(&["suite", "retry", "s"])).contains("3 sent"));
+    cluster.queue(7, &cluster.job_name(), "0-2", "PENDING");
+    assert_eq!(cluster.counts(), [0, 0, 0, 3, 0]);
+}
+
+/// The time of a start that was killed and put back into the queue ends when its log was written last.
+#[test]
+fn a_start_that_was_killed_and_requeued_counts_as_lost() {
+    let cluster = Cluster::new("slurm-lost", "[ ! -e go ] || exit 0\n: > began\nsleep 600\n");
+    cluster.submit();
+    cluster.queue(7, &cluster.job_name(), "0-2", "RUNNING");
+    let log = || fs::OpenOptions::new().append(true).create(true).open(cluster.log(0)).unwrap();
+    let mut first = cluster.script(0).stdout(log()).stderr(log()).process_group(0).spawn().unwrap();
+    wait(|| cluster.home.path("began").exists());
+    killpg(Pid::from_raw(first.id().cast_signed()), Signal::SIGKILL).unwrap();
+    first.wait().unwrap();
+    let starts = cluster.home.path(&format!("home/suites/s/runs/{}/starts.log", run_id(&cluster, 0)));
+    // It began a hundred seconds earlier.
+    let mut line: Value = serde_json::from_str(&fs::read_to_string(&starts).unwrap()).unwrap();
+    line["at"] = (line["at"].as_u64().unwrap() - 100).into();
+    fs::write(&starts, format!("{line}\n")).unwrap();
+    cluster.home.write("go", "");
+    let again = cluster.script(0).stdout(log()).stderr(log()).env("SLURM_RESTART_COUNT", "1").status().unwrap();
+    assert!(again.success());
+    let found = cluster.end(0);
+    assert_eq!((&found["outcome"], &found["attempts"]), (&"succeeded".into(), &2.into()), "{found}");
+    let lost = found["lost_seconds"].as_f64().unwrap();
+    assert!(lost >= 100.0 && found["seconds"].as_f64().unwrap() >= lost, "{found}");
+}
+
+/// What the Trainer logged is read where the command says that its checkpoints are, on SLURM and here.
+#[test]
+fn the_trainers_state_is_a_source() {
+    let state = "{\"log_history\": [{\"loss\": 0.5, \"step\": 5}, {\"loss\": 0.25, \"step\": 10}]}";
+    let script = format!("mkdir -p $2/checkpoint-10\necho '{state}' > $2/checkpoint-10/trainer_state.json\n");
+    let cluster = Cluster::new("slurm-trainer", &script);
+    let suite =
+        SUITE.replace("\"{a}\", \"{seed}\"", "\"--output_dir\", \"out-{seed}\"").replace("seeds = 3", "seeds = 1");
+    cluster.home.write("s.toml", &suite);
+    cluster.submit();
+    cluster.home.write("squeue.says", "{\"jobs\": []}");
+    assert!(cluster.task(0).status.success());
+    assert_eq!(cluster.counts(), [1, 0, 0, 0, 0]);
+    let report = text(&cluster.run(&["report", "s"]));
+    assert!(report.contains("Asked about: `loss`"), "{report}");
+    cluster.home.write("l.toml", &suite.replace("name = \"s\"", "name = \"l\"").replace("out-", "local-"));
+    let local = cluster.run(&["suite", "run", "l.toml"]);
+    assert!(local.status.success(), "{}", text(&local));
+    let report = text(&cluster.run(&["report", "l"]));
+    assert!(report.contains("Asked about: `loss`"), "{report}");
+}
+
+#[test]
+fn status_and_watch_know_what_was_sent() {
+    let cluster = Cluster::new("slurm-watched", "echo $1 $2 >> done\n");
+    cluster.submit();
+    let job = |task: u64, state: &str, nodes: &str| {
+        json!({"job_id": 7 + task, "array_job_id": 7, "array_task_id": task, "job_state": state, "name": cluster.job_name(),
+               "state_reason": "Priority", "nodes": nodes})
+    };
+    let jobs = [job(0, "RUNNING", "n[1-2]"), job(1, "PENDING", ""), job(2, "PENDING", "")];
+    cluster.home.write("squeue.says", &json!({"jobs": jobs}).to_string());
+    let said = text(&cluster.run(&["status"]));
+    assert!(said.contains("suite s: 0 of 3 done, 1 running, 2 in the queue\n- n[1-2]: c seed 0 (job 7_0)"), "{said}");
+    let watch = |args: &[&str]| {
+        let library = std::env::current_exe().unwrap().with_file_name("libtonnage_phantom.so");
+        let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../testdata/nvml/neighbour.jsonl");
+        let mut command = cluster.command(&[&["watch", "--nvml", library.to_str().unwrap()], args].concat());
+        command.env("TONNAGE_NVML_SCRIPT", script).env("TONNAGE_PHANTOM_QUIET", "1");
+        text(&command.env("TONNAGE_PHANTOM_ALLOW_REAL_DRIVER", "1").output().unwrap())
+    };
+    let plain = watch(&["--once"]);
+    assert!(plain.contains("1 running, 2 in the queue") && plain.contains("n[1-2]: c seed 0 (job 7_0)"), "{plain}");
+    let sample: Value = serde_json::from_str(&watch(&["--json", "--samples", "1"])).unwrap();
+    assert_eq!(
+        (&sample["suites"][0]["queued"], &sample["suites"][0]["running"][0]["nodes"]),
+        (&2.into(), &"n[1-2]".into())
+    );
+    // Silence is told, and nobody is taken for gone.
+    cluster.home.write("squeue.fails", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n");
+    let answer: Value = serde_json::from_slice(&cluster.run(&["status", "--json"]).stdout).unwrap();
+    assert_eq!((&answer["suites"][0]["unknown"], &answer["suites"][0]["waiting"]), (&3.into(), &0.into()), "{answer}");
+    let said = text(&cluster.run(&["status"])).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("3 not known; SLURM does not answer: slurm_load_jobs error"), "{said}");
+    fs::remove_file(cluster.home.path("squeue.fails")).unwrap();
+    // However many look, the controller is asked once in thirty seconds.
+    let calls = || fs::read_to_string(cluster.home.path("squeue.calls")).unwrap().lines().count();
+    let before = calls();
+    for args in [&["status"][..], &["suite", "status"], &["status"], &["suite", "submit", "s.toml"]] {
+        assert!(
+            cluster.command(args).env_remove("TONNAGE_SLURM_POLL_SECONDS").output().unwrap().status.code().is_some()
+        );
+    }
+    assert!(calls() <= before + 1, "{} calls", calls() - before);
+    // What ended there is over here.
+    cluster.home.write("squeue.says", "{\"jobs\": []}");
+    (0..3).for_each(|task| assert!(cluster.task(task).status.success()));
+    assert!(text(&cluster.run(&["status"])).contains("there is no run yet"));
+    assert_eq!(cluster.counts(), [3, 0, 0, 0, 0]);
 }

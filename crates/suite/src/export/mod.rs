@@ -19,6 +19,7 @@ use crate::folder::SuiteFolder;
 use crate::journal::{State, Where};
 use crate::measured;
 use crate::plan::{Plan, PlannedRun};
+use crate::slurm::evidence::Evidence;
 use crate::system::{Look, looks};
 
 /// What a run measured so far.
@@ -130,7 +131,14 @@ fn one(
         _ => live(suite, plan, planned, folder.as_ref()?)?,
     };
     let looks = looks(&suite.path, &planned.id, folder.as_ref(), cores);
-    let began = folder.map_or(known.started_ms, |folder| folder.run().created_ms) as f64 / 1e3;
+    let began = match &folder {
+        Some(folder) => folder.run().created_ms as f64 / 1e3,
+        // Of what was sent to SLURM, when its first start began, by its node's clock; it may have waited for long.
+        None => {
+            let starts = Evidence::read(&suite.path.join("runs").join(&planned.id)).starts;
+            starts.first().map_or(known.started_ms as f64 / 1e3, |start| start.began)
+        }
+    };
     (!run.series.is_empty() || !looks.is_empty()).then(|| Measured {
         id: planned.id.clone(),
         run,

@@ -19,6 +19,9 @@ use super::{Measured, Sink, Target, replace};
 const SIDE: &str = include_str!("../../python/tonnage_wandb.py");
 /// How long the side process may be silent at the end.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// The key under which wandb keeps when a row was logged, in seconds since 1970; a row that has it keeps it (0.31, sdk/interface/interface.py,
+/// `publish_partial_history`).
+const TIME: &str = "_timestamp";
 /// What was acknowledged, in the folder.
 const CURSOR: &str = "tonnage-exported.json";
 
@@ -108,7 +111,10 @@ impl Wandb {
                 ("tokens_trained", point.tokens_trained),
                 ("flops", point.flops),
             ];
-            let axes = axes.into_iter().chain(tokens).filter_map(|(name, value)| Some((name.to_owned(), value?)));
+            // When it was measured, where the run says so; else W&B takes the time of the export.
+            let at = [(TIME, point.seconds.map(|seconds| one.began + seconds))];
+            let axes = axes.into_iter().chain(tokens).chain(at);
+            let axes = axes.filter_map(|(name, value)| Some((name.to_owned(), value?)));
             let values: BTreeMap<String, f64> = axes.chain(point.metrics).collect();
             self.side.say(&json!({"log": one.id, "values": values}))?;
             given.step = Some(point.step);
@@ -116,6 +122,7 @@ impl Wandb {
         for look in looks {
             let mut values = look.metrics.clone();
             values.insert("system.seconds".to_owned(), look.seconds);
+            values.insert(TIME.to_owned(), look.at_ms as f64 / 1e3);
             self.side.say(&json!({"log": one.id, "values": values}))?;
             given.looked_ms = look.at_ms;
         }
@@ -182,6 +189,7 @@ fn beginning(one: &Measured, folder: &Path) -> Value {
     json!({
         "begin": one.id, "project": identity.suite, "group": identity.configuration, "job_type": "train",
         "name": one.run.name(), "tags": ["tonnage"], "config": config, "dir": folder,
+        "began": one.began,
     })
 }
 

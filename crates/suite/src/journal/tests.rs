@@ -72,6 +72,40 @@ fn what_was_sent_is_neither_waiting_nor_run_here() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
+/// What SLURM refuses is what it was before; what it took and did not start is counted.
+#[test]
+fn what_was_not_taken_is_what_it_was_before() {
+    let folder = folder("refused");
+    let journal = Journal::new(&folder);
+    let send = |batch: &str| {
+        let (batch, ids) = (batch.to_owned(), vec!["a".to_owned(), "b".to_owned()]);
+        journal.append(Event::Submitting { batch, link: 1, gpus: 1, metrics: Vec::new(), ids }).unwrap();
+    };
+    journal.append_all(vec![started("a"), ended("a", Outcome::Failed)]).unwrap();
+    send("x");
+    journal.append(Event::Unsubmitted { batch: "x".to_owned(), link: 1, why: "no".to_owned() }).unwrap();
+    let state = journal.state().unwrap();
+    assert!(matches!(state.of("a"), Where::Ended(end) if end.outcome == Outcome::Failed), "it is failed still");
+    assert_eq!((state.runs["a"].run.as_str(), &state.runs["a"].batch), ("run-a", &None));
+    assert!(matches!(state.of("b"), Where::Waiting(_)));
+    let wanted = ["a"].into();
+    assert!(matches!(state.of_retried("a", &wanted), Where::Waiting(_)));
+    let refused = |id: &str, outcome| {
+        let class = Some(FailureClass::NotStarted.name().to_owned());
+        journal.append(Event::Ended { id: id.to_owned(), end: Ended { outcome, class, ..Ended::default() } }).unwrap();
+    };
+    for (batch, refusals) in [("y", 1), ("z", 2)] {
+        send(batch);
+        refused("a", Outcome::Stopped);
+        assert_eq!(journal.state().unwrap().runs["a"].refusals, refusals);
+    }
+    send("v");
+    refused("a", Outcome::Failed);
+    send("w");
+    assert_eq!(journal.state().unwrap().runs["a"].refusals, 0, "who sends again what failed counts anew");
+    fs::remove_dir_all(&folder).unwrap();
+}
+
 /// Power loss: cut anywhere, only the line that was cut is lost, and what is added later is whole.
 #[test]
 fn a_journal_cut_at_any_byte_loses_one_line() {

@@ -1,5 +1,6 @@
 //! SLURM: an array for every number of GPUs. A task that is done leaves a mark and does nothing when it is started again; ahead of its
-//! limit it is warned, lets the command save, and goes on in the next job of its chain, or in its own, requeued.
+//! limit it is warned, lets the command save, and goes on in the next job of its chain, or in its own, requeued. A command that SLURM did
+//! not start leaves no mark of its beginning: it is tried again, whatever `srun` says.
 
 use std::fmt::Write as _;
 
@@ -13,6 +14,11 @@ pub(super) const ENGINE: Engine =
 pub const MOST_TASKS: usize = 1000;
 /// Jobs of a chain, at most: who needs more has a limit that is no help.
 const MOST_LINKS: u64 = 50;
+/// How often a start tries again to launch a command that SLURM did not start: with pauses of 5, 10, 20, 40 and 80 seconds, longer than a
+/// controller takes to come up again and to hear of its nodes (`SlurmdTimeout` is 300 s, a restart takes seconds).
+const MOST_TRIES: u64 = 5;
+/// How often a job is put back into the queue because none of those tries began: another node may start it.
+const MOST_REFUSED_STARTS: u64 = 2;
 /// Bytes of a script that `sbatch` takes surely; its own limit is 4 MiB (`max_script_size`).
 const MOST_BYTES: usize = 3 << 20;
 
@@ -84,12 +90,20 @@ pub fn script(rendering: &Rendering<'_>, shape: &Shape<'_>) -> Result<String, St
     text.push_str(TRAPS);
     rendering.elsewhere.setup.iter().for_each(|line| text.extend([line.as_str(), "\n"]));
     text.push_str(&launch(rendering, shape, nodes)?);
-    text.push_str(&WAIT.replace("MOST_STARTS", &most_starts(rendering, shape).to_string()));
+    let numbers = [
+        ("MOST_STARTS", most_starts(rendering, shape)),
+        ("MOST_TRIES", MOST_TRIES),
+        ("MOST_REFUSED_STARTS", MOST_REFUSED_STARTS),
+    ];
+    let ending =
+        numbers.iter().rev().fold(END.to_owned(), |text, (name, number)| text.replace(name, &number.to_string()));
+    text.push_str(&ending);
     Ok(text)
 }
 
 /// A run is done once: what is done does nothing, what was submitted again since is left alone, and of two jobs one waits for the lock.
-/// The command's `srun` holds the lock, too, so that a script which is killed does not free it before its command is gone.
+/// The command's `srun` holds the lock, too, so that a script which is killed does not free it before its command is gone. `before` is when
+/// its log was written last: the end of a start that was killed and put back into the queue.
 const ONCE: &str = r#"own=$place/runs/$TONNAGE_RUN
 mkdir -p -- "$own" || exit 2
 exec 9>>"$own/lock"
@@ -104,19 +118,24 @@ if [ -e "$own/done" ]; then
   echo "$TONNAGE_NAME is done"
   exit 0
 fi
-if [ -n "$batch" ] && [ "$(cat "$own/batch" 2>/dev/null)" != "$batch" ]; then
-  echo "$TONNAGE_NAME was submitted again since: this job leaves it alone"
-  exit 0
-fi
+leave_to_newer() {
+  if [ -n "$batch" ] && [ "$(cat "$own/batch" 2>/dev/null)" != "$batch" ]; then
+    echo "$TONNAGE_NAME was submitted again since: this job leaves it alone"
+    exit 0
+  fi
+}
+leave_to_newer
 export TONNAGE_METRICS="$own/records.jsonl"
 [ ! -e "$own/parameters.json" ] || export TONNAGE_PARAMETERS="$own/parameters.json"
 job=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}
+before=$(stat -L -c %Y "/proc/$$/fd/1" 2>/dev/null)
 note() {
   printf '{"event":"%s","at":%s,"job":"%s","start":%s,"node":"%s","batch":"%s","link":%s%s}\n' "$1" "$(date +%s)" "$job" \
     "${SLURM_RESTART_COUNT:-0}" "${SLURMD_NODENAME:-}" "$batch" "$link" "${2:-}" >>"$own/starts.log"
 }
-echo "tonnage: begins: $TONNAGE_NAME: job $job, start ${SLURM_RESTART_COUNT:-0}, link $link of $links, on $SLURM_JOB_NODELIST"
-note begin
+begins="tonnage: begins: $TONNAGE_NAME: job $job, start ${SLURM_RESTART_COUNT:-0}, link $link of $links, on $SLURM_JOB_NODELIST"
+echo "$begins"
+note begin ",\"before\":${before:-null}"
 "#;
 
 /// NCCL catches SIGUSR1, so that SIGUSR2 it is (`--signal`). `srun` hands both signals on to every task.
@@ -125,14 +144,37 @@ trap 'warned=1; interrupted=1; [ -z "$child" ] || kill -USR2 "$child" 2>/dev/nul
 trap 'asked=",\"asked\":true"; interrupted=1; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null' TERM
 "#;
 
-/// Waits for the command. One that was warned goes on elsewhere whatever its exit code: saved and left is not done.
-const WAIT: &str = r#"child=$!
-[ -z "$warned" ] || kill -USR2 "$child"
-while :; do
-  interrupted=''
-  wait "$child"
-  code=$?
-  [ -n "$interrupted" ] || break
+/// How the command is waited for: a signal that the script traps interrupts a wait, and does not end it.
+const WAIT: &str = r#"  child=$!
+  [ -z "$warned" ] || kill -USR2 "$child"
+  while :; do
+    interrupted=''
+    wait "$child"
+    code=$?
+    [ -n "$interrupted" ] || break
+  done
+"#;
+
+/// A command that began has left its mark. Of others SLURM started nothing: no generic resources after a restart of the controller, a node
+/// that does not answer, an image that cannot be had; `srun` has many words for it. That is no failure of the run's.
+/// A command that was warned goes on elsewhere whatever its exit code: saved and left is not done.
+const END: &str = r#"  if [ "$code" -eq 0 ] || [ -n "$warned$asked" ] || [ -e "$own/began" ]; then
+    refused=''
+    break
+  fi
+  refused=',"refused":true'
+  [ "$tries" -lt MOST_TRIES ] || break
+  pause=$((${TONNAGE_SLURM_PAUSE_SECONDS:-5} << tries)) tries=$((tries + 1))
+  echo "tonnage: SLURM did not start $TONNAGE_NAME (srun: exit code $code): try $tries of MOST_TRIES in $pause s" >&2
+  child=''
+  sleep "$pause" 9>&- &
+  wait "$!"
+  if [ -n "$warned$asked" ]; then
+    refused=''
+    break
+  fi
+  leave_to_newer
+  echo "$begins, try $tries"
 done
 if [ -n "$warned" ]; then
   if [ "$link" -lt "$links" ]; then
@@ -147,10 +189,14 @@ if [ -n "$warned" ]; then
   note end ",\"code\":$code$asked"
   exit "$(( code ? code : 1 ))"
 fi
+if [ -n "$refused" ] && [ "$(grep -c "\"batch\":\"$batch\".*\"refused\":true" "$own/starts.log")" -lt MOST_REFUSED_STARTS ]; then
+  note end ",\"code\":$code,\"again\":\"requeue\"$refused"
+  scontrol requeue "$job" && exit "$code"
+fi
 if [ "$code" -eq 0 ]; then
   : >"$own/done" || { echo "cannot write $own/done" >&2; code=74; }
 fi
-note end ",\"code\":$code$asked"
+note end ",\"code\":$code$asked$refused"
 exit "$code"
 "#;
 
@@ -216,6 +262,7 @@ fn clock(seconds: u64) -> String {
 fn launch(rendering: &Rendering<'_>, shape: &Shape<'_>, nodes: u64) -> Result<String, String> {
     let mut text = String::new();
     text.push_str(&meeting(rendering, shape, nodes));
+    text.push_str(BEGAN);
     let container = match (&rendering.elsewhere.container, rendering.elsewhere.container_engine.as_deref()) {
         (None, _) => String::new(),
         (Some(image), None | Some("apptainer")) => {
@@ -248,9 +295,17 @@ fn launch(rendering: &Rendering<'_>, shape: &Shape<'_>, nodes: u64) -> Result<St
     }
     // Since 22.05 srun does not take the job's CPUs by itself.
     text.push_str("export SRUN_CPUS_PER_TASK=\"${SLURM_CPUS_PER_TASK:-1}\"\n");
-    let _ = writeln!(text, "srun --kill-on-bad-exit=1{container} \"$@\" &");
+    text.push_str("tries=0\nwhile :; do\n  rm -f -- \"$own/began\"\n");
+    let _ = writeln!(text, "  srun --kill-on-bad-exit=1{container} \"$@\" &");
+    text.push_str(WAIT);
     Ok(text)
 }
+
+/// The mark that a command leaves before it becomes the command: within its container, where there is one.
+const BEGAN: &str = r#"export TONNAGE_BEGAN="$own/began"
+# shellcheck disable=SC2016
+set -- sh -c 'echo >"$TONNAGE_BEGAN"; exec "$@"' sh "$@"
+"#;
 
 /// Lines that tell a launcher where its processes meet: on the first node, at a port that follows the job's number, so that two jobs on a
 /// node do not meet each other.

@@ -21,6 +21,8 @@ struct Line {
     code: Option<i32>,
     again: Option<String>,
     asked: bool,
+    refused: bool,
+    before: Option<f64>,
 }
 
 /// A start of a run's command.
@@ -44,6 +46,10 @@ pub struct Start {
     pub goes_on: bool,
     /// Whether it was asked to end.
     pub was_asked: bool,
+    /// Whether SLURM started its script, and not its command.
+    pub was_refused: bool,
+    /// When its log had been written last before it began, in seconds since 1970; `None` where its node did not say.
+    pub log_before: Option<f64>,
 }
 
 /// What a run left.
@@ -82,6 +88,7 @@ fn starts(text: &str) -> Vec<Start> {
                 job: line.job,
                 node: line.node,
                 began: line.at,
+                log_before: line.before,
                 ..Start::default()
             }),
             "end" => {
@@ -90,7 +97,8 @@ fn starts(text: &str) -> Vec<Start> {
                     starts.last_mut().filter(|start| (start.ended.is_none() || start.goes_on) && start.job == line.job);
                 if let Some(start) = open {
                     (start.ended, start.code) = (Some(line.at.max(start.began)), line.code);
-                    (start.goes_on, start.was_asked) = (line.again.is_some(), line.asked);
+                    (start.goes_on, start.was_asked, start.was_refused) =
+                        (line.again.is_some(), line.asked, line.refused);
                 }
             }
             _ => {}
@@ -102,6 +110,20 @@ fn starts(text: &str) -> Vec<Start> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_slurm_did_not_start_says_so() {
+        let text = concat!(
+            r#"{"event":"begin","at":10,"job":"7_3","start":0,"node":"n1","batch":"b","link":1,"before":9}"#,
+            "\n",
+            r#"{"event":"end","at":40,"job":"7_3","start":0,"node":"n1","batch":"b","link":1,"code":1,"again":"requeue","refused":true}"#,
+            "\n",
+            r#"{"event":"begin","at":90,"job":"7_3","start":1,"node":"n2","batch":"b","link":1,"before":null}"#,
+        );
+        let found = starts(text);
+        assert!(found[0].was_refused && found[0].goes_on && found[0].log_before == Some(9.0), "{found:?}");
+        assert!(!found[1].was_refused && found[1].ended.is_none() && found[1].log_before.is_none());
+    }
 
     #[test]
     fn lines_are_put_together_and_torn_ones_passed_over() {

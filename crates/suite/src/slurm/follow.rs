@@ -15,8 +15,8 @@ use super::poll::Poll;
 use super::queue::Queued;
 use super::state::JobState;
 use crate::folder::SuiteFolder;
-use crate::journal::{Batch, Event, Link, State, Where};
-use crate::plan::Plan;
+use crate::journal::{Batch, Event, Link, RunState, State, Where};
+use crate::plan::{Plan, PlannedRun};
 
 /// After how long a batch whose number nobody heard, and of which the controller knows nothing, never arrived: far longer than a client
 /// waits for a controller, and a controller for a client (`MessageTimeout` is at most 100 s).
@@ -38,6 +38,8 @@ pub enum Standing {
         job: String,
         /// Its nodes.
         nodes: String,
+        /// When its last start began, in seconds since 1970 by its node's clock; `None` where it has not said so.
+        began: Option<u64>,
     },
     /// Nobody knows.
     Unknown {
@@ -83,44 +85,79 @@ pub struct View {
     pub at_ms: u64,
 }
 
-/// Looks after all that was sent of a suite, and writes down what has ended since. The caller holds the suite's lock.
+/// Whether something that was sent is not known to have ended.
+pub fn has_open(state: &State) -> bool {
+    state.batches.iter().any(|(name, batch)| is_open(state, name, batch))
+}
+
+/// Looks after all that was sent of a suite, by what the controller said, and writes down what has ended since. The caller holds the
+/// suite's lock.
 ///
 /// # Errors
 /// When the suite's folder cannot be written.
-pub fn follow(client: &Client, root: &Path, folder: &SuiteFolder, plan: &Plan) -> Result<View, RunError> {
+pub fn follow(client: &Client, poll: &Poll, root: &Path, folder: &SuiteFolder, plan: &Plan) -> Result<View, RunError> {
     let state = folder.journal.state()?;
     let open: Vec<(&String, &Batch)> =
         state.batches.iter().filter(|(name, batch)| is_open(&state, name, batch)).collect();
     if open.is_empty() {
         return Ok(View::default());
     }
-    let poll = Poll::take(client, root);
     let view = View { at_ms: poll.at_ms, silence: poll.jobs.is_none().then(|| poll.why.clone()), ..View::default() };
-    let mut follower =
-        Follower { client, root, folder, plan, suite: &plan.suite, poll: &poll, jobs: Vec::new(), past: None, view };
+    let planned = plan.runs.iter().map(|run| (run.id.as_str(), run)).collect();
+    let (suite, queued) = (plan.suite.as_str(), by_task(poll.jobs.as_deref().unwrap_or_default()));
+    let (jobs, past, ended) = (Vec::new(), None, Vec::new());
+    let mut follower = Follower { client, root, folder, plan, planned, suite, poll, queued, jobs, past, view, ended };
     let mut settled = Vec::new();
     for (name, batch) in open {
         let links = follower.settled(name, batch)?;
         follower.jobs.extend(links.iter().filter_map(|link| link.job));
         settled.push((name, batch, links));
     }
-    for (name, batch, links) in settled {
-        let waiting = batch.ids.iter().enumerate().filter(|(_, id)| is_of(&state, id, name));
-        for (task, id) in waiting {
-            follower.run(name, batch, &links, task as u64, id)?;
+    for (name, batch, links) in &settled {
+        for (task, id) in batch.ids.iter().enumerate() {
+            if let Some(run) = open_of(&state, id, name) {
+                let sent = Sent { name, batch, links, task: task as u64, id, refusals: run.refusals };
+                follower.run(&sent)?;
+            }
         }
     }
+    follower.note()?;
     Ok(follower.view)
+}
+
+/// What the controller has of each task, by the job's number and the task's.
+fn by_task(jobs: &[Queued]) -> HashMap<(u64, u64), Vec<&Queued>> {
+    let mut found: HashMap<(u64, u64), Vec<&Queued>> = HashMap::new();
+    for one in jobs {
+        one.tasks.iter().for_each(|task| found.entry((one.job, *task)).or_default().push(one));
+    }
+    found
 }
 
 /// Whether something of a batch is not known to have ended.
 fn is_open(state: &State, name: &str, batch: &Batch) -> bool {
-    batch.ids.iter().any(|id| is_of(state, id, name))
+    batch.ids.iter().any(|id| open_of(state, id, name).is_some())
 }
 
-/// Whether the newest submission of a run is of this batch, and open.
-fn is_of(state: &State, id: &str, batch: &str) -> bool {
-    matches!(state.of(id), Where::Submitted(run) if run.batch.as_deref() == Some(batch))
+/// A run whose newest submission is of this batch, and open.
+fn open_of<'s>(state: &'s State, id: &str, batch: &str) -> Option<&'s RunState> {
+    match state.of(id) {
+        Where::Submitted(run) if run.batch.as_deref() == Some(batch) => Some(run),
+        _ => None,
+    }
+}
+
+/// A run that was sent, and is not known to have ended.
+struct Sent<'a> {
+    /// Its batch's name.
+    name: &'a str,
+    batch: &'a Batch,
+    links: &'a [Link],
+    /// Its place in the array.
+    task: u64,
+    id: &'a str,
+    /// How often in a row SLURM has not started it before.
+    refusals: u32,
 }
 
 struct Follower<'a> {
@@ -128,14 +165,26 @@ struct Follower<'a> {
     root: &'a Path,
     folder: &'a SuiteFolder,
     plan: &'a Plan,
+    /// The plan's runs by their identities.
+    planned: HashMap<&'a str, &'a PlannedRun>,
     suite: &'a str,
     poll: &'a Poll,
+    /// What the controller has of each task.
+    queued: HashMap<(u64, u64), Vec<&'a Queued>>,
     /// All jobs of the suite that something is open of.
     jobs: Vec<u64>,
-    /// What is kept of ended jobs, asked for once.
-    past: Option<Result<Vec<Past>, String>>,
+    /// What is kept of ended jobs, asked for once: by the job's number and the task's.
+    past: Option<Result<Kept, String>>,
     view: View,
+    /// Ends that the journal is to have.
+    ended: Vec<Event>,
 }
+
+/// Ended jobs by their numbers and tasks.
+type Kept = HashMap<(u64, Option<u64>), Past>;
+
+/// Ends that are written down at once: each time the disk is waited for.
+const AT_ONCE: usize = 500;
 
 impl Follower<'_> {
     /// The links of a batch, those that nobody heard the number of found by their name.
@@ -175,61 +224,87 @@ impl Follower<'_> {
     }
 
     /// Says where a run is, or writes down how it ended.
-    fn run(&mut self, name: &str, batch: &Batch, links: &[Link], task: u64, id: &str) -> Result<(), RunError> {
-        let evidence = Evidence::read(&self.folder.path.join("runs").join(id));
-        let finding =
-            |state, seconds| Finding { plan: self.plan, name, batch, task, id, evidence: &evidence, state, seconds };
-        let last = evidence.last_of(name);
+    fn run(&mut self, sent: &Sent<'_>) -> Result<(), RunError> {
+        // What waits in the queue has nothing to say: of thousands of runs only those that have begun are looked at.
+        if let Some(standing) = self.waits(sent) {
+            self.view.runs.insert(sent.id.to_owned(), standing);
+            return Ok(());
+        }
+        let evidence = Evidence::read(&self.folder.path.join("runs").join(sent.id));
+        let last = evidence.last_of(sent.name);
         // Its own word holds, whatever a controller says: the job may be in the queue still, or be gone for long.
         if evidence.is_done || last.is_some_and(|last| last.ended.is_some() && !last.goes_on) {
-            return harvest(self.folder, &finding(None, None));
+            return self.end(sent, &evidence, None);
         }
         let goes_on = last.is_some_and(|last| last.goes_on);
-        let standing = match self.standing(name, links, task, goes_on) {
+        let standing = match self.standing(sent, goes_on) {
+            Ok(Some(Standing::Running { job, nodes, .. })) => {
+                Standing::Running { job, nodes, began: last.map(|last| last.began.max(0.0) as u64) }
+            }
             Ok(Some(standing)) => standing,
             Err(why) => Standing::Unknown { why },
-            Ok(None) => match self.past(name, links, task) {
+            Ok(None) => match self.past(sent) {
                 Err(why) => Standing::Unknown { why },
-                Ok(past) => {
-                    let (state, seconds) = past.map_or((None, None), |past| (Some(past.state), past.seconds));
-                    // Accounting may lag behind: what it has running is not gone.
-                    match state {
-                        Some(state) if !state.has_ended() => {
-                            Standing::Unknown { why: "it left the queue, and is not accounted for yet".to_owned() }
-                        }
-                        _ => return harvest(self.folder, &Finding { ..finding(state, seconds) }),
-                    }
+                // Accounting may lag behind: what it has running is not gone.
+                Ok(Some(past)) if !past.state.has_ended() => {
+                    Standing::Unknown { why: "it left the queue, and is not accounted for yet".to_owned() }
                 }
+                Ok(past) => return self.end(sent, &evidence, past.as_ref()),
             },
         };
-        self.view.runs.insert(id.to_owned(), standing);
+        self.view.runs.insert(sent.id.to_owned(), standing);
         Ok(())
+    }
+
+    /// Where a run of one job is that waits for its turn.
+    fn waits(&self, sent: &Sent<'_>) -> Option<Standing> {
+        let [link] = sent.links else { return None };
+        let (job, [one]) = (link.job?, self.queued.get(&(link.job?, sent.task))?.as_slice()) else { return None };
+        let is_it = self.poll.at_ms > link.sent_ms && one.name == job_name(self.suite, sent.name, link.number);
+        (is_it && one.state == JobState::Pending)
+            .then(|| Standing::Queued { job: format!("{job}_{}", sent.task), reason: one.reason.clone() })
+    }
+
+    /// Writes down how a run ended.
+    fn end(&mut self, sent: &Sent<'_>, evidence: &Evidence, past: Option<&Past>) -> Result<(), RunError> {
+        let run = self.planned.get(sent.id).copied();
+        let (state, seconds) = past.map_or((None, None), |past| (Some(past.state), past.seconds));
+        let Sent { name, batch, task, id, refusals, .. } = *sent;
+        let finding = Finding { plan: self.plan, run, refusals, name, batch, task, id, evidence, state, seconds };
+        self.ended.push(harvest(self.folder, &finding)?);
+        if self.ended.len() >= AT_ONCE { self.note() } else { Ok(()) }
+    }
+
+    fn note(&mut self) -> Result<(), RunError> {
+        self.folder.journal.append_all(std::mem::take(&mut self.ended))
     }
 
     /// Where the controller has it; `None` where it does not have it any more. One that `goes_on` may seem to have ended while it is put
     /// back into the queue.
-    fn standing(&self, name: &str, links: &[Link], task: u64, goes_on: bool) -> Result<Option<Standing>, String> {
-        let Some(all) = &self.poll.jobs else { return Err(self.poll.why.clone()) };
+    fn standing(&self, sent: &Sent<'_>, goes_on: bool) -> Result<Option<Standing>, String> {
+        if self.poll.jobs.is_none() {
+            return Err(self.poll.why.clone());
+        }
         let (mut waits, mut is_sent) = (None, false);
-        for link in links {
-            // A job that was sent after the controller was asked is not missing from its answer.
-            let jobs = if self.poll.at_ms > link.sent_ms { all.as_slice() } else { &[] };
+        for link in sent.links {
+            let wanted = job_name(self.suite, sent.name, link.number);
             let Some(job) = link.job else {
-                let why =
-                    format!("SLURM did not say whether it took job `{}`", job_name(self.suite, name, link.number));
+                let why = format!("SLURM did not say whether it took job `{wanted}`");
                 is_sent |= !self.is_long_ago(link);
                 waits = waits.or_else(|| is_sent.then_some(Standing::Unknown { why }));
                 continue;
             };
-            let wanted = job_name(self.suite, name, link.number);
-            let shown = format!("{job}_{task}");
-            let mine = |one: &&Queued| one.job == job && one.name == wanted && one.tasks.contains(&task);
-            match jobs.iter().filter(mine).find(|one| goes_on || !one.state.has_ended()) {
+            let shown = format!("{job}_{}", sent.task);
+            // A job that was sent after the controller was asked is not missing from its answer.
+            let is_asked = self.poll.at_ms > link.sent_ms;
+            let all = self.queued.get(&(job, sent.task)).filter(|_| is_asked);
+            let mut mine = all.into_iter().flatten().filter(|one| one.name == wanted);
+            match mine.find(|one| goes_on || !one.state.has_ended()) {
                 Some(one) if one.state == JobState::Running => {
-                    return Ok(Some(Standing::Running { job: shown, nodes: one.nodes.clone() }));
+                    return Ok(Some(Standing::Running { job: shown, nodes: one.nodes.clone(), began: None }));
                 }
                 Some(one) => waits = waits.or(Some(Standing::Queued { job: shown, reason: one.reason.clone() })),
-                None if self.poll.at_ms <= link.sent_ms => {
+                None if !is_asked => {
                     waits = waits.or(Some(Standing::Queued { job: shown, reason: "sent just now".to_owned() }));
                 }
                 None => {}
@@ -239,25 +314,29 @@ impl Follower<'_> {
     }
 
     /// How its last job ended: by the controller, which remembers jobs for `MinJobAge`, else by what is kept of ended jobs.
-    fn past(&mut self, name: &str, links: &[Link], task: u64) -> Result<Option<Past>, String> {
-        let ours = |job: u64, called: &str| {
-            links.iter().any(|link| link.job == Some(job) && called == job_name(self.suite, name, link.number))
-        };
-        let queued = self.poll.jobs.iter().flatten();
-        let remembered = |one: &&Queued| one.tasks.contains(&task) && one.state.has_ended() && ours(one.job, &one.name);
-        if let Some(one) = queued.filter(remembered).max_by_key(|one| one.job) {
-            let (job, state, name) = (one.job, one.state, one.name.clone());
-            return Ok(Some(Past { job, task: Some(task), name, state, seconds: None }));
+    fn past(&mut self, sent: &Sent<'_>) -> Result<Option<Past>, String> {
+        let mut links: Vec<(u64, String)> = sent
+            .links
+            .iter()
+            .filter_map(|link| Some((link.job?, job_name(self.suite, sent.name, link.number))))
+            .collect();
+        // The newest first.
+        links.sort_by_key(|(job, _)| std::cmp::Reverse(*job));
+        for (job, name) in &links {
+            let mut all = self.queued.get(&(*job, sent.task)).into_iter().flatten().rev();
+            if let Some(one) = all.find(|one| one.name == *name && one.state.has_ended()) {
+                let (job, task, name) = (*job, Some(sent.task), name.clone());
+                return Ok(Some(Past { job, task, name, state: one.state, seconds: None }));
+            }
         }
-        let kept = match self.past.take() {
-            Some(kept) => kept,
-            None if Poll::may_ask_accounts(self.root) => of_jobs(self.client, &self.jobs),
-            None => Err("it left the queue; what SLURM keeps of ended jobs is asked for in a moment".to_owned()),
-        };
-        let mine = |past: &&Past| past.task == Some(task) && ours(past.job, &past.name);
-        let found = kept.as_ref().map(|all| all.iter().filter(mine).max_by_key(|past| past.job).cloned());
-        let found = found.map_err(Clone::clone);
-        self.past = Some(kept);
-        found
+        let (client, root, jobs) = (self.client, self.root, &self.jobs);
+        let kept = self.past.get_or_insert_with(|| match Poll::may_ask_accounts(root) {
+            true => Ok(of_jobs(client, jobs)?.into_iter().map(|past| ((past.job, past.task), past)).collect()),
+            false => Err("it left the queue; what SLURM keeps of ended jobs is asked for in a moment".to_owned()),
+        });
+        let kept = kept.as_ref().map_err(Clone::clone)?;
+        let found =
+            links.iter().find_map(|(job, name)| kept.get(&(*job, Some(sent.task))).filter(|past| past.name == *name));
+        Ok(found.cloned())
     }
 }

@@ -17,7 +17,7 @@ use super::{job_name, log_name};
 use crate::folder::SuiteFolder;
 use crate::journal::{Batch, Ended, Event};
 use crate::measured::points_of_logs;
-use crate::plan::Plan;
+use crate::plan::{Plan, PlannedRun};
 use crate::records::{append, has_points};
 use crate::runner::word;
 
@@ -26,10 +26,25 @@ const LOG_BYTES: u64 = 512 << 10;
 /// Seconds within which a failure is one to start.
 const STARTUP_SECONDS: u64 = 60;
 
+/// How often in a row a run that SLURM did not start is missing, and is sent again by whoever submits; then it has failed, so that a suite
+/// that is submitted every hour does not ask for what never starts for ever.
+const MOST_REFUSALS: u32 = 3;
+/// What `srun` says where a step did not start on all of its nodes (step_launch.c, srun's `launch.c`).
+const UNSTARTED: [&str; 4] = [
+    "srun: error: Task launch for ",
+    "srun: error: Application launch failed",
+    "srun: error: Unable to create step for job",
+    "srun: error: Timed out waiting for job step to start",
+];
+
 /// A run of which nothing more comes.
 pub(super) struct Finding<'a> {
     /// The suite's plan, by which its newest submission was made.
     pub plan: &'a Plan,
+    /// The run there; `None` where the plan no longer has it.
+    pub run: Option<&'a PlannedRun>,
+    /// How often in a row SLURM has not started it before.
+    pub refusals: u32,
     /// The batch's name.
     pub name: &'a str,
     /// The batch.
@@ -46,17 +61,17 @@ pub(super) struct Finding<'a> {
     pub seconds: Option<f64>,
 }
 
-/// Writes down how a run ended.
+/// Writes down how a run ended in its records; what the suite's journal is to say of it.
 ///
 /// # Errors
 /// When the suite's folder cannot be written.
-pub(super) fn harvest(folder: &SuiteFolder, finding: &Finding<'_>) -> Result<(), RunError> {
+pub(super) fn harvest(folder: &SuiteFolder, finding: &Finding<'_>) -> Result<Event, RunError> {
     let logs = finding.logs(&folder.path);
     let end = finding.end(&logs);
     let path = folder.path.join("runs").join(finding.id).join("records.jsonl");
     let lines = finding.records(&path, &logs, &end);
     append(&path, &lines).map_err(|error| RunError::file(&path, error))?;
-    folder.journal.append(Event::Ended { id: finding.id.to_owned(), end })
+    Ok(Event::Ended { id: finding.id.to_owned(), end })
 }
 
 impl Finding<'_> {
@@ -72,7 +87,7 @@ impl Finding<'_> {
     fn records(&self, path: &Path, logs: &[PathBuf], end: &Ended) -> String {
         let mut lines = String::new();
         if !has_points(path) {
-            let points = points_of_logs(&self.batch.metrics, logs, self.plan, self.id);
+            let points = points_of_logs(&self.batch.metrics, logs, self.plan, self.run, path);
             points.into_iter().for_each(|point| lines.push_str(&Record::Point(point).line()));
         }
         let record = End {
@@ -111,24 +126,29 @@ impl Finding<'_> {
     }
 
     fn configuration(&self) -> String {
-        let run = self.plan.runs.iter().find(|run| run.id == self.id);
-        run.map(|run| self.plan.configuration(run).name.clone()).unwrap_or_default()
+        self.run.map(|run| self.plan.configuration(run).name.clone()).unwrap_or_default()
     }
 
-    /// Seconds of a start: by its own lines; of the last one by SLURM, or by when its log was written last. Of an earlier one whose
-    /// end nobody wrote nothing is known, and nothing is counted.
+    /// Seconds of a start: by its own lines; of the last one by SLURM; else until its log was written last, which the next start of its job
+    /// saw before it wrote there itself.
     fn seconds_of(&self, at: usize, logs: &[PathBuf]) -> f64 {
         let start = &self.evidence.starts[at];
         if let Some(ended) = start.ended {
             return ended - start.began;
         }
-        if at + 1 < self.evidence.starts.len() {
-            return 0.0;
-        }
-        let written = logs.iter().filter_map(|log| log.metadata().ok()?.modified().ok()).max();
-        let written = written.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
-        let by_log = written.map_or(0.0, |written| (written.as_secs_f64() - start.began).max(0.0));
-        self.seconds.unwrap_or(by_log)
+        let next = self.evidence.starts.get(at + 1);
+        let by_slurm = if next.is_none() { self.seconds } else { None };
+        let ended = match next.filter(|next| next.job == start.job) {
+            Some(next) => next.log_before.map(|before| before.min(next.began)),
+            None => self.log_of(start, logs).and_then(|log| written(log)),
+        };
+        by_slurm.unwrap_or_else(|| ended.map_or(0.0, |ended| (ended - start.began).max(0.0)))
+    }
+
+    /// The log that a start wrote.
+    fn log_of<'l>(&self, start: &Start, logs: &'l [PathBuf]) -> Option<&'l PathBuf> {
+        let name = log_name(&job_name(&self.plan.suite, self.name, start.link), job_of(&start.job)?, self.task);
+        logs.iter().find(|log| log.file_name().is_some_and(|own| own == name.as_str()))
     }
 
     fn outcome(&self, logs: &[PathBuf]) -> (Outcome, Option<FailureClass>, String, bool) {
@@ -136,12 +156,23 @@ impl Finding<'_> {
             return (Outcome::Succeeded, None, String::new(), false);
         }
         let last = self.evidence.last_of(self.name);
-        let Some(last) = last else { return self.never_began() };
+        let Some(last) = last else { return self.never_began(logs) };
         if last.goes_on {
             let reason = "it saved ahead of its limit, and no job goes on with it".to_owned();
             return (Outcome::Stopped, Some(Class::TimeLimit.into()), reason, false);
         }
-        let failure = self.failure(last, logs);
+        let log = self.said(logs);
+        if is_unstarted(last, &log) {
+            let said = last_line(&log).unwrap_or("srun said nothing");
+            let (outcome, class) = self.refused();
+            return (
+                outcome,
+                Some(class),
+                format!("SLURM did not start its command: {said} (job {} on {})", last.job, last.node),
+                true,
+            );
+        }
+        let failure = failure(last, &log);
         let said = failure.evidence.first().cloned().unwrap_or_default();
         let place = format!("job {} on {}", last.job, last.node);
         let (outcome, class) = match (self.state, last.ended.is_some()) {
@@ -164,29 +195,67 @@ impl Finding<'_> {
         (outcome, Some(class), format!("{words} ({place})"), failure.at_start)
     }
 
-    /// A run whose command never began.
-    fn never_began(&self) -> (Outcome, Option<FailureClass>, String, bool) {
-        let (outcome, class, why) = match self.state {
-            None => (Outcome::Stopped, None, "SLURM has it no more, and it never began"),
-            // Its script ended before it could write a line.
-            Some(state) => {
-                let (outcome, class) = state.outcome();
-                (outcome, class.map(FailureClass::from), state.words())
-            }
+    /// A run whose script never came to say that it begins.
+    fn never_began(&self, logs: &[PathBuf]) -> (Outcome, Option<FailureClass>, String, bool) {
+        let Some(state) = self.state else {
+            return (Outcome::Stopped, None, "SLURM has it no more, and it never began".to_owned(), true);
         };
-        (outcome, class.or((outcome == Outcome::Failed).then_some(FailureClass::ProgramError)), why.to_owned(), true)
+        match state.outcome() {
+            (outcome, Some(class)) => (outcome, Some(class.into()), state.words().to_owned(), true),
+            // A node without the folder, a secret that is not there: its script ended before it wrote a line.
+            (_, None) => {
+                let (outcome, class) = self.refused();
+                let log = self.said(logs);
+                let said = last_line(&log).map_or_else(String::new, |said| format!(": {said}"));
+                (outcome, Some(class), format!("{}, before its command began{said}", state.words()), true)
+            }
+        }
     }
 
-    /// Why it failed, by the end of its log, as of a run that failed here.
-    fn failure(&self, last: &Start, logs: &[PathBuf]) -> FailureRecord {
-        let log = logs.iter().rev().find_map(|log| end_of(log, LOG_BYTES).ok()).unwrap_or_default();
-        // A job that goes on in a log says in it how it began: only what stands behind that is of its last start.
-        let begun = log.rfind(BEGIN_WORDS).map_or(log.as_str(), |at| &log[at..]);
-        let tail = LogTail { stdout: String::new(), stderr: begun.to_owned() };
-        let seconds = last.ended.map_or(f64::INFINITY, |ended| ended - last.began);
-        let exit = ExitRecord { code: last.code, signal: None };
-        classify(&tail, &ExitEvidence { exit, seconds, startup_seconds: STARTUP_SECONDS, ..ExitEvidence::default() })
+    /// What it means that SLURM did not start a command: the run is missing, until it has happened too often.
+    const fn refused(&self) -> (Outcome, FailureClass) {
+        match self.refusals + 1 < MOST_REFUSALS {
+            true => (Outcome::Stopped, FailureClass::NotStarted),
+            false => (Outcome::Failed, FailureClass::NotStarted),
+        }
     }
+
+    /// The end of its newest log, from where its last start begins: a job that goes on in a log says in it how it began.
+    fn said(&self, logs: &[PathBuf]) -> String {
+        let log = logs.iter().rev().find_map(|log| end_of(log, LOG_BYTES).ok()).unwrap_or_default();
+        let begun = log.rfind(BEGIN_WORDS).unwrap_or(0);
+        log[begun..].to_owned()
+    }
+}
+
+/// Why a start failed, by what it wrote, as of a run that failed here.
+fn failure(last: &Start, log: &str) -> FailureRecord {
+    let tail = LogTail { stdout: String::new(), stderr: log.to_owned() };
+    let seconds = last.ended.map_or(f64::INFINITY, |ended| ended - last.began);
+    let exit = ExitRecord { code: last.code, signal: None };
+    classify(&tail, &ExitEvidence { exit, seconds, startup_seconds: STARTUP_SECONDS, ..ExitEvidence::default() })
+}
+
+/// Whether SLURM did not start its command, or not on all of its nodes.
+fn is_unstarted(last: &Start, log: &str) -> bool {
+    let has_failed = last.ended.is_some() && last.code != Some(0) && !last.was_asked;
+    last.was_refused || has_failed && log.lines().any(|line| UNSTARTED.iter().any(|word| line.starts_with(word)))
+}
+
+/// What a log says last.
+fn last_line(log: &str) -> Option<&str> {
+    log.lines().rev().map(str::trim).find(|line| !line.is_empty() && !line.starts_with(BEGIN_WORDS))
+}
+
+/// The number in `7_3`.
+fn job_of(job: &str) -> Option<u64> {
+    job.split('_').next()?.parse().ok()
+}
+
+/// When a file was written last, in seconds since 1970.
+fn written(log: &Path) -> Option<f64> {
+    let written = log.metadata().ok()?.modified().ok()?;
+    Some(written.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs_f64())
 }
 
 /// How a start's own line begins in its log.

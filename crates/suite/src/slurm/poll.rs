@@ -54,6 +54,11 @@ impl Poll {
         poll
     }
 
+    /// Between two questions.
+    pub fn pause() -> std::time::Duration {
+        std::time::Duration::from_millis(pause_ms())
+    }
+
     /// Whether what is kept of ended jobs may be asked for again, as often as the queue.
     pub(super) fn may_ask_accounts(root: &Path) -> bool {
         let path = root.join("slurm").join("accounts.json");

@@ -1,6 +1,7 @@
 //! [`Submission`]: what is missing of a suite, sent to SLURM. All arrays are tried by `sbatch --test-only` before the first is sent. What is
 //! sent is written down before and after, so that whoever dies in between sends nothing twice.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use tonnage_run::RunError;
@@ -9,6 +10,7 @@ use tonnage_run::store::{create_private_folder, write_atomically};
 
 use super::client::{Answer, Client};
 use super::follow::{View, follow};
+use super::poll::Poll;
 use super::{job_name, records};
 use crate::folder::SuiteFolder;
 use crate::identity::{hex, sha256};
@@ -29,6 +31,8 @@ pub struct Submission<'a> {
     pub rendering: &'a Rendering<'a>,
     /// Options of `sbatch` that win over the file.
     pub options: &'a [String],
+    /// Failed runs that are sent again; they are marked by being sent, and stay failed where SLURM refuses them.
+    pub retried: HashSet<&'a str>,
     /// What is recorded of every run.
     pub record: records::Recorded<'a>,
     /// Says something to whoever watches.
@@ -88,7 +92,8 @@ impl Submission<'_> {
     /// # Errors
     /// When SLURM refuses it or does not answer, the suite cannot be rendered, or its folder cannot be written.
     pub fn send(&self, is_test: bool) -> Result<Sent, Problem> {
-        let view = follow(self.client, self.root, self.folder, self.rendering.plan)?;
+        let view =
+            follow(self.client, &Poll::take(self.client, self.root), self.root, self.folder, self.rendering.plan)?;
         if let Some(why) = &view.silence {
             return Err(Problem::Silent(why.clone()));
         }
@@ -115,7 +120,7 @@ impl Submission<'_> {
     fn missing(&self, state: &State, view: &View) -> (Vec<usize>, Sent) {
         let (mut missing, mut sent) = (Vec::new(), Sent::default());
         for (at, run) in self.rendering.plan.runs.iter().enumerate() {
-            match state.of(&run.id) {
+            match state.of_retried(&run.id, &self.retried) {
                 Where::Waiting(_) if self.fits(run) => missing.push(at),
                 Where::Waiting(_) => sent.unfit += 1,
                 Where::Started(_) => sent.open += 1,

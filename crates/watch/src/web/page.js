@@ -152,16 +152,21 @@ function card(device, parent) {
 
 // Which run of a suite is where, and what is next.
 function suite(told) {
-  const all = told.succeeded + told.failed + told.running.length + told.waiting;
-  const counts = [[told.failed, "failed"], [told.running.length, "running"], [told.waiting, "waiting"]];
+  const all = told.succeeded + told.failed + told.running.length + told.queued + told.unknown + told.waiting;
+  const counts = [[told.failed, "failed"], [told.running.length, "running"], [told.queued, "in the queue"],
+    [told.unknown, "not known"], [told.waiting, "waiting"]];
   let head = `${told.succeeded} of ${all} done`;
   for (const [count, word] of counts) if (count > 0) head += `, ${count} ${word}`;
   if (told.seconds_left !== null) head += `, about ${duration(told.seconds_left)} left`;
+  const isElsewhere = told.queued + told.unknown > 0 || told.running.some((run) => run.nodes !== null);
   if (told.paused !== null) head += `; paused: ${told.paused}`;
-  else if (!told.is_run) head += "; no runner";
-  const place = (run) => (run.gpus.length ? `GPU ${run.gpus.join(",")}: ` : "");
+  else if (!told.is_run && !isElsewhere) head += "; no runner";
+  if (told.silence !== null) head += `; SLURM does not answer: ${told.silence}`;
+  const place = (run) => run.nodes !== null ? `${run.nodes}: ` : run.gpus.length ? `GPU ${run.gpus.join(",")}: ` : "";
+  const since = (run) => (run.seconds === null ? "" : ` for ${duration(run.seconds)}`);
+  const named = (run) => (run.nodes === null ? run.run : `job ${run.run}`);
   const lines = told.running.slice(0, 16).map((run) =>
-    element("small", {}, `${place(run)}${run.name} for ${duration(run.seconds)} (${run.run})`));
+    element("small", {}, `${place(run)}${run.name}${since(run)} (${named(run)})`));
   if (told.running.length > 16) lines.push(element("small", {}, `and ${told.running.length - 16} more`));
   if (told.next.length) lines.push(element("small", {}, `next: ${told.next.join("; ")}`));
   return element("li", {}, element("b", {}, `suite ${told.suite}: `), head, ...lines);

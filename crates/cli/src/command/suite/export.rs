@@ -95,7 +95,7 @@ enum Stopped {
 
 /// Gives what is new, until nothing of the suite lives.
 fn follow(folder: &SuiteFolder, store: &Store, sink: &mut dyn Sink) -> Result<(), Stopped> {
-    let (mut living, mut took) = (Living::default(), Duration::ZERO);
+    let (mut living, mut took) = (Living::beside(), Duration::ZERO);
     loop {
         std::thread::sleep(BETWEEN.max(took * 10));
         let began = Instant::now();

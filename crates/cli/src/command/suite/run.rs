@@ -12,7 +12,7 @@ use tonnage_run::secrets::Secrets;
 use tonnage_run::store::Store;
 use tonnage_suite::folder::SuiteFolder;
 use tonnage_suite::peaks::Peaks;
-use tonnage_suite::plan::{Plan, PlannedRun, fill};
+use tonnage_suite::plan::{Plan, PlannedRun, fill, fill_names};
 use tonnage_suite::runner::{Options, Outcomes, Place, Runner};
 
 use super::super::supervise::library;
@@ -221,6 +221,8 @@ fn make(suite: &Suite, plan: &Plan, run: &PlannedRun, place: &Place<'_>) -> Resu
     let given = source.as_ref().zip(resolved.as_ref());
     let job = given.map(|(source, resolved)| (JobRecord::new(source, resolved), &resolved.job));
     let keys: Vec<String> = job.iter().flat_map(|(job, _)| job.values.iter().map(|value| value.key.clone())).collect();
+    let values: Vec<(String, String)> =
+        job.iter().flat_map(|(job, _)| &job.values).map(|value| (value.key.clone(), value.value.clone())).collect();
     let mut table = match source.as_ref().and_then(|source| source.file.as_ref()) {
         Some(file) => RunTable::read(&file.name, &file.text).map_err(|error| error.to_string())?,
         None => RunTable::default(),
@@ -253,8 +255,18 @@ fn make(suite: &Suite, plan: &Plan, run: &PlannedRun, place: &Place<'_>) -> Resu
         record(command, directory, job, &table, policy).map_err(|error| format!("{}: {error}", one.place()))?;
     if let [node] = made.nodes.as_mut_slice() {
         node.seed = table.seed.unwrap_or(run.seed);
+        // Where the command names a folder by its seed or a key of the job, that is where its checkpoints are.
+        made.policy.checkpoints = made.policy.checkpoints.map(|place| filled(place, run.seed, &values));
     }
     Ok((made, secrets))
+}
+
+/// A folder's name with what is known of a run before it is started.
+fn filled(place: String, seed: u64, values: &[(String, String)]) -> String {
+    let of_key =
+        |name: &str| values.iter().find(|(key, _)| key == name).map(|(_, value)| value.trim_matches('"').to_owned());
+    let meaning = |name: &str| if name == "seed" { Some(seed.to_string()) } else { of_key(name) };
+    fill_names(std::slice::from_ref(&place), &meaning).pop().unwrap_or(place)
 }
 
 fn policy(suite: &Suite, table: &RunTable, has_job: bool) -> Policy {

@@ -8,11 +8,11 @@ use tonnage_run::secrets::Secrets;
 use tonnage_run::store::Store;
 use tonnage_suite::file::{Elsewhere, Limits};
 use tonnage_suite::folder::SuiteFolder;
-use tonnage_suite::journal::Event;
 use tonnage_suite::plan::Plan;
-use tonnage_suite::slurm::Client;
+use tonnage_suite::slurm::follow::{follow, has_open};
 use tonnage_suite::slurm::records::Recorded;
 use tonnage_suite::slurm::submit::{Problem, Sent, Submission, hours_of};
+use tonnage_suite::slurm::{Client, Poll, View};
 
 use super::render::rendering;
 use super::source::{Source, Suite};
@@ -121,15 +121,13 @@ pub fn send(
         if !is_test {
             folder.keep(plan)?;
         }
-        if !retried.is_empty() {
-            folder.journal.append(Event::Retried { ids: retried.to_vec() })?;
-        }
         let submission = Submission {
             client: &client,
             root: store.root(),
             folder: &folder,
             rendering,
             options: &there.options(),
+            retried: retried.iter().map(String::as_str).collect(),
             record: Recorded {
                 text: &text,
                 environment: &environment,
@@ -226,16 +224,18 @@ impl There {
     }
 }
 
-/// Where a suite's runs are that were sent to SLURM, what has ended since written down; `None` where none was sent, or another process has
-/// the suite and looks after it.
-pub fn looked_after(
-    folder: &SuiteFolder,
-    root: &Path,
-    plan: &Plan,
-) -> Result<Option<tonnage_suite::slurm::View>, Failure> {
-    if folder.journal.state()?.batches.is_empty() {
+/// Where a suite's runs are that were sent to SLURM, what has ended since written down; `None` where nothing is open of what was sent, or
+/// another process has the suite and looks after it.
+///
+/// # Errors
+/// When the suite's folder cannot be written.
+pub fn looked_after(folder: &SuiteFolder, root: &Path, plan: &Plan) -> Result<Option<View>, Failure> {
+    if !has_open(&folder.journal.state()?) {
         return Ok(None);
     }
+    // A controller that is slow or silent is waited for before the suite is taken: it holds up nobody else's command.
+    let client = Client::default();
+    let poll = Poll::take(&client, root);
     let Some(_held) = folder.lock()? else { return Ok(None) };
-    Ok(Some(tonnage_suite::slurm::follow::follow(&Client::default(), root, folder, plan)?))
+    Ok(Some(follow(&client, &poll, root, folder, plan)?))
 }

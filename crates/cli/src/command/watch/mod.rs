@@ -136,7 +136,7 @@ impl WatchArgs {
         self.sinks.attach(&mut watcher)?;
         #[cfg(unix)]
         if self.replay.is_none() {
-            watcher.suites = Some(suites());
+            watcher.suites = Some(suites(self.is_one_sample()));
         }
         // What is replayed is no history of this machine.
         if self.replay.is_none() {
@@ -185,6 +185,16 @@ impl WatchArgs {
         !is_data && io::stdout().is_terminal() && io::stdin().is_terminal()
     }
 
+    fn is_once(&self) -> bool {
+        self.once || !(self.sinks.prints() || self.sinks.serves() || self.samples.is_some() || self.sinks.records())
+    }
+
+    /// Whether nothing comes after the first sample.
+    #[cfg(unix)]
+    fn is_one_sample(&self) -> bool {
+        self.samples == Some(1) || !self.is_screen() && self.is_once()
+    }
+
     fn theme(&self, terminal: &Terminal) -> Theme {
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let palette = match self.theme {
@@ -200,8 +210,7 @@ impl WatchArgs {
 
     /// Samples one after the other; each is printed as it was asked for.
     fn stream(&self, mut watcher: Watcher, terminal: &Terminal) -> Result<Exit, Failure> {
-        let once = self.once
-            || !(self.sinks.prints() || self.sinks.serves() || self.samples.is_some() || self.sinks.records());
+        let once = self.is_once();
         let most = self.samples.unwrap_or(if once && self.replay.is_none() { 1 } else { u64::MAX });
         let board = watcher.board();
         let mut printer = self.sinks.printer();
@@ -233,8 +242,10 @@ impl WatchArgs {
 
 /// Looks for the suites of this user that live.
 #[cfg(unix)]
-fn suites() -> tonnage_watch::LookAtSuites {
-    let (store, mut living) = (tonnage_run::store::Store::of_user(), living::Living::default());
+fn suites(once: bool) -> tonnage_watch::LookAtSuites {
+    // Who takes one sample waits for what SLURM says; a screen does not.
+    let living = if once { living::Living::default() } else { living::Living::beside() };
+    let (store, mut living) = (tonnage_run::store::Store::of_user(), living);
     Box::new(move || living.look(&store).into_iter().map(living::view).collect())
 }
 
