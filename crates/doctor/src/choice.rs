@@ -14,6 +14,8 @@ const SAME_EVENT: u64 = 1000;
 
 /// The root, of the rank that is named where one is.
 pub(crate) fn choose<'a>(causes: &[Located<'a>], named: Option<u32>) -> Option<Located<'a>> {
+    let causes: Vec<Located<'a>> = causes.iter().filter(|found| !is_ended(found, causes)).copied().collect();
+    let causes = causes.as_slice();
     let strength = causes.iter().map(Located::strength).max()?;
     let strongest: Vec<Located<'a>> = causes.iter().filter(|found| found.strength() == strength).copied().collect();
     let strongest = last_events(&strongest);
@@ -25,6 +27,16 @@ pub(crate) fn choose<'a>(causes: &[Located<'a>], named: Option<u32>) -> Option<L
         candidates.retain(of_rank);
     }
     candidates.into_iter().reduce(|first, other| if is_first(&other, &first) { other } else { first })
+}
+
+/// Whether an exception stands in a chain of tracebacks that a signal ended: it was being handled, or is the signal's.
+fn is_ended(found: &Located<'_>, causes: &[Located<'_>]) -> bool {
+    let chain = found.finding.chain().filter(|_| found.class() == Class::Raised);
+    let is_signal =
+        |other: &&Located<'_>| matches!(other.class(), Class::Hangup | Class::Interrupted | Class::Terminated);
+    let same =
+        |other: &Located<'_>| std::ptr::eq(other.source, found.source) && other.finding.line > found.finding.line;
+    chain.is_some() && causes.iter().filter(is_signal).any(|other| same(other) && other.finding.chain() == chain)
 }
 
 /// The findings of each log's last event: a log that is appended to has those of earlier runs.

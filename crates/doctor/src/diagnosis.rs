@@ -20,6 +20,9 @@ const PROMPT: u64 = 2;
 /// So many lines after a new start are a run that got on.
 const OF_A_RUN: u64 = 100;
 
+/// Seconds after a failure from which on a log's first line is another run's; ranks write theirs within moments.
+const NEW_RUN: u32 = 5;
+
 /// Lines behind a log's last words: a shell's, a blank one.
 const LAST_WORDS: u64 = 3;
 
@@ -92,6 +95,10 @@ impl Located<'_> {
                 is_last || is_long || steps.clone().any(|step| step.line > *restart) || scan.findings.iter().any(later);
             *restart > line && got_on
         });
+        let is_earlier_run = scan.new_runs.iter().any(|(run, stamp)| {
+            let apart = self.finding.stamp.is_some_and(|then| then.seconds_to(*stamp) >= NEW_RUN);
+            *run > line && apart && scan.lines > *run + PROMPT
+        });
         // Who warned of it, or raised it in a thread of its own, did not end the program: any step shows that it goes on.
         let of_thread = matches!(&self.finding.cause, FailureCause::Raised(it) if it.raiser == Raiser::Aside);
         let aside = of_thread || matches!(self.finding.tone, Tone::Warned);
@@ -101,9 +108,32 @@ impl Located<'_> {
         // What is fatal as an exception alone was caught where a line without a traceback says it.
         let caught = matches!(self.finding.tone, Tone::Said) && raises(self.class());
         let needed = if aside { 1 } else { RISING - usize::from(caught) };
-        ended_well || after_the_end || restarted || goes_on || self.is_habit() || rising(steps) >= needed
+        ended_well
+            || after_the_end
+            || restarted
+            || is_earlier_run
+            || goes_on
+            || self.is_habit()
+            || self.is_outlived()
+            || rising(steps) >= needed
+    }
+
+    /// Whether the only process of the log wrote on and on for minutes after it, and of nothing worse: who raised it
+    /// caught it.
+    fn is_outlived(&self) -> bool {
+        let (scan, own) = (&self.source.scan, self.finding);
+        let is_exception = matches!(own.tone, Tone::Raised { .. }) || raises(self.class());
+        let alone = scan.findings.iter().all(|it| it.rank.is_none());
+        let later = scan.findings.iter().any(|it| it.last_line > own.last_line && it.strength() > Strength::Warning);
+        let time = own.stamp.zip(scan.last_stamp).map_or(0, |(then, last)| then.seconds_to(last));
+        is_exception && alone && !later && scan.lines > own.last_line + OUTLIVED_LINES && time >= OUTLIVED_SECONDS
     }
 }
+
+/// Who wrote so many lines, for so many seconds, after an exception went on; where a rank dies the others wait in
+/// silence.
+const OUTLIVED_LINES: u64 = 300;
+const OUTLIVED_SECONDS: u32 = 120;
 
 /// Exceptions of one rank, all alike, after which it is one that the program goes on after; fewer may be of workers that
 /// it started, each of which died of it.
@@ -285,6 +315,72 @@ mod tests {
         let diagnosis = diagnose(&sources);
         let root = diagnosis.root.map(|root| root.finding.text.as_str());
         assert_eq!((root, diagnosis.first_rank), (Some("SyntaxError: invalid syntax"), None));
+    }
+
+    #[test]
+    fn a_log_that_begins_again_is_another_run() {
+        let opening = |time| format!("2026-02-03 {time},000 - main - INFO - reading the table of speakers\n");
+        let failed = "Traceback (most recent call last):\n  File \"a.py\", line 3, in f\nKeyError: 'a'\n";
+        let under_way = "2026-02-03 04:09:01,000 - main - INFO - building the model\nready\nwaiting\n";
+        let log = format!("{}{failed}{}{under_way}", opening("04:05:06"), opening("04:09:00"));
+        assert_eq!(root_class(&[source("log", &log)]), None);
+        // Of ranks that start together every one writes it.
+        let ranks = format!("{}{failed}{}{under_way}", opening("04:05:06"), opening("04:05:07"));
+        assert_eq!(root_class(&[source("log", &ranks)]), Some((Class::Raised, None)));
+        // Of many alike the last one's time is known too.
+        let many = format!("{}{}{}{under_way}", opening("04:05:06"), failed.repeat(9), opening("04:09:00"));
+        assert_eq!(root_class(&[source("log", &many)]), None);
+    }
+
+    #[test]
+    fn who_writes_on_for_minutes_went_on() {
+        let failed =
+            "[04:05:06] asks\nTraceback (most recent call last):\n  File \"a.py\", line 3, in f\nKeyError: 'a'\n";
+        let on = |rank: &str, minute| format!("{rank}[04:{minute:02}:00] one more answer came\n").repeat(200);
+        let log = format!("{failed}{}{}", on("", 6), on("", 9));
+        assert_eq!(root_class(&[source("log", &log)]), None);
+        assert!(root_class(&[source("log", &format!("{failed}{}{}", on("", 5), on("", 6)))]).is_some());
+        // Ranks that wait for one that died write on as well.
+        let ranks = format!("[rank1]: x\n{}{}{}", failed.replace("Key", "[rank1]: Key"), on("", 6), on("", 9));
+        assert!(
+            root_class(&[source(
+                "log",
+                &ranks.replace("  File", "[rank1]:   File").replace("Trace", "[rank1]: Trace")
+            )])
+            .is_some()
+        );
+    }
+
+    #[test]
+    fn what_a_signal_interrupted_is_no_cause() {
+        let frames = "  File \"/usr/lib/python3.8/logging/__init__.py\", line 7, in f\n";
+        let head = "Traceback (most recent call last):\n";
+        let next = "\nDuring handling of the above exception, another exception occurred:\n\n";
+        let log = format!(
+            "step 1\n{head}{frames}KeyError: 30\n{next}{head}{frames}\
+             torch.distributed.elastic.multiprocessing.api.SignalException: Process 47 got signal: 1\n"
+        );
+        assert_eq!(root_class(&[source("log", &log)]), Some((Class::Hangup, None)));
+        let stopped = "[2026-02-03 04:05:06,123] [INFO] [launch.py:319:sigkill_handler] Killing subprocess 47\n\
+            [2026-02-03 04:05:06,223] [INFO] [launch.py:328:sigkill_handler] Main process received SIGINT, exiting\n";
+        assert_eq!(root_class(&[source("log", stopped)]), Some((Class::Interrupted, None)));
+    }
+
+    #[test]
+    fn a_head_that_is_cut_off_says_less_than_what_it_follows_from() {
+        let log = "TypeError      Traceback (most recent call last)\n<ipython-input-5> in <module>\n\
+            ----> 2 f(x)\nTypeError: x is no tensor\n\nThe above exception was the direct cause of the following exception:\n\n\
+            RuntimeError      Traceback (most recent call last)\n<ipython-input-5> in <module>\n----> 2 f(x)\n";
+        let sources = [source("log", log)];
+        assert_eq!(diagnose(&sources).root.map(|root| root.finding.text.as_str()), Some("TypeError: x is no tensor"));
+    }
+
+    #[test]
+    fn exceptions_of_tasks_that_go_on_are_asides_however_many_there_are() {
+        let task = "[04:05:06] ERROR: Task exception was never retrieved\nfuture: <Task>\nTraceback (most recent call last):\n  \
+            File \"a.py\", line 3, in f\nTypeError: f() got an unexpected argument 'i'\n";
+        let log = format!("{}[04:05:07] asks again\n[04:05:08] has the answer\n[04:05:09] done\n", task.repeat(40));
+        assert_eq!(root_class(&[source("log", &log)]), None);
     }
 
     #[test]

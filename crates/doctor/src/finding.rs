@@ -78,10 +78,14 @@ pub struct Scan {
     pub steps: Vec<Progress>,
     /// Lines that say that the job was started again.
     pub restarts: Vec<u64>,
+    /// Lines that are the log's first one again, with their times.
+    pub new_runs: Vec<(u64, Stamp)>,
     /// Lines that say that it ended well.
     pub successes: Vec<u64>,
     /// The last of its closing lines that calls itself an error.
     pub last_error: Option<LastError>,
+    /// The last time that its closing lines state.
+    pub last_stamp: Option<Stamp>,
     /// On what and with what it ran.
     pub setting: Setting,
 }
@@ -218,6 +222,16 @@ impl Kept {
         self.findings.len() >= MOST_FINDINGS || self.alike(signature, rank).count() >= MOST_ALIKE
     }
 
+    /// Whether the last exception of the signature and the traceback's rank was the same, and one that a program goes on
+    /// after.
+    pub(crate) fn is_aside(&self, signature: &str, ended: &Ended) -> bool {
+        let last = self.alike(signature, ended.rank).last();
+        last.is_some_and(|last| match &last.cause {
+            FailureCause::Raised(it) => it.raiser == Raiser::Aside && it.name == ended.exception.name,
+            _ => false,
+        })
+    }
+
     fn alike(&self, signature: &str, rank: Option<u32>) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(move |finding| finding.signature == signature && finding.rank == rank)
     }
@@ -259,6 +273,19 @@ impl Kept {
             found.tone = tone.clone();
         }
         true
+    }
+
+    /// Gives the last of many alike, of which only the number was kept, its time: the last one up to it.
+    pub(crate) fn date(&mut self, tail: &str, lines: u64) {
+        for finding in self.findings.iter_mut().filter(|finding| finding.stamp.is_none() && finding.count > 1) {
+            let behind = usize::try_from(lines.saturating_sub(finding.last_line)).unwrap_or(usize::MAX);
+            finding.stamp = tail.lines().rev().skip(behind).find_map(Stamp::of_line);
+        }
+    }
+
+    /// Of a text about failures only what tracebacks state was raised.
+    pub(crate) fn drop_said(&mut self) {
+        self.findings.retain(|finding| matches!(finding.tone, Tone::Raised { .. }));
     }
 
     /// In the order of lines, without those of the first `closed` blocks of Markdown.

@@ -146,7 +146,10 @@ pub(crate) fn stated(text: &str) -> Option<FailureCause> {
 /// What a line speaks of that is among a log's very last: by its words, where it is no step, no advice and no report
 /// that all is well. `at` counts from the end.
 pub(crate) fn spoken(text: &str, at: usize) -> Option<FailureCause> {
-    let is_talk = text.contains('`') || TALKS.iter().any(|words| has(text, words)) || text.ends_with('?');
+    // NCCL warns of what it dies of.
+    let is_talk = text.contains('`')
+        || (TALKS.iter().any(|words| has(text, words)) && !has(text, "NCCL WARN"))
+        || text.ends_with('?');
     let is_error = is_error(text);
     let is_grave = is_error || at < VERY_LAST;
     if is_grave && !is_talk && text.len() <= LONGEST { wording::of_line(text, is_error) } else { None }
@@ -251,6 +254,13 @@ pub(crate) fn is_error(text: &str) -> bool {
             || has_level(text)
             || LEVELS.iter().any(|level| has(text, level)))
         && !ANSWERS.iter().any(|answer| has(text, answer))
+        && !begins(text)
+}
+
+/// Whether a line says that something begins; some write so at any level.
+fn begins(text: &str) -> bool {
+    let said = text.rsplit_once(':').map_or(text, |(_, said)| said).trim_start();
+    ["Starting ", "Loading ", "Running ", "Beginning ", "Started ", "Using "].iter().any(|word| said.starts_with(word))
 }
 
 /// `E0224 22:35:53.165575  26868 a.cc:31] text` (glog), `2021-12-26 14:31:20.360912: E external/a.cc:20] text`.
@@ -330,6 +340,7 @@ mod tests {
             ),
             ("ERROR: command exited with status 3", "worker_failed"),
             ("driver error, error code is 1070", "reported"),
+            ("n1:12:34 [0] NCCL WARN Call to bind failed : Address already in use", "port_in_use"),
             ("Error invalid configuration argument at line 3 in file ops.cu", "kernel_limit"),
             ("[ERROR] the pipe of gpu 3: no space left on device", "disk_full"),
             ("the launcher: worker 3 ended by signal 9", "killed"),
@@ -343,6 +354,7 @@ mod tests {
             "[ERROR] one row is unreadable, ignoring it",
             "validation error: 0.031",
             "Error while fetching part 3, next mirror\nError while fetching part 3, next mirror",
+            "CRITICAL:root:Starting the training",
             "ERROR: the hub does not answer\n[INFO] using the cache\n[INFO] saved the model",
             "RuntimeError: expected by a test\n=== 12 passed in 3.21s ===",
             "RuntimeError: expected by a test\n.\nRan 3 tests in 0.2s\n\nOK",
@@ -351,6 +363,16 @@ mod tests {
         for text in quiet {
             assert_eq!(class(&format!("step 1 loss 2.0\n{text}\n")), None, "{text}");
         }
+    }
+
+    #[test]
+    fn an_exception_long_before_another_error_is_not_the_last_word() {
+        let help = "to set it up run this\n".repeat(12);
+        let log = format!(
+            "CommandNotFoundError: the shell is not set up\n{help}Lmod has detected the following error: no such module\n\"python\"\n"
+        );
+        assert_eq!(class(&log), Some("reported"));
+        assert_eq!(class("KeyError: 'a'\nERROR: the job of rank 0 is over\n"), Some("raised"));
     }
 
     #[test]

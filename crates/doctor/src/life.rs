@@ -1,8 +1,10 @@
 //! [`Life`]: signs that a job lives: steps around findings and at the end; good ends and new starts wherever they stand.
 
 use crate::history::steps;
+use crate::last_words::is_error;
 use crate::line::Line;
 use crate::progress::{Progress, is_restart, is_success, is_tests_end};
+use crate::stamp::Stamp;
 
 /// Lines after a finding that are read for steps.
 const WATCHED: usize = 400;
@@ -10,6 +12,10 @@ const WATCHED: usize = 400;
 const MOST_STEPS: usize = 512;
 /// New starts and good ends that are kept; of more, the last takes the place of the one before.
 const MOST_WORDS: usize = 512;
+
+/// Letters of a line by which it is known again, and how many characters are looked at.
+const SHORTEST_OPENING: usize = 12;
+const LONGEST_OPENING: usize = 200;
 
 /// What says that a job went on.
 #[derive(Default)]
@@ -19,6 +25,9 @@ pub(crate) struct Life {
     steps: Vec<Progress>,
     restarts: Vec<u64>,
     successes: Vec<u64>,
+    new_runs: Vec<(u64, Stamp)>,
+    /// The letters of the log's first line that has a time; empty where it has none.
+    opening: Option<String>,
 }
 
 /// What was seen, each in the order of lines.
@@ -26,6 +35,7 @@ pub(crate) struct Seen {
     pub(crate) steps: Vec<Progress>,
     pub(crate) restarts: Vec<u64>,
     pub(crate) successes: Vec<u64>,
+    pub(crate) new_runs: Vec<(u64, Stamp)>,
 }
 
 impl Life {
@@ -34,9 +44,20 @@ impl Life {
         self.watched > 0
     }
 
-    /// Reads the lines that follow.
-    pub(crate) const fn watch(&mut self) {
+    /// Reads the lines that follow, of a log that begins with `head`.
+    pub(crate) fn watch(&mut self, head: &[u8]) {
         self.watched = WATCHED;
+        self.opening.get_or_insert_with(|| opening(head));
+    }
+
+    /// Whether the line is the log's first one, written again: then another run may have begun.
+    fn begins_again(&mut self, line: &Line, number: u64) {
+        let is_opening = |opening: &String| !opening.is_empty() && letters(&line.text) == *opening;
+        let stamp = || line.stamp.or_else(|| Stamp::of_line(&line.text));
+        let known = self.new_runs.iter().any(|(known, _)| *known == number);
+        if !known && self.opening.as_ref().is_some_and(is_opening) && self.new_runs.len() < MOST_WORDS {
+            self.new_runs.extend(stamp().map(|stamp| (number, stamp)));
+        }
     }
 
     /// A line after a finding.
@@ -44,6 +65,7 @@ impl Life {
         if self.watched > 0 {
             self.watched -= 1;
             Progress::of_line(&line.text, number, line.rank).into_iter().for_each(|step| self.step(step));
+            self.begins_again(line, number);
             // Tests may print tracebacks.
             if is_tests_end(&line.text) {
                 keep(&mut self.successes, number);
@@ -81,9 +103,28 @@ impl Life {
     /// With the steps of the log's last lines, `lines` being their number.
     pub(crate) fn finish(mut self, tail: &str, lines: u64) -> Seen {
         steps(tail, lines).into_iter().for_each(|step| self.step(step));
+        if self.opening.as_ref().is_some_and(|opening| !opening.is_empty()) {
+            let numbered = tail.lines().rev().zip((1..=lines).rev());
+            numbered.for_each(|(text, number)| self.begins_again(&Line::new(text.as_bytes()), number));
+        }
         self.steps.sort_by_key(|step| step.line);
-        Seen { steps: self.steps, restarts: self.restarts, successes: self.successes }
+        Seen { steps: self.steps, restarts: self.restarts, successes: self.successes, new_runs: self.new_runs }
     }
+}
+
+/// The letters of a log's first line that says anything, where it states a time and is no error.
+fn opening(head: &[u8]) -> String {
+    let text = String::from_utf8_lossy(head);
+    let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let line = Line::new(first.as_bytes());
+    let has_time = line.stamp.is_some() || Stamp::of_line(&line.text).is_some();
+    let found = letters(&line.text);
+    let is_usable = has_time && found.len() >= SHORTEST_OPENING && !is_error(&line.text);
+    if is_usable { found } else { String::new() }
+}
+
+fn letters(text: &str) -> String {
+    text.chars().take(LONGEST_OPENING).filter(|letter| letter.is_alphabetic()).collect()
 }
 
 fn keep(lines: &mut Vec<u64>, number: u64) {

@@ -199,6 +199,7 @@ pub(crate) const RESTARTS: &[&str] = &[
     "Continuing training from checkpoint",
     // What begins a run of its own: logs that are appended to have several.
     "racking run with wandb version",
+    "nohup: ignoring input",
     "Setting OMP_NUM_THREADS environment variable",
     "main] cmd =",
 ];

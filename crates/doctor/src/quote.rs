@@ -29,6 +29,13 @@ const SAMPLES: &[&str] = &[
     "generated",
 ];
 
+const OPENING_MARK: &str = "\u{201c}";
+const CLOSING_MARK: &str = "\u{201d}";
+
+fn has_bytes(line: &[u8], mark: &str) -> bool {
+    memchr::memmem::find(line, mark.as_bytes()).is_some()
+}
+
 /// What people put around a whole log when they send it: it is no quotation of something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrapped {
@@ -37,6 +44,8 @@ pub(crate) enum Wrapped {
     Mail,
     /// Between two backticks.
     Backticks,
+    /// Between typographic quotation marks.
+    Quotes,
 }
 
 impl Wrapped {
@@ -48,7 +57,10 @@ impl Wrapped {
             [b'`', b'`', ..] => Self::No,
             // A log begins so that ends lines later, or is one line.
             [b'`', rest @ ..] if !rest.contains(&b'`') || rest.ends_with(b"`") => Self::Backticks,
-            _ => Self::No,
+            first => match first.strip_prefix(OPENING_MARK.as_bytes()) {
+                Some(rest) if !has_bytes(rest, CLOSING_MARK) || rest.ends_with(CLOSING_MARK.as_bytes()) => Self::Quotes,
+                _ => Self::No,
+            },
         }
     }
 
@@ -64,6 +76,11 @@ impl Wrapped {
                 let line = line.strip_prefix(b"`").unwrap_or(line);
                 let is_odd = line.iter().filter(|byte| **byte == b'`').count() % 2 == 1;
                 line.strip_suffix(b"`").filter(|_| is_odd).unwrap_or(line)
+            }
+            Self::Quotes => {
+                let line = line.strip_prefix(OPENING_MARK.as_bytes()).unwrap_or(line);
+                let is_odd = !has_bytes(line, OPENING_MARK);
+                line.strip_suffix(CLOSING_MARK.as_bytes()).filter(|_| is_odd).unwrap_or(line)
             }
         }
     }
@@ -166,6 +183,8 @@ mod tests {
         assert_eq!(inside("\n> a\n> b\n", ">   b"), "  b");
         assert_eq!(inside("`a: b`\n", "`a: b`"), "a: b");
         assert_eq!(inside("`a\nb`\n", "b `c` d`"), "b `c` d");
+        assert_eq!(inside("\u{201c}a\nb\u{201d}\n", "b\u{201d}"), "b");
+        assert_eq!(inside("\u{201c}a\u{201d} is b\n", "\u{201c}a\u{201d}"), "\u{201c}a\u{201d}");
         assert_eq!(inside("a\n> b\n", "> b"), "> b");
         assert_eq!(inside("```\n`a`\n", "`a`"), "`a`");
         assert_eq!(inside("`a` is b\n", "`a` is b"), "`a` is b");

@@ -18,6 +18,16 @@ impl Stamp {
         }
     }
 
+    /// Seconds from this time to the other; 0 where that is earlier, a day's where they are of different days.
+    pub(crate) fn seconds_to(self, other: Self) -> u32 {
+        const DAY: u32 = 24 * 60 * 60;
+        match (self.day, other.day) {
+            (Some(day), Some(other_day)) if day < other_day => DAY,
+            (Some(day), Some(other_day)) if day > other_day => 0,
+            _ => other.millis.saturating_sub(self.millis) / 1000,
+        }
+    }
+
     /// The first time of day that the line's first bytes state.
     pub(crate) fn of_line(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();

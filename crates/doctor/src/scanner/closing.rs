@@ -17,11 +17,13 @@ use crate::traceback::{Ended, HEAD, cut, is_frame};
 use crate::waiting::LONGEST_EVIDENCE;
 
 /// Closing lines that are read for what a log ends with.
-const CLOSING: usize = 40;
+pub(super) const CLOSING: usize = 40;
 /// What a finding's signature is called where its words count as a log's last ones alone.
 const LAST_WORDS: &str = "last_words";
 /// What was found in the last lines, this many, explains the end.
 const SAME_END: u64 = 200;
+/// An exception without a traceback and an error that are so many lines apart are two.
+const APART: u64 = 8;
 /// Lines of something else behind the error that a log ends with.
 const MOST_OTHERS: usize = 3;
 /// Bytes of an error's own words that are kept beside the line.
@@ -49,6 +51,15 @@ impl Scanner {
     /// An exception or fixed words; whether there were any.
     fn states_its_end(&mut self, closing: &[(Line, u64)]) -> bool {
         let known = self.known_up_to(Strength::Ending);
+        // The last line that calls itself an error, of itself and not of another.
+        let own = |(line, _): &&(Line, u64)| {
+            let text = line.text.as_str();
+            line.indent <= 1
+                && last_words::is_error(text)
+                && !last_words::is_noise(text)
+                && !last_words::is_empty_error(text)
+        };
+        let last_error = closing.iter().find(own).map(|(_, number)| *number);
         for (at, (line, number)) in closing.iter().enumerate() {
             if *number <= known || is_good_end(line) {
                 return false;
@@ -70,6 +81,10 @@ impl Scanner {
                 continue;
             };
             let exception = Exception::new(name, cut(message, 400), &Files::default());
+            // What was written long before another error did not end it.
+            if last_error.is_some_and(|error| error > *number + APART) {
+                return false;
+            }
             // What a launcher says is of a failure that another line may state.
             if exception.raiser == Raiser::Launcher && !self.kept.findings().is_empty() {
                 continue;

@@ -6,10 +6,12 @@
 
 mod aside;
 mod closing;
+mod prose;
 
 use memchr::{memchr, memrchr};
 
 use self::aside::is_aside;
+use self::closing::CLOSING;
 use crate::block::Block;
 use crate::cause::FailureCause;
 use crate::exception::Raiser;
@@ -23,6 +25,7 @@ use crate::needles::Needles;
 use crate::quote::{self, Wrapped};
 use crate::setting::Setting;
 use crate::signature::{Reading, SIGNATURES};
+use crate::stamp::Stamp;
 use crate::traceback::{Ended, Tracebacks, cut};
 use crate::waiting::{Draft, LONGEST_EVIDENCE, Waiting};
 use crate::wording;
@@ -138,10 +141,18 @@ impl Scanner {
             self.keep(waiting);
         }
         for ended in self.tracebacks.finish() {
-            self.raised(ended, b"");
+            // A head that follows from an exception which is told in full says less than that.
+            let is_told = self.chain.2 && ended.exception.message.is_empty();
+            if !is_told {
+                self.raised(ended, b"");
+            }
         }
         let tail = self.history.text(b"");
         self.last_words(&tail);
+        if prose::is_document(&tail, self.lines) {
+            self.kept.drop_said();
+        }
+        self.kept.date(&tail, self.lines);
         let seen = self.life.finish(&tail, self.lines);
         self.setting.learn(&String::from_utf8_lossy(&self.head));
         self.setting.learn(&tail);
@@ -151,7 +162,9 @@ impl Scanner {
             steps: seen.steps,
             restarts: seen.restarts,
             successes: seen.successes,
+            new_runs: seen.new_runs,
             last_error: self.last_error,
+            last_stamp: tail.lines().rev().take(CLOSING).find_map(Stamp::of_line),
             setting: self.setting,
         }
     }
@@ -325,7 +338,7 @@ impl Scanner {
     fn keep_finding(&mut self, finding: Finding) {
         let steps = finding.steps.clone();
         if self.kept.add(finding) {
-            self.life.watch();
+            self.life.watch(&self.head);
             steps.into_iter().for_each(|step| self.life.step(step));
         }
     }
@@ -338,8 +351,10 @@ impl Scanner {
         // Of many alike only the first are told apart: to read what stood before each is slow.
         let is_full = self.kept.is_full(RAISED, ended.rank);
         let history = if is_full { String::new() } else { self.history.text(before) };
-        let is_aside = ended.is_warned || is_aside(&history, self.lines.saturating_sub(ended.head));
-        if is_aside {
+        let is_aside = ended.is_warned
+            || is_aside(&history, self.lines.saturating_sub(ended.head))
+            || (is_full && self.kept.is_aside(RAISED, &ended));
+        if is_aside && !is_full {
             self.life.remember(&history, self.lines);
         }
         let tone = match is_aside {

@@ -28,8 +28,9 @@ pub(super) const AGENT: Signature = Signature {
         "Received Signals.SIG",
         " signal SIGHUP",
         " signal SIGINT",
+        "Main process received SIG",
     ],
-    also: &["Received ", "SignalException", "Process ", "ending process ", "losing process "],
+    also: &["Received ", "SignalException", "Process ", "ending process ", "losing process ", "process received SIG"],
     follow: 0,
     read: |text| {
         let number = ["Received ", "got signal: "].iter().find_map(|words| integer_after(text, words));
@@ -41,6 +42,8 @@ pub(super) const AGENT: Signature = Signature {
         let own = has(text, "death signal, shutting down workers")
             || has(text, "SignalException: Process ")
             || has(text, "Received Signals.SIG")
+            // DeepSpeed's launch.py.
+            || has(text, "Main process received SIG")
             || passed_on;
         ended(of_signal(number.or(named.map(|(_, number)| number)).filter(|_| own)?)?)
     },

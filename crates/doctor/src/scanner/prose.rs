@@ -1,0 +1,75 @@
+//! Texts about failures that are no logs: guides, questions and answers, reports in sentences.
+
+use crate::exception::stated;
+use crate::stamp::Stamp;
+use crate::text::has;
+use crate::traceback::HEAD;
+
+/// A longer text is a log.
+const LONGEST: u64 = 300;
+/// Sentences that make a text prose, and words that make a sentence.
+const SENTENCES: usize = 3;
+const WORDS: usize = 6;
+const PARAGRAPHS: usize = 3;
+/// Who writes of himself shows what happened to him.
+const OF_ONESELF: &[&str] = &[" my ", " our ", "My ", "I'm ", " me ", " we ", "We ", "anks", "Hi", "Hello", "help"];
+
+/// Whether a whole text of so many lines is sentences for the most part, and ends with one: a line of a log in it is
+/// quoted.
+pub(super) fn is_document(text: &str, lines: u64) -> bool {
+    if lines > LONGEST || text.lines().count() as u64 + 1 < lines {
+        return false;
+    }
+    let said: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let sentences = said.iter().filter(|line| is_sentence(line)).count();
+    let ends = said.last().is_some_and(|line| is_sentence(line));
+    let of_oneself = said
+        .iter()
+        .any(|line| line.starts_with("I ") || has(line, " I ") || OF_ONESELF.iter().any(|words| has(line, words)));
+    let raised = said.iter().any(|line| has(line, HEAD) || stated(line, true).is_some());
+    let paragraphs = text.trim().split("\n\n").count();
+    ends && paragraphs >= PARAGRAPHS && sentences >= SENTENCES && sentences * 2 >= said.len() && !of_oneself && !raised
+}
+
+/// Words without times, levels and numbers between them, up to a stop.
+fn is_sentence(line: &str) -> bool {
+    let line = line.trim_start_matches(['\u{2022}', '-', '*', '#', ' ']);
+    let is_word = |word: &&str| word.chars().all(|c| c.is_alphabetic() || ",.;:'()-!?\u{2019}\"".contains(c));
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let plain = words.iter().filter(|word| is_word(word)).count();
+    let stops = line.ends_with(['.', ':', ';', '?', '!']);
+    let level = ["ERROR", "INFO", "WARN", "rror: ", "FATAL"].iter().any(|level| has(line, level));
+    let opens = line.starts_with(char::is_alphabetic);
+    words.len() >= WORDS && plain * 10 >= words.len() * 8 && stops && opens && !level && Stamp::of_line(line).is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Scanner, Source, diagnose};
+
+    fn class(text: &str) -> Option<&'static str> {
+        let mut scanner = Scanner::new();
+        scanner.feed(text.as_bytes());
+        let sources = [Source { scan: scanner.finish(), ..Source::default() }];
+        diagnose(&sources).root.map(|root| root.finding.class().name())
+    }
+
+    const LINE: &str = "slurmstepd: error: Detected 1 oom-kill event(s) in step 7.batch cgroup\n";
+
+    #[test]
+    fn a_guide_that_shows_a_line_of_a_log_is_no_log() {
+        let guide = format!(
+            "What the scheduler may print\n\nA job that takes too much of a node's memory is ended with such a line:\n\n{LINE}\n\
+             It means that more was taken than had been asked for.\n\nAsk for more in the job's script, or load the data in parts.\n"
+        );
+        assert_eq!(class(&guide), None);
+        let question = format!(
+            "Hello, my job ends at the second epoch with this line each time:\n\n{LINE}\nWhat can I do about it?\n"
+        );
+        assert_eq!(class(&question), Some("host_memory"));
+        assert_eq!(
+            class(&format!("loading the rows of the first part now.\nepoch 1 of 3 begins\n{LINE}")),
+            Some("host_memory")
+        );
+    }
+}
