@@ -43,6 +43,11 @@ pub const ESTIMATE: &str = "Exit codes:
   1  it does not fit; with --compare, no variant does
      (without a GPU: 0 where a GPU of the catalog carries it, 1 where none does)
   2  wrong usage, or input that cannot be read";
+/// The codes of `check`.
+pub const CHECK: &str = "Exit codes:
+  0  it takes no more than baseline and tolerance allow, and fits (also when tight, see --fail-on)
+  1  it takes more, or does not fit
+  2  wrong usage, input that cannot be read, or a job that the baseline does not have";
 /// The codes of `fit`.
 pub const FIT: &str = "Exit codes:
   0  something fits, or is tight (see --fail-on)

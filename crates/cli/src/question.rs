@@ -4,9 +4,12 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use serde_json::Value;
+use tonnage_config::Reading;
 use tonnage_core::job::{KEYS, Key, Override};
 use tonnage_report::{Answer, EstimateView, Look, plot, svg, text};
 
+use crate::command::estimate::WithConfig;
 use crate::command::{cost, doctor, estimate, fit, gpus, json, models, plan, trace};
 use crate::job_args::JobArgs;
 use crate::job_input::simulate;
@@ -53,6 +56,8 @@ pub struct AskedLogs {
 /// The answer about one job.
 pub struct Estimated {
     answer: Answer,
+    /// What became of the attributes of objects.
+    config: Option<Value>,
 }
 
 impl Estimated {
@@ -68,12 +73,12 @@ impl Estimated {
     ///
     /// # Errors
     /// When a value cannot be written as JSON.
-    pub fn value(&self) -> Result<serde_json::Value, Failure> {
+    pub fn value(&self) -> Result<Value, Failure> {
         serde_json::to_value(self.view()).map_err(|error| Failure::input(error.to_string()))
     }
 
-    fn view(&self) -> EstimateView<'_> {
-        EstimateView::new(&self.answer, estimate::TOP)
+    fn view(&self) -> WithConfig<'_> {
+        WithConfig { view: EstimateView::new(&self.answer, estimate::TOP), config: self.config.clone() }
     }
 
     /// The screen, without colours.
@@ -111,7 +116,8 @@ impl Estimated {
 /// # Errors
 /// When the job cannot be resolved or simulated.
 pub fn estimate(asked: Asked) -> Result<Estimated, Failure> {
-    Ok(Estimated { answer: estimate::EstimateArgs::of(asked.job()).alone()? })
+    let (answer, reading) = estimate::EstimateArgs::of(asked.job()).alone()?;
+    Ok(Estimated { answer, config: reading.as_ref().map(Reading::to_json) })
 }
 
 /// The answer of a command to its own options, `words`, about a job.
@@ -229,7 +235,7 @@ mod tests {
         let estimated =
             estimate(asked(&[("lora_r", "8"), ("per_device_train_batch_size", "2"), ("gpu", "l4")])).unwrap();
         let value = estimated.value().unwrap();
-        let read: serde_json::Value = serde_json::from_str(&estimated.document().unwrap()).unwrap();
+        let read: Value = serde_json::from_str(&estimated.document().unwrap()).unwrap();
         assert_eq!(value, read);
         let said = value["job"].as_array().unwrap().iter().find(|value| value["key"] == "lora.r").unwrap();
         assert_eq!((&said["value"], &said["origin"]), (&8.into(), &"set by the caller".into()));

@@ -39,7 +39,7 @@ pub(crate) fn verdict_name(verdict: &Verdict) -> &'static str {
 }
 
 /// The verdict on a GPU as a word.
-pub(crate) const fn fit_name(fit: Fit) -> &'static str {
+pub const fn fit_name(fit: Fit) -> &'static str {
     match fit {
         Fit::Fits => "fits",
         Fit::Tight => "tight",

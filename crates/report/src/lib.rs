@@ -24,7 +24,7 @@ mod timeline_view;
 mod view;
 pub mod words;
 
-pub use answer::{Answer, Variant, fit_words};
+pub use answer::{Answer, Variant, fit_name, fit_words};
 pub use doctor::{DoctorAnswer, DoctorView, JobAnswer};
 pub use fit::{FitAnswer, FitView, csv};
 pub use look::Look;

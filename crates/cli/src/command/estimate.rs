@@ -19,7 +19,7 @@ use super::{compare, json};
 use crate::exit::{self, Exit, FailOn};
 use crate::failure::Failure;
 use crate::job_args::{self, JobArgs};
-use crate::job_input::{self, gather_each, read_job, read_source, simulate};
+use crate::job_input::{self, gather_each, read_job, simulate};
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "Examples:
@@ -90,11 +90,13 @@ pub struct EstimateArgs {
 
 /// The answer, and what became of the keys of trainers' configs.
 #[derive(Serialize)]
-struct WithConfig<'a> {
+pub struct WithConfig<'a> {
+    /// The answer.
     #[serde(flatten)]
-    view: EstimateView<'a>,
+    pub view: EstimateView<'a>,
+    /// Every key that was read.
     #[serde(skip_serializing_if = "Option::is_none")]
-    config: Option<Value>,
+    pub config: Option<Value>,
 }
 
 impl EstimateArgs {
@@ -105,12 +107,18 @@ impl EstimateArgs {
         Self { job, compare, explain, top, timeline, svg, trace, legacy, fail_on, json, quiet }
     }
 
-    /// The answer to the question about a job, and nothing printed.
+    /// The same for a gate, which needs a verdict on a GPU where `fail_on` asks for one.
+    pub fn gate(job: JobArgs, fail_on: Option<FailOn>) -> Self {
+        Self { fail_on, ..Self::of(job) }
+    }
+
+    /// The answer to the question about a job, with what became of the keys of configs, and nothing printed.
     ///
     /// # Errors
     /// When the job cannot be resolved or simulated.
-    pub fn alone(&self) -> Result<Answer, Failure> {
-        self.answer(read_source(&self.job)?.resolve(&[])?)
+    pub fn alone(&self) -> Result<(Answer, Option<Reading>), Failure> {
+        let (source, reading) = read_job(&self.job)?;
+        Ok((self.answer(source.resolve(&[])?)?, reading))
     }
 
     /// Answers.
@@ -183,7 +191,10 @@ impl EstimateArgs {
     }
 
     /// Simulates once; whatever was asked for is made from that one trace.
-    fn answer(&self, resolved: Resolved) -> Result<Answer, Failure> {
+    ///
+    /// # Errors
+    /// When the job cannot be simulated, or a gate has no GPU.
+    pub fn answer(&self, resolved: Resolved) -> Result<Answer, Failure> {
         self.check_gpu_is_named(&resolved)?;
         let simulated = simulate(&resolved)?;
         let mut estimate = simulated.estimate()?;
@@ -312,7 +323,7 @@ fn add_input_caveats(estimate: &mut Estimate, resolved: &Resolved) {
 }
 
 /// One that fits is enough; without a GPU, one of the catalog that carries it.
-fn exit_code<'a>(answers: impl IntoIterator<Item = &'a Answer>, fail_on: Option<FailOn>) -> Exit {
+pub fn exit_code<'a>(answers: impl IntoIterator<Item = &'a Answer>, fail_on: Option<FailOn>) -> Exit {
     let fits = |answer: &Answer| match &answer.carriers {
         Some(carriers) => !carriers.is_empty(),
         None => FailOn::passes(fail_on, answer.deployment.fit()),

@@ -3,6 +3,7 @@
 #[cfg(unix)]
 mod attach;
 mod axes;
+mod check;
 mod colours;
 mod compare;
 mod completions;
@@ -82,6 +83,7 @@ enum Command {
     Estimate(Box<estimate::EstimateArgs>),
     Fit(Box<fit::FitArgs>),
     Plan(Box<plan::PlanArgs>),
+    Check(Box<check::CheckArgs>),
     Doctor(doctor::DoctorArgs),
     Cost(Box<cost::CostArgs>),
     Watch(Box<watch::WatchArgs>),
@@ -130,6 +132,7 @@ impl Cli {
             Command::Estimate(args) => args.run(terminal),
             Command::Fit(args) => args.run(terminal),
             Command::Plan(args) => args.run(terminal),
+            Command::Check(args) => args.run(terminal),
             Command::Doctor(args) => args.run(terminal),
             Command::Cost(args) => args.run(terminal),
             Command::Watch(args) => args.run(terminal),

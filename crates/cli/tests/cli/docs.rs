@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// What runs without a script, a GPU or a place for runs.
-const RUNS: [&str; 11] =
-    ["estimate", "fit", "plan", "cost", "trace", "models", "gpus", "keys", "schema", "completions", "doctor"];
+const RUNS: [&str; 12] =
+    ["estimate", "check", "fit", "plan", "cost", "trace", "models", "gpus", "keys", "schema", "completions", "doctor"];
 
 /// A command of a page.
 struct Line {

@@ -7,6 +7,7 @@ mod support;
 
 mod answers;
 mod architectures;
+mod checks;
 mod completes;
 mod docs;
 mod doctor;
