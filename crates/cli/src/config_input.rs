@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, ArgMatches};
-use tonnage_config::{ConfigText, KINDS, Kind, Reading, read_files};
+use serde_json::{Map, Value};
+use tonnage_config::{ConfigText, KINDS, Kind, Object, Reading, read_files, read_objects};
 use tonnage_core::limit::HAND_WRITTEN_BYTES;
 use tonnage_run::bounded::read_text;
 
@@ -99,6 +100,22 @@ fn text(path: &str) -> Result<String, Failure> {
     read_text(path, HAND_WRITTEN_BYTES).map_err(|error| Failure::file(path, &error))
 }
 
+/// Reads objects that another program hands over: the names of a type, and its attributes as JSON.
+///
+/// # Errors
+/// When the attributes are no JSON.
+pub fn read_handed(objects: &[(String, String)]) -> Result<Option<Reading>, Failure> {
+    if objects.is_empty() {
+        return Ok(None);
+    }
+    let attributes = |(class, text): &(String, String)| {
+        serde_json::from_str(text).map_err(|error| Failure::input(format!("{class}: {error}")))
+    };
+    let parsed: Vec<Map<String, Value>> = objects.iter().map(attributes).collect::<Result<_, _>>()?;
+    let objects = objects.iter().zip(&parsed).map(|((class, _), attributes)| Object { class, attributes });
+    Ok(Some(read_objects(&objects.collect::<Vec<_>>())?))
+}
+
 /// The file called `name` in the working folder, or in one that a config lies in or below.
 fn beside(folders: &[&Path], name: &str) -> Option<String> {
     let mut places: Vec<PathBuf> = vec![PathBuf::from(name)];
@@ -111,11 +128,11 @@ fn beside(folders: &[&Path], name: &str) -> Option<String> {
 /// A config without a model.
 pub fn no_model() -> Failure {
     Failure::input("the configs name no model")
-        .hint("name it before them: `tonnage estimate Qwen/Qwen2.5-0.5B --from ...`")
+        .hint("name it before them: `tonnage estimate Qwen/Qwen2.5-0.5B --from ...`, in Python `estimate(model, args)`")
 }
 
 /// A config beside a job file.
 pub fn beside_a_job_file() -> Failure {
-    Failure::input("--from: a job file is given beside a trainer's config")
+    Failure::input("a job file is given beside a trainer's config (--from, or an object of Python)")
         .hint("give one of them; flags change either")
 }

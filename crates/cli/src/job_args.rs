@@ -36,6 +36,8 @@ pub struct JobArgs {
 pub struct Handed {
     /// Configs, by the name that the job gives.
     pub configs: Vec<(String, String)>,
+    /// Objects of Python: the names of the type and of those it is made of, and the attributes as JSON.
+    pub objects: Vec<(String, String)>,
     /// What answers must say of how the job was gathered.
     pub notes: Vec<String>,
     /// The folder of the environment of Python that asks.

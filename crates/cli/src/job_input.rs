@@ -38,7 +38,8 @@ const MODEL_TYPE: &str = "model.model_type";
 /// When nothing is named or a file cannot be read.
 pub fn read_source(args: &JobArgs) -> Result<JobSource, Failure> {
     let (source, reading) = read_job(args)?;
-    if let Some(reading) = reading {
+    // Of objects nobody waits for a line on a terminal.
+    if let Some(reading) = reading.filter(|_| args.handed.objects.is_empty()) {
         let terminal = Terminal::detect();
         terminal.tell(&text::config(&reading, &terminal.look));
     }
@@ -50,7 +51,8 @@ pub fn read_source(args: &JobArgs) -> Result<JobSource, Failure> {
 /// # Errors
 /// When nothing is named or a file cannot be read.
 pub fn read_job(args: &JobArgs) -> Result<(JobSource, Option<Reading>), Failure> {
-    let reading = config_input::read(&args.from)?;
+    // The module hands over objects, the command line names files; nobody does both.
+    let reading = config_input::read(&args.from)?.or(config_input::read_handed(&args.handed.objects)?);
     let mut overrides = args.overrides.clone();
     let file = match (&args.model, &args.small_gpt) {
         (Some(path), _) if is_job_file(path) => {

@@ -38,6 +38,15 @@ pub enum Weights {
     Published,
 }
 
+/// What objects of Python come with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Live {
+    /// A model that is there already.
+    Model,
+    /// A model's name, which the trainer loads itself.
+    Name,
+}
+
 /// What the keys of all files come to.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
@@ -55,6 +64,8 @@ pub struct Facts {
     pub wanted: Vec<String>,
     /// The names of the files that were given.
     pub given: Vec<String>,
+    /// Set where objects are read and no files: a switch that is off was said, or is the class's own default.
+    pub live: Option<Live>,
     /// Whether a table of DeepSpeed's was read.
     pub has_deepspeed: bool,
 }

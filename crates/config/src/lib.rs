@@ -40,16 +40,17 @@ mod tree;
 use serde_json::{Map, Value};
 use tonnage_core::job::JobError;
 
-pub use facts::{Dtype, Facts, Weights};
+pub use facts::{Dtype, Facts, Live, Weights};
 pub use kind::{ConfigText, KINDS, Kind};
 pub use reading::{FileRead, Reading, Tally};
 pub use rule::{Became, Free, KeyRead, Row, Rule, Said, Table};
 pub use tree::{Entry, Node};
 
-/// An object of Python by its attributes; `class` is the name of its type.
+/// An object of Python by its attributes.
 #[derive(Clone, Copy, Debug)]
 pub struct Object<'a> {
-    /// `SFTConfig`, `LoraConfig`, `model`.
+    /// The name of its type, then of those that this is made of, with spaces between: `MyConfig SFTConfig TrainingArguments`. The
+    /// first that is known decides. A model is `model`.
     pub class: &'a str,
     /// Its attributes as JSON.
     pub attributes: &'a Map<String, Value>,
@@ -73,12 +74,15 @@ pub fn read_files(files: &[(Option<Kind>, ConfigText<'_>)]) -> Result<Reading, J
 /// # Errors
 /// Never yet: what is not understood is named.
 pub fn read_objects(objects: &[Object<'_>]) -> Result<Reading, JobError> {
-    let mut facts = Facts::default();
+    let has_model = objects.iter().any(|object| object.class == kinds::python::MODEL_CLASS);
+    let live = Some(if has_model { Live::Model } else { Live::Name });
+    let mut facts = Facts { live, ..Facts::default() };
     let mut files = Vec::new();
     for object in objects {
         let mut keys = Vec::new();
-        kinds::python::object(&mut facts, object.class, &tree::entries_of(object.attributes, None), &mut keys);
-        files.push(FileRead { kind: Kind::Python, name: object.class.to_owned(), keys });
+        let class = kinds::python::known(object.class);
+        kinds::python::live(&mut facts, class, &tree::entries_of(object.attributes, None), &mut keys);
+        files.push(FileRead { kind: Kind::Python, name: class.to_owned(), keys });
     }
     Ok(Reading { files, facts })
 }

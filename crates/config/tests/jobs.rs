@@ -122,6 +122,90 @@ fn objects_of_python_are_read_by_their_attributes() {
     assert_eq!(unknown.keys().next().unwrap().became, Became::NotUnderstood);
 }
 
+fn of_objects(objects: &[(&str, serde_json::Value)]) -> Result<Resolved, JobError> {
+    let objects = objects.iter().map(|(class, value)| Object { class, attributes: value.as_object().unwrap() });
+    let reading = read_objects(&objects.collect::<Vec<_>>()).unwrap();
+    reading.source(JobSource::model("Qwen/Qwen2.5-0.5B"))?.resolve(&[])
+}
+
+#[test]
+fn a_switch_that_is_off_in_an_object_is_off() {
+    let precision = |arguments| said(&of_objects(&[("SFTConfig", arguments)]).unwrap(), "precision");
+    assert_eq!(precision(json!({"bf16": false, "fp16": false})), "\"fp32\"");
+    assert_eq!(precision(json!({"bf16": true, "fp16": false})), "\"amp-bf16\"");
+    assert_eq!(precision(json!({})), "\"amp-bf16\"", "bf16 is what SFTConfig takes by itself");
+}
+
+#[test]
+fn a_model_that_the_trainer_loads_is_probed_as_it_does() {
+    let arguments = || ("SFTConfig", json!({"max_length": 64}));
+    let by_name = of_objects(&[arguments()]).unwrap();
+    let live = of_objects(&[("model", json!({"dtype": "float32"})), arguments()]).unwrap();
+    assert_eq!((said(&by_name, "device_map"), said(&live, "device_map") == "true"), ("true".to_owned(), false));
+}
+
+#[test]
+fn a_class_of_ones_own_is_read_as_what_it_is_made_of() {
+    let own = json!({"max_length": 128, "my_switch": 3});
+    let resolved = of_objects(&[("MyConfig SFTConfig TrainingArguments", own)]).unwrap();
+    assert_eq!(said(&resolved, "seq_len"), "128");
+    let notes: Vec<_> = resolved.notes.iter().chain(resolved.job.left_open.iter().map(|left| &left.text)).collect();
+    assert!(notes.iter().any(|note| note.contains("my_switch")), "{notes:?}");
+}
+
+#[test]
+fn an_object_that_nobody_knows_is_named() {
+    let open = |object| of_objects(&[object]).unwrap().job.left_open.clone();
+    for object in [("Thing Base", json!({})), ("Thing", json!({"x": 1}))] {
+        let left = open(object);
+        assert!(left[0].text.contains("Thing") && left[0].allowance == Allowance::Unknown, "{left:?}");
+    }
+}
+
+#[test]
+fn what_grpo_has_by_default_is_no_caveat() {
+    let texts = |arguments| {
+        let resolved = of_objects(&[("GRPOConfig", arguments)]).unwrap();
+        resolved.job.left_open.iter().map(|left| left.text.clone()).collect::<Vec<_>>().join("\n")
+    };
+    let by_default = texts(json!({"top_entropy_quantile": 1.0, "ds3_gather_for_generation": true}));
+    assert!(!by_default.contains("entrop") && !by_default.contains("gathered"), "{by_default}");
+    let said = texts(json!({"top_entropy_quantile": 0.2, "ds3_gather_for_generation": false}));
+    assert!(said.contains("entropies of all tokens") && said.contains("not gathered"), "{said}");
+}
+
+#[test]
+fn arguments_for_the_cpu_are_answered_for_a_gpu() {
+    let resolved = of_objects(&[("SFTConfig", json!({"use_cpu": true, "bf16": true}))]).unwrap();
+    assert!(
+        resolved.job.left_open.iter().any(|left| left.text.contains("use_cpu") && left.allowance == Allowance::None)
+    );
+    assert!(job(&[("sft.yaml", &format!("{SFT}use_cpu: true\n"))]).is_err(), "a file says where it runs");
+}
+
+#[test]
+fn what_only_a_live_model_shows_is_a_caveat() {
+    let left_open = |fact: &str| {
+        let model = json!({"dtype": "bfloat16", fact: "3 of 290"});
+        of_objects(&[("model", model)]).unwrap().job.left_open.clone()
+    };
+    assert_eq!(left_open("frozen")[0].allowance, Allowance::Less);
+    for fact in ["other_dtypes", "other_size", "adapters", "hooks"] {
+        let left = left_open(fact);
+        assert!(left[0].allowance == Allowance::Unknown && left[0].text.contains(fact), "{left:?}");
+    }
+}
+
+#[test]
+fn deepspeed_as_a_table_is_read_in_its_place() {
+    let table = json!({"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}, "made_up": 1});
+    let arguments = json!({"per_device_train_batch_size": 2, "bf16": true, "deepspeed": table, "world_size": 4});
+    let resolved = of_objects(&[("TrainingArguments", arguments)]).unwrap();
+    let keys = ["parallel", "deepspeed.stage", "world_size", "precision"].map(|key| said(&resolved, key));
+    assert_eq!(keys, ["\"deepspeed\"", "2", "4", "\"bf16\""]);
+    assert!(resolved.job.left_open.iter().any(|left| left.text.contains("deepspeed.made_up")));
+}
+
 #[test]
 fn a_notebooks_keywords_are_read_and_names_followed() {
     let cell = "from trl import SFTConfig\nlength = 2 * 512\nargs = SFTConfig(\n  max_length = length, # tokens\n  bf16 = True,\n  optim = 'adamw_8bit',\n)\nmodel = AutoModelForCausalLM.from_pretrained(\"gpt2\", dtype=torch.bfloat16)";

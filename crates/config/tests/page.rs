@@ -20,6 +20,10 @@ fn became(rule: &Rule) -> String {
 fn rows(page: &mut String, path: &str, rows: &[Row]) {
     for (key, rule) in rows {
         match rule {
+            // A whole config in its place stands at its own kind.
+            Rule::InsideOr(..) if path.is_empty() && *key == "deepspeed" => {
+                writeln!(page, "| `deepspeed` | a file's name, or the keys of deepspeed in its place |").unwrap();
+            }
             Rule::Inside(below) | Rule::InsideOr(below, _) => self::rows(page, &format!("{path}{key}."), below),
             rule => writeln!(page, "| `{path}{key}` | {} |", became(rule)).unwrap(),
         }

@@ -5,12 +5,19 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use tonnage_cli::question::{Asked, Handed};
 
-/// `(model, settings, configs, notes, environment)`.
+/// `(model, settings, configs, objects, notes, environment)`.
 #[derive(FromPyObject)]
-pub struct PyAsked(Option<String>, Vec<(String, String)>, Vec<(String, String)>, Vec<String>, Option<PathBuf>);
+pub struct PyAsked(
+    Option<String>,
+    Vec<(String, String)>,
+    Vec<(String, String)>,
+    Vec<(String, String)>,
+    Vec<String>,
+    Option<PathBuf>,
+);
 
 impl From<PyAsked> for Asked {
-    fn from(PyAsked(model, settings, configs, notes, environment): PyAsked) -> Self {
-        Self { model, settings, handed: Handed { configs, notes, environment } }
+    fn from(PyAsked(model, settings, configs, objects, notes, environment): PyAsked) -> Self {
+        Self { model, settings, handed: Handed { configs, objects, notes, environment } }
     }
 }

@@ -1,7 +1,9 @@
 """The module `tonnage` as it is installed: its answers are the program's own."""
 
 import copy
+import dataclasses
 import doctest
+import enum
 import importlib
 import json
 import os
@@ -9,7 +11,9 @@ import pkgutil
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
+import types
 import unittest
 from pathlib import Path
 
@@ -137,6 +141,74 @@ class Answers(unittest.TestCase):
         for thread in threads:
             thread.join()
         self.assertEqual(found, [expected] * 8)
+
+
+@dataclasses.dataclass
+class TrainingArguments:
+    """As transformers' own, as far as it is read here."""
+
+    per_device_train_batch_size: int = 8
+    bf16: bool = False
+    optim: enum.Enum = enum.Enum("Optim", {"FUSED": "adamw_torch_fused"}).FUSED
+    torch_compile: bool = False
+    deepspeed: object = None
+
+
+@dataclasses.dataclass
+class OfOnesOwn(TrainingArguments):
+    extra_heads: int = 8
+
+
+class Config:
+    model_type = "gpt2"
+    _name_or_path = "mine"
+
+    def to_dict(self):
+        return {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 2, "vocab_size": 100, "n_positions": 64}
+
+
+class LiveObjects(unittest.TestCase):
+    """Those of the real libraries: test_torch.py."""
+
+    def values(self, answer):
+        return {value.key: value.value for value in answer.job}
+
+    def test_arguments_are_read_by_attribute(self):
+        answer = tonnage.estimate(Config(), TrainingArguments(2, bf16=True), seq_len=32, gpu="l4")
+        values = self.values(answer)
+        found = [values[key] for key in ("micro_batch_size", "precision", "optimizer", "framework", "seq_len")]
+        self.assertEqual(found, [2, "amp-bf16", "adamw_fused", "trainer", 32])
+        keys = {key["key"]: key["became"] for key in answer.to_dict()["config"]["files"][-1]["keys"]}
+        self.assertEqual(keys["TrainingArguments(per_device_train_batch_size)"], "used")
+        self.assertEqual(len(keys), len(dataclasses.fields(TrainingArguments)))
+        said = tonnage.estimate("gpt2", TrainingArguments(2), micro_batch_size=4, seq_len=32)
+        self.assertEqual(self.values(said)["micro_batch_size"], 4, "keywords go before objects")
+
+    def test_what_cannot_be_expressed_is_a_caveat_that_names_it(self):
+        for arguments, name in ((TrainingArguments(torch_compile=True), "torch_compile"), (OfOnesOwn(), "extra_heads"), (object(), "object")):
+            with self.subTest(name):
+                answer = tonnage.estimate("gpt2", arguments, seq_len=32, gpu="h100")
+                self.assertTrue(any(name in caveat.text for caveat in answer.caveats), answer.caveats)
+                self.assertEqual((answer.verdict, answer.safe_bytes), ("tight", None))
+
+    def test_a_trainer_is_its_model_and_its_arguments(self):
+        trainer = types.SimpleNamespace(model=Config(), args=TrainingArguments(3), train=None)
+        self.assertEqual(self.values(tonnage.estimate(trainer, seq_len=32))["micro_batch_size"], 3)
+
+    def test_deepspeeds_file_is_read(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "ds.json"
+            file.write_text('{"zero_optimization": {"stage": 2}}')
+            answer = tonnage.estimate("gpt2", TrainingArguments(deepspeed=str(file)), world_size=2, seq_len=32)
+            self.assertEqual(self.values(answer)["deepspeed.stage"], 2)
+            with self.assertRaisesRegex(tonnage.TonnageError, "none.json"):
+                tonnage.estimate("gpt2", TrainingArguments(deepspeed="none.json"), seq_len=32)
+
+    def test_one_model_is_asked_about(self):
+        with self.assertRaisesRegex(tonnage.TonnageError, "two models"):
+            tonnage.estimate("gpt2", Config())
+        with self.assertRaisesRegex(tonnage.TonnageError, "no model"):
+            tonnage.estimate(TrainingArguments())
 
 
 class Errors(unittest.TestCase):

@@ -55,6 +55,50 @@ class OverThePhantom(unittest.TestCase):
         measured = said["measured"]
         self.assertEqual((measured["peak_allocated_bytes"], measured["peak_phase"], measured["steps"]), (device["peak_allocated_bytes"], "backward", 5))
 
+    def test_live_objects_of_the_real_libraries(self):
+        answer = self.run_program(PYTHON, str(HERE / "live_objects.py"), str(self.folder))
+        self.assertEqual(answer.returncode, 0, answer.stderr[-3000:])
+        said = json.loads(answer.stdout.splitlines()[-1])
+        cpu = {kind: [f"{kind}(use_cpu)"] for kind in ("TrainingArguments", "SFTConfig", "DPOConfig", "GRPOConfig")}
+        expected = {
+            # What they are by default is no caveat, but that they are for the CPU.
+            "arguments": cpu["TrainingArguments"],
+            "sft": cpu["SFTConfig"],
+            "dpo": cpu["DPOConfig"],
+            "grpo": cpu["GRPOConfig"],
+            "lora": cpu["SFTConfig"],
+            "peft_model": cpu["TrainingArguments"],
+            "no_bits": cpu["SFTConfig"],
+            "in_half": ["model(other_dtypes)", *cpu["TrainingArguments"]],
+            "frozen": ["model(frozen)", *cpu["TrainingArguments"]],
+            "with_a_head": ["model(other_size)", *cpu["TrainingArguments"]],
+            "compiled": ["TrainingArguments(torch_compile)", "TrainingArguments(torch_compile_backend)", *cpu["TrainingArguments"]],
+        }
+        for name, keys in expected.items():
+            with self.subTest(name):
+                self.assertEqual(sorted(said[name].get("open", said[name])), sorted(keys))
+        values = {
+            "meta": {"precision": "fp32", "attention": "sdpa"},
+            "arguments": {"precision": "fp32", "micro_batch_size": 2, "seq_len": 64, "framework": "trainer"},
+            "bf16": {"precision": "bf16-amp", "gradient_checkpointing": True},
+            "sft": {"precision": "amp-bf16", "seq_len": 256, "micro_batch_size": 4, "framework": "trl", "device_map": True},
+            "sft_of_model": {"precision": "amp-bf16", "seq_len": 256, "device_map": False},
+            "dpo": {"task": "dpo"},
+            "grpo": {"task": "grpo", "num_generations": 4, "completion_len": 64},
+            "lora": {"lora.r": 4, "lora.targets": ["q_proj", "v_proj"]},
+            "peft_model": {"lora.r": 4, "precision": "fp32"},
+        }
+        for name, keys in values.items():
+            with self.subTest(name):
+                found = said[name]["values"]
+                self.assertEqual({key: found.get(key) for key in keys}, keys)
+        self.assertEqual(said["arguments"]["peak"], said["keywords"]["peak"])
+        self.assertIn("load_in_4bit", said["four_bits"]["error"])
+        self.assertIn("tonnage rehearse", said["four_bits"]["error"])
+        self.assertIn("no model", said["without_a_model"]["error"])
+        for name in ("in_half", "with_a_head", "compiled"):
+            self.assertEqual(said[name]["verdict"], "tight", "what is not known surely fits nowhere")
+
     @unittest.skipUnless(os.environ.get("TONNAGE_PYTEST"), "TONNAGE_PYTEST names the folder of pytest")
     def test_pytest_rehearses_what_is_marked(self):
         def run(rows, most, *options):

@@ -179,9 +179,6 @@ const OPTIMIZER: &[Row] =
 pub fn of_trainer(facts: &mut Facts, said: &Said<'_>) -> Became {
     match said.value {
         value if !is_on(value) => Became::NoMemory(OFF),
-        Value::Object(_) => {
-            Became::Refused("a table here is not read: give it as a file of its own, with --from deepspeed".to_owned())
-        }
         Value::Bool(_) => Became::NoMemory("accelerate's or DeepSpeed's own config says it"),
         _ => facts.named(said, "DeepSpeed's config"),
     }

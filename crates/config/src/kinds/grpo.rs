@@ -56,20 +56,14 @@ const GRPO_ROWS: &[Row] = &[
     ("vllm_dtype", Rule::Free("the engine's share of the GPU is fixed")),
     ("vllm_enable_prefix_caching", Rule::Free("the engine's share of the GPU is fixed")),
     ("vllm_device", Reads(vllm_device)),
-    (
-        "ds3_gather_for_generation",
-        Notes("generation on weights that are not gathered is not simulated", Allowance::None),
-    ),
+    ("ds3_gather_for_generation", Reads(gathers)),
     (
         "cache_implementation",
         Notes("another KV cache than the growing one is not simulated; the range allows a fifth", Allowance::Fifth),
     ),
     ("reward_funcs", Rule::Free("functions of texts, which run on the host; a reward model is --judge-model")),
     ("reward_model_name_or_path", Reads(reward_model)),
-    (
-        "top_entropy_quantile",
-        Notes("entropies of all tokens are not simulated; the range allows a fifth of the peak", Allowance::Fifth),
-    ),
+    ("top_entropy_quantile", Reads(top_entropy)),
     ("entropy_coef", Notes("a loss of entropies keeps more, which is not simulated", Allowance::Unknown)),
     ("use_adaptive_entropy", Notes("a loss of entropies keeps more, which is not simulated", Allowance::Unknown)),
     ("max_tool_calling_iterations", Rule::Free("turns of a conversation; rows are taken at their full length")),
@@ -84,6 +78,23 @@ const GRPO_ROWS: &[Row] = &[
         Notes("Liger's GRPO loss is not simulated; the range allows a fifth of the peak", Allowance::Fifth),
     ),
 ];
+
+/// On, as by default, ZeRO-3 gathers all weights to generate.
+fn gathers(_: &mut Facts, said: &Said<'_>) -> Became {
+    if is_null(said.value) || is_on(said.value) {
+        return Became::NoMemory("only DeepSpeed's ZeRO-3 reads it");
+    }
+    Became::Noted("generation on weights that are not gathered is not simulated".to_owned(), Allowance::None)
+}
+
+/// At 1, the default, no token is left out and no entropy is asked for (TRL 1.16, grpo_trainer.py).
+fn top_entropy(_: &mut Facts, said: &Said<'_>) -> Became {
+    if is_null(said.value) || said.value.as_f64().is_some_and(|quantile| quantile >= 1.0) {
+        return Became::NoMemory(OFF);
+    }
+    let text = "entropies of all tokens are not simulated; the range allows a fifth of the peak";
+    Became::Noted(text.to_owned(), Allowance::Fifth)
+}
 
 fn prompt_length(facts: &mut Facts, said: &Said<'_>) -> Became {
     if is_null(said.value) {

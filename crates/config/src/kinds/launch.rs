@@ -76,7 +76,7 @@ fn nodes(facts: &mut Facts, said: &Said<'_>) -> Became {
     }
 }
 
-fn processes(facts: &mut Facts, said: &Said<'_>) -> Became {
+pub(super) fn processes(facts: &mut Facts, said: &Said<'_>) -> Became {
     match said.value.as_u64() {
         Some(_) => facts.set(keys::WORLD_SIZE, said.value, said.place),
         None => unknown(said),

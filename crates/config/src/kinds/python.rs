@@ -1,11 +1,12 @@
 //! Objects of Python by their attributes or keywords: the trainers' configs, peft's, bitsandbytes', and Unsloth's functions.
 
+use serde_json::Value;
 use tonnage_core::job::{Allowance, LeftOpen, keys};
 
 use super::trainer::{attention, checkpointing, dtype};
 use super::words::{CODE, DATA, EVAL, HUB, NAME, QUANTIZED, SEED, TOKENS};
 use super::{grpo, peft, trainer, trl};
-use crate::facts::{Facts, Weights};
+use crate::facts::{Facts, Live, Weights};
 use crate::rule::Rule::{Free, Notes, Reads, Refuses, Sets};
 use crate::rule::{Became, KeyRead, OFF, Row, Said, Table, walk};
 use crate::text::python::Call;
@@ -20,6 +21,9 @@ pub struct Class {
     /// What its own defaults are.
     pub finish: fn(&mut Facts, &[Entry]),
 }
+
+/// What a live model is called.
+pub const MODEL_CLASS: &str = "model";
 
 const NOTHING: fn(&mut Facts, &[Entry]) = |_, _| {};
 
@@ -55,7 +59,7 @@ pub const CLASSES: &[Class] = &[
     },
     Class { name: "LoraConfig", tables: &[Table::of(peft::LORA)], finish: of_lora },
     Class { name: "BitsAndBytesConfig", tables: &[Table::of(peft::QUANTIZATION)], finish: NOTHING },
-    Class { name: "model", tables: &[Table::of(MODEL)], finish: NOTHING },
+    Class { name: MODEL_CLASS, tables: &[Table::of(MODEL)], finish: NOTHING },
     Class { name: "GenerationConfig", tables: &[Table::of(GENERATION)], finish: NOTHING },
     Class { name: "FastLanguageModel.from_pretrained", tables: &[Table::of(UNSLOTH_LOAD)], finish: of_unsloth },
     Class { name: "FastModel.from_pretrained", tables: &[Table::of(UNSLOTH_LOAD)], finish: of_unsloth },
@@ -76,13 +80,34 @@ pub const CLASSES: &[Class] = &[
 
 const IN_SCRIPT: &str = "an object of the script: its own keywords are read";
 
+/// What an object says otherwise than a script: it may stand on a machine without the GPU that is asked about, where transformers
+/// takes bf16 only with `use_cpu` (5.17, `training_args.py`).
+const LIVE: &[Row] = &[
+    ("use_cpu", Notes(ON_A_GPU, Allowance::None)),
+    ("no_cuda", Notes(ON_A_GPU, Allowance::None)),
+    ("world_size", Reads(super::launch::processes)),
+];
+
+const ON_A_GPU: &str = "the arguments are for the CPU; the figures are of the same training on a GPU";
+
 /// What a live model says.
 const MODEL: &[Row] = &[
     ("dtype", Reads(dtype)),
     ("torch_dtype", Reads(dtype)),
     ("attn_implementation", Reads(attention)),
     ("gradient_checkpointing", Reads(enabled)),
+    ("frozen", Notes(FROZEN, Allowance::Less)),
+    ("other_dtypes", Notes(OTHER_DTYPES, Allowance::Unknown)),
+    ("other_size", Notes(OTHER_SIZE, Allowance::Unknown)),
+    ("adapters", Notes(ADAPTERS, Allowance::Unknown)),
+    ("hooks", Notes(HOOKS, Allowance::Unknown)),
 ];
+
+const FROZEN: &str = "parameters that are not trained are taken as trained, as no key says which: it takes less";
+const OTHER_DTYPES: &str = "not all of its parameters have the dtype of the first, which is taken for all";
+const OTHER_SIZE: &str = "it has not as many parameters as its config builds, which is what the figures are of";
+const ADAPTERS: &str = "several adapters, or such that are not LoRA, are not simulated";
+const HOOKS: &str = "its weights are spread over devices or offloaded (`hf_device_map`), which is not simulated";
 
 const GENERATION: &[Row] = &[("*", Free(super::words::SAMPLING))];
 
@@ -206,7 +231,8 @@ fn of_trainer(facts: &mut Facts, file: &[Entry]) {
 
 fn of_trl(facts: &mut Facts, file: &[Entry], which: trl::Trainer) {
     trainer::finish(facts, file);
-    trl::finish(facts, which, false);
+    // TRL itself loads a model that is named.
+    trl::finish(facts, which, facts.live == Some(Live::Name));
 }
 
 fn of_lora(facts: &mut Facts, _: &[Entry]) {
@@ -253,9 +279,28 @@ pub fn read(facts: &mut Facts, calls: &[Call], keys: &mut Vec<KeyRead>) {
     }
 }
 
-/// Reads an object's attributes or a call's keywords.
+/// The first of `names` that is read; of none, the first.
+pub fn known(names: &str) -> &str {
+    let mut words = names.split(' ');
+    let first = words.clone().next().unwrap_or_default();
+    words.find(|name| class(name).is_some()).unwrap_or(first)
+}
+
+/// Reads an object's attributes.
+pub fn live(facts: &mut Facts, name: &str, entries: &[Entry], keys: &mut Vec<KeyRead>) {
+    read_with(facts, name, entries, &[Table::of(LIVE)], keys);
+}
+
+/// Reads a call's keywords.
 pub fn object(facts: &mut Facts, name: &str, entries: &[Entry], keys: &mut Vec<KeyRead>) {
+    read_with(facts, name, entries, &[], keys);
+}
+
+fn read_with(facts: &mut Facts, name: &str, entries: &[Entry], first: &[Table], keys: &mut Vec<KeyRead>) {
     let Some(class) = class(name) else {
+        if entries.is_empty() {
+            keys.push(KeyRead { key: name.to_owned(), value: Value::Null, place: None, became: Became::NotUnderstood });
+        }
         for entry in entries {
             let (value, place) = (entry.node.value(), entry.place.clone());
             keys.push(KeyRead { key: format!("{name}.{}", entry.key), value, place, became: Became::NotUnderstood });
@@ -263,7 +308,7 @@ pub fn object(facts: &mut Facts, name: &str, entries: &[Entry], keys: &mut Vec<K
         return;
     };
     let from = keys.len();
-    walk(facts, entries, class.tables, keys);
+    walk(facts, entries, &[first, class.tables].concat(), keys);
     for read in keys.iter_mut().skip(from) {
         read.key = format!("{}({})", class.name, read.key);
     }

@@ -92,7 +92,7 @@ const ARGUMENTS_ROWS: &[Row] = &[
     ("fsdp_config", InsideOr(fsdp::ROWS, fsdp::named_config)),
     ("fsdp_min_num_params", Reads(fsdp::of_trainer)),
     ("fsdp_transformer_layer_cls_to_wrap", Rule::Free("layers are wrapped one by one")),
-    ("deepspeed", Reads(super::deepspeed::of_trainer)),
+    ("deepspeed", InsideOr(super::deepspeed::ROWS, super::deepspeed::of_trainer)),
     ("label_smoothing_factor", Notes(SMOOTHING, Allowance::Unknown)),
     ("torch_compile", Notes(COMPILE, Allowance::Unknown)),
     ("torch_compile_backend", Notes(COMPILE, Allowance::Unknown)),

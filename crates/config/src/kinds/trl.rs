@@ -309,7 +309,8 @@ pub fn finish(facts: &mut Facts, trainer: Trainer, of_command: bool) {
     }
     // bf16 is None, and then True unless fp16 is (base_config.py).
     let fp16 = matches!(facts.autocast, Some((Some(Dtype::Fp16), _)));
-    let said = facts.autocast.as_ref().is_some_and(|(dtype, place)| dtype.is_some() || place.is_some());
+    let is_live = facts.live.is_some();
+    let said = facts.autocast.as_ref().is_some_and(|(dtype, place)| dtype.is_some() || place.is_some() || is_live);
     if !fp16 && !said {
         facts.autocast = Some((Some(Dtype::Bf16), None));
     }

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ._answers import Comparison, Cost, Diagnosis, Estimate, Fit, Plan, Replay
 from ._errors import TonnageError
-from ._live import config_text, facts_of_model, is_config, is_model, name_of
 from ._native import ask, estimates
 from ._native import doctor as ask_doctor
 from ._native import estimate as ask_estimate
@@ -18,6 +17,7 @@ from .parts import Gpu, Model
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from ._live import Gathered
     from ._native import Estimated
     from ._settings import Asked, Pairs
 
@@ -32,6 +32,9 @@ class Job:
 
     A `.` of a key is written `_` (`lora_r`); `settings` takes any name as it is (`{"model.n_layer": 2}`). Names of Hugging Face's
     options mean what they mean there (`per_device_train_batch_size`). Nothing is read or calculated before a question is asked.
+
+    The model may be a live one of transformers or its config; beside it, or instead of a name, stand a trainer's own objects
+    (`SFTConfig`, `TrainingArguments`, `LoraConfig`, ...) or the trainer itself. Keywords go before what they say.
 
     >>> import tonnage
     >>> job = tonnage.Job("gpt2", micro_batch_size=8, gpu="l4")
@@ -127,36 +130,33 @@ class Job:
                         f"`{key}` is a list", "one estimate is of one value: `tonnage.sweep` and `compare` take lists", [key], None, "value"
                     )
         settings = [(key, joined(value)) for key, value in said.items()]
-        model, configs, of_model = _gathered(self._model, self._live)
-        settings = [*((key, value) for key, value in of_model if key not in keys), *settings]
-        return (model, settings, configs, [], sys.prefix)
+        model, configs, objects = self._gathered()
+        return (model, settings, configs, objects, [], sys.prefix)
+
+    def _gathered(self) -> tuple[str | None, Pairs, Pairs]:
+        """The model's name, configs of models, and what objects say."""
+        things = [one for one in (self._model, *self._live) if one is not None]
+        if not things:
+            return (None, [], [])
+        if len(things) == 1 and isinstance(things[0], str):
+            return (things[0], [], [])
+        from ._live import Gathered
+
+        gathered = Gathered(tuple(things))
+        if gathered.parameters is not None:
+            builds = _parameters_of(gathered)
+            if builds is not None and builds != gathered.parameters:
+                gathered = gathered.differing(builds)
+        return gathered.name, gathered.configs, gathered.objects
 
 
-def _gathered(model: Any, live: tuple[Any, ...]) -> tuple[str | None, Pairs, Pairs]:
-    """The model's name, its config, and what a live model says beside it."""
-    configs: Pairs = []
-    said: Pairs = []
-    name: str | None = None
-    if model is not None and (is_config(model) or is_model(model)):
-        config = model.config if is_model(model) else model
-        name = name_of(config)
-        configs.append((name, config_text(config)))
-        if is_model(model):
-            said = facts_of_model(model)
-    elif isinstance(model, (str, os.PathLike)):
-        name = os.fspath(cast("str | os.PathLike[str]", model))
-    elif model is not None:
-        live = (model, *live)
-    if live:
-        kinds = ", ".join(type(one).__name__ for one in live)
-        raise TonnageError(
-            f"{kinds}: trainers' arguments are not read as objects yet",
-            "say what they say as keywords: their names are taken (per_device_train_batch_size, ...); or `tonnage rehearse` runs the script",
-            None,
-            None,
-            "unsimulated",
-        )
-    return name, configs, said
+def _parameters_of(gathered: Gathered) -> int | None:
+    """How many parameters the configs of a live model build; None where they build none, which the question itself will say."""
+    alone: Asked = (gathered.name, [("micro_batch_size", "1"), ("seq_len", "1")], gathered.configs, [], [], sys.prefix)
+    try:
+        return Estimate(ask_estimate(alone)).model.param_count
+    except TonnageError:
+        return None
 
 
 def estimate(model: Any = None, *live: Any, settings: Mapping[str, Settings] | None = None, **keys: Settings) -> Estimate:

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     Pairs: TypeAlias = list[tuple[str, str]]
-    Asked: TypeAlias = tuple[str | None, Pairs, Pairs, list[str], str | None]
-    """`(model, settings, configs, notes, environment)`"""
+    Asked: TypeAlias = tuple[str | None, Pairs, Pairs, Pairs, list[str], str | None]
+    """`(model, settings, configs, objects, notes, environment)`"""
 
-NOTHING: Asked = (None, [], [], [], None)
+NOTHING: Asked = (None, [], [], [], [], None)
 
 
 def words(*command: str | None, **options: Any) -> list[str]:

@@ -1,0 +1,105 @@
+"""The same file drives the real trainer over the phantom GPU and the estimate, and their peaks are equal to the byte. Needs PyTorch,
+transformers, TRL, peft and accelerate: `TONNAGE_TORCH_PYTHON` names a Python that has them."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PYTHON = os.environ.get("TONNAGE_TORCH_PYTHON")
+PROGRAM = shutil.which("tonnage", path=os.path.dirname(sys.executable)) or shutil.which("tonnage")
+SCRIPT = str(HERE / "trainers.py")
+TOKENS = 192
+
+ALWAYS = {"report_to": "none", "save_strategy": "no", "max_steps": 3, "output_dir": "out", "disable_tqdm": True}
+SFT = {**ALWAYS, "model_name_or_path": "model", "dataset_name": "rows", "max_length": TOKENS}
+CLM = {**ALWAYS, "model_name_or_path": "model", "block_size": TOKENS, "report_to": "none"}
+ACCELERATE = """compute_environment: LOCAL_MACHINE
+distributed_type: MULTI_GPU
+mixed_precision: bf16
+num_machines: 1
+num_processes: 2
+machine_rank: 0
+main_training_function: main
+gpu_ids: all
+rdzv_backend: static
+same_network: true
+use_cpu: false
+"""
+
+
+@unittest.skipUnless(PYTHON, "needs PyTorch and trainers: TONNAGE_TORCH_PYTHON names a Python that has them")
+class SameFile(unittest.TestCase):
+    """Each test: a config, the command that trains by it, and the files that the estimate reads."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = Path(folder.name)
+        cls.environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "VIRTUAL_ENV": sys.prefix}
+        cls.environment["HF_HOME"] = str(cls.folder / "cache")
+        cls.run_program(PYTHON, SCRIPT, "make", str(cls.folder), str(TOKENS))
+
+    @classmethod
+    def run_program(cls, *words):
+        answer = subprocess.run(words, capture_output=True, text=True, cwd=cls.folder, env=cls.environment, check=False)
+        assert answer.returncode == 0, f"{' '.join(words)}\n{answer.stderr[-4000:]}"
+        return answer.stdout
+
+    def write(self, name, config):
+        # JSON is YAML.
+        (self.folder / name).write_text(json.dumps(config))
+        return name
+
+    def peaks(self, *command):
+        """The peaks of every rank that really ran."""
+        document = json.loads(self.run_program(PROGRAM, "rehearse", "--gpu", "h100", "--whole", "--json", "--", PYTHON, *command))
+        devices = [device for process in document["processes"] for device in process["devices"]]
+        return {(device["peak_allocated_bytes"], device["peak_reserved_bytes"]) for device in devices}
+
+    def estimated(self, *files):
+        named = [word for file in files for word in ("--from", *([file] if isinstance(file, str) else file))]
+        document = json.loads(self.run_program(PROGRAM, "estimate", *named, "--gpu", "h100", "--json"))
+        keys = [key["key"] for file in document["config"]["files"] for key in file["keys"] if key["became"] == "not_understood"]
+        self.assertEqual(keys, [])
+        return {(document["peak_allocated_bytes"], document["peak_reserved_bytes"])}
+
+    def check_sft(self, **keys):
+        file = self.write("sft.yaml", {**SFT, **keys})
+        self.assertEqual(self.estimated(("trl-sft", file)), self.peaks("-m", "trl.scripts.sft", "--config", file))
+
+    def test_trl_sft_as_it_is(self):
+        self.check_sft(per_device_train_batch_size=2)
+
+    def test_trl_sft_in_16_bits_without_checkpointing(self):
+        self.check_sft(per_device_train_batch_size=3, dtype="bfloat16", gradient_checkpointing=False)
+
+    def test_trl_sft_with_adapters_and_accumulation(self):
+        lora = {"use_peft": True, "lora_r": 8, "lora_target_modules": ["q_proj", "v_proj"]}
+        self.check_sft(per_device_train_batch_size=2, gradient_accumulation_steps=2, dtype="bfloat16", **lora)
+
+    def check_trainer(self, **keys):
+        file = self.write("clm.json", {**CLM, **keys})
+        self.assertEqual(self.estimated(("trainer", file)), self.peaks(SCRIPT, "clm", file))
+
+    def test_trainer_as_it_is(self):
+        self.check_trainer(per_device_train_batch_size=4)
+
+    def test_trainer_under_autocast_with_checkpointing(self):
+        self.check_trainer(per_device_train_batch_size=2, gradient_accumulation_steps=2, bf16=True, gradient_checkpointing=True, optim="adamw_torch")
+
+    def test_accelerate_starts_two_ranks(self):
+        file = self.write("clm.json", {**CLM, "per_device_train_batch_size": 2, "bf16": True})
+        (self.folder / "accelerate.yaml").write_text(ACCELERATE)
+        launch = ("-m", "accelerate.commands.launch", "--config_file", "accelerate.yaml", SCRIPT, "clm", file)
+        self.assertEqual(self.estimated(("trainer", file), ("accelerate", "accelerate.yaml")), self.peaks(*launch))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,63 @@
+"""Run by test_same_file.py: a model and rows of the right length for trainers that have no network, and a script of run_clm's kind.
+
+    trainers.py make FOLDER TOKENS      a small Qwen2 with a tokenizer in FOLDER/model, rows of TOKENS in FOLDER/rows
+    trainers.py clm FILE                transformers' Trainer, told by a JSON file alone
+"""
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+
+def make(folder, tokens):
+    from tokenizers import Tokenizer, models
+    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config
+
+    config = Qwen2Config(
+        hidden_size=256,
+        intermediate_size=768,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=3000,
+        max_position_embeddings=512,
+        bos_token_id=0,
+        eos_token_id=1,
+    )
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder / "model")
+    words = Tokenizer(models.WordLevel({f"w{index}": index for index in range(3000)}, unk_token="w2"))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, bos_token="w0", eos_token="w1", pad_token="w3")
+    tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+    tokenizer.save_pretrained(folder / "model")
+    row = {"input_ids": [5 + index % 2000 for index in range(tokens)]}
+    (folder / "rows").mkdir()
+    (folder / "rows" / "train.jsonl").write_text((json.dumps(row) + "\n") * 64)
+    pair = {"prompt": "w7 " * (tokens // 2), "chosen": "w8 " * (tokens // 2), "rejected": "w9 " * (tokens // 2)}
+    (folder / "pairs").mkdir()
+    (folder / "pairs" / "train.jsonl").write_text((json.dumps(pair) + "\n") * 64)
+
+
+@dataclasses.dataclass
+class Script:
+    """What run_clm.py is told beside `TrainingArguments`."""
+
+    model_name_or_path: str = ""
+    block_size: int = 64
+
+
+def clm(file):
+    import torch
+    from transformers import AutoModelForCausalLM, HfArgumentParser, Trainer, TrainingArguments
+
+    script, arguments = HfArgumentParser((Script, TrainingArguments)).parse_json_file(file)
+    model = AutoModelForCausalLM.from_pretrained(script.model_name_or_path)
+    row = {name: torch.ones(script.block_size, dtype=torch.long) for name in ("input_ids", "labels", "attention_mask")}
+    Trainer(model, arguments, train_dataset=[row] * 64).train()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "make":
+        make(Path(sys.argv[2]), int(sys.argv[3]))
+    else:
+        clm(sys.argv[2])
