@@ -28,6 +28,7 @@ mod get;
 mod history;
 mod operator;
 mod python;
+mod ranks;
 mod scalar;
 mod shim;
 #[allow(unsafe_code)]
@@ -42,6 +43,7 @@ pub use find::{Found, Search, Source};
 pub use get::{Download, download_plan};
 pub use history::History;
 pub use operator::{Argument, Operator, Output, Results};
+pub use ranks::{Add, Buckets, Group, NCCL_ID, Reducer, Serving, Store, Transport};
 pub use scalar::{Element, ScalarType};
 pub use shim::Shim;
 pub use sys::Torch;

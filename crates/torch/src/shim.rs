@@ -20,7 +20,7 @@ macro_rules! sources {
     ($($name:literal),*) => { &[$(($name, include_str!(concat!("../shim/", $name)))),*] };
 }
 
-/// All files of the shim; `shim.cpp` and `cuda.cpp` are compiled, each includes what it needs.
+/// All files of the shim; `shim.cpp`, `cuda.cpp` and `ranks.cpp` are compiled, each includes what it needs.
 const SOURCES: &[(&str, &str)] = sources![
     "shim.cpp",
     "error.h",
@@ -30,10 +30,13 @@ const SOURCES: &[(&str, &str)] = sources![
     "autograd.cpp",
     "checkpoint.cpp",
     "devices.cpp",
-    "cuda.cpp"
+    "cuda.cpp",
+    "ranks.cpp",
+    "nccl.h"
 ];
 const LIBRARY: &str = "libtonnage_torch.so";
 const CUDA_LIBRARY: &str = "libtonnage_torch_cuda.so";
+const RANKS_LIBRARY: &str = "libtonnage_torch_ranks.so";
 /// Tried in this order where `CXX` names none.
 const COMPILERS: [&str; 3] = ["c++", "g++", "clang++"];
 /// Lines of a compiler's errors that an error shows.
@@ -67,6 +70,26 @@ impl Shim {
         }
         let cuda = Some(folder.join(CUDA_LIBRARY)).filter(|path| path.is_file());
         Ok(Self { library: folder.join(LIBRARY), cuda })
+    }
+
+    /// What several ranks need beside it: compiled when it is first asked for (some fifteen seconds more), which `report` is told.
+    ///
+    /// # Errors
+    /// As [`Shim::of`].
+    pub fn ranks(&self, found: &Found, report: &mut dyn FnMut(&str)) -> Result<PathBuf, TorchError> {
+        let unknown = || TorchError::setup(format!("{} lies in no folder", self.library.display()));
+        let folder = self.library.parent().ok_or_else(unknown)?;
+        let library = folder.join(RANKS_LIBRARY);
+        let _lock = if library.is_file() { None } else { Some(lock(folder)?) };
+        if !library.is_file() {
+            report(&format!("compiling what several ranks need of PyTorch {} (once)", found.full_version));
+            // Beside its place, so that a killed compiler leaves nothing half made.
+            let part = format!(".{RANKS_LIBRARY}-{}", std::process::id());
+            compile(&compiler()?, found, folder, "ranks.cpp", &part, &["c10", "torch_cpu"])?;
+            let failed = |error: io::Error| TorchError::setup(format!("{}: {error}", library.display()));
+            fs::rename(folder.join(part), &library).map_err(failed)?;
+        }
+        Ok(library)
     }
 
     pub(crate) fn path(&self) -> &Path {

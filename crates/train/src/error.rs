@@ -49,6 +49,9 @@ pub enum TrainError {
         /// The way out.
         hint: String,
     },
+    /// Ranks that do not meet, or one that has gone.
+    #[error("{0}")]
+    Ranks(String),
     /// An error in a step, with its place.
     #[error("step {step}{}: {source}", .module.as_ref().map(|module| format!(", in {module}")).unwrap_or_default())]
     Step {

@@ -43,6 +43,7 @@ pub struct LanguageModel {
     model: Form,
     mode: Rc<Mode>,
     parameters: Vec<Parameter>,
+    buffers: Vec<Tensor>,
 }
 
 /// What is behind it.
@@ -133,6 +134,7 @@ impl LanguageModel {
                 agi2::build(&job.model.config, job.seq_len, &builder, &options).map(|model| Form::Agi2(Box::new(model)))
             }
         })??;
+        let buffers = builder.take_buffers().iter().map(|buffer| buffer.inner().clone()).collect();
         let new = builder.finish()?;
         fill(torch, &new, weights)?;
         let parameters = new.into_iter().map(|new| Parameter {
@@ -141,12 +143,17 @@ impl LanguageModel {
             is_trained: new.is_trained,
             is_adapter: new.is_adapter,
         });
-        Ok(Self { parameters: parameters.collect(), mode: builder.mode(), context, model })
+        Ok(Self { parameters: parameters.collect(), buffers, mode: builder.mode(), context, model })
     }
 
     /// All parameters in the order of `model.parameters()`, tied ones once.
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters
+    }
+
+    /// All buffers in the order of `model.buffers()`.
+    pub fn buffers(&self) -> &[Tensor] {
+        &self.buffers
     }
 
     /// Those that gradients are computed for, in the same order.

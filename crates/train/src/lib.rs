@@ -19,6 +19,7 @@ mod op;
 pub mod optimizer;
 mod precision;
 pub mod program;
+pub mod ranks;
 pub mod scaler;
 pub mod schedule;
 pub mod store;

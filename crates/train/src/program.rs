@@ -186,11 +186,10 @@ impl Ready<'_> {
         observe: &mut dyn FnMut(Event),
     ) -> Result<Outcome, TrainError> {
         let program = self.program;
-        let checkpoint = program.checkpoint()?;
+        let checkpoint = agreed(program.checkpoint()?, ranks)?;
         // As `transformers.set_seed` before the model is made.
         torch.seed(program.training.seed)?;
         let model = program.model(torch, device, checkpoint.as_deref())?;
-        ranks.broadcast(&model.named().into_iter().map(|(_, tensor)| tensor).collect::<Vec<_>>())?;
         // Each rank draws its own dropout, as ranks of torchrun that seed with their rank do.
         torch.seed(program.training.seed.wrapping_add(ranks.rank()))?;
         let write_model = |folder: &Path| {
@@ -212,6 +211,19 @@ impl Ready<'_> {
             trainer.resume(Saved::read(torch, &folder)?, &folder, observe)?;
         }
         trainer.run(stops, observe)
+    }
+}
+
+/// The checkpoint that rank 0 goes on with, which all must see.
+fn agreed(own: Option<PathBuf>, ranks: &dyn Ranks) -> Result<Option<PathBuf>, TrainError> {
+    let said = own.as_ref().map_or_else(String::new, |path| path.display().to_string());
+    let all = ranks.gather(said.as_bytes())?;
+    match all.iter().position(|other| *other != all[0]) {
+        None => Ok(own),
+        Some(other) => Err(TrainError::refused(
+            format!("rank {other} does not see the checkpoint that rank 0 goes on with"),
+            "output_dir must be on a disk that all machines share",
+        )),
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Home, torch_python};
 
 /// A GPT-2 of 120,000 parameters over bytes.
-const JOB: &str = r#"
+pub(super) const JOB: &str = r#"
 framework = "loop"
 micro_batch_size = 4
 seq_len = 32
@@ -40,12 +40,12 @@ train_files = "stories.txt"
 tokenizer = "bytes"
 "#;
 
-fn repository() -> PathBuf {
+pub(super) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
 /// A home with the job and the repository's text.
-fn home(name: &str, job: &str) -> Home {
+pub(super) fn home(name: &str, job: &str) -> Home {
     let home = Home::new(name);
     home.write("job.toml", job);
     let text = std::fs::read_to_string(repository().join("examples/stories.txt")).unwrap();
@@ -53,7 +53,7 @@ fn home(name: &str, job: &str) -> Home {
     home
 }
 
-fn command(home: &Home, words: &[&str]) -> Command {
+pub(super) fn command(home: &Home, words: &[&str]) -> Command {
     let mut command = home.command(words);
     command.env("TONNAGE_TORCH", torch_python());
     // The bridge to PyTorch is compiled once for all tests.
@@ -62,11 +62,11 @@ fn command(home: &Home, words: &[&str]) -> Command {
     command
 }
 
-fn run(home: &Home, words: &[&str]) -> Output {
+pub(super) fn run(home: &Home, words: &[&str]) -> Output {
     command(home, words).output().expect("the binary runs")
 }
 
-fn succeeded(output: &Output) {
+pub(super) fn succeeded(output: &Output) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
 }
@@ -81,13 +81,13 @@ fn python(home: &Home, script: &str, arguments: &[&str]) -> String {
 }
 
 /// The losses of a metrics file, by step.
-fn losses(home: &Home, name: &str) -> Vec<f64> {
+pub(super) fn losses(home: &Home, name: &str) -> Vec<f64> {
     let text = std::fs::read_to_string(home.path(name)).unwrap();
     let points = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     points.filter_map(|point| point["metrics"]["loss"].as_f64()).collect()
 }
 
-fn same_files(a: &Path, b: &Path) {
+pub(super) fn same_files(a: &Path, b: &Path) {
     for name in ["model.safetensors", "training_state.safetensors"] {
         let (left, right) = (std::fs::read(a.join(name)).unwrap(), std::fs::read(b.join(name)).unwrap());
         assert!(left == right, "{name} differs between {} and {}", a.display(), b.display());

@@ -6,6 +6,7 @@ use libloading::os::unix::Library;
 
 use super::calls::Value;
 use super::checkpoints::{Recompute, Release};
+use super::ranks::{CTransport, NcclId, ReducerOptions};
 use super::tensors::AutocastState;
 use crate::error::TorchError;
 
@@ -75,4 +76,23 @@ functions! {
     tonnage_empty_cache: fn() -> i32;
     tonnage_record_history: fn(i32, i64) -> i32;
     tonnage_write_snapshot: fn(*const c_char) -> i32;
+}
+
+functions! {
+    /// Of `ranks.cpp`.
+    RanksFunctions
+    tonnage_ranks_error: fn(*mut i32) -> *const c_char;
+    tonnage_group: fn(*const CTransport, i32, i32) -> i64;
+    tonnage_nccl_id: fn(*mut NcclId) -> i32;
+    tonnage_group_use_nccl: fn(i64, *const NcclId, i32) -> i32;
+    tonnage_group_broadcast: fn(i64, *const i64, i64, i64) -> i32;
+    tonnage_group_free: fn(i64);
+    tonnage_reducer: fn(i64, *const i64, i64, *const ReducerOptions) -> i64;
+    tonnage_reducer_before_forward: fn(i64, i32) -> i32;
+    tonnage_reducer_before_backward: fn(i64) -> i32;
+    tonnage_reducer_free: fn(i64);
+    tonnage_add: fn(*mut c_void, *const c_void, i64, i32) -> i32;
+    tonnage_store: fn(*const c_char, i32, i32, i32, i64) -> i64;
+    tonnage_store_set: fn(i64, *const c_char, *const u8, i64) -> i32;
+    tonnage_store_get: fn(i64, *const c_char, *mut u8, i64) -> i64;
 }

@@ -5,6 +5,7 @@ mod checkpoints;
 mod cuda;
 mod devices;
 mod functions;
+mod ranks;
 mod tensors;
 
 use std::ffi::CStr;
@@ -14,6 +15,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
 use self::functions::{CudaFunctions, Functions};
+pub(crate) use self::ranks::{Group, NcclId, RanksLibrary, Reducer, ReducerOptions, Store};
 pub(crate) use self::tensors::AutocastState;
 use crate::error::{ErrorKind, TorchError};
 use crate::find::Found;

@@ -45,6 +45,8 @@ pub(crate) struct NewParameter {
 struct Built {
     /// In the order of `model.parameters()`.
     parameters: Vec<NewParameter>,
+    /// In the order of `model.buffers()`.
+    buffers: Vec<Tensor>,
     /// Modules that LoRA targets by name, and those that have an adapter.
     targeted: Vec<String>,
     adapted: Vec<String>,
@@ -172,7 +174,14 @@ impl Builder {
 
     /// A buffer of its own dtype, which no checkpoint has.
     pub(crate) fn buffer(&self, sizes: &[u64], dtype: DType, contents: impl FnOnce() -> Vec<f64>) -> Tensor {
-        Tensor::of_numbers(&self.context, &contents(), sizes, dtype)
+        let buffer = Tensor::of_numbers(&self.context, &contents(), sizes, dtype);
+        self.built.borrow_mut().buffers.push(buffer.clone());
+        buffer
+    }
+
+    /// All buffers, which the builder has no more.
+    pub(crate) fn take_buffers(&self) -> Vec<Tensor> {
+        std::mem::take(&mut self.built.borrow_mut().buffers)
     }
 
     /// The adapter of this linear layer, if LoRA targets it.

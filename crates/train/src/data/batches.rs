@@ -120,7 +120,7 @@ impl Making<'_> {
             }
             Tokens::Rows(rows) => {
                 let order = Order::new(rows.len() as u64, self.seed, self.ranks, self.rank);
-                if order.of_rank() == 0 {
+                if order.count() < self.ranks.max(1) {
                     return Err(TrainError::Vocabulary(format!(
                         "{} rows are fewer than {} processes: train on more of them",
                         rows.len(),
@@ -219,7 +219,7 @@ impl Examples {
         }
     }
 
-    /// Rows of an epoch that this process sees.
+    /// Rows of the first epoch that this process sees; processes may differ by one.
     pub fn rows_of_rank(&self) -> u64 {
         match self {
             Self::Text(windows) => windows.of_rank(),

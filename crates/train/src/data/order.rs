@@ -1,5 +1,7 @@
-//! The order in which examples come: each once an epoch, shared out over ranks, as the seed and the epoch decide. Where a training
-//! stands is two numbers, so that it goes on exactly there.
+//! The order in which examples come: each once an epoch, as the seed and the epoch decide. Ranks take turns, as with
+//! `torch.utils.data.DistributedSampler`; but where that one repeats examples or leaves them out so that an epoch divides, what is
+//! left of an epoch here goes with the first examples of the next. So every number of ranks makes the same steps of the same
+//! examples. Where a training stands is two numbers, so that it goes on exactly there.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +12,7 @@ use tonnage_core::random::SplitMix64;
 pub struct Position {
     /// Epochs that are done.
     pub epoch: u64,
-    /// Examples of this epoch that this rank has seen.
+    /// Examples of this epoch that all ranks together have seen.
     pub window: u64,
 }
 
@@ -24,7 +26,7 @@ pub struct Order {
 }
 
 impl Order {
-    /// `rank` of `ranks` processes sees every `ranks`-th example of an epoch's order.
+    /// `rank` of `ranks` processes sees every `ranks`-th example.
     pub fn new(count: u64, seed: u64, ranks: u64, rank: u64) -> Self {
         Self { count, seed, ranks: ranks.max(1), rank }
     }
@@ -34,10 +36,9 @@ impl Order {
         self.count
     }
 
-    /// Those of an epoch that this rank sees: the same number on every rank, so that none waits; the few that are left over are
-    /// other ones in each epoch.
+    /// Those of the first epoch that this rank sees; ranks may differ by one.
     pub fn of_rank(&self) -> u64 {
-        self.count / self.ranks
+        self.count.saturating_sub(self.rank).div_ceil(self.ranks)
     }
 
     fn shuffled(&self, epoch: u64) -> Vec<u32> {
@@ -52,7 +53,18 @@ impl Order {
 
     /// An endless walk from `position` on.
     pub fn walk(&self, position: Position) -> Walk {
-        Walk { order: *self, position, shuffled: self.shuffled(position.epoch) }
+        let epoch = self.own(position).epoch;
+        Walk { order: *self, position, epoch, shuffled: self.shuffled(epoch) }
+    }
+
+    /// Where this rank's next example is, when all ranks together stand at `position`.
+    fn own(&self, position: Position) -> Position {
+        self.after(position, self.rank)
+    }
+
+    fn after(&self, position: Position, examples: u64) -> Position {
+        let window = position.window.saturating_add(examples);
+        Position { epoch: position.epoch + window / self.count.max(1), window: window % self.count.max(1) }
     }
 }
 
@@ -60,24 +72,27 @@ impl Order {
 #[derive(Debug)]
 pub struct Walk {
     order: Order,
+    /// Of all ranks, when each has seen as many as this one.
     position: Position,
+    /// Whose order is `shuffled`.
+    epoch: u64,
     shuffled: Vec<u32>,
 }
 
 impl Walk {
-    /// Where the next example is.
+    /// Where all ranks stand.
     pub fn position(&self) -> Position {
         self.position
     }
 
     /// The next example.
     pub fn next_example(&mut self) -> usize {
-        if self.position.window >= self.order.of_rank() {
-            self.position = Position { epoch: self.position.epoch + 1, window: 0 };
-            self.shuffled = self.order.shuffled(self.position.epoch);
+        let own = self.order.own(self.position);
+        if own.epoch != self.epoch {
+            self.epoch = own.epoch;
+            self.shuffled = self.order.shuffled(own.epoch);
         }
-        let place = self.position.window * self.order.ranks + self.order.rank;
-        self.position.window += 1;
-        self.shuffled.get(place as usize).copied().unwrap_or_default() as usize
+        self.position = self.order.after(self.position, self.order.ranks);
+        self.shuffled.get(own.window as usize).copied().unwrap_or_default() as usize
     }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use tonnage_core::job::keys;
 use tonnage_torch::{Device, Tensor, Torch};
 
+use super::random::{Generator, Generators};
 use crate::data::Position;
 use crate::error::TrainError;
 use crate::optimizer::Optimizer;
@@ -60,6 +61,8 @@ pub struct Saved {
 pub(super) struct Parts<'a> {
     pub torch: &'static Torch,
     pub device: Device,
+    /// This process.
+    pub rank: u64,
     /// Of the optimizer's parameters, in its order.
     pub names: &'a [String],
 }
@@ -72,11 +75,9 @@ impl Parts<'_> {
         state: &State,
         optimizer: &dyn Optimizer,
         scaler: Option<&GradScaler>,
+        generators: &Generators,
     ) -> Result<(), TrainError> {
-        let mut tensors = vec![("random.cpu".to_owned(), self.torch.random_state(Device::Cpu)?)];
-        if self.device != Device::Cpu {
-            tensors.push(("random.device".to_owned(), self.torch.random_state(self.device)?));
-        }
+        let mut tensors = generators.tensors(self.torch)?;
         for entry in optimizer.state() {
             let name = self.names.get(entry.parameter).map_or("", String::as_str);
             tensors.push((format!("optimizer.{}.{name}", entry.name), entry.tensor.clone()));
@@ -106,7 +107,7 @@ impl Parts<'_> {
         if let (Some(scaler), Some((scale, tracker))) = (scaler, scale) {
             scaler.restore(&scale, &tracker)?;
         }
-        let (cpu, device) = (tensors.remove("random.cpu"), tensors.remove("random.device"));
+        let generator = Generator::take(&mut tensors, self.rank)?;
         for (name, tensor) in tensors {
             let of = name.strip_prefix("optimizer.").and_then(|rest| rest.split_once('.'));
             let (kind, parameter) = of.ok_or_else(|| missing(&name))?;
@@ -116,10 +117,7 @@ impl Parts<'_> {
             optimizer.restore(self.torch, at, kind, tensor)?;
         }
         // Last: what was done before may have drawn.
-        self.torch.set_random_state(Device::Cpu, &cpu.ok_or_else(|| missing("random.cpu"))?)?;
-        if let Some(device) = device.filter(|_| self.device != Device::Cpu) {
-            self.torch.set_random_state(self.device, &device)?;
-        }
+        generator.restore(self.torch, self.device)?;
         Ok(state)
     }
 }
@@ -163,7 +161,7 @@ impl State {
                 self.rows_per_step,
                 now.rows_per_step,
             ),
-            ("processes", self.ranks, now.ranks),
+            ("ranks (world_size)", self.ranks, now.ranks),
             (keys::SEQ_LEN, self.seq_len, now.seq_len),
             ("seed", self.seed, now.seed),
             ("rows of the data", self.rows, now.rows),

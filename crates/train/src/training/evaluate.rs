@@ -7,7 +7,7 @@ use crate::data::batches::Examples;
 use crate::error::TrainError;
 
 impl Maker<'_> {
-    /// The mean loss of a token over all of `examples`, each once, without dropout.
+    /// The mean loss of a token over all of `examples`, each once over all ranks, without dropout.
     pub fn evaluate(&self, examples: &Examples) -> Result<f64, TrainError> {
         self.model.train(false);
         let result = self.mean_loss(examples);

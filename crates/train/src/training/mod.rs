@@ -1,16 +1,17 @@
 //! A training: [`Settings`] of a job -> [`Trainer`], which makes steps, evaluates, saves and tells what it does as [`Event`]s.
 
 mod checkpoint;
+mod data_parallel;
 mod evaluate;
 mod event;
 mod model;
-mod ranks;
+mod random;
 mod settings;
 mod step;
 mod trainer;
 
+pub use crate::ranks::{Alone, Ranks};
 pub use checkpoint::{Saved, State};
 pub use event::{Event, Held, StepReport};
-pub use ranks::{Alone, Ranks};
 pub use settings::Settings;
 pub use trainer::{Outcome, Parts, Trainer};

@@ -3,9 +3,10 @@
 
 use tonnage_core::dtype::DType;
 use tonnage_core::job::{
-    CheckpointPolicy, Framework, JobSpec, LearningRateSchedule, LossKernel, OptimizerKind, Strategy, Task, TrainingSpec,
+    CheckpointPolicy, Framework, JobSpec, LearningRateSchedule, LossKernel, OptimizerKind, Parallel, Strategy, Task,
+    TrainingSpec, keys,
 };
-use tonnage_torch::{ScalarType, Tensor, Torch};
+use tonnage_torch::{Buckets, ScalarType, Tensor, Torch};
 
 use crate::error::TrainError;
 use crate::optimizer::{Adam, AdamOptions, Implementation, Optimizer, Sgd, SgdOptions};
@@ -35,6 +36,8 @@ pub struct Settings {
     pub keeps_outputs: bool,
     /// Processes.
     pub ranks: u64,
+    /// What DistributedDataParallel is told, where it stands round the model.
+    pub ddp: Option<Buckets>,
     optimizer: OptimizerKind,
     /// What a training learns by.
     pub training: TrainingSpec,
@@ -59,6 +62,7 @@ impl Settings {
             caches: job.use_cache && !recomputes,
             keeps_outputs: job.logits.keep_outputs,
             ranks: job.parallel.world_size.max(1),
+            ddp: ddp(job)?,
             optimizer: job.optimizer,
             training: training.clone(),
         })
@@ -161,12 +165,6 @@ fn refuse(job: &JobSpec) -> Result<(), TrainError> {
             "leave `framework` out, or write \"loop\"; the other runs under `tonnage run JOB.toml -- python train.py`",
         );
     }
-    if job.parallel.world_size > 1 || !matches!(job.parallel.strategy, Strategy::None | Strategy::Ddp(_)) {
-        return refused(
-            format!("world_size = {}: `tonnage train` trains in one process", job.parallel.world_size),
-            "a script of your own runs on several ranks under `tonnage run JOB.toml -- torchrun --nproc-per-node N train.py`",
-        );
-    }
     if job.logits.loss == LossKernel::Liger || job.liger_kernels {
         return refused("Liger's kernels are Triton's, which only Python runs".to_owned(), ELSEWHERE);
     }
@@ -180,6 +178,32 @@ fn refuse(job: &JobSpec) -> Result<(), TrainError> {
         return refused("a row of one token has nothing to predict".to_owned(), "set seq_len to 2 or more");
     }
     no_optimizer_of(job)
+}
+
+/// What DistributedDataParallel is told; the other ways to spread a job over ranks are Python's.
+fn ddp(job: &JobSpec) -> Result<Option<Buckets>, TrainError> {
+    let Parallel { world_size, strategy, .. } = job.parallel;
+    let elsewhere = format!(
+        "a script of your own does it: `tonnage run JOB.toml -- torchrun --nproc-per-node {world_size} train.py`"
+    );
+    let looking = "`tonnage train` leaves no parameter out of a loss, so DDP need not look for any: leave it out";
+    match strategy {
+        Strategy::None if world_size <= 1 => Ok(None),
+        Strategy::Ddp(ddp) if ddp.find_unused_parameters => {
+            Err(TrainError::refused(format!("`{}` is not carried", keys::DDP_FIND_UNUSED_PARAMETERS), looking))
+        }
+        Strategy::Ddp(ddp) if ddp.static_graph => {
+            Err(TrainError::refused(format!("`{}` is not carried", keys::DDP_STATIC_GRAPH), elsewhere))
+        }
+        Strategy::Ddp(ddp) => {
+            Ok(Some(Buckets { cap_mb: ddp.bucket_cap_mb, hold_gradients: ddp.gradient_as_bucket_view }))
+        }
+        _ => Err(TrainError::refused(
+            "over several ranks `tonnage train` runs DistributedDataParallel (parallel = \"ddp\") and nothing else"
+                .to_owned(),
+            elsewhere,
+        )),
+    }
 }
 
 fn no_optimizer_of(job: &JobSpec) -> Result<(), TrainError> {
@@ -230,13 +254,15 @@ mod tests {
             ("task", "inference_forward", "tonnage run"),
             ("framework", "trl", "leave `framework` out"),
             ("parallel", "fsdp2", "torchrun"),
-            ("parallel", "ddp", "torchrun"),
+            ("parallel", "zero1", "torchrun --nproc-per-node 2"),
+            ("ddp.static_graph", "true", "torchrun"),
+            ("ddp.find_unused_parameters", "true", "leave it out"),
             ("zero_grad_set_to_none", "false", "tonnage run"),
             ("train_mode", "false", "dropout"),
             ("seq_len", "1", "2 or more"),
         ] {
-            let error =
-                settings(&[(key, value), ("world_size", if key == "parallel" { "2" } else { "1" })]).unwrap_err();
+            let spreads = key == "parallel" || key.starts_with("ddp");
+            let error = settings(&[(key, value), ("world_size", if spreads { "2" } else { "1" })]).unwrap_err();
             assert!(error.to_string().contains(wanted), "{key}: {error}");
         }
     }

@@ -3,14 +3,15 @@
 
 use tonnage_torch::{Device, Tensor, Torch, operator};
 
+use super::data_parallel::DataParallel;
 use super::model::{Outputs, call_with_labels, logits_of, mean_loss, shifted};
-use super::ranks::Ranks;
 use super::settings::Settings;
 use crate::clip::clip_grad_norm;
 use crate::data::batches::Batch;
 use crate::error::TrainError;
 use crate::language_model::LanguageModel;
 use crate::optimizer::Optimizer;
+use crate::ranks::Ranks;
 use crate::scaler::GradScaler;
 
 /// Python variables that live from one pass to the next.
@@ -30,6 +31,8 @@ pub(super) struct Maker<'a> {
     pub model: &'a LanguageModel,
     pub settings: &'a Settings,
     pub ranks: &'a dyn Ranks,
+    /// What stands round the model where gradients are the mean of several ranks'.
+    pub wrapper: Option<DataParallel<'a>>,
     /// Whether numbers mean anything: over a phantom GPU they do not.
     pub reads_values: bool,
 }
@@ -57,13 +60,13 @@ impl Maker<'_> {
     }
 
     /// Forward, loss and backward of a micro-batch. Returns the loss before it is divided. `optimizer` is there in the first pass
-    /// of a step.
+    /// of a step; gradients are reduced over ranks in the last.
     fn pass(
         &self,
         batch: &Batch,
         variables: &mut Variables,
         scaler: Option<&mut GradScaler>,
-        optimizer: Option<&dyn Optimizer>,
+        (optimizer, reduces): (Option<&dyn Optimizer>, bool),
     ) -> Result<f64, TrainError> {
         self.load(batch, variables)?;
         if !self.model.returns_loss() {
@@ -72,7 +75,9 @@ impl Maker<'_> {
         let (Some(ids), Some(labels)) = (&variables.ids, &variables.labels) else { return Ok(0.0) };
         let settings = self.settings;
         let autocast = settings.autocast.map(|dtype| self.torch.autocast(self.device, Some(dtype))).transpose()?;
+        self.wrapper.as_ref().map_or(Ok(()), |wrapper| wrapper.before_forward(reduces))?;
         let output = call_with_labels(self.model, ids, labels, settings.caches)?;
+        self.wrapper.as_ref().map_or(Ok(()), |wrapper| wrapper.after_forward(reduces))?;
         let mut loss = output.loss.clone();
         if settings.keeps_outputs {
             variables.outputs = Some(output);
@@ -141,12 +146,9 @@ impl Maker<'_> {
         let mut made = Made { stepped: true, ..Made::default() };
         for pass in 0..self.settings.accumulation {
             let batch = next_batch();
-            let first = (pass == 0).then_some(&*optimizer);
+            let place = ((pass == 0).then_some(&*optimizer), pass + 1 == self.settings.accumulation);
             made.loss +=
-                self.pass(&batch, variables, scaler.as_deref_mut(), first)? / self.settings.accumulation as f64;
-        }
-        if self.ranks.count() > 1 {
-            self.average_gradients(optimizer)?;
+                self.pass(&batch, variables, scaler.as_deref_mut(), place)? / self.settings.accumulation as f64;
         }
         if let Some(max_norm) = self.settings.clip {
             if let Some(scaler) = scaler.as_deref_mut() {
@@ -166,14 +168,6 @@ impl Maker<'_> {
             optimizer.zero_grad()?;
         }
         Ok(made)
-    }
-
-    fn average_gradients(&self, optimizer: &dyn Optimizer) -> Result<(), TrainError> {
-        let mut gradients = Vec::new();
-        for parameter in optimizer.parameters() {
-            gradients.extend(parameter.grad()?);
-        }
-        self.ranks.average(&gradients)
     }
 }
 

@@ -7,14 +7,16 @@ use std::time::{Duration, Instant};
 use tonnage_torch::{Device, Torch};
 
 use super::checkpoint::{self, Saved, State};
+use super::data_parallel::DataParallel;
 use super::event::{Event, Held, StepReport};
-use super::ranks::Ranks;
+use super::random::Generators;
 use super::settings::Settings;
 use super::step::{Made, Maker, Variables};
 use crate::data::batches::{BatchWalk, Examples};
 use crate::error::TrainError;
 use crate::language_model::LanguageModel;
 use crate::optimizer::Optimizer;
+use crate::ranks::Ranks;
 use crate::scaler::GradScaler;
 use crate::store::checkpoints::Checkpoints;
 
@@ -56,6 +58,8 @@ pub struct Outcome {
     pub seconds: f64,
     /// At the end.
     pub held: Held,
+    /// Whether it was asked to end before its last step.
+    pub was_stopped: bool,
 }
 
 /// A training.
@@ -94,7 +98,7 @@ impl<'a> Trainer<'a> {
     /// Before its first step.
     ///
     /// # Errors
-    /// When the optimizer cannot be made.
+    /// When the optimizer cannot be made, or a rank has gone.
     pub fn new(parts: Parts<'a>) -> Result<Self, TrainError> {
         let trained: Vec<_> = parts.model.parameters().iter().filter(|parameter| parameter.is_trained).collect();
         if trained.is_empty() {
@@ -105,6 +109,8 @@ impl<'a> Trainer<'a> {
         }
         let (names, parameters) = trained.iter().map(|one| (one.name.clone(), one.tensor.clone())).unzip();
         let settings = parts.settings;
+        let wrapped = parts.ranks.group().zip(settings.ddp);
+        let wrapper = wrapped.map(|(group, buckets)| DataParallel::new(group, parts.model, buckets)).transpose()?;
         let optimizer = settings.optimizer(parts.torch, parameters)?;
         let maker = Maker {
             torch: parts.torch,
@@ -112,6 +118,7 @@ impl<'a> Trainer<'a> {
             model: parts.model,
             settings,
             ranks: parts.ranks,
+            wrapper,
             reads_values: parts.output.is_some(),
         };
         let state = State {
@@ -151,7 +158,7 @@ impl<'a> Trainer<'a> {
         if let Some(changed) = saved.state.differs(&self.state) {
             return Err(TrainError::weights(from, format!("is a checkpoint of another training: {changed}")));
         }
-        let parts = checkpoint::Parts { torch: self.parts.torch, device: self.parts.device, names: &self.names };
+        let parts = checkpointed(&self.parts, &self.names);
         let restored = parts.restore(saved, self.optimizer.as_mut(), self.scaler.as_mut())?;
         self.state = State { max_steps: self.steps, ..restored };
         self.before = self.state.seconds;
@@ -170,14 +177,14 @@ impl<'a> Trainer<'a> {
         self.parts.model.train(true);
         self.begun = Instant::now();
         self.lately = Lately::new();
-        let first = self.state.step;
+        let (first, mut was_stopped) = (self.state.step, false);
         while self.state.step < self.steps {
-            self.one_step(&mut walk)?;
+            was_stopped = self.one_step(&mut walk, stops)? && self.state.step < self.steps;
             if !measured && (self.state.step - first >= WARM_UP || self.state.step == self.steps) {
                 measured = true;
                 observe(Event::Measured(self.held()?));
             }
-            let last = self.state.step == self.steps || stops();
+            let last = self.state.step == self.steps || was_stopped;
             self.report(last, observe);
             let training = &self.parts.settings.training;
             let saves = last || self.state.step.is_multiple_of(training.save_steps);
@@ -193,10 +200,11 @@ impl<'a> Trainer<'a> {
             }
         }
         self.state.seconds = self.seconds();
-        Ok(Outcome { step: self.state.step, eval_loss, seconds: self.state.seconds, held: self.held()? })
+        Ok(Outcome { step: self.state.step, eval_loss, seconds: self.state.seconds, held: self.held()?, was_stopped })
     }
 
-    fn one_step(&mut self, walk: &mut BatchWalk<'_>) -> Result<(), TrainError> {
+    /// Whether it was asked to stop, by any rank: none goes on alone.
+    fn one_step(&mut self, walk: &mut BatchWalk<'_>, stops: &dyn Fn() -> bool) -> Result<bool, TrainError> {
         let settings = self.parts.settings;
         self.optimizer.set_learning_rate(settings.learning_rate(self.state.step, self.steps));
         let mut learnt = 0;
@@ -209,7 +217,7 @@ impl<'a> Trainer<'a> {
             .maker
             .step(next, &mut self.variables, self.optimizer.as_mut(), self.scaler.as_mut())
             .map_err(|error| self.placed(error))?;
-        let all = self.parts.ranks.sum(&[made.loss, learnt as f64])?;
+        let all = self.parts.ranks.sum(&[made.loss, learnt as f64, f64::from(u8::from(stops()))])?;
         let (loss, tokens) = (all[0] / self.parts.ranks.count() as f64, all[1] as u64);
         self.state.step += 1;
         self.state.position = walk.position();
@@ -222,7 +230,7 @@ impl<'a> Trainer<'a> {
         self.lately.tokens += tokens;
         self.lately.skipped += u64::from(!made.stepped);
         self.lately.last = Made { loss, ..made };
-        Ok(())
+        Ok(all[2] > 0.0)
     }
 
     /// The error with the step and the module in which it arose.
@@ -286,6 +294,7 @@ impl<'a> Trainer<'a> {
     fn save(&mut self, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
         let Some(output) = self.parts.output else { return Ok(()) };
         self.state.seconds = self.seconds();
+        let generators = Generators::gather(self.parts.torch, self.parts.device, self.parts.ranks)?;
         if self.parts.ranks.rank() != 0 {
             // The first rank writes; the others wait for it, so that none trains on a checkpoint that failed.
             self.parts.ranks.sum(&[0.0])?;
@@ -293,19 +302,19 @@ impl<'a> Trainer<'a> {
         }
         let began = Instant::now();
         let keep = usize::try_from(self.parts.settings.training.save_total_limit).unwrap_or(usize::MAX);
-        let path = self.write(output, keep)?;
+        let path = self.write(output, keep, &generators)?;
         self.parts.ranks.sum(&[0.0])?;
         self.lately.since += began.elapsed();
         observe(Event::Saved { step: self.state.step, path });
         Ok(())
     }
 
-    fn write(&self, output: &Path, keep: usize) -> Result<PathBuf, TrainError> {
+    fn write(&self, output: &Path, keep: usize, generators: &Generators) -> Result<PathBuf, TrainError> {
         fs::create_dir_all(output).map_err(|error| TrainError::file(output, error))?;
-        let parts = checkpoint::Parts { torch: self.parts.torch, device: self.parts.device, names: &self.names };
+        let parts = checkpointed(&self.parts, &self.names);
         Checkpoints::new(output, keep).save(self.state.step, |folder| {
             (self.parts.write_model)(folder)?;
-            parts.write(folder, &self.state, self.optimizer.as_ref(), self.scaler.as_ref())
+            parts.write(folder, &self.state, self.optimizer.as_ref(), self.scaler.as_ref(), generators)
         })
     }
 
@@ -315,6 +324,10 @@ impl<'a> Trainer<'a> {
             device => Held::Gpu(self.parts.torch.memory(device)?),
         })
     }
+}
+
+fn checkpointed<'n>(parts: &Parts<'_>, names: &'n [String]) -> checkpoint::Parts<'n> {
+    checkpoint::Parts { torch: parts.torch, device: parts.device, rank: parts.ranks.rank(), names }
 }
 
 /// `VmHWM` of this process in bytes.

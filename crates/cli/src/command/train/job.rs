@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use tonnage_core::job::keys::{FRAMEWORK, GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE, MODEL, OUTPUT_DIR};
+use tonnage_core::job::keys::{
+    FRAMEWORK, GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE, MODEL, OUTPUT_DIR, WORLD_SIZE,
+};
 use tonnage_core::job::{JobSource, Key, Origin, Override, Resolved};
 use tonnage_torch::{Device, Found};
 use tonnage_train::program::Program;
@@ -25,12 +27,12 @@ pub struct TrainJob {
 }
 
 impl TrainJob {
-    /// The job that was typed; where nobody says otherwise it is a plain loop, which is what runs it.
+    /// The job that was typed, on so many ranks; where nobody says otherwise it is a plain loop, which is what runs it.
     ///
     /// # Errors
-    /// When it cannot be read or resolved.
-    pub fn read(args: &JobArgs) -> Result<Self, Failure> {
-        let source = read_source(args)?;
+    /// When it cannot be read or resolved, or it is of another number of ranks.
+    pub fn read(args: &JobArgs, ranks: Option<u64>) -> Result<Self, Failure> {
+        let source = on_ranks(read_source(args)?, ranks)?;
         let is_said = |resolved: &Resolved| !matches!(resolved.origin(FRAMEWORK), Some(Origin::Default(_)) | None);
         let resolved = source.resolve(&[])?;
         let source = if is_said(&resolved) {
@@ -40,6 +42,11 @@ impl TrainJob {
         };
         let resolved = source.resolve(&[])?;
         Ok(Self { source, resolved, model: args.model.clone() })
+    }
+
+    /// All that decides what is computed: ranks whose words differ train something else.
+    pub fn in_words(&self) -> String {
+        format!("{} {:?} {:?}", env!("CARGO_PKG_VERSION"), self.resolved.job, self.resolved.training)
     }
 
     /// The folder of its checkpoints.
@@ -109,4 +116,17 @@ impl TrainJob {
         }
         Ok(words)
     }
+}
+
+/// The job with `ranks` in place of what it says of them; what it says itself must be the same.
+fn on_ranks(source: JobSource, ranks: Option<u64>) -> Result<JobSource, Failure> {
+    let Some(ranks) = ranks else { return Ok(source) };
+    let resolved = source.resolve(&[])?;
+    let said = !matches!(resolved.origin(WORLD_SIZE), Some(Origin::Default(_)) | None);
+    let of_job = resolved.job.parallel.world_size;
+    if said && of_job != ranks {
+        return Err(Failure::input(format!("the job is of {of_job} ranks (world_size), and {ranks} are to train it"))
+            .hint("start as many as it says, or leave world_size out of it"));
+    }
+    Ok(source.with(&[Override::new(WORLD_SIZE, ranks.to_string(), Origin::Flag("ranks".to_owned()))]))
 }

@@ -5,6 +5,7 @@ pub mod engine;
 mod job;
 mod metrics;
 mod output;
+mod ranks;
 mod rehearsal;
 mod screen;
 mod worker;
@@ -13,7 +14,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
-use tonnage_core::job::keys;
+use tonnage_core::job::{Strategy, keys};
 use tonnage_core::record::{JobRecord, Policy};
 use tonnage_core::units::Bytes;
 use tonnage_report::text;
@@ -22,6 +23,7 @@ use tonnage_run::os;
 use tonnage_run::request::{RunTable, record};
 use tonnage_run::store::Store;
 use tonnage_torch::{Device, Found};
+use tonnage_train::ranks::Place;
 
 use super::supervise::{exit, library, supervise_here};
 use crate::exit::{self, Exit};
@@ -37,6 +39,8 @@ const EXAMPLES: &str = "Examples:
   tonnage train examples/lilwill-cpu.toml
   tonnage train examples/lilwill-cpu.toml --resume          # goes on with the newest checkpoint
   tonnage train job.toml --learning-rate 3e-4 --max-steps 200 --output-dir runs/second
+  tonnage train job.toml --ranks 2                          # two processes: two GPUs, or two halves of the processors
+  torchrun --nproc-per-node 2 --no-python tonnage train job.toml
   tonnage train job.toml --dry-run                          # estimate, data and PyTorch, without a step
   tonnage train job.toml --rehearse --gpu h100              # a few steps over a phantom GPU, predicted beside measured
   tonnage train --get-torch 2.11                            # fetches PyTorch for the CPU with pip, 0.5 GB";
@@ -57,6 +61,10 @@ pub struct TrainArgs {
     /// Fetches PyTorch without its CUDA libraries with pip, and ends
     #[arg(long, value_name = "VERSION", num_args = 0..=1, default_missing_value = "", help_heading = "Train")]
     get_torch: Option<String>,
+
+    /// Trains in N processes, each on rows of its own, with DistributedDataParallel: N GPUs, or this machine's processors
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Train")]
+    ranks: Option<u64>,
 
     /// Goes on with the newest checkpoint of the output folder
     #[arg(long, help_heading = "Train")]
@@ -129,7 +137,10 @@ impl TrainArgs {
         if let Some(version) = &self.get_torch {
             return engine::fetch(Some(version), terminal);
         }
-        let job = TrainJob::read(&self.job)?;
+        if let Some(place) = ranks::place()?.filter(|_| !(self.dry_run || self.rehearse)) {
+            return self.train_as_rank(place, terminal);
+        }
+        let job = TrainJob::read(&self.job, self.ranks)?;
         let program = job.program(None, false);
         let checked = check::check(&job, &program)?;
         let (found, chosen) = self.engine.choose()?;
@@ -137,6 +148,11 @@ impl TrainArgs {
         let shim = engine::shim(&found, terminal)?;
         if self.rehearse {
             return rehearsal::rehearse(&job, &found, self.json, terminal);
+        }
+        let is_spread = matches!(job.resolved.job.parallel.strategy, Strategy::Ddp(_));
+        if is_spread {
+            // Once, before all ranks wait for it.
+            shim.ranks(&found, &mut |text| terminal.say(text)).map_err(engine::failure)?;
         }
         drop(shim);
         terminal.say(&format!("{}; {}", checked, chosen.why));
@@ -146,8 +162,29 @@ impl TrainArgs {
             terminal.say(&format!("nothing was started; checkpoints would go to {}", output.display()));
             return Ok(Exit::Done);
         }
-        output::prepare(&output, self.resume, self.overwrite)?;
+        self.prepare(&job)?;
         self.guarded(&job, &found, chosen.device, terminal)
+    }
+
+    /// Makes the output folder ready for this training.
+    fn prepare(&self, job: &TrainJob) -> Result<(), Failure> {
+        let output = job.output();
+        output::prepare(&output, self.resume, self.overwrite)?;
+        ranks::check_resumed(&output, job.resolved.job.parallel.world_size.max(1))
+    }
+
+    /// As one of the processes that torchrun has started, which guards them itself.
+    fn train_as_rank(self, place: Place, terminal: &Terminal) -> Result<Exit, Failure> {
+        worker::with_patient_threads()?;
+        let signals = worker::Signals::take()?;
+        let job = TrainJob::read(&self.job, Some(place.ranks))?;
+        if place.rank == 0 {
+            let (found, chosen) = self.engine.choose()?;
+            terminal.say(&format!("{}; rank 0 of {}, {}", engine::about(&found), place.ranks, chosen.why));
+            screen::estimate(&job, chosen.device, terminal)?;
+            self.prepare(&job)?;
+        }
+        worker::Rank { job, place: Some(place), engine: self.engine, is_phantom: false }.train(&signals, terminal)
     }
 
     /// Under guard: the trainer is a child, whose end is seen whatever it is.

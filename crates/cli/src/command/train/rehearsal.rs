@@ -37,6 +37,7 @@ pub fn rehearse(job: &TrainJob, found: &Found, as_json: bool, terminal: &Termina
     }
     let spec = &job.resolved.job;
     let verdict = verdict_on(spec, &spec.gpu)?;
+    let ranks = spec.parallel.world_size.max(1);
     let folder = TemporaryFolder::make().map_err(|error| Failure::file("a temporary folder", &error))?;
     let words = job.command(found, Device::Cuda(0), &job.output(), false)?;
     let set = ["env".to_owned(), format!("TONNAGE_ATTEMPT_DIR={}", folder.path().display())];
@@ -45,7 +46,7 @@ pub fn rehearse(job: &TrainJob, found: &Found, as_json: bool, terminal: &Termina
         command: set.into_iter().chain(words).chain(steps).map(OsString::from).collect(),
         gpu: Gpu { usable_bytes: spec.gpu.usable_bytes.saturating_mul(ROOMIER), ..spec.gpu.clone() },
         asked: vec![spec.gpu.clone()],
-        gpus: 1,
+        gpus: u32::try_from(ranks).unwrap_or(u32::MAX),
         steps: None,
         seconds: None,
         steady: None,
@@ -58,34 +59,67 @@ pub fn rehearse(job: &TrainJob, found: &Found, as_json: bool, terminal: &Termina
         let problem = "the trainer failed over the phantom; its own words stand above";
         return Err(Failure { exit: Exit::No, ..Failure::input(problem) });
     }
-    let seen = peaks(folder.path()).ok_or_else(|| Failure::input("the trainer left no peaks"))?;
-    let calculated = (verdict.peak_allocated_bytes, verdict.peak_reserved_bytes);
-    print(calculated, seen, as_json, terminal)?;
+    let seen = peaks(folder.path())?;
+    if seen.len() as u64 != ranks {
+        return Err(Failure::input(format!("of {ranks} ranks {} left their peaks", seen.len())));
+    }
+    let calculated = Peaks { rank: 0, allocated: verdict.peak_allocated_bytes, reserved: verdict.peak_reserved_bytes };
+    print(&calculated, &seen, as_json, terminal)?;
     Ok(if verdict.fits() { Exit::Done } else { Exit::No })
 }
 
-fn peaks(folder: &std::path::Path) -> Option<(u64, u64)> {
-    let entries = std::fs::read_dir(folder).ok()?.flatten();
-    let is_peaks = |name: &str| name.starts_with("allocator-") && name.ends_with(".json");
-    let path = entries
-        .map(|entry| entry.path())
-        .find(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(is_peaks))?;
-    let value: Value = serde_json::from_str(&read_text(path, PEAKS_BYTES).ok()?).ok()?;
-    Some((value.get("peak_allocated_bytes")?.as_u64()?, value.get("peak_reserved_bytes")?.as_u64()?))
+/// What the allocator of a rank held at most. Bytes.
+struct Peaks {
+    rank: u64,
+    allocated: u64,
+    reserved: u64,
 }
 
-fn print(calculated: (u64, u64), seen: (u64, u64), as_json: bool, terminal: &Terminal) -> Result<(), Failure> {
-    let peaks =
-        |(allocated, reserved): (u64, u64)| json!({"peak_allocated_bytes": allocated, "peak_reserved_bytes": reserved});
+/// Those that each rank left, in their order.
+fn peaks(folder: &std::path::Path) -> Result<Vec<Peaks>, Failure> {
+    let failed = |error: &std::io::Error| Failure::file(&folder.display().to_string(), error);
+    let is_peaks = |name: &str| name.starts_with("allocator-") && name.ends_with(".json");
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(|error| failed(&error))?.flatten() {
+        if !entry.file_name().to_str().is_some_and(is_peaks) {
+            continue;
+        }
+        let text = read_text(entry.path(), PEAKS_BYTES).map_err(|error| failed(&error))?;
+        let value: Value = serde_json::from_str(&text).unwrap_or_default();
+        let number = |name: &str| value.get(name).and_then(Value::as_u64);
+        let peaks = number("rank").zip(number("peak_allocated_bytes").zip(number("peak_reserved_bytes")));
+        let (rank, (allocated, reserved)) =
+            peaks.ok_or_else(|| Failure::input(format!("{} holds no peaks", entry.path().display())))?;
+        all.push(Peaks { rank, allocated, reserved });
+    }
+    all.sort_by_key(|peaks| peaks.rank);
+    Ok(all)
+}
+
+fn print(calculated: &Peaks, seen: &[Peaks], as_json: bool, terminal: &Terminal) -> Result<(), Failure> {
+    let largest = seen.iter().max_by_key(|peaks| peaks.reserved).unwrap_or(calculated);
     if as_json {
-        let answer =
-            json!({"version": tonnage_report::VERSION, "predicted": peaks(calculated), "rehearsed": peaks(seen)});
+        let in_json =
+            |peaks: &Peaks| json!({"peak_allocated_bytes": peaks.allocated, "peak_reserved_bytes": peaks.reserved});
+        let mut answer = json!({
+            "version": tonnage_report::VERSION,
+            "predicted": in_json(calculated),
+            "rehearsed": in_json(largest),
+        });
+        if seen.len() > 1 {
+            answer["rehearsed_ranks"] = seen.iter().map(in_json).collect();
+        }
         return terminal.print(&format!("{answer:#}\n"));
     }
     let row = |name: &str, predicted: u64, seen: u64| {
         let difference = (seen as f64 / predicted.max(1) as f64 - 1.0) * 100.0;
-        format!("  {name:<12}{:>12}{:>12}{difference:>+9.2} %\n", shown(predicted), shown(seen))
+        format!("  {name:<18}{:>12}{:>12}{difference:>+9.2} %\n", shown(predicted), shown(seen))
     };
-    let head = format!("  {:<12}{:>12}{:>12}\n", "peak", "predicted", "rehearsed");
-    terminal.print(&(head + &row("allocated", calculated.0, seen.0) + &row("reserved", calculated.1, seen.1)))
+    let mut text = format!("  {:<18}{:>12}{:>12}\n", "peak", "predicted", "rehearsed");
+    for peaks in seen {
+        let of = if seen.len() > 1 { format!(", rank {}", peaks.rank) } else { String::new() };
+        text += &row(&format!("allocated{of}"), calculated.allocated, peaks.allocated);
+        text += &row(&format!("reserved{of}"), calculated.reserved, peaks.reserved);
+    }
+    terminal.print(&text)
 }

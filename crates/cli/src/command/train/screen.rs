@@ -37,10 +37,14 @@ pub fn estimate(job: &TrainJob, device: Device, terminal: &Terminal) -> Result<(
         shown(verdict.peak_reserved_bytes),
         shown(verdict.total_bytes)
     );
+    let ranks = resolved.job.parallel.world_size;
+    let of_each = if ranks > 1 { format!(" of each of {ranks} ranks") } else { String::new() };
     let line = if on_gpu {
-        format!("estimate: {peaks}: {word} {gpu} ({})", Bytes(verdict.usable_bytes))
+        format!("estimate{of_each}: {peaks}: {word} {gpu} ({})", Bytes(verdict.usable_bytes))
     } else {
-        format!("estimate for a GPU ({gpu}): {peaks}; of the CPU's memory nothing is predicted, it is measured")
+        format!(
+            "estimate for a GPU ({gpu}){of_each}: {peaks}; of the CPU's memory nothing is predicted, it is measured"
+        )
     };
     terminal.say(&line);
     Ok(())

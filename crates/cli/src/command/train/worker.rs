@@ -10,15 +10,18 @@ use std::thread;
 use clap::Args;
 use nix::sys::signal::{SigSet, Signal};
 use serde_json::json;
+use tonnage_core::job::Strategy;
 use tonnage_core::record::PredictionRecord;
 use tonnage_experiment::record::{Memory, Record};
 use tonnage_torch::Device;
+use tonnage_train::TrainError;
+use tonnage_train::ranks::{Alone, Joined, Place};
 use tonnage_train::training::{Event, Held};
 
 use super::engine::{self, failure, train_failure};
 use super::job::TrainJob;
 use super::metrics::Metrics;
-use super::{EngineArgs, screen};
+use super::{EngineArgs, ranks, screen};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::job_args::JobArgs;
@@ -50,60 +53,116 @@ impl TrainerArgs {
     pub fn run(mut self, terminal: &Terminal) -> Result<Exit, Failure> {
         with_patient_threads()?;
         let stops = Signals::take()?;
+        let place = ranks::place()?;
         self.job.small_gpt = self.job_text.take().or(self.job.small_gpt);
-        let mut job = TrainJob::read(&self.job)?;
+        let mut job = TrainJob::read(&self.job, place.as_ref().map(|place| place.ranks))?;
         if let Some(steps) = self.phantom_steps {
             job.resolved.training.max_steps = Some(steps);
         }
-        let (found, chosen) = self.engine.choose()?;
+        let parallel = job.resolved.job.parallel;
+        if self.phantom_steps.is_none() && place.as_ref().is_none_or(|place| place.rank == 0) {
+            ranks::check_resumed(&job.output(), parallel.world_size.max(1))?;
+        }
+        if place.is_none() && matches!(parallel.strategy, Strategy::Ddp(_)) {
+            return ranks::launch(parallel.world_size, &stops);
+        }
+        Rank { job, place, engine: self.engine, is_phantom: self.phantom_steps.is_some() }.train(&stops, terminal)
+    }
+}
+
+/// The process that trains: the only one, or one of several.
+pub struct Rank {
+    /// What.
+    pub job: TrainJob,
+    /// Which of several.
+    pub place: Option<Place>,
+    /// Over which PyTorch.
+    pub engine: EngineArgs,
+    /// Whether no number means anything and nothing is kept.
+    pub is_phantom: bool,
+}
+
+impl Rank {
+    /// Trains.
+    ///
+    /// # Errors
+    /// Those of data, model, PyTorch, disk, and of other ranks.
+    pub fn train(self, stops: &Signals, terminal: &Terminal) -> Result<Exit, Failure> {
+        let Self { job, place, engine: chooser, is_phantom } = self;
+        ranks::end_with_launcher()?;
+        let (found, chosen) = chooser.choose()?;
         let shim = engine::shim(&found, terminal)?;
         let torch = engine::load(&found, &shim, chosen.device)?;
-        let output = self.phantom_steps.is_none().then(|| job.output());
+        let device = match &place {
+            Some(place) => ranks::device_of(chosen.device, place, torch.cuda_devices().map_err(failure)?)?,
+            None => chosen.device,
+        };
+        let output = (!is_phantom).then(|| job.output());
         if let Some(output) = &output {
             std::fs::create_dir_all(output).map_err(|error| Failure::file(&output.display().to_string(), &error))?;
         }
         // Whatever is there is gone on with: `tonnage train` refused what nobody asked for.
         let program = job.program(output.clone(), true);
-        let ready = program.prepare(1, 0).map_err(|error| train_failure(&error))?;
-        for note in ready.notes() {
-            terminal.say(note);
-        }
-        let on_gpu = chosen.device != Device::Cpu;
-        let metrics = output.as_deref().map(|output| Metrics::new(output, on_gpu.then_some(1)));
+        let (count, rank) = place.as_ref().map_or((1, 0), |place| (place.ranks, place.rank));
+        let ready = program.prepare(count, rank).map_err(|error| train_failure(&error))?;
+        let is_first = rank == 0;
+        ready.notes().iter().filter(|_| is_first).for_each(|note| terminal.say(note));
+        let on_gpu = device != Device::Cpu;
+        let metrics =
+            output.as_deref().filter(|_| is_first).map(|output| Metrics::new(output, on_gpu.then_some(count)));
         let mut teller = Teller {
             job: &job,
             metrics,
             version: torch.version(),
             predicted: predicted(),
             begun: false,
-            is_silent: self.phantom_steps.is_some(),
+            rank,
+            is_silent: is_phantom || !is_first,
         };
-        let outcome =
-            ready.train(torch, chosen.device, &tonnage_train::training::Alone, &|| stops.asked(), &mut |event| {
-                teller.tell(&event, terminal)
-            });
-        let outcome = outcome.map_err(|error| train_failure(&error));
-        let outcome = outcome?;
-        leave_peaks(&outcome.held)?;
+        let mut observe = |event: Event| teller.tell(&event, terminal);
+        let stopped = || stops.asked();
+        let outcome = match place {
+            None => {
+                ready.train(torch, device, &Alone, &stopped, &mut observe).map_err(|error| train_failure(&error))?
+            }
+            Some(place) => {
+                let library = shim.ranks(&found, &mut |text| terminal.say(text)).map_err(failure)?;
+                let joined =
+                    Joined::join(&library, place, device, &job.in_words()).map_err(|error| train_failure(&error))?;
+                let outcome = ready.train(torch, device, &joined, &stopped, &mut observe);
+                outcome.map_err(|error| of_rank(&error, &joined))?
+            }
+        };
+        leave_peaks(&outcome.held, rank)?;
         if on_gpu {
-            torch.synchronize(chosen.device).map_err(failure)?;
+            torch.synchronize(device).map_err(failure)?;
         }
-        if stops.asked() {
+        if outcome.was_stopped {
             return Err(Failure {
                 exit: Exit::No,
                 ..Failure::input(format!("stopped after step {}, which is saved", outcome.step))
             });
         }
-        terminal.print(&format!("trained {} steps in {:.1} s\n", outcome.step, outcome.seconds))?;
-        Ok(Exit::Done)
+        let line = format!("trained {} steps in {:.1} s\n", outcome.step, outcome.seconds);
+        if is_first { terminal.print(&line).map(|()| Exit::Done) } else { Ok(Exit::Done) }
     }
+}
+
+/// A rank's error. One that was fine until another had gone says so by its code: whoever started it looks for the other's failure.
+fn of_rank(error: &TrainError, joined: &Joined) -> Failure {
+    let failure = train_failure(error);
+    if joined.has_lost_a_rank() { Failure { exit: Exit::Command(ranks::LOST_ANOTHER), ..failure } } else { failure }
 }
 
 /// How OpenMP's threads wait for work. Unless told otherwise they spin, which on a machine that others use too costs most of its
 /// processors. It is read when libtorch is loaded, so the process begins anew with it.
 const WAITING: (&str, &str) = ("OMP_WAIT_POLICY", "PASSIVE");
 
-fn with_patient_threads() -> Result<(), Failure> {
+/// Begins anew where it must.
+///
+/// # Errors
+/// When this program's own place is not known.
+pub fn with_patient_threads() -> Result<(), Failure> {
     if std::env::var_os(WAITING.0).is_some() {
         return Ok(());
     }
@@ -126,7 +185,8 @@ struct Teller<'a> {
     version: &'a str,
     predicted: Option<PredictionRecord>,
     begun: bool,
-    /// Over a phantom no number means anything.
+    rank: u64,
+    /// Over a phantom no number means anything, and one rank speaks for all.
     is_silent: bool,
 }
 
@@ -145,7 +205,7 @@ impl Teller<'_> {
 
     fn write(&mut self, event: &Event) -> Result<(), Failure> {
         if let Event::Measured(held) = event {
-            leave_peaks(held)?;
+            leave_peaks(held, self.rank)?;
         }
         let Some(metrics) = &self.metrics else { return Ok(()) };
         if !self.begun {
@@ -167,23 +227,27 @@ impl Teller<'_> {
 }
 
 /// The allocator's peaks, where the guard looks for them.
-fn leave_peaks(held: &Held) -> Result<(), Failure> {
+fn leave_peaks(held: &Held, rank: u64) -> Result<(), Failure> {
     let (Held::Gpu(memory), Some(folder)) = (held, std::env::var_os("TONNAGE_ATTEMPT_DIR")) else { return Ok(()) };
     let path = PathBuf::from(folder).join(format!("allocator-{}.json", std::process::id()));
-    let peaks = json!({"peak_allocated_bytes": memory.peak_allocated, "peak_reserved_bytes": memory.peak_reserved});
+    let (allocated, reserved) = (memory.peak_allocated, memory.peak_reserved);
+    let peaks = json!({"rank": rank, "peak_allocated_bytes": allocated, "peak_reserved_bytes": reserved});
     let part = path.with_extension("tmp");
     let written = std::fs::write(&part, peaks.to_string()).and_then(|()| std::fs::rename(&part, &path));
     written.map_err(|error| Failure::file(&path.display().to_string(), &error))
 }
 
 /// Ctrl-C and a polite end: the step that runs is finished and saved.
-struct Signals {
+pub struct Signals {
     came: Arc<AtomicBool>,
 }
 
 impl Signals {
     /// Before any other thread is there, so that all have the signals blocked; one of its own waits for them.
-    fn take() -> Result<Self, Failure> {
+    ///
+    /// # Errors
+    /// When the system blocks none.
+    pub fn take() -> Result<Self, Failure> {
         let mut set = SigSet::empty();
         set.add(Signal::SIGINT);
         set.add(Signal::SIGTERM);
@@ -198,7 +262,8 @@ impl Signals {
         Ok(Self { came })
     }
 
-    fn asked(&self) -> bool {
+    /// Whether one came.
+    pub fn asked(&self) -> bool {
         self.came.load(Ordering::SeqCst)
     }
 }
