@@ -55,6 +55,29 @@ class OverThePhantom(unittest.TestCase):
         measured = said["measured"]
         self.assertEqual((measured["peak_allocated_bytes"], measured["peak_phase"], measured["steps"]), (device["peak_allocated_bytes"], "backward", 5))
 
+    def check_loop(self, kind):
+        script = str(HERE / "loops_with_callbacks.py")
+        words = (PROGRAM, "rehearse", "--gpu", "h100", "--whole", "--json", "--", PYTHON, script, kind, str(self.folder))
+        answer = self.run_program(*words)
+        self.assertTrue(answer.stdout.startswith("{"), answer.stderr[-3000:])
+        device = json.loads(answer.stdout)["processes"][0]["devices"][0]
+        said = json.loads(next(line for line in answer.stderr.splitlines() if line.startswith('{"logged"')))
+        memory = {key: (value, entry["step"]) for entry in said["logged"] for key, value in entry.items() if key.startswith("memory/")}
+        self.assertEqual(len(memory), 5, memory)
+        self.assertEqual(memory["memory/measured_peak_allocated_bytes"], (device["peak_allocated_bytes"], 3), "after three steps")
+        self.assertEqual(memory["memory/measured_peak_reserved_bytes"], (device["peak_reserved_bytes"], 3))
+        self.assertEqual(memory["memory/estimated_peak_allocated_bytes"][1], 0)
+        self.assertGreater(memory["memory/estimated_total_bytes"][0], memory["memory/estimated_peak_reserved_bytes"][0])
+        self.assertFalse(said["warned"], "this is far below the limit")
+
+    def test_a_loop_of_accelerate_logs_estimate_and_measured_peak(self):
+        self.check_loop("accelerate")
+
+    @unittest.skipUnless(os.environ.get("TONNAGE_LIGHTNING"), "TONNAGE_LIGHTNING names the folder of Lightning")
+    def test_lightning_logs_estimate_and_measured_peak(self):
+        self.environment["PYTHONPATH"] += os.pathsep + os.environ["TONNAGE_LIGHTNING"]
+        self.check_loop("lightning")
+
     def test_live_objects_of_the_real_libraries(self):
         answer = self.run_program(PYTHON, str(HERE / "live_objects.py"), str(self.folder))
         self.assertEqual(answer.returncode, 0, answer.stderr[-3000:])

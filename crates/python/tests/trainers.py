@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def make(folder, tokens):
-    from tokenizers import Tokenizer, models
+    from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config
 
     config = Qwen2Config(
@@ -27,6 +27,7 @@ def make(folder, tokens):
     )
     AutoModelForCausalLM.from_config(config).save_pretrained(folder / "model")
     words = Tokenizer(models.WordLevel({f"w{index}": index for index in range(3000)}, unk_token="w2"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, bos_token="w0", eos_token="w1", pad_token="w3")
     tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
     tokenizer.save_pretrained(folder / "model")

@@ -1,0 +1,70 @@
+"""What the module costs: its import, a call, and calls in threads. `python crates/python/measure.py` where it is installed.
+
+Times are of the processor where that is what is asked (other programs may run beside), the least of several tries.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+import tonnage
+
+CALLS = 1000
+JOB = {"micro_batch_size": 8, "seq_len": 1024, "gpu": "a100-80"}
+
+
+def estimate(calls):
+    for _ in range(calls):
+        tonnage.estimate("gpt2", **JOB)
+
+
+def least(times, seconds):
+    return min(seconds() for _ in range(times))
+
+
+def import_seconds():
+    """Of an interpreter, what `import tonnage` adds."""
+
+    def once(line):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-S", "-c", line], check=True, env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(tonnage.__file__))})
+        return time.perf_counter() - began
+
+    return least(20, lambda: once("import tonnage")) - least(20, lambda: once("pass"))
+
+
+def call_seconds(calls=100):
+    def once():
+        began = time.process_time()
+        estimate(calls)
+        return (time.process_time() - began) / calls
+
+    return least(10, once)
+
+
+def in_threads(threads):
+    """Seconds of the clock for all calls."""
+    workers = [threading.Thread(target=estimate, args=(CALLS // threads,)) for _ in range(threads)]
+    began = time.perf_counter()
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return time.perf_counter() - began
+
+
+def main():
+    estimate(20)
+    print(f"import tonnage: {import_seconds() * 1e3:.1f} ms")
+    print(f"estimate of GPT-2: {call_seconds() * 1e3:.3f} ms of a processor")
+    cores = min(os.cpu_count() or 1, 8)
+    # One after the other, so that what else the machine does meets both.
+    ratios = [in_threads(1) / in_threads(cores) for _ in range(5)]
+    print(f"{CALLS} calls in {cores} threads: {statistics.median(ratios):.2f} times as fast as in one ({', '.join(f'{one:.2f}' for one in ratios)})")
+
+
+if __name__ == "__main__":
+    main()
