@@ -4,7 +4,8 @@ import copy
 import dataclasses
 import doctest
 import enum
-import importlib
+import importlib.machinery
+import importlib.util
 import json
 import os
 import pkgutil
@@ -259,6 +260,22 @@ class Module(unittest.TestCase):
             self.assertEqual(result.failed, 0, found.name)
             count += result.attempted
         self.assertGreater(count, 20)
+
+    def test_the_reference_is_made_of_the_docstrings(self):
+        loader = importlib.machinery.SourceFileLoader("reference", str(ROOT / "crates/python/reference.py"))
+        reference = types.ModuleType("reference")
+        reference.__file__ = loader.path
+        loader.exec_module(reference)
+        self.assertEqual(reference.PAGE.read_text(encoding="utf-8"), reference.page(), "python crates/python/reference.py writes it anew")
+
+    def test_rows_make_data_frames(self):
+        rows = tonnage.sweep("gpt2", seq_len=[64, 10**9], gpu=["l4", "t4"])
+        frames = [name for name in ("pandas", "polars") if importlib.util.find_spec(name)]
+        if not frames:
+            self.skipTest("neither pandas nor polars is here")
+        for name in frames:
+            frame = importlib.import_module(name).DataFrame(rows)
+            self.assertEqual((frame.shape[0], list(frame.columns)), (4, list(rows[0])), name)
 
     def test_needs_nothing_and_imports_little(self):
         heavy = ["json", "dataclasses", "inspect", "subprocess", "torch", "transformers", "typing_extensions"]
