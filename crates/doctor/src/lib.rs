@@ -49,6 +49,7 @@ mod stamp;
 mod text;
 mod traceback;
 mod waiting;
+mod windows;
 mod wording;
 
 pub use advice::{Advice, Context, advise};

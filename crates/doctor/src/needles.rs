@@ -8,12 +8,13 @@ use memchr::{memchr, memrchr};
 
 use crate::mark::MARKS;
 use crate::signature::SIGNATURES;
+use crate::windows::{WINDOW, Windows};
 
 /// Stands in a cleaned block where a line must be read whatever it says; no cleaned line has it by itself.
 pub(crate) const MARK: &[u8; 4] = b"\x1b\x1b\x1b\x1b";
 
-/// Needles of one search: with more, its vectors find too much that is none.
-const MOST_TOGETHER: usize = 50;
+/// Texts that vectors find in one pass.
+const FEW: usize = 32;
 
 /// All needles. A line without any is never looked at.
 pub(crate) struct Needles {
@@ -29,8 +30,17 @@ struct Needle {
     /// Bit `i`: signature `i` has this needle.
     signatures: u128,
     /// What else its lines have; `None` where a signature asks for nothing else.
-    also: Option<Search>,
+    also: Option<Also>,
 }
+
+/// What stands in a line beside a needle: a text that follows it at once, or one of several anywhere.
+struct Also {
+    behind: Vec<&'static [u8]>,
+    anywhere: Option<Search>,
+}
+
+/// Stands before a text that follows its needle at once.
+const BEHIND: char = '\u{2026}';
 
 /// Where the next needle of each search stands: each search passes over a text once.
 #[derive(Default)]
@@ -45,14 +55,15 @@ struct Hit {
 
 const NO_HIT: Hit = Hit { needle: usize::MAX, at: usize::MAX };
 
-/// A search for several texts; `first` is the number of the first of them.
+/// A search for several texts, with their numbers.
 struct Search {
-    first: usize,
+    numbers: Vec<usize>,
     with: Machine,
 }
 
-/// Vector instructions where there are any.
+/// Long texts by their windows; few and short ones with vector instructions where there are any.
 enum Machine {
+    Windows(Windows),
     Packed(packed::Searcher),
     Automaton(AhoCorasick),
     /// Texts that no search can be made of: they are everywhere.
@@ -92,9 +103,12 @@ impl Needles {
             let Hit { needle, at } = ahead.next(searches, lines, from);
             let here = lines.get(at..)?;
             let Some(Needle { length, also: Some(also), .. }) = self.needles.get(needle) else { return Some(at) };
-            let start = memrchr(b'\n', lines.get(..at)?).map_or(0, |end| end + 1);
             let end = memchr(b'\n', here).map_or(lines.len(), |end| at + end + 1);
-            if also.find(lines.get(start..end)?, 0).is_some() {
+            if also.is_behind(lines.get(at + length..end).unwrap_or_default()) {
+                return Some(at);
+            }
+            let start = memrchr(b'\n', lines.get(..at)?).map_or(0, |end| end + 1);
+            if also.stands_in(lines.get(start..end)?) {
                 return Some(at);
             }
             from = at + length;
@@ -176,26 +190,58 @@ impl Needle {
             .map(|(at, (_, also))| (at, also))
             .collect();
         let signatures = having.iter().fold(0, |mask, (at, _)| mask | 1 << at);
-        let also: Vec<&[u8]> = having.iter().flat_map(|(_, also)| *also).map(|also| also.as_bytes()).collect();
+        let also = || having.iter().flat_map(|(_, also)| *also).copied();
         let always = having.iter().any(|(_, also)| also.is_empty());
-        Self { length: text.len(), signatures, also: (!always).then(|| Search::new(0, &also)) }
+        Self { length: text.len(), signatures, also: (!always).then(|| Also::new(also())) }
+    }
+}
+
+impl Also {
+    fn new(texts: impl Iterator<Item = &'static str>) -> Self {
+        let (mut behind, mut anywhere) = (Vec::new(), Vec::new());
+        for text in texts {
+            match text.strip_prefix(BEHIND) {
+                Some(text) => behind.push(text.as_bytes()),
+                None => anywhere.push(text.as_bytes()),
+            }
+        }
+        let anywhere = (!anywhere.is_empty()).then(|| Search::new((0..).zip(anywhere).collect()));
+        Self { behind, anywhere }
+    }
+
+    /// Whether what follows a needle up to the line's end begins so, or is cut within it.
+    fn is_behind(&self, rest: &[u8]) -> bool {
+        let cut = rest.strip_suffix(b"\n").map(|rest| rest.strip_suffix(b"\r").unwrap_or(rest));
+        let cut = cut.filter(|rest| !rest.is_empty());
+        self.behind.iter().any(|text| rest.starts_with(text) || cut.is_some_and(|rest| text.starts_with(rest)))
+    }
+
+    fn stands_in(&self, line: &[u8]) -> bool {
+        self.anywhere.as_ref().is_some_and(|search| search.find(line, 0).is_some())
     }
 }
 
 impl Search {
-    /// As many as the texts need, `first` being the number of the first text.
-    fn several(first: usize, texts: &[&[u8]]) -> Vec<Self> {
-        let together = |(number, texts): (usize, &[&[u8]])| Self::new(first + number * MOST_TOGETHER, texts);
-        texts.chunks(MOST_TOGETHER).enumerate().map(together).collect()
+    /// One for the long texts and one for the others, `first` being the number of the first text.
+    fn several(first: usize, texts: &[&'static [u8]]) -> Vec<Self> {
+        let numbered = (first..).zip(texts.iter().copied());
+        let (long, short): (Vec<_>, Vec<_>) = numbered.partition(|(_, text)| text.len() >= WINDOW);
+        [long, short].into_iter().filter(|texts| !texts.is_empty()).map(Self::new).collect()
     }
 
-    fn new(first: usize, texts: &[&[u8]]) -> Self {
+    fn new(numbered: Vec<(usize, &[u8])>) -> Self {
+        let (numbers, texts): (Vec<usize>, Vec<&[u8]>) = numbered.into_iter().unzip();
+        // Of a few texts vectors find more in a step.
+        let few = texts.len() <= FEW;
+        if let Some(windows) = Windows::new(&texts).filter(|_| !few) {
+            return Self { numbers, with: Machine::Windows(windows) };
+        }
         let mut config = packed::Config::new();
         config.match_kind(packed::MatchKind::LeftmostFirst).heuristic_pattern_limits(false);
-        let packed = config.builder().extend(texts).build().map(Machine::Packed);
-        let automaton = || AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).build(texts);
+        let packed = config.builder().extend(&texts).build().map(Machine::Packed);
+        let automaton = || AhoCorasick::builder().match_kind(MatchKind::LeftmostFirst).build(&texts);
         let with = packed.unwrap_or_else(|| automaton().map_or(Machine::Everything, Machine::Automaton));
-        Self { first, with }
+        Self { numbers, with }
     }
 
     /// The first of the texts from a place on.
@@ -204,11 +250,15 @@ impl Search {
             return None;
         }
         let found = match &self.with {
+            Machine::Windows(search) => {
+                let (text, at) = search.find(bytes, from)?;
+                return Some(Hit { needle: *self.numbers.get(text)?, at });
+            }
             Machine::Packed(search) => search.find_in(bytes, (from..bytes.len()).into()),
             Machine::Automaton(search) => search.find(Input::new(bytes).range(from..)),
             Machine::Everything => return Some(Hit { needle: usize::MAX, at: from }),
-        };
-        found.map(|found| Hit { needle: self.first + found.pattern().as_usize(), at: found.start() })
+        }?;
+        Some(Hit { needle: *self.numbers.get(found.pattern().as_usize())?, at: found.start() })
     }
 }
 
@@ -228,9 +278,10 @@ mod tests {
     }
 
     #[test]
-    fn packed_search_is_available_here() {
+    fn fast_searches_are_available_here() {
         if cfg!(target_arch = "x86_64") {
-            assert!(Needles::all().searches.iter().all(|search| matches!(search.with, Machine::Packed(_))));
+            let fast = |search: &Search| matches!(search.with, Machine::Packed(_) | Machine::Windows(_));
+            assert!(Needles::all().searches.iter().all(fast));
         }
     }
 
@@ -239,5 +290,10 @@ mod tests {
         let candidate = |lines: &str| Needles::all().candidate(lines.as_bytes(), 0, &mut Ahead::default(), false);
         assert_eq!(candidate("if you run out of memory, lower it\nno CUDA error: all is well\n"), None);
         assert_eq!(candidate("out of memory\nCUDA error: out of memory\n"), Some(27));
+        // What follows it may be cut by the line's end, as terminals do.
+        assert_eq!(candidate("in \"CUDA out of memory. Tried to allocate\": f()\n"), None);
+        for cut in ["", " ", " Tri", " Tried to allocate", " Tried to allocate 2.00 GiB. GPU 0 has a total"] {
+            assert_eq!(candidate(&format!("x: CUDA out of memory.{cut}\n")), Some(9), "{cut}");
+        }
     }
 }

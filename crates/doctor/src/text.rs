@@ -55,6 +55,11 @@ fn rarest(phrase: &[u8]) -> (usize, u8) {
     best
 }
 
+/// How common a byte is: 0 for those that logs hardly have, 5 for blanks and the letters of every word.
+pub(crate) fn commonness_of(byte: u8) -> u8 {
+    COMMONNESS[usize::from(byte)]
+}
+
 /// How common each byte is in English and in numbers, roughly.
 static COMMONNESS: [u8; 256] = commonness();
 

@@ -44,7 +44,7 @@ pub struct Signature {
     /// One of these stands in its first line. None is part of another signature's.
     pub needles: &'static [&'static str],
     /// Where its needles are common words, one of these stands in that line too; none where they are not. A line
-    /// without is not read.
+    /// without is not read. One that begins with an ellipsis follows the needle at once, whole or cut by the line's end.
     pub also: &'static [&'static str],
     /// How many further lines may belong to it.
     pub follow: usize,

@@ -16,26 +16,7 @@ pub(super) const MEMORY: Signature = Signature {
 
 /// The first words, which a terminal may break anywhere; code that looks for them has a quote instead of the blank.
 const BEGINNINGS: &[&str] = &[
-    "memory. Tried to allocate ",
-    "memory.\n",
-    "memory. \n",
-    "memory. T\n",
-    "memory. Tr\n",
-    "memory. Tri\n",
-    "memory. Trie\n",
-    "memory. Tried\n",
-    "memory. Tried \n",
-    "memory. Tried t\n",
-    "memory. Tried to\n",
-    "memory. Tried to \n",
-    "memory. Tried to a\n",
-    "memory. Tried to al\n",
-    "memory. Tried to all\n",
-    "memory. Tried to allo\n",
-    "memory. Tried to alloc\n",
-    "memory. Tried to alloca\n",
-    "memory. Tried to allocat\n",
-    "memory. Tried to allocate\n",
+    "\u{2026}. Tried to allocate ",
     // An allocator that states nothing, or a wrapper that raises without the numbers.
     "Error: CUDA out of memory",
     "Error: HIP out of memory",
