@@ -1,10 +1,10 @@
 """Hands metrics to Weights & Biases for `tonnage suite export --to wandb`: lines of JSON on stdin, answers on stdout.
 
-    {"begin": "ID", "project": ..., "group": ..., "job_type": ..., "name": ..., "config": {...}, "dir": ..., "began": ...}
+    {"begin": "ID", "project": ..., "group": ..., "job_type": ..., "name": ..., "config": {...}, "dir": ...}
     {"log": "ID", "values": {"step": 10, "loss": 0.3}}
     {"end": "ID", "exit_code": 0}
 
-Answers `{"began": "ID"}`, `{"ended": "ID"}` and `{"error": ..., "id": "ID"}`. Offline unless WANDB_MODE says another.
+Answers `{"began": "ID"}`, `{"ended": "ID", "place": FOLDER}` and `{"error": ..., "id": "ID"}`. Offline unless WANDB_MODE says another.
 """
 
 import json
@@ -37,8 +37,6 @@ def begin(asked):
         silent=True,
         disable_git=True,
         disable_code=True,
-        # When the run began, not its export: `_runtime` and the curves over wall time follow it.
-        x_start_time=asked["began"] or None,
     )
     run = wandb.init(
         id=asked["begin"],
@@ -69,8 +67,11 @@ def take(asked):
     elif "log" in asked:
         RUNS[asked["log"]].log(asked["values"])
     elif "end" in asked:
-        RUNS.pop(asked["end"]).finish(exit_code=asked["exit_code"])
-        answer(ended=asked["end"])
+        run = RUNS.pop(asked["end"])
+        # `dir` is the run's own folder's `files`.
+        place = os.path.basename(os.path.dirname(run.dir))
+        run.finish(exit_code=asked["exit_code"])
+        answer(ended=asked["end"], place=place)
 
 
 for line in sys.stdin:

@@ -197,6 +197,12 @@ impl Plan {
         plan
     }
 
+    /// Two runs that are one and the same, whatever they are called: their configurations differ in nothing.
+    pub fn twins(&self) -> Option<[&PlannedRun; 2]> {
+        let mut known: HashMap<&str, &PlannedRun> = HashMap::new();
+        self.runs.iter().find_map(|run| known.insert(&run.id, run).map(|first| [first, run]))
+    }
+
     /// The configuration of a run.
     pub fn configuration(&self, run: &PlannedRun) -> &Planned {
         static NONE: std::sync::LazyLock<Planned> = std::sync::LazyLock::new(Planned::default);

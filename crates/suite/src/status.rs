@@ -66,17 +66,23 @@ pub struct Status<'a> {
     is_run: bool,
     now_ms: u64,
     elsewhere: Option<&'a View>,
+    orphaned: usize,
 }
 
 impl<'a> Status<'a> {
     /// Of `plan` by its journal; `is_run` where a runner has it.
     pub const fn new(plan: &'a Plan, state: &'a State, is_run: bool, now_ms: u64) -> Self {
-        Self { plan, state, is_run, now_ms, elsewhere: None }
+        Self { plan, state, is_run, now_ms, elsewhere: None, orphaned: 0 }
     }
 
     /// With where runs are that were sent to SLURM.
     pub const fn elsewhere(self, view: &'a View) -> Self {
         Self { elsewhere: Some(view), ..self }
+    }
+
+    /// With how many started runs have neither ended nor a supervisor that lives.
+    pub const fn orphaned(self, orphaned: usize) -> Self {
+        Self { orphaned, ..self }
     }
 
     /// Where a run is that was sent to SLURM; `None` where nobody was asked.
@@ -256,12 +262,18 @@ impl<'a> Status<'a> {
             plan.runs.len()
         )];
         if let Some(why) = &self.state.paused {
-            lines.push(format!("! paused: {why}"));
+            lines.push(format!("! paused: {}", printable(why)));
         }
         for (run, known) in self.started().into_iter().take(MOST) {
             let gpus = if known.gpus.is_empty() { String::new() } else { format!(" on GPU {}", known.gpus.join(",")) };
             let since = Seconds(self.now_ms.saturating_sub(known.started_ms) as f64 / 1e3);
             lines.push(format!("- runs{gpus} for {since}: {} (tonnage status {})", plan.name(run), known.run));
+        }
+        if self.orphaned > 0 {
+            let (count, file) = (self.orphaned, &plan.file);
+            lines.push(format!(
+                "! {count} of these have no supervisor any more: `tonnage suite run {file}` takes them up"
+            ));
         }
         lines.extend(self.sent_lines());
         for run in self.waiting().into_iter().take(NEXT) {
@@ -270,16 +282,7 @@ impl<'a> Status<'a> {
         for (class, count) in self.failures() {
             lines.push(format!("! {count} {class}: tonnage suite retry {} --class {class}", plan.suite));
         }
-        let mut shown = 0;
-        for run in &plan.runs {
-            if let Where::Ended(end) = self.state.of(&run.id)
-                && end.outcome != Outcome::Succeeded
-                && shown < MOST
-            {
-                shown += 1;
-                lines.push(format!("- {}: {}", plan.name(run), end.reason));
-            }
-        }
+        lines.extend(self.failed_lines());
         if self.state.unreadable > 0 {
             lines.push(format!(
                 "! {} lines of the journal could not be read: a torn line is what a death left",
@@ -287,6 +290,17 @@ impl<'a> Status<'a> {
             ));
         }
         lines.iter().map(|line| format!("{}\n", wrap(line, look.width, 2))).collect()
+    }
+
+    /// Why runs failed, of the first ones.
+    fn failed_lines(&self) -> Vec<String> {
+        let line = |run: &PlannedRun| match self.state.of(&run.id) {
+            Where::Ended(end) if end.outcome != Outcome::Succeeded => {
+                Some(format!("- {}: {}", self.plan.name(run), printable(&end.reason)))
+            }
+            _ => None,
+        };
+        self.plan.runs.iter().filter_map(line).take(MOST).collect()
     }
 
     /// What `suite status --json` prints (docs/suite.md).
@@ -317,7 +331,7 @@ impl<'a> Status<'a> {
             "is_run": self.is_run,
             "paused": self.state.paused,
             "succeeded": done, "failed": failed, "running": running, "waiting": waiting,
-            "queued": queued, "unknown": unknown, "silence": self.elsewhere.and_then(|view| view.silence.as_ref()),
+            "orphaned": self.orphaned, "queued": queued, "unknown": unknown, "silence": self.elsewhere.and_then(|view| view.silence.as_ref()),
             "seconds_left": self.seconds_left(),
             "failures": self.failures(),
             "runs": self.plan.runs.iter().map(run).collect::<Vec<_>>(),

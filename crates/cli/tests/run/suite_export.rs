@@ -65,11 +65,15 @@ def Settings(**words):
     return words
 
 class Run:
-    def __init__(self, id):
+    def __init__(self, id, dir):
         self.id = id
+        self.dir = os.path.join(dir, "wandb", "offline-run-%d-%s" % (len(os.listdir(dir)), id), "files")
+        os.makedirs(self.dir)
     def define_metric(self, *names, **words):
         pass
     def log(self, values):
+        if os.path.exists(os.environ["NOTES"] + ".dies-later"):
+            os._exit(9)
         note(id=self.id, values=values)
     def finish(self, exit_code=0):
         note(id=self.id, exit_code=exit_code)
@@ -78,7 +82,7 @@ def init(**words):
     if os.path.exists(os.environ["NOTES"] + ".dies"):
         os._exit(9)
     note(**{key: words[key] for key in ("id", "resume", "mode", "project", "group", "config")})
-    return Run(words["id"])
+    return Run(words["id"], words["dir"])
 "#;
 
 fn notes(home: &Home) -> Vec<Value> {
@@ -109,6 +113,10 @@ fn wandb_gets_every_point_once_and_its_death_touches_nothing() {
     assert!(said.contains("warning: wandb was not exported"), "{said}");
     assert!(notes(&home).is_empty());
     fs::remove_file(home.path("notes.dies")).unwrap();
+    home.write("notes.dies-later", "");
+    assert!(!with(&["suite", "export", "s", "--to", "wandb", "--out", "offline"]).status.success());
+    fs::remove_file(home.path("notes.dies-later")).unwrap();
+    fs::remove_file(home.path("notes")).unwrap();
     let export = ["suite", "export", "s", "--to", "wandb", "--out", "offline"];
     let exported = with(&export);
     assert!(exported.status.success(), "{}", text(&exported));
@@ -123,6 +131,12 @@ fn wandb_gets_every_point_once_and_its_death_touches_nothing() {
     let mut codes: Vec<i64> = told.iter().filter_map(|note| note["exit_code"].as_i64()).collect();
     codes.sort_unstable();
     assert_eq!(codes, [0, 1]);
+    // What the export left that died half-way is not what `wandb sync` is told to upload.
+    let places = fs::read_dir(home.path("offline/wandb")).unwrap().flatten();
+    let mut places: Vec<String> = places.map(|place| place.file_name().into_string().unwrap()).collect();
+    places.sort();
+    assert_eq!(places.len(), 3, "{places:?}");
+    assert!(places[0].starts_with("died-offline-run-") && places[1].starts_with("offline-run-"), "{places:?}");
     let again = with(&export);
     assert!(again.status.success() && notes(&home).len() == told.len(), "what was given is not given again");
     // Without the package it is said what to do.

@@ -5,6 +5,8 @@ use std::fs;
 use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::{Home, wait_gone};
@@ -83,6 +85,22 @@ fn a_suite_runs_once_and_its_report_is_there() {
     assert_eq!(lines(&home, "done").len(), 10);
 }
 
+/// What was typed may be all that told two configurations apart: a run is not made twice under two names.
+#[test]
+fn configurations_that_differ_in_nothing_are_refused() {
+    let suite = "name = \"s\"\ncommand = [\"sh\", \"t.sh\", \"{a}\"]\n[parameters]\na = 0\n\
+                 [[configuration]]\nname = \"x\"\na = 1\n[[configuration]]\nname = \"y\"\na = 2\n";
+    let home = made("suite-twins", suite, "echo $1 >> done\n");
+    for command in ["plan", "run"] {
+        let refused = home.run(&["suite", command, "s.toml", "a=5"]);
+        assert_eq!(refused.status.code(), Some(2), "{}", text(&refused));
+        assert!(text(&refused).contains("`x` and `y` differ in nothing"), "{}", text(&refused));
+    }
+    assert!(!home.path("done").exists());
+    assert!(home.run(&["suite", "run", "s.toml", "a=5", "--suite", "y"]).status.success());
+    assert_eq!(lines(&home, "done"), ["5"]);
+}
+
 #[test]
 fn failures_pause_the_suite_and_are_retried_by_class() {
     let script = "[ -e mended ] || { echo no >&2; exit 3; }\necho $1 $2 >> done\n";
@@ -152,6 +170,51 @@ fn stop_ends_runs_and_run_goes_on_with_them() {
     let again = home.run(&["suite", "run", "s.toml", "--slots", "2"]);
     assert!(again.status.success(), "{}", text(&again));
     assert_eq!(lines(&home, "done"), ["1 0", "2 0"]);
+}
+
+#[test]
+fn a_home_that_cannot_be_written_is_named() {
+    let home = made("suite-unwritable", &suite(1), "echo $1 $2 >> done\n");
+    home.write("home", "a file where the folder should be");
+    for command in ["run", "submit"] {
+        let refused = home.run(&["suite", command, "s.toml"]);
+        let said = text(&refused).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(said.contains("home/suites/s") && said.contains("TONNAGE_HOME names the folder"), "{said}");
+    }
+    assert!(!home.path("done").exists(), "nothing was started");
+}
+
+/// Ctrl-C asks runs to end, and tells of no time that is left.
+#[test]
+fn ctrl_c_asks_once_and_then_insists() {
+    let script = "trap 'echo $2 >> asked; [ -e stays ] || exit 143' TERM\n: > up-$2\n[ -e go ] || while :; do sleep 0.1; done\n\
+                  echo $1 $2 >> done\n";
+    let home = made("suite-ctrl-c", &suite(2).replace("[1, 2]", "[1]"), script);
+    let interrupted = |times: usize| {
+        let runner = home.command(&["suite", "run", "s.toml", "--slots", "1"]).stderr(Stdio::piped()).spawn().unwrap();
+        wait(|| home.path("up-0").exists());
+        for time in 1..=times {
+            kill(Pid::from_raw(runner.id().cast_signed()), Signal::SIGINT).unwrap();
+            wait(|| time < times || status(&home)["running"] == 0);
+            // The second finds a run that was asked and stays.
+            wait(|| time == times || home.path("asked").exists());
+        }
+        let output = runner.wait_with_output().unwrap();
+        fs::remove_file(home.path("up-0")).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        text(&output)
+    };
+    let said = interrupted(1);
+    assert!(said.contains("c seed 0 stopped") && !said.contains(" left"), "{said}");
+    assert_eq!(lines(&home, "asked"), ["0"]);
+    home.write("stays", "");
+    fs::remove_file(home.path("asked")).unwrap();
+    interrupted(2);
+    assert_eq!(status(&home)["waiting"], 2);
+    home.write("go", "");
+    assert!(home.run(&["suite", "run", "s.toml"]).status.success());
+    assert_eq!(lines(&home, "done"), ["1 0", "1 1"]);
 }
 
 /// Killed with -9 at many moments and started again: every result once, none lost. `TONNAGE_SUITE_RUNS=200` makes the whole of it.

@@ -2,7 +2,7 @@
 //! touches no run and no runner; what it has not acknowledged is given again by the next export.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -22,19 +23,26 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// The key under which wandb keeps when a row was logged, in seconds since 1970; a row that has it keeps it (0.31, sdk/interface/interface.py,
 /// `publish_partial_history`).
 const TIME: &str = "_timestamp";
+/// Held by the export that writes to the folder.
+const HELD: &str = "tonnage-exported.lock";
+/// How the folder of an export that died begins from then on.
+const DIED: &str = "died-";
 /// What was acknowledged, in the folder.
 const CURSOR: &str = "tonnage-exported.json";
 
 pub(super) fn begin(target: &Target) -> io::Result<Box<dyn Sink>> {
     fs::create_dir_all(&target.folder)?;
     let folder = fs::canonicalize(&target.folder)?;
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).open(folder.join(HELD))?;
+    let held = Flock::lock(opened, FlockArg::LockExclusiveNonblock)
+        .map_err(|_| io::Error::other("another export writes there; it ends with its suite"))?;
     let cursor = fs::read(folder.join(CURSOR)).ok().and_then(|text| serde_json::from_slice(&text).ok());
     let side = Side::start(&target.python, &folder)?;
-    Ok(Box::new(Wandb { folder, side, given: cursor.unwrap_or_default(), open: HashMap::new(), ended: 0 }))
+    Ok(Box::new(Wandb { folder, _held: held, side, given: cursor.unwrap_or_default(), open: HashMap::new(), ended: 0 }))
 }
 
 /// How far a run was given.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Given {
     /// The last step; `None` before the first.
     step: Option<f64>,
@@ -42,10 +50,14 @@ struct Given {
     looked_ms: u64,
     /// Whether it was given to its end.
     is_whole: bool,
+    /// The folders of W&B's that hold what was given.
+    places: Vec<String>,
 }
 
 struct Wandb {
     folder: PathBuf,
+    /// Two exports into one folder would each take the other's for dead.
+    _held: Flock<File>,
     side: Side,
     /// What W&B has on the disk, by identity.
     given: BTreeMap<String, Given>,
@@ -90,18 +102,20 @@ impl Sink for Wandb {
 impl Wandb {
     /// Hands over what is new of a run.
     fn give(&mut self, one: &Measured) -> io::Result<()> {
-        let before = self.open.get(&one.id).map(|(given, _)| *given);
-        let mut given = before.or_else(|| self.given.get(&one.id).copied()).unwrap_or_default();
+        let before = self.open.get(&one.id).map(|(given, _)| given.clone());
+        let is_open = before.is_some();
+        let mut given = before.or_else(|| self.given.get(&one.id).cloned()).unwrap_or_default();
         if given.is_whole {
             return Ok(());
         }
         let points: Vec<_> =
             one.points().into_iter().filter(|point| given.step.is_none_or(|last| point.step > last)).collect();
         let looks: Vec<_> = one.looks.iter().filter(|look| look.at_ms > given.looked_ms).collect();
-        if before.is_none() {
+        if !is_open {
             if points.is_empty() && looks.is_empty() && !one.has_ended {
                 return Ok(());
             }
+            set_aside(&self.folder, &one.id, &given.places)?;
             self.side.say(&beginning(one, &self.folder))?;
         }
         for point in points {
@@ -164,8 +178,9 @@ impl Wandb {
 
     fn take_answer(&mut self, answer: &Value) -> io::Result<()> {
         if let Some(id) = answer["ended"].as_str()
-            && let Some((given, _)) = self.open.remove(id)
+            && let Some((mut given, _)) = self.open.remove(id)
         {
+            given.places.extend(answer["place"].as_str().map(str::to_owned));
             self.ended += 1;
             self.given.insert(id.to_owned(), given);
             let text = serde_json::to_vec_pretty(&self.given)?;
@@ -176,6 +191,19 @@ impl Wandb {
             None => Ok(()),
         }
     }
+}
+
+/// Renames what an export left of a run that died before W&B had ended it: what is in there is given again, and uploaded once.
+fn set_aside(folder: &Path, id: &str, places: &[String]) -> io::Result<()> {
+    let wandb = folder.join("wandb");
+    for entry in fs::read_dir(&wandb).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_left = name.starts_with("offline-run-") && name.ends_with(&format!("-{id}")) && !places.contains(&name);
+        if is_left {
+            fs::rename(entry.path(), wandb.join(format!("{DIED}{name}")))?;
+        }
+    }
+    Ok(())
 }
 
 /// Who a run is.
@@ -189,7 +217,6 @@ fn beginning(one: &Measured, folder: &Path) -> Value {
     json!({
         "begin": one.id, "project": identity.suite, "group": identity.configuration, "job_type": "train",
         "name": one.run.name(), "tags": ["tonnage"], "config": config, "dir": folder,
-        "began": one.began,
     })
 }
 

@@ -272,9 +272,12 @@ impl<'a> Going<'a> {
     fn tell(&self, run: &PlannedRun, end: &Ended) {
         let (done, all) = (self.done, self.all.max(self.done));
         let left = self.began.elapsed().as_secs_f64() / done as f64 * (all - done) as f64;
+        // What failed or was stopped says nothing of how long others take.
         let eta = match all - done {
-            0 => String::new(),
-            _ => format!(", about {} left", Seconds(left)),
+            left_runs if left_runs > 0 && end.outcome == Outcome::Succeeded => {
+                format!(", about {} left", Seconds(left))
+            }
+            _ => String::new(),
         };
         let how = match end.outcome {
             Outcome::Succeeded => "done".to_owned(),

@@ -132,15 +132,26 @@ fn alert_lines(board: &Board, app: &App, width: usize) -> Vec<Line<'static>> {
 /// Suites that live, in so many rows: how far each is, then which run is where.
 fn suite_lines(board: &Board, app: &App, rows: usize) -> Vec<Line<'static>> {
     let heads = board.suites.len().min(rows);
-    let mut room = rows - heads;
+    let suites = &board.suites[..heads];
+    let shares = shares(&suites.iter().map(|suite| suite.lines(rows).len()).collect::<Vec<_>>(), rows - heads);
     let mut lines = Vec::new();
-    for suite in board.suites.iter().take(heads) {
+    for (suite, share) in suites.iter().zip(shares) {
         lines.push(Line::styled(app.theme.text(&suite.headline()), app.theme.bold()));
-        let below = suite.lines(room);
-        room -= below.len();
-        lines.extend(below.iter().map(|line| Line::raw(format!("  {}", app.theme.text(line)))));
+        lines.extend(suite.lines(share).iter().map(|line| Line::raw(format!("  {}", app.theme.text(line)))));
     }
     lines
+}
+
+/// So many rows given out in turn, to each as many as it has lines.
+fn shares(needs: &[usize], mut rows: usize) -> Vec<usize> {
+    let mut shares = vec![0; needs.len()];
+    while rows > 0 && shares != needs {
+        for (share, need) in shares.iter_mut().zip(needs) {
+            let more = usize::from(*share < *need && rows > 0);
+            (*share, rows) = (*share + more, rows - more);
+        }
+    }
+    shares
 }
 
 fn bottom_line(app: &App) -> Line<'static> {

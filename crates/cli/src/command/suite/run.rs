@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tonnage_core::record::{JobRecord, Policy, RunRecord};
+use tonnage_run::RunError;
 use tonnage_run::adapter::escape;
 use tonnage_run::os;
 use tonnage_run::request::{RunTable, cannot_start, record};
@@ -109,7 +110,7 @@ pub fn carry_out(suite: &Suite, plan: &Plan, here: &Here, terminal: &Terminal) -
     }
     let store = Store::of_user();
     let folder = SuiteFolder::new(store.root(), &suite.name);
-    let Some(held) = folder.lock()? else {
+    let Some(held) = folder.lock().map_err(unwritable)? else {
         return Err(Failure::input(format!("suite {} is run already", suite.name)).hint(format!(
             "`tonnage suite status {}` tells where it is, `tonnage suite stop {}` ends it",
             suite.name, suite.name
@@ -157,6 +158,12 @@ pub fn carry_out(suite: &Suite, plan: &Plan, here: &Here, terminal: &Terminal) -
     drop(held);
     exporters.finish(terminal);
     Ok(if outcomes.failed + outcomes.missing == 0 { Exit::Done } else { Exit::No })
+}
+
+/// A suite's folder that cannot be made or written.
+pub fn unwritable(error: RunError) -> Failure {
+    Failure::from(error)
+        .hint("TONNAGE_HOME names the folder that runs and suites are kept in: it must be one that you may write")
 }
 
 fn summary(name: &str, outcomes: Outcomes) -> String {

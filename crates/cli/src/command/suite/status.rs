@@ -10,8 +10,9 @@ use nix::unistd::Pid;
 use tonnage_core::record::Outcome;
 use tonnage_run::clock::now_ms;
 use tonnage_run::store::{RunFolder, Store};
-use tonnage_suite::folder::SuiteFolder;
+use tonnage_suite::folder::{SuiteFolder, host};
 use tonnage_suite::journal::{Event, State, Where};
+use tonnage_suite::plan::Plan;
 use tonnage_suite::slurm::Client;
 use tonnage_suite::status::Status;
 
@@ -55,7 +56,8 @@ pub fn tell(name: Option<&str>, as_json: bool, terminal: &Terminal) -> Result<Ex
     let (plan, is_run) = (folder.plan()?, folder.is_run());
     let view = looked_after(&folder, Store::of_user().root(), &plan)?;
     let state = folder.journal.state()?;
-    let status = Status::new(&plan, &state, is_run, now_ms());
+    let orphaned = if is_run { 0 } else { orphaned(&plan, &state) };
+    let status = Status::new(&plan, &state, is_run, now_ms()).orphaned(orphaned);
     let status = match &view {
         Some(view) => status.elsewhere(view),
         None => status,
@@ -65,6 +67,17 @@ pub fn tell(name: Option<&str>, as_json: bool, terminal: &Terminal) -> Result<Ex
         false => terminal.print(&status.text(&terminal.look))?,
     }
     Ok(Exit::Done)
+}
+
+/// Started runs that have neither ended nor a supervisor that lives; of another machine's nothing is known here.
+fn orphaned(plan: &Plan, state: &State) -> usize {
+    let (store, own) = (Store::of_user(), host());
+    let lives = |run: &str| RunFolder::open(store.root().join("runs").join(run)).is_ok_and(|run| run.is_supervised());
+    let is_orphaned = |id: &str| match state.of(id) {
+        Where::Started(known) => (known.host.is_empty() || known.host == own) && !lives(&known.run),
+        _ => false,
+    };
+    plan.runs.iter().filter(|run| is_orphaned(&run.id)).count()
 }
 
 /// Asks a suite's runs to end, and starts no more of it
@@ -89,7 +102,10 @@ impl StopArgs {
     /// When there is no such suite, or it does not end.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let folder = find(self.name.as_deref())?;
-        let (plan, state) = (folder.plan()?, folder.journal.state()?);
+        let plan = folder.plan()?;
+        // What has ended meanwhile is not cancelled.
+        looked_after(&folder, Store::of_user().root(), &plan)?;
+        let state = folder.journal.state()?;
         let is_sent = cancel(&folder, &state, &plan.suite, terminal)?;
         let times = 1 + usize::from(self.now);
         if let Some(runner) = state.runner.filter(|_| folder.is_run()) {

@@ -15,6 +15,7 @@ use tonnage_suite::slurm::submit::{Problem, Sent, Submission, hours_of};
 use tonnage_suite::slurm::{Client, Poll, View};
 
 use super::render::rendering;
+use super::run::unwritable;
 use super::source::{Source, Suite};
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
@@ -102,7 +103,7 @@ pub fn send(
 ) -> Result<Exit, Failure> {
     let (store, client) = (Store::of_user(), Client::default());
     let folder = SuiteFolder::new(store.root(), &suite.name);
-    let Some(_held) = folder.lock()? else {
+    let Some(_held) = folder.lock().map_err(unwritable)? else {
         return Err(Failure::input(format!("suite {} is run, or sent, by another process", suite.name))
             .hint(format!("`tonnage suite status {}` tells where it is", suite.name)));
     };
