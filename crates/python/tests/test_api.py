@@ -1,14 +1,17 @@
 """The module `tonnage` as it is installed: its answers are the program's own."""
 
+import contextlib
 import copy
 import dataclasses
 import doctest
 import enum
 import importlib.machinery
 import importlib.util
+import io
 import json
 import os
 import pkgutil
+import re
 import shutil
 import subprocess
 import sys
@@ -260,6 +263,17 @@ class Module(unittest.TestCase):
             self.assertEqual(result.failed, 0, found.name)
             count += result.attempted
         self.assertGreater(count, 20)
+
+    def test_the_page_is_python_and_what_stands_alone_runs(self):
+        page = (ROOT / "docs/python.md").read_text(encoding="utf-8")
+        blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+        alone = [block for block in blocks if block.startswith("import tonnage\n")]
+        self.assertTrue(alone)
+        for block in blocks:
+            code = compile(block, "docs/python.md", "exec")
+            if block in alone:
+                with contextlib.redirect_stdout(io.StringIO()):
+                    exec(code, {})
 
     def test_the_reference_is_made_of_the_docstrings(self):
         loader = importlib.machinery.SourceFileLoader("reference", str(ROOT / "crates/python/reference.py"))
