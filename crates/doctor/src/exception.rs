@@ -170,8 +170,10 @@ fn raiser(name: &str, message: &str, files: &Files) -> Raiser {
     }
     // A notebook's head states the name alone.
     let of_command = short == "CalledProcessError" && (files.launcher || message.is_empty() || names_a_launch(message));
+    // A launcher of launchers (colossalai run) says that it could not run one.
+    let of_launch = short == "Error" && has(message, "failed to run ") && names_a_launch(message);
     // What else a launcher raises is its own: a flag that is missing, a file of hosts that cannot be read.
-    if ends(LAUNCHERS) || of_command || (files.launcher && matches!(short, "SystemExit" | "Exit")) {
+    if ends(LAUNCHERS) || of_command || of_launch || (files.launcher && matches!(short, "SystemExit" | "Exit")) {
         return Raiser::Launcher;
     }
     let peer = ["Connection closed by peer", "Connection reset by peer"].iter().any(|words| has(message, words));
@@ -274,6 +276,8 @@ mod tests {
                 Raiser::Launcher,
             ),
             ("subprocess.CalledProcessError", "Command '['ninja', '-v']' returned", "x.py", Raiser::Program),
+            ("Error", "failed to run torchrun --nnodes=1 train.py on 10.0.0.1", "", Raiser::Launcher),
+            ("Error", "failed to run the tokenizer", "", Raiser::Program),
             ("EOFError", "", "/usr/lib/python3.10/multiprocessing/connection.py", Raiser::Victim),
             ("EOFError", "Ran out of input", "load.py", Raiser::Program),
             ("RuntimeError", "Engine core initialization failed. See root cause above.", "x.py", Raiser::Victim),

@@ -18,7 +18,7 @@ const UNITS: &[(&str, u64)] = &[
 
 /// The text without blanks: where a terminal broke a line no longer matters.
 pub(crate) fn compact(text: &str) -> String {
-    text.chars().filter(|character| !character.is_whitespace()).collect()
+    text.split_whitespace().collect()
 }
 
 /// Whether `phrase` stands in `text`.

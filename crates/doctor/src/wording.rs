@@ -7,6 +7,7 @@ use tonnage_core::failure::Class;
 
 use crate::cause::{Collective, FailureCause, Worker};
 use crate::memory::GpuMemory;
+use crate::text::has;
 
 /// A longer text is read up to here.
 const READ: usize = 1500;
@@ -331,7 +332,7 @@ fn small(text: &str) -> String {
 
 impl Row {
     fn speaks(&self, small: &str) -> bool {
-        self.groups.iter().all(|words| words.iter().any(|word| small.contains(word)))
+        self.groups.iter().all(|words| words.iter().any(|word| has(small, word)))
     }
 }
 

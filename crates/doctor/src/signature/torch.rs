@@ -3,7 +3,7 @@
 use super::{Reading, Signature};
 use crate::cause::FailureCause;
 use crate::memory::GpuMemory;
-use crate::text::{after, compact, has, integer, integer_after, size_after, size_before};
+use crate::text::{after, compact, find, has, integer, integer_after, size_after, size_before};
 
 pub(super) const MEMORY: Signature = Signature {
     name: "torch_memory",
@@ -40,7 +40,7 @@ fn memory(text: &str) -> Option<Reading> {
         return None;
     }
     let text = compact(text);
-    let Some(start) = text.find("outofmemory.Triedtoallocate") else { return without_its_head(&text) };
+    let Some(start) = find(&text, "outofmemory.Triedtoallocate") else { return without_its_head(&text) };
     let backend = backend(text.get(..start)?)?;
     let message = text.get(start..)?;
     let Some(requested) = size_after(message, "Triedtoallocate") else {
@@ -74,10 +74,10 @@ fn without_its_head(text: &str) -> Option<Reading> {
     if let Some(message) = after(text, "Triedtoallocate") {
         let is_torch = has(message, "hasatotalcapac") || has(message, "totalcapacity;");
         let requested = size_after(text, "Triedtoallocate").filter(|_| is_torch && !super::is_talk(text))?;
-        return numbers(text.get(text.find("Triedtoallocate")?..)?, "CUDA", requested);
+        return numbers(text.get(find(text, "Triedtoallocate")?..)?, "CUDA", requested);
     }
     let rest = after(text, "outofmemory.")?;
-    backend(text.get(..text.find("outofmemory.")?)?)?;
+    backend(text.get(..find(text, "outofmemory.")?)?)?;
     if "Triedtoallocate".starts_with(rest) { Reading::part(None) } else { None }
 }
 
@@ -95,7 +95,7 @@ fn numbers(message: &str, backend: &'static str, requested: u64) -> Option<Readi
     memory.backend = backend;
     memory.requested = Some(requested);
     let ends = ["butunallocated", "cached)", "byPyTorch)"];
-    let complete = ends.iter().any(|end| message.contains(end));
+    let complete = ends.iter().any(|end| has(message, end));
     let cause = FailureCause::GpuMemory(memory);
     if complete { Reading::whole(cause) } else { Reading::part(Some(cause)) }
 }
@@ -122,7 +122,7 @@ fn forms_to_2_0(message: &str) -> GpuMemory {
 fn forms_from_2_1(message: &str) -> GpuMemory {
     let total = size_after(message, "totalcapacityof").or_else(|| size_after(message, "totalcapactyof"));
     GpuMemory {
-        device: message.find("hasatotalcapac").and_then(|end| index_before(message.get(..end)?)),
+        device: find(message, "hasatotalcapac").and_then(|end| index_before(message.get(..end)?)),
         total,
         free: size_before(message, "isfree"),
         this_process: size_after(message, "Includingnon-PyTorchmemory,thisprocesshas"),

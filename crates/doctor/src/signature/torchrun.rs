@@ -76,13 +76,15 @@ pub(super) fn rank_of_command(text: &str) -> Option<u64> {
 /// The agent's line when the first of its workers has failed.
 pub(super) const FAILED: Signature = Signature {
     name: "torchrun_failed",
-    needles: &["failed (exitcode: "],
+    needles: &["failed (exitcode: ", ") FAILED (exitcode "],
     also: &[],
     follow: 0,
     read: |text| {
-        let exit_code = signed_after(text, "failed (exitcode: ")?;
-        let rank = integer_after(text, "local_rank: ")?;
-        let pid = integer_after(text, "(pid: ");
+        // PyTorch 1.9: `Child process 4711 (local_rank 3) FAILED (exitcode 1)`.
+        let child = text.starts_with("Child process ");
+        let exit_code = signed_after(text, if child { ") FAILED (exitcode " } else { "failed (exitcode: " })?;
+        let rank = integer_after(text, if child { "(local_rank " } else { "local_rank: " })?;
+        let pid = integer_after(text, if child { "Child process " } else { "(pid: " });
         let rank = Some(rank);
         Reading::whole(FailureCause::WorkerFailed(Worker { rank, exit_code, pid, is_local: true, ..Worker::default() }))
     },
