@@ -2,21 +2,38 @@
 //!
 //! `TONNAGE_TORCH` names the libtorch. One test a process would load it several times, so they share it.
 
+use std::os::fd::IntoRawFd;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
-use tonnage_torch::{Argument, Device, ErrorKind, ScalarType, Search, Shim, Tensor, Torch, TorchError, operator};
+use tonnage_torch::{
+    Add, Argument, Buckets, Device, ErrorKind, Found, Group, ScalarType, Search, Serving, Shim, Store, Tensor, Torch,
+    TorchError, Transport, operator,
+};
 
 /// libtorch, loaded once for all tests of this process.
 fn load() -> &'static Torch {
     static LOADED: OnceLock<&'static Torch> = OnceLock::new();
     LOADED.get_or_init(|| {
-        let found = Search::of_environment(None).find().expect("TONNAGE_TORCH names a PyTorch");
-        let cache = std::env::var_os("TONNAGE_TORCH_CACHE")
-            .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("torch"), PathBuf::from);
-        let shim = Shim::of(&found, &cache, &mut |report| eprintln!("{report}")).expect("the shim compiles");
+        let (found, shim) = shim();
         Torch::load(&found, &shim, false).expect("libtorch loads")
     })
+}
+
+fn shim() -> (Found, Shim) {
+    let found = Search::of_environment(None).find().expect("TONNAGE_TORCH names a PyTorch");
+    let cache = std::env::var_os("TONNAGE_TORCH_CACHE")
+        .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("torch"), PathBuf::from);
+    let shim = Shim::of(&found, &cache, &mut |report| eprintln!("{report}")).expect("the shim compiles");
+    (found, shim)
+}
+
+/// What several ranks need, compiled.
+fn ranks_library() -> PathBuf {
+    let (found, shim) = shim();
+    shim.ranks(&found, &mut |report| eprintln!("{report}")).expect("what ranks need compiles")
 }
 
 /// The generator of the CPU is the whole process's: tests that seed it run one after another.
@@ -281,4 +298,83 @@ fn optimizers_work_on_lists_in_place() {
         .call(operator!("_foreach_mul_", "ScalarList"), &[averages.as_slice().into(), Argument::Doubles(&scalars)])
         .unwrap();
     assert!((averages[1].to_vec::<f32>().unwrap()[0] - 0.15).abs() < 1e-6);
+}
+
+/// Stands for a second rank that has the same numbers; writes down how many bytes are summed each time.
+struct Twin {
+    summed: Arc<Mutex<Vec<usize>>>,
+    has_gone: Arc<AtomicBool>,
+}
+
+impl Transport for Twin {
+    fn all_reduce(&self, numbers: &mut [u8], size: usize, add: Add<'_>) -> Result<(), String> {
+        if self.has_gone.load(Ordering::SeqCst) {
+            return Err("rank 1 has gone".to_owned());
+        }
+        assert_eq!(size, 4, "float32");
+        self.summed.lock().unwrap().push(numbers.len());
+        let same = numbers.to_vec();
+        add(numbers, &same)
+    }
+
+    fn broadcast(&self, _: &mut [u8], root: usize) -> Result<(), String> {
+        assert_eq!(root, 0);
+        Ok(())
+    }
+}
+
+#[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH"]
+fn gradients_are_reduced_in_buckets_as_under_distributed_data_parallel() {
+    let torch = load();
+    let library = ranks_library();
+    let (summed, has_gone) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+    let twin = Twin { summed: Arc::clone(&summed), has_gone: Arc::clone(&has_gone) };
+    let group = Group::new(&library, Box::new(twin), 0, 2).unwrap();
+    // Half a MiB, 2 MiB, 16 bytes: buckets of 1 MiB, the first of the gradients that come first.
+    let sizes = [1_i64 << 17, 1 << 19, 4];
+    let leaf = |size: i64| torch.tensor(&vec![1.0_f32; size as usize], &[size]).unwrap().requiring_grad().unwrap();
+    let parameters = sizes.map(leaf);
+    group.broadcast(&parameters).unwrap();
+    let reducer = group.reducer(&parameters, Buckets { cap_mb: Some(1), hold_gradients: false }).unwrap();
+    let pass = |reduces: bool| -> Result<(), TorchError> {
+        reducer.before_forward(reduces)?;
+        let mut loss = sum(&mul(&parameters[0], &parameters[0])?)?;
+        for parameter in &parameters[1..] {
+            let more = sum(&mul(parameter, parameter)?)?;
+            loss = torch.call(operator!("add", "Tensor"), &[(&loss).into(), (&more).into()])?.tensor()?;
+        }
+        if reduces {
+            reducer.before_backward()?;
+        }
+        torch.backward(&loss)
+    };
+    let gradient = || parameters[2].grad().unwrap().unwrap().to_vec::<f32>().unwrap();
+    pass(true).unwrap();
+    assert_eq!(gradient(), [2.0; 4], "the mean of two ranks that have the same");
+    assert_eq!(std::mem::take(&mut *summed.lock().unwrap()), [(1 << 19) + (1 << 21) + 16], "one bucket first");
+    pass(false).unwrap();
+    assert_eq!((gradient(), summed.lock().unwrap().len()), (vec![4.0; 4], 0), "as inside no_sync()");
+    pass(true).unwrap();
+    assert_eq!(gradient(), [6.0; 4]);
+    let buckets = std::mem::take(&mut *summed.lock().unwrap());
+    assert!(buckets.len() > 1 && buckets.iter().sum::<usize>() == (1 << 19) + (1 << 21) + 16, "{buckets:?}");
+    has_gone.store(true, Ordering::SeqCst);
+    let error = pass(true).unwrap_err();
+    assert!(error.text.contains("rank 1 has gone"), "{error}");
+}
+
+#[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH"]
+fn ranks_leave_each_other_messages() {
+    load();
+    let library = ranks_library();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (serving, patience) = (Serving::Listener(listener.into_raw_fd()), Duration::from_secs(60));
+    let store = Store::open(&library, "127.0.0.1", port, serving, patience).unwrap();
+    store.set("a", b"message").unwrap();
+    let other = Store::open(&library, "127.0.0.1", port, Serving::Another, patience).unwrap();
+    assert_eq!(other.get("a", 64).unwrap(), b"message");
+    assert!(other.get("a", 3).is_err(), "a message that is too long is none of ours");
 }

@@ -2,18 +2,22 @@
 //!
 //! `TONNAGE_TORCH` names a libtorch with CUDA, `TONNAGE_TORCH_PRELOAD` the phantom's library.
 
-use std::path::PathBuf;
+use std::net::TcpListener;
+use std::os::fd::IntoRawFd;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
 use tonnage_core::estimate::estimate;
 use tonnage_core::job::{
-    Attention, CheckpointPolicy, Fields, JobSource, JobSpec, LoraSpec, ModelSpec, OptimizerKind, Precision, Task,
+    Attention, CheckpointPolicy, Ddp, Fields, JobSource, JobSpec, LoraSpec, ModelSpec, OptimizerKind, Parallel,
+    Precision, Strategy, Task,
 };
 use tonnage_core::recording::{Names, RecordedEvent, Recording, compare_recordings, read_snapshot};
 use tonnage_core::step::simulate;
-use tonnage_torch::{Device, Search, Shim, Tensor, Torch};
+use tonnage_torch::{Buckets, Device, Group, Reducer, Search, Shim, Tensor, Torch};
 use tonnage_train::optimizer::{Adam, AdamOptions, Implementation, Optimizer};
+use tonnage_train::ranks::{Joined, Place, Ranks, ServedBy};
 use tonnage_train::{Call, LanguageModel, Output, Weights, scalar_type};
 
 const GPU: Device = Device::Cuda(0);
@@ -62,7 +66,14 @@ fn jobs() -> Vec<JobSpec> {
     let amp = |job: &mut JobSpec| job.precision = Precision::AmpBf16;
     let eager = |job: &mut JobSpec| job.attention = Attention::Eager;
     let plain = |_: &mut JobSpec| ();
+    let wrapped =
+        |job: &mut JobSpec, ddp| job.parallel = Parallel { strategy: Strategy::Ddp(ddp), ..Parallel::default() };
     vec![
+        job("gpt2", gpt2(), &|job| wrapped(job, Ddp::default())),
+        job("qwen2", decoder(json!({})), &|job| {
+            job.precision = Precision::Bf16;
+            wrapped(job, Ddp { bucket_cap_mb: Some(1), gradient_as_bucket_view: true, ..Ddp::default() });
+        }),
         job("gpt2", gpt2(), &plain),
         job("gpt2", gpt2(), &|job| {
             amp(job);
@@ -93,11 +104,38 @@ fn jobs() -> Vec<JobSpec> {
     ]
 }
 
-fn load() -> &'static Torch {
+fn load() -> (&'static Torch, PathBuf) {
     let found = Search::of_environment(None).find().expect("TONNAGE_TORCH names a PyTorch");
     let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("torch");
     let shim = Shim::of(&found, &cache, &mut |report| eprintln!("{report}")).expect("the shim compiles");
-    Torch::load(&found, &shim, true).expect("libtorch loads")
+    let ranks = shim.ranks(&found, &mut |report| eprintln!("{report}")).expect("what ranks need compiles");
+    (Torch::load(&found, &shim, true).expect("libtorch loads"), ranks)
+}
+
+/// The only rank of a group, over the phantom's NCCL.
+fn join(library: &Path) -> Joined {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("its address").port();
+    let place = Place {
+        rank: 0,
+        ranks: 1,
+        local_rank: 0,
+        local_ranks: 1,
+        host: "127.0.0.1".to_owned(),
+        port,
+        served_by: ServedBy::Listener(listener.into_raw_fd()),
+        restarts: 0,
+    };
+    Joined::join(library, place, GPU, "a step").expect("it meets itself")
+}
+
+/// What `DistributedDataParallel(model)` does.
+fn wrap(group: &Group, model: &LanguageModel, ddp: Ddp) -> Reducer {
+    let parameters = model.parameters().iter().map(|parameter| parameter.tensor.clone());
+    let states: Vec<Tensor> = parameters.chain(model.buffers().iter().cloned()).collect();
+    group.broadcast(&states).expect("nobody has gone");
+    let buckets = Buckets { cap_mb: ddp.bucket_cap_mb, hold_gradients: ddp.gradient_as_bucket_view };
+    group.reducer(&model.trained(), buckets).expect("room for buckets")
 }
 
 /// Python variables that live from one step to the next.
@@ -109,8 +147,13 @@ struct Variables {
 }
 
 /// The loop that the estimate mirrors (core/src/step/train.rs); `at_the_end` runs before the model goes.
-fn train<R>(torch: &'static Torch, job: &JobSpec, at_the_end: impl FnOnce() -> R) -> R {
+fn train<R>(torch: &'static Torch, job: &JobSpec, joined: Option<&Joined>, at_the_end: impl FnOnce() -> R) -> R {
     let model = LanguageModel::build(torch, GPU, job, Weights::Initial).expect("the model");
+    let group = joined.and_then(Joined::group);
+    let reducer = match (group, job.parallel.strategy) {
+        (Some(group), Strategy::Ddp(ddp)) => Some(wrap(group, &model, ddp)),
+        _ => None,
+    };
     let fused = job.optimizer == OptimizerKind::AdamwFused;
     let implementation = if fused { Implementation::Fused } else { Implementation::Foreach };
     let mut options = AdamOptions::default();
@@ -129,7 +172,14 @@ fn train<R>(torch: &'static Torch, job: &JobSpec, at_the_end: impl FnOnce() -> R
             let caches = job.use_cache && job.task == Task::CausalLm && !recomputes;
             let cache = caches.then(|| model.new_cache());
             let call = Call { labels: Some(&ids), cache: cache.as_ref(), ..Call::of(&ids) };
+            if let (Some(reducer), Some(group)) = (&reducer, group) {
+                reducer.before_forward(true).expect("buckets");
+                if !model.buffers().is_empty() {
+                    group.broadcast(model.buffers()).expect("nobody has gone");
+                }
+            }
             let output = model.forward(call).expect("a pass");
+            reducer.as_ref().map_or(Ok(()), Reducer::before_backward).expect("all gradients came");
             drop(cache);
             let loss = output.loss.clone();
             variables.outputs = job.logits.keep_outputs.then_some(output);
@@ -155,11 +205,12 @@ fn a_step_allocates_what_is_estimated() {
     let Ok(at) = std::env::var(JOB) else { return over_the_phantom() };
     let job = jobs().swap_remove(at.parse().expect("a number"));
     let what = format!("job {at}, {} {:?} {:?}", job.model.model_type, job.precision, job.gradient_checkpointing);
-    let torch = load();
+    let (torch, ranks) = load();
     torch.initialise(GPU).expect("the phantom");
+    let joined = matches!(job.parallel.strategy, Strategy::Ddp(_)).then(|| join(&ranks));
     let history = torch.record_history(1_000_000).expect("a history");
     let file = std::env::temp_dir().join(format!("tonnage-step-{}.pickle", std::process::id()));
-    let memory = train(torch, &job, || {
+    let memory = train(torch, &job, joined.as_ref(), || {
         history.write_snapshot(&file).expect("a snapshot");
         torch.memory(GPU).expect("figures")
     });
