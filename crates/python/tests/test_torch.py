@@ -43,8 +43,15 @@ class OverThePhantom(unittest.TestCase):
         return subprocess.run(words, capture_output=True, text=True, cwd=self.folder, env=self.environment, check=False)
 
     def test_a_trainer_logs_estimate_and_measured_peak(self):
+        self.check_trainer()
+
+    def test_the_callback_reads_the_trainer_where_it_is_told_no_job(self):
+        self.check_trainer("bare")
+
+    def check_trainer(self, *words):
         script = str(HERE / "trainer_with_callback.py")
-        answer = self.run_program(PROGRAM, "rehearse", "--gpu", "h100", "--whole", "--json", "--", PYTHON, script, str(self.folder))
+        rehearsed = (PROGRAM, "rehearse", "--gpu", "h100", "--whole", "--json", "--", PYTHON, script, str(self.folder), *words)
+        answer = self.run_program(*rehearsed)
         self.assertTrue(answer.stdout.startswith("{"), answer.stderr[-3000:])
         device = json.loads(answer.stdout)["processes"][0]["devices"][0]
         said = json.loads(next(line for line in answer.stderr.splitlines() if line.startswith('{"history"')))
