@@ -32,6 +32,8 @@ def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     compile_program()
+    # Packed once, downloaded often.
+    os.environ["MATURIN_PEP517_ARGS"] = f"{os.environ.get('MATURIN_PEP517_ARGS', '')} --compression-level 9".strip()
     return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
 
 
@@ -51,7 +53,9 @@ def compile_program():
     built = os.environ.get("TONNAGE_BUILT_PROGRAM")
     name = "tonnage.exe" if os.name == "nt" else "tonnage"
     if built is None:
-        subprocess.run(["cargo", "build", "--release", "--locked", "--package", "tonnage", "--bin", "tonnage"], cwd=ROOT, check=True)
+        # A source distribution lacks xtask, which the lock file has: cargo takes it out, and keeps every version.
+        locked = [] if (ROOT / "PKG-INFO").exists() else ["--locked"]
+        subprocess.run(["cargo", "build", "--release", *locked, "--package", "tonnage", "--bin", "tonnage"], cwd=ROOT, check=True)
         folder = Path(os.environ.get("CARGO_TARGET_DIR") or "target")
         built = ROOT / folder / "release" / name
     program = SCRIPTS / Path(built).name
