@@ -3,7 +3,7 @@
 #   slurm_loopback.sh install             # slurmctld, slurmd, munge by apt where they are missing; 77 where they cannot be had
 #   slurm_loopback.sh start DIR           # again: what runs already is left as it is; prints DIR/slurm.conf
 #   slurm_loopback.sh start DIR --accounting      # with slurmdbd over a MariaDB of its own, where both are installed
-#   slurm_loopback.sh controller DIR down|up|lost # slurmctld alone: ended, started again, or started having forgotten all jobs
+#   slurm_loopback.sh controller DIR down|up|lost|mend # slurmctld alone: ended, started again, or started having forgotten all jobs; GPUs counted anew
 #   slurm_loopback.sh stop DIR            # again: nothing to do
 # Exit code 77: this machine cannot have it, and the last line says why.
 set -euo pipefail
@@ -171,12 +171,15 @@ start_nodes() {
 wait_for_nodes() {
     export SLURM_CONF=$DIR/slurm.conf
     for _ in $(seq 300); do
-        both_idle 2>/dev/null && return
+        both_idle 2>/dev/null && takes_jobs && return
         sleep 0.1
     done
     echo "the nodes did not come up; see $DIR/log" >&2
     return 1
 }
+
+# Until its nodes have told it of their GPUs a controller refuses who asks for one.
+takes_jobs() { sbatch --test-only --gres=gpu:1 --wrap true >/dev/null 2>&1; }
 
 both_idle() { [ "$(sinfo --noheader --Node --partition=gpu --format=%T | grep -cE '^(idle|mixed|allocated|completing)$')" = 2 ]; }
 
@@ -208,8 +211,9 @@ controller() {
     case $1 in
     down) end "$DIR/run/slurmctld.pid" ;;
     up) start_controller; wait_for_nodes ;;
+    mend) SLURM_CONF=$DIR/slurm.conf scontrol reconfigure; wait_for_nodes ;;
     lost) end "$DIR/run/slurmctld.pid"; start_controller -c; wait_for_nodes ;;
-    *) echo "controller DIR down|up|lost" >&2; exit 2 ;;
+    *) echo "controller DIR down|up|lost|mend" >&2; exit 2 ;;
     esac
 }
 

@@ -1,5 +1,6 @@
 //! [`Plan`]: every run of a suite with its identity, and what is predicted of it before anything starts.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
@@ -7,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use tonnage_core::job::Override;
 use tonnage_core::plan::appraisal::Appraisal;
 use tonnage_core::plan::time::Range;
+use tonnage_core::printable::printable;
 
 use crate::code::Version;
 use crate::expand::Configuration;
@@ -53,6 +55,18 @@ pub struct Planned {
     pub predicted: Option<Predicted>,
     /// Why there is no such job.
     pub error: Option<String>,
+    /// Its runs that are another configuration's, too, and are no runs of their own.
+    pub twins: Option<Twins>,
+}
+
+/// Runs that two configurations share, because nothing tells them apart but the names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Twins {
+    /// The configuration that has them.
+    pub of: String,
+    /// How many.
+    pub runs: usize,
 }
 
 /// A run in a plan.
@@ -175,6 +189,7 @@ impl Plan {
             sources: making.file.sources(),
             ..Self::default()
         };
+        let mut known: HashMap<String, usize> = HashMap::new();
         for (at, (one, predicted)) in making.configurations.iter().zip(predicted).enumerate() {
             let command = fill(&making.file.command, &one.parameters, [making.name, &one.name], &str::to_owned);
             let mut job: BTreeMap<&str, &str> =
@@ -188,19 +203,35 @@ impl Plan {
                 directory: &directory,
                 code: &making.code.id,
             };
-            plan.runs.extend(one.seeds.iter().map(|seed| {
+            let mut twins: Option<Twins> = None;
+            for seed in &one.seeds {
                 makes.seed = *seed;
-                PlannedRun { id: makes.identity(), configuration: at, seed: *seed }
-            }));
-            plan.configurations.push(planned(one, predicted));
+                let id = makes.identity();
+                match known.entry(id.clone()) {
+                    Entry::Occupied(first) => {
+                        let of = || making.configurations[*first.get()].name.clone();
+                        twins.get_or_insert_with(|| Twins { of: of(), runs: 0 }).runs += 1;
+                    }
+                    Entry::Vacant(free) => {
+                        free.insert(at);
+                        plan.runs.push(PlannedRun { id, configuration: at, seed: *seed });
+                    }
+                }
+            }
+            plan.configurations.push(Planned { twins, ..planned(one, predicted) });
         }
         plan
     }
 
-    /// Two runs that are one and the same, whatever they are called: their configurations differ in nothing.
-    pub fn twins(&self) -> Option<[&PlannedRun; 2]> {
-        let mut known: HashMap<&str, &PlannedRun> = HashMap::new();
-        self.runs.iter().find_map(|run| known.insert(&run.id, run).map(|first| [first, run]))
+    /// Of configurations whose runs are those of others: each run is made once, under the first name.
+    pub fn twins(&self) -> Vec<String> {
+        let sentence = |one: &Planned| {
+            let Twins { of, runs } = one.twins.as_ref()?;
+            let (are, they) = if *runs == 1 { ("run is one", "it is") } else { ("runs are", "they are") };
+            let (name, of) = (printable(&one.name), printable(of));
+            Some(format!("{runs} {are} of `{of}` under the name `{name}`, which differs in nothing: {they} made once"))
+        };
+        self.configurations.iter().filter_map(sentence).collect()
     }
 
     /// The configuration of a run.
@@ -263,6 +294,7 @@ fn planned(one: &Configuration, predicted: Result<Option<Predicted>, String>) ->
         rules: one.rules.clone(),
         error: predicted.as_ref().err().cloned(),
         predicted: predicted.ok().flatten(),
+        twins: None,
     }
 }
 

@@ -9,6 +9,8 @@ use crate::plan::{Plan, Planned, Span};
 
 /// Configurations in one table; the rest is in the JSON.
 const MOST_ROWS: usize = 60;
+/// Configurations that are another's twin, of which it is said.
+const MOST_TWINS: usize = 12;
 /// Runs of a schedule that are shown.
 const MOST_PLACED: usize = 12;
 
@@ -28,6 +30,7 @@ pub fn plan(plan: &Plan, against: &Against, look: &Look) -> String {
     let mut lines = totals(plan);
     lines.extend(schedule(plan, against));
     lines.extend(warnings(plan, against));
+    lines.extend(plan.twins().into_iter().take(MOST_TWINS).map(|twins| format!("! {twins}")));
     lines.extend(rules(plan));
     lines.push(format!("code: {}", plan.code));
     lines.iter().for_each(|line| text.push_str(&format!("{}\n", wrap(line, look.width, 2))));

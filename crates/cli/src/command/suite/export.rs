@@ -19,9 +19,9 @@ const EXAMPLES: &str = "Examples:
   tonnage suite export policies --to tensorboard --out events
   tonnage suite export --to csv --out tables
   tonnage suite export policies --to wandb --out offline --python venv/bin/python
-  tonnage suite export policies --to tensorboard --out events --follow    # what is new, until the suite has ended
+  tonnage suite export policies --to tensorboard --out events --follow    # until it has ended
 
-W&B gets its metrics through its own package in a Python of yours, offline unless WANDB_MODE says another; a run's id is its identity,
+W&B gets its metrics through its own package in a Python of yours, offline unless WANDB_MODE says another; a run's id is its identity, \
 and what was given once is not given again.";
 
 /// The least time between two looks of `--follow`; a look may take a tenth of the time.

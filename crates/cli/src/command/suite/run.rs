@@ -30,7 +30,7 @@ const EXAMPLES: &str = "Examples:
   tonnage suite run suite.toml --gpus 0,1 --fail-fast
   tonnage suite run suite.toml --export tensorboard=events --export wandb=offline
 
-Every run lives under a supervisor of its own (`tonnage status`, `logs`, `stop`): whatever ends this program, they go on, and the
+Every run lives under a supervisor of its own (`tonnage status`, `logs`, `stop`): whatever ends this program, they go on, and the \
 same command takes them up again. Ctrl-C asks all runs to end; a second one does not wait.";
 
 /// Seconds between two starts where runs share GPUs by their bytes: memory is taken some time after the start.
@@ -129,6 +129,7 @@ pub fn carry_out(suite: &Suite, plan: &Plan, here: &Here, terminal: &Terminal) -
     // The command was looked for where it runs; folders of exports are where they were typed.
     let exporters =
         in_folder(&here_now, || Exporters::start(&here.export, &here.export_python, &folder, &suite.name))??;
+    plan.twins().iter().for_each(|twins| terminal.say(twins));
     terminal.say(&format!("suite {}: {} runs, {}", suite.name, plan.runs.len(), folder.path.display()));
     let environment =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));

@@ -157,15 +157,7 @@ impl Suite {
             typed: &self.typed,
             groups: &self.groups,
         };
-        let plan = Plan::make(&making, self.predictions(terminal));
-        if let Some([first, second]) = plan.twins() {
-            let names = [first, second].map(|run| plan.configuration(run).name.escape_debug().to_string());
-            let problem = format!("{}: `{}` and `{}` differ in nothing", self.path.display(), names[0], names[1]);
-            let hint =
-                format!("--suite \"{}\" takes one of them; what was typed may be all that told them apart", names[0]);
-            return Err(Failure::input(problem).hint(hint));
-        }
-        Ok(plan)
+        Ok(Plan::make(&making, self.predictions(terminal)))
     }
 
     /// What is predicted of each configuration; each distinct job is simulated once.

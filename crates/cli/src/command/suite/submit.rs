@@ -24,9 +24,9 @@ use crate::terminal::Terminal;
 const EXAMPLES: &str = "Examples:
   tonnage suite submit examples/suites/lr-scan.toml --engine slurm --test-only
   tonnage suite submit examples/suites/lr-scan.toml --engine slurm --partition gpu --throttle 8
-  tonnage suite submit examples/suites/lr-scan.toml --engine slurm      # again: only what is missing
+  tonnage suite submit examples/suites/lr-scan.toml --engine slurm    # again: what is missing
 
-Every array is tried by `sbatch --test-only` before the first is sent. What waits, runs or is done is not sent again; `suite status` says
+Every array is tried by `sbatch --test-only` before the first is sent. What waits, runs or is done is not sent again; `suite status` says \
 where runs are, `suite stop` cancels them, `suite retry` sends failed ones again. The suite's folder must be one that nodes see.";
 
 /// Sends what is missing of a suite to SLURM: arrays, chains, requeueing
@@ -107,6 +107,7 @@ pub fn send(
         return Err(Failure::input(format!("suite {} is run, or sent, by another process", suite.name))
             .hint(format!("`tonnage suite status {}` tells where it is", suite.name)));
     };
+    plan.twins().iter().for_each(|twins| terminal.say(twins));
     let elsewhere = there.over(&suite.file.elsewhere);
     let own = suite.file.limits.hours;
     let of_partition = hours_of(&client, elsewhere.partition.as_deref());
