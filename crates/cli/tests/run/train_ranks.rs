@@ -182,21 +182,41 @@ fn what_several_ranks_cannot_do_is_said_with_what_can() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(2) && said.contains(wanted), "{said}");
     }
-    // Ranks that were started with different jobs never train together. Rank 0 is given the socket, so that nobody takes its port.
+}
+
+/// Two ranks that a test starts itself, each with words of its own: what each said, and whether it succeeded.
+fn two_ranks(home: &Home, words: [&[&str]; 2]) -> [(bool, String); 2] {
+    // Rank 0 is given the socket, so that nobody takes its port.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
-    let start = |rank: &str, learning_rate: &str| {
-        let mut command = command(&home, &["trainer", "job.toml", "--learning-rate", learning_rate]);
-        command.env("RANK", rank).env("WORLD_SIZE", "2").env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", &port);
-        command.env("TONNAGE_RANKS_LISTENER", listener.as_raw_fd().to_string());
+    let start = |rank: usize| {
+        let mut command = command(home, &[&["trainer", "job.toml"], words[rank]].concat());
+        command.env("RANK", rank.to_string()).env("WORLD_SIZE", "2").env("MASTER_ADDR", "127.0.0.1");
+        command.env("MASTER_PORT", &port).env("TONNAGE_RANKS_LISTENER", listener.as_raw_fd().to_string());
         command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
     };
     fcntl(&listener, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
-    let first = start("0", "1e-3");
+    let first = start(0);
     fcntl(&listener, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
-    for rank in [start("1", "2e-3"), first] {
+    [first, start(1)].map(|rank| {
         let output = rank.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains("rank 1 was started with another job than rank 0"), "{said}");
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    })
+}
+
+#[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
+fn only_ranks_of_one_job_train_together() {
+    let home = home("ranks-jobs", JOB);
+    home.write("more.txt", &"Once upon a time there was a fox. ".repeat(100));
+    for other in [["--learning-rate", "2e-3"], ["--data-train-files", "more.txt"]] {
+        for (succeeded, said) in two_ranks(&home, [&[], &other]) {
+            assert!(!succeeded && said.contains("rank 1 was started with another job than rank 0"), "{said}");
+        }
+    }
+    // The GPU may be another on another machine.
+    let [h100, a100] = [["--max-steps", "2", "--gpu", "h100"], ["--max-steps", "2", "--gpu", "a100-80"]];
+    for (succeeded, said) in two_ranks(&home, [&h100, &a100]) {
+        assert!(succeeded, "{said}");
     }
 }

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use tonnage_core::gpu::Gpu;
 use tonnage_core::job::keys::{
     FRAMEWORK, GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE, MODEL, OUTPUT_DIR, WORLD_SIZE,
 };
-use tonnage_core::job::{JobSource, Key, Origin, Override, Resolved};
+use tonnage_core::job::{JobSource, JobSpec, Key, Origin, Override, Resolved};
 use tonnage_torch::{Device, Found};
 use tonnage_train::program::Program;
 
@@ -44,9 +45,10 @@ impl TrainJob {
         Ok(Self { source, resolved, model: args.model.clone() })
     }
 
-    /// All that decides what is computed: ranks whose words differ train something else.
+    /// All that decides what is computed: ranks whose words differ train something else. The GPU may be another on another machine.
     pub fn in_words(&self) -> String {
-        format!("{} {:?} {:?}", env!("CARGO_PKG_VERSION"), self.resolved.job, self.resolved.training)
+        let job = JobSpec { gpu: Gpu::default(), ..self.resolved.job.clone() };
+        format!("{} {job:?} {:?}", env!("CARGO_PKG_VERSION"), self.resolved.training)
     }
 
     /// The folder of its checkpoints.

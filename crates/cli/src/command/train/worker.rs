@@ -127,8 +127,8 @@ impl Rank {
             }
             Some(place) => {
                 let library = shim.ranks(&found, &mut |text| terminal.say(text)).map_err(failure)?;
-                let joined =
-                    Joined::join(&library, place, device, &job.in_words()).map_err(|error| train_failure(&error))?;
+                let words = job.in_words() + &ready.about();
+                let joined = Joined::join(&library, place, device, &words).map_err(|error| train_failure(&error))?;
                 let outcome = ready.train(torch, device, &joined, &stopped, &mut observe);
                 outcome.map_err(|error| of_rank(&error, &joined))?
             }
