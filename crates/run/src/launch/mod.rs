@@ -16,5 +16,5 @@ pub use evidence::{Evidence, left};
 pub use orphans::{end_processes_of, processes_of};
 pub use output::{Output, Screen};
 pub use process::{Notice, Process, Start};
-pub use tree::{Identity, descendants, end_tree, is_alive, usage};
+pub use tree::{Identity, descendants, end_tree, is_alive, usage, wait_dead};
 pub use wait::{catches, doing};

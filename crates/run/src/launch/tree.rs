@@ -9,6 +9,8 @@ use nix::unistd::Pid;
 
 /// How often the kernel is asked whether processes are gone.
 const POLL: Duration = Duration::from_millis(20);
+/// How often it is asked of processes that are about to be gone.
+const DYING_POLL: Duration = Duration::from_millis(2);
 /// Ticks a second of `/proc`'s times: USER_HZ, 100 on every Linux architecture in use.
 const TICKS: f64 = 100.0;
 /// Bytes of a page of `/proc`'s sizes.
@@ -146,9 +148,32 @@ fn wait_gone(root: i32, spared: &[i32], limit: Duration) -> bool {
     }
 }
 
+/// Waits until none of the processes runs; whether that came about.
+pub fn wait_dead(pids: &[i32], limit: Duration) -> bool {
+    let until = Instant::now() + limit;
+    while pids.iter().any(|pid| is_alive(*pid)) {
+        if Instant::now() >= until {
+            return false;
+        }
+        sleep(DYING_POLL);
+    }
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_keeper_is_waited_for_until_it_is_dead() {
+        let mut keeper = std::process::Command::new("sleep").arg("7108").spawn().unwrap();
+        let pid = keeper.id().cast_signed();
+        assert!(!wait_dead(&[pid], Duration::ZERO), "it lives");
+        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+        // Not waited for, it is a zombie: that is dead.
+        assert!(wait_dead(&[pid, i32::MAX], Duration::from_secs(60)));
+        keeper.wait().unwrap();
+    }
 
     #[test]
     fn a_process_is_told_from_a_later_one_of_its_number() {

@@ -16,6 +16,9 @@ use crate::adapter::{Injection, allocator_environment, find_torch, inject};
 use crate::guard::{AttemptPlan, ExitEvidence, classify};
 use crate::launch::{Identity, Notice, Process, Screen, Start};
 
+/// Keepers that have reported an end, or were killed, are dead within moments.
+const KEEPERS_END: Duration = Duration::from_secs(5);
+
 /// What an attempt is started with that no record holds.
 struct Unrecorded {
     argv: Vec<String>,
@@ -214,6 +217,9 @@ impl Supervisor<'_> {
 
     /// Ends what a keeper that was killed itself left: orphans come to the supervisor. A keeper that lived left nothing.
     fn end_orphans(&self, leader: Option<u32>, own_keepers: &[i32]) {
+        // A process that is killed closes its files first and gives its children away later: what still hangs below a dying
+        // keeper would be taken for the keeper's own, and outlive it.
+        crate::launch::wait_dead(own_keepers, KEEPERS_END);
         let own = std::process::id().cast_signed();
         let mut keepers: Vec<i32> = self.nodes.iter().flat_map(Node::keepers).collect();
         keepers.extend_from_slice(own_keepers);
