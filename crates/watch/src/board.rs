@@ -12,6 +12,10 @@ use crate::trend::Trend;
 
 /// Trends change slowly and cost something.
 const TREND_SECONDS: f64 = 10.0;
+/// Of many points, so many new ones change a trend: those of its seconds at one a second.
+const TREND_POINTS: u32 = 10;
+/// Fewer points than this are few.
+const FEW_POINTS: u32 = 600;
 /// A series without a point for this long is forgotten, unless it is a device's.
 const FORGET_SECONDS: f64 = 900.0;
 
@@ -33,6 +37,9 @@ pub struct Series {
     /// How it grows, if it does.
     pub trend: Option<Trend>,
     trend_time: f64,
+    /// All points, and those since the trend was looked at.
+    points: u32,
+    new_points: u32,
 }
 
 /// The state behind all views.
@@ -105,9 +112,13 @@ impl Board {
     fn push(&mut self, key: SeriesKey, point: Point) {
         let series = self.series.entry(key).or_default();
         series.history.push(point);
-        if point.time - series.trend_time >= TREND_SECONDS {
+        series.points = series.points.saturating_add(1);
+        series.new_points += 1;
+        let matters = series.points < FEW_POINTS || series.new_points >= TREND_POINTS;
+        if point.time - series.trend_time >= TREND_SECONDS && matters {
             series.trend = Trend::of(&series.history);
             series.trend_time = point.time;
+            series.new_points = 0;
         }
     }
 
