@@ -205,6 +205,8 @@ class Checks(unittest.TestCase):
 
     def test_what_slurm_did_not_start_is_tried_again(self):
         """A real refusal of srun's, as after a restart of the controller that has not heard of its nodes' GPUs yet."""
+        # Long enough for all tries together that a slow machine comes to allow it.
+        self.environment["TONNAGE_SLURM_PAUSE_SECONDS"] = "5"
         refusing = 'srun() { if [ -e go ]; then command srun "$@"; else : > refused; command srun --gres=gpu:99 "$@"; fi; }'
         self.suite('echo "$1 $2" >> results\n', seeds=2, slurm=f"setup = [{json.dumps(refusing)}]\n")
         self.submit()
