@@ -115,8 +115,11 @@ impl Terminal {
         finish(stdout.write_all(bytes).and_then(|()| stdout.flush()))
     }
 
-    /// Prints a screen about the work, on stderr.
+    /// Prints a screen about the work, on stderr; where answers are kept nobody reads along.
     pub fn tell(&self, text: &str) {
+        if self.is_kept() {
+            return;
+        }
         let mut stderr = anstream::AutoStream::auto(io::stderr().lock());
         // Nothing can be done about a stderr that is closed.
         let _ = stderr.write_all(styled(text).as_bytes());

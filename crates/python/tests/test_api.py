@@ -208,6 +208,28 @@ class LiveObjects(unittest.TestCase):
             with self.assertRaisesRegex(tonnage.TonnageError, "none.json"):
                 tonnage.estimate("gpt2", TrainingArguments(deepspeed="none.json"), seq_len=32)
 
+    def test_every_question_takes_objects(self):
+        job = tonnage.Job(Config(), TrainingArguments(2), seq_len=32, gpu="l4")
+        self.assertEqual(job.fit(gpus=["l4"], rows=[1, 2], largest=False).rows[1].gpus[0].total_bytes, job.estimate().total_bytes)
+        self.assertEqual(job.plan().base.total_bytes, job.estimate().total_bytes)
+        self.assertEqual(job.replace(max_steps=10).cost().configurations[0].total_bytes, job.estimate().total_bytes)
+        self.assertEqual(job.replace(micro_batch_size=[1, 2]).sweep()[1]["total_bytes"], job.estimate().total_bytes)
+        both = job.replace(micro_batch_size=[1, 2]).compare().compare
+        self.assertEqual(both[1].estimate["total_bytes"], job.estimate().total_bytes)
+        text = "CUDA out of memory. Tried to allocate 2.00 GiB"
+        self.assertIsNotNone(tonnage.doctor(text, job=job).job)
+
+    def test_nothing_is_printed(self):
+        line = "class LoraConfig: pass\nthing = LoraConfig(); thing.r = 4\nimport tonnage\n"
+        line += "tonnage.compare('gpt2', thing, seq_len=[32, 64]); tonnage.fit('gpt2', thing, gpus='l4', rows=[1], largest=False)"
+        answer = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, check=True)
+        self.assertEqual(answer.stdout + answer.stderr, "")
+
+    def test_a_module_that_is_no_transformers_model_is_refused(self):
+        module = types.SimpleNamespace(forward=None)
+        with self.assertRaisesRegex(tonnage.TonnageError, "tonnage rehearse"):
+            tonnage.estimate(module)
+
     def test_one_model_is_asked_about(self):
         with self.assertRaisesRegex(tonnage.TonnageError, "two models"):
             tonnage.estimate("gpt2", Config())

@@ -34,6 +34,9 @@ class Gathered:
                 self._take_model(thing)
             elif is_config(thing):
                 self._take_config(thing, dtype=getattr(thing, "dtype", None))
+            elif hasattr(thing, "forward"):
+                problem = f"{type(thing).__name__} is a module without a config of transformers"
+                raise TonnageError(problem, "`tonnage rehearse -- python train.py` runs the script itself without a GPU", kind="model")
             else:
                 arguments.append(thing)
         self.objects += [(_classes(one), written(attributes(one))) for one in arguments]
@@ -88,7 +91,7 @@ def is_config(thing: Any) -> bool:
 
 def is_model(thing: Any) -> bool:
     """Whether it is a model, also on the meta device."""
-    return hasattr(thing, "forward") and hasattr(thing, "config")
+    return hasattr(thing, "forward") and hasattr(getattr(thing, "config", None), "to_dict")
 
 
 def config_text(config: Any) -> str:
