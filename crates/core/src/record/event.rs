@@ -1,7 +1,6 @@
 //! [`Entry`]: one line of a run's journal.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::progress::Progress;
 
@@ -71,9 +70,9 @@ pub enum Event {
     NodeEnded { node: usize, outcome: Outcome, reason: String },
     /// The run is done.
     RunEnded { result: ResultRecord },
-    /// An event of a newer version, as it was found.
+    /// An event of a newer version: its line, as it was found.
     #[serde(skip)]
-    Unknown(Value),
+    Unknown(Box<str>),
 }
 
 /// What a process tree used, at a moment; a line of the samples.
