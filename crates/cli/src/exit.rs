@@ -14,7 +14,8 @@ pub enum Exit {
     No,
     /// Wrong usage, or input that cannot be read.
     Usage,
-    /// A rehearsed script waits for a value that only a real GPU computes.
+    /// It is not known whether a rehearsed script fits: it waits for a value that only a real GPU computes, or parts of its
+    /// model never ran for want of one.
     Waiting,
     /// A command that was rehearsed failed for reasons of its own: its code, unchanged.
     Command(u8),
@@ -99,7 +100,7 @@ pub const REHEARSE: &str = "Exit codes:
   0  it fits (also when tight)
   1  it does not fit
   2  wrong usage, or nothing could be rehearsed
-  3  the script waits for a value that only a real GPU computes
+  3  not known: the script waits for a value that only a real GPU computes, or parts of its model got no forward pass
 Where the command fails for reasons of its own, its exit code comes through.";
 /// The codes of `run` and `probe`.
 pub const RUN: &str = "Exit codes:

@@ -49,7 +49,21 @@ fn start() -> Result<(), String> {
         // SAFETY: as above.
         unsafe { std::env::set_var(CUDNN_ATTENTION_LAST, "1") }
     }
+    let path = variable("TONNAGE_PHANTOM_PYTHONPATH").and_then(|folder| first_on(variable("PYTHONPATH"), &folder));
+    if let Some(path) = path {
+        // SAFETY: as above.
+        unsafe { std::env::set_var("PYTHONPATH", path) }
+    }
     Ok(())
+}
+
+/// The path with the folder first; `None` where the folder is on it.
+fn first_on(path: Option<String>, folder: &str) -> Option<String> {
+    match path.filter(|path| !path.is_empty()) {
+        Some(path) if path.split(':').any(|part| part == folder) => None,
+        Some(path) => Some(format!("{folder}:{path}")),
+        None => Some(folder.to_owned()),
+    }
 }
 
 fn announcement(devices: &[crate::device::Device]) -> String {
@@ -92,6 +106,14 @@ mod tests {
         assert!(problem.contains("/proc/self/stat"), "{problem}");
         assert_eq!(refuse_beside(&["/nonexistent"]), Ok(()));
         assert!(DRIVER_FILES.contains(&"/dev/nvidiactl"));
+    }
+
+    #[test]
+    fn a_path_that_was_replaced_gets_the_folder_again() {
+        let path = |text: &str| Some(text.to_owned());
+        assert_eq!(first_on(None, "/shim"), path("/shim"));
+        assert_eq!(first_on(path("src:lib"), "/shim"), path("/shim:src:lib"));
+        assert_eq!(first_on(path("src:/shim"), "/shim"), None);
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub struct Config {
     /// Those that `CUDA_VISIBLE_DEVICES` lets this process see, in its order.
     pub devices: Vec<Device>,
     pub ledger: Option<PathBuf>,
+    /// Where the most that the process holds is written.
+    pub usage: Option<PathBuf>,
     pub log: bool,
 }
 
@@ -37,6 +39,7 @@ impl Config {
             machine,
             devices,
             ledger: variable("TONNAGE_PHANTOM_LEDGER").filter(|path| !path.is_empty()).map(PathBuf::from),
+            usage: variable("TONNAGE_PHANTOM_USAGE").filter(|path| !path.is_empty()).map(PathBuf::from),
             log: switch("TONNAGE_PHANTOM_LOG", &variable)?,
         })
     }

@@ -19,6 +19,8 @@
 //! |---|---|
 //! | `TONNAGE_PHANTOM_DEVICES` | the devices, see below; left out: one NVIDIA H200 |
 //! | `TONNAGE_PHANTOM_LEDGER` | a file in which several processes account for the devices they share; made when missing |
+//! | `TONNAGE_PHANTOM_USAGE` | a folder in which every process writes the most that it held of each device, as `used-PID` |
+//! | `TONNAGE_PHANTOM_PYTHONPATH` | a folder that is put first on `PYTHONPATH` where it is not on it, also if a command replaced that |
 //! | `TONNAGE_PHANTOM_QUIET` | `1`: no announcement on stderr |
 //! | `TONNAGE_PHANTOM_LOG` | `1`: every allocation and release of device memory on stderr |
 //! | `TONNAGE_PHANTOM_ALLOW_REAL_DRIVER` | `1`: load even where an NVIDIA driver is present |

@@ -33,6 +33,7 @@ pub fn config() -> &'static Config {
             machine: Vec::new(),
             devices: Vec::new(),
             ledger: None,
+            usage: None,
             log: false,
         })
     })

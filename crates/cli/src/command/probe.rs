@@ -15,7 +15,7 @@ use tonnage_run::adapter::{Injection, inject};
 use tonnage_run::corrections::{self, Kept};
 use tonnage_run::os;
 use tonnage_run::private::TemporaryFolder;
-use tonnage_run::rehearse::{Options, rehearse_with};
+use tonnage_run::rehearse::{Options, Rehearsed, rehearse_with};
 use tonnage_run::secrets::Secrets;
 use tonnage_run::store::Store;
 use tonnage_run::supervise::python_module;
@@ -152,6 +152,8 @@ impl ProbeArgs {
             steady: None,
             generate_length: None,
             patience: 60,
+            worst_experts: false,
+            values: true,
             stdout_to_stderr: self.json,
         };
         let module = python_module(Store::of_user().root())?;
@@ -160,9 +162,9 @@ impl ProbeArgs {
             ("PYTHONPATH", None) => Some(OsString::from(&module)),
             (_, own) => own,
         };
-        let rehearsed = rehearse_with(&options, &inherited).map_err(failure)?;
+        let rehearsed = rehearse_with(&options, &inherited).and_then(Rehearsed::whole).map_err(failure)?;
         let Some(fullest) = rehearsed.rehearsal.fullest() else {
-            return nothing_seen(rehearsed.rehearsal.exit_code).map(Err);
+            return nothing_seen(&rehearsed.rehearsal).map(Err);
         };
         let calculated = (verdict.peak_allocated_bytes, verdict.peak_reserved_bytes);
         let seen = (fullest.device.peak_allocated_bytes, fullest.device.peak_reserved_bytes);

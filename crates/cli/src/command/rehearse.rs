@@ -12,7 +12,7 @@ use tonnage_core::job::Resolved;
 use tonnage_core::rehearsal::{Against, Rehearsal, against, context_bytes, largest};
 use tonnage_core::units::Bytes;
 use tonnage_report::{RehearsalView, text};
-use tonnage_run::rehearse::{Options, RehearseError, Rehearsed, rehearse, write_library};
+use tonnage_run::rehearse::{EndedBy, Options, RehearseError, Rehearsed, rehearse, write_library};
 
 use super::json;
 use crate::exit::{self, Exit};
@@ -29,6 +29,14 @@ const EXAMPLES: &str = "Examples:
 
 /// Steps without a new peak after which a script has shown enough.
 const STEADY: u32 = 3;
+
+/// How the tokens of a batch are shared out among experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Experts {
+    // Variants without help of their own keep `--help` to a screen.
+    Even,
+    Worst,
+}
 
 /// Runs your own training command over a GPU that isn't there, and tells its peak
 #[derive(Args)]
@@ -62,6 +70,14 @@ pub struct RehearseArgs {
     /// Seconds that a loop may do nothing but read device values before it is stopped
     #[arg(long, value_name = "S", default_value_t = 60, value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     patience: u32,
+
+    /// The share of the tokens that an expert gets where routing asks the device: even, or (worst) as many as it can have
+    #[arg(long, value_enum, value_name = "SHARE", default_value_t = Experts::Even)]
+    experts: Experts,
+
+    /// Follows no values of the host on the device: small tables, masks, choices of experts
+    #[arg(long)]
+    no_values: bool,
 
     /// Puts the estimate of a job (a job file or a model's name) beside the rehearsal
     #[arg(long, value_name = "JOB")]
@@ -103,7 +119,7 @@ impl RehearseArgs {
         let rehearsed = rehearse(&options).map_err(failure)?;
         let rehearsal = &rehearsed.rehearsal;
         if rehearsal.seen.is_empty() {
-            return nothing_seen(rehearsal.exit_code);
+            return nothing_seen(&rehearsed.whole().map_err(failure)?.rehearsal);
         }
         let against = job.as_ref().map(|job| compare_with_job(job, rehearsal)).transpose()?;
         if let Some(path) = &self.save_trace {
@@ -117,7 +133,10 @@ impl RehearseArgs {
                 terminal.print(&text::against(against, &terminal.look))?;
             }
         }
-        Ok(answer(rehearsal))
+        Ok(match rehearsed.ended_by {
+            Some(EndedBy { signal, .. }) => command_exit(Some(128 + signal)),
+            None => answer(rehearsal),
+        })
     }
 
     fn options(&self, phantoms: &[Gpu]) -> Result<Options, Failure> {
@@ -132,6 +151,8 @@ impl RehearseArgs {
             steady: (self.steps.is_none() && !self.whole).then_some(STEADY),
             generate_length: self.generate_length,
             patience: self.patience,
+            worst_experts: self.experts == Experts::Worst,
+            values: !self.no_values,
             stdout_to_stderr: self.json,
         })
     }
@@ -198,11 +219,25 @@ pub(super) fn failure(error: RehearseError) -> Failure {
     Failure { problem: error.to_string(), hint, exit, of_job: None }
 }
 
-/// No process of the command used the device: either it failed before, or there was nothing to rehearse.
-pub(super) fn nothing_seen(code: Option<i32>) -> Result<Exit, Failure> {
+/// No process of the command left a record: it failed before, there was nothing to rehearse, or nobody could record it.
+pub(super) fn nothing_seen(rehearsal: &Rehearsal) -> Result<Exit, Failure> {
+    let code = rehearsal.exit_code;
+    let held = rehearsal.unrecorded.iter().map(|process| process.peak_bytes).max();
+    if let Some(held) = held {
+        let problem = format!(
+            "the command used the GPU (at most {} of it, CUDA context included), but our recorder was not in it",
+            Bytes(held)
+        );
+        let hint = "Python must be started without -S, -E and -I; a process that is killed (SIGKILL, os._exit) leaves no figures; \
+                    of programs other than Python no more is known than this peak";
+        let failure = Failure::input(problem).hint(hint);
+        return Err(Failure { exit: if code == Some(0) { Exit::Usage } else { command_exit(code) }, ..failure });
+    }
     match code {
-        Some(0) => Err(Failure::input("no process of the command used the GPU")
-            .hint("it must be Python with a CUDA build of PyTorch, started without -S, -E or -I")),
+        Some(0) => Err(Failure::input("no process of the command used the GPU").hint(
+            "it must be Python with a CUDA build of PyTorch that trains on `cuda` (is a flag for it missing?), with LD_PRELOAD and \
+             LD_LIBRARY_PATH as it was given them; pass these on where a launcher or container clears the environment",
+        )),
         code => Ok(command_exit(code)),
     }
 }
@@ -257,6 +292,9 @@ fn answer(rehearsal: &Rehearsal) -> Exit {
     }
     if !rehearsal.ran_out() && rehearsal.exit_code != Some(0) {
         return command_exit(rehearsal.exit_code);
+    }
+    if rehearsal.skipped() && !rehearsal.ran_out() {
+        return Exit::Waiting;
     }
     if rehearsal.asked.is_empty() {
         return if rehearsal.ran_out() { Exit::No } else { Exit::Done };

@@ -82,6 +82,55 @@ fn a_signal_ends_all_that_was_started_and_leaves_no_folder() {
 }
 
 #[test]
+fn what_was_seen_until_a_signal_is_told() {
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+
+    let script = format!("{}; echo there; sleep 60 & wait", leaves("fits"));
+    let mut started = command(&["rehearse", "--gpu", "a100-80", "--", "/bin/sh", "-c", &script]);
+    let started =
+        started.env("PATH", "/usr/bin:/bin").stdout(Stdio::piped()).stderr(Stdio::null()).stdin(Stdio::null());
+    let mut started = started.spawn().unwrap();
+    let mut out = BufReader::new(started.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "there\n", "the record lies there before the signal");
+    kill(Pid::from_raw(started.id().cast_signed()), Signal::SIGTERM).unwrap();
+    let screen: Vec<String> = out.lines().map(Result::unwrap).collect();
+    assert_eq!(started.wait().unwrap().code(), Some(143));
+    let screen = screen.join("\n");
+    assert!(screen.contains("not known   reached "), "{screen}");
+}
+
+#[test]
+fn a_model_that_left_parts_out_has_no_verdict() {
+    let skip = format!(
+        "{}; sed -i 's/\"caveats\": \\[/&{{\"code\":\"skipped\",\"text\":\"3 modules\",\"line\":null,\"times\":1}}/' $TONNAGE_REHEARSE_DIR/record-1.json",
+        leaves("fits")
+    );
+    let output = shell(&["--gpu", "a100-80", "--json"], &skip);
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(document(&output)["gpus"][0]["verdict"], Value::Null);
+    let screen = shell(&["--gpu", "a100-80"], &skip);
+    let text = String::from_utf8_lossy(&screen.stdout).into_owned();
+    assert!(text.contains("not known   reached ") && text.contains("3 modules"), "{text}");
+    assert_eq!(document(&shell(&["--json"], &skip))["fits_from"], Value::Null, "nothing is said to carry it");
+}
+
+#[test]
+fn a_process_without_a_recorder_is_not_called_idle() {
+    let used = "echo 0 3221225472 > $TONNAGE_PHANTOM_USAGE/used-77";
+    let output = shell(&[], used);
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("used the GPU (at most 3.00 GiB of it"), "{error}");
+    assert!(error.contains("-S, -E and -I"), "{error}");
+    assert_eq!(shell(&[], &format!("{used}; exit 7")).status.code(), Some(7));
+    let beside = shell(&["--gpu", "a100-80"], &format!("{used}; {}", leaves("fits")));
+    assert!(String::from_utf8_lossy(&beside.stdout).contains("left no record"));
+}
+
+#[test]
 fn what_cannot_work_is_refused_before_the_command_runs() {
     for (options, problem) in [
         (["--gpu", "500MiB"], "`--gpu`: of 500.0 MiB nothing is left beside the CUDA context, which takes 660.0 MiB"),

@@ -19,10 +19,15 @@ fn rehearse(name: &str, options: &[&str]) -> Output {
 }
 
 fn rehearse_with(name: &str, options: &[&str], variables: &[(&str, &str)]) -> Output {
+    rehearse_words(&[name], options, variables)
+}
+
+/// Rehearses the script that is the first word, with the others as its arguments.
+fn rehearse_words(words: &[&str], options: &[&str], variables: &[(&str, &str)]) -> Output {
     let python = torch_python();
-    let script = script(name);
+    let script = script(words[0]);
     let command_line = ["--", &python, script.to_str().unwrap()];
-    let args = [&["rehearse", "--json"], options, &command_line].concat();
+    let args = [&["rehearse", "--json"], options, &command_line, &words[1..]].concat();
     let mut command = command(&args);
     command.env("PATH", "/usr/bin:/bin").env("HOME", std::env::temp_dir()).envs(variables.iter().copied());
     command.output().expect("the binary runs")
@@ -152,4 +157,70 @@ fn a_job_that_cannot_be_read_is_told_before_the_command_runs() {
     let output = tonnage(&["rehearse", "--against", "nosuch", "--", "/nonexistent/python"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("model `nosuch`"));
+}
+
+#[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
+fn hand_written_experts_take_their_even_share() {
+    let peaks = |form: &str| {
+        let output = rehearse_words(&["experts.py", form], &["--gpu", "l4"], &[]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{form}: {error}");
+        let device = document(&output)["processes"][0]["devices"][0].clone();
+        (device["peak_allocated_bytes"].as_u64(), device["peak_reserved_bytes"].as_u64())
+    };
+    assert_eq!(peaks("where"), peaks("forced"));
+}
+
+#[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
+fn the_worst_share_takes_more_and_is_said() {
+    let output = rehearse_words(&["experts.py", "any"], &["--gpu", "l4", "--experts", "worst"], &[]);
+    let even = rehearse_words(&["experts.py", "any"], &["--gpu", "l4"], &[]);
+    let peak = |output: &Output| document(output)["processes"][0]["devices"][0]["peak_allocated_bytes"].as_u64();
+    assert!(peak(&output) > peak(&even));
+    let told = |output: &Output| document(output)["processes"][0]["caveats"].to_string();
+    assert!(told(&output).contains("all tokens to the same experts") && told(&even).contains("an even share"));
+}
+
+#[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
+fn what_the_host_wrote_is_true_and_the_rest_valid() {
+    for words in
+        [&["values.py"][..], &["asks.py", "sampling", "boxes", "targets", "actions", "preferences", "pinned", "graphs"]]
+    {
+        let output = rehearse_words(words, &["--gpu", "l4", "--whole"], &[]);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let without = rehearse("values.py", &["--gpu", "l4", "--no-values"]);
+    assert_eq!(without.status.code(), Some(1), "everything is zero: {}", String::from_utf8_lossy(&without.stderr));
+}
+
+#[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
+fn a_part_that_the_device_left_out_takes_the_verdict_away() {
+    let output = rehearse("skips.py", &["--gpu", "l4"]);
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+    let answer = document(&output);
+    assert_eq!(answer["gpus"][0]["verdict"], Value::Null);
+    let caveats = answer["processes"][0]["caveats"].to_string();
+    assert!(caveats.contains("1 modules with 4,160 parameters (sometimes)"), "{caveats}");
+    assert!(caveats.contains("skips.py:13 in forward"), "{caveats}");
+}
+
+#[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
+fn a_replaced_path_is_survived_and_an_ignored_one_refused() {
+    let (python, script) = (torch_python(), script("skips.py"));
+    let script = script.to_str().unwrap();
+    let run = |words: &[&str]| {
+        let args = [&["rehearse", "--json", "--steps", "1", "--"], words].concat();
+        command(&args).env("PATH", "/usr/bin:/bin").env("HOME", std::env::temp_dir()).output().unwrap()
+    };
+    let replaced = run(&["env", "PYTHONPATH=/nowhere", &python, script]);
+    assert_eq!(document(&replaced)["processes"][0]["steps"], 1, "{}", String::from_utf8_lossy(&replaced.stderr));
+    let ignored = run(&[&python, "-E", script]);
+    assert_eq!(ignored.status.code(), Some(2));
+    let error = String::from_utf8_lossy(&ignored.stderr);
+    assert!(error.contains("our recorder was not in it") && error.contains("-E and -I"), "{error}");
 }

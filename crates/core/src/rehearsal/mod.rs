@@ -33,6 +33,16 @@ pub struct Seen {
     pub complete: bool,
 }
 
+/// A process that used a device and left no record: a native program, Python that our recorder could not reach, or one that
+/// was killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unrecorded {
+    /// On the machine that rehearsed.
+    pub pid: u32,
+    /// The most that it held of one device, its context included.
+    pub peak_bytes: u64,
+}
+
 /// A whole rehearsal.
 #[derive(Clone, Debug)]
 pub struct Rehearsal {
@@ -46,6 +56,8 @@ pub struct Rehearsal {
     pub processes: Vec<ProcessRecord>,
     /// Every device that a process used, by rank and index.
     pub seen: Vec<Seen>,
+    /// Those that used one and left no record.
+    pub unrecorded: Vec<Unrecorded>,
     /// Exit code of the command; `None` when a signal ended it.
     pub exit_code: Option<i32>,
     /// Seconds the command took.
@@ -59,16 +71,22 @@ impl Rehearsal {
         on_gpu.max_by_key(|on_gpu| (on_gpu.fit, on_gpu.total_bytes))
     }
 
-    /// What is known of a GPU: a command that failed or waits might have asked for more, so that only running out of
-    /// memory is an answer.
+    /// What is known of a GPU: a command that failed, waits or left out parts of its model might have asked for more, so
+    /// that only running out of memory is an answer.
     pub fn known_fit(&self, on_gpu: &RehearsedVerdict) -> Option<Fit> {
-        let ended = self.ran_out() || self.exit_code == Some(0) && !self.is_waiting();
+        let ended = self.ran_out() || self.exit_code == Some(0) && !self.is_waiting() && !self.skipped();
         Some(on_gpu.fit).filter(|fit| ended || *fit == Fit::DoesNotFit)
+    }
+
+    /// Whether parts of the model never ran that may run on a GPU.
+    pub fn skipped(&self) -> bool {
+        self.processes.iter().any(ProcessRecord::skipped)
     }
 
     /// The GPUs of the catalog that carry what ran to its end and named none, the smallest memory first; `None` of any other.
     pub fn carriers(&self) -> Option<Vec<(&'static CatalogGpu, Fit)>> {
-        if !self.asked.is_empty() || self.ran_out() || self.is_waiting() || self.exit_code != Some(0) {
+        let unknown = self.ran_out() || self.is_waiting() || self.skipped() || self.exit_code != Some(0);
+        if !self.asked.is_empty() || unknown {
             return None;
         }
         let carrier = |row: &'static CatalogGpu| Some((row, self.verdict_on(&row.gpu())?.fit));

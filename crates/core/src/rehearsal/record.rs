@@ -108,6 +108,9 @@ pub struct Caveat {
     pub text: String,
     /// The line of the script that asked first.
     pub line: Option<String>,
+    /// The lines that asked, the first few.
+    #[serde(default)]
+    pub lines: Vec<String>,
     /// How often it came up.
     pub times: u64,
 }
@@ -133,6 +136,9 @@ pub struct DeviceRecord {
     pub peak_per_phase: PhaseBytes,
     /// Peaks of reserved bytes by phase.
     pub peak_reserved_per_phase: PhaseBytes,
+    /// What libraries may take at most inside PyTorch's allocator beyond what was counted (cuDNN's workspaces).
+    #[serde(default)]
+    pub not_counted_bytes: u64,
     /// How often the allocator flushed its cache.
     pub num_alloc_retries: u64,
     /// How often memory ran out.
@@ -192,6 +198,11 @@ pub fn read_record(text: &str) -> Result<ProcessRecord, RecordError> {
 }
 
 impl ProcessRecord {
+    /// Whether a part of the model never ran, though it may on a GPU (`coverage.py` tells it).
+    pub fn skipped(&self) -> bool {
+        self.caveats.iter().any(|caveat| caveat.code == "skipped")
+    }
+
     /// The out-of-memory error of `device` that ended the script, if that is how it ended.
     pub fn ended_by(&self, device: u32) -> Option<&OomRecord> {
         let ended = self.failure.as_ref().is_some_and(|failure| failure.out_of_memory);

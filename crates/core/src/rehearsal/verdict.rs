@@ -109,7 +109,8 @@ pub fn verdict_on(seen: &Seen, gpu: &Gpu, on: &Gpu) -> RehearsedVerdict {
     };
     // Beyond the end of its recording, too, the peaks alone say it.
     let over = (by == VerdictSource::Peaks || by == VerdictSource::Replay && !seen.complete) && reserved > available;
-    let roomy = reserved.saturating_add(margin(reserved)) <= available;
+    let most = reserved.saturating_add(margin(reserved)).saturating_add(seen.device.not_counted_bytes);
+    let roomy = most <= available;
     let fit = match (&out_of_memory, retries) {
         (Some(_), _) => Fit::DoesNotFit,
         (None, _) if over => Fit::DoesNotFit,
@@ -219,6 +220,7 @@ mod tests {
             peak_phase: "1:backward".to_owned(),
             peak_per_phase: PhaseBytes::default(),
             peak_reserved_per_phase: PhaseBytes::default(),
+            not_counted_bytes: 0,
             num_alloc_retries: 0,
             num_ooms: 0,
             trace: None,
@@ -246,6 +248,14 @@ mod tests {
         let on = gpu("h100");
         assert_eq!(verdict_on(&bare, &gpu("12GiB"), &on).fit, Fit::DoesNotFit);
         assert_eq!(verdict_on(&bare, &gpu("24GiB"), &on).fit, Fit::Fits);
+    }
+
+    #[test]
+    fn what_is_not_counted_makes_it_tight() {
+        let mut with_workspaces = seen();
+        let on = gpu("h100");
+        with_workspaces.device.not_counted_bytes = 80 * GIB;
+        assert_eq!(verdict_on(&with_workspaces, &on, &on).fit, Fit::Tight);
     }
 
     #[test]

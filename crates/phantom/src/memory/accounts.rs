@@ -1,6 +1,7 @@
 //! What each device has left: the process's own allocations and contexts, and through a ledger other processes' too.
 
 use super::ledger::Ledger;
+use super::usage::Usage;
 use crate::device::Device;
 use crate::error::{Error, Result};
 
@@ -8,6 +9,7 @@ use crate::error::{Error, Result};
 pub struct Accounts {
     devices: Vec<Account>,
     ledger: Option<Ledger>,
+    usage: Option<Usage>,
 }
 
 struct Account {
@@ -31,12 +33,17 @@ impl Accounts {
             used: 0,
             has_context: false,
         };
-        Self { devices: devices.iter().map(account).collect(), ledger: None }
+        Self { devices: devices.iter().map(account).collect(), ledger: None, usage: None }
     }
 
     /// From now on, other processes' use of the same devices counts.
     pub fn share(&mut self, ledger: Ledger) {
         self.ledger = Some(ledger);
+    }
+
+    /// From now on, the most that this process ever holds of a device is written down.
+    pub fn tell(&mut self, usage: Usage) {
+        self.usage = Some(usage);
     }
 
     /// A process's first use of a device takes the context's memory.
@@ -70,6 +77,9 @@ impl Accounts {
             return Err(Error::OUT_OF_MEMORY);
         }
         account.used = used;
+        if let Some(usage) = &mut self.usage {
+            usage.note(account.ordinal, used);
+        }
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! Device memory: address space, who holds which part of it, what it is charged against, and what copies may touch.
 
 mod accounts;
+mod answer;
 mod block;
 mod copy;
 mod host;
@@ -9,6 +10,7 @@ mod physical;
 mod pool;
 mod recent;
 mod space;
+mod usage;
 
 use std::collections::BTreeMap;
 
@@ -53,6 +55,9 @@ impl Memory {
             let ledger = ledger::Ledger::open(path)
                 .map_err(|error| format!("TONNAGE_PHANTOM_LEDGER: cannot use {}: {error}", path.display()))?;
             memory.accounts.share(ledger);
+        }
+        if let Some(folder) = &config.usage {
+            memory.accounts.tell(usage::Usage::new(folder.clone()));
         }
         Ok(memory)
     }

@@ -60,6 +60,9 @@ fn failure(rehearsal: &Rehearsal, look: &Look) -> String {
     if rehearsal.exit_code == Some(0) || rehearsal.ran_out() || rehearsal.is_waiting() {
         return String::new();
     }
+    if rehearsal.processes.iter().any(|process| process.stop.reason == "signal") {
+        return format!("{} it was asked to end: the figures are those up to there\n\n", paint(WARN, "!"));
+    }
     let code = rehearsal.exit_code.map_or_else(String::new, |code| format!(" with exit code {code}"));
     let line = format!("the command failed{code}: the figures are those up to there");
     format!("{} {}\n\n", paint(WARN, "!"), wrap(&line, look.width, 2))
@@ -125,7 +128,7 @@ fn headline(on_gpu: &RehearsedVerdict, verdict: Option<Fit>, seen: &Seen, look: 
     let reached = if known {
         format!("{total} of {usable} usable, {headroom} to spare")
     } else {
-        format!("reached {total} of {usable} usable before it ended")
+        format!("reached {total} of {usable} usable")
     };
     let mut text = format!("{verdict}   {reached}\n  {}\n", paint(DIM, &wrap(&sum, look.width, 2)));
     if on_gpu.num_alloc_retries > 0 {
@@ -299,6 +302,14 @@ fn warnings(rehearsal: &Rehearsal, process: &ProcessRecord) -> Vec<String> {
         let unseen = "the script was stopped: what it does later (evaluation, saving, longer batches) was not seen";
         lines.push(unseen.to_owned());
     }
+    if let Some(held) = rehearsal.unrecorded.iter().map(|process| process.peak_bytes).max() {
+        let count = rehearsal.unrecorded.len();
+        lines.push(format!(
+            "{count} more processes used the GPU and left no record (Python with -E, -I or -S, a native program, or one that was \
+             killed); they held at most {}",
+            Bytes(held)
+        ));
+    }
     let caught = process.out_of_memory.len();
     if caught > 0 && !rehearsal.ran_out() {
         let times = if caught == 1 { "once".to_owned() } else { format!("{caught} times") };
@@ -313,7 +324,11 @@ fn warnings(rehearsal: &Rehearsal, process: &ProcessRecord) -> Vec<String> {
     let lacking = if traced { "the trace ends before the run does" } else { "there is no trace" };
     lines.extend(process.trace_ends.iter().map(|why| format!("{lacking}: {why}")));
     lines.extend(process.caveats.iter().map(|caveat| {
-        let line = caveat.line.as_ref().map_or_else(String::new, |line| format!(" (first at {line})"));
+        let line = match (caveat.lines.as_slice(), &caveat.line) {
+            ([first, others @ ..], _) if !others.is_empty() => format!(" (at {first}, {})", others.join(", ")),
+            (_, Some(line)) => format!(" (first at {line})"),
+            (_, None) => String::new(),
+        };
         format!("{}{line}", caveat.text)
     }));
     lines

@@ -15,12 +15,12 @@ class Boundaries(unittest.TestCase):
         from tonnage_rehearse.named import Named
         from tonnage_rehearse.phases import Phases
 
-        reading = SimpleNamespace(peak_allocated=0, peak_reserved=0, events=0, retries=0, ooms=0)
+        reading = SimpleNamespace(allocated=0, peak_allocated=0, peak_reserved=0, events=0, retries=0, ooms=0)
         counters = SimpleNamespace(read=lambda _: reading, end_and_begin=lambda _: reading)
         self.torch, self.named = torch, Named()
         self.phases = self.named.phases = Phases(counters, 1)
         self.trace, self.stop = mock.Mock(), mock.Mock()
-        self.hooks = hooks.Hooks(self.phases, mock.Mock(), self.trace, self.stop, self.named)
+        self.hooks = hooks.Hooks(self.phases, mock.Mock(), self.trace, self.stop, self.named, mock.Mock())
         before = {
             (torch.autograd, "_engine_run_backward"): torch.autograd._engine_run_backward,
             (torch._C, "_cuda_emptyCache"): getattr(torch._C, "_cuda_emptyCache", None),
@@ -55,6 +55,18 @@ class Boundaries(unittest.TestCase):
         self.assertEqual(self.phases.steps_done, 2)
         self.assertEqual((self.trace.drain.call_count, self.stop.after_step.call_count), (2, 2))
         self.assertIn("test_hooks.py:", self.phases.backward_line)
+
+    def test_a_step_without_an_optimizer_is_over_when_gradients_are_gone(self):
+        torch = self.torch
+        model = torch.nn.Linear(4, 1)
+        for batch in range(6):
+            if batch % 2 == 0:
+                model.zero_grad()
+            model(torch.randn(2, 4)).sum().backward()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.sub_(0.1 * parameter.grad)
+        self.assertEqual((self.phases.steps_done, self.stop.after_step.call_count), (2, 2))
 
     def test_only_outermost_modules_count_and_without_gradients_they_infer(self):
         torch = self.torch

@@ -11,11 +11,11 @@ class Counters:
     """A device whose peak is what the test says; every reading is 10 events later."""
 
     def __init__(self):
-        self.peak, self.at = 0, 0
+        self.now, self.peak, self.at = 0, 0, 0
 
     def read(self, _device):
         self.at += 10
-        return SimpleNamespace(peak_allocated=self.peak, peak_reserved=2 * self.peak, events=self.at, retries=0, ooms=0)
+        return SimpleNamespace(allocated=self.now, peak_allocated=self.peak, peak_reserved=2 * self.peak, events=self.at, retries=0, ooms=0)
 
     end_and_begin = read
 
@@ -102,3 +102,13 @@ class Steady(Case):
         self.assertTrue(self.phases.trained_nothing())
         self.phases.step_done(self.optimizer)
         self.assertFalse(self.phases.trained_nothing())
+
+    def test_what_ran_once_is_known_from_where_it_would_begin(self):
+        self.phases.begin("inference")
+        self.counters.peak = 30
+        self.phases.begin("forward")
+        self.counters.now = self.counters.peak = 50
+        self.phases.begin("between")
+        self.assertEqual(self.phases.would_reach(["inference"]), 80)
+        self.counters.now = 10
+        self.assertIsNone(self.phases.would_reach(["inference"]))

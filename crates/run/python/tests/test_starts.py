@@ -4,7 +4,7 @@ import unittest
 from types import SimpleNamespace
 from unittest import mock
 
-from tonnage_rehearse import answers, caveats, starts
+from tonnage_rehearse import answers, caveats, starts, values
 from tonnage_rehearse.named import Named
 
 
@@ -30,9 +30,10 @@ class Starts(unittest.TestCase):
 
     def test_a_session_begins_when_the_device_is_touched(self):
         torch = pytorch()
-        with mock.patch.object(answers, "torch_is_there") as answered:
+        with mock.patch.object(answers, "torch_is_there") as answered, mock.patch.object(values, "install") as followed:
             starts.torch_is_there(torch, None, Named())
         answered.assert_called_once_with(torch)
+        followed.assert_called_once_with(torch, None)
         self.assertEqual(len(torch.calls), 1)
 
     def test_a_version_that_was_never_tried_is_a_caveat(self):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import unittest
 from types import SimpleNamespace
+from unittest import mock
 
 from tonnage_rehearse import caveats
 from tonnage_rehearse.stop import LONG_STEADY, Stop
@@ -18,6 +19,9 @@ class Phases(SimpleNamespace):
 
     def not_seen_again(self):
         return self.lacking
+
+    def would_reach(self, names):
+        return self.reached
 
     def steady_since(self):
         return self.steps_done - self.steady_steps
@@ -43,9 +47,14 @@ class AfterStep(unittest.TestCase):
         self.assertEqual(self.ends(steady=0, steps_done=99, steady_steps=90, lacking=[]), [])
 
     def test_what_did_not_come_again_is_waited_for_and_then_told(self):
-        self.assertEqual(self.ends(steps_done=20, steady_steps=19, lacking=["evaluate"]), [])
-        self.assertEqual(len(self.ends(steps_done=60, steady_steps=LONG_STEADY, lacking=["evaluate"])), 1)
-        self.assertTrue(any(caveat["code"] == "not_again" and "evaluate" in caveat["text"] for caveat in caveats.told()))
+        self.assertEqual(self.ends(steps_done=20, steady_steps=19, lacking=["generate"]), [])
+        self.assertEqual(len(self.ends(steps_done=60, steady_steps=LONG_STEADY, lacking=["generate"], reached=None)), 1)
+        self.assertTrue(any(caveat["code"] == "not_again" and "generate" in caveat["text"] for caveat in caveats.told()))
+
+    def test_an_evaluation_before_the_first_step_is_not_waited_for(self):
+        with mock.patch.object(caveats, "_told", {}):
+            self.assertEqual(len(self.ends(steps_done=5, steady_steps=3, lacking=["inference"], reached=3 << 30)), 1)
+            self.assertIn("would reach about 3.00 GiB allocated", caveats.told()[0]["text"])
 
 
 class End(unittest.TestCase):

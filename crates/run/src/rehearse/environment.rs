@@ -29,6 +29,8 @@ impl Environment<'_> {
             ("PYTHONPATH".to_owned(), path_first(self.installed.python().as_os_str(), inherited("PYTHONPATH"))),
             ("TONNAGE_PHANTOM_DEVICES".to_owned(), devices(options).into()),
             ("TONNAGE_PHANTOM_LEDGER".to_owned(), self.records.join("ledger").into()),
+            ("TONNAGE_PHANTOM_USAGE".to_owned(), self.records.into()),
+            ("TONNAGE_PHANTOM_PYTHONPATH".to_owned(), self.installed.python().into()),
             ("TONNAGE_REHEARSE_DIR".to_owned(), self.records.into()),
         ];
         let bounds = [
@@ -37,6 +39,8 @@ impl Environment<'_> {
             ("STEADY", Some(options.steady.unwrap_or(0))),
             ("PATIENCE", Some(options.patience)),
             ("GENERATE_LENGTH", options.generate_length),
+            ("WORST_EXPERTS", options.worst_experts.then_some(1)),
+            ("VALUES", (!options.values).then_some(0)),
         ];
         for (name, value) in bounds {
             variables.extend(value.map(|value| (format!("TONNAGE_REHEARSE_{name}"), value.to_string().into())));
@@ -90,6 +94,8 @@ mod tests {
             steady: None,
             generate_length: None,
             patience: 60,
+            worst_experts: true,
+            values: true,
             stdout_to_stderr: false,
         };
         let installed =
@@ -117,6 +123,8 @@ mod tests {
         assert_eq!(value(&variables, "TONNAGE_REHEARSE_STEPS"), Some("7"));
         assert_eq!(value(&variables, "TONNAGE_REHEARSE_STEADY"), Some("0"));
         assert_eq!(value(&variables, "TONNAGE_REHEARSE_SECONDS"), None);
+        assert_eq!(value(&variables, "TONNAGE_REHEARSE_WORST_EXPERTS"), Some("1"));
+        assert_eq!(value(&variables, "TONNAGE_REHEARSE_VALUES"), None);
     }
 
     #[test]

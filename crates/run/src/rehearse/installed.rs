@@ -36,8 +36,16 @@ const SHIM: &[(&str, &str)] = &[
         include_str!("../../python/rehearse/tonnage_rehearse/answers/bitsandbytes.py"),
     ),
     (
+        "tonnage_rehearse/answers/convolutions.py",
+        include_str!("../../python/rehearse/tonnage_rehearse/answers/convolutions.py"),
+    ),
+    (
         "tonnage_rehearse/answers/distributed.py",
         include_str!("../../python/rehearse/tonnage_rehearse/answers/distributed.py"),
+    ),
+    (
+        "tonnage_rehearse/answers/inductor.py",
+        include_str!("../../python/rehearse/tonnage_rehearse/answers/inductor.py"),
     ),
     ("tonnage_rehearse/answers/torch.py", include_str!("../../python/rehearse/tonnage_rehearse/answers/torch.py")),
     (
@@ -46,9 +54,9 @@ const SHIM: &[(&str, &str)] = &[
     ),
     ("tonnage_rehearse/answers/triton.py", include_str!("../../python/rehearse/tonnage_rehearse/answers/triton.py")),
     ("tonnage_rehearse/answers/trl.py", include_str!("../../python/rehearse/tonnage_rehearse/answers/trl.py")),
-    ("tonnage_rehearse/answers/truth.py", include_str!("../../python/rehearse/tonnage_rehearse/answers/truth.py")),
     ("tonnage_rehearse/caveats.py", include_str!("../../python/rehearse/tonnage_rehearse/caveats.py")),
     ("tonnage_rehearse/counters.py", include_str!("../../python/rehearse/tonnage_rehearse/counters.py")),
+    ("tonnage_rehearse/coverage.py", include_str!("../../python/rehearse/tonnage_rehearse/coverage.py")),
     ("tonnage_rehearse/hooks.py", include_str!("../../python/rehearse/tonnage_rehearse/hooks.py")),
     ("tonnage_rehearse/imports.py", include_str!("../../python/rehearse/tonnage_rehearse/imports.py")),
     ("tonnage_rehearse/named.py", include_str!("../../python/rehearse/tonnage_rehearse/named.py")),
@@ -62,6 +70,16 @@ const SHIM: &[(&str, &str)] = &[
     ("tonnage_rehearse/stop.py", include_str!("../../python/rehearse/tonnage_rehearse/stop.py")),
     ("tonnage_rehearse/timeline.py", include_str!("../../python/rehearse/tonnage_rehearse/timeline.py")),
     ("tonnage_rehearse/trace.py", include_str!("../../python/rehearse/tonnage_rehearse/trace.py")),
+    ("tonnage_rehearse/values/__init__.py", include_str!("../../python/rehearse/tonnage_rehearse/values/__init__.py")),
+    ("tonnage_rehearse/values/births.py", include_str!("../../python/rehearse/tonnage_rehearse/values/births.py")),
+    ("tonnage_rehearse/values/choices.py", include_str!("../../python/rehearse/tonnage_rehearse/values/choices.py")),
+    ("tonnage_rehearse/values/follow.py", include_str!("../../python/rehearse/tonnage_rehearse/values/follow.py")),
+    ("tonnage_rehearse/values/known.py", include_str!("../../python/rehearse/tonnage_rehearse/values/known.py")),
+    ("tonnage_rehearse/values/names.py", include_str!("../../python/rehearse/tonnage_rehearse/values/names.py")),
+    ("tonnage_rehearse/values/numbers.py", include_str!("../../python/rehearse/tonnage_rehearse/values/numbers.py")),
+    ("tonnage_rehearse/values/reads.py", include_str!("../../python/rehearse/tonnage_rehearse/values/reads.py")),
+    ("tonnage_rehearse/values/rules.py", include_str!("../../python/rehearse/tonnage_rehearse/values/rules.py")),
+    ("tonnage_rehearse/values/sizes.py", include_str!("../../python/rehearse/tonnage_rehearse/values/sizes.py")),
     ("tonnage_rehearse/watchdog.py", include_str!("../../python/rehearse/tonnage_rehearse/watchdog.py")),
 ];
 

@@ -43,6 +43,10 @@ pub struct Options {
     pub generate_length: Option<u32>,
     /// Seconds that a loop may do nothing but read device values.
     pub patience: u32,
+    /// Hand-written routing sends tokens to the same experts, as many as it can, instead of to all alike.
+    pub worst_experts: bool,
+    /// Values of device tensors are followed.
+    pub values: bool,
     /// Sends what the command prints to stderr, because stdout is for a document.
     pub stdout_to_stderr: bool,
 }
@@ -85,6 +89,28 @@ impl RehearseError {
     }
 }
 
+/// A signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndedBy {
+    /// Its number.
+    pub signal: i32,
+    /// As in `SIGINT`.
+    pub name: &'static str,
+}
+
+impl Rehearsed {
+    /// The rehearsal, if nobody ended it early.
+    ///
+    /// # Errors
+    /// When a signal did.
+    pub fn whole(self) -> Result<Self, RehearseError> {
+        match self.ended_by {
+            None => Ok(self),
+            Some(EndedBy { signal, name }) => Err(RehearseError::Interrupted { signal, name }),
+        }
+    }
+}
+
 /// A rehearsal, and its files for as long as it lives.
 #[derive(Debug)]
 pub struct Rehearsed {
@@ -92,13 +118,15 @@ pub struct Rehearsed {
     pub rehearsal: Rehearsal,
     /// The file of each recording, beside `rehearsal.seen`.
     pub traces: Vec<Option<PathBuf>>,
+    /// The signal by which this process was asked to end, and the command with it.
+    pub ended_by: Option<EndedBy>,
     _folder: Folder,
 }
 
 /// Rehearses.
 ///
 /// # Errors
-/// When it cannot be set up, started or read; not when the command fails.
+/// When it cannot be set up, started or read; not when the command fails or a signal ends it.
 pub fn rehearse(options: &Options) -> Result<Rehearsed, RehearseError> {
     rehearse_with(options, &|name| std::env::var_os(name))
 }
@@ -115,25 +143,33 @@ pub fn rehearse_with(
     let installed = Installed::find_or_make(folder.path())?;
     let environment = Environment { options, installed: &installed, records: folder.path() };
     let started = Instant::now();
-    let status = run(options, &environment, inherited)?;
+    let end = run(options, &environment, inherited)?;
     let (processes, seen, traces) = folder.read()?;
+    let ended_by = match end {
+        End::Exited(_) => None,
+        End::Interrupted(signal) => Some(EndedBy { signal: signal as i32, name: signal.as_str() }),
+    };
     let rehearsal = Rehearsal {
         gpu: options.gpu.clone(),
         asked: options.asked.clone(),
         gpus: options.gpus,
+        unrecorded: folder.unrecorded(&processes)?,
         processes,
         seen,
-        exit_code: code(status),
+        exit_code: match end {
+            End::Exited(status) => code(status),
+            End::Interrupted(_) => None,
+        },
         wall_seconds: started.elapsed().as_secs_f64(),
     };
-    Ok(Rehearsed { rehearsal, traces, _folder: folder })
+    Ok(Rehearsed { rehearsal, traces, ended_by, _folder: folder })
 }
 
 fn run(
     options: &Options,
     environment: &Environment<'_>,
     inherited: &dyn Fn(&str) -> Option<OsString>,
-) -> Result<ExitStatus, RehearseError> {
+) -> Result<End, RehearseError> {
     let [program, arguments @ ..] = options.command.as_slice() else {
         let error = io::Error::new(io::ErrorKind::InvalidInput, "no command");
         return Err(RehearseError::Start { command: String::new(), error });
@@ -144,10 +180,7 @@ fn run(
         command.stdout(Stdio::from(io::stderr()));
     }
     let not_started = |error| RehearseError::Start { command: program.to_string_lossy().into_owned(), error };
-    match interrupts::run(&mut command).map_err(not_started)? {
-        End::Exited(status) => Ok(status),
-        End::Interrupted(signal) => Err(RehearseError::Interrupted { signal: signal as i32, name: signal.as_str() }),
-    }
+    interrupts::run(&mut command).map_err(not_started)
 }
 
 /// The exit code as a shell tells it: 128 and the number of a signal that ended the command.

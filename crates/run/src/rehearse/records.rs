@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tonnage_core::limit::{JSON_BYTES, REHEARSED_EVENTS};
 use tonnage_core::recording::{Recording, TimelineReader};
-use tonnage_core::rehearsal::{ProcessRecord, Seen, read_record};
+use tonnage_core::rehearsal::{ProcessRecord, Seen, Unrecorded, read_record};
 use tonnage_secrets::hide_in_words;
 
 use super::RehearseError;
@@ -61,6 +61,25 @@ impl Folder {
         Ok((processes, seen, traces))
     }
 
+    /// The processes that used a device and left no record: the most that each held of one device, in bytes, by process.
+    pub fn unrecorded(&self, processes: &[ProcessRecord]) -> Result<Vec<Unrecorded>, RehearseError> {
+        let failed = |error| RehearseError::file(self.path(), error);
+        let mut found = Vec::new();
+        for entry in fs::read_dir(self.path()).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let Some(pid) = name.strip_prefix("used-").and_then(|pid| pid.parse().ok()) else { continue };
+            if processes.iter().any(|process| process.pid == pid) {
+                continue;
+            }
+            let text = read_text(&path, JSON_BYTES).map_err(|error| RehearseError::file(&path, error))?;
+            let peaks = text.lines().filter_map(|line| line.split_once(' ')?.1.parse().ok());
+            found.push(Unrecorded { pid, peak_bytes: peaks.max().unwrap_or(0) });
+        }
+        found.sort_by_key(|one| one.pid);
+        Ok(found)
+    }
+
     fn records(&self) -> Result<Vec<ProcessRecord>, RehearseError> {
         let failed = |error| RehearseError::file(self.path(), error);
         let mut records = Vec::new();
@@ -113,6 +132,16 @@ mod tests {
         let path = folder.path().to_owned();
         drop(folder);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn processes_without_a_record_are_known_by_what_they_held() {
+        let folder = Folder::make().unwrap();
+        fs::write(folder.path().join("record-1.json"), RECORD).unwrap();
+        fs::write(folder.path().join("used-1"), "0 5\n").unwrap();
+        fs::write(folder.path().join("used-7"), "0 5\n1 9\n").unwrap();
+        let (processes, ..) = folder.read().unwrap();
+        assert_eq!(folder.unrecorded(&processes).unwrap(), [Unrecorded { pid: 7, peak_bytes: 9 }]);
     }
 
     #[test]

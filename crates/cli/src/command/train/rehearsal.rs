@@ -7,7 +7,7 @@ use tonnage_core::gpu::Gpu;
 use tonnage_core::plan::fit::verdict_on;
 use tonnage_run::bounded::read_text;
 use tonnage_run::private::TemporaryFolder;
-use tonnage_run::rehearse::{Options, rehearse_with};
+use tonnage_run::rehearse::{Options, Rehearsed, rehearse_with};
 use tonnage_torch::{Device, Found};
 
 use super::super::rehearse::failure;
@@ -52,9 +52,12 @@ pub fn rehearse(job: &TrainJob, found: &Found, as_json: bool, terminal: &Termina
         steady: None,
         generate_length: None,
         patience: 60,
+        worst_experts: false,
+        values: true,
         stdout_to_stderr: true,
     };
-    let rehearsed = rehearse_with(&options, &|name| std::env::var_os(name)).map_err(failure)?;
+    let rehearsed =
+        rehearse_with(&options, &|name| std::env::var_os(name)).and_then(Rehearsed::whole).map_err(failure)?;
     if rehearsed.rehearsal.exit_code != Some(0) {
         let problem = "the trainer failed over the phantom; its own words stand above";
         return Err(Failure { exit: Exit::No, ..Failure::input(problem) });

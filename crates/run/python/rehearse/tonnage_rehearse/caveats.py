@@ -1,15 +1,33 @@
-"""What the rehearsal could not know: each is told once in the record, with the line that asked first."""
+"""What the rehearsal could not know: each is told once in the record, with the lines that asked."""
 
 import sys
 
 from . import places
 
+ANSWERED = ("transformers/generation/", "trl/trainer/grpo_trainer.py", "trl/trainer/rloo_trainer.py")
+"""Libraries whose questions are answered (docs/rehearse.md): what they ask is no caveat."""
+LINES = 5
+"""Lines that are named of each."""
 _told = {}
+
+
+class Asked:
+    """Whether a value that only a kernel computes has decided anything."""
+
+    device = False
 
 
 def tell(code, text):
     """Notes it, with the user's line that is running."""
     _note(code, text, places.of_frame(sys._getframe(1)))
+
+
+def tell_of_value(code, text):
+    """The same of a value that decided something, unless a library asked whose questions are answered."""
+    frame = sys._getframe(1)
+    if not places.innermost(frame).startswith(ANSWERED):
+        Asked.device = True
+        _note(code, text, places.of_frame(frame))
 
 
 def tell_of_run(code, text):
@@ -18,10 +36,15 @@ def tell_of_run(code, text):
 
 
 def _note(code, text, line):
-    caveat = _told.setdefault(code, {"code": code, "text": text, "line": line, "times": 0})
+    caveat = _told.setdefault(code, {"code": code, "text": text, "line": line, "lines": [], "times": 0})
     caveat["times"] += 1
+    if line is not None and line not in caveat["lines"] and len(caveat["lines"]) < LINES:
+        caveat["lines"].append(line)
 
 
 def told():
-    """All of them; first that nothing was trained, if so."""
-    return sorted(_told.values(), key=lambda caveat: caveat["code"] != "no_steps")
+    """All of them; first those that take the verdict away or the figures their sense."""
+    for caveat in _told.values():
+        if callable(caveat["text"]):
+            caveat["text"] = caveat["text"]()
+    return sorted(_told.values(), key=lambda caveat: caveat["code"] not in ("skipped", "no_steps"))

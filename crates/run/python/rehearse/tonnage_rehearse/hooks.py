@@ -2,6 +2,7 @@
 
 import functools
 import warnings
+import weakref
 
 import torch
 from torch.nn.modules import module as modules
@@ -9,16 +10,21 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as optimizers
 
 from . import places
+from .values.known import Values
 
 
 class Hooks:
     """The hooks of a session. While an outermost module runs, the global hook is out of the way, so that the calls inside
     it cost nothing."""
 
-    def __init__(self, phases, roles, trace, stop, named):
+    def __init__(self, phases, roles, trace, stop, named, coverage):
         self.phases, self.roles, self.trace, self.stop, self.named = phases, roles, trace, stop, named
+        self.coverage = coverage
         self.before_forward = self.after_forward = None
         self.in_backward = False
+        self.latest = self.trained = None
+        """The outermost module that ran last with gradients, while no optimizer has stepped; a parameter of it that has had a
+        gradient, until the gradient is gone."""
 
     def install(self):
         """Sets every hook."""
@@ -46,8 +52,11 @@ class Hooks:
         if torch.compiler.is_compiling():
             return
         self._ignore_forward()
+        Values.in_model = True
         self.trace.drain_if_many()
         self.roles.note_module(module)
+        self.coverage.note_outermost(module)
+        self._note_own_step(module)
         outer = self.phases.current.name
         if torch.is_grad_enabled():
             self.phases.begin("forward")
@@ -59,8 +68,26 @@ class Hooks:
         leave = functools.partial(self._leave, outer)
         self.after_forward = module.register_forward_hook(leave, always_call=True)
 
+    def _note_own_step(self, module):
+        """Without an optimizer of PyTorch's a step is over where gradients were there and are gone."""
+        if self.phases.has_optimizer or not torch.is_grad_enabled():
+            return
+        self.latest = weakref.ref(module)
+        if self.trained is not None and self.trained.grad is None:
+            self.trained = None
+            if self.phases.step_done(self):
+                self.trace.drain()
+                self.stop.after_step()
+
+    def _note_own_gradients(self):
+        module = self.latest() if self.latest is not None and not self.phases.has_optimizer else None
+        if module is not None and self.trained is None:
+            self.coverage.note_gradients()
+            self.trained = next((p for p in module.parameters() if p.grad is not None), None)
+
     def _leave(self, outer, *_):
         self.after_forward.remove()
+        Values.in_model = False
         self._await_forward()
         if outer is not None:
             self.phases.begin(outer)
@@ -80,13 +107,16 @@ class Hooks:
                 return original(*args, **kwargs)
             finally:
                 self.in_backward = False
+                self._note_own_gradients()
                 self._await_forward()
                 self.phases.begin("between")
 
         torch.autograd._engine_run_backward = run_backward
 
     def _before_step(self, optimizer, *_):
+        self.phases.has_optimizer = True
         self.roles.note_gradients(optimizer)
+        self.coverage.note_gradients()
         self.phases.begin("optimizer")
 
     def _after_step(self, optimizer, *_):

@@ -29,6 +29,10 @@ class Device:
     def __init__(self):
         self.peaks, self.reserved = {}, {}
         self.peak_allocated = self.peak_reserved = 0
+        self.began = 0
+        """Allocated when the phase that runs began."""
+        self.rises = {}
+        """Name of a phase -> the most that one took beyond what was allocated when it began."""
         self.retries = self.ooms = 0
 
     def note(self, label, reading):
@@ -48,6 +52,8 @@ class Phases:
         self.devices = [Device() for _ in range(devices)]
         self.steps_done = 0
         self.per_optimizer = {}
+        self.has_optimizer = False
+        """Whether one of PyTorch's has stepped."""
         self.seen_since_second = set()
         self.kinds = set()
         self.thread = threading.get_ident()
@@ -71,6 +77,8 @@ class Phases:
         for index, device in enumerate(self.devices):
             reading = self.counters.end_and_begin(index)
             device.note(self.current.label, reading)
+            device.rises[self.current.name] = max(device.rises.get(self.current.name, 0), reading.peak_allocated - device.began)
+            device.began = reading.allocated
             begins.append(reading.events)
         self.current = Phase(name, self._step(name), begins)
         self.kinds.add(name)
@@ -121,6 +129,14 @@ class Phases:
         """Kinds of phase that never happened with the optimizer's state in memory."""
         once = {"load", "wrap", "optimizer", "between", "clip", "zero_grad"}
         return sorted(self.kinds - once - self.seen_since_second)
+
+    def would_reach(self, names):
+        """What phases of these names would reach from here, where the first device that exceeds its peak would; else None."""
+        for index, device in enumerate(self.devices):
+            reached = self.counters.read(index).allocated + max(device.rises.get(name, 0) for name in names)
+            if reached > device.peak_allocated:
+                return reached
+        return None
 
     def within(self, name):
         """A phase inside another, which goes on afterwards."""

@@ -9,7 +9,7 @@ import time
 import torch
 
 from . import caveats
-from .answers import distributed
+from .answers import convolutions, distributed
 
 _loaded = time.time()
 
@@ -17,8 +17,9 @@ _loaded = time.time()
 class Record:
     """The record of this process, written once."""
 
-    def __init__(self, wanted, counters, phases, trace):
+    def __init__(self, wanted, counters, phases, trace, coverage):
         self.wanted, self.counters, self.phases, self.trace = wanted, counters, phases, trace
+        self.coverage = coverage
         self.out_of_memory = []
         self.failure = None
         self.is_written = False
@@ -46,6 +47,12 @@ class Record:
         out_of_memory = issubclass(kind, torch.OutOfMemoryError)
         self.failure = {"type": kind.__name__, "out_of_memory": out_of_memory, "message": str(value)[:2000]}
 
+    def write_at_once(self, stop):
+        """The same in a signal's handler, where this very thread may be writing it."""
+        if self.lock.acquire(blocking=False):
+            self.lock.release()
+            self.write(stop)
+
     def write(self, stop):
         """Writes it, once."""
         with self.lock:
@@ -56,6 +63,7 @@ class Record:
     def _write(self, stop):
         self.phases.note_peaks()
         traces = self.trace.close()
+        self.coverage.tell(self.phases.steps_done > 0)
         path = os.path.join(self.wanted.folder, f"record-{os.getpid()}.json")
         with open(path + ".part", "w", encoding="utf-8") as file:
             json.dump(self._document(traces, stop), file)
@@ -107,6 +115,7 @@ def _device(seen, index, traces):
         "peak_phase": max(peaks, key=peaks.get, default=""),
         "peak_per_phase": peaks,
         "peak_reserved_per_phase": reserved,
+        "not_counted_bytes": convolutions.Largest.bytes(),
         "num_alloc_retries": seen.retries,
         "num_ooms": seen.ooms,
         "trace": os.path.basename(traces[index]) if index in traces else None,

@@ -4,7 +4,9 @@ Each part is handed the parts below it: counters; phases and roles; the trace; t
 """
 
 import atexit
+import functools
 import os
+import signal
 import sys
 import threading
 
@@ -12,6 +14,7 @@ import torch
 
 from . import caveats, places
 from .counters import Counters
+from .coverage import Coverage
 from .hooks import Hooks
 from .phases import Phases
 from .record import Record
@@ -30,9 +33,10 @@ class Session:
         self.phases = Phases(self.counters, torch.cuda.device_count())
         self.roles = Roles(self.counters)
         self.trace = Trace(wanted, self.counters, self.phases, self.roles)
-        self.record = Record(wanted, self.counters, self.phases, self.trace)
+        self.coverage = Coverage()
+        self.record = Record(wanted, self.counters, self.phases, self.trace, self.coverage)
         self.stop = Stop(wanted, self.phases, self.record)
-        self.hooks = Hooks(self.phases, self.roles, self.trace, self.stop, named)
+        self.hooks = Hooks(self.phases, self.roles, self.trace, self.stop, named, self.coverage)
         self.watchdog = Watchdog(wanted, self.counters, self.phases, self.stop)
 
     def begin(self):
@@ -44,6 +48,7 @@ class Session:
         self.watchdog.start()
         self._observe_out_of_memory()
         self._observe_failures()
+        self._observe_signals()
         atexit.register(self._finish, os.getpid())
 
     def _finish(self, owner):
@@ -79,3 +84,21 @@ class Session:
             before(kind, value, traceback)
 
         sys.excepthook = excepthook
+
+    def _observe_signals(self):
+        """Asked to end, the process leaves its figures first."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            before, owner = signal.getsignal(number), os.getpid()
+            if before in (signal.SIG_DFL, signal.default_int_handler):
+                signal.signal(number, functools.partial(self._asked_to_end, before, owner))
+
+    def _asked_to_end(self, before, owner, number, frame):
+        name = signal.Signals(number).name
+        if os.getpid() == owner:
+            self.record.write_at_once({"reason": "signal", "message": f"ended by {name}", "place": places.of_frame(frame)})
+        if callable(before):
+            before(number, frame)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)

@@ -25,6 +25,10 @@ class Settings:
     """Allocations and frees to record at most."""
     trace_entries: int
     """Entries of PyTorch's buffer between two drains; what makes more without a boundary is not recorded to its end."""
+    values: bool = True
+    """Whether values of device tensors are followed."""
+    worst_experts: bool = False
+    """Whether tokens go to the same experts as far as they can, instead of to all alike."""
 
 
 @functools.cache
@@ -42,6 +46,8 @@ def read():
         generate_length=int(_number("GENERATE_LENGTH", 0)),
         trace_events=int(_number("TRACE_EVENTS", 4_000_000)),
         trace_entries=int(_number("TRACE_ENTRIES", 2_000_000)),
+        values=_number("VALUES", 1) != 0,
+        worst_experts=_number("WORST_EXPERTS", 0) != 0,
     )
 
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from . import answers, caveats
+from . import answers, caveats, values
 
 TRIED = ((2, 6), (2, 15))
 """The oldest and the newest PyTorch of docs/phantom-versions.md."""
@@ -16,6 +16,7 @@ def torch_is_there(torch, wanted, named):
         print(f"tonnage rehearse: PyTorch {torch.__version__} {problem}", file=sys.stderr)
         sys.exit(CANNOT_EXIT)
     note_version(torch)
+    values.install(torch, wanted)
     answers.torch_is_there(torch)
     torch.cuda._lazy_call(lambda: device_is_there(wanted, named))
 

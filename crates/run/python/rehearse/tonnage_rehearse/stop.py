@@ -11,6 +11,8 @@ STUCK_EXIT = 3
 """Told to the command by the exit code as well: a loop waits for a value of the device."""
 LONG_STEADY = 50
 """Steps without a new peak after which a kind of phase that does not come again is waited for no longer."""
+ONCE = frozenset(["inference", "evaluate"])
+"""Phases that are not waited for at all: what a script evaluates before it trains comes again after many steps or never."""
 
 
 class Stop:
@@ -28,15 +30,21 @@ class Stop:
         if not wanted.steady or phases.steady_steps < wanted.steady:
             return
         lacking = phases.not_seen_again()
-        if lacking and phases.steady_steps < LONG_STEADY:
+        if not ONCE.issuperset(lacking) and phases.steady_steps < LONG_STEADY:
             return
         if lacking:
             caveats.tell_of_run(
                 "not_again",
                 f"{', '.join(lacking)}: seen before the first step was over and never again; with gradients and the optimizer's "
-                "state in memory it may take more",
+                f"state in memory it {self._later(lacking)}",
             )
         self.end("steady", f"stopped after step {phases.steps_done}: no peak grew since step {phases.steady_since()}")
+
+    def _later(self, lacking):
+        reached = self.phases.would_reach(lacking)
+        if reached is None:
+            return "would not exceed the peak"
+        return f"would reach about {reached / 2**30:.2f} GiB allocated, more than the peak that was seen"
 
     def end(self, reason, message, code=0, place=None):
         """Writes the record and ends the process."""

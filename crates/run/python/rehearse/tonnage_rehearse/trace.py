@@ -23,7 +23,7 @@ class Trace:
         self.writers = []
         self.lock = threading.RLock()
         """The watchdog's thread may close the trace while the script's drains it."""
-        self.is_on = False
+        self.is_on = self.is_taking = False
         self.drained = 0
         self.budget = wanted.trace_events
         self.left_out = None
@@ -86,6 +86,13 @@ class Trace:
                     self.record_history(enabled=None)
 
     def _take(self, goes_on=False):
+        self.is_taking = True
+        try:
+            self._take_all(goes_on)
+        finally:
+            self.is_taking = False
+
+    def _take_all(self, goes_on):
         marks = self.roles.take()
         snapshot = torch.cuda.memory._snapshot()
         if goes_on:
@@ -108,7 +115,10 @@ class Trace:
     def close(self):
         """Writes the rest, and takes no more; the paths by device."""
         with self.lock:
-            if self.is_on:
+            if self.is_taking:
+                # A signal came in the middle of it.
+                self._stop("it was being written when the process was asked to end")
+            elif self.is_on:
                 self._take()
             self.is_on = False
             return {writer.device: writer.close() for writer in self.writers if writer.file is not None}

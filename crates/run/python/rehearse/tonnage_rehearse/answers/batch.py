@@ -37,6 +37,12 @@ def expect_per_row(length, count):
     _rows[length] = count
 
 
+def is_known(shape):
+    """Whether it was told how many elements of such a mask are true."""
+    shape = tuple(shape)
+    return shape in _counts or (len(shape) == 2 and shape[1] in _rows)
+
+
 def expected(shape):
     """True elements of a mask of this shape: as told, or all of them."""
     shape = tuple(shape)

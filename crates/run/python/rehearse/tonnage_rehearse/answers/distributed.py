@@ -2,10 +2,13 @@
 other ranks sent is not compared.
 """
 
+import ctypes
 import functools
 import pickle
 
 from .. import imports
+from ..values import known
+from ..values.follow import Computing, tensors_in
 
 
 class Joined:
@@ -21,6 +24,7 @@ def install():
     """Once the modules are there."""
     imports.after("torch.distributed.distributed_c10d", _objects)
     imports.after("torch.distributed.distributed_c10d", _joins)
+    imports.after("torch.distributed.distributed_c10d", _values)
     imports.after("torch.nn.parallel.distributed", _ddp)
 
 
@@ -80,3 +84,45 @@ def _objects(module):
 
     module.all_gather_object, module.broadcast_object_list = all_gather_object, broadcast_object_list
     module.gather_object = gather_object
+
+
+_MOVING = (
+    "all_reduce", "reduce", "broadcast", "all_gather", "all_gather_into_tensor", "gather", "scatter", "reduce_scatter",
+    "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "recv", "irecv",
+)  # fmt: skip
+PAGE = 4096
+"""Collectives of buffers up to this many bytes are performed (`crates/phantom/src/memory/copy.rs`)."""
+
+
+def _values(module):
+    """What is known of small buffers goes into the phantom's memory, where collectives find it, and comes back from there."""
+    for name in _MOVING:
+        collective = getattr(module, name, None)
+        if collective is not None:
+            setattr(module, name, _with_values(collective))
+
+
+def _with_values(collective):
+    @functools.wraps(collective)
+    def moved(*args, **kwargs):
+        if not known.Values.by_id:
+            return collective(*args, **kwargs)
+        tensors = [one for one in tensors_in((*args, *kwargs.values())) if known.is_plain(one)]
+        small = [one for one in tensors if one.is_contiguous() and 0 < one.numel() * one.element_size() <= PAGE]
+        with Computing():
+            before = [(one, known.of(one)) for one in small]
+            for one, found in before:
+                if found is not None:
+                    value = found.value.contiguous()
+                    ctypes.memmove(one.data_ptr(), value.data_ptr(), value.numel() * value.element_size())
+        out = collective(*args, **kwargs)
+        with Computing():
+            for one in tensors:
+                known.forget(one)
+            for one in small if any(found is not None for _, found in before) else ():
+                value = known.uniform(one.shape, one.dtype).contiguous()
+                ctypes.memmove(value.data_ptr(), one.data_ptr(), value.numel() * value.element_size())
+                known.give(one, value, known.Certainty.ASSUMED)
+        return out
+
+    return moved

@@ -29,9 +29,13 @@ def _wrap(trainer, name, wrapper):
 
 def _full_length(self, generate, *args, **kwargs):
     """Completions come back cut short, because the mask after the first end-of-text token is computed on the device."""
-    result = list(generate(self, *args, **kwargs))
+    made = generate(self, *args, **kwargs)
     length = Generating.last_length or self.max_completion_length
     token = _ordinary_token(self)
+    if _is_rows_of_tokens(made):
+        # RLOO of TRL 1.16 gives completions alone.
+        return [[token] * length for _ in made]
+    result = list(made)
     # Prompts may come back too, before the completions.
     at = [index for index, value in enumerate(result) if _is_rows_of_tokens(value)]
     if at:

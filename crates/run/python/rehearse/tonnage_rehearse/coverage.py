@@ -1,0 +1,86 @@
+"""Modules with parameters that no forward pass has reached: what they would have taken is in no figure."""
+
+import torch
+
+from . import caveats
+
+NAMED = 5
+"""Modules that are named."""
+
+
+class Unreached:
+    """A hook that a module calls once, and is gone then; copies of the module have one that does nothing."""
+
+    def __init__(self, name, module):
+        self.name, self.module, self.is_used = name, module, False
+        self.handle = module.register_forward_pre_hook(self)
+
+    def __call__(self, *_):
+        self.handle.remove()
+        self.is_used = True
+
+    def __deepcopy__(self, _memo):
+        return {}.get
+
+    def __reduce__(self):
+        return getattr, ({}, "get")
+
+    def parameters(self):
+        """Its own."""
+        return [one for one in self.module._parameters.values() if one is not None]
+
+    @property
+    def family(self):
+        """What its siblings of a list share: its place with a star for numbers, and its kind."""
+        place = ".".join("*" if part.isdigit() else part for part in self.name.split("."))
+        return place, type(self.module)
+
+
+class Coverage:
+    """Which modules were reached."""
+
+    def __init__(self):
+        self.trees = {}
+        """Identity of an outermost module -> what is known of its modules."""
+
+    def note_outermost(self, module):
+        """A module is called from outside of any: those inside it are watched from now on."""
+        if id(module) in self.trees:
+            return
+        inner = [(name, one) for name, one in module.named_modules() if any(p is not None for p in one._parameters.values())]
+        watched = [] if _is_compiled(module) else [Unreached(name, one) for name, one in inner if name and not isinstance(one, torch.jit.ScriptModule)]
+        self.trees[id(module)] = watched
+
+    def note_gradients(self):
+        """Before a step: a module whose parameters have gradients was used, whoever called it."""
+        for watched in self.trees.values():
+            for one in watched:
+                if not one.is_used and any(p.grad is not None for p in one.parameters()):
+                    one.is_used = True
+
+    def tell(self, stepped):
+        """Notes what was never reached; `stepped`: an optimizer has stepped, so that gradients would have been seen."""
+        used = {one.family for watched in self.trees.values() for one in watched if one.is_used}
+        never = [one for watched in self.trees.values() for one in watched if not one.is_used]
+        skipped = [one for one in never if one.family in used or (stepped and caveats.Asked.device and _is_trained(one))]
+        unused = [one for one in never if one not in skipped and stepped and _is_trained(one)]
+        if skipped:
+            caveats.tell_of_run("skipped", f"{_names(skipped)} got no forward pass: what they would take is in no figure, so it is not known whether it fits")
+        if unused:
+            caveats.tell_of_run("unused", f"{_names(unused)} got neither a forward pass nor a gradient; nothing of the device was asked that decides it")
+
+
+def _is_trained(one):
+    return any(p.requires_grad for p in one.parameters())
+
+
+def _names(modules):
+    count = sum(p.numel() for one in modules for p in one.parameters())
+    names = ", ".join(one.name for one in modules[:NAMED])
+    more = f" and {len(modules) - NAMED} more" if len(modules) > NAMED else ""
+    return f"{len(modules)} modules with {count:,} parameters ({names}{more})"
+
+
+def _is_compiled(module):
+    """Compiled code would be compiled again for every hook that goes."""
+    return any(type(one).__name__ == "OptimizedModule" or one._compiled_call_impl is not None for one in module.modules())

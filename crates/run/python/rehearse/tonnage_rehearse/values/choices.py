@@ -1,0 +1,146 @@
+"""What a kernel would have chosen: places in a dimension. Any that are valid do; among few (experts, actions) all are chosen
+alike, so that hand-written routing gives every expert an even share."""
+
+from .. import caveats
+from . import known
+from .follow import Computing, Spent, _compiling, follow, replace
+from .known import Certainty
+
+FEW = 512
+"""Kinds to choose among that are experts or actions; more are tokens, of which the first is chosen: no model has as many
+experts of a layer (256 in DeepSeek-V3, 512 in Qwen3-Next), and no tokenizer as few tokens."""
+
+
+class Experts:
+    """How the tokens of a batch are shared out."""
+
+    worst = False
+    """All but one token of each go to the same experts."""
+
+
+def told(name):
+    """A choice decided a size or a branch."""
+    how = "all tokens to the same experts, as far as that goes" if Experts.worst else "an even share for each (--experts worst for the other end)"
+    caveats.tell_of_value("chosen", f"what the model chose (experts, tokens, actions) decided a size or what runs (`{name}`); it was answered by {how}")
+
+
+def install(torch):
+    """Wraps what chooses."""
+    owners = (torch, torch.Tensor)
+    replace(torch, owners, "topk", lambda original, name: _chosen(original, _topk))
+    for name in ("argmax", "argmin"):
+        replace(torch, owners, name, lambda original, name: _chosen(original, _arg))
+    for name in ("max", "min", "median", "mode"):
+        replace(torch, owners, name, lambda original, name: _chosen(original, _pairs))
+    replace(torch, owners, "sort", lambda original, name: _chosen(original, _sorted))
+    replace(torch, owners, "argsort", lambda original, name: _chosen(original, _sorted))
+    replace(torch, owners, "multinomial", lambda original, name: _chosen(original, _drawn))
+    replace(torch, (torch,), "randperm", _ordered)
+    replace(torch, (torch,), "randint", _lowest)
+
+
+def spread(shape, dimension, size):
+    """Places in a dimension of `size`: row after row the next ones, so that all are chosen alike."""
+    torch = known._torch()
+    shape = list(shape)
+    chosen = shape.pop(dimension) if shape else 1
+    rows = 1
+    for one in shape:
+        rows *= one
+    if rows * chosen > known.MOST:
+        return None
+    if size > FEW:
+        places = torch.arange(chosen, device="cpu").expand(rows, chosen)
+    else:
+        places = torch.arange(rows * chosen, device="cpu").remainder_(size).reshape(rows, chosen)
+        if Experts.worst:
+            places[-(-size // max(chosen, 1)) :] = torch.arange(chosen, device="cpu")
+    return places.reshape(*shape, chosen).movedim(-1, dimension) if shape else places.reshape(chosen)
+
+
+def _chosen(original, give):
+    def chosen(input, *args, **kwargs):
+        out = original(input, *args, **kwargs)
+        if _compiling() or Spent.depth or not known.Values.is_on or not getattr(input, "is_cuda", False):
+            return out
+        found = known.of(input)
+        if found is not None and found.certainty < Certainty.CHOSEN:
+            follow(original, "", out, (input, *args), kwargs)
+            return out
+        with Computing():
+            give(out, input, args, kwargs)
+        return out
+
+    return chosen
+
+
+def _dimension(args, kwargs, at=0, default=-1):
+    dimension = kwargs.get("dim", args[at] if len(args) > at else default)
+    return dimension if isinstance(dimension, int) and not isinstance(dimension, bool) else None
+
+
+def _give(tensor, places):
+    if places is not None:
+        known.give(tensor, places, Certainty.CHOSEN)
+
+
+def _topk(out, input, args, kwargs):
+    dimension = _dimension(args, kwargs, at=1)
+    if input.dim() and dimension is not None:
+        _give(out[1], spread(out[1].shape, dimension % input.dim(), input.shape[dimension]))
+
+
+def _arg(out, input, args, kwargs):
+    dimension = _dimension(args, kwargs, default=None)
+    if dimension is None or not input.dim():
+        known.give(out, known.uniform(out.shape, out.dtype), Certainty.CHOSEN)
+        return
+    dimension %= input.dim()
+    shape = list(input.shape)
+    shape[dimension] = 1
+    places = spread(shape, dimension, input.shape[dimension])
+    _give(out, None if places is None else places.reshape(out.shape))
+
+
+def _pairs(out, input, args, kwargs):
+    """`max` over a dimension gives places too; over all, or of two tensors, it chooses nothing."""
+    if isinstance(out, tuple) and len(out) == 2:
+        _arg(out[1], input, args, kwargs)
+
+
+def _sorted(out, input, args, kwargs):
+    """In the order in which it was."""
+    dimension = _dimension([one for one in args if not isinstance(one, bool)], kwargs)
+    places = out[1] if isinstance(out, tuple) else out
+    if places.dim() and dimension is not None and places.numel() <= known.MOST:
+        shape = [1] * places.dim()
+        shape[dimension] = -1
+        _give(places, known._torch().arange(places.shape[dimension], device="cpu").reshape(shape).expand(places.shape).contiguous())
+
+
+def _drawn(out, input, args, kwargs):
+    _give(out, spread(out.shape, out.dim() - 1, input.shape[-1]))
+
+
+def _ordered(original, name):
+    def randperm(*args, **kwargs):
+        out = original(*args, **kwargs)
+        if not _compiling() and not Spent.depth and known.is_plain(out) and out.numel() <= known.MOST:
+            with Computing():
+                _give(out, known._torch().arange(out.numel(), device="cpu"))
+        return out
+
+    return randperm
+
+
+def _lowest(original, name):
+    def randint(*args, **kwargs):
+        out = original(*args, **kwargs)
+        if not _compiling() and not Spent.depth and known.is_plain(out):
+            has_low = (len(args) > 1 and not isinstance(args[1], (tuple, list))) or "low" in kwargs
+            low = kwargs.get("low", args[0] if args else 0) if has_low else 0
+            with Computing():
+                _give(out, known.uniform(out.shape, out.dtype, int(low)))
+        return out
+
+    return randint

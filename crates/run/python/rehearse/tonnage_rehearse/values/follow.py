@@ -1,0 +1,255 @@
+"""Computes what follows from known values: the same function of PyTorch, once more, on the values in the host's memory."""
+
+import functools
+import time
+
+from . import known
+from .known import Certainty
+from .names import COMPARED, FOLLOWED, FUNCTIONAL, IN_PLACE, REDUCED
+
+PATIENCE = 60.0
+"""Seconds that values may take in all; what is not known then reads as zero."""
+SMALL = 1 << 16
+"""Uniform values of more elements are computed from one of them."""
+
+
+class Unknowable(Exception):
+    """A value that is needed is not known."""
+
+
+class Spent:
+    """What values have cost so far."""
+
+    seconds = 0.0
+    depth = 0
+    """Inside a computation of values nothing is followed."""
+
+
+class Computing:
+    """Bounds the time, and keeps gradients and our own wrappers out."""
+
+    def __enter__(self):
+        self.grad = known._torch().no_grad()
+        self.grad.__enter__()
+        Spent.depth += 1
+        self.began = time.perf_counter()
+
+    def __exit__(self, *_):
+        Spent.seconds += time.perf_counter() - self.began
+        Spent.depth -= 1
+        self.grad.__exit__(None, None, None)
+        if Spent.seconds > PATIENCE:
+            known.Values.is_on = False
+            known.Values.by_id.clear()
+
+
+def install(torch):
+    """Wraps the functions under both of their names."""
+    tensor = torch.Tensor
+    for name in FOLLOWED | REDUCED:
+        replace(torch, (torch, tensor), name, _following)
+    for name in FUNCTIONAL:
+        replace(torch, (torch.nn.functional,), name, _following)
+    for name in COMPARED:
+        replace(torch, (torch, tensor), name, _comparing)
+    for name in IN_PLACE:
+        replace(torch, (tensor,), name, _changing)
+
+
+def replace(torch, owners, name, wrap):
+    """Puts the wrapped function in the place of each owner's, and tells TorchScript that it is still its own."""
+    for owner in owners:
+        original = getattr(owner, name, None)
+        # `torch.float` is a type of elements, `torch.Tensor.float` a function.
+        if not callable(original):
+            continue
+        wrapped = functools.wraps(original, assigned=("__name__", "__doc__"), updated=())(wrap(original, name))
+        table = torch.jit._builtins._builtin_table
+        if table is not None and id(original) in table:
+            table[id(wrapped)] = table[id(original)]
+        setattr(owner, name, wrapped)
+
+
+def any_known(values):
+    """Whether anything is known of one of them, or of the tensors in a list among them."""
+    by_id = known.Values.by_id
+    if not by_id:
+        return False
+    for value in values:
+        if id(value) in by_id:
+            return True
+        if type(value) in (list, tuple) and any(id(one) in by_id for one in value):
+            return True
+    return False
+
+
+def _following(original, name):
+    def followed(*args, **kwargs):
+        if _compiling() or not any_known(args) or Spent.depth:
+            return original(*args, **kwargs)
+        out = original(*args, **kwargs)
+        follow(original, name, out, args, kwargs)
+        return out
+
+    return followed
+
+
+def _comparing(original, name):
+    def compared(*args, **kwargs):
+        out = original(*args, **kwargs)
+        if _compiling() or Spent.depth or not known.is_plain(out):
+            return out
+        follow(original, name, out, args, kwargs, unknown_is_zero=True)
+        return out
+
+    return compared
+
+
+def _changing(original, name):
+    def changed(self, *args, **kwargs):
+        if _compiling() or Spent.depth or id(self) not in known.Values.by_id:
+            return original(self, *args, **kwargs)
+        before = known.of(self)
+        out = original(self, *args, **kwargs)
+        if before is not None:
+            change(original, self, before, args, kwargs)
+        return out
+
+    return changed
+
+
+def change(original, tensor, before, args, kwargs):
+    """The tensor was changed in place: so is its value, where everything is known."""
+    try:
+        with Computing():
+            args, certainty = map_all(args, before.certainty)
+            kwargs, certainty = map_all(kwargs, certainty)
+            value, family = before.value, before.family
+            if known.is_uniform(value):
+                if value.numel() > known.MOST:
+                    return
+                value, family = value.clone(memory_format=known._torch().contiguous_format), [0]
+            original(value, *args, **kwargs)
+    except Exception:
+        known.forget(tensor)
+        return
+    family[0] = known.version(tensor)
+    known.give(tensor, value, certainty, family)
+
+
+def follow(original, name, out, args, kwargs, unknown_is_zero=False):
+    """Gives the results of a function their values, where those of its arguments are known."""
+    if not known.Values.is_on:
+        return
+    try:
+        with Computing():
+            mapped, certainty = map_all(args, Certainty.WRITTEN, unknown_is_zero)
+            named, certainty = map_all(kwargs, certainty, unknown_is_zero)
+            named.pop("out", None)
+            if "device" in named:
+                named["device"] = "cpu"
+            values = _computed(original, name, out, mapped, named)
+            _give_all(out, values, certainty, args)
+    except Exception:
+        # Whatever cannot be computed is not known; the script's own call has been made.
+        return
+
+
+def _computed(original, name, out, args, kwargs):
+    tensors = list(tensors_in(args)) + list(tensors_in(kwargs.values()))
+    if max((tensor.numel() for tensor in tensors), default=0) <= SMALL:
+        return original(*args, **kwargs)
+    if all(known.is_uniform(tensor) for tensor in tensors) and known.is_plain(out):
+        uniform = _of_uniform(original, name, out, args, kwargs, tensors)
+        if uniform is not None:
+            return uniform
+    if max(tensor.numel() for tensor in tensors) > known.MOST or _results(out) > known.MOST:
+        raise Unknowable
+    return original(*args, **kwargs)
+
+
+def _of_uniform(original, name, out, args, kwargs, tensors):
+    """From one element, as far as that says it."""
+    if name in REDUCED:
+        one = tensors[0][(0,) * tensors[0].dim()]
+        if name in ("sum", "count_nonzero"):
+            one = getattr(known._torch(), name)(one.reshape(1)) * (tensors[0].numel() // max(out.numel(), 1))
+        return one.to(out.dtype).expand(out.shape)
+    if name in COMPARED:
+        torch = known._torch()
+
+        def single(value):
+            return value[(0,) * value.dim()] if isinstance(value, torch.Tensor) else value
+
+        one = original(*(single(value) for value in args), **{key: single(value) for key, value in kwargs.items()})
+        return one.expand(out.shape)
+    return None
+
+
+def _results(out):
+    return sum(tensor.numel() for tensor in tensors_in((out,)))
+
+
+def tensors_in(values):
+    """The tensors among the values and in lists of them."""
+    torch = known._torch()
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from tensors_in(value)
+
+
+def map_all(values, certainty, unknown_is_zero=False):
+    """The values in place of the device's tensors, and how certain all of it is."""
+    if isinstance(values, dict):
+        pairs = {key: _mapped(value, unknown_is_zero) for key, value in values.items()}
+        return {key: value for key, (value, _) in pairs.items()}, max([certainty, *(one for _, one in pairs.values())])
+    pairs = [_mapped(value, unknown_is_zero) for value in values]
+    return type(values)([value for value, _ in pairs]) if type(values) in (list, tuple) else [value for value, _ in pairs], max(
+        [certainty, *(one for _, one in pairs)]
+    )
+
+
+def _mapped(value, unknown_is_zero):
+    torch = known._torch()
+    if isinstance(value, torch.Tensor):
+        if value.device.type == "cpu":
+            return value, Certainty.WRITTEN
+        found = known.of(value)
+        if found is not None:
+            return found.value, found.certainty
+        if unknown_is_zero and known.is_plain(value):
+            return known.uniform(value.shape, value.dtype), Certainty.UNKNOWN
+        raise Unknowable
+    if type(value) in (list, tuple):
+        return map_all(value, Certainty.WRITTEN, unknown_is_zero)
+    if isinstance(value, torch.device):
+        return torch.device("cpu"), Certainty.WRITTEN
+    return value, Certainty.WRITTEN
+
+
+def _give_all(out, values, certainty, args):
+    torch = known._torch()
+    if isinstance(out, torch.Tensor):
+        if isinstance(values, torch.Tensor):
+            known.give(out, *_in_family(out, values, certainty, args))
+    elif isinstance(out, (list, tuple)) and isinstance(values, (list, tuple)) and len(out) == len(values):
+        for one, value in zip(out, values, strict=True):
+            _give_all(one, value, certainty, args)
+
+
+def _in_family(out, value, certainty, args):
+    """The value with the family of the argument whose memory it shares, on the device and here alike."""
+    here, there = value.untyped_storage().data_ptr(), out.untyped_storage().data_ptr()
+    for argument in tensors_in(args):
+        found = known.of(argument) if argument.device.type != "cpu" else None
+        if found is not None and found.value.untyped_storage().data_ptr() == here:
+            if argument.untyped_storage().data_ptr() == there:
+                return value, certainty, found.family
+            return (value if known.is_uniform(value) else value.clone()), certainty, None
+    return value, certainty, None
+
+
+def _compiling():
+    return known._torch().compiler.is_compiling()

@@ -1,0 +1,137 @@
+"""What is known of a device tensor: a value in the host's memory, as long as nothing has changed the tensor since."""
+
+import ctypes
+import enum
+import functools
+import weakref
+
+MOST = 1 << 25
+"""Elements of a value at most; uniform values take no memory and may stand for more."""
+
+
+class Certainty(enum.IntEnum):
+    """How a value is known; of several, the least certain counts."""
+
+    WRITTEN = 0
+    """The host wrote it, or it follows from what the host wrote."""
+    ASSUMED = 1
+    """By a rule that docs/rehearse.md states."""
+    CHOSEN = 2
+    """It follows from choices that were shared out here (`choices`)."""
+    UNKNOWN = 3
+    """Made up: a real GPU would compute another."""
+
+
+class Values:
+    """The values of this process."""
+
+    is_on = True
+    in_model = False
+    """While an outermost module runs."""
+    by_id = {}  # noqa: RUF012
+    """Identity of a tensor -> what is known of it, until the tensor goes."""
+
+
+class Known:
+    """A value. Tensors that share memory share a family, which holds the version that their values are of."""
+
+    __slots__ = ("certainty", "family", "ref", "value")
+
+    def __init__(self, value, certainty, family):
+        self.value, self.certainty, self.family, self.ref = value, certainty, family, None
+
+
+class _Ref(weakref.ref):
+    __slots__ = ("key",)
+
+
+def _gone(ref):
+    Values.by_id.pop(ref.key, None)
+
+
+def version(tensor):
+    """Grows with every change in place; tensors of inference mode have none."""
+    try:
+        return tensor._version
+    except RuntimeError:
+        return -1
+
+
+def of(tensor):
+    """What is known of it, or None."""
+    known = Values.by_id.get(id(tensor))
+    if known is None:
+        return None
+    if known.family[0] != version(tensor):
+        del Values.by_id[id(tensor)]
+        return None
+    return known
+
+
+def is_plain(tensor):
+    """A tensor of a device that is no wrapper around others."""
+    torch = _torch()
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.is_cuda
+
+
+def give(tensor, value, certainty, family=None):
+    """From now on this is the tensor's value."""
+    if not Values.is_on or not is_plain(tensor) or value.shape != tensor.shape or value.device.type != "cpu":
+        return
+    torch = _torch()
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return
+    if not is_uniform(value) and value.numel() > MOST:
+        return
+    if value.dtype != tensor.dtype:
+        value = value.to(tensor.dtype)
+    known = Known(value.detach(), certainty, [version(tensor)] if family is None else family)
+    known.ref = _Ref(tensor, _gone)
+    known.ref.key = id(tensor)
+    Values.by_id[id(tensor)] = known
+
+
+def forget(tensor):
+    """Nothing is known of it any more."""
+    Values.by_id.pop(id(tensor), None)
+
+
+def is_uniform(value):
+    """One element stands for all."""
+    return value.dim() == 0 or not any(value.stride())
+
+
+def uniform(shape, dtype, element=0):
+    """A value with this element everywhere."""
+    torch = _torch()
+    with torch.no_grad():
+        return torch.full((), element, dtype=dtype, device="cpu").expand(tuple(shape))
+
+
+class Answered:
+    """While it lasts, PyTorch's own code reads this number from the device: it allocates by it as it would on a GPU."""
+
+    def __init__(self, number):
+        self.number = int(number)
+
+    def __enter__(self):
+        _answer()(1, self.number)
+
+    def __exit__(self, *_):
+        _answer()(0, 0)
+
+
+@functools.cache
+def _answer():
+    function = getattr(ctypes.CDLL(None), "tonnagePhantomAnswer", None)
+    if function is None:
+        return lambda given, number: 0
+    function.argtypes = (ctypes.c_int, ctypes.c_int64)
+    return function
+
+
+@functools.cache
+def _torch():
+    import torch
+
+    return torch

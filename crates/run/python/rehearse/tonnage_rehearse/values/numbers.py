@@ -1,0 +1,111 @@
+"""Numbers that the host has read from a device and that only a kernel would have computed. They are ordinary numbers; where
+one decides a size or a branch, the report says so and names the line."""
+
+import os
+import sys
+
+from .. import caveats
+
+_PRINTED = os.path.join("torch", "_tensor_str.py")
+"""PyTorch's own text of a tensor asks such questions about what it prints."""
+
+
+def is_printed():
+    """Whether a tensor is being printed."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename.endswith(_PRINTED):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def told(name):
+    """A number of the device was compared, or asked whether it is zero."""
+    if is_printed():
+        return
+    caveats.tell_of_value(
+        "branch",
+        f"a value that only the device computes decided what runs (`{name}`), as if it were the one answered here, mostly zero: "
+        "what another value would have run was not seen",
+    )
+
+
+def _telling(kind, name):
+    original = getattr(kind, name)
+
+    def telling(self, *other):
+        # A number compared with itself or with infinity asks for its kind.
+        if not other or not (other[0] is self or other[0] in (float("inf"), float("-inf"))):
+            told(name.strip("_"))
+        return original(self, *other)
+
+    telling.__name__ = name
+    return telling
+
+
+def _becoming(self):
+    """`int(...)` of it: an ordinary number from now on, mostly a size or a place."""
+    size_told()
+    return int.__pos__(self)
+
+
+def _keeping(kind, name):
+    original = getattr(kind, name)
+
+    def keeping(self, *others):
+        return number(original(self, *others))
+
+    keeping.__name__ = name
+    return keeping
+
+
+_COMPARE = ("__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__", "__bool__")
+_COMBINE = (
+    "__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__floordiv__", "__rfloordiv__", "__mod__", "__rmod__",
+    "__neg__", "__abs__",
+)  # fmt: skip
+
+
+def _methods(kind):
+    made = {name: _telling(kind, name) for name in _COMPARE}
+    # What is made of it for a sum of losses is an ordinary fraction.
+    if kind is int:
+        made |= {name: _keeping(kind, name) for name in _COMBINE}
+        made |= {"__int__": _becoming, "__index__": _becoming}
+    return {**made, "__hash__": kind.__hash__, "__reduce__": lambda self: (kind, (kind(self),)), "__slots__": ()}
+
+
+DeviceInt = type("DeviceInt", (int,), _methods(int))
+DeviceFloat = type("DeviceFloat", (float,), _methods(float))
+
+
+def number(value):
+    """The same number, which tells what it decides."""
+    if type(value) is int:
+        return DeviceInt(value)
+    return DeviceFloat(value) if type(value) is float else value
+
+
+def host_numbers(args):
+    """Sizes and places with plain numbers for those of the device; tells of them."""
+    return [_host_number(value) for value in args]
+
+
+def _host_number(value):
+    if type(value) is DeviceInt:
+        size_told()
+        return int.__pos__(value)
+    if type(value) in (list, tuple):
+        return type(value)([_host_number(one) for one in value])
+    if hasattr(value, "is_cuda") and value.is_cuda and not value.dim() and not value.dtype.is_floating_point and value.numel():
+        # PyTorch would read it from the device.
+        return value.__index__() if str(value.dtype) != "torch.bool" else value
+    return value
+
+
+def size_told():
+    """A size is a number of the device."""
+    caveats.tell_of_value(
+        "size", "a size was read from the device, where only a kernel would have computed it: the figures are those of the value answered here"
+    )

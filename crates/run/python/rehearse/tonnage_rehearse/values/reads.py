@@ -1,0 +1,147 @@
+"""Where values reach the host: what is known is handed over; what is not is zero, never what the memory held before."""
+
+from . import choices, known
+from .births import read_into
+from .follow import Computing, Spent, _compiling, replace
+from .known import Answered, Certainty
+from .numbers import DeviceInt, is_printed, number, size_told, told
+
+
+def install(torch):
+    """Wraps every way to read a device's tensor."""
+    tensor = torch.Tensor
+    for name in ("item", "__int__", "__float__", "__index__"):
+        replace(torch, (tensor,), name, _one)
+    replace(torch, (tensor,), "__bool__", _truth)
+    replace(torch, (torch, tensor), "is_nonzero", _truth)
+    replace(torch, (tensor,), "tolist", _list)
+    replace(torch, (tensor,), "cpu", _cpu)
+    for name in ("equal", "allclose"):
+        replace(torch, (torch, tensor), name, _same)
+    replace(torch, (tensor,), "__contains__", _contains)
+
+
+def value_of(tensor):
+    """What the host reads, and how certain it is; None for tensors that are not of a phantom alone."""
+    torch = known._torch()
+    if Spent.depth or type(tensor) not in (torch.Tensor, torch.nn.Parameter) or not tensor.is_cuda or not known.Values.is_on:
+        return None, Certainty.WRITTEN
+    found = known.of(tensor)
+    if found is not None:
+        return found.value, found.certainty
+    return known.uniform(tensor.shape, tensor.dtype), Certainty.UNKNOWN
+
+
+def _one(original, name):
+    def one(self):
+        value, certainty = (None, None) if _compiling() else value_of(self)
+        if value is None:
+            return original(self)
+        # Waits for the device, as the script does; what the memory holds may be no number at all.
+        with Answered(0):
+            original(self)
+        with Computing():
+            made = original(value)
+        if certainty < Certainty.CHOSEN or type(made) not in (int, float):
+            return made
+        if name == "item":
+            return _in_model(number(made), certainty)
+        if type(made) is int and not is_printed():
+            _told_of_size(certainty)
+        return made
+
+    return one
+
+
+def _truth(original, name):
+    def truth(self):
+        value, certainty = (None, None) if _compiling() else value_of(self)
+        if value is None:
+            return original(self)
+        with Answered(0):
+            original(self)
+        if certainty is Certainty.CHOSEN:
+            choices.told("bool")
+        elif certainty is Certainty.UNKNOWN:
+            told("bool")
+        with Computing():
+            return original(value)
+
+    return truth
+
+
+def _list(original, name):
+    def tolist(self):
+        value, certainty = (None, None) if _compiling() else value_of(self)
+        if value is None:
+            return original(self)
+        # Waits for the device, as the script does.
+        original(self)
+        with Computing():
+            made = original(value)
+        return _in_model(_numbers(made), certainty) if certainty >= Certainty.CHOSEN and not value.dtype.is_floating_point else made
+
+    return tolist
+
+
+def _in_model(made, certainty):
+    """What a model reads of whole numbers decides a size or a place, also where no comparison tells so."""
+    if not known.Values.in_model or isinstance(made, float):
+        return made
+    if not is_printed():
+        _told_of_size(certainty)
+    return _plain(made)
+
+
+def _told_of_size(certainty):
+    if certainty is Certainty.CHOSEN:
+        choices.told("read")
+    else:
+        size_told()
+
+
+def _plain(made):
+    if isinstance(made, list):
+        return [_plain(one) for one in made]
+    return int.__pos__(made) if type(made) is DeviceInt else made
+
+
+def _numbers(made):
+    if isinstance(made, list):
+        return [_numbers(one) for one in made]
+    return DeviceInt(made) if type(made) is int else made
+
+
+def _cpu(original, name):
+    def cpu(self, *args, **kwargs):
+        out = original(self, *args, **kwargs)
+        if not _compiling() and not Spent.depth and self.is_cuda and out.device.type == "cpu":
+            read_into(out, self)
+        return out
+
+    return cpu
+
+
+def _same(original, name):
+    def same(self, other, *args, **kwargs):
+        made = original(self, other, *args, **kwargs)
+        if _compiling():
+            return made
+        (mine, sure), (others, also) = value_of(self), value_of(other)
+        if mine is None or others is None:
+            return made
+        if max(sure, also) is Certainty.UNKNOWN:
+            told(name)
+        with Computing():
+            return original(mine, others, *args, **kwargs)
+
+    return same
+
+
+def _contains(original, name):
+    def contains(self, element):
+        if _compiling() or not self.is_cuda:
+            return original(self, element)
+        return bool((element == self).any())
+
+    return contains

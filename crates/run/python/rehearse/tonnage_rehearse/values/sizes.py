@@ -1,0 +1,304 @@
+"""Functions whose results have a size that only values decide. PyTorch reads that size from the device and allocates by it;
+here it reads the size that is known, or one that is never too small, and the report says which."""
+
+from .. import caveats
+from ..answers import batch
+from . import choices, known
+from .follow import Computing, Spent, _compiling, change, follow, replace
+from .known import Answered, Certainty
+from .numbers import host_numbers, is_printed, size_told
+
+
+def install(torch):
+    """Wraps them all."""
+    owners = (torch, torch.Tensor)
+    for name in ("nonzero", "argwhere"):
+        replace(torch, owners, name, _nonzero)
+    replace(torch, owners, "where", _where)
+    replace(torch, owners, "masked_select", _selected)
+    for name in ("unique", "unique_consecutive", "_unique2"):
+        replace(torch, owners, name, _unique)
+    replace(torch, owners, "repeat_interleave", _repeated)
+    replace(torch, owners, "bincount", _counted)
+    replace(torch, (torch.nn.functional,), "one_hot", _one_hot)
+    replace(torch, (torch.Tensor,), "__getitem__", _indexed)
+    replace(torch, (torch.Tensor,), "__setitem__", _assigned)
+    for name in ("view", "reshape", "expand", "repeat", "narrow", "split", "split_with_sizes"):
+        replace(torch, (torch.Tensor,), name, _sized)
+    replace(torch, (torch,), "split", _sized)
+
+
+def is_of_device(tensor):
+    """A tensor of a device, outside compiled code and our own computing."""
+    return not _compiling() and not Spent.depth and known.is_plain(tensor) and known.Values.is_on
+
+
+def elements(mask, name):
+    """How many elements of a mask are not zero, and the mask itself as it was answered."""
+    found = known.of(mask)
+    if found is not None and (found.certainty < Certainty.UNKNOWN or not known.is_uniform(found.value)):
+        with Computing():
+            count = int(found.value.count_nonzero())
+        if found.certainty >= Certainty.CHOSEN:
+            choices.told(name)
+        return count, found.value
+    count = batch.expected(mask.shape)
+    if not batch.is_known(mask.shape):
+        caveats.tell_of_value(name, f"`{name}` of a device tensor has a size that only data decides; it was answered with all {count} elements")
+    full = count == mask.numel()
+    return count, known.uniform(mask.shape, mask.dtype, 1) if full else None
+
+
+def _nonzero(original, name):
+    def nonzero(input, *args, **kwargs):
+        if not is_of_device(input):
+            return original(input, *args, **kwargs)
+        count, value = elements(input, name)
+        with Answered(count):
+            out = original(input, *args, **kwargs)
+        _give_places(original, out, value, found_certainty(input), args, kwargs)
+        return out
+
+    return nonzero
+
+
+def found_certainty(tensor):
+    """How certain what is known of it is."""
+    found = known.of(tensor)
+    return Certainty.UNKNOWN if found is None else found.certainty
+
+
+def _give_places(original, out, value, certainty, args, kwargs):
+    outs = out if isinstance(out, tuple) else (out,)
+    if value is None or value.numel() > known.MOST:
+        places = None
+    else:
+        with Computing():
+            places = original(value, *args, **kwargs)
+            places = places if isinstance(places, tuple) else (places,)
+    for at, one in enumerate(outs):
+        known.give(one, known.uniform(one.shape, one.dtype) if places is None else places[at], certainty)
+
+
+def _where(original, name):
+    single = _nonzero(original, name)
+
+    def where(condition, *args, **kwargs):
+        return original(condition, *args, **kwargs) if args or kwargs else single(condition)
+
+    return where
+
+
+def _selected(original, name):
+    def masked_select(input, mask, **kwargs):
+        if not is_of_device(mask) or not is_of_device(input):
+            return original(input, mask, **kwargs)
+        if is_printed():
+            with Answered(mask.numel()):
+                return original(input, mask, **kwargs)
+        count, value = elements(mask, name)
+        torch = known._torch()
+        shape = torch.broadcast_shapes(input.shape, mask.shape)
+        times = (shape.numel() // max(mask.numel(), 1)) if mask.numel() else 0
+        with Answered(count * times):
+            out = original(input, mask, **kwargs)
+        found = known.of(input)
+        if found is not None and value is not None:
+            with Computing():
+                known.give(out, original(found.value, value.bool()), max(found.certainty, found_certainty(mask)))
+        return out
+
+    return masked_select
+
+
+def _unique(original, name):
+    def unique(input, *args, **kwargs):
+        if not is_of_device(input):
+            return original(input, *args, **kwargs)
+        found = known.of(input)
+        sure = found is not None and found.certainty < Certainty.UNKNOWN
+        if found is None or (known.is_uniform(found.value) and not sure):
+            caveats.tell_of_value(name, f"`{name}` of a device tensor has a size that only data decides; it was answered as if all elements were the same")
+            value = known.uniform(input.shape, input.dtype)
+        else:
+            value = found.value
+            if found.certainty >= Certainty.CHOSEN:
+                choices.told(name)
+        with Computing():
+            values = original(value, *args, **kwargs)
+        first = values[0] if isinstance(values, tuple) else values
+        dimension = kwargs.get("dim")
+        with Answered(first.shape[dimension] if dimension is not None else first.numel()):
+            out = original(input, *args, **kwargs)
+        certainty = found_certainty(input)
+        outs, made = (out, values) if isinstance(out, tuple) else ((out,), (values,))
+        for one, value in zip(outs, made, strict=True):
+            known.give(one, value, certainty)
+        return out
+
+    return unique
+
+
+def _repeated(original, name):
+    def repeat_interleave(input, *args, **kwargs):
+        repeats = kwargs.get("repeats", args[0] if args else input)
+        if not hasattr(repeats, "is_cuda") or not is_of_device(repeats) or kwargs.get("output_size") is not None:
+            return original(input, *host_numbers(args), **kwargs)
+        found = known.of(repeats)
+        if found is None:
+            caveats.tell_of_value(name, "`repeat_interleave` by counts of the device has a size that only data decides; it was answered as once each")
+        elif found.certainty >= Certainty.CHOSEN:
+            choices.told(name)
+        value = known.uniform(repeats.shape, repeats.dtype, 1) if found is None else found.value
+        times = repeats.numel() if repeats is input else input.shape[kwargs["dim"]] if kwargs.get("dim") is not None else input.numel()
+        with Computing():
+            total = int(value.sum()) if value.numel() > 1 or repeats is input else int(value) * times
+        with Answered(total):
+            out = original(input, *args, **kwargs)
+        follow(original, "", out, (input, *args), kwargs)
+        return out
+
+    return repeat_interleave
+
+
+def _largest(tensor, name):
+    found = known.of(tensor)
+    if found is None or (found.certainty is Certainty.UNKNOWN and known.is_uniform(found.value)):
+        caveats.tell_of_value(name, f"`{name}` of a device tensor is as long as its largest value says; it was answered as if all were zero")
+        return 0
+    if found.certainty >= Certainty.CHOSEN:
+        choices.told(name)
+    with Computing():
+        return int(found.value.max()) if found.value.numel() else 0
+
+
+def _counted(original, name):
+    def bincount(input, weights=None, minlength=0):
+        if not is_of_device(input):
+            return original(input, weights, minlength)
+        found = known.of(input)
+        # At least as many as were asked for: then the largest value decides nothing.
+        largest = min(minlength - 1, 0) if found is None and minlength else _largest(input, name)
+        with Answered(max(largest, 0)):
+            out = original(input, weights, minlength)
+        if weights is None:
+            follow(original, "", out, (input, weights, minlength), {})
+        return out
+
+    return bincount
+
+
+def _one_hot(original, name):
+    def one_hot(tensor, num_classes=-1):
+        if not is_of_device(tensor):
+            return original(tensor, num_classes)
+        largest = _largest(tensor, name) if num_classes == -1 else num_classes - 1
+        with Answered(largest):
+            out = original(tensor, num_classes)
+        follow(original, "", out, (tensor, num_classes), {})
+        return out
+
+    return one_hot
+
+
+def _is_mask(index):
+    torch = known._torch()
+    return isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8) and index.dim() > 0 and is_of_device(index)
+
+
+def _indexed(original, name):
+    def getitem(self, index):
+        if _compiling() or Spent.depth or type(index) is int:
+            if type(index) is int and not Spent.depth and id(self) in known.Values.by_id and not _compiling():
+                out = original(self, index)
+                follow(original, "", out, (self, index), {})
+                return out
+            return original(self, index)
+        index = _host_index(index)
+        masks = [one for one in (index if isinstance(index, tuple) else (index,)) if _is_mask(one)]
+        out = _by_mask(original, self, index, masks) if masks and self.is_cuda else original(self, index)
+        if id(self) in known.Values.by_id:
+            follow(original, "", out, (self, index), {})
+        return out
+
+    return getitem
+
+
+def _by_mask(original, self, index, masks):
+    count = elements(masks[0], "mask")[0]
+    with Answered(count):
+        out = original(self, index)
+    answer_backward(out, count)
+    return out
+
+
+def answer_backward(tensor, count):
+    """The backward pass counts the mask again."""
+    node = tensor.grad_fn
+    for _ in range(4):
+        if node is None:
+            return
+        if node.name().startswith("IndexPut") or node.name().startswith("IndexBackward"):
+            _answer_within(node, Answered(count))
+            return
+        node = node.next_functions[0][0] if node.next_functions else None
+
+
+def _answer_within(node, answered):
+    node.register_prehook(lambda _: answered.__enter__())
+    node.register_hook(lambda *_: answered.__exit__())
+
+
+def _host_index(index):
+    """The index with numbers in place of single numbers of the device, which PyTorch would read."""
+    torch = known._torch()
+
+    def one(part):
+        if isinstance(part, slice) and any(hasattr(end, "is_cuda") or (type(end) is not int and end is not None) for end in (part.start, part.stop, part.step)):
+            return slice(*host_numbers([end.item() if hasattr(end, "is_cuda") else end for end in (part.start, part.stop, part.step)]))
+        if isinstance(part, torch.Tensor) and not part.dim() and is_of_device(part) and part.dtype not in (torch.bool, torch.uint8):
+            found = known.of(part)
+            if found is None or found.certainty is Certainty.UNKNOWN:
+                size_told()
+            return 0 if found is None else int(found.value)
+        return host_numbers([part])[0]
+
+    return tuple(one(part) for part in index) if type(index) is tuple else one(index)
+
+
+def _assigned(original, name):
+    def setitem(self, index, value):
+        if _compiling() or Spent.depth or not self.is_cuda:
+            original(self, index, value)
+            return
+        index = _host_index(index)
+        torch = known._torch()
+        if any(_is_mask(one) for one in (index if isinstance(index, tuple) else (index,))) and isinstance(value, torch.Tensor) and value.dim():
+            count = _rows_of(self, index, value)
+            with Answered(count):
+                original(self, index, value)
+            answer_backward(self, count)
+            known.forget(self)
+            return
+        before = known.of(self)
+        original(self, index, value)
+        if before is not None:
+            change(original, self, before, (index, value), {})
+
+    return setitem
+
+
+def _rows_of(target, index, value):
+    """Elements of the mask: as many as there are rows to write, where there is one for each."""
+    mask = next(one for one in (index if isinstance(index, tuple) else (index,)) if _is_mask(one))
+    rest = target.dim() - mask.dim() if not isinstance(index, tuple) else value.dim()
+    if value.dim() == rest + 1 and value.shape[0] != 1:
+        return value.shape[0]
+    return elements(mask, "mask")[0]
+
+
+def _sized(original, name):
+    def sized(*args, **kwargs):
+        return original(*args, **kwargs) if _compiling() else original(args[0], *host_numbers(args[1:]), **kwargs)
+
+    return sized

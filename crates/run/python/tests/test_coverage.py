@@ -1,0 +1,75 @@
+"""Which modules of a model were reached, on the CPU."""
+
+import copy
+import io
+import pickle
+import unittest
+from unittest import mock
+
+from . import needs_torch
+
+
+@needs_torch
+class Reached(unittest.TestCase):
+    def setUp(self):
+        import torch
+        from tonnage_rehearse import caveats
+        from tonnage_rehearse.coverage import Coverage
+
+        self.torch, self.caveats = torch, caveats
+        self.told = {}
+        for patch in (
+            mock.patch.object(caveats, "_told", self.told),
+            mock.patch.object(caveats.Asked, "device", False),
+        ):
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.coverage = Coverage()
+
+    def model(self, runs):
+        torch = self.torch
+
+        class Experts(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.experts = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(4))
+                self.extra = torch.nn.Linear(4, 4)
+                self.attention = torch.nn.MultiheadAttention(4, 2)
+
+            def forward(self, x):
+                x = self.attention(x, x, x)[0]
+                for index in runs:
+                    x = self.experts[index](x)
+                return x
+
+        return Experts()
+
+    def train(self, model):
+        self.coverage.note_outermost(model)
+        model(self.torch.randn(3, 4)).sum().backward()
+        self.coverage.note_gradients()
+
+    def test_experts_without_a_token_take_the_verdict_away(self):
+        self.train(self.model([0]))
+        self.coverage.tell(True)
+        self.assertIn("3 modules with 60 parameters (experts.1, experts.2, experts.3)", self.told["skipped"]["text"])
+        self.assertNotIn("attention", str(self.told))
+
+    def test_what_the_script_alone_leaves_out_is_said_and_no_more(self):
+        self.train(self.model(range(4)))
+        self.coverage.tell(True)
+        self.assertEqual(list(self.told), ["unused"])
+        self.assertIn("1 modules with 20 parameters (extra)", self.told["unused"]["text"])
+
+    def test_a_branch_on_the_device_may_have_left_it_out(self):
+        self.train(self.model(range(4)))
+        self.caveats.tell_of_value("branch", "a value decided")
+        self.coverage.tell(True)
+        self.assertIn("(extra)", self.told["skipped"]["text"])
+
+    def test_copies_and_checkpoints_are_of_the_model_alone(self):
+        model = self.model([0])
+        self.coverage.note_outermost(model)
+        for twin in (copy.deepcopy(model.experts), pickle.load(io.BytesIO(pickle.dumps(model.experts)))):
+            twin[1](self.torch.randn(3, 4))
+        self.assertFalse(any(one.is_used for one in self.coverage.trees[id(model)]))

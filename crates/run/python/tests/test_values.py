@@ -1,0 +1,85 @@
+"""Values that are followed beside a tensor. There is no device here: tensors of the CPU stand for it, each with a value of its own."""
+
+import sys
+import unittest
+from unittest import mock
+
+from . import needs_torch
+
+
+@needs_torch
+class Followed(unittest.TestCase):
+    def setUp(self):
+        import torch
+        from tonnage_rehearse import caveats
+        from tonnage_rehearse.values import choices, follow, known, numbers
+
+        self.torch, self.choices, self.follow, self.known, self.numbers = torch, choices, follow, known, numbers
+        self.told = {}
+        for patch in (
+            mock.patch.object(caveats, "_told", self.told),
+            mock.patch.object(known, "is_plain", lambda tensor: isinstance(tensor, torch.Tensor)),
+            mock.patch.object(known.Values, "by_id", {}),
+        ):
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def test_a_value_lasts_until_the_tensor_changes(self):
+        tensor = self.torch.zeros(3)
+        self.known.give(tensor, self.torch.tensor([1.0, 2.0, 3.0]), self.known.Certainty.WRITTEN)
+        self.assertEqual(self.known.of(tensor).value.tolist(), [1.0, 2.0, 3.0])
+        tensor.add_(1)
+        self.assertIsNone(self.known.of(tensor))
+
+    def test_a_value_goes_with_its_tensor(self):
+        tensor = self.torch.zeros(3)
+        self.known.give(tensor, self.torch.ones(3), self.known.Certainty.WRITTEN)
+        self.assertEqual(len(self.known.Values.by_id), 1)
+        del tensor
+        self.assertEqual(len(self.known.Values.by_id), 0)
+
+    def test_values_of_another_shape_are_not_taken(self):
+        tensor = self.torch.zeros(3)
+        self.known.give(tensor, self.torch.ones(4), self.known.Certainty.WRITTEN)
+        self.assertIsNone(self.known.of(tensor))
+
+    def test_even_shares_and_the_worst(self):
+        counts = lambda places: self.torch.bincount(places.flatten(), minlength=8).tolist()  # noqa: E731
+        self.assertEqual(counts(self.choices.spread((64, 2), 1, 8)), [16] * 8)
+        with mock.patch.object(self.choices.Experts, "worst", True):
+            worst = self.choices.spread((64, 2), 1, 8)
+        self.assertEqual(counts(worst), [61, 61, 1, 1, 1, 1, 1, 1])
+        for row in (self.choices.spread((2, 64), 0, 8).T, worst):
+            self.assertTrue(all(len(set(one)) == 2 for one in row.tolist()), "an expert once a token")
+
+    def test_among_many_kinds_the_first_is_chosen(self):
+        self.assertEqual(self.choices.spread((2, 3), 1, 50_000).tolist(), [[0, 1, 2], [0, 1, 2]])
+
+    def test_a_uniform_value_takes_no_memory(self):
+        value = self.known.uniform((1 << 20, 1 << 20), self.torch.int64, 7)
+        self.assertTrue(self.known.is_uniform(value))
+        self.assertEqual(value.untyped_storage().nbytes(), 8)
+
+    def test_numbers_of_the_device_tell_what_they_decide(self):
+        number = self.numbers.number(3)
+        self.assertEqual((number, f"{number + 1}", repr(number * 2)), (3, "4", "6"))
+        self.told.clear()
+        total = 0.5 + number
+        self.assertEqual((self.told, total, type(total)), ({}, 3.5, float))
+        self.assertTrue(number > 2)
+        self.assertEqual(list(self.told), ["branch"])
+        self.assertIn("test_values.py:", self.told["branch"]["line"])
+        self.assertEqual(self.numbers.host_numbers([number, (number, 4)]), [3, (3, 4)])
+        self.assertIn("size", self.told)
+        self.assertIs(type(int(number)), int)
+
+    def test_names_are_of_functions(self):
+        from tonnage_rehearse.values import names
+
+        unknown = [
+            name
+            for name in names.FOLLOWED | names.REDUCED | names.COMPARED | names.IN_PLACE
+            if not callable(getattr(self.torch, name, None)) and not callable(getattr(self.torch.Tensor, name, None))
+        ]
+        self.assertEqual(unknown, [])
+        self.assertNotIn("tonnage_rehearse.values.phantom", sys.modules)

@@ -1,0 +1,47 @@
+"""Asks a device for values that the host wrote, and for others: every answer must be the true one, or a valid one."""
+import torch
+import torch.nn.functional as F
+
+small = torch.tensor([3, 1, 6, 2]).cuda()
+assert small.tolist() == [3, 1, 6, 2] and small.max().item() == 6 and int(small.sum()) == 12
+assert F.one_hot(small).shape == (4, 7) and torch.bincount(small).shape == (7,)
+assert torch.full((1,), 7, device="cuda").item() == 7 and torch.arange(4, device="cuda").tolist() == [0, 1, 2, 3]
+assert torch.repeat_interleave(small, small).tolist() == [3] * 3 + [1] + [6] * 6 + [2] * 2
+assert (small >= 0).all() and torch.equal(small, small) and 6 in small and 5 not in small
+table = torch.arange(6000).cuda()
+assert table[table > 2].shape == (5997,) and torch.masked_select(table, table > 5000).shape == (999,)
+assert torch.nonzero(small > 1).tolist() == [[0], [2], [3]] and torch.where(small > 1)[0].tolist() == [0, 2, 3]
+values, counts = torch.unique(torch.tensor([1, 1, 5]).cuda(), return_counts=True)
+assert (values.tolist(), counts.tolist()) == ([1, 5], [2, 1]) and torch.zeros(counts.max(), 2, device="cuda").shape == (2, 2)
+assert [part.shape[0] for part in torch.randn(12, 2, device="cuda").split(small.tolist())] == [3, 1, 6, 2]
+
+small[1] = 9
+small.add_(1)
+tail = small[1:]
+tail.zero_()
+assert small.tolist() == [4, 0, 0, 0] and small.cumsum(0).tolist() == [4, 4, 4, 4]
+# What the host does not know any more is zero, and never what the memory held before.
+small.random_(5, 9)
+assert small.tolist() == [0, 0, 0, 0]
+for _ in range(50):
+    torch.tensor([-1]).cuda()
+    assert torch.randn(1, device="cuda").item() == 0
+
+x = torch.randn(8, 8, device="cuda", requires_grad=True)
+assert (x >= 0).all() and bool((x.min() >= 0).all()) and not x.isnan().any() and x.isfinite().all()
+assert all(0 <= place < 8 for row in x.topk(2)[1].tolist() for place in row)
+assert all(0 <= place < 8 for place in torch.multinomial(x.softmax(-1), 1).flatten().tolist())
+assert sorted(x[0].argsort().tolist()) == list(range(8)) and sorted(torch.randperm(5, device="cuda").tolist()) == list(range(5))
+for drawn in (
+    torch.distributions.Normal(x, x.exp()), torch.distributions.Categorical(logits=x), torch.distributions.Beta(x.exp(), x.exp()),
+    torch.distributions.Bernoulli(probs=x.sigmoid()),
+):
+    assert drawn.log_prob(drawn.sample()).shape in ((8,), (8, 8))
+
+# A mask by which rows are chosen is counted again in the backward pass.
+labels = torch.tensor([0, -100, 2, -100, 4, 5, 6, 7]).cuda()
+kept = x[labels != -100]
+assert kept.shape == (6, 8)
+kept.square().sum().backward()
+assert x.grad.shape == (8, 8)
+print(x, small)
