@@ -4,4 +4,4 @@ import torch
 
 flag = torch.zeros(1, device="cuda")
 while flag.item() < 1:
-    flag += 1
+    flag += torch.rand(1, device="cuda")
