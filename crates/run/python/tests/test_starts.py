@@ -1,5 +1,8 @@
 """What happens when PyTorch is imported, with a PyTorch that is made up; named functions before and after the device."""
 
+import io
+import os
+import tempfile
 import unittest
 from types import SimpleNamespace
 from unittest import mock
@@ -35,6 +38,16 @@ class Starts(unittest.TestCase):
         answered.assert_called_once_with(torch)
         followed.assert_called_once_with(torch, None)
         self.assertEqual(len(torch.calls), 1)
+
+    def test_a_run_that_uses_no_device_is_told_of_once(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch("sys.stderr", io.StringIO()) as stderr:
+            starts.tell_if_idle(folder)
+            starts.tell_if_idle(folder)
+            self.assertEqual(stderr.getvalue().count("nothing has used the GPU yet"), 1)
+        with tempfile.TemporaryDirectory() as folder, mock.patch("sys.stderr", io.StringIO()) as stderr:
+            open(os.path.join(folder, "used-7"), "w").close()
+            starts.tell_if_idle(folder)
+            self.assertEqual(stderr.getvalue(), "")
 
     def test_a_version_that_was_never_tried_is_a_caveat(self):
         def told():

@@ -1,12 +1,17 @@
 """Sets the rehearsal up in a process: answers when PyTorch is imported, a session when it first touches the device."""
 
+import glob
+import os
 import sys
+import threading
 
 from . import answers, caveats, values
 
 TRIED = ((2, 6), (2, 15))
 """The oldest and the newest PyTorch of docs/phantom-versions.md."""
 CANNOT_EXIT = 2
+IDLE = 20.0
+"""Seconds after which a run that has used no device is told of."""
 
 
 def torch_is_there(torch, wanted, named):
@@ -19,6 +24,24 @@ def torch_is_there(torch, wanted, named):
     values.install(torch, wanted)
     answers.torch_is_there(torch)
     torch.cuda._lazy_call(lambda: device_is_there(wanted, named))
+    if wanted is not None:
+        timer = threading.Timer(IDLE, tell_if_idle, [wanted.folder])
+        timer.daemon = True
+        timer.start()
+
+
+def tell_if_idle(folder):
+    """Says once in a rehearsal that nothing has used a device: the phantom writes `used-PID` of whoever has."""
+    told = os.path.join(folder, "idle")
+    if glob.glob(os.path.join(glob.escape(folder), "used-*")) or os.path.exists(told):
+        return
+    with open(told, "w", encoding="utf-8"):
+        pass
+    print(
+        f"tonnage rehearse: nothing has used the GPU yet after {IDLE:.0f} s; where the script trains on the CPU, it lacks a flag "
+        "such as --device cuda, and no figures will come",
+        file=sys.stderr,
+    )
 
 
 def cannot(torch):

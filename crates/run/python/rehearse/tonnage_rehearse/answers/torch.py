@@ -6,9 +6,10 @@ from .. import caveats
 
 
 def install(torch):
-    """Scatters by masks, and recurrent networks."""
+    """Scatters by masks, recurrent networks, and memory that is shared between processes."""
     _install_scatter(torch)
     _install_recurrent(torch)
+    torch.UntypedStorage._share_cuda_ = _not_shared
 
 
 def _install_scatter(torch):
@@ -57,3 +58,10 @@ def _install_recurrent(torch):
     torch.nn.RNNBase.flatten_parameters = flatten_parameters
     for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
         setattr(torch._VF, name, own_kernels(getattr(torch._VF, name)))
+
+
+def _not_shared(*_):
+    raise NotImplementedError(
+        "tonnage rehearse: a phantom's memory cannot be sent to another process (CUDA IPC: share_memory, queues of device tensors): "
+        "rehearse with one process, or send tensors of the host's memory"
+    )
