@@ -67,6 +67,19 @@ class Reached(unittest.TestCase):
         self.coverage.tell(True)
         self.assertIn("(extra)", self.told["skipped"]["text"])
 
+    def test_a_head_whose_weights_are_used_without_a_call_is_no_gap(self):
+        model, frozen = self.model(range(4)), self.model(range(4)).requires_grad_(False)
+        for one in (model, frozen):
+            one.experts.append(self.torch.nn.Identity())
+            self.coverage.note_outermost(one)
+        model.extra(model(self.torch.randn(3, 4))).sum().backward()
+        with self.torch.no_grad():
+            frozen(self.torch.randn(3, 4)) @ frozen.extra.weight
+        self.coverage.note_gradients()
+        self.caveats.Asked.device = True
+        self.coverage.tell(True)
+        self.assertEqual(self.told, {})
+
     def test_copies_and_checkpoints_are_of_the_model_alone(self):
         model = self.model([0])
         self.coverage.note_outermost(model)

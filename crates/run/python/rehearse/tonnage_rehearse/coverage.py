@@ -11,8 +11,8 @@ NAMED = 5
 class Unreached:
     """A hook that a module calls once, and is gone then; copies of the module have one that does nothing."""
 
-    def __init__(self, name, module):
-        self.name, self.module, self.is_used = name, module, False
+    def __init__(self, name, module, tree):
+        self.name, self.module, self.tree, self.is_used = name, module, tree, False
         self.handle = module.register_forward_pre_hook(self)
 
     def __call__(self, *_):
@@ -31,9 +31,10 @@ class Unreached:
 
     @property
     def family(self):
-        """What its siblings of a list share: its place with a star for numbers, and its kind."""
-        place = ".".join("*" if part.isdigit() else part for part in self.name.split("."))
-        return place, type(self.module)
+        """What its siblings of a list share: the model, the place with a star for numbers, and the kind; None where there is no
+        list. Weights of others may be used without a call (a head whose weights the loss takes)."""
+        parts = ["*" if part.isdigit() else part for part in self.name.split(".")]
+        return (self.tree, ".".join(parts), type(self.module)) if "*" in parts else None
 
 
 class Coverage:
@@ -48,7 +49,8 @@ class Coverage:
         if id(module) in self.trees:
             return
         inner = [(name, one) for name, one in module.named_modules() if any(p is not None for p in one._parameters.values())]
-        watched = [] if _is_compiled(module) else [Unreached(name, one) for name, one in inner if name and not isinstance(one, torch.jit.ScriptModule)]
+        plain = [(name, one) for name, one in inner if name and not isinstance(one, torch.jit.ScriptModule)]
+        watched = [] if _is_compiled(module) else [Unreached(name, one, id(module)) for name, one in plain]
         self.trees[id(module)] = watched
 
     def note_gradients(self):
@@ -60,7 +62,7 @@ class Coverage:
 
     def tell(self, stepped):
         """Notes what was never reached; `stepped`: an optimizer has stepped, so that gradients would have been seen."""
-        used = {one.family for watched in self.trees.values() for one in watched if one.is_used}
+        used = {one.family for watched in self.trees.values() for one in watched if one.is_used} - {None}
         never = [one for watched in self.trees.values() for one in watched if not one.is_used]
         skipped = [one for one in never if one.family in used or (stepped and caveats.Asked.device and _is_trained(one))]
         unused = [one for one in never if one not in skipped and stepped and _is_trained(one)]
