@@ -226,6 +226,9 @@ fn heading(name: &str) -> &'static str {
         | keys::OUTPUT_DIR
         | keys::LOGGING_STEPS
         | keys::EVAL_STEPS
+        | keys::EARLY_STOPPING_PATIENCE
+        | keys::RESUME_FROM_CHECKPOINT
+        | keys::USE_CPU
         | keys::SAVE_STEPS
         | keys::SAVE_TOTAL_LIMIT => return "Training",
         _ => {}

@@ -2,11 +2,13 @@
 //! once.
 
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use tonnage_config::Reading;
 use tonnage_core::estimate::SimulatedJob;
-use tonnage_core::job::keys::{GPU, JUDGE_MODEL, MODEL};
+use tonnage_core::job::keys::{DATA_TRAIN_FILES, GPU, JUDGE_MODEL, MODEL};
 use tonnage_core::job::{
     ConfigSource, JobSource, JobText, Key, Lookup, Origin, Override, Preset, Resolved, UnnamedGpu, WeightsBeside,
 };
@@ -110,6 +112,10 @@ pub fn gather(mut source: JobSource, changes: &[Override]) -> Result<JobSource, 
                 Some(config) => source.config(name, config),
                 None => source,
             },
+            Lookup::Data(name) => match first_line(folder, &name) {
+                Some(line) => source.first_line(name, line),
+                None => source,
+            },
             Lookup::Gpu(name) => match gpu_input::special(&name).transpose()? {
                 Some(gpu) => source.gpu(name, gpu),
                 None => source,
@@ -139,7 +145,15 @@ pub fn gather_each<'a>(
 }
 
 /// The keys whose values may name what only files or a driver tell of.
-const LOOKED_UP: [&str; 3] = [MODEL, JUDGE_MODEL, GPU];
+const LOOKED_UP: [&str; 4] = [MODEL, JUDGE_MODEL, GPU, DATA_TRAIN_FILES];
+
+/// The first line of a file of data that is not empty: from the working folder, or from the job file's.
+fn first_line(folder: Option<&Path>, name: &str) -> Option<String> {
+    let beside = || folder.map(|folder| folder.join(name));
+    let path = Some(Path::new(name).to_owned()).filter(|path| path.exists()).or_else(beside)?;
+    let mut lines = BufReader::new(File::open(path).ok()?.take(JSON_BYTES)).lines();
+    lines.find_map(|line| line.ok().filter(|line| !line.trim().is_empty()))
+}
 
 /// The same job for an answer that `asks` for a GPU: where nobody names one it is this machine's.
 pub fn on_a_gpu(source: JobSource, asks: &str) -> JobSource {

@@ -113,6 +113,8 @@ fn jobs() -> impl Strategy<Value = JobSpec> {
             clip_grad_norm: on[3].then_some(ClipSpec { max_norm: 1.0 }),
             zero_grad_set_to_none: on[4],
             train_mode: trains && on[5],
+            own_labels: trains && on[3],
+            row_growth: None,
             lora,
             logits: LogitsPath {
                 keep_outputs: on[6],

@@ -33,6 +33,8 @@ fn trace(file: &str, assignments: &[&str]) -> Trace {
     simulate(&job(file, assignments)).unwrap_or_else(|error| panic!("{assignments:?}: {error}")).trace
 }
 
+const SMALL_GPT: &str =
+    "model_embd = 32\nmodel_layer = 1\nmodel_head = 2\nmodel_positions = 64\nvocab_size = 100\ngpu = \"h100\"\n";
 const BARE: &str = r#"model = { model_type = "llama", num_hidden_layers = 1, hidden_size = 32, intermediate_size = 64, num_attention_heads = 2, num_key_value_heads = 2, vocab_size = 100 }
 gpu = "h100"
 "#;
@@ -72,6 +74,8 @@ const FSDP2: &[&str] = &["parallel=fsdp2"];
 
 /// Rows of: the key, the job, what both sides set, the value that must change the trace.
 const TRACES: &[(&str, &str, &[&str], &str)] = &[
+    ("own_labels", GPT2, &[], "own_labels=true"),
+    ("seq_len_start", SMALL_GPT, &["num_train_epochs=3"], "seq_len_start=16"),
     ("task", LLAMA, &[], "task=inference_forward"),
     ("task", LLAMA, &["max_new_tokens=4"], "task=generate"),
     ("framework", GPT2, &[], "framework=trainer"),

@@ -171,6 +171,7 @@ pub fn run_json(run: &RunRecord, state: &RunState, line: &RunLine) -> Value {
         "run": line,
         "record": run,
         "preflight": state.preflight,
+        "memory": state.memory,
         "effective_batch_size": effective.as_ref().and_then(|answer| answer.as_ref().ok()),
         "effective_batch_is_equal": effective.as_ref().map(Result::is_ok),
         "correction": state.correction,

@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
-use tonnage_core::job::{GenerationSpec, Init, JobSpec, TrainingSpec};
+use tonnage_core::job::{GenerationSpec, Init, JobSpec, TrainingSpec, keys};
 use tonnage_torch::{Device, Torch};
 
 use crate::data::batches::{Made, Making};
+use crate::data::chat::ChatTemplate;
 use crate::data::corpus::{Content, read};
 use crate::data::tokenizer::Tokenizer;
 use crate::data::vocabulary::Vocabulary;
@@ -17,7 +18,7 @@ use crate::store::adapter::{Adapted, AdapterConfig};
 use crate::store::checkpoints::Checkpoints;
 use crate::store::pretrained::Pretrained;
 use crate::store::weights;
-use crate::training::{Event, Outcome, Parts, Ranks, Saved, Settings, Trainer};
+use crate::training::{Event, Outcome, Parts, Ranks, STATE, Saved, Settings, Trainer};
 
 /// The file of a model's weights.
 const WEIGHTS: &str = "model.safetensors";
@@ -30,6 +31,8 @@ pub struct Program<'a> {
     pub training: &'a TrainingSpec,
     /// The folder of the model's config, where it has one.
     pub model_folder: Option<PathBuf>,
+    /// The folder of GPT-2 in the hub cache, whose tokenizer `tiktoken` means.
+    pub gpt2_folder: Option<PathBuf>,
     /// Files, found.
     pub train_files: Vec<PathBuf>,
     /// Files, found.
@@ -66,16 +69,27 @@ impl<'a> Program<'a> {
             )));
         }
         let data = &self.training.data;
+        let chat = tokenizer.folder().map(ChatTemplate::beside).transpose()?.flatten();
         let making = Making {
             tokenizer: &tokenizer,
+            chat: chat.as_ref(),
+            assistant_only: data.assistant_only_loss,
             end: self.end_of_text(&tokenizer)?,
             field: &data.text_field,
             tokens: settings.seq_len,
+            growth: settings.growth,
             seed: self.training.seed,
             ranks,
             rank,
         };
         let made = making.read(&self.train_files, &self.eval_files, data.eval_share)?;
+        if made.train.has_own_labels() && !self.job.own_labels {
+            return Err(TrainError::refused(
+                "`own_labels` = false: the labels of prompts, completions and messages lie beside their tokens"
+                    .to_owned(),
+                "leave it out, or set it to true: 8 bytes a token of a micro-batch",
+            ));
+        }
         Ok(Ready { program: self, settings, tokenizer, data: made })
     }
 
@@ -83,10 +97,14 @@ impl<'a> Program<'a> {
         match self.training.data.tokenizer.as_deref() {
             Some("bytes") => Ok(Tokenizer::Vocabulary(Vocabulary::Bytes)),
             Some("characters") => self.characters(),
-            Some(named @ "tiktoken") if !Path::new(named).exists() => Err(TrainError::refused(
-                format!("the tokenizer `{named}` is GPT-2's, whose file is not known here"),
-                "name a tokenizer.json or its folder (save_pretrained writes one), or take `bytes` or `characters`",
-            )),
+            Some(named @ "tiktoken") if !Path::new(named).exists() => match &self.gpt2_folder {
+                Some(folder) => Tokenizer::of_file(folder),
+                None => Err(TrainError::refused(
+                    format!("the tokenizer `{named}` is GPT-2's, which the hub cache of this machine does not hold"),
+                    "`hf download openai-community/gpt2 config.json tokenizer.json` fetches it; or name a tokenizer.json or its \
+                     folder, or take `bytes` or `characters`: --data-tokenizer bytes",
+                )),
+            },
             Some(path) => Tokenizer::of_file(Path::new(path)),
             None => {
                 let beside = self.model_folder.as_deref().map(Tokenizer::beside).transpose()?.flatten();
@@ -109,7 +127,10 @@ impl<'a> Program<'a> {
                 Content::Pairs(pairs) => {
                     texts.extend(pairs.into_iter().flat_map(|pair| [pair.prompt, pair.completion]))
                 }
-                Content::Conversations(_) => {}
+                Content::Conversations(all) => {
+                    let said = all.iter().flatten().filter_map(|message| message.get("content")?.as_str());
+                    texts.extend(said.map(str::to_owned));
+                }
             }
         }
         Ok(Tokenizer::Vocabulary(Vocabulary::of_characters(texts.iter().map(String::as_str))))
@@ -135,8 +156,30 @@ impl<'a> Program<'a> {
     /// The checkpoint that it goes on with.
     fn checkpoint(&self) -> Result<Option<PathBuf>, TrainError> {
         let Some(output) = self.output.as_deref().filter(|_| self.resumes) else { return Ok(None) };
-        Ok(Checkpoints::new(output, 1).newest()?.map(|(_, path)| path))
+        let named = || self.training.resume_from_checkpoint.as_deref().map(named_checkpoint).transpose();
+        match Checkpoints::new(output, 1).newest()? {
+            Some((_, path)) => Ok(Some(path)),
+            None => named(),
+        }
     }
+}
+
+/// The checkpoint that a job names: a folder of one, or of several.
+fn named_checkpoint(name: &str) -> Result<PathBuf, TrainError> {
+    let path = PathBuf::from(name);
+    if path.join(STATE).is_file() {
+        return Ok(path);
+    }
+    if let Some((_, newest)) = Checkpoints::new(&path, 1).newest()? {
+        return Ok(newest);
+    }
+    Err(TrainError::refused(
+        format!(
+            "`{}` = {name:?} is no checkpoint of `tonnage train`: it holds no {STATE}",
+            keys::RESUME_FROM_CHECKPOINT
+        ),
+        "name a folder checkpoint-N, or the output folder that holds some; a file of torch.save (.pt) is not read",
+    ))
 }
 
 /// Rows of the model's embedding.
@@ -163,7 +206,7 @@ impl Ready<'_> {
     /// A line on what it learns from.
     pub fn about(&self) -> String {
         let held_out = self.data.eval.as_ref().map_or(0, super::data::batches::Examples::rows);
-        let steps = self.settings.steps(self.data.train.rows());
+        let steps = self.settings.steps(&self.data.train);
         format!(
             "{} rows of {} tokens ({}), {held_out} held out; {steps} steps of {} rows",
             self.data.train.rows(),

@@ -112,7 +112,7 @@ impl Author {
     pub fn write(
         &self,
         prompt: &str,
-        how: GenerationSpec,
+        how: &GenerationSpec,
         seed: u64,
         hear: &mut dyn FnMut(&str) -> bool,
     ) -> Result<Written, TrainError> {
@@ -126,7 +126,8 @@ impl Author {
             positions: self.positions,
             vocabulary: self.vocabulary,
         };
-        let generated = Generator::new(&writer, how, self.ends.clone(), seed).generate(&tokens, &mut hear_token)?;
+        let generated =
+            Generator::new(&writer, how.clone(), self.ends.clone(), seed).generate(&tokens, &mut hear_token)?;
         let kept = generated.tokens.iter().copied().filter(|token| !self.ends.contains(token)).collect::<Vec<_>>();
         let text = self.tokenizer.decode(&kept)?;
         if let Some(rest) = text.get(told.said..).filter(|rest| !rest.is_empty()) {

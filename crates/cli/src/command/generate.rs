@@ -98,7 +98,7 @@ impl GenerateArgs {
             from: Vec::new(),
         })?;
         let job = source.resolve(&[])?.job;
-        let (found, chosen) = self.engine.choose()?;
+        let (found, chosen) = self.engine.choose(false)?;
         let shim = engine::shim(&found, terminal)?;
         let torch = engine::load(&found, &shim, chosen.device)?;
         let author = Author::open(torch, chosen.device, &job, &folder, base.as_deref());
@@ -107,9 +107,9 @@ impl GenerateArgs {
             terminal.note(&format!("{} {}", shown_path(&folder), chosen.why));
         }
         match &self.prompt {
-            Some(prompt) => self.one(&author, prompt, how, terminal)?,
-            None if std::io::stdin().is_terminal() && !self.json => self.ask(&author, how, terminal)?,
-            None => self.one(&author, &read_prompt()?, how, terminal)?,
+            Some(prompt) => self.one(&author, prompt, &how, terminal)?,
+            None if std::io::stdin().is_terminal() && !self.json => self.ask(&author, &how, terminal)?,
+            None => self.one(&author, &read_prompt()?, &how, terminal)?,
         }
         Ok(Exit::Done)
     }
@@ -155,24 +155,27 @@ impl GenerateArgs {
             top_k: self.top_k.unwrap_or(model.top_k),
             top_p: top_p.unwrap_or(model.top_p),
             num_beams,
+            prompt: model.prompt,
         })
     }
 
-    fn one(&self, author: &Author, prompt: &str, how: GenerationSpec, terminal: &Terminal) -> Result<(), Failure> {
+    fn one(&self, author: &Author, prompt: &str, how: &GenerationSpec, terminal: &Terminal) -> Result<(), Failure> {
         let began = std::time::Instant::now();
         let streams = !self.json;
         if streams {
             terminal.print(prompt)?;
         }
         let mut hear = |text: &str| !streams || terminal.stream(text).unwrap_or(false);
-        let written = author.write(prompt, how, self.seed, &mut hear).map_err(|error| train_failure(&error))?;
+        let written = author
+            .write(&(how.prompt.clone() + prompt), how, self.seed, &mut hear)
+            .map_err(|error| train_failure(&error))?;
         if streams {
             return terminal.print("\n");
         }
         terminal.print(&(self.document(prompt, &written, how, began.elapsed().as_secs_f64()) + "\n"))
     }
 
-    fn document(&self, prompt: &str, written: &Written, how: GenerationSpec, seconds: f64) -> String {
+    fn document(&self, prompt: &str, written: &Written, how: &GenerationSpec, seconds: f64) -> String {
         let generated = &written.generated;
         let stop = match generated.stop {
             tonnage_train::generate::Stop::EndOfText => "end_of_text",
@@ -198,7 +201,7 @@ impl GenerateArgs {
     }
 
     /// Line by line, until the input ends.
-    fn ask(&self, author: &Author, how: GenerationSpec, terminal: &Terminal) -> Result<(), Failure> {
+    fn ask(&self, author: &Author, how: &GenerationSpec, terminal: &Terminal) -> Result<(), Failure> {
         loop {
             terminal.tell("> ");
             // Nothing can be done about a stderr that is closed.

@@ -111,6 +111,14 @@ fn a_small_gpt_learns_under_guard_and_leaves_its_records() {
     assert!(metrics.starts_with("{\"record\":\"run\"") && metrics.trim_end().ends_with('}'));
     assert!(metrics.lines().last().unwrap().contains("\"record\":\"end\""), "{metrics}");
     succeeded(&run(&home, &["report", "out/metrics.jsonl"]));
+    // Predicted, rehearsed and measured lie beside each other in the run's record.
+    let shown: Value = serde_json::from_slice(&run(&home, &["show", "last", "--json"]).stdout).unwrap();
+    let memory = &shown["memory"];
+    assert!(memory["predicted"]["peak_reserved_bytes"].as_u64().unwrap() > 1 << 20, "{memory}");
+    assert_eq!(memory["predicted"], memory["rehearsed"]);
+    assert!(memory["measured_host_bytes"].as_u64().unwrap() > 1 << 24, "{memory}");
+    let shown = String::from_utf8(run(&home, &["show", "last"]).stdout).unwrap();
+    assert!(shown.contains("predicted") && shown.contains("rehearsed") && shown.contains("of host memory"), "{shown}");
     // The same folder is not written over without a word.
     let again = run(&home, &["train", "job.toml"]);
     assert_eq!(again.status.code(), Some(2));
@@ -239,8 +247,87 @@ fn the_curve_is_that_of_the_same_training_in_python() {
     }
 }
 
-/// Predicted and rehearsed peaks of a job.
-fn rehearsed(home: &Home, words: &[&str]) {
+/// Every key of the guide's file that a training goes by, over rows that grow.
+const GROWS: &str = r#"
+model_positions = 48
+model_embd = 32
+model_layer = 2
+model_head = 2
+model_activation = "gelu"
+model_dropout = 0.1
+vocab_size = 256
+batch_size = 64
+seq_len_start = 8
+seq_len_end = 48
+use_amp = false
+use_compile = false
+sources = ["stories.txt"]
+tokenizer = "bytes"
+model_name = "grown"
+epochs = 4
+learning_rate = 1e-3
+early_stop_patience = 3
+device = "cpu"
+resume = ""
+max_length = 12
+temperature = 0.8
+beam_size = 2
+model_seed = "Once "
+max_context_length = 48
+lr_scheduler_type = "constant"
+num_workers = 2
+pin_memory = true
+save_steps = 7
+"#;
+
+#[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
+fn the_guides_keys_act() {
+    let home = home("train-guide", JOB);
+    home.write("grows.toml", GROWS);
+    let text = std::fs::read_to_string(home.path("stories.txt")).unwrap();
+    home.write("stories.txt", text.get(..12_000).unwrap());
+    let output = run(&home, &["train", "grows.toml"]);
+    succeeded(&output);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    // 11,400 tokens in epochs of 8, 21, 34 and 48 tokens a row.
+    let steps = [8, 21, 34, 48_u64].map(|tokens| (11_399 / (tokens - 1)).div_ceil(64)).iter().sum::<u64>();
+    let last = format!("trained/grown/checkpoint-{steps}");
+    assert!(home.path(&last).is_dir(), "{steps}: {said}");
+    // It goes on in the middle of an epoch as if it had never stopped, by the checkpoint that a file names too.
+    let words = ["trainer", "grows.toml", "--output-dir", "again", "--max-steps"];
+    succeeded(&run(&home, &[&words[..], &["20"]].concat()));
+    let other = ["--output-dir", "other", "--resume-from-checkpoint", "again"];
+    succeeded(&run(&home, &[&["trainer", "grows.toml"], &other[..]].concat()));
+    same_files(&home.path(&last), &home.path(&format!("other/checkpoint-{steps}")));
+    // What stands before every text, beams, and how long.
+    let output = run(&home, &["generate", "trained/grown", "upon", "--json"]);
+    succeeded(&output);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let how = &answer["generation"];
+    assert_eq!((&how["prompt"], &how["num_beams"], &how["max_new_tokens"]), (&"Once ".into(), &2.into(), &12.into()));
+    assert_eq!(answer["prompt_tokens"], 9);
+    // Nothing is learnt at this rate: patience ends it, and going on is of no use.
+    let set = ["--learning-rate", "0", "--dropout", "0", "--set", "seq_len_start=48", "--num-train-epochs", "10"];
+    let idle = ["trainer", "grows.toml", "--output-dir", "idle", "--early-stopping-patience", "1"];
+    let idle = [&idle[..], &set[..]].concat();
+    let first = run(&home, &idle);
+    succeeded(&first);
+    assert!(String::from_utf8_lossy(&first.stdout).contains("no lower loss in 1 epochs"));
+    let checkpoints = || {
+        let entries = std::fs::read_dir(home.path("idle")).unwrap().flatten();
+        entries.map(|entry| entry.file_name()).collect::<std::collections::BTreeSet<_>>()
+    };
+    let before = checkpoints();
+    succeeded(&run(&home, &idle));
+    assert_eq!(checkpoints(), before);
+    let refused =
+        run(&home, &["train", "grows.toml", "--set", "resume_from_checkpoint=trained/grown.pt", "--overwrite"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("is no checkpoint of `tonnage train`"));
+}
+
+/// Predicted and rehearsed peaks of a job, which are equal.
+fn rehearsed(home: &Home, words: &[&str]) -> u64 {
     let mut all = vec!["train"];
     all.extend(words);
     all.extend(["--rehearse", "--gpu", "h200", "--json"]);
@@ -248,7 +335,9 @@ fn rehearsed(home: &Home, words: &[&str]) {
     succeeded(&output);
     let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON and nothing else");
     assert_eq!(answer["predicted"], answer["rehearsed"], "{words:?}");
-    assert!(answer["rehearsed"]["peak_allocated_bytes"].as_u64().unwrap() > 1 << 20);
+    let peak = answer["rehearsed"]["peak_allocated_bytes"].as_u64().unwrap();
+    assert!(peak > 1 << 20);
+    peak
 }
 
 #[test]
@@ -266,10 +355,21 @@ fn what_is_estimated_is_what_runs_to_the_byte() {
         &["job.toml", "--gradient-accumulation-steps", "3", "--clip-grad-norm", "0", "--optimizer", "sgd_momentum"],
     );
     rehearsed(&home, &["job.toml", "--precision", "bf16", "--keep-outputs", "--optimizer", "adamw_forloop"]);
+    // Labels of prompts and completions lie beside the tokens: so the estimate has them, of the data's first line.
+    let rows = "{\"prompt\": \"1 + 1 =\", \"completion\": \" 2\"}\n".repeat(64);
+    home.write("rows.jsonl", &rows);
+    let pairs = ["job.toml", "--data-train-files", "rows.jsonl", "--micro-batch-size", "48"];
+    rehearsed(&home, &pairs);
+    rehearsed(&home, &[&pairs[..], &["--use-cache=false", "--precision", "amp-bf16"]].concat());
+    let kept = |words: &[&str]| rehearsed(&home, &[&pairs[..], words].concat());
+    assert!(kept(&["--set", "own_labels=true"]) > rehearsed(&home, &["job.toml", "--micro-batch-size", "48"]));
+    // Rows of the guide's small GPT that grow from epoch to epoch.
+    home.write("grows.toml", GROWS);
+    rehearsed(&home, &["grows.toml"]);
+    rehearsed(&home, &["grows.toml", "--precision", "amp-fp16", "--gradient-accumulation-steps", "2"]);
     let example = |name: &str| repository().join("examples").join(name).display().to_string();
     rehearsed(&home, &[&example("lilwill-cpu.toml")]);
-    let text = ["--data-train-files", "stories.txt", "--data-tokenizer", "bytes"];
-    rehearsed(&home, &[&[example("lilwill.toml").as_str()], text.as_slice()].concat());
+    rehearsed(&home, &[&example("lilwill.toml")]);
 }
 
 #[test]

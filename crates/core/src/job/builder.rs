@@ -118,6 +118,8 @@ impl Default for JobSpec {
             clip_grad_norm: None::<ClipSpec>,
             zero_grad_set_to_none: true,
             train_mode: true,
+            own_labels: false,
+            row_growth: None,
             lora: None,
             logits: LogitsPath::default(),
             use_cache: true,

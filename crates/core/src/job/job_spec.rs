@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fields, Framework, LeftOpen, Parallel, RunSpec, Task, TransformersVersion};
+use super::{Fields, Framework, LeftOpen, Parallel, RowGrowth, RunSpec, Task, TransformersVersion};
 use crate::alloc::AllocatorConfig;
 use crate::dtype::DType;
 use crate::gpu::Gpu;
@@ -249,6 +249,10 @@ pub struct JobSpec {
     pub zero_grad_set_to_none: bool,
     /// Whether the model is in training mode (dropout active as in its config).
     pub train_mode: bool,
+    /// Whether the labels of a plain loop lie in a tensor beside the tokens; else the tokens are the labels.
+    pub own_labels: bool,
+    /// How rows grow to `seq_len` from epoch to epoch, where they do.
+    pub row_growth: Option<RowGrowth>,
     /// LoRA adapters, `None` to train all weights.
     pub lora: Option<LoraSpec>,
     /// Which logits are computed and kept.

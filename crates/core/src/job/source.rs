@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::keys::{GPU, JUDGE_MODEL, MODEL};
+use super::keys::{DATA_TRAIN_FILES, GPU, JUDGE_MODEL, MODEL};
 use super::settings::{Origin, Override, Settings};
-use super::{JobError, LeftOpen, Resolved, job_file, resolve};
+use super::{JobError, LeftOpen, Resolved, is_json_lines, job_file, resolve};
 use crate::gpu::Gpu;
 
 /// What a job is made of. Later layers win: the job file, then what was set, then the changes of a question, then what
@@ -34,6 +35,8 @@ pub struct JobSource {
     pub pinned: Vec<Override>,
     /// The configs that exist, by the name or path that a job may give.
     pub configs: BTreeMap<String, ConfigSource>,
+    /// The first lines of files of data, by the name that a job gives.
+    pub first_lines: BTreeMap<String, String>,
     /// GPUs that are not the catalog's, by the word that `gpu` says for them.
     pub gpus: BTreeMap<String, NamedGpu>,
     /// The transformers that the job will run with, where that is known.
@@ -141,6 +144,8 @@ pub enum Lookup {
     Model(String),
     /// A GPU: a word that may not be the catalog's.
     Gpu(String),
+    /// A file of data, whose first line tells what its rows are.
+    Data(String),
 }
 
 impl JobSource {
@@ -185,6 +190,13 @@ impl JobSource {
     #[must_use]
     pub fn config(mut self, name: impl Into<String>, config: impl Into<ConfigSource>) -> Self {
         self.configs.insert(name.into(), config.into());
+        self
+    }
+
+    /// The same with the first line of the data called `name`.
+    #[must_use]
+    pub fn first_line(mut self, name: impl Into<String>, line: impl Into<String>) -> Self {
+        self.first_lines.insert(name.into(), line.into());
         self
     }
 
@@ -244,7 +256,11 @@ impl JobSource {
         let models = [MODEL, JUDGE_MODEL].into_iter().filter_map(said).map(|(name, _)| name);
         let models = models.filter(|name| !self.configs.contains_key(*name)).map(|name| Lookup::Model(name.to_owned()));
         let gpu = said(GPU).filter(|(name, origin)| origin.is_above_file() && !self.gpus.contains_key(*name));
-        models.chain(gpu.map(|(name, _)| Lookup::Gpu(name.to_owned()))).collect()
+        let files = settings.get(DATA_TRAIN_FILES).and_then(|setting| setting.value.as_array());
+        let data = files.into_iter().flatten().take(1).filter_map(Value::as_str);
+        let data = data.filter(|name| is_json_lines(name) && !self.first_lines.contains_key(*name));
+        let data = data.map(|name| Lookup::Data(name.to_owned()));
+        models.chain(gpu.map(|(name, _)| Lookup::Gpu(name.to_owned()))).chain(data).collect()
     }
 
     /// What was set beside the file, GPUs written out by their memory and kernels, so that it means the same elsewhere.

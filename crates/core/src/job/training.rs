@@ -61,10 +61,16 @@ pub struct TrainingSpec {
     pub logging_steps: u64,
     /// Steps between two evaluations; where nobody says, one comes with each checkpoint.
     pub eval_steps: Option<u64>,
+    /// Evaluations in a row without a lower loss, after which it ends; epochs of the guide's small GPT.
+    pub early_stopping_patience: Option<u64>,
     /// Steps between two checkpoints.
     pub save_steps: u64,
     /// Checkpoints that are kept.
     pub save_total_limit: u64,
+    /// A checkpoint to go on with where the output folder has none.
+    pub resume_from_checkpoint: Option<String>,
+    /// Whether it is the CPU's though there is a GPU.
+    pub use_cpu: bool,
     /// Factor of an adapter's output, over its rank.
     pub lora_alpha: f64,
     /// What it learns from.
@@ -88,10 +94,12 @@ pub struct DataSpec {
     pub text_field: String,
     /// The token between two texts, as text or as a number, where it was said.
     pub end_of_text: Option<String>,
+    /// Whether of `messages` only those of the assistant are learnt.
+    pub assistant_only_loss: bool,
 }
 
 /// How text is generated: transformers' `GenerationConfig` of the same names.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GenerationSpec {
     /// Tokens that a sample has at most.
@@ -106,10 +114,21 @@ pub struct GenerationSpec {
     pub top_p: f64,
     /// Texts that are followed at once.
     pub num_beams: u64,
+    /// What stands before all that is to be continued; no field of transformers'.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub prompt: String,
 }
 
 impl Default for GenerationSpec {
     fn default() -> Self {
-        Self { max_new_tokens: 100, do_sample: false, temperature: 1.0, top_k: 50, top_p: 1.0, num_beams: 1 }
+        Self {
+            max_new_tokens: 100,
+            do_sample: false,
+            temperature: 1.0,
+            top_k: 50,
+            top_p: 1.0,
+            num_beams: 1,
+            prompt: String::new(),
+        }
     }
 }

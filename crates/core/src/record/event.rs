@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::progress::Progress;
 
-use super::{AttemptRecord, CorrectionRecord, ExitRecord, FailureRecord, Outcome, ResultRecord};
+use super::{AttemptRecord, CorrectionRecord, ExitRecord, FailureRecord, MemoryRecord, Outcome, ResultRecord};
 
 /// Something that happened, and when.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,6 +62,8 @@ pub enum Event {
     Measured { node: usize, number: u32, peak_allocated_bytes: u64, peak_reserved_bytes: u64 },
     /// The script changed its batch itself: rows of a pass, and passes.
     Rebatched { node: usize, number: u32, micro_batch_size: u64, gradient_accumulation_steps: u64 },
+    /// What the training took, beside what was said of it before.
+    Memory { memory: MemoryRecord },
     /// What is done next about a node, and why.
     Decided { node: usize, text: String },
     /// Processes that a killed supervisor left behind were ended.

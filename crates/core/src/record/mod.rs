@@ -16,7 +16,9 @@ pub use attempt::{AttemptRecord, BatchRecord, ChangeRecord, PredictionRecord};
 pub use class::FailureClass;
 pub use event::{Entry, Event, Sample};
 pub use journal::{Journal, read_journal, write_entry};
-pub use outcome::{CorrectionRecord, CostRecord, ExitRecord, FailureRecord, Outcome, ResultRecord};
+pub use outcome::{
+    CorrectionRecord, CostRecord, ExitRecord, FailureRecord, MemoryRecord, Outcome, PeaksRecord, ResultRecord,
+};
 pub use run::{JobRecord, NodeRecord, Policy, RunRecord, ValueRecord};
 pub use state::{AttemptState, NodeState, Phase, RunState, of_node};
 

@@ -91,6 +91,32 @@ pub struct ResultRecord {
     pub cost: CostRecord,
 }
 
+/// Peaks of a process's caching allocator. Bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PeaksRecord {
+    /// In live blocks.
+    pub peak_allocated_bytes: u64,
+    /// In segments taken from the driver.
+    pub peak_reserved_bytes: u64,
+}
+
+/// What a training takes: predicted, rehearsed and measured beside one another.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemoryRecord {
+    /// The GPU that is predicted for and rehearsed on.
+    pub gpu: String,
+    /// By the estimate of the job as it was asked for.
+    pub predicted: Option<PeaksRecord>,
+    /// By its first steps over a phantom of the GPU.
+    pub rehearsed: Option<PeaksRecord>,
+    /// By the allocator of the GPU that it ran on, after warm-up.
+    pub measured: Option<PeaksRecord>,
+    /// The peak of the process's own memory, where it ran on the CPU.
+    pub measured_host_bytes: Option<u64>,
+}
+
 /// What a run took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

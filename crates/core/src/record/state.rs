@@ -1,8 +1,8 @@
 //! [`RunState`]: what a journal comes to.
 
 use super::{
-    AttemptRecord, CorrectionRecord, CostRecord, Entry, Event, ExitRecord, FailureRecord, Outcome, ResultRecord,
-    RunRecord,
+    AttemptRecord, CorrectionRecord, CostRecord, Entry, Event, ExitRecord, FailureRecord, MemoryRecord, Outcome,
+    ResultRecord, RunRecord,
 };
 use crate::progress::Progress;
 
@@ -19,6 +19,8 @@ pub struct RunState {
     pub result: Option<ResultRecord>,
     /// When the last entry was written.
     pub last_ms: u64,
+    /// Predicted, rehearsed and measured.
+    pub memory: Option<MemoryRecord>,
     /// The process that supervises it, or did last.
     pub supervisor: Option<u32>,
 }
@@ -154,6 +156,7 @@ impl RunState {
                     node.progress_since = None;
                 }
             }
+            Event::Memory { memory } => self.memory = Some(memory.clone()),
             event => self.take_of_node(event, entry.at_ms),
         }
     }

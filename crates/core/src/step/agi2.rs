@@ -29,15 +29,17 @@ pub(super) fn train(job: &JobSpec, context: &Rc<Context>, model: &Agi2Model, par
     let mut optimizer = optimizer::build(job.optimizer, parameters);
     let mut scaler = job.precision.scales_loss().then(|| GradScaler::new(context));
     let mut variables = Variables::default();
-    for step in 1..=job.steps {
-        if step > STEPS_RUN && context.events() >= ENOUGH_EVENTS {
+    let growing = job.row_growth.map(|growth| growth.rehearsed()).unwrap_or_default();
+    let lengths = growing.into_iter().chain(std::iter::repeat_n(job.seq_len, job.steps as usize));
+    for (step, tokens) in (1..).zip(lengths) {
+        if tokens == job.seq_len && step > STEPS_RUN && context.events() >= ENOUGH_EVENTS {
             break;
         }
         run.steps = step;
         context.begin_step(step);
         for pass in 1..=job.gradient_accumulation_steps {
             let begun = context.phases();
-            variables.load(job, context);
+            variables.load(job, tokens, context);
             if pass == 1 {
                 zero_grad(job, context, parameters);
             }
@@ -78,12 +80,14 @@ fn zero_grad(job: &JobSpec, context: &Rc<Context>, parameters: &[Tensor]) {
 
 impl Variables {
     /// A batch, and what is cut from it: all tokens but the last, all but the first.
-    fn load(&mut self, job: &JobSpec, context: &Rc<Context>) {
+    fn load(&mut self, job: &JobSpec, tokens: u64, context: &Rc<Context>) {
         context.phase(PhaseKind::Input);
         let _category = context.enter_category(Category::Input);
-        let batch = full(context, "_to_copy.default", &[job.micro_batch_size, job.seq_len], DType::Int64);
-        self.input_ids = Some(batch.narrow_any(1, job.seq_len.saturating_sub(1)));
-        self.target_ids = Some(batch.narrow_any(1, job.seq_len.saturating_sub(1)));
+        let load = || full(context, "_to_copy.default", &[job.micro_batch_size, tokens], DType::Int64);
+        let batch = load();
+        self.input_ids = Some(batch.narrow_any(1, tokens.saturating_sub(1)));
+        let labels = if job.own_labels { load() } else { batch };
+        self.target_ids = Some(labels.narrow_any(1, tokens.saturating_sub(1)));
     }
 
     fn forward(&mut self, job: &JobSpec, context: &Rc<Context>, model: &Agi2Model) {

@@ -17,6 +17,7 @@ use super::repeat::{Pass, Passes};
 #[derive(Default)]
 struct Variables {
     ids: Option<Tensor>,
+    labels: Option<Tensor>,
     loss: Option<Tensor>,
     outputs: Option<ModelOutput>,
     /// Losses whose backward has not run, where several passes stand open.
@@ -108,6 +109,10 @@ fn micro_step(
     context.phase(PhaseKind::Input);
     let ids = input_ids(context, wrapper.rows(job.micro_batch_size), job.seq_len);
     variables.ids = Some(ids.clone());
+    if job.own_labels {
+        variables.labels = Some(input_ids(context, wrapper.rows(job.micro_batch_size), job.seq_len));
+    }
+    let labels = variables.labels.clone().unwrap_or_else(|| ids.clone());
     context.phase(PhaseKind::Forward);
     {
         let autocast = context.autocast(job.precision.autocast_dtype());
@@ -119,7 +124,7 @@ fn micro_step(
                 input_ids: &ids,
                 attention_mask: None,
                 position_ids: None,
-                labels: Some(&ids),
+                labels: Some(&labels),
                 cache: caches.then(|| wrapper.new_cache()),
                 logits_to_keep: job.logits.logits_to_keep,
                 // Liger leaves the model's own loss in place outside training mode.
@@ -142,7 +147,7 @@ fn micro_step(
         }
         running.part(|| drop(autocast));
     }
-    drop(ids);
+    drop((ids, labels));
     if wrapper.in_flight() > 1 {
         variables.open.extend(variables.loss.take());
         let is_full = variables.open.len() as u64 >= wrapper.in_flight();

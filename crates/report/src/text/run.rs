@@ -1,7 +1,9 @@
 //! Runs: the list of all, and one with its attempts, what was predicted beside what was seen.
 
 use tonnage_core::printable::printable;
-use tonnage_core::record::{AttemptState, NodeState, Phase, PredictionRecord, ResultRecord, RunRecord, RunState};
+use tonnage_core::record::{
+    AttemptState, MemoryRecord, NodeState, PeaksRecord, Phase, PredictionRecord, ResultRecord, RunRecord, RunState,
+};
 use tonnage_core::units::Bytes;
 
 use super::paint::{BOLD, DIM, WARN, paint, wrap};
@@ -52,10 +54,29 @@ pub fn run(run: &RunRecord, state: &RunState, line: &RunLine, full: bool, look: 
             text.push_str(&node_text((run, index), node, line.lives, full, look));
         }
     }
+    if let Some(memory) = &state.memory {
+        text.push_str(&labelled("memory", &memory_words(memory), look));
+    }
     if let Some(result) = &state.result {
         text.push_str(&labelled("result", &result_words(state, result), look));
     }
     text
+}
+
+/// Predicted, rehearsed and measured, as far as they are known.
+fn memory_words(memory: &MemoryRecord) -> String {
+    let peaks = |word: &str, peaks: Option<PeaksRecord>| {
+        let PeaksRecord { peak_allocated_bytes: allocated, peak_reserved_bytes: reserved } = peaks?;
+        Some(format!("{word} {} allocated and {} reserved", Bytes(allocated), Bytes(reserved)))
+    };
+    let host = memory.measured_host_bytes.map(|bytes| format!("measured {} of host memory", Bytes(bytes)));
+    let said = [
+        peaks("predicted", memory.predicted),
+        peaks("rehearsed", memory.rehearsed),
+        peaks("measured", memory.measured),
+        host,
+    ];
+    format!("{}: {}", printable(&memory.gpu), said.into_iter().flatten().collect::<Vec<_>>().join("; "))
 }
 
 /// Why it ended, and what it took; what the preflight has said is not said again.

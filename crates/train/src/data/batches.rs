@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use tonnage_core::job::RowGrowth;
+
+use super::chat::ChatTemplate;
 use super::corpus::{Content, read};
 use super::order::{self, Order, Position};
 use super::rows::{IGNORED, Row};
@@ -22,6 +25,14 @@ pub struct Batch {
     pub tokens: u64,
     /// Labels that the loss is the mean of.
     pub learnt: u64,
+}
+
+impl Batch {
+    /// A batch without meaning, for a rehearsal.
+    pub fn blank(rows: u64, tokens: u64) -> Self {
+        let ids = vec![0; usize::try_from(rows.saturating_mul(tokens)).unwrap_or_default()];
+        Self { ids, labels: None, rows, tokens, learnt: rows * tokens.saturating_sub(1) }
+    }
 }
 
 /// All examples of a training, or of its evaluation.
@@ -45,12 +56,18 @@ pub enum Examples {
 pub struct Making<'a> {
     /// What makes tokens.
     pub tokenizer: &'a Tokenizer,
+    /// The tokenizer's chat template, where it has one.
+    pub chat: Option<&'a ChatTemplate>,
+    /// Whether of messages only those of the assistant are learnt.
+    pub assistant_only: bool,
     /// The token between two texts, and behind a completion.
     pub end: Option<u32>,
     /// The field of a line with its text.
     pub field: &'a str,
     /// Tokens of a row.
     pub tokens: usize,
+    /// How rows to train on grow to that, where they do.
+    pub growth: Option<RowGrowth>,
     /// Decides the order.
     pub seed: u64,
     /// Processes that share the examples.
@@ -70,10 +87,6 @@ pub struct Made {
     pub notes: Vec<String>,
 }
 
-/// The estimate takes the tokens for the labels, which is true of texts only.
-const LABELS_BESIDE: &str =
-    "the labels of rows lie beside their tokens: 8 bytes a token of a micro-batch more than the estimate says";
-
 /// Tokens of everything, before they are shared out.
 enum Tokens {
     Text(Vec<u32>),
@@ -88,13 +101,20 @@ impl Making<'_> {
     pub fn read(&self, train: &[PathBuf], eval: &[PathBuf], eval_share: f64) -> Result<Made, TrainError> {
         let mut notes = Vec::new();
         let tokens = self.tokens_of(train, &mut notes)?;
-        if matches!(tokens, Tokens::Rows(_)) {
-            notes.push(LABELS_BESIDE.to_owned());
+        if let Some(chat) = self.chat.filter(|chat| matches!(tokens, Tokens::Rows(_)) && chat.writes_dates()) {
+            notes.push(format!(
+                "the chat template {} writes the day into rows: on another they are others",
+                chat.path().display()
+            ));
         }
         let (train, held_out) =
             if eval.is_empty() { split(tokens, eval_share) } else { (tokens, self.tokens_of(eval, &mut notes)?) };
         let eval = self.for_eval(held_out, !eval.is_empty() || eval_share > 0.0, &mut notes)?;
-        Ok(Made { train: self.examples(train)?, eval, notes })
+        let train = match self.examples(train)? {
+            Examples::Text(windows) => Examples::Text(windows.growing(self.growth)),
+            rows => rows,
+        };
+        Ok(Made { train, eval, notes })
     }
 
     fn for_eval(&self, tokens: Tokens, wanted: bool, notes: &mut Vec<String>) -> Result<Option<Examples>, TrainError> {
@@ -143,8 +163,10 @@ impl Making<'_> {
                     Tokens::Rows(self.cut(rows?, file, notes))
                 }
                 Content::Conversations(all) => {
-                    let rows: Result<Vec<_>, _> =
-                        all.iter().map(|one| Row::of_conversation(self.tokenizer, one)).collect();
+                    let rows: Result<Vec<_>, _> = all
+                        .iter()
+                        .map(|one| Row::of_conversation(self.tokenizer, self.chat, one, self.assistant_only))
+                        .collect();
                     Tokens::Rows(self.cut(rows?, file, notes))
                 }
             };
@@ -227,6 +249,18 @@ impl Examples {
         }
     }
 
+    /// Whether their labels are other than their tokens.
+    pub fn has_own_labels(&self) -> bool {
+        matches!(self, Self::Rows { .. })
+    }
+
+    /// Micro-batches of `rows` in all epochs, where rows grow over them: the last of an epoch may be smaller.
+    pub fn growing_batches(&self, rows: u64) -> Option<u64> {
+        let Self::Text(windows) = self else { return None };
+        let epochs = windows.growth()?.epochs;
+        Some((0..epochs).map(|epoch| windows.order(epoch).of_rank().div_ceil(rows.max(1))).sum())
+    }
+
     /// Batches from `position` on, without end.
     pub fn walk(&self, position: Position) -> BatchWalk<'_> {
         let walk = match self {
@@ -267,10 +301,10 @@ impl BatchWalk<'_> {
                 padded(&chosen, tokens, *padding)
             }
             (Steps::Text(walk), _) => {
-                let ids: Vec<i64> =
-                    (0..rows).flat_map(|_| walk.next_window().iter().map(|token| i64::from(*token))).collect();
-                let learnt = rows * (tokens as u64).saturating_sub(1);
-                Batch { ids, labels: None, rows, tokens: tokens as u64, learnt }
+                let windows = walk.next_windows(rows);
+                let (rows, tokens) = (windows.len() as u64, windows.first().map_or(0, |row| row.len() as u64));
+                let ids = windows.into_iter().flatten().map(|token| i64::from(*token)).collect();
+                Batch { ids, labels: None, rows, tokens, learnt: rows * tokens.saturating_sub(1) }
             }
             (Steps::Rows(_), Examples::Text(_)) => Batch { ids: vec![], labels: None, rows: 0, tokens: 0, learnt: 0 },
         }
@@ -306,7 +340,18 @@ mod tests {
     }
 
     fn making(tokenizer: &Tokenizer, tokens: usize) -> Making<'_> {
-        Making { tokenizer, end: Some(0), field: "text", tokens, seed: 1, ranks: 1, rank: 0 }
+        Making {
+            tokenizer,
+            chat: None,
+            assistant_only: true,
+            end: Some(0),
+            field: "text",
+            tokens,
+            growth: None,
+            seed: 1,
+            ranks: 1,
+            rank: 0,
+        }
     }
 
     #[test]
@@ -330,7 +375,7 @@ mod tests {
         assert_eq!(made.train.rows(), 1);
         assert!(made.notes.iter().any(|note| note.contains("1 of 2 rows are longer than 6")), "{:?}", made.notes);
         assert!(made.notes.iter().any(|note| note.contains("left out")), "{:?}", made.notes);
-        assert!(made.notes.iter().any(|note| note == LABELS_BESIDE), "{:?}", made.notes);
+        assert!(made.train.has_own_labels());
         let batch = made.train.walk(Position::default()).next_batch(1, 6);
         assert_eq!(batch.ids, [97, 98, 99, 0, 0, 0]);
         assert_eq!(batch.labels.unwrap(), [IGNORED, IGNORED, 99, 0, IGNORED, IGNORED]);

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::Value;
+use tonnage_core::job::{RowKind, is_json_lines};
 
 use crate::error::TrainError;
 
@@ -23,17 +24,8 @@ pub struct Pair {
     pub completion: String,
 }
 
-/// What somebody says in a conversation.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Message {
-    /// `system`, `user`, `assistant`.
-    pub role: String,
-    /// Its text.
-    pub content: String,
-}
-
-/// Messages in their order.
-pub type Conversation = Vec<Message>;
+/// Messages in their order, each with `role`, and with whatever else the chat template reads.
+pub type Conversation = Vec<Value>;
 
 /// What a file holds, all of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,27 +47,33 @@ pub fn read(path: &Path, key: &str) -> Result<Content, TrainError> {
         return read_texts(path, key).map(Content::Texts);
     }
     let values = read_values(path)?;
-    let has = |field: &str| values.first().is_some_and(|(_, value)| value.get(field).is_some());
-    if has(key) {
-        return texts_of(path, key, values).map(Content::Texts);
+    let kind = values.first().and_then(|(_, first)| RowKind::of_value(first, key));
+    match kind {
+        Some(RowKind::Text) => texts_of(path, key, values).map(Content::Texts),
+        Some(RowKind::Conversation) => {
+            values.into_iter().map(|row| conversation(path, row)).collect::<Result<_, _>>().map(Content::Conversations)
+        }
+        Some(RowKind::Pair) => rows_of(path, values, "`prompt` and `completion` as texts").map(Content::Pairs),
+        None => Err(text_error(
+            path,
+            format!("its first line has neither `{key}`, nor `prompt` and `completion`, nor `messages`"),
+            "name the field of the text with `text_field` below `[data]`",
+        )),
     }
-    if has("messages") {
-        let rows = rows_of::<Talk>(path, values, "`messages`, each with `role` and `content`")?;
-        return Ok(Content::Conversations(rows.into_iter().map(|talk| talk.messages).collect()));
-    }
-    if has("prompt") {
-        return rows_of(path, values, "`prompt` and `completion` as texts").map(Content::Pairs);
-    }
-    Err(text_error(
-        path,
-        format!("line 1 has neither `{key}`, nor `prompt` and `completion`, nor `messages`"),
-        "name the field of the text with `text_field` below `[data]`",
-    ))
 }
 
-#[derive(Deserialize)]
-struct Talk {
-    messages: Conversation,
+/// The messages of a line.
+fn conversation(path: &Path, (number, mut value): (u64, Value)) -> Result<Conversation, TrainError> {
+    let messages = value.get_mut("messages").map(Value::take);
+    let has_role = |message: &Value| message.get("role").is_some_and(Value::is_string);
+    match messages {
+        Some(Value::Array(messages)) if messages.iter().all(has_role) => Ok(messages),
+        _ => Err(text_error(
+            path,
+            format!("line {number} has not `messages`, each with `role` and `content`"),
+            "all lines are of the first one's kind",
+        )),
+    }
 }
 
 fn rows_of<T: serde::de::DeserializeOwned>(
@@ -109,8 +107,7 @@ fn texts_of(path: &Path, key: &str, values: Vec<(u64, Value)>) -> Result<Vec<Str
 }
 
 fn is_lines(path: &Path) -> bool {
-    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default().to_ascii_lowercase();
-    matches!(ending.as_str(), "jsonl" | "ndjson")
+    path.file_name().and_then(|name| name.to_str()).is_some_and(is_json_lines)
 }
 
 fn read_values(path: &Path) -> Result<Vec<(u64, Value)>, TrainError> {
@@ -214,7 +211,7 @@ mod tests {
         assert!(error.contains("line 2 has not `prompt` and `completion`"), "{error}");
         let talks = file("f.jsonl", b"{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}");
         let Content::Conversations(found) = read(&talks, "text").unwrap() else { panic!("not conversations") };
-        assert_eq!(found[0][0].role, "user");
+        assert_eq!(found[0][0]["role"], "user");
         let other = file("g.jsonl", b"{\"body\": 1}");
         assert!(read(&other, "text").unwrap_err().to_string().contains("text_field"));
         for path in [pairs, talks, other] {

@@ -2,6 +2,7 @@
 //! ([`batches`]).
 
 pub mod batches;
+pub mod chat;
 pub mod corpus;
 mod order;
 pub mod rows;

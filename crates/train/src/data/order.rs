@@ -31,6 +31,12 @@ impl Order {
         Self { count, seed, ranks: ranks.max(1), rank }
     }
 
+    /// The same over another number of examples.
+    #[must_use]
+    pub fn over(self, count: u64) -> Self {
+        Self { count, ..self }
+    }
+
     /// Examples of an epoch, over all ranks.
     pub fn count(&self) -> u64 {
         self.count

@@ -1,6 +1,7 @@
 //! How text becomes tokens: a model's tokenizer.json, or a vocabulary without a file.
 
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use tokenizers::Tokenizer as FileTokenizer;
@@ -10,6 +11,8 @@ use crate::error::TrainError;
 
 /// The file of a model's own tokenizer, as transformers names it.
 const FILE: &str = "tokenizer.json";
+/// What lies beside it and tells transformers the rest, the chat template too.
+const SETTINGS: [&str; 3] = ["tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"];
 /// The file of a vocabulary that has none of transformers'.
 const OWN_FILE: &str = "tonnage_vocabulary.json";
 
@@ -75,7 +78,14 @@ impl Tokenizer {
                 tokenizer.to_string(true).map_err(|error| TrainError::weights(path, error.to_string()))?,
             ),
         };
-        fs::write(&path, text).map_err(|error| TrainError::file(&path, error))
+        fs::write(&path, text).map_err(|error| TrainError::file(&path, error))?;
+        for name in SETTINGS {
+            let Some(from) = self.folder().map(|folder| folder.join(name)).filter(|from| from.is_file()) else {
+                continue;
+            };
+            fs::copy(&from, folder.join(name)).map_err(|error| TrainError::file(&from, error))?;
+        }
+        Ok(())
     }
 
     /// Tokens, numbered from 0 without a gap.
@@ -100,6 +110,38 @@ impl Tokenizer {
                 let encoded = tokenizer.encode_fast(text, with_special);
                 encoded.map(|encoded| encoded.get_ids().to_vec()).map_err(|error| failed(path, &error.to_string()))
             }
+        }
+    }
+
+    /// The tokens of a text that has all special ones already, each with the bytes it stands for.
+    ///
+    /// # Errors
+    /// When the text has what the vocabulary has not.
+    pub fn encode_with_places(&self, text: &str) -> Result<(Vec<u32>, Vec<Range<usize>>), TrainError> {
+        match self {
+            Self::Vocabulary(vocabulary) => {
+                let tokens = vocabulary.encode(text)?;
+                let places = match vocabulary {
+                    Vocabulary::Bytes => (0..text.len()).map(|at| at..at + 1).collect(),
+                    Vocabulary::Characters { .. } => {
+                        text.char_indices().map(|(at, character)| at..at + character.len_utf8()).collect()
+                    }
+                };
+                Ok((tokens, places))
+            }
+            Self::File { tokenizer, path } => {
+                let encoded = tokenizer.encode(text, false).map_err(|error| failed(path, &error.to_string()))?;
+                let places = encoded.get_offsets().iter().map(|(begin, end)| *begin..*end).collect();
+                Ok((encoded.get_ids().to_vec(), places))
+            }
+        }
+    }
+
+    /// The folder of its file, where it has one.
+    pub fn folder(&self) -> Option<&Path> {
+        match self {
+            Self::Vocabulary(_) => None,
+            Self::File { path, .. } => path.parent(),
         }
     }
 

@@ -2,13 +2,16 @@
 
 use crate::error::TrainError;
 
+use tonnage_core::job::RowGrowth;
+
 use super::order::{self, Order, Position};
 
-/// Tokens cut into windows of `length` inputs, each with the token that follows as its last label.
+/// Tokens cut into windows of so many inputs, each with the token that follows as its last label.
 #[derive(Clone, Debug)]
 pub struct Windows {
     tokens: Vec<u32>,
     length: usize,
+    growth: Option<RowGrowth>,
     order: Order,
 }
 
@@ -28,7 +31,32 @@ impl Windows {
                 tokens.len(),
             )));
         }
-        Ok(Self { tokens, length, order })
+        Ok(Self { tokens, length, growth: None, order })
+    }
+
+    /// The same with rows that grow to their length from epoch to epoch.
+    #[must_use]
+    pub fn growing(self, growth: Option<RowGrowth>) -> Self {
+        Self { growth, ..self }
+    }
+
+    /// How its rows grow, where they do.
+    pub fn growth(&self) -> Option<RowGrowth> {
+        self.growth
+    }
+
+    /// Inputs of a window in an epoch.
+    fn length(&self, epoch: u64) -> usize {
+        let grown = self.growth.and_then(|growth| usize::try_from(growth.tokens(epoch)).ok());
+        grown.map_or(self.length, |tokens| tokens.saturating_sub(1).max(1))
+    }
+
+    /// The order of an epoch's windows.
+    pub(super) fn order(&self, epoch: u64) -> Order {
+        if self.growth.is_none() {
+            return self.order;
+        }
+        self.order.over((self.tokens.len().saturating_sub(1) / self.length(epoch)) as u64)
     }
 
     /// Windows of an epoch, over all ranks.
@@ -41,14 +69,15 @@ impl Windows {
         self.order.of_rank()
     }
 
-    /// A window by its number: `length` inputs and one token more, for the labels.
-    pub fn window(&self, number: usize) -> &[u32] {
-        self.tokens.get(number * self.length..=(number + 1) * self.length).unwrap_or_default()
+    /// A window of an epoch by its number: its inputs and one token more, for the labels.
+    fn window(&self, epoch: u64, number: usize) -> &[u32] {
+        let length = self.length(epoch);
+        self.tokens.get(number * length..=(number + 1) * length).unwrap_or_default()
     }
 
     /// An endless walk from `position` on.
     pub fn walk(&self, position: Position) -> Walk<'_> {
-        Walk { windows: self, walk: self.order.walk(position) }
+        Walk { windows: self, epoch: position.epoch, walk: self.order(position.epoch).walk(position) }
     }
 }
 
@@ -56,6 +85,8 @@ impl Windows {
 #[derive(Debug)]
 pub struct Walk<'a> {
     windows: &'a Windows,
+    /// Whose order `walk` is in, where rows grow.
+    epoch: u64,
     walk: order::Walk,
 }
 
@@ -67,7 +98,21 @@ impl<'a> Walk<'a> {
 
     /// The next window.
     pub fn next_window(&mut self) -> &'a [u32] {
-        self.windows.window(self.walk.next_example())
+        let position = self.walk.position();
+        if self.windows.growth.is_some() && position.epoch != self.epoch {
+            *self = self.windows.walk(position);
+        }
+        let number = self.walk.next_example();
+        self.windows.window(position.epoch, number)
+    }
+
+    /// Up to `rows` windows of one length: where rows grow, a batch ends with its epoch.
+    pub fn next_windows(&mut self, rows: u64) -> Vec<&'a [u32]> {
+        let mut found = vec![self.next_window()];
+        while (found.len() as u64) < rows && !(self.windows.growth.is_some() && self.walk.position().window == 0) {
+            found.push(self.next_window());
+        }
+        found
     }
 }
 
@@ -142,6 +187,25 @@ mod tests {
         assert_ne!(of(1, 0), of(1, 1));
         assert_ne!(of(1, 0), of(2, 0));
         assert_eq!(of(1, 0), of(1, 0));
+    }
+
+    #[test]
+    fn rows_that_grow_end_with_their_epoch_and_go_on_where_they_stopped() {
+        let growth = Some(RowGrowth { first: 3, last: 6, epochs: 4 });
+        let windows = Windows::new((0..31).collect(), 5, 1, 1, 0).unwrap().growing(growth);
+        let mut walk = windows.walk(Position::default());
+        let mut seen = Vec::new();
+        while walk.position().epoch < 4 {
+            let position = walk.position();
+            let batch = walk.next_windows(4);
+            assert_eq!(windows.walk(position).next_windows(4), batch);
+            assert!(batch.iter().all(|row| row.len() == batch[0].len()));
+            seen.push((batch[0].len(), batch.len()));
+        }
+        // 30 labels make 15 rows of 2, 10 of 3, 7 of 4 and 6 of 5.
+        let of =
+            |tokens: usize| seen.iter().filter(|(length, _)| *length == tokens).map(|(_, rows)| rows).sum::<usize>();
+        assert_eq!((of(3), of(4), of(5), of(6)), (15, 10, 7, 6), "{seen:?}");
     }
 
     #[test]

@@ -126,7 +126,7 @@ impl<'a, D: Decoder> Generator<'a, D> {
         (room, at_end): (u64, Stop),
         hear: &mut dyn FnMut(u32) -> bool,
     ) -> Result<Generated, TrainError> {
-        let mut chooser = Chooser::new(self.how, self.seed);
+        let mut chooser = Chooser::new(self.how.clone(), self.seed);
         let mut cache = self.decoder.new_cache();
         let mut ids = self.row(prompt)?;
         let mut generated = Generated { tokens: Vec::new(), score: 0.0, stop: at_end };

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use tonnage_core::job::keys;
 use tonnage_torch::{Device, Tensor, Torch};
 
+use super::patience::Patience;
 use super::random::{Generator, Generators};
 use crate::data::Position;
 use crate::error::TrainError;
@@ -18,7 +19,7 @@ use crate::store::weights::{self, Reader};
 /// Names of the files of a checkpoint.
 const TENSORS: &str = "training_state.safetensors";
 /// Named as the Trainer's, by which `tonnage run` knows a whole checkpoint and how far it is.
-const NUMBERS: &str = "trainer_state.json";
+pub const NUMBERS: &str = "trainer_state.json";
 /// Of [`State`]; it rises when an older reader would misunderstand.
 const FORMAT: u32 = 1;
 
@@ -48,6 +49,9 @@ pub struct State {
     pub seed: u64,
     /// Rows of an epoch.
     pub rows: u64,
+    /// How long nothing has become better.
+    #[serde(default)]
+    pub patience: Patience,
 }
 
 /// What a checkpoint holds besides weights.

@@ -65,6 +65,15 @@ pub enum Event {
         /// From the beginning, over all ranks.
         tokens_trained: u64,
     },
+    /// It ends before its last step: nothing became better.
+    StoppedEarly {
+        /// Steps that are done.
+        step: u64,
+        /// Evaluations, or epochs of the guide's small GPT, without a lower loss.
+        patience: u64,
+        /// Whether they are epochs.
+        epochs: bool,
+    },
     /// A checkpoint is on the disk.
     Saved {
         /// Steps that are done.

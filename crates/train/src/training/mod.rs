@@ -5,13 +5,14 @@ mod data_parallel;
 mod evaluate;
 mod event;
 mod model;
+mod patience;
 mod random;
 mod settings;
 mod step;
 mod trainer;
 
 pub use crate::ranks::{Alone, Ranks};
-pub use checkpoint::{Saved, State};
+pub use checkpoint::{NUMBERS as STATE, Saved, State};
 pub use event::{Event, Held, StepReport};
 pub use settings::Settings;
 pub use trainer::{Outcome, Parts, Trainer};

@@ -3,11 +3,13 @@
 
 use tonnage_core::dtype::DType;
 use tonnage_core::job::{
-    CheckpointPolicy, Framework, JobSpec, LearningRateSchedule, LossKernel, OptimizerKind, Parallel, Strategy, Task,
-    TrainingSpec, keys,
+    CheckpointPolicy, Framework, JobSpec, LearningRateSchedule, LossKernel, OptimizerKind, Parallel, RowGrowth,
+    Strategy, Task, TrainingSpec, keys,
 };
+use tonnage_core::model_type::AGI2;
 use tonnage_torch::{Buckets, ScalarType, Tensor, Torch};
 
+use crate::data::batches::Examples;
 use crate::error::TrainError;
 use crate::optimizer::{Adam, AdamOptions, Implementation, Optimizer, Sgd, SgdOptions};
 use crate::schedule::Schedule;
@@ -32,6 +34,12 @@ pub struct Settings {
     pub clip: Option<f64>,
     /// Whether the model is called with a cache.
     pub caches: bool,
+    /// How rows grow to `seq_len`.
+    pub growth: Option<RowGrowth>,
+    /// Whether labels lie beside the tokens.
+    pub own_labels: bool,
+    /// Whether early stopping counts epochs of training, as the guide's small GPT does; else evaluations.
+    pub waits_for_epochs: bool,
     /// Whether the outputs live until the next pass has its own.
     pub keeps_outputs: bool,
     /// Processes.
@@ -60,6 +68,9 @@ impl Settings {
             clip: job.clip_grad_norm.map(|clip| clip.max_norm),
             // transformers turns the cache off where layers are recomputed.
             caches: job.use_cache && !recomputes,
+            growth: job.row_growth,
+            own_labels: job.own_labels,
+            waits_for_epochs: job.model.model_type == AGI2,
             keeps_outputs: job.logits.keep_outputs,
             ranks: job.parallel.world_size.max(1),
             ddp: ddp(job)?,
@@ -118,10 +129,13 @@ impl Settings {
         self.micro_batch_size.saturating_mul(self.accumulation).saturating_mul(self.ranks)
     }
 
-    /// Steps of the whole training, over `rows` examples of an epoch.
-    pub fn steps(&self, rows: u64) -> u64 {
-        let epochs =
-            || (self.training.num_train_epochs * rows as f64 / self.rows_per_step().max(1) as f64).ceil() as u64;
+    /// Steps of the whole training.
+    pub fn steps(&self, examples: &Examples) -> u64 {
+        let by_rows = |rows: u64| self.training.num_train_epochs * rows as f64 / self.rows_per_step().max(1) as f64;
+        let epochs = || match examples.growing_batches(self.micro_batch_size) {
+            Some(batches) => batches.div_ceil(self.accumulation.max(1)),
+            None => by_rows(examples.rows()).ceil() as u64,
+        };
         self.training.max_steps.unwrap_or_else(epochs).max(1)
     }
 }
@@ -219,10 +233,15 @@ mod tests {
     use tonnage_core::job::{JobSource, Resolved};
 
     use super::*;
+    use crate::data::windows::Windows;
 
     fn resolved(set: &[(&str, &str)]) -> Resolved {
         let source = JobSource::model("gpt2").set("framework", "loop");
         set.iter().fold(source, |source, (key, value)| source.set(key, value)).resolve(&[]).unwrap()
+    }
+
+    fn examples(rows: usize) -> Examples {
+        Examples::Text(Windows::new(vec![0; rows * 3 + 1], 3, 1, 1, 0).unwrap())
     }
 
     fn settings(set: &[(&str, &str)]) -> Result<Settings, TrainError> {
@@ -241,10 +260,10 @@ mod tests {
             ("num_train_epochs", "2"),
         ])
         .unwrap();
-        assert_eq!((found.rows_per_step(), found.steps(100), found.scales_loss), (8, 25, true));
+        assert_eq!((found.rows_per_step(), found.steps(&examples(100)), found.scales_loss), (8, 25, true));
         assert_eq!(found.autocast, Some(ScalarType::Float16));
         assert_eq!((found.learning_rate(0, 100), found.learning_rate(10, 100)), (0.0, 1e-3));
-        assert_eq!(settings(&[("max_steps", "7")]).unwrap().steps(100), 7);
+        assert_eq!(settings(&[("max_steps", "7")]).unwrap().steps(&examples(100)), 7);
     }
 
     #[test]

@@ -52,7 +52,9 @@ impl Maker<'_> {
     pub fn load(&self, batch: &Batch, variables: &mut Variables) -> Result<(), TrainError> {
         let sizes = [batch.rows as i64, batch.tokens as i64];
         variables.ids = Some(self.torch.tensor(&batch.ids, &sizes)?.to_device(self.device)?);
-        variables.labels = match &batch.labels {
+        // A batch without labels of its own has its tokens as labels, in a tensor beside them where the job says so.
+        let labels = batch.labels.as_ref().or(self.settings.own_labels.then_some(&batch.ids));
+        variables.labels = match labels {
             Some(labels) => Some(self.torch.tensor(labels, &sizes)?.to_device(self.device)?),
             None => variables.ids.clone(),
         };

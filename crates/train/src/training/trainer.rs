@@ -12,7 +12,7 @@ use super::event::{Event, Held, StepReport};
 use super::random::Generators;
 use super::settings::Settings;
 use super::step::{Made, Maker, Variables};
-use crate::data::batches::{BatchWalk, Examples};
+use crate::data::batches::{Batch, BatchWalk, Examples};
 use crate::error::TrainError;
 use crate::language_model::LanguageModel;
 use crate::optimizer::Optimizer;
@@ -71,6 +71,8 @@ pub struct Trainer<'a> {
     names: Vec<String>,
     state: State,
     steps: u64,
+    /// In a rehearsal the lengths of rows that come before the last, a step each.
+    lengths: Vec<u64>,
     variables: Variables,
     lately: Lately,
     /// Seconds that were counted before this process began.
@@ -127,11 +129,14 @@ impl<'a> Trainer<'a> {
             seq_len: settings.seq_len as u64,
             seed: settings.training.seed,
             rows: parts.train.rows(),
-            max_steps: settings.steps(parts.train.rows()),
+            max_steps: settings.steps(parts.train),
             ..State::default()
         };
+        let lengths = settings.growth.filter(|_| !maker.reads_values).map(|growth| growth.rehearsed());
+        let lengths = lengths.unwrap_or_default();
         Ok(Self {
-            steps: settings.steps(parts.train.rows()),
+            steps: settings.steps(parts.train) + lengths.len() as u64,
+            lengths,
             scaler: settings.scales_loss.then(|| GradScaler::new(parts.torch, parts.device)),
             maker,
             parts,
@@ -178,22 +183,31 @@ impl<'a> Trainer<'a> {
         self.begun = Instant::now();
         self.lately = Lately::new();
         let (first, mut was_stopped) = (self.state.step, false);
-        while self.state.step < self.steps {
+        while self.state.step < self.steps && !self.state.patience.is_over {
+            let epochs = self.state.position.epoch;
             was_stopped = self.one_step(&mut walk, stops)? && self.state.step < self.steps;
+            let mut is_over = self.waited_for_epoch(epochs);
             if !measured && (self.state.step - first >= WARM_UP || self.state.step == self.steps) {
                 measured = true;
                 observe(Event::Measured(self.held()?));
             }
-            let last = self.state.step == self.steps || was_stopped;
+            let mut last = self.state.step == self.steps || is_over || was_stopped;
             self.report(last, observe);
             let training = &self.parts.settings.training;
             let saves = last || self.state.step.is_multiple_of(training.save_steps);
             let evaluates = training.eval_steps.map_or(saves, |steps| last || self.state.step.is_multiple_of(steps));
             if evaluates && self.maker.reads_values {
-                eval_loss = self.evaluate(observe)?.or(eval_loss);
+                let loss = self.evaluate(observe)?;
+                is_over |= loss.is_some_and(|loss| self.waited_for_evaluation(loss));
+                last |= is_over;
+                eval_loss = loss.or(eval_loss);
             }
-            if saves {
+            if saves || last {
                 self.save(observe)?;
+            }
+            if let Some(patience) = training.early_stopping_patience.filter(|_| is_over) {
+                let epochs = self.parts.settings.waits_for_epochs;
+                observe(Event::StoppedEarly { step: self.state.step, patience, epochs });
             }
             if last {
                 break;
@@ -203,13 +217,38 @@ impl<'a> Trainer<'a> {
         Ok(Outcome { step: self.state.step, eval_loss, seconds: self.state.seconds, held: self.held()?, was_stopped })
     }
 
+    /// Tokens of a row of the next step in a rehearsal of rows that grow: no number means anything there.
+    fn rehearsed_length(&self) -> Option<u64> {
+        let grows = self.parts.settings.growth.filter(|_| !self.maker.reads_values)?;
+        let step = usize::try_from(self.state.step).ok()?;
+        Some(self.lengths.get(step).copied().unwrap_or(grows.last))
+    }
+
+    /// Whether the epoch that ended, if one did, was the last that is waited for.
+    fn waited_for_epoch(&mut self, epochs_before: u64) -> bool {
+        let settings = self.parts.settings;
+        let most = settings.training.early_stopping_patience.filter(|_| settings.waits_for_epochs);
+        let ended = self.state.position.epoch > epochs_before;
+        most.is_some_and(|most| ended && self.state.patience.epoch(most))
+    }
+
+    fn waited_for_evaluation(&mut self, loss: f64) -> bool {
+        let settings = self.parts.settings;
+        let most = settings.training.early_stopping_patience.filter(|_| !settings.waits_for_epochs);
+        most.is_some_and(|most| self.state.patience.loss(loss, most))
+    }
+
     /// Whether it was asked to stop, by any rank: none goes on alone.
     fn one_step(&mut self, walk: &mut BatchWalk<'_>, stops: &dyn Fn() -> bool) -> Result<bool, TrainError> {
         let settings = self.parts.settings;
         self.optimizer.set_learning_rate(settings.learning_rate(self.state.step, self.steps));
         let mut learnt = 0;
+        let length = self.rehearsed_length();
         let next = || {
-            let batch = walk.next_batch(settings.micro_batch_size, settings.seq_len);
+            let batch = match length {
+                Some(tokens) => Batch::blank(settings.micro_batch_size, tokens),
+                None => walk.next_batch(settings.micro_batch_size, settings.seq_len),
+            };
             learnt += batch.learnt;
             batch
         };
@@ -225,6 +264,7 @@ impl<'a> Trainer<'a> {
         if !loss.is_finite() {
             return Err(self.no_number(loss));
         }
+        self.state.patience.step(loss);
         self.lately.loss += loss;
         self.lately.steps += 1;
         self.lately.tokens += tokens;
@@ -266,7 +306,10 @@ impl<'a> Trainer<'a> {
         let report = StepReport {
             step: self.state.step,
             steps: self.steps,
-            epoch: self.state.step as f64 * settings.rows_per_step() as f64 / rows as f64,
+            epoch: match settings.growth {
+                Some(_) => self.state.position.epoch as f64,
+                None => self.state.step as f64 * settings.rows_per_step() as f64 / rows as f64,
+            },
             loss: self.lately.loss / self.lately.steps as f64,
             learning_rate: settings.learning_rate(self.state.step.saturating_sub(1), self.steps),
             grad_norm: self.lately.last.grad_norm,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use tonnage_core::job::keys;
 use tonnage_suite::file::{Elsewhere, Limits, text};
 use tonnage_suite::plan::{Plan, PlannedRun, fill_names};
 use tonnage_suite::render::{ENGINES, Engine, Rendered, Rendering};
@@ -132,7 +133,8 @@ fn commands(suite: &Suite, plan: &Plan) -> Result<Vec<Vec<String>>, Failure> {
 }
 
 /// Names that only `tonnage run` can fill in.
-const HERE: [&str; 7] = ["attempt", "attempt_dir", "overrides", "node", "node_name", "role", "resume_from_checkpoint"];
+const HERE: [&str; 7] =
+    ["attempt", "attempt_dir", "overrides", "node", "node_name", "role", keys::RESUME_FROM_CHECKPOINT];
 
 fn words(suite: &Suite, known: &HashMap<String, String>, run: &PlannedRun) -> Result<Vec<String>, Failure> {
     let unknown = std::cell::Cell::new(None);

@@ -11,12 +11,16 @@ use tonnage_torch::{Device, Found};
 use tonnage_train::program::Program;
 
 use crate::failure::Failure;
+use crate::hub_cache;
 use crate::job_args::JobArgs;
 use crate::job_input::read_source;
 use crate::model_folder::{file, model_folder};
 
 /// Where trainings go that name no folder.
 const RUNS: &str = "runs";
+
+/// GPT-2's name on the hub.
+const GPT2: &str = "openai-community/gpt2";
 
 /// A job that is to be trained.
 pub struct TrainJob {
@@ -76,6 +80,7 @@ impl TrainJob {
             job: &self.resolved.job,
             training: &self.resolved.training,
             model_folder: model_folder(&self.source, &self.resolved),
+            gpt2_folder: hub_cache::find(GPT2).map(|snapshot| snapshot.folder),
             train_files: found(&data.train_files),
             eval_files: found(&data.eval_files),
             output,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tonnage_core::job::keys;
-use tonnage_core::record::{Outcome, ResultRecord};
+use tonnage_core::record::{MemoryRecord, Outcome, PeaksRecord, ResultRecord};
 use tonnage_experiment::record::{End, FORMAT, Identity, Memory, Point, Record};
 use tonnage_train::training::{Event, StepReport};
 
@@ -90,7 +90,7 @@ impl Metrics {
                     ..Point::default()
                 }))
             }
-            Event::Resumed { .. } | Event::Measured(_) | Event::Saved { .. } => Ok(()),
+            Event::Resumed { .. } | Event::Measured(_) | Event::Saved { .. } | Event::StoppedEarly { .. } => Ok(()),
         }
     }
 
@@ -151,7 +151,7 @@ pub struct Ended {
 ///
 /// # Errors
 /// When the disk has no room.
-pub fn ended(output: &Path, result: &ResultRecord) -> Result<Ended, Failure> {
+pub fn ended(output: &Path, result: &ResultRecord, memory: Option<&MemoryRecord>) -> Result<Ended, Failure> {
     let metrics = Metrics::new(output, None);
     let text = fs::read_to_string(&metrics.path).unwrap_or_default();
     let mut ended = Ended { last: BTreeMap::new(), memory: None };
@@ -165,6 +165,18 @@ pub fn ended(output: &Path, result: &ResultRecord) -> Result<Ended, Failure> {
             Record::Memory(memory) => ended.memory = Some(memory),
             Record::Run(_) | Record::Item(_) | Record::End(_) => {}
         }
+    }
+    if let Some(memory) = memory {
+        let reserved = |peaks: Option<PeaksRecord>| peaks.map(|peaks| peaks.peak_reserved_bytes);
+        let before = ended.memory.take().unwrap_or_default();
+        ended.memory = Some(Memory {
+            predicted_bytes: before.predicted_bytes.or(reserved(memory.predicted)),
+            rehearsed_bytes: reserved(memory.rehearsed),
+            measured_bytes: before.measured_bytes.or(reserved(memory.measured)),
+        });
+    }
+    if let (Some(memory), false) = (&ended.memory, text.is_empty()) {
+        metrics.write(&Record::Memory(*memory))?;
     }
     if !text.is_empty() {
         let outcome = serde_json::to_value(result.outcome).unwrap_or_default();

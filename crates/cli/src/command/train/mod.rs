@@ -3,6 +3,7 @@
 mod check;
 pub mod engine;
 mod job;
+mod memory;
 mod metrics;
 mod output;
 mod ranks;
@@ -33,6 +34,7 @@ use crate::job_input::on_a_gpu;
 use crate::terminal::Terminal;
 
 use job::TrainJob;
+use memory::Beside;
 pub use worker::TrainerArgs;
 
 const EXAMPLES: &str = "Examples:
@@ -94,6 +96,10 @@ pub struct TrainArgs {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Train")]
     max_attempts: u32,
 
+    /// Does not rehearse a few steps beside the training, for the record
+    #[arg(long, help_heading = "Train")]
+    no_rehearsal: bool,
+
     /// Prints what came of it as JSON, and nothing else on stdout
     #[arg(long, help_heading = "Train")]
     json: bool,
@@ -116,8 +122,12 @@ impl EngineArgs {
     ///
     /// # Errors
     /// When there is none, or no such device.
-    pub fn choose(&self) -> Result<(Found, engine::Chosen), Failure> {
+    pub fn choose(&self, use_cpu: bool) -> Result<(Found, engine::Chosen), Failure> {
         let found = engine::find(self.torch.as_deref())?;
+        if use_cpu && self.device == "auto" {
+            let why = format!("on the CPU, as `{}` says", keys::USE_CPU);
+            return Ok((found, engine::Chosen { device: Device::Cpu, why }));
+        }
         let chosen = engine::device(&self.device, &found, gpus())?;
         Ok((found, chosen))
     }
@@ -143,7 +153,7 @@ impl TrainArgs {
         let job = TrainJob::read(&self.job, self.ranks)?;
         let program = job.program(None, false);
         let checked = check::check(&job, &program)?;
-        let (found, chosen) = self.engine.choose()?;
+        let (found, chosen) = self.engine.choose(job.resolved.training.use_cpu)?;
         terminal.say(&engine::about(&found));
         let shim = engine::shim(&found, terminal)?;
         if self.rehearse {
@@ -179,7 +189,7 @@ impl TrainArgs {
         let signals = worker::Signals::take()?;
         let job = TrainJob::read(&self.job, Some(place.ranks))?;
         if place.rank == 0 {
-            let (found, chosen) = self.engine.choose()?;
+            let (found, chosen) = self.engine.choose(job.resolved.training.use_cpu)?;
             terminal.say(&format!("{}; rank 0 of {}, {}", engine::about(&found), place.ranks, chosen.why));
             screen::estimate(&job, chosen.device, terminal)?;
             self.prepare(&job)?;
@@ -209,8 +219,11 @@ impl TrainArgs {
         let (run, secrets) = record(command, here.display().to_string(), recorded, &table, policy)?;
         let folder = Store::of_user().create(run)?;
         terminal.say(&format!("run {}, checkpoints and metrics in {}", folder.id(), output.display()));
+        let beside =
+            (!self.no_rehearsal && found.has_cuda()).then(|| Beside::start(job, found, &output, &resolved.job.gpu));
         let result = supervise_here(&folder, secrets, !self.json, terminal)?;
-        let ended = metrics::ended(&output, &result)?;
+        let memory = memory::record(beside, &folder, &resolved.job.gpu, &result, terminal)?;
+        let ended = metrics::ended(&output, &result, memory.as_ref())?;
         if self.json {
             terminal.print(&format!(
                 "{:#}\n",

@@ -17,7 +17,8 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::Terminal;
 
-/// The state appears in the first step, from the second on they allocate the same; the third shows that it stays.
+/// The state appears in the first step, from the second on they allocate the same; the third shows that it stays. A job of which more
+/// are simulated, as the guide's small GPT, has as many.
 const STEPS: u64 = 3;
 /// So many times the GPU's memory has the phantom, so that a job that does not fit shows its need.
 const ROOMIER: u64 = 8;
@@ -41,7 +42,7 @@ pub fn rehearse(job: &TrainJob, found: &Found, as_json: bool, terminal: &Termina
     let folder = TemporaryFolder::make().map_err(|error| Failure::file("a temporary folder", &error))?;
     let words = job.command(found, Device::Cuda(0), &job.output(), false)?;
     let set = ["env".to_owned(), format!("TONNAGE_ATTEMPT_DIR={}", folder.path().display())];
-    let steps = ["--phantom-steps".to_owned(), STEPS.to_string()];
+    let steps = ["--phantom-steps".to_owned(), STEPS.max(u64::from(spec.steps)).to_string()];
     let options = Options {
         command: set.into_iter().chain(words).chain(steps).map(OsString::from).collect(),
         gpu: Gpu { usable_bytes: spec.gpu.usable_bytes.saturating_mul(ROOMIER), ..spec.gpu.clone() },

@@ -59,6 +59,10 @@ pub fn line(event: &Event, predicted: Option<&PredictionRecord>) -> String {
         Event::Evaluated { step, loss, .. } => {
             format!("evaluated after step {step}: loss {loss:.4}, perplexity {:.2}", loss.exp())
         }
+        Event::StoppedEarly { step, patience, epochs } => {
+            let what = if *epochs { "epochs" } else { "evaluations" };
+            format!("ends after step {step}: no lower loss in {patience} {what}")
+        }
         Event::Saved { step, path } => format!("saved step {step} to {}", path.display()),
     }
 }

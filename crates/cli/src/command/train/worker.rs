@@ -20,8 +20,9 @@ use tonnage_train::training::{Event, Held};
 
 use super::engine::{self, failure, train_failure};
 use super::job::TrainJob;
+use super::memory;
 use super::metrics::Metrics;
-use super::{EngineArgs, ranks, screen};
+use super::{EngineArgs, ranks, rehearsal, screen};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::job_args::JobArgs;
@@ -43,6 +44,10 @@ pub struct TrainerArgs {
     /// Makes so many steps, reads no number and keeps nothing
     #[arg(long, value_name = "STEPS")]
     phantom_steps: Option<u64>,
+
+    /// Rehearses it in place of training, and prints the peaks as JSON
+    #[arg(long)]
+    rehearsal: bool,
 }
 
 impl TrainerArgs {
@@ -58,6 +63,10 @@ impl TrainerArgs {
         let mut job = TrainJob::read(&self.job, place.as_ref().map(|place| place.ranks))?;
         if let Some(steps) = self.phantom_steps {
             job.resolved.training.max_steps = Some(steps);
+        }
+        if self.rehearsal {
+            let (found, _) = self.engine.choose(job.resolved.training.use_cpu)?;
+            return rehearsal::rehearse(&job, &found, true, terminal);
         }
         let parallel = job.resolved.job.parallel;
         if self.phantom_steps.is_none() && place.as_ref().is_none_or(|place| place.rank == 0) {
@@ -90,7 +99,7 @@ impl Rank {
     pub fn train(self, stops: &Signals, terminal: &Terminal) -> Result<Exit, Failure> {
         let Self { job, place, engine: chooser, is_phantom } = self;
         ranks::end_with_launcher()?;
-        let (found, chosen) = chooser.choose()?;
+        let (found, chosen) = chooser.choose(job.resolved.training.use_cpu)?;
         let shim = engine::shim(&found, terminal)?;
         let torch = engine::load(&found, &shim, chosen.device)?;
         let device = match &place {
@@ -218,7 +227,7 @@ impl Teller<'_> {
             let memory = Memory {
                 predicted_bytes: self.predicted.map(|predicted| predicted.peak_reserved_bytes),
                 measured_bytes: Some(memory.peak_reserved),
-                ..Memory::default()
+                rehearsed_bytes: None,
             };
             metrics.write(&Record::Memory(memory))?;
         }
@@ -228,10 +237,19 @@ impl Teller<'_> {
 
 /// The allocator's peaks, where the guard looks for them.
 fn leave_peaks(held: &Held, rank: u64) -> Result<(), Failure> {
-    let (Held::Gpu(memory), Some(folder)) = (held, std::env::var_os("TONNAGE_ATTEMPT_DIR")) else { return Ok(()) };
-    let path = PathBuf::from(folder).join(format!("allocator-{}.json", std::process::id()));
-    let (allocated, reserved) = (memory.peak_allocated, memory.peak_reserved);
-    let peaks = json!({"rank": rank, "peak_allocated_bytes": allocated, "peak_reserved_bytes": reserved});
+    let Some(folder) = std::env::var_os("TONNAGE_ATTEMPT_DIR").map(PathBuf::from) else { return Ok(()) };
+    let (path, peaks) = match held {
+        Held::Gpu(memory) => {
+            let (allocated, reserved) = (memory.peak_allocated, memory.peak_reserved);
+            (
+                folder.join(format!("allocator-{}.json", std::process::id())),
+                json!({"rank": rank, "peak_allocated_bytes": allocated, "peak_reserved_bytes": reserved}),
+            )
+        }
+        // Of the first rank: the others hold as much.
+        Held::Host(_) if rank > 0 => return Ok(()),
+        Held::Host(bytes) => (folder.join(memory::HOST), json!(bytes)),
+    };
     let part = path.with_extension("tmp");
     let written = std::fs::write(&part, peaks.to_string()).and_then(|()| std::fs::rename(&part, &path));
     written.map_err(|error| Failure::file(&path.display().to_string(), &error))

@@ -145,6 +145,8 @@ fn plain_job(model: ModelSpec, task: Task) -> JobSpec {
         optimizer: OptimizerKind::Adamw,
         clip_grad_norm: None,
         zero_grad_set_to_none: true,
+        own_labels: false,
+        row_growth: None,
         lora: None,
         logits: LogitsPath { keep_outputs: false, logits_to_keep: None, loss: LossKernel::Full },
         use_cache: false,

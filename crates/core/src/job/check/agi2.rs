@@ -59,6 +59,16 @@ pub(super) fn notes(job: &JobSpec) -> Vec<String> {
             job.seq_len,
             job.seq_len.saturating_sub(1)
         )),
+        job.row_growth.map(|growth| {
+            format!(
+                "rows grow from {} to {} tokens over {} epochs: a step of each of {} lengths is simulated before those of the \
+                 longest, which take the most; what shorter rows leave behind may reserve more",
+                growth.first,
+                growth.last,
+                growth.epochs,
+                growth.rehearsed().len()
+            )
+        }),
         (!added.is_empty()).then(|| {
             format!(
                 "AGI2's trainer has no switch for {}: estimated as its loop with it written in",

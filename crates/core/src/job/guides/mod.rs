@@ -4,4 +4,5 @@
 pub(super) mod gpt_file;
 mod legacy;
 
+pub use gpt_file::{SMALL_GPT_KEYS, SmallGptKey};
 pub use legacy::LegacyEstimate;

@@ -60,7 +60,7 @@ pub(super) const LOSSES: Kind = Kind::Choice(&[
 const MAX_PASSES: u64 = u32::MAX as u64;
 const MAX_STEPS: u64 = u32::MAX as u64;
 
-pub(super) const KEYS: [Key; 24] = [
+pub(super) const KEYS: [Key; 26] = [
     Key {
         name: names::MODEL,
         kind: Kind::Text,
@@ -95,6 +95,13 @@ pub(super) const KEYS: [Key; 24] = [
         default: Default::Rule("1024, or the model's positions if fewer"),
         doc: "tokens per row (the prompt's, for generate)",
         example: "1024",
+    },
+    Key {
+        name: names::SEQ_LEN_START,
+        kind: Kind::Size { min: 2, max: MAX_TOKENS },
+        default: Default::Unset,
+        doc: "tokens per row in the first epoch of the guide's small GPT; from epoch to epoch rows grow to seq_len",
+        example: "16",
     },
     Key {
         name: names::MAX_NEW_TOKENS,
@@ -157,6 +164,13 @@ pub(super) const KEYS: [Key; 24] = [
         kind: Kind::Switch,
         default: Default::Rule("true when the task trains"),
         doc: "model.train(): dropout active as in the config",
+        example: "true",
+    },
+    Key {
+        name: names::OWN_LABELS,
+        kind: Kind::Switch,
+        default: Default::Rule("true for data.train_files whose rows are prompts or messages; a Trainer's always have"),
+        doc: "the labels of a plain loop lie in a tensor beside the tokens, as where only completions are learnt",
         example: "true",
     },
     Key {

@@ -31,7 +31,7 @@ const fn fixed(json: &'static str) -> Default {
     Default::Fixed(json, "transformers' default")
 }
 
-pub(super) const KEYS: [Key; 26] = [
+pub(super) const KEYS: [Key; 31] = [
     key(
         names::LEARNING_RATE,
         Kind::Number { min: 0.0, max: 1e3 },
@@ -116,6 +116,13 @@ pub(super) const KEYS: [Key; 26] = [
         "steps between two evaluations",
         "200",
     ),
+    key(
+        names::EARLY_STOPPING_PATIENCE,
+        STEPS,
+        Default::Unset,
+        "evaluations in a row without a lower loss, after which it ends; epochs of training for the guide's small GPT",
+        "3",
+    ),
     key(names::SAVE_STEPS, STEPS, fixed("500"), "steps between two checkpoints; the last step has one", "1000"),
     key(
         names::SAVE_TOTAL_LIMIT,
@@ -124,6 +131,14 @@ pub(super) const KEYS: [Key; 26] = [
         "checkpoints that are kept, the newest",
         "5",
     ),
+    key(
+        names::RESUME_FROM_CHECKPOINT,
+        Kind::Text,
+        Default::Unset,
+        "a checkpoint to go on with where the output folder has none: its folder",
+        "\"runs/small/checkpoint-500\"",
+    ),
+    key(names::USE_CPU, Kind::Switch, fixed("false"), "trains on the CPU though there is a GPU", "true"),
     key(
         names::DATA_TRAIN_FILES,
         Kind::Texts,
@@ -167,6 +182,13 @@ pub(super) const KEYS: [Key; 26] = [
         "\"<|endoftext|>\"",
     ),
     key(
+        names::DATA_ASSISTANT_ONLY_LOSS,
+        Kind::Switch,
+        Default::Fixed("true", "as `prompt` and `completion` are learnt; TRL's SFTConfig has false"),
+        "of `messages`, learns what the assistant says; else all of the conversation",
+        "false",
+    ),
+    key(
         names::GENERATION_MAX_NEW_TOKENS,
         Kind::Size { min: 1, max: MOST_NEW_TOKENS },
         Default::Fixed("100", "a paragraph; transformers has 20"),
@@ -207,5 +229,12 @@ pub(super) const KEYS: [Key; 26] = [
         fixed("1"),
         "texts that are followed at once, the likeliest",
         "4",
+    ),
+    key(
+        names::GENERATION_PROMPT,
+        Kind::Text,
+        Default::Unset,
+        "a text that stands before all that is to be continued",
+        "\"In Verona, \"",
     ),
 ];

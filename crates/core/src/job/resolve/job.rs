@@ -1,7 +1,7 @@
 //! Decides the keys of a job one after the other, in the order of the table.
 
 use super::chooser::Chooser;
-use super::{ranks, trainer};
+use super::{data, ranks, trainer};
 use crate::alloc::AllocatorConfig;
 use crate::job::keys;
 use crate::job::model_source::Model;
@@ -11,7 +11,7 @@ use crate::job::{
 };
 use crate::model_type::ModelKind;
 
-/// The job that the settings describe.
+/// The job that the settings describe; its keys are decided in the order of the table.
 pub(super) fn job(choose: &mut Chooser<'_>, model: Model, source: &JobSource) -> Result<JobSpec, JobError> {
     let model_type = model.spec.model_type.clone();
     let name: TaskName = choose.word_or(
@@ -30,7 +30,6 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, source: &JobSource) ->
     let liger_kernels = liger_kernels(choose, name);
     let fuses =
         liger_kernels && name == TaskName::CausalLm && framework != Framework::Trl && model.facts().liger.fuses_loss();
-    // Written in the order of the table, in which the keys are decided.
     let mut job = JobSpec {
         framework,
         micro_batch_size,
@@ -47,6 +46,8 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, source: &JobSource) ->
             .map(|max_norm| ClipSpec { max_norm }),
         zero_grad_set_to_none: choose.switch(keys::ZERO_GRAD_SET_TO_NONE),
         train_mode: choose.switch_or(keys::TRAIN_MODE, trains, "training mode when the task trains"),
+        own_labels: data::own_labels(choose, name, framework, source)?,
+        row_growth: data::row_growth(choose, &model.model_type, lengths.seq_len)?,
         model: {
             choose.model_overrides(&mut model);
             model

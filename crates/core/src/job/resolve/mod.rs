@@ -1,6 +1,7 @@
 //! All layers of a job become one [`JobSpec`]: defaults, then the job file, then flags; every value keeps its origin.
 
 mod chooser;
+mod data;
 mod job;
 mod ranks;
 mod trainer;

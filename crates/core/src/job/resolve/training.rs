@@ -24,8 +24,11 @@ pub(super) fn training(choose: &mut Chooser<'_>) -> Result<TrainingSpec, JobErro
         output_dir: said.text(keys::OUTPUT_DIR),
         logging_steps: said.size(keys::LOGGING_STEPS).unwrap_or(1),
         eval_steps: said.size(keys::EVAL_STEPS),
+        early_stopping_patience: said.size(keys::EARLY_STOPPING_PATIENCE),
         save_steps: said.size(keys::SAVE_STEPS).unwrap_or(1),
         save_total_limit: said.size(keys::SAVE_TOTAL_LIMIT).unwrap_or(1),
+        resume_from_checkpoint: said.text(keys::RESUME_FROM_CHECKPOINT),
+        use_cpu: said.value(keys::USE_CPU).as_bool().unwrap_or_default(),
         lora_alpha: said.number(keys::LORA_ALPHA),
         data: data(&mut said),
         generation: generation(&mut said),
@@ -40,6 +43,7 @@ fn data(said: &mut Said<'_, '_>) -> DataSpec {
         tokenizer: said.text(keys::DATA_TOKENIZER),
         text_field: said.text(keys::DATA_TEXT_FIELD).unwrap_or_default(),
         end_of_text: said.text(keys::DATA_END_OF_TEXT),
+        assistant_only_loss: said.value(keys::DATA_ASSISTANT_ONLY_LOSS).as_bool().unwrap_or(true),
     }
 }
 
@@ -58,6 +62,7 @@ fn generation(said: &mut Said<'_, '_>) -> GenerationSpec {
         top_k: said.size(keys::GENERATION_TOP_K).unwrap_or_default(),
         top_p: said.number(keys::GENERATION_TOP_P),
         num_beams: said.size(keys::GENERATION_NUM_BEAMS).unwrap_or(1),
+        prompt: said.text(keys::GENERATION_PROMPT).unwrap_or_default(),
     }
 }
 
