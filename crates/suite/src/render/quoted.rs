@@ -7,7 +7,8 @@ pub fn word(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
     match !text.is_empty() && text.chars().all(is_plain) {
         true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', "'\\''")),
+        // `sbatch` refuses a script that holds CR and LF side by side: two quotes between them are nothing to a shell.
+        false => format!("'{}'", text.replace('\'', "'\\''").replace("\r\n", "\r''\n")),
     }
 }
 

@@ -24,6 +24,7 @@ fn words() -> impl Strategy<Value = Vec<String>> {
         Just(String::new()),
         Just("a'b\"c\\".to_owned()),
         Just("\n;echo pwned\n".to_owned()),
+        Just("a\r\nb'\r\n".to_owned()),
         Just("$HOME ~ * ? [a] {b,c} !x #y".to_owned()),
         "[^\u{0}]{0,12}",
     ];
@@ -44,6 +45,7 @@ proptest! {
             "INDEX={at}\n{}printf '%s\\0' \"$TONNAGE_RUN\" \"$TONNAGE_NAME\" \"$@\"\n",
             cases("\"$INDEX\"", &slices, &ids, &names)
         );
+        prop_assert!(!script.contains("\r\n"), "sbatch refuses it");
         let mut expected: Vec<String> = vec![ids[at].to_owned(), names[at].clone()];
         expected.extend(commands[at].iter().cloned());
         let expected: Vec<u8> = expected.iter().flat_map(|word| word.bytes().chain([0])).collect();
