@@ -18,7 +18,7 @@ const MOST_SECONDS: f64 = 5.0;
 /// The exit status that stands for a death by a signal.
 const DIED: i32 = 101;
 
-/// Options.
+/// Arguments of `bounds`.
 #[derive(clap::Args)]
 pub struct Args {
     /// The binary (`cargo build --release` first, with the profile of the workspace).
@@ -94,7 +94,7 @@ fn measure(args: &Args, row: &Row, file: &Path, folder: &Path) -> Result<Taken> 
 pub struct Measured {
     /// The file that bytes and seconds are written to.
     peak: PathBuf,
-    /// The command.
+    /// The command to measure.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<std::ffi::OsString>,
 }

@@ -12,7 +12,7 @@ use tonnage_core::job::{JobSource, keys};
 /// What is read.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The folder.
+    /// Below which configs are looked for.
     folder: PathBuf,
     /// Reads every file as this kind; without it files whose kind cannot be told are left out.
     #[arg(long)]

@@ -11,10 +11,10 @@ use tonnage_doctor::Scanner;
 /// Arguments of `failures`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The samples.
+    /// Folder of the samples.
     #[arg(long, default_value = "testdata/failures")]
     samples: PathBuf,
-    /// The document.
+    /// The page to write or check.
     #[arg(long, default_value = "docs/failures.md")]
     out: PathBuf,
     /// Fails when the document is not what would be written, and writes nothing.

@@ -20,7 +20,7 @@ mod walk;
 use anyhow::Result;
 use clap::Parser;
 
-/// Developer commands.
+/// What developers of Tonnage run.
 #[derive(Parser)]
 #[command(name = "cargo xtask")]
 enum Command {
@@ -54,6 +54,8 @@ enum Command {
     /// Put every key of every task to values beyond reason: each call is answered or refused within 5 s and 500 MiB
     /// (`cargo build --release` first).
     Walk(walk::Args),
+    /// Count the words of function names, crate by crate.
+    Names,
     /// Check the house rules that no lint knows.
     Tidy,
 }
@@ -74,6 +76,7 @@ fn main() -> Result<()> {
         Command::Sweeps(args) => sweeps::run(&args),
         Command::Supervisor(args) => supervisor::run(&args),
         Command::Walk(args) => walk::run(&args),
+        Command::Names => tidy::print_names(),
         Command::Tidy => tidy::run(),
     }
 }

@@ -15,7 +15,7 @@ const MOST_BYTES: u64 = 20 << 20;
 /// Ticks a second of `/proc`'s times.
 const TICKS: f64 = 100.0;
 
-/// Options.
+/// Arguments of `supervisor`.
 #[derive(clap::Args)]
 pub struct Args {
     /// The binary (`cargo build --release` first).

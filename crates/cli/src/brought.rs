@@ -30,7 +30,7 @@ pub fn translated(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<OsStr
             words.push(word);
             continue;
         };
-        match words::name(&name) {
+        match words::meaning_of_name(&name) {
             Some(Meaning::Key(keys::MODEL)) => words.extend(value.map(OsString::from)),
             Some(Meaning::Key(key)) => words.push(flag(key, value.as_deref())),
             Some(Meaning::Says(_) | Meaning::Sentence(_)) if is_off(value.as_deref(), rest.peek()) => {
@@ -84,7 +84,7 @@ fn value_typed_for(key: &str, text: &str, typed: &[OsString]) -> Option<OsString
     let own = own.to_str()?;
     let means_it = |word: &str| {
         let name = word.split('=').next().unwrap_or_default();
-        let key_of = words::name(name).filter(|_| name.starts_with("--"));
+        let key_of = words::meaning_of_name(name).filter(|_| name.starts_with("--"));
         name == own || key_of == Some(Meaning::Key(Key::find(key).map_or("", |key| key.name)))
     };
     let is_said = typed.iter().filter_map(|word| word.to_str()).any(means_it);

@@ -15,7 +15,7 @@ const MOST_FILES: usize = 16;
 /// Ends of names that a model never has.
 const ENDS: [&str; 9] = [".yaml", ".yml", ".json", ".toml", ".sh", ".slurm", ".sbatch", ".py", ".ipynb"];
 
-/// The flag.
+/// `--from KIND FILE`
 pub fn flag() -> Arg {
     let kinds: String = KINDS.iter().map(|(_, name, what)| format!("\n- {name}: {what}")).collect();
     Arg::new("from")

@@ -21,7 +21,7 @@ const SHORT: usize = 7;
 /// A model as it lies in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The commit.
+    /// The commit, as the cache names its folder.
     pub revision: String,
     /// The folder with its files.
     pub folder: PathBuf,

@@ -43,7 +43,7 @@ pub fn read_source(args: &JobArgs) -> Result<JobSource, Failure> {
     // Of objects nobody waits for a line on a terminal.
     if let Some(reading) = reading.filter(|_| args.handed.objects.is_empty()) {
         let terminal = Terminal::detect();
-        terminal.tell(&text::config(&reading, &terminal.look));
+        terminal.tell(&text::config_lines(&reading, &terminal.look));
     }
     Ok(source)
 }

@@ -83,7 +83,7 @@ impl Estimated {
 
     /// The screen, without colours.
     pub fn screen(&self) -> String {
-        uncoloured(&text::estimate(&self.answer, &look()))
+        uncoloured(&text::estimate_screen(&self.answer, &look()))
     }
 
     /// The step as a plot of text.
@@ -93,7 +93,7 @@ impl Estimated {
     pub fn plot(&self) -> Result<String, Failure> {
         let simulated = simulate(&self.answer.resolved)?;
         let timeline = simulated.timeline(estimate::PICTURE_POINTS)?;
-        Ok(uncoloured(&plot::plot(&timeline, self.usable(), estimate::PLOT_HEIGHT, &look())))
+        Ok(uncoloured(&plot::plot_timeline(&timeline, self.usable(), estimate::PLOT_HEIGHT, &look())))
     }
 
     /// The step as a picture.
@@ -103,7 +103,7 @@ impl Estimated {
     pub fn svg(&self) -> Result<String, Failure> {
         let simulated = simulate(&self.answer.resolved)?;
         let timeline = simulated.timeline(estimate::PICTURE_POINTS)?;
-        Ok(svg::svg(&timeline, &self.answer.resolved.job, &self.answer.estimate, self.usable()))
+        Ok(svg::timeline_svg(&timeline, &self.answer.resolved.job, &self.answer.estimate, self.usable()))
     }
 
     fn usable(&self) -> Option<u64> {

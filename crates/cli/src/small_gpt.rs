@@ -21,7 +21,7 @@ const MIXED_PRECISION: &str = "mixed-precision";
 /// The heading of their help.
 const HEADING: &str = "Small GPT";
 
-/// The flags.
+/// Flags of the founders' small-GPT trainer, under its names.
 pub fn flags() -> Vec<Arg> {
     let sizes = GPT_FLAGS.iter().map(|(flag, _, _, doc)| {
         let parser = clap::value_parser!(u64).range(1..);

@@ -23,21 +23,21 @@ pub enum Kind {
     TrlGrpo,
     /// transformers' `TrainingArguments`.
     Trainer,
-    /// accelerate.
+    /// A file of `accelerate config`.
     Accelerate,
-    /// DeepSpeed.
+    /// A JSON file of `--deepspeed`.
     DeepSpeed,
     /// peft's `adapter_config.json`.
     Peft,
-    /// Axolotl.
+    /// A YAML file of `axolotl train`.
     Axolotl,
-    /// LLaMA-Factory.
+    /// A YAML or JSON file of `llamafactory-cli train`.
     LlamaFactory,
-    /// torchtitan.
+    /// A TOML file of torchtitan's `--job.config_file`.
     Torchtitan,
-    /// verl.
+    /// A YAML file or overrides of verl's trainers.
     Verl,
-    /// OpenRLHF.
+    /// A command of OpenRLHF's `train_*` modules.
     OpenRlhf,
     /// Keywords in a Python script or notebook, Unsloth's among them.
     Python,
@@ -78,7 +78,7 @@ impl Kind {
         KINDS.iter().find(|(_, theirs, _)| *theirs == name).map(|(kind, ..)| *kind)
     }
 
-    /// Its name.
+    /// As `--from` takes it.
     pub fn name(self) -> &'static str {
         KINDS.iter().find(|(kind, ..)| *kind == self).map_or("", |(_, name, _)| *name)
     }

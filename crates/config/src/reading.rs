@@ -20,7 +20,7 @@ const MOST_NAMED: usize = 12;
 pub struct FileRead {
     /// What it was read as.
     pub kind: Kind,
-    /// Its name.
+    /// As it was typed, a path or the program of a command.
     pub name: String,
     /// Its keys, in their order.
     pub keys: Vec<KeyRead>,
@@ -29,7 +29,7 @@ pub struct FileRead {
 /// Configs that were read.
 #[derive(Clone, Debug)]
 pub struct Reading {
-    /// Each file.
+    /// In the order in which they were given.
     pub files: Vec<FileRead>,
     pub(crate) facts: Facts,
 }
@@ -69,7 +69,7 @@ impl Reading {
         }
         for given in &sets {
             if let (Origin::JobFile(place), Err(error)) = (&given.origin, given.check()) {
-                return Err(error.at(Some(place.clone())));
+                return Err(error.at_place(Some(place.clone())));
             }
         }
         let mut source = base;
@@ -80,7 +80,7 @@ impl Reading {
     fn check(&self) -> Result<(), JobError> {
         if let Some((problem, place)) = self.facts.conflicts.first() {
             let hint = "the trainer refuses what differs, or takes one of them: say it once";
-            return Err(JobError::new(problem).at(place.clone()).hint(hint));
+            return Err(JobError::new(problem).at_place(place.clone()).hint(hint));
         }
         let refused = |read: &&KeyRead| matches!(read.became, Became::Refused(_));
         let mut refused = self.keys().filter(refused);
@@ -93,7 +93,7 @@ impl Reading {
             others => format!("; so are {}", others.join(", ")),
         };
         let problem = format!("`{}`: {why}{others}", first.key);
-        let error = JobError::of_kind(JobErrorKind::Unsimulated, problem).at(first.place.clone());
+        let error = JobError::of_kind(JobErrorKind::Unsimulated, problem).at_place(first.place.clone());
         Err(error.hint(REHEARSE))
     }
 
@@ -125,7 +125,7 @@ impl Reading {
             (Dtype::Fp16 | Dtype::Bf16, Some(Dtype::Fp16)) | (Dtype::Fp16, Some(Dtype::Bf16)) => {
                 let problem = "autocast to fp16 over weights of 16 bits, or to bf16 over weights of fp16: gradients of 16 bits \
                                cannot be scaled, PyTorch refuses such a step";
-                let error = JobError::new(problem).about(&[keys::PRECISION]).at(place);
+                let error = JobError::new(problem).about(&[keys::PRECISION]).at_place(place);
                 return Err(error.hint("say what is meant: --precision amp-fp16 (fp32 weights), bf16-amp or bf16"));
             }
         };

@@ -49,7 +49,7 @@ impl Table {
         row.or_else(|| self.free.iter().find(is_free).map(|(why, _)| Rule::Free(why)))
     }
 
-    /// Its keys.
+    /// Every key that the table knows.
     pub fn keys(&self) -> impl Iterator<Item = &'static str> {
         let free = self.free.iter().flat_map(|(_, names)| names.split_ascii_whitespace());
         self.rows.iter().map(|(name, _)| *name).chain(free)
@@ -79,7 +79,7 @@ pub enum Rule {
 pub struct Said<'a> {
     /// What is written for it.
     pub value: &'a Value,
-    /// Where.
+    /// Where it stands in the file; `None` for what stands in none.
     pub place: Option<&'a Place>,
     /// The keys beside it.
     pub beside: &'a [Entry],

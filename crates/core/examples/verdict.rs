@@ -6,7 +6,7 @@ use std::error::Error;
 use tonnage_core::estimate::{Fit, estimate};
 use tonnage_core::job::JobSource;
 use tonnage_core::plan::fit::verdict_on;
-use tonnage_core::plan::proposal::consider;
+use tonnage_core::plan::proposal::consider_remedies;
 use tonnage_core::units::Bytes;
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
@@ -24,7 +24,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
         Fit::Tight => println!("fits, but with less room than is not known"),
         Fit::DoesNotFit => {
             // Each remedy is a change to the job, estimated anew.
-            for proposal in consider(&job, &source)?.alone.iter().take(3) {
+            for proposal in consider_remedies(&job, &source)?.alone.iter().take(3) {
                 println!("{} saves {}", proposal.remedy.text, Bytes(proposal.saves_bytes));
             }
         }

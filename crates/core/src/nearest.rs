@@ -9,11 +9,11 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     // A fifth of the letters may be wrong: with more, another word was meant. Numbers are never mistyped into others.
     let limit = (name.chars().count() / 5).clamp(1, 3);
     let same_numbers = candidates.into_iter().map(|candidate| (plain_name(candidate), candidate));
-    let same_numbers: Vec<_> = same_numbers.filter(|(other, _)| digits(other) == digits(&name)).collect();
+    let same_numbers: Vec<_> = same_numbers.filter(|(other, _)| digits_of(other) == digits_of(&name)).collect();
     let by_letters = same_numbers.iter().map(|(other, candidate)| (edit_distance(&name, other), *candidate));
     let closest = by_letters.filter(|(distance, _)| *distance <= limit && !name.is_empty()).min_by_key(|(far, _)| *far);
     // What is left out at either end (`microbatch`) is found where only one word has it.
-    let mut longer = same_numbers.iter().filter(|(other, _)| extends(other, &name));
+    let mut longer = same_numbers.iter().filter(|(other, _)| extends_name(other, &name));
     match (closest, longer.next(), longer.next()) {
         (Some((_, candidate)), ..) => Some(candidate),
         (None, Some((_, candidate)), None) => Some(candidate),
@@ -22,7 +22,7 @@ pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 }
 
 /// The digits in order of size: `bf61` may be `bf16`, `4090` is never `3090`.
-fn digits(name: &str) -> Vec<char> {
+fn digits_of(name: &str) -> Vec<char> {
     let mut digits: Vec<char> = name.chars().filter(char::is_ascii_digit).collect();
     digits.sort_unstable();
     digits
@@ -33,7 +33,7 @@ fn plain_name(name: &str) -> String {
     name.chars().filter(|c| !matches!(c, '-' | '_' | ' ')).flat_map(char::to_lowercase).collect()
 }
 
-fn extends(long: &str, short: &str) -> bool {
+fn extends_name(long: &str, short: &str) -> bool {
     short.len() >= 4 && (long.starts_with(short) || long.ends_with(short))
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 use tonnage_core::estimate::estimate;
 use tonnage_core::job::hf::{self, HfModel};
-use tonnage_core::job::{Architecture, JobError, architecture, from_case, generic_model_types};
+use tonnage_core::job::{Architecture, JobError, find_architecture, from_case, generic_model_types};
 use tonnage_core::step::parameter_count;
 
 /// A line of the walk.
@@ -31,7 +31,7 @@ impl Walked {
     }
 
     fn read(&self) -> Result<HfModel, JobError> {
-        hf::model(&self.model_type, self.config.clone())
+        hf::read_model(&self.model_type, self.config.clone())
     }
 
     fn is(&self, task: &str) -> bool {
@@ -52,7 +52,7 @@ fn every_model_type_is_answered_with_its_own_parameters_or_refused_with_a_reason
     let mut answered = BTreeSet::new();
     for walked in walked() {
         let name = walked.model_type.as_str();
-        match (architecture(name), walked.read()) {
+        match (find_architecture(name), walked.read()) {
             (None | Some(Architecture::Decoder), Ok(model)) => {
                 answered.insert(name.to_owned());
                 assert_eq!(model.spec.beside.left_out, None, "{name}");
@@ -86,7 +86,7 @@ fn nothing_but_a_causal_language_model_is_answered_as_one() {
     for walked in walked() {
         let name = walked.model_type.as_str();
         let is_text_part = name.ends_with("_text");
-        if name != "bert" && !is_text_part && matches!(architecture(name), None | Some(Architecture::Decoder)) {
+        if name != "bert" && !is_text_part && matches!(find_architecture(name), None | Some(Architecture::Decoder)) {
             assert!(walked.is("causal_lm") && !walked.is("masked_lm"), "{name}: {:?}", walked.tasks);
         }
         if walked.is("zero_shot_image_classification") || walked.is("masked_lm") && !walked.is("causal_lm") {
@@ -99,7 +99,7 @@ fn nothing_but_a_causal_language_model_is_answered_as_one() {
 fn a_config_without_its_sizes_is_refused_and_names_what_is_missing() {
     for model_type in generic_model_types() {
         let fields = Map::from_iter([("model_type".to_owned(), Value::from(model_type))]);
-        let model = hf::model("bare", fields).unwrap();
+        let model = hf::read_model("bare", fields).unwrap();
         let error = parameter_count(&model.spec).unwrap_err().to_string();
         assert!(error.contains("is missing"), "{model_type}: {error}");
     }

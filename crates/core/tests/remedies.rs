@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use tonnage_core::job::{Framework, JobSource, Override};
-use tonnage_core::plan::proposal::{Proposals, consider};
+use tonnage_core::plan::proposal::{Proposals, consider_remedies};
 use tonnage_core::plan::remedy::REMEDIES;
 
 const LLAMA: &str = "model = { model_type = \"llama\", num_hidden_layers = 2, hidden_size = 256, intermediate_size = 512, \
@@ -102,7 +102,7 @@ fn source(file: &str, assignments: &[&str]) -> JobSource {
 fn considered((name, file, assignments): &(&str, &str, &[&str])) -> Proposals {
     let source = source(file, assignments);
     let job = source.resolve(&[]).unwrap_or_else(|error| panic!("{name}: {error}")).job;
-    consider(&job, &source).unwrap_or_else(|error| panic!("{name}: {error}"))
+    consider_remedies(&job, &source).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 #[test]

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use serde_json::Value;
 use tonnage_core::gpu::Gpu;
 use tonnage_core::job::{
-    Architecture, JobError, JobSource, KEYS, Override, Precision, Resolved, architecture, from_case, hf, safetensors,
+    Architecture, JobError, JobSource, KEYS, Override, Precision, Resolved, find_architecture, from_case, hf,
+    safetensors,
 };
 use tonnage_core::model_type::known_model_types;
 
@@ -121,7 +122,7 @@ proptest! {
     fn no_text_breaks_the_config_parser(text in prop_oneof!["\\PC{0,200}", nearly_a_config()]) {
         if let Ok(model) = hf::parse_config("m", "config.json", &text) {
             let model_type = model.spec.model_type.as_str();
-            prop_assert!(known_model_types().contains(&model_type) || architecture(model_type) == Some(Architecture::Decoder));
+            prop_assert!(known_model_types().contains(&model_type) || find_architecture(model_type) == Some(Architecture::Decoder));
             let _ = model.spec.config.layers("num_hidden_layers", 1);
         }
     }

@@ -132,7 +132,7 @@ fn published_layer_rates_lie_in_the_estimated_range() {
         ("v100-16", &bert, formula(128.0, 128.0), 67.0),
     ];
     for (name, work, teraflops, measured) in cases {
-        let speed = Speed::new(&gpu::find(name).unwrap().gpu(), false).unwrap();
+        let speed = Speed::new(&gpu::find_gpu(name).unwrap().gpu(), false).unwrap();
         let Range { low, typical, high } = speed.steps(work, 1).seconds;
         let rates = [high, typical, low].map(|seconds| teraflops / seconds);
         println!("{name}: estimated {rates:.1?}, measured {measured} TFLOP/s");

@@ -12,8 +12,8 @@ use std::time::Instant;
 use tonnage_core::random::SplitMix64;
 use tonnage_experiment::experiment::{Experiment, Question};
 use tonnage_experiment::render::html;
-use tonnage_experiment::section::{Made, document};
-use tonnage_experiment::source::{Limits, gather};
+use tonnage_experiment::section::{Made, make_document};
+use tonnage_experiment::source::{Limits, gather_runs};
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -24,10 +24,10 @@ fn main() {
         fill(folder, runs, points, words.get(3).is_some_and(|word| word == "csv"));
     }
     let began = Instant::now();
-    let mut gathered = gather(folder, &Limits::default()).expect("the folder is read");
+    let mut gathered = gather_runs(folder, &Limits::default()).expect("the folder is read");
     let read = began.elapsed();
     let all = Experiment::new(std::mem::take(&mut gathered.runs), &Question::default()).expect("a metric");
-    let (document, flags) = document(&all, &gathered, &Made::default());
+    let (document, flags) = make_document(&all, &gathered, &Made::default());
     let page = html(&document);
     let whole = began.elapsed();
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

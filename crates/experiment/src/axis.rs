@@ -57,7 +57,7 @@ impl Axis {
     pub fn at(self, run: &Run, step: f64) -> Option<f64> {
         let Some(name) = self.series() else { return Some(step) };
         let series = run.metric(name)?;
-        series.at(step).or_else(|| series.last().map(|last| last.1))
+        series.value_at(step).or_else(|| series.last_point().map(|last| last.1))
     }
 
     /// The last step of `run` at which it is at most `budget`.
@@ -67,10 +67,10 @@ impl Axis {
         // Counted from the beginning, so it never falls; where a log says otherwise the first excess counts.
         let within = series.values().iter().take_while(|value| **value <= budget * (1.0 + 1e-9)).count();
         let last = within.checked_sub(1)?;
-        let (step, value) = (series.step(last), series.values()[last]);
+        let (step, value) = (series.step_at(last), series.values()[last]);
         let Some(next) = series.values().get(within) else { return Some(f64::INFINITY) };
         let share = if *next > value { (budget - value) / (next - value) } else { 0.0 };
-        Some(step + (series.step(within) - step) * share.clamp(0.0, 1.0))
+        Some(step + (series.step_at(within) - step) * share.clamp(0.0, 1.0))
     }
 }
 
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn a_budget_ends_where_it_is_spent() {
         let mut run = Run::default();
-        run.series.insert("gpu_hours".to_owned(), Series::of([(0.0, 0.0), (100.0, 1.0), (200.0, 3.0)]));
+        run.series.insert("gpu_hours".to_owned(), Series::of_points([(0.0, 0.0), (100.0, 1.0), (200.0, 3.0)]));
         let within = |budget| Axis::GpuHours.step_within(&run, budget);
         assert_eq!(
             (within(0.5), within(1.0), within(2.0), within(9.0)),

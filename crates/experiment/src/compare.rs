@@ -4,8 +4,8 @@ use crate::axis::Axis;
 use crate::experiment::{Configuration, Experiment};
 use crate::parallel::side_by_side;
 use crate::statistics::{
-    Effect, MeanTest, Permutation, Resampling, cliffs_delta, hedges_paired, hedges_unpaired, holm, paired_t,
-    permute_paired, permute_unpaired, seeds_needed_paired, seeds_needed_unpaired, task_improvement, welch,
+    Effect, MeanTest, Permutation, Resampling, cliffs_delta, hedges_paired, hedges_unpaired, holm_correction, paired_t,
+    permute_paired, permute_unpaired, seeds_needed_paired, seeds_needed_unpaired, task_improvement, welch_test,
 };
 
 /// The error that a claim may have.
@@ -52,26 +52,33 @@ pub enum Verdict {
 }
 
 /// All configurations against the baseline on `axis`. `refuted` says of a configuration what forbids any conclusion.
-pub fn compare(all: &Experiment, axis: Axis, refuted: &dyn Fn(&str) -> Option<String>) -> Vec<Comparison> {
+pub fn compare_configurations(
+    all: &Experiment,
+    axis: Axis,
+    refuted: &dyn Fn(&str) -> Option<String>,
+) -> Vec<Comparison> {
     let (Some(baseline), Some(budget)) = (all.baseline(), all.budget(axis)) else { return Vec::new() };
     let mut rows: Vec<Comparison> =
-        side_by_side(all.others(), |other| beside(all, baseline, other, axis, budget)).into_iter().flatten().collect();
+        side_by_side(all.others(), |other| compare_beside(all, baseline, other, axis, budget))
+            .into_iter()
+            .flatten()
+            .collect();
     let tested: Vec<usize> = (0..rows.len()).filter(|row| rows[*row].test.is_some()).collect();
     let p: Vec<f64> = tested.iter().filter_map(|row| rows[*row].test.map(|test| test.p)).collect();
-    for (row, p) in tested.into_iter().zip(holm(&p)) {
+    for (row, p) in tested.into_iter().zip(holm_correction(&p)) {
         rows[row].holm_p = Some(p);
     }
     let of_baseline = refuted(&baseline.name);
     for row in &mut rows {
         row.verdict = match refuted(&row.configuration).or_else(|| of_baseline.clone()) {
             Some(why) => Verdict::NoConclusion(why),
-            None => verdict(row),
+            None => verdict_of(row),
         };
     }
     rows
 }
 
-fn beside(
+fn compare_beside(
     all: &Experiment,
     baseline: &Configuration,
     other: &Configuration,
@@ -87,9 +94,9 @@ fn beside(
     if a.is_empty() || b.is_empty() {
         return None;
     }
-    let pairs = if all.is_paired { pairs(all, (baseline, &of_baseline), (other, &of_other)) } else { Vec::new() };
+    let pairs = if all.is_paired { score_pairs(all, (baseline, &of_baseline), (other, &of_other)) } else { Vec::new() };
     let is_paired = pairs.len() >= 2;
-    let test = if is_paired { paired_t(&pairs) } else { welch(&a, &b) };
+    let test = if is_paired { paired_t(&pairs) } else { welch_test(&a, &b) };
     let hedges_g = if is_paired { hedges_paired(&pairs) } else { hedges_unpaired(&a, &b) };
     let needed = if is_paired { seeds_needed_paired } else { seeds_needed_unpaired };
     let (of_a, of_b) = (all.task_scores(baseline, axis, budget), all.task_scores(other, axis, budget));
@@ -115,7 +122,7 @@ fn beside(
 type Scored<'a> = (&'a Configuration, &'a [Option<crate::experiment::Score>]);
 
 /// Scores of runs of one seed.
-fn pairs(all: &Experiment, a: Scored<'_>, b: Scored<'_>) -> Vec<(f64, f64)> {
+fn score_pairs(all: &Experiment, a: Scored<'_>, b: Scored<'_>) -> Vec<(f64, f64)> {
     let of = |(configuration, scores): Scored<'_>| -> Vec<(u64, f64)> {
         let runs = all.runs_of(configuration).zip(scores);
         runs.filter_map(|(run, score)| Some((run.identity.seed.filter(|_| run.seed_is_known)?, (*score)?.last)))
@@ -125,7 +132,7 @@ fn pairs(all: &Experiment, a: Scored<'_>, b: Scored<'_>) -> Vec<(f64, f64)> {
     a.iter().filter_map(|(seed, value)| Some((*value, b.iter().find(|other| other.0 == *seed)?.1))).collect()
 }
 
-fn verdict(row: &Comparison) -> Verdict {
+fn verdict_of(row: &Comparison) -> Verdict {
     let fewest = row.n.0.min(row.n.1);
     if fewest < FEWEST {
         return Verdict::NoConclusion(format!(

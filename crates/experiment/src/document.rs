@@ -65,7 +65,7 @@ impl From<&str> for Cell {
 impl Cell {
     /// A number, shown with the digits that count.
     pub fn number(value: f64) -> Self {
-        Self { text: crate::check::number(value), value: Some(value) }
+        Self { text: crate::check::number_text(value), value: Some(value) }
     }
 
     /// A whole number.
@@ -85,7 +85,7 @@ impl Cell {
 
     /// A number with its interval.
     pub fn with_interval(value: f64, interval: Option<[f64; 2]>) -> Self {
-        let number = crate::check::number;
+        let number = crate::check::number_text;
         let text = match interval {
             Some([low, high]) => format!("{} [{}, {}]", number(value), number(low), number(high)),
             None => format!("{} [not known]", number(value)),

@@ -6,7 +6,7 @@ use crate::source::masked_crc;
 
 /// The scalars of a run as one event file; `began_seconds` since 1970 is the wall time of its beginning.
 pub fn event_file(run: &Run, began_seconds: f64) -> Vec<u8> {
-    let mut file = header(began_seconds);
+    let mut file = file_header(began_seconds);
     let seconds = run.metric("seconds");
     let mut points: Vec<(f64, &str, f64)> = Vec::new();
     for (name, series) in &run.series {
@@ -14,28 +14,32 @@ pub fn event_file(run: &Run, began_seconds: f64) -> Vec<u8> {
     }
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     for (step, name, value) in points {
-        let at = began_seconds + seconds.and_then(|seconds| seconds.at(step)).unwrap_or(0.0);
-        file.extend(scalar(name, step, at, value));
+        let at = began_seconds + seconds.and_then(|seconds| seconds.value_at(step)).unwrap_or(0.0);
+        file.extend(scalar_event(name, step, at, value));
     }
     file
 }
 
 /// What a file begins with; `began_seconds` since 1970 is the wall time.
-pub fn header(began_seconds: f64) -> Vec<u8> {
+pub fn file_header(began_seconds: f64) -> Vec<u8> {
     let mut file = Vec::new();
-    record(&mut file, &[fixed64(1, began_seconds), bytes(3, b"brain.Event:2")].concat());
+    push_record(&mut file, &[fixed64_field(1, began_seconds), bytes_field(3, b"brain.Event:2")].concat());
     file
 }
 
 /// The record of one value, `at` seconds since 1970.
-pub fn scalar(name: &str, step: f64, at: f64, value: f64) -> Vec<u8> {
+pub fn scalar_event(name: &str, step: f64, at: f64, value: f64) -> Vec<u8> {
     let mut file = Vec::new();
-    let value = [bytes(1, name.as_bytes()), fixed32(2, value as f32)].concat();
-    record(&mut file, &[fixed64(1, at), varint_field(2, step.max(0.0) as u64), bytes(5, &bytes(1, &value))].concat());
+    let value = [bytes_field(1, name.as_bytes()), fixed32_field(2, value as f32)].concat();
+    push_record(
+        &mut file,
+        &[fixed64_field(1, at), varint_field(2, step.max(0.0) as u64), bytes_field(5, &bytes_field(1, &value))]
+            .concat(),
+    );
     file
 }
 
-fn record(file: &mut Vec<u8>, event: &[u8]) {
+fn push_record(file: &mut Vec<u8>, event: &[u8]) {
     let length = (event.len() as u64).to_le_bytes();
     file.extend_from_slice(&length);
     file.extend_from_slice(&masked_crc(&length).to_le_bytes());
@@ -43,7 +47,7 @@ fn record(file: &mut Vec<u8>, event: &[u8]) {
     file.extend_from_slice(&masked_crc(event).to_le_bytes());
 }
 
-fn varint(mut value: u64) -> Vec<u8> {
+fn varint_bytes(mut value: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     while value >= 0x80 {
         bytes.push(value as u8 | 0x80);
@@ -54,25 +58,25 @@ fn varint(mut value: u64) -> Vec<u8> {
 }
 
 fn varint_field(field: u64, value: u64) -> Vec<u8> {
-    [varint(field << 3), varint(value)].concat()
+    [varint_bytes(field << 3), varint_bytes(value)].concat()
 }
 
-fn fixed64(field: u64, value: f64) -> Vec<u8> {
-    [varint(field << 3 | 1), value.to_le_bytes().to_vec()].concat()
+fn fixed64_field(field: u64, value: f64) -> Vec<u8> {
+    [varint_bytes(field << 3 | 1), value.to_le_bytes().to_vec()].concat()
 }
 
-fn bytes(field: u64, value: &[u8]) -> Vec<u8> {
-    [varint(field << 3 | 2), varint(value.len() as u64), value.to_vec()].concat()
+fn bytes_field(field: u64, value: &[u8]) -> Vec<u8> {
+    [varint_bytes(field << 3 | 2), varint_bytes(value.len() as u64), value.to_vec()].concat()
 }
 
-fn fixed32(field: u64, value: f32) -> Vec<u8> {
-    [varint(field << 3 | 5), value.to_le_bytes().to_vec()].concat()
+fn fixed32_field(field: u64, value: f32) -> Vec<u8> {
+    [varint_bytes(field << 3 | 5), value.to_le_bytes().to_vec()].concat()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::{Limits, gather};
+    use crate::source::{Limits, gather_runs};
 
     #[test]
     fn what_is_written_is_read_back() {
@@ -86,12 +90,12 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("tonnage-events-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("events.out.tfevents.1.tonnage"), event_file(&run, 1e9)).unwrap();
-        let gathered = gather(&folder, &Limits::default()).unwrap();
+        let gathered = gather_runs(&folder, &Limits::default()).unwrap();
         assert!(gathered.not_read.is_empty(), "{:?}", gathered.not_read);
         let read = &gathered.runs[0];
         assert_eq!(read.series["eval/accuracy"].points().nth(7), Some((70.0, 7.0 / 512.0)));
         assert_eq!(read.series["eval/accuracy"].len(), 300);
-        assert_eq!(read.series["loss"].last(), Some((5.0, f64::from(-2.5e-3_f32))));
+        assert_eq!(read.series["loss"].last_point(), Some((5.0, f64::from(-2.5e-3_f32))));
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::axis::{AXES, Axis};
-use crate::metric::{Kind, interest, is_lower_better};
+use crate::metric::{Kind, interest_in, is_lower_better};
 use crate::record::{RewardScale, Total};
 use crate::run::Run;
 use crate::series::Series;
@@ -94,11 +94,11 @@ impl Experiment {
     /// # Errors
     /// When no run has what is asked about.
     pub fn new(runs: Vec<Run>, question: &Question) -> Result<Self, Unanswerable> {
-        let (mut runs, nodes) = together(runs);
-        runs.iter_mut().for_each(|run| complete(&mut run.identity.reward, question));
-        let available = available(&runs);
-        let metrics = metrics(&available, question.metric.as_deref(), runs.len())?;
-        let configurations = configurations(&runs, question.baseline.as_deref())?;
+        let (mut runs, nodes) = join_nodes(runs);
+        runs.iter_mut().for_each(|run| complete_scale(&mut run.identity.reward, question));
+        let available = available_metrics(&runs);
+        let metrics = chosen_metrics(&available, question.metric.as_deref(), runs.len())?;
+        let configurations = group_configurations(&runs, question.baseline.as_deref())?;
         let with_metric: Vec<&Run> =
             runs.iter().filter(|run| metrics.iter().any(|metric| run.metric(metric).is_some())).collect();
         let known = |axis: &Axis| with_metric.iter().all(|run| axis.is_known(run));
@@ -141,7 +141,7 @@ impl Experiment {
     /// How far all configurations got on `axis`: no run is credited with what others had no chance to do.
     pub fn budget(&self, axis: Axis) -> Option<f64> {
         let end = |run: &Run| {
-            let last = self.metrics.iter().filter_map(|metric| run.metric(metric)?.last()).map(|last| last.0);
+            let last = self.metrics.iter().filter_map(|metric| run.metric(metric)?.last_point()).map(|last| last.0);
             axis.at(run, last.max_by(f64::total_cmp)?)
         };
         let of = |one: &Configuration| self.runs_of(one).filter_map(end).max_by(f64::total_cmp);
@@ -152,7 +152,7 @@ impl Experiment {
     pub fn score(&self, run: &Run, metric: &str, axis: Axis, budget: f64) -> Option<Score> {
         let series = run.metric(metric)?;
         let step = axis.step_within(run, budget)?;
-        let points = series.until(step);
+        let points = series.points_until(step);
         let values = &series.values()[..points];
         let tenth: Vec<f64> = values[points - (points / 10).max(1).min(points)..]
             .iter()
@@ -163,7 +163,7 @@ impl Experiment {
         let best =
             if self.lower_is_better { finite().min_by(f64::total_cmp)? } else { finite().max_by(f64::total_cmp)? };
         let last = crate::statistics::mean(&tenth);
-        let reached = axis.at(run, series.last()?.0)?;
+        let reached = axis.at(run, series.last_point()?.0)?;
         let is_short = reached < budget * 0.9;
         (!tenth.is_empty()).then_some(Score { last, best, points, is_short })
     }
@@ -205,17 +205,17 @@ impl Experiment {
 
     /// The kind of the metric.
     pub fn kind(&self) -> Kind {
-        Kind::of(&self.metric)
+        Kind::of_name(&self.metric)
     }
 }
 
 /// Gives a reward's scale what the question says of it.
-fn complete(scale: &mut RewardScale, question: &Question) {
+fn complete_scale(scale: &mut RewardScale, question: &Question) {
     scale.of_completions = question.reward.or(scale.of_completions);
     scale.max = question.max_reward.or(scale.max);
 }
 
-fn available(runs: &[Run]) -> BTreeMap<String, usize> {
+fn available_metrics(runs: &[Run]) -> BTreeMap<String, usize> {
     let mut available = BTreeMap::new();
     let names =
         runs.iter().flat_map(|run| run.series.iter()).filter(|(_, series)| !series.is_empty()).map(|(name, _)| name);
@@ -228,15 +228,19 @@ fn available(runs: &[Run]) -> BTreeMap<String, usize> {
 }
 
 /// The metric that is asked about, or the likeliest of those that most runs have.
-fn metrics(available: &BTreeMap<String, usize>, asked: Option<&str>, runs: usize) -> Result<Vec<String>, Unanswerable> {
+fn chosen_metrics(
+    available: &BTreeMap<String, usize>,
+    asked: Option<&str>,
+    runs: usize,
+) -> Result<Vec<String>, Unanswerable> {
     let Some(asked) = asked else {
         let in_most =
             available.iter().filter(|(_, count)| **count * 2 > runs.min(*available.values().max().unwrap_or(&0)));
-        let rank = |(name, count): &(&String, &usize)| (interest(name), **count, std::cmp::Reverse((*name).clone()));
+        let rank = |(name, count): &(&String, &usize)| (interest_in(name), **count, std::cmp::Reverse((*name).clone()));
         let best = in_most.max_by_key(rank).map(|(name, _)| name.clone());
         return best.map(|name| vec![name]).ok_or(Unanswerable::NoMetric);
     };
-    let found: Vec<String> = available.keys().filter(|name| matches(asked, name)).cloned().collect();
+    let found: Vec<String> = available.keys().filter(|name| matches_pattern(asked, name)).cloned().collect();
     if found.is_empty() {
         let names: Vec<&str> = available.keys().take(20).map(String::as_str).collect();
         return Err(Unanswerable::NoSuchMetric(asked.to_owned(), names.join(", ")));
@@ -245,7 +249,7 @@ fn metrics(available: &BTreeMap<String, usize>, asked: Option<&str>, runs: usize
 }
 
 /// Whether `name` is of the form `pattern`, in which `*` stands for anything.
-fn matches(pattern: &str, name: &str) -> bool {
+fn matches_pattern(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
     let Some(mut rest) = name.strip_prefix(first) else { return false };
@@ -259,7 +263,7 @@ fn matches(pattern: &str, name: &str) -> bool {
 }
 
 /// Runs by configuration; the baseline is the one named, or the one that is called so, or the first by name.
-fn configurations(runs: &[Run], baseline: Option<&str>) -> Result<Vec<Configuration>, Unanswerable> {
+fn group_configurations(runs: &[Run], baseline: Option<&str>) -> Result<Vec<Configuration>, Unanswerable> {
     let mut by_name: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (index, run) in runs.iter().enumerate() {
         by_name.entry(&run.identity.configuration).or_default().push(index);
@@ -291,12 +295,12 @@ fn configurations(runs: &[Run], baseline: Option<&str>) -> Result<Vec<Configurat
 fn usual_baseline(all: &[Configuration]) -> usize {
     let called = |word: &str| all.iter().position(|one| one.name.to_ascii_lowercase().contains(word));
     let without_others =
-        || all.iter().position(|one| crate::swarm::split(&one.name).is_some_and(|(_, external)| external == 0));
+        || all.iter().position(|one| crate::swarm::split_name(&one.name).is_some_and(|(_, external)| external == 0));
     called("baseline").or_else(without_others).or_else(|| called("control")).unwrap_or(0)
 }
 
 /// Nodes of one run become one run, the mean of what they measured and the sum of what they spent: nodes are no seeds.
-fn together(runs: Vec<Run>) -> (Vec<Run>, Vec<Run>) {
+fn join_nodes(runs: Vec<Run>) -> (Vec<Run>, Vec<Run>) {
     let (of_nodes, mut whole): (Vec<Run>, Vec<Run>) = runs.into_iter().partition(|run| run.identity.node.is_some());
     let mut groups: BTreeMap<(String, Option<u64>), Vec<Run>> = BTreeMap::new();
     for run in of_nodes {
@@ -341,7 +345,7 @@ fn mean_of(nodes: &[Run]) -> Run {
         // What only some have reached is no mean of all.
         let common = sums.into_values().filter(|sum| sum.2 == all.len());
         let points = common.map(|(step, sum, count)| (step, if spent { sum } else { sum / count as f64 }));
-        let mut series = Series::of(points);
+        let mut series = Series::of_points(points);
         series.lines = all.first().map_or((0, 0), |series| series.lines);
         run.series.insert(name.clone(), series);
     }
@@ -357,9 +361,9 @@ mod tests {
         (run.identity.configuration, run.identity.seed) = (configuration.to_owned(), Some(seed));
         run.series.insert(
             "eval/accuracy".to_owned(),
-            Series::of(values.iter().enumerate().map(|(step, value)| (step as f64, *value))),
+            Series::of_points(values.iter().enumerate().map(|(step, value)| (step as f64, *value))),
         );
-        run.series.insert("loss".to_owned(), Series::of([(0.0, 1.0)]));
+        run.series.insert("loss".to_owned(), Series::of_points([(0.0, 1.0)]));
         run
     }
 
@@ -395,7 +399,11 @@ mod tests {
         );
         assert_eq!(ask("loss", Some("b")).unwrap_err().to_string(), "there is no configuration `b`; there are: a");
         assert_eq!(ask("*", None).unwrap(), ["eval/accuracy", "loss"]);
-        assert!(matches("eval/*/acc*", "eval/x/acc@1") && !matches("eval/*", "train/x") && !matches("a*b", "a"));
+        assert!(
+            matches_pattern("eval/*/acc*", "eval/x/acc@1")
+                && !matches_pattern("eval/*", "train/x")
+                && !matches_pattern("a*b", "a")
+        );
     }
 
     #[test]
@@ -403,7 +411,7 @@ mod tests {
         let mut nodes = vec![run("s", 0, &[1.0, 2.0]), run("s", 0, &[3.0, 4.0, 9.0])];
         for (index, node) in nodes.iter_mut().enumerate() {
             node.identity.node = Some(format!("worker_{index}"));
-            node.series.insert("tokens_generated".to_owned(), Series::of([(0.0, 5.0), (1.0, 10.0)]));
+            node.series.insert("tokens_generated".to_owned(), Series::of_points([(0.0, 5.0), (1.0, 10.0)]));
         }
         let all = Experiment::new(nodes, &Question::default()).unwrap();
         assert_eq!((all.runs.len(), all.nodes.len(), all.runs[0].nodes), (1, 2, 2));

@@ -14,7 +14,7 @@ pub enum Kind {
 
 impl Kind {
     /// By a metric's name, as trainers call them.
-    pub fn of(name: &str) -> Self {
+    pub fn of_name(name: &str) -> Self {
         let lower = name.to_ascii_lowercase();
         let words: Vec<&str> = lower.split(['/', '_', '.', '-', ' ']).collect();
         let has = |known: &[&str]| words.iter().any(|word| known.contains(word));
@@ -51,7 +51,7 @@ pub fn is_lower_better(name: &str) -> bool {
 }
 
 /// Whether it measures how good answers are, rather than the machinery; the greater, the likelier it is what is asked about.
-pub fn interest(name: &str) -> u32 {
+pub fn interest_in(name: &str) -> u32 {
     let lower = name.to_ascii_lowercase();
     let parts: Vec<&str> = lower.split(['/', '_', '.', '-', ' ']).collect();
     let has = |known: &[&str]| parts.iter().any(|part| known.contains(part));
@@ -89,7 +89,7 @@ pub fn interest(name: &str) -> u32 {
     } else {
         1
     };
-    let on = match Kind::of(name) {
+    let on = match Kind::of_name(name) {
         Kind::HeldOut => 10,
         Kind::OnPolicy => 3,
         Kind::Unknown => 2,
@@ -114,9 +114,9 @@ mod tests {
             ("glossary", Kind::Unknown, false),
         ];
         for (name, kind, lower) in cases {
-            assert_eq!((Kind::of(name), is_lower_better(name)), (kind, lower), "{name}");
+            assert_eq!((Kind::of_name(name), is_lower_better(name)), (kind, lower), "{name}");
         }
         let order = ["eval/accuracy", "eval/loss", "reward/on_policy", "my_reward", "loss", "reward_std"];
-        assert!(order.is_sorted_by_key(|name| std::cmp::Reverse(interest(name))), "{:?}", order.map(interest));
+        assert!(order.is_sorted_by_key(|name| std::cmp::Reverse(interest_in(name))), "{:?}", order.map(interest_in));
     }
 }

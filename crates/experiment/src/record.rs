@@ -103,7 +103,7 @@ pub struct Point {
     /// Tokens that gradients were computed for, over all nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens_trained: Option<f64>,
-    /// Floating-point operations.
+    /// Floating-point operations since the run began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flops: Option<f64>,
     /// Values by name: `reward/on_policy`, `eval/accuracy`, `reward/training_set`, `groups`, `groups_with_variance`.

@@ -61,7 +61,7 @@ impl Run {
 
     /// Puts all series in order, and notes what was written twice.
     pub fn finish(&mut self) {
-        let replaced = self.series.values_mut().map(Series::finish).max().unwrap_or(0);
+        let replaced = self.series.values_mut().map(Series::finish_points).max().unwrap_or(0);
         if replaced > 0 {
             self.notes.push(format!(
                 "{replaced} steps were written twice, as by a run that was resumed: the later ones count"
@@ -71,7 +71,7 @@ impl Run {
         if let (Some(gpus), Some(seconds), None) =
             (self.identity.gpus, self.series.get("seconds"), self.series.get("gpu_hours"))
         {
-            let hours = Series::of(seconds.points().map(|(step, value)| (step, value * gpus as f64 / 3600.0)));
+            let hours = Series::of_points(seconds.points().map(|(step, value)| (step, value * gpus as f64 / 3600.0)));
             self.series.insert("gpu_hours".to_owned(), hours);
         }
     }
@@ -84,7 +84,8 @@ impl Run {
         // No run takes three years.
         if first > 1e8 {
             let seconds = self.series.remove("seconds").unwrap_or_default();
-            self.series.insert("seconds".to_owned(), Series::of(seconds.points().map(|(step, at)| (step, at - first))));
+            self.series
+                .insert("seconds".to_owned(), Series::of_points(seconds.points().map(|(step, at)| (step, at - first))));
         }
     }
 

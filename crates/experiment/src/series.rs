@@ -35,10 +35,10 @@ impl Default for Series {
 
 impl Series {
     /// Of points in any order.
-    pub fn of(points: impl IntoIterator<Item = (f64, f64)>) -> Self {
+    pub fn of_points(points: impl IntoIterator<Item = (f64, f64)>) -> Self {
         let mut series = Self::default();
         points.into_iter().enumerate().for_each(|(line, (step, value))| series.push(step, value, line + 1));
-        series.finish();
+        series.finish_points();
         series
     }
 
@@ -49,7 +49,7 @@ impl Series {
             self.lines.0 = line;
             self.steps = Steps::Even { first: step, stride: 0.0 };
         } else {
-            self.is_sorted &= step > self.step(n - 1);
+            self.is_sorted &= step > self.step_at(n - 1);
             match &mut self.steps {
                 Steps::Even { first, stride } if n == 1 => *stride = step - *first,
                 Steps::Even { first, stride } if *first + *stride * n as f64 == step => {}
@@ -67,7 +67,7 @@ impl Series {
 
     /// Puts the points in order; of two at one step the later one counts, as of a run that was resumed. Says how many were
     /// replaced.
-    pub fn finish(&mut self) -> usize {
+    pub fn finish_points(&mut self) -> usize {
         let before = self.values.len();
         if !self.is_sorted {
             let mut points: Vec<(f64, f64)> = self.points().collect();
@@ -114,7 +114,7 @@ impl Series {
     }
 
     /// The step of point `index`.
-    pub fn step(&self, index: usize) -> f64 {
+    pub fn step_at(&self, index: usize) -> f64 {
         match &self.steps {
             Steps::Even { first, stride } => *first + *stride * index as f64,
             Steps::Listed(listed) => listed[index],
@@ -127,24 +127,24 @@ impl Series {
 
     /// Steps and values.
     pub fn points(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
-        self.values.iter().enumerate().map(|(index, value)| (self.step(index), *value))
+        self.values.iter().enumerate().map(|(index, value)| (self.step_at(index), *value))
     }
 
     /// The last point.
-    pub fn last(&self) -> Option<(f64, f64)> {
+    pub fn last_point(&self) -> Option<(f64, f64)> {
         let last = self.values.len().checked_sub(1)?;
-        Some((self.step(last), self.values[last]))
+        Some((self.step_at(last), self.values[last]))
     }
 
     /// Points whose step is at most `step`.
-    pub fn until(&self, step: f64) -> usize {
+    pub fn points_until(&self, step: f64) -> usize {
         match &self.steps {
             Steps::Listed(listed) => listed.partition_point(|at| *at <= step),
             Steps::Even { .. } => {
                 let (mut low, mut high) = (0, self.values.len());
                 while low < high {
                     let middle = low.midpoint(high);
-                    if self.step(middle) <= step { low = middle + 1 } else { high = middle }
+                    if self.step_at(middle) <= step { low = middle + 1 } else { high = middle }
                 }
                 low
             }
@@ -152,19 +152,19 @@ impl Series {
     }
 
     /// The value at `step`, between two points linearly; beyond the last one `None`, before the first the first.
-    pub fn at(&self, step: f64) -> Option<f64> {
-        let after = self.until(step);
+    pub fn value_at(&self, step: f64) -> Option<f64> {
+        let after = self.points_until(step);
         let Some(before) = after.checked_sub(1) else { return self.values.first().copied() };
-        let (from, value) = (self.step(before), self.values[before]);
+        let (from, value) = (self.step_at(before), self.values[before]);
         if from == step {
             return Some(value);
         }
         let next = *self.values.get(after)?;
-        Some(value + (next - value) * (step - from) / (self.step(after) - from))
+        Some(value + (next - value) * (step - from) / (self.step_at(after) - from))
     }
 
     /// Keeps at most `most` points, the extremes of every stretch among them.
-    pub fn thin(&mut self, most: usize) {
+    pub fn thin_out(&mut self, most: usize) {
         if self.values.len() <= most {
             return;
         }
@@ -193,14 +193,14 @@ pub fn min_max(points: &[(f64, f64)], columns: usize) -> Vec<(f64, f64)> {
     for (index, point) in finite().enumerate() {
         let here = column(point.0);
         match &mut stretch {
-            Some(open @ Stretch { .. }) if open.column == here => open.take(index, point),
+            Some(open @ Stretch { .. }) if open.column == here => open.take_point(index, point),
             other => {
-                other.take().into_iter().for_each(|done: Stretch| done.close(&mut kept));
+                other.take().into_iter().for_each(|done: Stretch| done.close_stretch(&mut kept));
                 *other = Some(Stretch::new(here, index, point));
             }
         }
     }
-    stretch.into_iter().for_each(|done| done.close(&mut kept));
+    stretch.into_iter().for_each(|done| done.close_stretch(&mut kept));
     kept
 }
 
@@ -216,7 +216,7 @@ impl Stretch {
         Self { column, ends: [(index, point); 4] }
     }
 
-    fn take(&mut self, index: usize, point: (f64, f64)) {
+    fn take_point(&mut self, index: usize, point: (f64, f64)) {
         if point.1 < self.ends[1].1.1 {
             self.ends[1] = (index, point);
         }
@@ -226,7 +226,7 @@ impl Stretch {
         self.ends[3] = (index, point);
     }
 
-    fn close(mut self, kept: &mut Vec<(f64, f64)>) {
+    fn close_stretch(mut self, kept: &mut Vec<(f64, f64)>) {
         self.ends.sort_by_key(|end| end.0);
         let mut last = None;
         for (index, point) in self.ends {
@@ -244,15 +244,15 @@ mod tests {
 
     #[test]
     fn even_steps_cost_nothing_and_uneven_ones_are_kept() {
-        let even = Series::of((0..100).map(|i| (f64::from(i) * 5.0, 1.0)));
+        let even = Series::of_points((0..100).map(|i| (f64::from(i) * 5.0, 1.0)));
         assert!(matches!(even.steps, Steps::Even { first: 0.0, stride: 5.0 }));
-        let uneven = Series::of([(1.0, 0.0), (2.0, 1.0), (4.0, 2.0)]);
+        let uneven = Series::of_points([(1.0, 0.0), (2.0, 1.0), (4.0, 2.0)]);
         assert_eq!(uneven.points().map(|point| point.0).collect::<Vec<_>>(), [1.0, 2.0, 4.0]);
         assert_eq!(
-            (uneven.at(3.0), uneven.at(0.0), uneven.at(5.0), uneven.until(2.5)),
+            (uneven.value_at(3.0), uneven.value_at(0.0), uneven.value_at(5.0), uneven.points_until(2.5)),
             (Some(1.5), Some(0.0), None, 2)
         );
-        assert_eq!((even.until(12.0), even.at(12.0), even.sum()), (3, Some(1.0), 100.0));
+        assert_eq!((even.points_until(12.0), even.value_at(12.0), even.sum()), (3, Some(1.0), 100.0));
     }
 
     #[test]
@@ -263,7 +263,7 @@ mod tests {
         {
             series.push(step, value, line + 1);
         }
-        assert_eq!(series.finish(), 2);
+        assert_eq!(series.finish_points(), 2);
         assert_eq!(series.points().collect::<Vec<_>>(), [(1.0, 1.0), (2.0, 20.0), (3.0, 30.0), (4.0, 40.0)]);
         assert_eq!(series.lines, (1, 6));
     }
@@ -284,8 +284,8 @@ mod tests {
 
     #[test]
     fn a_thinned_series_keeps_its_sum_and_extremes() {
-        let mut series = Series::of((0..10_000).map(|i| (f64::from(i), if i == 4_321 { 9.0 } else { 1.0 })));
-        series.thin(256);
+        let mut series = Series::of_points((0..10_000).map(|i| (f64::from(i), if i == 4_321 { 9.0 } else { 1.0 })));
+        series.thin_out(256);
         assert!(series.len() <= 256 && series.values().contains(&9.0));
         assert_eq!((series.count(), series.sum()), (10_000, 10_008.0));
     }

@@ -3,7 +3,7 @@
 use crate::run::Run;
 
 /// I and J of a name: `4/4`, `8-0`, `sapo_gpt2_config2_4loc4ext`, `I6J2`.
-pub fn split(name: &str) -> Option<(u64, u64)> {
+pub fn split_name(name: &str) -> Option<(u64, u64)> {
     let mut numbers: Vec<(usize, usize, u64)> = Vec::new();
     let bytes = name.as_bytes();
     let mut at = 0;
@@ -25,8 +25,8 @@ pub fn split(name: &str) -> Option<(u64, u64)> {
 }
 
 /// I and J of each of `names`, if all have them and train on equally many questions: else the numbers in their names mean something else.
-pub fn splits<'a>(names: impl Iterator<Item = &'a str>) -> Option<Vec<(u64, u64)>> {
-    let all: Vec<(u64, u64)> = names.map(split).collect::<Option<_>>()?;
+pub fn split_names<'a>(names: impl Iterator<Item = &'a str>) -> Option<Vec<(u64, u64)>> {
+    let all: Vec<(u64, u64)> = names.map(split_name).collect::<Option<_>>()?;
     let total = |one: &(u64, u64)| one.0 + one.1;
     (all.len() > 1 && all.iter().all(|one| total(one) == total(&all[0]))).then_some(all)
 }
@@ -34,7 +34,7 @@ pub fn splits<'a>(names: impl Iterator<Item = &'a str>) -> Option<Vec<(u64, u64)
 /// I and J of a run: its parameters, or its name.
 pub fn split_of(run: &Run) -> Option<(u64, u64)> {
     let parameter = |name: &str| run.identity.parameters.get(name).and_then(serde_json::Value::as_u64);
-    parameter("I").zip(parameter("J")).or_else(|| split(&run.identity.configuration))
+    parameter("I").zip(parameter("J")).or_else(|| split_name(&run.identity.configuration))
 }
 
 #[cfg(test)]
@@ -55,7 +55,7 @@ mod tests {
             ("99999999999999999999/4", None),
         ];
         for (name, expected) in cases {
-            assert_eq!(split(name), expected, "{name}");
+            assert_eq!(split_name(name), expected, "{name}");
         }
     }
 }

@@ -17,10 +17,10 @@ fn sound() -> Vec<Run> {
             let wobble =
                 |step: u32| 0.01 * f64::from((step * 7 + seed as u32 * 3 + gain.to_bits() as u32 % 5) % 11) / 11.0;
             let points = (0..40).map(|step| (f64::from(step), 0.3 + gain * f64::from(step) / 40.0 + wobble(step)));
-            run.series.insert("eval/accuracy".to_owned(), Series::of(points));
+            run.series.insert("eval/accuracy".to_owned(), Series::of_points(points));
             run.series.insert(
                 "tokens_generated".to_owned(),
-                Series::of((0..40).map(|step| (f64::from(step), 100.0 * f64::from(step)))),
+                Series::of_points((0..40).map(|step| (f64::from(step), 100.0 * f64::from(step)))),
             );
             runs.push(run);
         }
@@ -30,7 +30,7 @@ fn sound() -> Vec<Run> {
 
 fn flags(runs: Vec<Run>) -> Vec<(String, Severity)> {
     let all = Experiment::new(runs, &Question::default()).unwrap();
-    check::all(&all).into_iter().map(|flag| (flag.check.to_owned(), flag.severity)).collect()
+    check::all_flags(&all).into_iter().map(|flag| (flag.check.to_owned(), flag.severity)).collect()
 }
 
 fn spoiled(spoil: impl Fn(&mut Run)) -> Vec<(String, Severity)> {
@@ -52,7 +52,7 @@ fn a_sound_experiment_raises_nothing() {
 fn every_fault_is_seen_by_its_own_check() {
     let refuted = |name: &str| vec![(name.to_owned(), Severity::Refutes)];
     let warned = |name: &str| vec![(name.to_owned(), Severity::Warns)];
-    let constant = |value: f64| Series::of((0..40).map(|step| (f64::from(step), value)));
+    let constant = |value: f64| Series::of_points((0..40).map(|step| (f64::from(step), value)));
     let dead = spoiled(|run| {
         run.series.insert("groups".to_owned(), constant(8.0));
         run.series.insert("groups_with_variance".to_owned(), constant(if is_better(run) { 0.1 } else { 6.0 }));
@@ -62,7 +62,10 @@ fn every_fault_is_seen_by_its_own_check() {
     assert_eq!(trl, warned("no reward variance"));
     let floor = spoiled(|run| {
         let values = |step: u32| [0.0, 0.01, 0.02][(step as usize + run.identity.seed.unwrap_or(0) as usize) % 3];
-        drop(run.series.insert("reward".to_owned(), Series::of((0..40).map(|step| (f64::from(step), values(step))))));
+        drop(
+            run.series
+                .insert("reward".to_owned(), Series::of_points((0..40).map(|step| (f64::from(step), values(step))))),
+        );
     });
     assert_eq!(floor, refuted("reward floor"));
     let impossible = spoiled(|run| {
@@ -71,7 +74,7 @@ fn every_fault_is_seen_by_its_own_check() {
         let seed = run.identity.seed.unwrap_or(0) as f64;
         drop(run.series.insert(
             "reward".to_owned(),
-            Series::of((0..40).map(|step| {
+            Series::of_points((0..40).map(|step| {
                 (f64::from(step), 0.5 + (f64::from(step) + seed).sin() + if is_better(run) { 0.3 } else { -0.4 })
             })),
         ));
@@ -81,7 +84,7 @@ fn every_fault_is_seen_by_its_own_check() {
         if is_better(run) {
             let points: Vec<_> =
                 run.series["eval/accuracy"].points().map(|(step, value)| (step, value + 0.1)).collect();
-            drop(run.series.insert("eval/accuracy".to_owned(), Series::of(points)));
+            drop(run.series.insert("eval/accuracy".to_owned(), Series::of_points(points)));
         }
     });
     assert_eq!(apart, warned("curves start apart"));
@@ -94,7 +97,7 @@ fn every_fault_is_seen_by_its_own_check() {
         if is_better(run) {
             drop(run.series.insert(
                 "tokens_generated".to_owned(),
-                Series::of((0..40).map(|step| (f64::from(step), 200.0 * f64::from(step)))),
+                Series::of_points((0..40).map(|step| (f64::from(step), 200.0 * f64::from(step)))),
             ));
         }
     });
@@ -112,7 +115,7 @@ fn every_fault_is_seen_by_its_own_check() {
     let short = spoiled(|run| {
         if run.place == "better3" {
             let points: Vec<_> = run.series["eval/accuracy"].points().take(10).collect();
-            drop(run.series.insert("eval/accuracy".to_owned(), Series::of(points)));
+            drop(run.series.insert("eval/accuracy".to_owned(), Series::of_points(points)));
         }
     });
     assert_eq!(short, warned("unfinished runs"));
@@ -135,7 +138,7 @@ fn copies_are_seen_whatever_they_are_copies_of() {
     assert_eq!(seeds, [("identical seeds".to_owned(), Severity::Refutes)]);
     // A saturated metric is the same everywhere and says nothing.
     let saturated = spoiled(|run| {
-        drop(run.series.insert("eval/exact".to_owned(), Series::of((0..40).map(|step| (f64::from(step), 1.0)))))
+        drop(run.series.insert("eval/exact".to_owned(), Series::of_points((0..40).map(|step| (f64::from(step), 1.0)))))
     });
     assert!(!saturated.iter().any(|(name, _)| name.starts_with("identical")), "{saturated:?}");
 }
@@ -152,7 +155,7 @@ fn swarm(other: impl Fn(u32) -> f64) -> Vec<Run> {
             let extra = |step: u32| if node == 0 { 0.0 } else { other(step) };
             let points =
                 (0..40).map(|step| (f64::from(step), 0.3 + (f64::from(step) + seed as f64).sin() / 10.0 + extra(step)));
-            run.series.insert("eval/accuracy".to_owned(), Series::of(points));
+            run.series.insert("eval/accuracy".to_owned(), Series::of_points(points));
             runs.push(run);
         }
     }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tonnage_experiment::experiment::{Experiment, Question};
 use tonnage_experiment::render::{csv, html, json, markdown, text};
-use tonnage_experiment::section::{Made, document};
+use tonnage_experiment::section::{Made, make_document};
 use tonnage_experiment::source::{Found, Gathered, Place, READERS, reader_of};
 
 /// A file of every reader, as its program writes it.
@@ -42,7 +42,7 @@ fn report(found: Found, given: usize) {
     let mut runs = found.runs;
     runs.iter_mut().for_each(|run| run.finish());
     let Ok(all) = Experiment::new(runs, &Question::default()) else { return };
-    let (document, _) = document(&all, &Gathered::default(), &Made::default());
+    let (document, _) = make_document(&all, &Gathered::default(), &Made::default());
     let look = tonnage_report::Look { width: 60, unicode: false };
     let outcomes =
         [text(&document, &look), markdown(&document, None), csv(&document), json(&document), html(&document)];

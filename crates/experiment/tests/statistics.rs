@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 use tonnage_experiment::statistics::{
-    Effect, MeanTest, Resampling, bootstrap, cliffs_delta, hedges_paired, hedges_unpaired, holm, improvement, iqm,
-    mcnemar, mean, mean_interval, median, nct_cdf, paired_items, paired_t, pass_all, pass_at, performance_profile,
-    permute_paired, permute_unpaired, power_paired, power_unpaired, sd, seeds_needed_paired, seeds_needed_unpaired,
-    t_cdf, t_quantile, task_improvement, task_iqm, welch,
+    Effect, MeanTest, Resampling, bootstrap_interval, cliffs_delta, hedges_paired, hedges_unpaired, holm_correction,
+    improvement_probability, iqm, mcnemar_test, mean, mean_interval, median, nct_cdf, paired_items, paired_t, pass_all,
+    pass_at, performance_profile, permute_paired, permute_unpaired, power_paired, power_unpaired, sd,
+    seeds_needed_paired, seeds_needed_unpaired, t_cdf, t_quantile, task_improvement, task_iqm, welch_test,
 };
 
 fn expected() -> Value {
@@ -62,7 +62,7 @@ fn summaries_equal_scipys() {
 fn two_samples_equal_scipys() {
     for row in rows(&expected()["unpaired"]) {
         let (name, a, b) = (row["name"].as_str().unwrap(), numbers(&row["a"]), numbers(&row["b"]));
-        let test = welch(&a, &b).unwrap();
+        let test = welch_test(&a, &b).unwrap();
         check_test(test, &row["welch"], name);
         close(test.df, &row["welch"]["df"], 1e-9, name);
         let permuted = permute_unpaired(&a, &b).unwrap();
@@ -70,7 +70,7 @@ fn two_samples_equal_scipys() {
         close(permuted.p, &row["permutation_p"], 1e-9, name);
         check_effect(hedges_unpaired(&a, &b).unwrap(), row, name);
         close(cliffs_delta(&a, &b, Resampling::default()).unwrap().value, &row["cliffs_delta"], 1e-12, name);
-        close(improvement(&a, &b).unwrap(), &row["improvement"], 1e-12, name);
+        close(improvement_probability(&a, &b).unwrap(), &row["improvement"], 1e-12, name);
     }
 }
 
@@ -174,7 +174,7 @@ fn aggregates_equal_rliables() {
 #[test]
 fn many_comparisons_equal_statsmodels() {
     for row in rows(&expected()["holm"]) {
-        for (found, expected) in holm(&numbers(&row["p"])).iter().zip(rows(&row["adjusted"])) {
+        for (found, expected) in holm_correction(&numbers(&row["p"])).iter().zip(rows(&row["adjusted"])) {
             close(*found, expected, 1e-12, "holm");
         }
     }
@@ -205,7 +205,7 @@ fn answers_to_questions_equal_others() {
     let expected = expected();
     for row in rows(&expected["mcnemar"]) {
         let count = |key: &str| row[key].as_u64().unwrap();
-        close(mcnemar(count("only_a"), count("only_b")).p, &row["p"], 1e-9, "mcnemar");
+        close(mcnemar_test(count("only_a"), count("only_b")).p, &row["p"], 1e-9, "mcnemar");
     }
     for row in rows(&expected["pass"]) {
         let count = |key: &str| row[key].as_u64().unwrap();
@@ -218,7 +218,7 @@ fn answers_to_questions_equal_others() {
 #[test]
 fn the_bootstrap_is_near_students_interval() {
     let values = [0.31, 0.52, 0.44, 0.61, 0.38, 0.47, 0.55, 0.29, 0.50, 0.42];
-    let [low, high] = bootstrap(&values, Resampling::default(), |drawn| mean(drawn)).unwrap();
+    let [low, high] = bootstrap_interval(&values, Resampling::default(), |drawn| mean(drawn)).unwrap();
     let [from, to] = mean_interval(&values).unwrap();
     assert!(from < low && high < to && (high - low) > 0.7 * (to - from), "{low} {high}, {from} {to}");
 }

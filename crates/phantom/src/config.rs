@@ -13,7 +13,7 @@ const DEFAULT_DEVICES: &str = "name=NVIDIA H200,total=150754820096,cc=9.0,sms=13
 /// The largest memory a device may have: address space has to hold several of them.
 const MAX_TOTAL: u64 = 1 << 43;
 
-/// All settings.
+/// Every setting with its default.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// All devices of the machine, which NVML lists.

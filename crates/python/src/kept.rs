@@ -8,7 +8,7 @@ use tonnage_cli::question::{self, Asked, AskedLogs};
 use crate::asked::PyAsked;
 use crate::errors::raised;
 
-/// An answer.
+/// What a command answered: its screen, its document and its exit code.
 #[pyclass(frozen, module = "tonnage._native")]
 pub struct Kept(question::Kept);
 

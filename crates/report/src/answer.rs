@@ -57,7 +57,7 @@ pub const fn fit_words(fit: Fit) -> &'static str {
 }
 
 /// `124.4M`, `7.62B`: counts as people write them, with four figures at most.
-pub(crate) fn count(n: u64) -> String {
+pub(crate) fn grouped_count(n: u64) -> String {
     match n {
         0..1_000 => n.to_string(),
         1_000..1_000_000 => format!("{:.1}K", n as f64 / 1e3),

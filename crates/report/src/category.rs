@@ -14,7 +14,7 @@ pub(crate) struct Shown {
 }
 
 /// How `category` is shown.
-pub(crate) const fn shown(category: Category) -> Shown {
+pub(crate) const fn shown_as(category: Category) -> Shown {
     let (title, color, ansi) = match category {
         Category::Parameter => ("weights", "#0072b2", 25),
         Category::Buffer => ("buffers", "#6aa9d4", 74),
@@ -34,6 +34,6 @@ pub(crate) const fn shown(category: Category) -> Shown {
 }
 
 /// The text style of `category`.
-pub(crate) const fn style(category: Category) -> Style {
-    Style::new().fg_color(Some(anstyle::Color::Ansi256(Ansi256Color(shown(category).ansi))))
+pub(crate) const fn category_style(category: Category) -> Style {
+    Style::new().fg_color(Some(anstyle::Color::Ansi256(Ansi256Color(shown_as(category).ansi))))
 }

@@ -54,7 +54,7 @@ impl DoctorAnswer<'_> {
     }
 
     /// What advice must fit: the root's own phase.
-    pub fn context(&self) -> Context<'_> {
+    pub fn advice_context(&self) -> Context<'_> {
         Context { setting: &self.diagnosis.setting, phase: self.diagnosis.phase }
     }
 
@@ -179,7 +179,7 @@ impl DoctorView {
     /// The document for `answer`.
     pub fn new(answer: &DoctorAnswer<'_>) -> Self {
         let diagnosis = &answer.diagnosis;
-        let context = answer.context();
+        let context = answer.advice_context();
         let causes = |found: &[Located<'_>]| found.iter().map(|found| cause_view(found, &context)).collect();
         Self {
             version: VERSION,

@@ -131,7 +131,7 @@ impl<'a> CellView<'a> {
 }
 
 /// The cells as comma-separated values, a line each, for spreadsheets.
-pub fn csv(answer: &FitAnswer) -> String {
+pub fn fit_csv(answer: &FitAnswer) -> String {
     let mut keys: Vec<&str> = Vec::new();
     for (key, _) in answer.rows.iter().flat_map(|row| &row.changes) {
         if !keys.contains(&key.as_str()) {
@@ -142,7 +142,7 @@ pub fn csv(answer: &FitAnswer) -> String {
     let mut text: String = keys.iter().map(|key| format!("{key},")).collect::<String>() + fixed + "\n";
     for row in &answer.rows {
         let value = |key: &str| row.changes.iter().find(|(changed, _)| changed == key).map_or("", |(_, value)| value);
-        let changes: String = keys.iter().map(|key| quoted(value(key)) + ",").collect();
+        let changes: String = keys.iter().map(|key| quoted_cell(value(key)) + ",").collect();
         for (gpu, cell) in answer.gpus.iter().zip(&row.cells) {
             let end = match cell {
                 Ok(verdict) => format!(
@@ -156,18 +156,18 @@ pub fn csv(answer: &FitAnswer) -> String {
                     // Without a lease, where processes share a GPU at all.
                     verdict.room.first().map_or_else(String::new, |room| room.processes.to_string())
                 ),
-                Err(problem) => format!(",,,,,,,{}", quoted(problem)),
+                Err(problem) => format!(",,,,,,,{}", quoted_cell(problem)),
             };
             let Batch { micro_batch_size, gradient_accumulation_steps, .. } = row.batch;
             let batch = format!("{micro_batch_size},{gradient_accumulation_steps},{}", row.rows_per_step());
-            text.push_str(&format!("{changes}{batch},{},{},{end}\n", quoted(&gpu.id), gpu.usable_bytes));
+            text.push_str(&format!("{changes}{batch},{},{},{end}\n", quoted_cell(&gpu.id), gpu.usable_bytes));
         }
     }
     text
 }
 
 /// A field that a reader of CSV takes for one (RFC 4180).
-pub(crate) fn quoted(text: &str) -> String {
+pub(crate) fn quoted_cell(text: &str) -> String {
     if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
@@ -177,8 +177,8 @@ mod tests {
 
     #[test]
     fn fields_with_commas_are_quoted() {
-        assert_eq!(quoted("a"), "a");
-        assert_eq!(quoted("24GiB,sm_86"), "\"24GiB,sm_86\"");
-        assert_eq!(quoted("say \"x\""), "\"say \"\"x\"\"\"");
+        assert_eq!(quoted_cell("a"), "a");
+        assert_eq!(quoted_cell("24GiB,sm_86"), "\"24GiB,sm_86\"");
+        assert_eq!(quoted_cell("say \"x\""), "\"say \"\"x\"\"\"");
     }
 }

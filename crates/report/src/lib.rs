@@ -26,7 +26,7 @@ pub mod words;
 
 pub use answer::{Answer, Variant, fit_name, fit_words};
 pub use doctor::{DoctorAnswer, DoctorView, JobAnswer};
-pub use fit::{FitAnswer, FitView, csv};
+pub use fit::{FitAnswer, FitView, fit_csv};
 pub use look::Look;
 pub use plan::{PlanView, SearchView};
 pub use rehearsal::RehearsalView;

@@ -191,7 +191,7 @@ impl<'a> RemedyView<'a> {
             basis,
             caution: Some(proposal.remedy.caution).filter(|caution| !caution.is_empty()),
             saves_bytes: proposal.saves_bytes,
-            changes: object(&proposal.changes),
+            changes: changes_object(&proposal.changes),
             appraisal: AppraisalView::new(&proposal.appraisal),
         }
     }
@@ -205,7 +205,7 @@ impl<'a> TogetherView<'a> {
             slowdown: together.slowdown.factor.typical,
             slowdown_range: together.slowdown.factor,
             basis: &together.slowdown.basis,
-            changes: object(&together.changes),
+            changes: changes_object(&together.changes),
             patch: PatchView::new(with, &together.changes),
             appraisal: AppraisalView::new(&together.appraisal),
         }
@@ -219,7 +219,7 @@ impl<'a> CandidateView<'a> {
             gpu: &candidate.gpu.id,
             remedies: candidate.remedies.iter().map(|remedy| remedy.name).collect(),
             results: candidate.results().words(),
-            changes: object(&changes),
+            changes: changes_object(&changes),
             appraisal: AppraisalView::new(&candidate.appraisal),
         }
     }
@@ -240,7 +240,7 @@ impl PatchView {
 }
 
 /// Keys and values as a job file has them.
-fn object(changes: &[Change]) -> Map<String, Value> {
+fn changes_object(changes: &[Change]) -> Map<String, Value> {
     let value = |key: &str, value: &str| match Key::find(key).map(|key| key.kind) {
         Some(Kind::Size { .. } | Kind::Number { .. } | Kind::Switch) => {
             serde_json::from_str(value).unwrap_or_else(|_| value.into())

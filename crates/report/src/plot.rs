@@ -5,7 +5,7 @@ use tonnage_core::estimate::{PhaseSpan, Timeline};
 use tonnage_core::trace::PhaseKind;
 use tonnage_core::units::Bytes;
 
-use crate::text::{paint, wrap};
+use crate::text::{paint_text, wrap_text};
 
 use crate::look::Look;
 
@@ -15,25 +15,25 @@ const OVER: Style = AnsiColor::Red.on_default();
 const SCALE: usize = 11;
 
 /// Draws `timeline` in `height` rows, with a line at `usable` bytes if there is such a GPU and that is in sight.
-pub fn plot(timeline: &Timeline, usable: Option<u64>, height: usize, look: &Look) -> String {
+pub fn plot_timeline(timeline: &Timeline, usable: Option<u64>, height: usize, look: &Look) -> String {
     let width = look.width.saturating_sub(SCALE + 1).max(20);
-    let columns = columns(timeline, width);
+    let columns = column_peaks(timeline, width);
     let peak = columns.iter().copied().max().unwrap_or(0);
     let seen = usable;
     let usable = usable.unwrap_or(u64::MAX);
     let top = if usable <= peak.saturating_mul(2) { peak.max(usable) } else { peak }.max(1);
     let plot = Plot { columns, top, peak, usable, height, look };
-    let rows: String = (0..height).rev().map(|row| plot.row(row)).collect();
+    let rows: String = (0..height).rev().map(|row| plot.row_text(row)).collect();
     let of_gpu = seen.map_or_else(String::new, |usable| format!("; {} usable", Bytes(usable)));
     let foot = format!("allocated bytes, event by event{of_gpu}");
     // Below the plot where there is room, else over the whole width.
     let beside = if SCALE + 1 + foot.len() <= look.width { SCALE + 1 } else { 2 };
-    let foot = format!("{:beside$}{}\n\n", "", wrap(&foot, look.width, beside));
+    let foot = format!("{:beside$}{}\n\n", "", wrap_text(&foot, look.width, beside));
     format!("{rows}{}{foot}", phase_rows(timeline, width, look))
 }
 
 /// The highest allocated bytes of each column.
-fn columns(timeline: &Timeline, width: usize) -> Vec<u64> {
+fn column_peaks(timeline: &Timeline, width: usize) -> Vec<u64> {
     let mut columns = vec![0; width];
     for point in &timeline.points {
         let column = point.event * width / timeline.events.max(1);
@@ -59,16 +59,16 @@ struct Plot<'a> {
 
 impl Plot<'_> {
     /// Eighths of a row up to `bytes`.
-    fn eighths(&self, bytes: u64) -> usize {
+    fn eighths_of(&self, bytes: u64) -> usize {
         (bytes as f64 / self.top as f64 * (self.height * 8) as f64).round() as usize
     }
 
     /// The row that a horizontal line at `bytes` stands in.
     fn line_row(&self, bytes: u64) -> usize {
-        (self.eighths(bytes).max(1) - 1) / 8
+        (self.eighths_of(bytes).max(1) - 1) / 8
     }
 
-    fn row(&self, row: usize) -> String {
+    fn row_text(&self, row: usize) -> String {
         let usable_row = self.usable <= self.top && row == self.line_row(self.usable);
         let label = match row {
             _ if usable_row => "usable".to_owned(),
@@ -76,23 +76,23 @@ impl Plot<'_> {
             0 => "0".to_owned(),
             _ => String::new(),
         };
-        let line: String = self.columns.iter().map(|bytes| self.glyph(*bytes, row, usable_row)).collect();
+        let line: String = self.columns.iter().map(|bytes| self.glyph_at(*bytes, row, usable_row)).collect();
         let over = self.usable <= self.top && row > self.line_row(self.usable);
-        let line = if over { paint(OVER, line.trim_end()) } else { line.trim_end().to_owned() };
+        let line = if over { paint_text(OVER, line.trim_end()) } else { line.trim_end().to_owned() };
         format!("{label:>width$} {}{line}\n", self.look.pick("┤", "|"), width = SCALE - 1)
     }
 
-    fn glyph(&self, bytes: u64, row: usize, line: bool) -> char {
-        let fill = self.eighths(bytes).saturating_sub(row * 8).min(8);
+    fn glyph_at(&self, bytes: u64, row: usize, line: bool) -> char {
+        let fill = self.eighths_of(bytes).saturating_sub(row * 8).min(8);
         match fill {
-            0 if line => self.pick('╌', '-'),
+            0 if line => self.pick_symbol('╌', '-'),
             0 => ' ',
             _ if !self.look.unicode => '#',
             fill => ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'][fill - 1],
         }
     }
 
-    fn pick(&self, unicode: char, ascii: char) -> char {
+    fn pick_symbol(&self, unicode: char, ascii: char) -> char {
         if self.look.unicode { unicode } else { ascii }
     }
 }
@@ -114,13 +114,13 @@ fn phase_rows(timeline: &Timeline, width: usize, look: &Look) -> String {
     }
     let line = |characters: Vec<char>| characters.into_iter().collect::<String>();
     let corner = look.pick("└", "+");
-    let (ticks, names, steps) = (line(ticks), line(names), line(steps(timeline, width)));
+    let (ticks, names, steps) = (line(ticks), line(names), line(step_marks(timeline, width)));
     let (names, steps) = (names.trim_end(), steps.trim_end());
     format!("{:SCALE$}{corner}{ticks}\n{:SCALE$} {names}\n{:SCALE$} {steps}\n", "", "", "")
 }
 
 /// `step 1` in the middle of each step that has room for it.
-fn steps(timeline: &Timeline, width: usize) -> Vec<char> {
+fn step_marks(timeline: &Timeline, width: usize) -> Vec<char> {
     let mut names: Vec<char> = vec![' '; width];
     let last = timeline.phases.iter().map(|span| span.phase.step).max().unwrap_or(0);
     for step in 1..=last {

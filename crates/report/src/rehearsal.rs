@@ -6,7 +6,7 @@ use tonnage_core::gpu::CatalogGpu;
 use tonnage_core::recording::Comparison;
 use tonnage_core::rehearsal::{
     Against, AtPeak, Caveat, Failure, LiveLine, OomRecord, OutOfMemory, PhaseBytes, ProcessRecord, Rehearsal,
-    RehearsedVerdict, Seen, Stop, differences,
+    RehearsedVerdict, Seen, Stop, device_differences,
 };
 
 use crate::answer::fit_name;
@@ -189,7 +189,7 @@ impl<'a> GpuVerdictView<'a> {
             headroom_bytes: on_gpu.usable_bytes as i64 - on_gpu.total_bytes as i64,
             num_alloc_retries: on_gpu.num_alloc_retries,
             out_of_memory: on_gpu.out_of_memory.map(OomView::new),
-            differences: differences(&on_gpu.gpu, &rehearsal.gpu),
+            differences: device_differences(&on_gpu.gpu, &rehearsal.gpu),
         }
     }
 }
@@ -226,7 +226,7 @@ impl<'a> ProcessView<'a> {
 impl<'a> DeviceView<'a> {
     fn new(seen: &'a Seen) -> Self {
         let device = &seen.device;
-        let peak = seen.recording.as_ref().map(AtPeak::of);
+        let peak = seen.recording.as_ref().map(AtPeak::of_recording);
         Self {
             index: device.index,
             name: &device.name,
@@ -239,13 +239,13 @@ impl<'a> DeviceView<'a> {
             num_alloc_retries: device.num_alloc_retries,
             num_ooms: device.num_ooms,
             rounded512_peak_bytes: peak.as_ref().map(|peak| peak.bytes),
-            bytes_by_category_at_peak: peak.iter().flat_map(categories).collect(),
+            bytes_by_category_at_peak: peak.iter().flat_map(category_values).collect(),
             largest_live_at_peak: peak.iter().flat_map(|peak| peak.by_line.iter().take(LINES)).map(line_view).collect(),
         }
     }
 }
 
-fn categories(peak: &AtPeak) -> impl Iterator<Item = (String, serde_json::Value)> + '_ {
+fn category_values(peak: &AtPeak) -> impl Iterator<Item = (String, serde_json::Value)> + '_ {
     peak.by_category.iter().map(|(name, bytes)| (name.clone(), (*bytes).into()))
 }
 

@@ -32,8 +32,8 @@ impl RunLine {
             id: run.id.clone(),
             state: state_words(state, lives),
             attempts: state.attempts(),
-            progress: progress(state, lives, now_ms),
-            command: shell_words(started(state).unwrap_or(&run.command)),
+            progress: progress_text(state, lives, now_ms),
+            command: shell_words(started_command(state).unwrap_or(&run.command)),
             lives,
             left_behind: Vec::new(),
         }
@@ -54,7 +54,7 @@ impl RunLine {
 }
 
 /// What was started last, templates filled; `None` before the first attempt.
-fn started(state: &RunState) -> Option<&Vec<String>> {
+fn started_command(state: &RunState) -> Option<&Vec<String>> {
     let attempt = state.nodes.first()?.attempts.last()?;
     Some(&attempt.record.argv).filter(|argv| !argv.is_empty())
 }
@@ -97,7 +97,7 @@ pub(crate) fn phase_words(node: &NodeState, lives: bool) -> String {
 }
 
 /// How far a run is: its only node, or of several the one that is least far.
-fn progress(state: &RunState, lives: bool, now_ms: u64) -> String {
+fn progress_text(state: &RunState, lives: bool, now_ms: u64) -> String {
     match state.nodes.as_slice() {
         [node] => node_progress(node, lives, now_ms),
         nodes => {
@@ -120,13 +120,13 @@ pub(crate) fn node_progress(node: &NodeState, lives: bool, now_ms: u64) -> Strin
             let since = now_ms.saturating_sub(node.progress_ms) as f64 / 1000.0;
             let whole = progress.epoch.is_none() || progress.epochs.is_some();
             let of = if whole { "" } else { " of the epoch" };
-            format!("{words}, about {} left{of}", duration((seconds - since).max(0.0)))
+            format!("{words}, about {} left{of}", duration_text((seconds - since).max(0.0)))
         }
         None => words,
     }
 }
 
-fn duration(seconds: f64) -> String {
+fn duration_text(seconds: f64) -> String {
     match seconds {
         s if s < 90.0 => format!("{s:.0} s"),
         s if s < 5400.0 => format!("{:.0} min", s / 60.0),
@@ -206,12 +206,12 @@ mod tests {
         node.goes_on(at(5), 1000);
         node.goes_on(at(10), 51_000);
         let state = RunState { nodes: vec![node.clone()], ..RunState::default() };
-        assert_eq!(progress(&state, true, 51_000), "10/40, about 5 min left");
-        assert_eq!(progress(&state, true, 251_000), "10/40, about 2 min left");
-        assert_eq!(progress(&state, false, 51_000), "10/40");
+        assert_eq!(progress_text(&state, true, 51_000), "10/40, about 5 min left");
+        assert_eq!(progress_text(&state, true, 251_000), "10/40, about 2 min left");
+        assert_eq!(progress_text(&state, false, 51_000), "10/40");
         let mut other = node.clone();
         other.goes_on(at(7), 51_000);
-        assert_eq!(progress(&RunState { nodes: vec![node, other], ..RunState::default() }, true, 0), "7/40");
+        assert_eq!(progress_text(&RunState { nodes: vec![node, other], ..RunState::default() }, true, 0), "7/40");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use tonnage_core::job::JobSpec;
 use tonnage_core::plan::solve::{Solution, Tried};
 
 use crate::answer::fit_name;
-use crate::fit::quoted;
+use crate::fit::quoted_cell;
 use crate::view::VERSION;
 
 /// What is shown.
@@ -129,7 +129,7 @@ pub fn solve_csv(answer: &SolveAnswer) -> String {
     let mut text: String = keys.iter().map(|key| format!("{key},")).collect::<String>() + fixed + "\n";
     for row in &answer.rows {
         let value = |key: &str| row.changes.iter().find(|(changed, _)| changed == key).map_or("", |(_, value)| value);
-        let changes: String = keys.iter().map(|key| quoted(value(key)) + ",").collect();
+        let changes: String = keys.iter().map(|key| quoted_cell(value(key)) + ",").collect();
         for (gpu, cell) in answer.gpus.iter().zip(&row.cells) {
             let view = CellView::new(gpu, cell);
             let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
@@ -137,8 +137,8 @@ pub fn solve_csv(answer: &SolveAnswer) -> String {
             let error = view.error.or_else(|| next?.error).unwrap_or_default();
             text.push_str(&format!(
                 "{changes}{},{},{},{},{},{},{},{},{},{}\n",
-                quoted(&answer.key),
-                quoted(view.gpu),
+                quoted_cell(&answer.key),
+                quoted_cell(view.gpu),
                 view.usable_bytes,
                 number(view.value),
                 number(view.total_bytes),
@@ -146,7 +146,7 @@ pub fn solve_csv(answer: &SolveAnswer) -> String {
                 number(next.map(|next| next.value)),
                 next.and_then(|next| next.verdict).unwrap_or_default(),
                 number(next.and_then(|next| next.total_bytes)),
-                quoted(error),
+                quoted_cell(error),
             ));
         }
     }

@@ -9,7 +9,7 @@ use tonnage_core::plan::time::{Bill, Range};
 
 use crate::answer::fit_name;
 use crate::bill::BillView;
-use crate::fit::quoted;
+use crate::fit::quoted_cell;
 use crate::view::VERSION;
 
 /// What is shown.
@@ -59,7 +59,7 @@ impl SuiteAnswer {
         self.rows.iter().fold(start, |sum, row| {
             let count = row.configuration.count;
             let times = |range: Range| range.scaled(count as f64);
-            let bill = bill(row);
+            let bill = bill_of(row);
             let costs = bill.map(|bill| &bill.costs);
             let add = |sum: Option<Range>, more: Option<Range>| Some(sum?.plus(times(more?)));
             Totals {
@@ -75,7 +75,7 @@ impl SuiteAnswer {
 }
 
 /// What the configuration costs, if there is such a job and its rates are known.
-pub(crate) fn bill(row: &Priced) -> Option<&Bill> {
+pub(crate) fn bill_of(row: &Priced) -> Option<&Bill> {
     row.appraisal.as_ref().ok()?.bill.as_ref()
 }
 
@@ -104,7 +104,7 @@ impl<'a> RowView<'a> {
             factor: row.factor,
             verdict: appraisal.map(|appraisal| fit_name(appraisal.verdict.fit)),
             total_bytes: appraisal.map(|appraisal| appraisal.verdict.total_bytes),
-            cost: bill(row).map(BillView::new),
+            cost: bill_of(row).map(BillView::new),
             error: row.appraisal.as_ref().err().map(String::as_str),
         }
     }
@@ -118,11 +118,11 @@ pub fn suite_csv(answer: &SuiteAnswer) -> String {
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| format!("{value:.6}"));
     for row in &answer.rows {
         let appraisal = row.appraisal.as_ref().ok();
-        let bill = bill(row);
+        let bill = bill_of(row);
         let costs = bill.map(|bill| &bill.costs);
         let dollars = costs.and_then(|costs| costs.dollars);
         let cells = [
-            quoted(&row.configuration.name),
+            quoted_cell(&row.configuration.name),
             row.configuration.count.to_string(),
             number(row.factor),
             appraisal.map_or("", |appraisal| fit_name(appraisal.verdict.fit)).to_owned(),
@@ -136,7 +136,7 @@ pub fn suite_csv(answer: &SuiteAnswer) -> String {
             number(dollars.map(|dollars| dollars.typical)),
             number(dollars.map(|dollars| dollars.low)),
             number(dollars.map(|dollars| dollars.high)),
-            row.appraisal.as_ref().err().map_or_else(String::new, |problem| quoted(problem)),
+            row.appraisal.as_ref().err().map_or_else(String::new, |problem| quoted_cell(problem)),
         ];
         text.push_str(&format!("{}\n", cells.join(",")));
     }

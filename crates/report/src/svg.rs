@@ -9,7 +9,7 @@ use tonnage_core::job::JobSpec;
 use tonnage_core::trace::{Category, PhaseKind};
 use tonnage_core::units::{Bytes, GIB, MIB};
 
-use crate::category::shown;
+use crate::category::shown_as;
 
 const WIDTH: f64 = 1200.0;
 const HEIGHT: f64 = 560.0;
@@ -37,21 +37,21 @@ const STACK: [Category; 13] = [
 ];
 
 /// Draws `timeline`, the course of `job`, with a line at `usable` bytes if its GPU was named.
-pub fn svg(timeline: &Timeline, job: &JobSpec, estimate: &Estimate, usable: Option<u64>) -> String {
+pub fn timeline_svg(timeline: &Timeline, job: &JobSpec, estimate: &Estimate, usable: Option<u64>) -> String {
     let picture = Picture::new(timeline, job, estimate, usable.unwrap_or(u64::MAX));
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" \
          height=\"{HEIGHT}\" font-family=\"{FONT}\" font-size=\"12\" fill=\"#333\">\n\
          <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#fff\"/>\n"
     );
-    picture.title(&mut svg);
-    picture.bands(&mut svg);
-    picture.grid(&mut svg);
-    picture.areas(&mut svg);
-    picture.reserved(&mut svg);
-    picture.usable(&mut svg);
-    picture.peak(&mut svg);
-    picture.legend(&mut svg);
+    picture.draw_title(&mut svg);
+    picture.draw_bands(&mut svg);
+    picture.draw_grid(&mut svg);
+    picture.draw_areas(&mut svg);
+    picture.draw_reserved(&mut svg);
+    picture.draw_usable(&mut svg);
+    picture.draw_peak(&mut svg);
+    picture.draw_legend(&mut svg);
     svg.push_str("</svg>\n");
     svg
 }
@@ -74,17 +74,17 @@ impl<'a> Picture<'a> {
         Self { timeline, job, estimate, usable, top: (top + top / 25).max(1) }
     }
 
-    fn x(&self, event: usize) -> f64 {
+    fn x_of(&self, event: usize) -> f64 {
         LEFT + (WIDTH - LEFT - RIGHT) * event as f64 / self.timeline.events.max(1) as f64
     }
 
-    fn y(&self, bytes: u64) -> f64 {
+    fn y_of(&self, bytes: u64) -> f64 {
         HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * bytes as f64 / self.top as f64
     }
 
-    fn title(&self, svg: &mut String) {
+    fn draw_title(&self, svg: &mut String) {
         let (job, estimate) = (self.job, self.estimate);
-        let name = escaped(&job.model.name);
+        let name = escaped_text(&job.model.name);
         let shape = format!("micro-batch {} × {} tokens on {}", job.micro_batch_size, job.seq_len, job.gpu.name);
         let figures = format!(
             "peak {} allocated in {}, {} reserved",
@@ -96,15 +96,15 @@ impl<'a> Picture<'a> {
             svg,
             "<text x=\"{LEFT}\" y=\"28\" font-size=\"18\" font-weight=\"600\" fill=\"#111\">{name}</text>\n\
              <text x=\"{LEFT}\" y=\"48\" fill=\"#555\">{} · {figures}</text>",
-            escaped(&shape)
+            escaped_text(&shape)
         );
     }
 
     /// Every other phase is shaded; a name stands where there is room.
-    fn bands(&self, svg: &mut String) {
+    fn draw_bands(&self, svg: &mut String) {
         let (top, bottom) = (TOP, HEIGHT - BOTTOM);
         for (index, span) in self.timeline.phases.iter().enumerate() {
-            let (left, right) = (self.x(span.begin), self.x(span.end));
+            let (left, right) = (self.x_of(span.begin), self.x_of(span.end));
             if index % 2 == 0 {
                 let (width, height) = (right - left, bottom - top);
                 let _ = writeln!(
@@ -121,18 +121,18 @@ impl<'a> Picture<'a> {
                 );
             }
         }
-        self.steps(svg);
+        self.draw_steps(svg);
     }
 
     /// A bracket for each step under its phases.
-    fn steps(&self, svg: &mut String) {
+    fn draw_steps(&self, svg: &mut String) {
         let y = HEIGHT - BOTTOM + 26.0;
         let steps = self.timeline.phases.iter().map(|span| span.phase.step).max().unwrap_or(0);
         for step in 1..=steps {
             let mut spans = self.timeline.phases.iter().filter(|span| span.phase.step == step);
             let Some(first) = spans.next() else { continue };
             let last = spans.next_back().unwrap_or(first);
-            let (left, right) = (self.x(first.begin) + 2.0, self.x(last.end) - 2.0);
+            let (left, right) = (self.x_of(first.begin) + 2.0, self.x_of(last.end) - 2.0);
             let (middle, label) = ((left + right) / 2.0, y + 16.0);
             let _ = writeln!(
                 svg,
@@ -142,22 +142,22 @@ impl<'a> Picture<'a> {
         }
     }
 
-    fn grid(&self, svg: &mut String) {
-        let step = tick(self.top);
+    fn draw_grid(&self, svg: &mut String) {
+        let step = tick_distance(self.top);
         let (left, right) = (LEFT, WIDTH - RIGHT);
         for bytes in (0..=self.top / step).map(|n| n * step) {
-            let (y, label) = (self.y(bytes), LEFT - 8.0);
+            let (y, label) = (self.y_of(bytes), LEFT - 8.0);
             let _ = writeln!(
                 svg,
                 "<path d=\"M{left} {y:.1}H{right}\" stroke=\"#e2e2e6\"/>\
                  <text x=\"{label}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#555\">{}</text>",
                 y + 4.0,
-                size(bytes, step)
+                size_label(bytes, step)
             );
         }
     }
 
-    fn areas(&self, svg: &mut String) {
+    fn draw_areas(&self, svg: &mut String) {
         let mut floor = vec![0u64; self.timeline.points.len()];
         for category in STACK {
             let index = category as usize;
@@ -171,35 +171,35 @@ impl<'a> Picture<'a> {
                 .zip(&floor)
                 .map(|(point, below)| below + point.by_category[index])
                 .collect();
-            let path = self.band(&floor, &ceiling);
-            let _ = writeln!(svg, "<path d=\"{path}\" fill=\"{}\"/>", shown(category).color);
+            let path = self.band_path(&floor, &ceiling);
+            let _ = writeln!(svg, "<path d=\"{path}\" fill=\"{}\"/>", shown_as(category).color);
             floor = ceiling;
         }
     }
 
     /// The outline between two step curves.
-    fn band(&self, floor: &[u64], ceiling: &[u64]) -> String {
+    fn band_path(&self, floor: &[u64], ceiling: &[u64]) -> String {
         let mut path = String::from("M");
         let edge = |(from, to, bytes): (usize, usize, u64)| {
-            let y = self.y(bytes);
+            let y = self.y_of(bytes);
             (
-                format!("{:.1} {y:.1}H{:.1}L", self.x(from), self.x(to)),
-                format!("{:.1} {y:.1}H{:.1}L", self.x(to), self.x(from)),
+                format!("{:.1} {y:.1}H{:.1}L", self.x_of(from), self.x_of(to)),
+                format!("{:.1} {y:.1}H{:.1}L", self.x_of(to), self.x_of(from)),
             )
         };
-        self.runs(ceiling).into_iter().for_each(|run| path.push_str(&edge(run).0));
-        self.runs(floor).into_iter().rev().for_each(|run| path.push_str(&edge(run).1));
+        self.level_runs(ceiling).into_iter().for_each(|run| path.push_str(&edge(run).0));
+        self.level_runs(floor).into_iter().rev().for_each(|run| path.push_str(&edge(run).1));
         path.pop();
         path.push('Z');
         path
     }
 
     /// Stretches of events over which the curve stays within a third of a pixel.
-    fn runs(&self, curve: &[u64]) -> Vec<(usize, usize, u64)> {
+    fn level_runs(&self, curve: &[u64]) -> Vec<(usize, usize, u64)> {
         let mut runs: Vec<(usize, usize, u64)> = Vec::new();
         for (point, bytes) in self.timeline.points.iter().zip(curve) {
             match runs.last_mut() {
-                Some((_, to, height)) if (self.y(*height) - self.y(*bytes)).abs() < 0.3 => *to = point.event,
+                Some((_, to, height)) if (self.y_of(*height) - self.y_of(*bytes)).abs() < 0.3 => *to = point.event,
                 last => {
                     last.into_iter().for_each(|(_, to, _)| *to = point.event);
                     runs.push((point.event, point.event, *bytes));
@@ -210,12 +210,12 @@ impl<'a> Picture<'a> {
         runs
     }
 
-    fn reserved(&self, svg: &mut String) {
+    fn draw_reserved(&self, svg: &mut String) {
         let mut path = String::new();
         let mut last = None;
         for point in &self.timeline.points {
             if last != Some(point.reserved) {
-                let (x, y) = (self.x(point.event), self.y(point.reserved));
+                let (x, y) = (self.x_of(point.event), self.y_of(point.reserved));
                 let _ = if last.is_none() { write!(path, "M{x:.1} {y:.1}") } else { write!(path, "H{x:.1}V{y:.1}") };
                 last = Some(point.reserved);
             }
@@ -227,12 +227,12 @@ impl<'a> Picture<'a> {
         );
     }
 
-    fn usable(&self, svg: &mut String) {
+    fn draw_usable(&self, svg: &mut String) {
         let usable = self.usable;
         if usable > self.top {
             return;
         }
-        let (y, left, right) = (self.y(usable), LEFT, WIDTH - RIGHT);
+        let (y, left, right) = (self.y_of(usable), LEFT, WIDTH - RIGHT);
         // Above the line, but never into the title.
         let label = if y < TOP + 14.0 { y + 15.0 } else { y - 6.0 };
         let _ = writeln!(
@@ -245,9 +245,9 @@ impl<'a> Picture<'a> {
         );
     }
 
-    fn peak(&self, svg: &mut String) {
+    fn draw_peak(&self, svg: &mut String) {
         let Some(TimelinePoint { event, allocated, .. }) = self.timeline.peak() else { return };
-        let (x, y) = (self.x(*event), self.y(*allocated));
+        let (x, y) = (self.x_of(*event), self.y_of(*allocated));
         let (anchor, text) = if x > WIDTH / 2.0 { ("end", x - 12.0) } else { ("start", x + 12.0) };
         let _ = writeln!(
             svg,
@@ -260,7 +260,7 @@ impl<'a> Picture<'a> {
     }
 
     /// Categories from the top of the stack down, with their bytes at the peak.
-    fn legend(&self, svg: &mut String) {
+    fn draw_legend(&self, svg: &mut String) {
         let x = WIDTH - RIGHT + 12.0;
         let mut y = TOP + 12.0;
         let _ = writeln!(svg, "<text x=\"{x}\" y=\"{y:.1}\" font-weight=\"600\">at the peak</text>");
@@ -269,7 +269,7 @@ impl<'a> Picture<'a> {
             |category: &Category| self.timeline.points.iter().any(|point| point.by_category[*category as usize] > 0);
         for category in STACK.iter().rev().filter(|category| seen(category)) {
             y += 21.0;
-            let (shown, bytes) = (shown(*category), at_peak[*category as usize]);
+            let (shown, bytes) = (shown_as(*category), at_peak[*category as usize]);
             let figure = if bytes == 0 { "–".to_owned() } else { Bytes(bytes).to_string() };
             let _ = writeln!(
                 svg,
@@ -304,7 +304,7 @@ fn phase_name(span: &PhaseSpan) -> &'static str {
 }
 
 /// A round distance between lines of the grid: four to nine of them.
-fn tick(top: u64) -> u64 {
+fn tick_distance(top: u64) -> u64 {
     let unit = if top >= 4 * GIB { GIB } else { MIB };
     let mut step = unit;
     for factor in [2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000] {
@@ -317,7 +317,7 @@ fn tick(top: u64) -> u64 {
 }
 
 /// A size on the scale, in the unit of the step.
-fn size(bytes: u64, step: u64) -> String {
+fn size_label(bytes: u64, step: u64) -> String {
     if bytes == 0 {
         "0".to_owned()
     } else if step >= GIB {
@@ -327,6 +327,6 @@ fn size(bytes: u64, step: u64) -> String {
     }
 }
 
-fn escaped(text: &str) -> String {
+fn escaped_text(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -2,10 +2,10 @@
 
 /// The words, quoted where a shell would read more into them.
 pub fn shell_words(words: &[String]) -> String {
-    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+    words.iter().map(|word| quoted_word(word)).collect::<Vec<_>>().join(" ")
 }
 
-fn quoted(word: &str) -> String {
+fn quoted_word(word: &str) -> String {
     // Braces alone mean nothing to a shell; with a comma or two points between them they do.
     let is_list = word.contains('{') && (word.contains(',') || word.contains(".."));
     let is_plain = |c: char| c.is_alphanumeric() || "_-./=:@%+,{}".contains(c);

@@ -9,7 +9,7 @@ use std::path::Path;
 /// # Errors
 /// When it cannot be read, is no UTF-8 or is longer.
 pub fn read_text(path: impl AsRef<Path>, most: u64) -> std::io::Result<String> {
-    let bytes = read(path, most)?;
+    let bytes = read_bounded(path, most)?;
     String::from_utf8(bytes).map_err(|_| Error::new(ErrorKind::InvalidData, "stream did not contain valid UTF-8"))
 }
 
@@ -17,7 +17,7 @@ pub fn read_text(path: impl AsRef<Path>, most: u64) -> std::io::Result<String> {
 ///
 /// # Errors
 /// When it cannot be read, or is longer.
-pub fn read(path: impl AsRef<Path>, most: u64) -> std::io::Result<Vec<u8>> {
+pub fn read_bounded(path: impl AsRef<Path>, most: u64) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {

@@ -15,7 +15,7 @@ use tonnage_core::units::Bytes;
 use crate::RunError;
 use crate::bounded::read_text;
 use crate::clock::now_ms;
-use crate::store::{create_private_folder, lock, write_atomically};
+use crate::store::{create_private_folder, lock_file, write_atomically};
 
 /// Keys by which the same job differs from run to run.
 const FREE: [&str; 5] =
@@ -57,19 +57,19 @@ impl Kept {
 
     /// What it adds on a GPU, for all the processes of `spec` there.
     pub fn on_a_gpu(&self, spec: &JobSpec) -> CorrectionRecord {
-        let offset_bytes = self.correction.offset_bytes.saturating_mul(processes(spec));
+        let offset_bytes = self.correction.offset_bytes.saturating_mul(process_count(spec));
         CorrectionRecord { offset_bytes, ..self.correction.clone() }
     }
 
     /// By how much less `spec` was seen to need on a GPU; nothing is known of other batches.
     pub fn less_bytes(&self, spec: &JobSpec) -> u64 {
-        let less = self.calculated_bytes.saturating_sub(self.seen_bytes).saturating_mul(processes(spec));
+        let less = self.calculated_bytes.saturating_sub(self.seen_bytes).saturating_mul(process_count(spec));
         if spec.micro_batch_size == self.micro_batch_size { less } else { 0 }
     }
 }
 
 /// Processes of a job on a GPU that are at their peak at once.
-fn processes(spec: &JobSpec) -> u64 {
+fn process_count(spec: &JobSpec) -> u64 {
     let facts = spec.task.facts();
     facts.lease().unwrap_or(u64::MAX).min(facts.processes_per_gpu())
 }
@@ -78,26 +78,26 @@ fn processes(spec: &JobSpec) -> u64 {
 ///
 /// # Errors
 /// When what is kept cannot be read.
-pub fn kept(root: &Path, job: &JobRecord) -> Result<Option<Kept>, RunError> {
-    Ok(read_corrections(&path(root))?.remove(&job_values(job)))
+pub fn kept_correction(root: &Path, job: &JobRecord) -> Result<Option<Kept>, RunError> {
+    Ok(read_corrections(&corrections_path(root))?.remove(&job_values(job)))
 }
 
 /// Keeps what was seen of `job`.
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn keep(root: &Path, job: &JobRecord, seen: Kept) -> Result<(), RunError> {
+pub fn keep_correction(root: &Path, job: &JobRecord, seen: Kept) -> Result<(), RunError> {
     create_private_folder(root)?;
-    let path = path(root);
+    let path = corrections_path(root);
     // Two probes at once keep both.
-    let _held = lock(&path.with_extension("lock"))?;
+    let _held = lock_file(&path.with_extension("lock"))?;
     let mut all = read_corrections(&path)?;
     all.insert(job_values(job), seen);
     let text = serde_json::to_string_pretty(&all).map_err(|error| RunError::damaged(&path, error))?;
     write_atomically(&path, text.as_bytes())
 }
 
-fn path(root: &Path) -> PathBuf {
+fn corrections_path(root: &Path) -> PathBuf {
     root.join("corrections.json")
 }
 
@@ -146,20 +146,23 @@ mod tests {
     fn a_correction_is_the_jobs_at_any_batch() {
         let root = std::env::temp_dir().join(format!("tonnage-corrections-{}", std::process::id()));
         let seen = Kept { seen_bytes: 7, ..Kept::default() };
-        keep(&root, &job(&[("model", "gpt2"), ("micro_batch_size", "8")]), seen.clone()).unwrap();
-        assert_eq!(kept(&root, &job(&[("model", "gpt2"), ("micro_batch_size", "4")])).unwrap(), Some(seen.clone()));
-        assert_eq!(kept(&root, &job(&[("model", "bert")])).unwrap(), None);
+        keep_correction(&root, &job(&[("model", "gpt2"), ("micro_batch_size", "8")]), seen.clone()).unwrap();
+        assert_eq!(
+            kept_correction(&root, &job(&[("model", "gpt2"), ("micro_batch_size", "4")])).unwrap(),
+            Some(seen.clone())
+        );
+        assert_eq!(kept_correction(&root, &job(&[("model", "bert")])).unwrap(), None);
         // Probes at once lose nothing; what is damaged stays as it is.
         std::thread::scope(|scope| {
             for model in ["a", "b", "c", "d", "e", "f"] {
                 let (root, seen) = (&root, seen.clone());
-                scope.spawn(move || keep(root, &job(&[("model", model)]), seen).unwrap());
+                scope.spawn(move || keep_correction(root, &job(&[("model", model)]), seen).unwrap());
             }
         });
-        assert_eq!(read_corrections(&path(&root)).unwrap().len(), 7);
-        std::fs::write(path(&root), "{\"cut").unwrap();
-        assert!(keep(&root, &job(&[("model", "gpt2")]), seen).is_err());
-        assert_eq!(std::fs::read_to_string(path(&root)).unwrap(), "{\"cut");
+        assert_eq!(read_corrections(&corrections_path(&root)).unwrap().len(), 7);
+        std::fs::write(corrections_path(&root), "{\"cut").unwrap();
+        assert!(keep_correction(&root, &job(&[("model", "gpt2")]), seen).is_err());
+        assert_eq!(std::fs::read_to_string(corrections_path(&root)).unwrap(), "{\"cut");
         std::fs::remove_dir_all(root).unwrap();
     }
 }

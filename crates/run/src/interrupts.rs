@@ -36,7 +36,7 @@ struct Started {
 }
 
 impl Started {
-    fn signal(self, signal: Signal) {
+    fn signal_all(self, signal: Signal) {
         // Whoever is gone needs no signal.
         let _ = if self.own_group { killpg(self.pid, signal) } else { kill(self.pid, signal) };
     }
@@ -50,10 +50,10 @@ pub(crate) enum End {
 }
 
 /// A temporary folder that `make` makes; it goes when a signal ends this process. Signals are taken from now on.
-pub(crate) fn folder(make: impl FnOnce() -> io::Result<PathBuf>) -> io::Result<PathBuf> {
+pub(crate) fn register_folder(make: impl FnOnce() -> io::Result<PathBuf>) -> io::Result<PathBuf> {
     block_signals();
     // Held while it is made: no signal finds it half remembered.
-    let mut folders = folders();
+    let mut folders = registered_folders();
     let path = make()?;
     folders.push(path.clone());
     Ok(path)
@@ -61,28 +61,28 @@ pub(crate) fn folder(make: impl FnOnce() -> io::Result<PathBuf>) -> io::Result<P
 
 /// The folder goes otherwise.
 pub(crate) fn forget_folder(path: &Path) {
-    folders().retain(|folder| folder != path);
+    registered_folders().retain(|folder| folder != path);
 }
 
-fn folders() -> MutexGuard<'static, Vec<PathBuf>> {
+fn registered_folders() -> MutexGuard<'static, Vec<PathBuf>> {
     FOLDERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn remove_folders() {
-    for folder in folders().drain(..) {
+    for folder in registered_folders().drain(..) {
         let _ = fs::remove_dir_all(folder);
     }
 }
 
 /// Runs `command` to its end.
-pub(crate) fn run(command: &mut Command) -> io::Result<End> {
+pub(crate) fn run_command(command: &mut Command) -> io::Result<End> {
     let own_group = !io::stdin().is_terminal();
     if own_group {
         command.process_group(0);
     }
     block_signals();
     let mut child = {
-        let mut running = running();
+        let mut running = running_commands();
         let child = spawn_unblocked(command)?;
         *running = Running {
             command: Some(Started { pid: Pid::from_raw(child.id().cast_signed()), own_group }),
@@ -90,7 +90,7 @@ pub(crate) fn run(command: &mut Command) -> io::Result<End> {
         };
         child
     };
-    wait(&mut child)
+    wait_for(&mut child)
 }
 
 /// The command inherits what is blocked in the thread that starts it.
@@ -108,18 +108,18 @@ fn taken_signals() -> SigSet {
     TAKEN.into_iter().collect()
 }
 
-fn wait(child: &mut Child) -> io::Result<End> {
+fn wait_for(child: &mut Child) -> io::Result<End> {
     let status = child.wait();
-    let mut running = running();
+    let mut running = running_commands();
     let command = running.command.take();
     let Some(signal) = running.signal else { return Ok(End::Exited(status?)) };
     if let Some(command) = command.filter(|command| command.own_group) {
-        command.signal(Signal::SIGKILL);
+        command.signal_all(Signal::SIGKILL);
     }
     Ok(End::Interrupted(signal))
 }
 
-fn running() -> MutexGuard<'static, Running> {
+fn running_commands() -> MutexGuard<'static, Running> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -132,15 +132,15 @@ fn block_signals() {
         if set.thread_block().is_ok() {
             thread::spawn(move || {
                 while let Ok(signal) = set.wait() {
-                    taken(signal);
+                    end_by_signal(signal);
                 }
             });
         }
     });
 }
 
-fn taken(signal: Signal) {
-    let mut now = running();
+fn end_by_signal(signal: Signal) {
+    let mut now = running_commands();
     let Some(command) = now.command else {
         // The command has not begun, or its report is being made.
         remove_folders();
@@ -149,12 +149,12 @@ fn taken(signal: Signal) {
     now.signal = Some(signal);
     drop(now);
     if command.own_group || signal == Signal::SIGTERM {
-        command.signal(signal);
+        command.signal_all(signal);
     }
     let asked = Instant::now();
-    while running().command.is_some() {
+    while running_commands().command.is_some() {
         if asked.elapsed() > GRACE {
-            command.signal(Signal::SIGKILL);
+            command.signal_all(Signal::SIGKILL);
         }
         thread::sleep(Duration::from_millis(20));
     }

@@ -12,7 +12,7 @@ use tonnage_core::limit::JSON_BYTES;
 use crate::RunError;
 use crate::bounded::read_text;
 use crate::launch::{Identity, processes_of};
-use crate::store::{RunFolder, create_private_folder, lock, write_atomically};
+use crate::store::{RunFolder, create_private_folder, lock_file, write_atomically};
 
 /// What a process has reserved.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,8 +90,8 @@ impl Ledger {
     /// # Errors
     /// When it cannot be read.
     pub fn claims(&self) -> Result<Vec<Claim>, RunError> {
-        let _held = self.hold()?;
-        self.read()
+        let _held = self.hold_lock()?;
+        self.read_claims()
     }
 
     /// Adds `claims` if they and those of others together are at most `usable` bytes, else none of them. An earlier claim of the same node is
@@ -100,15 +100,15 @@ impl Ledger {
     /// # Errors
     /// When it cannot be written.
     pub fn claim(&self, claims: &[Claim], usable: u64) -> Result<Result<(), Full>, RunError> {
-        let _held = self.hold()?;
-        let mut all = self.read()?;
+        let _held = self.hold_lock()?;
+        let mut all = self.read_claims()?;
         all.retain(|old| claims.iter().all(|new| (&old.run, old.node) != (&new.run, new.node)));
         let taken: u64 = all.iter().chain(claims).map(|claim| claim.bytes).fold(0, u64::saturating_add);
         if taken > usable {
             return Ok(Err(Full { claims: all }));
         }
         all.extend_from_slice(claims);
-        self.write(&all).map(Ok)
+        self.write_claims(&all).map(Ok)
     }
 
     /// Gives back what a run, or one node of it, has.
@@ -116,17 +116,17 @@ impl Ledger {
     /// # Errors
     /// When it cannot be written.
     pub fn release(&self, run: &str, node: Option<usize>) -> Result<(), RunError> {
-        let _held = self.hold()?;
-        let mut all = self.read()?;
+        let _held = self.hold_lock()?;
+        let mut all = self.read_claims()?;
         all.retain(|claim| claim.run != run || node.is_some_and(|node| node != claim.node));
-        self.write(&all)
+        self.write_claims(&all)
     }
 
-    fn hold(&self) -> Result<Flock<File>, RunError> {
-        lock(&self.path.with_extension("lock"))
+    fn hold_lock(&self) -> Result<Flock<File>, RunError> {
+        lock_file(&self.path.with_extension("lock"))
     }
 
-    fn read(&self) -> Result<Vec<Claim>, RunError> {
+    fn read_claims(&self) -> Result<Vec<Claim>, RunError> {
         let text = match read_text(&self.path, JSON_BYTES) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -141,7 +141,7 @@ impl Ledger {
         Ok(all.into_iter().filter(Claim::lives).collect())
     }
 
-    fn write(&self, claims: &[Claim]) -> Result<(), RunError> {
+    fn write_claims(&self, claims: &[Claim]) -> Result<(), RunError> {
         let text = serde_json::to_string_pretty(claims).map_err(|error| RunError::damaged(&self.path, error))?;
         write_atomically(&self.path, text.as_bytes())
     }

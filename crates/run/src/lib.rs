@@ -49,7 +49,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum RunError {
     /// A file or folder that cannot be used.
-    #[error("{}: {}", path.display(), reason(source))]
+    #[error("{}: {}", path.display(), error_reason(source))]
     File {
         /// The file in question.
         path: PathBuf,
@@ -129,6 +129,6 @@ impl RunError {
 }
 
 /// In lowercase and without its number.
-fn reason(error: &std::io::Error) -> String {
+fn error_reason(error: &std::io::Error) -> String {
     error.to_string().split(" (os error").next().unwrap_or_default().to_lowercase()
 }

@@ -27,7 +27,7 @@ impl TemporaryFolder {
     /// When it cannot be made.
     pub fn make() -> io::Result<Self> {
         let make = || Ok(mkdtemp(&std::env::temp_dir().join("tonnage-XXXXXX"))?);
-        interrupts::folder(make).map(Self)
+        interrupts::register_folder(make).map(Self)
     }
 
     /// Where it is.

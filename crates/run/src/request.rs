@@ -9,7 +9,7 @@ use tonnage_core::job::{JobSpec, Spreading};
 use tonnage_core::record::{FORMAT, JobRecord, NodeRecord, Policy, RunRecord};
 
 use crate::RunError;
-use crate::adapter::check;
+use crate::adapter::check_placeholders;
 use crate::clock::now_ms;
 use crate::secrets::Secrets;
 
@@ -37,6 +37,7 @@ pub struct RunTable {
     /// See [`Policy`], as all below.
     pub max_attempts: Option<u32>,
     pub max_seconds: Option<u64>,
+    /// In rows.
     pub min_micro_batch: Option<u64>,
     pub grace_seconds: Option<u64>,
     pub stall_seconds: Option<u64>,
@@ -66,7 +67,7 @@ impl RunTable {
     ///
     /// # Errors
     /// When a key is unknown or a value does not suit it.
-    pub fn read(file: &str, text: &str) -> Result<Self, RunError> {
+    pub fn read_table(file: &str, text: &str) -> Result<Self, RunError> {
         let read: Result<JobFile, _> = toml::from_str(text);
         read.map(|file| file.run).map_err(|error| {
             let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
@@ -113,7 +114,7 @@ pub fn cannot_start(command: &[String]) -> Option<String> {
 ///
 /// # Errors
 /// When the command has a template that nothing will fill in.
-pub fn record(
+pub fn run_record(
     command: Vec<String>,
     folder: String,
     job: Option<(JobRecord, &JobSpec)>,
@@ -121,14 +122,14 @@ pub fn record(
     policy: Policy,
 ) -> Result<(RunRecord, Secrets), RunError> {
     let keys = job.as_ref().map(|(job, _)| job.values.iter().map(|value| value.key.clone()).collect::<Vec<_>>());
-    check(&command, keys.as_deref())?;
-    let secrets = Secrets::of(
+    check_placeholders(&command, keys.as_deref())?;
+    let secrets = Secrets::found_in(
         &command,
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
     );
-    let job = job.map(|(record, spec)| (without(record, &secrets), spec));
+    let job = job.map(|(record, spec)| (without_secrets(record, &secrets), spec));
     let command = secrets.hide_command(&command);
-    let nodes = job.as_ref().map_or_else(Vec::new, |(_, spec)| nodes(spec, table));
+    let nodes = job.as_ref().map_or_else(Vec::new, |(_, spec)| node_records(spec, table));
     let policy = Policy { lease: job.as_ref().and_then(|(_, spec)| spec.task.facts().lease()), ..policy };
     let checkpoints = policy.checkpoints.clone().or_else(|| output_dir(&command));
     let policy = Policy { checkpoints, ..policy };
@@ -140,7 +141,7 @@ pub fn record(
         sequence: 0,
         command,
         folder,
-        environment: environment(),
+        environment: recorded_environment(),
         job: job.map(|(record, _)| record),
         nodes: if nodes.is_empty() { vec![NodeRecord::default()] } else { nodes },
         policy,
@@ -149,7 +150,7 @@ pub fn record(
 }
 
 /// A job file may name the command, and with it the command's secrets.
-fn without(job: JobRecord, secrets: &Secrets) -> JobRecord {
+fn without_secrets(job: JobRecord, secrets: &Secrets) -> JobRecord {
     JobRecord { text: job.text.map(|text| secrets.hide_in_job(&text)), ..job }
 }
 
@@ -163,7 +164,7 @@ pub fn output_dir(command: &[String]) -> Option<String> {
 }
 
 /// A swarm's nodes, dealt to its GPUs in turn.
-fn nodes(job: &JobSpec, table: &RunTable) -> Vec<NodeRecord> {
+fn node_records(job: &JobSpec, table: &RunTable) -> Vec<NodeRecord> {
     let Spreading::Nodes { nodes, gpus } = job.task.facts().spreading() else { return Vec::new() };
     let gpus: Vec<String> =
         if table.gpus.is_empty() { (0..gpus).map(|gpu| gpu.to_string()).collect() } else { table.gpus.clone() };
@@ -181,7 +182,7 @@ fn nodes(job: &JobSpec, table: &RunTable) -> Vec<NodeRecord> {
     (0..nodes).map(node).collect()
 }
 
-fn environment() -> BTreeMap<String, String> {
+fn recorded_environment() -> BTreeMap<String, String> {
     RECORDED.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect()
 }
 
@@ -192,10 +193,10 @@ mod tests {
     #[test]
     fn the_table_is_read_and_the_job_is_left_alone() {
         let text = "model = \"gpt2\"\n\n[run]\ncommand = [\"python\", \"t.py\"]\nstagger_seconds = 5\n";
-        let table = RunTable::read("swarm.toml", text).unwrap();
+        let table = RunTable::read_table("swarm.toml", text).unwrap();
         assert_eq!(table.command, ["python", "t.py"]);
         assert_eq!(table.apply(Policy::default()).stagger_seconds, 5);
-        let error = RunTable::read("swarm.toml", &text.replace("stagger", "stager")).unwrap_err().to_string();
+        let error = RunTable::read_table("swarm.toml", &text.replace("stagger", "stager")).unwrap_err().to_string();
         assert!(error.starts_with("swarm.toml:5: [run]: unknown field `stager_seconds`"), "{error}");
     }
 

@@ -14,26 +14,26 @@ pub struct Secrets(pub BTreeMap<String, String>);
 
 impl Secrets {
     /// Those of a command, and of the variables that `environment` yields: a variable's whole value, or an address's password.
-    pub fn of(command: &[String], environment: impl Iterator<Item = (String, String)>) -> Self {
+    pub fn found_in(command: &[String], environment: impl Iterator<Item = (String, String)>) -> Self {
         let mut secrets = Self::default();
         let (whole, others): (Vec<_>, Vec<_>) = environment.partition(|(name, _)| is_secret(name));
         secrets.0.extend(whole.into_iter().filter(|(_, value)| value.len() >= LEAST_LENGTH));
-        for (word, spots) in command.iter().zip(spots(command)) {
-            spots.iter().for_each(|spot| secrets.add(&spot.name, &word[spot.range.clone()]));
+        for (word, spots) in command.iter().zip(spots_in(command)) {
+            spots.iter().for_each(|spot| secrets.add_secret(&spot.name, &word[spot.range.clone()]));
         }
         for (_, value) in others {
             // Not under the variable's own name: its value is more than the secret.
             let long = find_in_text(&value).into_iter().filter(|spot| spot.range.len() >= LEAST_LENGTH);
-            long.for_each(|spot| secrets.add(&spot.name, &value[spot.range.clone()]));
+            long.for_each(|spot| secrets.add_secret(&spot.name, &value[spot.range.clone()]));
         }
         secrets
     }
 
-    fn add(&mut self, name: &str, value: &str) {
+    fn add_secret(&mut self, name: &str, value: &str) {
         if self.name_of(value).is_some() {
             return;
         }
-        let name = variable(name);
+        let name = variable_of(name);
         let taken = (2..).map(|number| format!("{name}_{number}"));
         let free = std::iter::once(name.clone()).chain(taken).find(|name| !self.0.contains_key(name));
         self.0.insert(free.unwrap_or(name), value.to_owned());
@@ -45,29 +45,29 @@ impl Secrets {
 
     /// `command` without secrets: the short ones too, where a name says what they are.
     pub fn hide_command(&self, command: &[String]) -> Vec<String> {
-        command.iter().zip(spots(command)).map(|(word, spots)| self.hide_spots(word, &spots)).collect()
+        command.iter().zip(spots_in(command)).map(|(word, spots)| self.hide_spots(word, &spots)).collect()
     }
 
     fn hide_spots(&self, word: &str, spots: &[Spot]) -> String {
         let (mut hidden, mut at) = (String::with_capacity(word.len()), 0);
         for spot in spots {
             let name = self.name_of(&word[spot.range.clone()]);
-            hidden.push_str(&self.hide(&word[at..spot.range.start]));
-            hidden.push_str(&name.map_or_else(|| HIDDEN.to_owned(), placeholder));
+            hidden.push_str(&self.hide_in(&word[at..spot.range.start]));
+            hidden.push_str(&name.map_or_else(|| HIDDEN.to_owned(), placeholder_of));
             at = spot.range.end;
         }
-        hidden + &self.hide(&word[at..])
+        hidden + &self.hide_in(&word[at..])
     }
 
     /// `text` without secrets of a length that says what they are; of two that begin alike, the longer.
-    pub fn hide(&self, text: &str) -> String {
+    pub fn hide_in(&self, text: &str) -> String {
         let known = || self.0.iter().filter(|(_, value)| value.len() >= LEAST_LENGTH);
         let (mut hidden, mut rest) = (String::with_capacity(text.len()), text);
         while let Some(next) = rest.chars().next() {
             let here = known().filter(|(_, value)| rest.starts_with(value.as_str()));
             match here.max_by_key(|(_, value)| value.len()) {
                 Some((name, value)) => {
-                    hidden.push_str(&placeholder(name));
+                    hidden.push_str(&placeholder_of(name));
                     rest = &rest[value.len()..];
                 }
                 None => {
@@ -94,14 +94,14 @@ impl Secrets {
         // Words may be written with escapes.
         let is_same = named_command(&replaced) == hidden_command;
         let replaced = if is_same { replaced } else { with_command(text, &hidden_command) };
-        self.hide(&replaced).split_inclusive('\n').map(hide_in_line).collect()
+        self.hide_in(&replaced).split_inclusive('\n').map(hide_in_line).collect()
     }
 
     /// `word` with its secrets again: those known here, or of the environment.
     ///
     /// # Errors
     /// With the name of one that nobody knows any more.
-    pub fn reveal(&self, word: &str) -> Result<String, String> {
+    pub fn reveal_in(&self, word: &str) -> Result<String, String> {
         let (mut text, mut rest) = (String::with_capacity(word.len()), word);
         while let Some(at) = rest.find(OPENING) {
             let (before, from) = rest.split_at(at);
@@ -127,17 +127,17 @@ impl Secrets {
 /// What a placeholder begins with.
 const OPENING: &str = "{secret:";
 
-/// Names of placeholders are those of variables: [`variable`].
+/// Names of placeholders are those of variables: [`variable_of`].
 fn is_placeholder(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
 }
 
-fn placeholder(name: &str) -> String {
+fn placeholder_of(name: &str) -> String {
     format!("{OPENING}{name}}}")
 }
 
 /// `--api-key` as a variable is called.
-fn variable(name: &str) -> String {
+fn variable_of(name: &str) -> String {
     let name = name.trim_start_matches('-');
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
 }
@@ -167,7 +167,7 @@ fn hide_in_line(line: &str) -> String {
 }
 
 /// The secrets of each word.
-fn spots(command: &[String]) -> Vec<Vec<Spot>> {
+fn spots_in(command: &[String]) -> Vec<Vec<Spot>> {
     find_in_words(&command.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
@@ -207,10 +207,10 @@ mod tests {
         ];
         for (typed, hidden) in cases {
             let environment = [("MY_SECRET".to_owned(), "from-env-1".to_owned()), ("HOME".to_owned(), "/h".to_owned())];
-            let secrets = Secrets::of(&words(typed), environment.into_iter());
+            let secrets = Secrets::found_in(&words(typed), environment.into_iter());
             let recorded = secrets.hide_command(&words(typed));
             assert_eq!(recorded.join("|"), if hidden.is_empty() { typed } else { hidden });
-            let revealed: Vec<String> = recorded.iter().map(|word| secrets.reveal(word).unwrap()).collect();
+            let revealed: Vec<String> = recorded.iter().map(|word| secrets.reveal_in(word).unwrap()).collect();
             assert_eq!(revealed, words(typed));
         }
     }
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn a_job_file_keeps_its_values_and_hides_its_commands() {
         let command = words("t|--password|gpt2");
-        let secrets = Secrets::of(&command, std::iter::empty());
+        let secrets = Secrets::found_in(&command, std::iter::empty());
         let text = "model = \"gpt2\"\n[run]\ncommand = [\"t\", \"--password\", \"gpt2\"]\n";
         let hidden = "model = \"gpt2\"\n[run]\ncommand = [\"t\", \"--password\", \"{secret:PASSWORD}\"]\n";
         assert_eq!(secrets.hide_in_job(text), hidden);
@@ -232,13 +232,13 @@ mod tests {
     #[test]
     fn an_address_in_the_environment_tells_its_password() {
         let environment = [("DATABASE_URL".to_owned(), "postgres://u:abcdef12@h/x".to_owned())];
-        let secrets = Secrets::of(&words("t|--pw-of-db|x|abcdef12"), environment.into_iter());
-        assert_eq!(secrets.hide("t abcdef12"), "t {secret:URL_PASSWORD}");
+        let secrets = Secrets::found_in(&words("t|--pw-of-db|x|abcdef12"), environment.into_iter());
+        assert_eq!(secrets.hide_in("t abcdef12"), "t {secret:URL_PASSWORD}");
     }
 
     #[test]
     fn a_secret_that_nobody_knows_is_named() {
-        assert_eq!(Secrets::default().reveal("--k={secret:NOBODY_KNOWS_IT}"), Err("NOBODY_KNOWS_IT".to_owned()));
-        assert_eq!(Secrets::default().reveal("{secret:"), Ok("{secret:".to_owned()));
+        assert_eq!(Secrets::default().reveal_in("--k={secret:NOBODY_KNOWS_IT}"), Err("NOBODY_KNOWS_IT".to_owned()));
+        assert_eq!(Secrets::default().reveal_in("{secret:"), Ok("{secret:".to_owned()));
     }
 }

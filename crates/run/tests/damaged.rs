@@ -11,8 +11,8 @@ use damage::{Damage, damage, damaged};
 use proptest::prelude::*;
 use tonnage_core::record::{BatchRecord, Event, JobRecord, RunRecord};
 use tonnage_run::adapter::{Injection, inject};
-use tonnage_run::corrections::{Kept, keep, kept};
-use tonnage_run::guard::checkpoint::{newest, saved_progress};
+use tonnage_run::corrections::{Kept, keep_correction, kept_correction};
+use tonnage_run::guard::checkpoint::{newest_checkpoint, saved_progress};
 use tonnage_run::ledger::{Claim, Ledger};
 use tonnage_run::private::TemporaryFolder;
 use tonnage_run::store::Store;
@@ -47,13 +47,13 @@ proptest! {
     fn corrections(damages in damage()) {
         let folder = TemporaryFolder::make().unwrap();
         let job = JobRecord::default();
-        keep(folder.path(), &job, Kept { by: "measured".to_owned(), seen_bytes: 7, ..Kept::default() }).unwrap();
-        prop_assert_eq!(kept(folder.path(), &job).unwrap().map(|kept| kept.seen_bytes), Some(7));
+        keep_correction(folder.path(), &job, Kept { by: "measured".to_owned(), seen_bytes: 7, ..Kept::default() }).unwrap();
+        prop_assert_eq!(kept_correction(folder.path(), &job).unwrap().map(|kept| kept.seen_bytes), Some(7));
         spoil(&folder.path().join("corrections.json"), &damages);
         // What cannot be read is said, or read as far as it goes; it is never a panic, and what is kept next can be read.
-        let _ = kept(folder.path(), &job);
-        if keep(folder.path(), &job, Kept { seen_bytes: 8, ..Kept::default() }).is_ok() {
-            prop_assert_eq!(kept(folder.path(), &job).unwrap().map(|kept| kept.seen_bytes), Some(8));
+        let _ = kept_correction(folder.path(), &job);
+        if keep_correction(folder.path(), &job, Kept { seen_bytes: 8, ..Kept::default() }).is_ok() {
+            prop_assert_eq!(kept_correction(folder.path(), &job).unwrap().map(|kept| kept.seen_bytes), Some(8));
         }
     }
 
@@ -79,9 +79,9 @@ proptest! {
         let file = [&(header.len() as u64).to_le_bytes()[..], header, &[0; 16]].concat();
         fs::write(checkpoint.join("model.safetensors"), &file).unwrap();
         fs::write(checkpoint.join("trainer_state.json"), "{\"global_step\": 5, \"max_steps\": 9, \"log_history\": [{\"loss\": 1.5}]}").unwrap();
-        prop_assert!(newest(folder.path()).0.is_some());
+        prop_assert!(newest_checkpoint(folder.path()).0.is_some());
         spoil(&checkpoint.join(if of_state { "trainer_state.json" } else { "model.safetensors" }), &damages);
-        let (found, torn) = newest(folder.path());
+        let (found, torn) = newest_checkpoint(folder.path());
         prop_assert_eq!(usize::from(found.is_some()) + torn.len(), 1);
         // What a state says is its folder's step or nothing, and never less than its total.
         if let Some(progress) = saved_progress(folder.path(), 0) {

@@ -14,13 +14,13 @@ proptest! {
 
     #[test]
     fn a_command_is_recorded_without_secrets_and_comes_back(typed in grammar::typed()) {
-        let secrets = Secrets::of(&typed.words, std::iter::empty());
+        let secrets = Secrets::found_in(&typed.words, std::iter::empty());
         let recorded = secrets.hide_command(&typed.words);
         let text = recorded.join(" ");
         let parts = |length: usize| (0..=typed.secret.len() - length).map(move |at| at..at + length);
         let shown = parts(PART + 1).any(|part| text.contains(&typed.secret[part]));
         prop_assert!(!shown, "{:?} -> {}", typed.words, text);
-        let revealed: Result<Vec<String>, String> = recorded.iter().map(|word| secrets.reveal(word)).collect();
+        let revealed: Result<Vec<String>, String> = recorded.iter().map(|word| secrets.reveal_in(word)).collect();
         prop_assert_eq!(revealed, Ok(typed.words));
     }
 }

@@ -176,7 +176,7 @@ fn configuration(file: &SuiteFile, table: &Table, values: &Settings, shown: Sett
 }
 
 fn change((key, value): &(String, Value)) -> Override {
-    suite::set(key, &text(value))
+    suite::set_key(key, &text(value))
 }
 
 fn name(table: Option<&str>, shown: &Settings) -> String {
@@ -267,7 +267,7 @@ impl Configuration {
             let Some(scaled) = scaled else { continue };
             match self.parameters.get_mut(key) {
                 Some(value) => *value = scaled.value,
-                None => self.changes.push(suite::set(key, &text(&scaled.value))),
+                None => self.changes.push(suite::set_key(key, &text(&scaled.value))),
             }
             self.rules.push(scaled.said);
         }

@@ -56,7 +56,6 @@ pub enum Event {
     Submitted {
         /// The batch's name.
         batch: String,
-        /// Which link.
         link: u32,
         /// The number that SLURM gave it.
         job: u64,
@@ -65,9 +64,7 @@ pub enum Event {
     Unsubmitted {
         /// The batch's name.
         batch: String,
-        /// Which link.
         link: u32,
-        /// Why.
         why: String,
     },
     /// Nothing more is started, until somebody runs the suite again.
@@ -106,7 +103,6 @@ pub struct Ended {
     pub processes: u64,
     /// Whether it succeeded with the batch that it was planned with, so that its peak is that of the whole run.
     pub is_whole: bool,
-    /// Its configuration.
     pub configuration: String,
     /// What was predicted of it on a GPU when it was started; tells a configuration from another that had its name.
     pub total_bytes: Option<u64>,

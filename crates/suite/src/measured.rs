@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tonnage_experiment::record::{Point, Record};
 use tonnage_experiment::run::Run;
-use tonnage_experiment::source::{Limits, gather};
+use tonnage_experiment::source::{Limits, gather_runs};
 use tonnage_run::request::output_dir;
 use tonnage_run::store::RunFolder;
 
@@ -146,7 +146,7 @@ fn point(mut found: BTreeMap<String, f64>, next: usize) -> Point {
 
 /// What files below `place` say, as points.
 fn of_files(place: &Path) -> Vec<Point> {
-    gather(place, &Limits::default()).map(|gathered| of_runs(&gathered.runs)).unwrap_or_default()
+    gather_runs(place, &Limits::default()).map(|gathered| of_runs(&gathered.runs)).unwrap_or_default()
 }
 
 /// Values of all series by their steps, in their order.

@@ -65,7 +65,7 @@ pub struct Planned {
 pub struct Twins {
     /// The configuration that has them.
     pub of: String,
-    /// How many.
+    /// How many runs there are.
     pub runs: usize,
 }
 

@@ -7,7 +7,7 @@ use tonnage_core::printable::printable;
 use tonnage_core::record::Outcome;
 use tonnage_core::units::Seconds;
 use tonnage_report::Look;
-use tonnage_report::text::wrap;
+use tonnage_report::text::wrap_text;
 
 use crate::journal::{RunState, State, Where};
 use crate::pack::order;
@@ -289,7 +289,7 @@ impl<'a> Status<'a> {
                 self.state.unreadable
             ));
         }
-        lines.iter().map(|line| format!("{}\n", wrap(line, look.width, 2))).collect()
+        lines.iter().map(|line| format!("{}\n", wrap_text(line, look.width, 2))).collect()
     }
 
     /// Why runs failed, of the first ones.

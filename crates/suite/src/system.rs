@@ -20,7 +20,6 @@ const RESIDENT: &str = "system.proc.memory.rssMB";
 /// CPU time of a run's processes, per cent of all cores.
 const CPU: &str = "system.cpu";
 
-/// A look.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Look {

@@ -2,7 +2,7 @@
 
 use tonnage_core::units::{Bytes, Seconds};
 use tonnage_report::Look;
-use tonnage_report::text::{Align, Table, dollars, grouped, plain, watt_hours, wrap};
+use tonnage_report::text::{Align, Table, dollars_text, grouped_number, plain_number, watt_hours, wrap_text};
 
 use crate::pack::Machine;
 use crate::plan::{Plan, Planned, Span};
@@ -33,12 +33,12 @@ pub fn plan(plan: &Plan, against: &Against, look: &Look) -> String {
     lines.extend(plan.twins().into_iter().take(MOST_TWINS).map(|twins| format!("! {twins}")));
     lines.extend(rules(plan));
     lines.push(format!("code: {}", plan.code));
-    lines.iter().for_each(|line| text.push_str(&format!("{}\n", wrap(line, look.width, 2))));
+    lines.iter().for_each(|line| text.push_str(&format!("{}\n", wrap_text(line, look.width, 2))));
     text
 }
 
 fn counted(count: usize, what: &str) -> String {
-    format!("{} {what}{}", grouped(count as u64), if count == 1 { "" } else { "s" })
+    format!("{} {what}{}", grouped_number(count as u64), if count == 1 { "" } else { "s" })
 }
 
 fn table(plan: &Plan, look: &Look) -> String {
@@ -72,7 +72,7 @@ fn table(plan: &Plan, look: &Look) -> String {
     }
     let mut errors: Vec<&String> = plan.configurations.iter().filter_map(|one| one.error.as_ref()).collect();
     errors.dedup();
-    errors.iter().for_each(|error| text.push_str(&format!("! {}\n", wrap(error, look.width, 2))));
+    errors.iter().for_each(|error| text.push_str(&format!("! {}\n", wrap_text(error, look.width, 2))));
     text
 }
 
@@ -122,9 +122,9 @@ fn row(one: &Planned, count: usize) -> Vec<String> {
         Bytes(predicted.total_bytes).to_string(),
         predicted.gpus.to_string(),
         predicted.verdict.clone(),
-        predicted.seconds.map_or_else(unknown, |span| plain(span.typical / 3600.0)),
-        all(predicted.gpu_hours).map_or_else(unknown, plain),
-        all(predicted.dollars).map_or_else(unknown, dollars),
+        predicted.seconds.map_or_else(unknown, |span| plain_number(span.typical / 3600.0)),
+        all(predicted.gpu_hours).map_or_else(unknown, plain_number),
+        all(predicted.dollars).map_or_else(unknown, dollars_text),
     ]
 }
 
@@ -135,9 +135,9 @@ fn totals(plan: &Plan) -> Vec<String> {
         false => format!("{} ({} to {})", show(span.typical), show(span.low), show(span.high)),
     };
     let sums = [
-        plan.total(|one| one.gpu_hours).map(|span| format!("{} GPU-hours", range(span, plain))),
+        plan.total(|one| one.gpu_hours).map(|span| format!("{} GPU-hours", range(span, plain_number))),
         plan.total(|one| one.kilowatt_hours).map(|span| range(span, watt_hours)),
-        plan.total(|one| one.dollars).map(|span| range(span, dollars)),
+        plan.total(|one| one.dollars).map(|span| range(span, dollars_text)),
     ];
     let sums: Vec<String> = sums.into_iter().flatten().collect();
     match sums.is_empty() {
@@ -227,7 +227,7 @@ fn warnings(plan: &Plan, against: &Against) -> Vec<String> {
         let names: Vec<&str> = chained.iter().map(|(one, _)| one.name.as_str()).collect();
         lines.push(format!(
             "! a limit of {} h is shorter than a run may take, of {}: `{}` takes a chain of {jobs} jobs, each going on from the last checkpoint",
-            plain(against.hours),
+            plain_number(against.hours),
             some(&names),
             one.name
         ));

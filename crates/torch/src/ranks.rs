@@ -131,7 +131,7 @@ pub struct Store(sys::Store);
 /// Who serves a [`Store`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Serving {
-    /// Another process.
+    /// A process beside this one.
     Another,
     /// This one, on its port.
     Port,

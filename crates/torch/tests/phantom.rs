@@ -2,19 +2,18 @@
 //!
 //! `TONNAGE_TORCH` names a libtorch with CUDA, `TONNAGE_TORCH_PRELOAD` the phantom's library.
 
+mod support;
+
 use std::path::PathBuf;
 use std::process::Command;
 
-use tonnage_torch::{Argument, Device, ErrorKind, ScalarType, Search, Shim, Tensor, Torch, TorchError, operator};
+use tonnage_torch::{Argument, Device, ErrorKind, ScalarType, Tensor, Torch, TorchError, operator};
 
 const MIB: u64 = 1 << 20;
 const GPU: Device = Device::Cuda(0);
 
 fn load() -> &'static Torch {
-    let found = Search::of_environment(None).find().expect("TONNAGE_TORCH names a PyTorch");
-    let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("torch");
-    let shim = Shim::of(&found, &cache, &mut |report| eprintln!("{report}")).expect("the shim compiles");
-    Torch::load(&found, &shim, true).expect("libtorch loads")
+    support::load_torch(true)
 }
 
 fn zeros(torch: &'static Torch, elements: i64) -> Result<Tensor, TorchError> {

@@ -2,37 +2,26 @@
 //!
 //! `TONNAGE_TORCH` names the libtorch. One test a process would load it several times, so they share it.
 
+mod support;
+
 use std::os::fd::IntoRawFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tonnage_torch::{
-    Add, Argument, Buckets, Device, ErrorKind, Found, Group, ScalarType, Search, Serving, Shim, Store, Tensor, Torch,
-    TorchError, Transport, operator,
+    Add, Argument, Buckets, Device, ErrorKind, Group, ScalarType, Serving, Store, Tensor, Torch, TorchError, Transport,
+    operator,
 };
 
-/// libtorch, loaded once for all tests of this process.
 fn load() -> &'static Torch {
-    static LOADED: OnceLock<&'static Torch> = OnceLock::new();
-    LOADED.get_or_init(|| {
-        let (found, shim) = shim();
-        Torch::load(&found, &shim, false).expect("libtorch loads")
-    })
-}
-
-fn shim() -> (Found, Shim) {
-    let found = Search::of_environment(None).find().expect("TONNAGE_TORCH names a PyTorch");
-    let cache = std::env::var_os("TONNAGE_TORCH_CACHE")
-        .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("torch"), PathBuf::from);
-    let shim = Shim::of(&found, &cache, &mut |report| eprintln!("{report}")).expect("the shim compiles");
-    (found, shim)
+    support::load_torch(false)
 }
 
 /// What several ranks need, compiled.
 fn ranks_library() -> PathBuf {
-    let (found, shim) = shim();
+    let (found, shim) = support::compile_shim();
     shim.ranks(&found, &mut |report| eprintln!("{report}")).expect("what ranks need compiles")
 }
 

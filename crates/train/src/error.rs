@@ -23,7 +23,7 @@ pub enum TrainError {
     /// Text that is not as it should be.
     #[error("{}: {problem}\nhint: {hint}", .path.display())]
     Text {
-        /// The file.
+        /// The file that was read or written.
         path: PathBuf,
         /// What is wrong, with its line where it has one.
         problem: String,
@@ -36,7 +36,7 @@ pub enum TrainError {
     /// Weights or a checkpoint that are damaged or of another model.
     #[error("{}: {problem}", .path.display())]
     Weights {
-        /// The file.
+        /// The file that was read or written.
         path: PathBuf,
         /// What is wrong.
         problem: String,
@@ -44,7 +44,7 @@ pub enum TrainError {
     /// What is asked for and cannot be done, or is of no use.
     #[error("{problem}\nhint: {hint}")]
     Refused {
-        /// What.
+        /// What is wrong, in words.
         problem: String,
         /// The way out.
         hint: String,
@@ -55,7 +55,7 @@ pub enum TrainError {
     /// An error in a step, with its place.
     #[error("step {step}{}: {source}", .module.as_ref().map(|module| format!(", in {module}")).unwrap_or_default())]
     Step {
-        /// From 1.
+        /// The step that failed, counted from 1.
         step: u64,
         /// The path of the module.
         module: Option<String>,

@@ -48,7 +48,7 @@ pub struct LanguageModel {
 
 /// What is behind it.
 enum Form {
-    /// Of transformers.
+    /// A model of transformers' shape, from core's own source.
     LanguageModel(Box<dyn Model>),
     /// The guide's, whose loop takes the loss and which keeps no keys.
     Agi2(Box<Agi2Model>),

@@ -33,9 +33,9 @@ pub struct Program<'a> {
     pub model_folder: Option<PathBuf>,
     /// The folder of GPT-2 in the hub cache, whose tokenizer `tiktoken` means.
     pub gpt2_folder: Option<PathBuf>,
-    /// Files, found.
+    /// Paths of the files of `training.train_files` that exist.
     pub train_files: Vec<PathBuf>,
-    /// Files, found.
+    /// Paths of the files of `training.eval_files` that exist.
     pub eval_files: Vec<PathBuf>,
     /// Where checkpoints go; `None` in a rehearsal.
     pub output: Option<PathBuf>,

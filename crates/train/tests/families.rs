@@ -1,6 +1,9 @@
 //! Models of every family beside what transformers computes with the same weights (testdata/train/families.py): logits, loss, the
 //! gradient of every parameter, decoding over a KV cache, and how weights begin.
 
+#[path = "../../torch/tests/support/mod.rs"]
+mod support;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +11,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 use tonnage_core::job::{Attention, Fields, JobSource, JobSpec, LoraSpec, ModelSpec};
-use tonnage_torch::{Argument, Device, Operator, Search, Shim, Tensor, Torch, operator};
+use tonnage_torch::{Argument, Device, Operator, Tensor, Torch, operator};
 use tonnage_train::store::weights::Reader;
 use tonnage_train::{Call, LanguageModel, TrainError, Weights};
 
@@ -17,13 +20,7 @@ const TOLERANCE: f64 = 1e-6;
 const PROMPT: i64 = 8;
 
 fn torch() -> &'static Torch {
-    static LOADED: OnceLock<&'static Torch> = OnceLock::new();
-    LOADED.get_or_init(|| {
-        let found = Search::of_environment(None).find().expect("TONNAGE_TORCH names a PyTorch");
-        let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("torch");
-        let shim = Shim::of(&found, &cache, &mut |report| eprintln!("{report}")).expect("the shim compiles");
-        Torch::load(&found, &shim, false).expect("libtorch loads")
-    })
+    support::load_torch(false)
 }
 
 /// The cases, made anew by the Python whose torch this is.

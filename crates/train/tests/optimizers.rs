@@ -1,10 +1,12 @@
 //! Optimizers, clipping, the scaler and schedules beside what PyTorch and transformers compute (testdata/train/optimizers.py).
 
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+#[path = "../../torch/tests/support/mod.rs"]
+mod support;
+
+use std::path::Path;
 
 use serde_json::Value;
-use tonnage_torch::{Device, Search, Shim, Tensor, Torch};
+use tonnage_torch::{Device, Tensor, Torch};
 use tonnage_train::clip::clip_grad_norm;
 use tonnage_train::optimizer::{Adam, AdamOptions, Implementation, Optimizer, Sgd, SgdOptions};
 use tonnage_train::scaler::GradScaler;
@@ -13,13 +15,7 @@ use tonnage_train::schedule::Schedule;
 const SHAPES: [&[i64]; 3] = [&[3, 4], &[5], &[2, 2, 2]];
 
 fn torch() -> &'static Torch {
-    static LOADED: OnceLock<&'static Torch> = OnceLock::new();
-    LOADED.get_or_init(|| {
-        let found = Search::of_environment(None).find().expect("TONNAGE_TORCH names a PyTorch");
-        let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("torch");
-        let shim = Shim::of(&found, &cache, &mut |report| eprintln!("{report}")).expect("the shim compiles");
-        Torch::load(&found, &shim, false).expect("libtorch loads")
-    })
+    support::load_torch(false)
 }
 
 fn expected() -> Value {

@@ -2,6 +2,9 @@
 //!
 //! `TONNAGE_TORCH` names a libtorch with CUDA, `TONNAGE_TORCH_PRELOAD` the phantom's library.
 
+#[path = "../../torch/tests/support/mod.rs"]
+mod support;
+
 use std::net::TcpListener;
 use std::os::fd::IntoRawFd;
 use std::path::{Path, PathBuf};
@@ -15,7 +18,7 @@ use tonnage_core::job::{
 };
 use tonnage_core::recording::{Names, RecordedEvent, Recording, compare_recordings, read_snapshot};
 use tonnage_core::step::simulate;
-use tonnage_torch::{Buckets, Device, Group, Reducer, Search, Shim, Tensor, Torch};
+use tonnage_torch::{Buckets, Device, Group, Reducer, Tensor, Torch};
 use tonnage_train::optimizer::{Adam, AdamOptions, Implementation, Optimizer};
 use tonnage_train::ranks::{Joined, Place, Ranks, ServedBy};
 use tonnage_train::{Call, LanguageModel, Output, Weights, scalar_type};
@@ -105,11 +108,9 @@ fn jobs() -> Vec<JobSpec> {
 }
 
 fn load() -> (&'static Torch, PathBuf) {
-    let found = Search::of_environment(None).find().expect("TONNAGE_TORCH names a PyTorch");
-    let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("torch");
-    let shim = Shim::of(&found, &cache, &mut |report| eprintln!("{report}")).expect("the shim compiles");
+    let (found, shim) = support::compile_shim();
     let ranks = shim.ranks(&found, &mut |report| eprintln!("{report}")).expect("what ranks need compiles");
-    (Torch::load(&found, &shim, true).expect("libtorch loads"), ranks)
+    (support::load_torch(true), ranks)
 }
 
 /// The only rank of a group, over the phantom's NCCL.

@@ -2,21 +2,17 @@
 //!
 //! `TONNAGE_TORCH` names a Python with torch and safetensors.
 
+#[path = "../../torch/tests/support/mod.rs"]
+mod support;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 
-use tonnage_torch::{ScalarType, Search, Shim, Torch};
+use tonnage_torch::{ScalarType, Torch};
 use tonnage_train::store::weights::{Reader, write};
 
 fn torch() -> &'static Torch {
-    static LOADED: OnceLock<&'static Torch> = OnceLock::new();
-    LOADED.get_or_init(|| {
-        let found = Search::of_environment(None).find().expect("TONNAGE_TORCH names a PyTorch");
-        let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("torch");
-        let shim = Shim::of(&found, &cache, &mut |report| eprintln!("{report}")).expect("the shim compiles");
-        Torch::load(&found, &shim, false).expect("libtorch loads")
-    })
+    support::load_torch(false)
 }
 
 fn python(script: &str, path: &Path) -> String {

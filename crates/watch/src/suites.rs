@@ -101,7 +101,6 @@ impl SuiteView {
         lines
     }
 
-    /// For programs.
     pub fn json(&self) -> Value {
         let run = |run: &SuiteRun| json!({"name": run.name, "run": run.run, "gpus": run.gpus, "nodes": run.nodes, "seconds": run.seconds});
         json!({

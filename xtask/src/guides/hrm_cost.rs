@@ -85,7 +85,7 @@ fn priced(step_seconds: f64, more: &[(&str, &str)]) -> Result<Vec<Priced>> {
     let source = JobSource::from_file(file, text).with(&said).pin();
     let first = [suite.set.as_slice(), suite.configurations[0].changes.as_slice()].concat();
     let reference = CostReference::new(&source.resolve(&first).map_err(|error| anyhow!("{SUITE}: {error}"))?.job)?;
-    Ok(suite.configurations.iter().map(|one| reference.price(one, &suite.set, &source)).collect())
+    Ok(suite.configurations.iter().map(|one| reference.price_of(one, &suite.set, &source)).collect())
 }
 
 /// Sums over configurations and their runs.

@@ -23,7 +23,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 /// Arguments of `guides`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The document.
+    /// The page to write or check.
     #[arg(long, default_value = "docs/guides-checked.md")]
     out: PathBuf,
     /// Fails when the document is not what would be written, and writes nothing.

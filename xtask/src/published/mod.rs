@@ -17,7 +17,7 @@ pub struct Args {
     /// The figures, their classes and the configs of their models.
     #[arg(long, default_value = "testdata/published")]
     data: PathBuf,
-    /// The document.
+    /// The page to write or check.
     #[arg(long, default_value = "docs/published.md")]
     out: PathBuf,
     /// Write the document.

@@ -13,12 +13,6 @@ use super::source::{code, rust_files};
 const ORDERED: &[&str] = &["crates/core/src", "crates/run/src", "crates/watch/src", "crates/report/src"];
 /// The crate whose rooms are in order too.
 const ROOMS_OF: &str = "crates/core/src";
-/// Modules that may know each other, with the reason.
-const KNOTS: &[(&str, &[&str], &str)] = &[
-    ("crates/core/src/tensor", &["autograd", "checkpoint", "edge", "handle"], "PyTorch's own: a tensor has its node"),
-    ("crates/core/src/alloc", &["arena", "pool"], "a block says which kind of pool it is of"),
-];
-
 /// What each module names of the others.
 type Edges = BTreeMap<String, BTreeSet<String>>;
 
@@ -43,12 +37,8 @@ pub(super) fn found() -> Result<Vec<String>> {
     for room in &rooms {
         let edges = edges(room)?;
         let place = room.folder.display().to_string();
-        let is_known = |(from, to): &(&String, &String)| {
-            let both = |knot: &[&str]| knot.contains(&from.as_str()) && knot.contains(&to.as_str());
-            KNOTS.iter().any(|(folder, knot, _)| *folder == place && both(knot))
-        };
         let words = |(from, to): (&String, &String)| format!("{place}: `{from}` and `{to}` know each other");
-        problems.extend(circles(&edges).into_iter().filter(|pair| !is_known(pair)).map(words));
+        problems.extend(circles(&edges).into_iter().map(words));
     }
     Ok(problems)
 }

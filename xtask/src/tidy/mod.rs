@@ -2,9 +2,11 @@
 //! family, op and optimizer on disk is in its list; that modules name each other one way.
 
 mod circles;
+mod fn_names;
 mod key_names;
 mod lengths;
 mod model_types;
+mod short_docs;
 mod source;
 
 use std::fs;
@@ -12,6 +14,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+pub use fn_names::print as print_names;
 use source::rust_files;
 
 /// Names that say nothing about what is inside.
@@ -36,9 +39,11 @@ pub fn run() -> Result<()> {
     for folder in LISTED_FOLDERS {
         check_folder(Path::new(folder), &mut problems)?;
     }
+    problems.extend(fn_names::problem()?);
     problems.extend(circles::found()?);
     problems.extend(key_names::strays()?);
     problems.extend(model_types::strays()?);
+    problems.extend(short_docs::found()?);
     if problems.is_empty() { Ok(()) } else { bail!("untidy:\n{}", problems.join("\n")) }
 }
 

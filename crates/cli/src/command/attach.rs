@@ -49,7 +49,7 @@ impl AttachArgs {
         if self.json {
             show(&folder, true, true, terminal)?;
         } else {
-            terminal.tell(&text::run(folder.run(), &state, &line(&folder), false, &terminal.look));
+            terminal.tell(&text::run_screen(folder.run(), &state, &line(&folder), false, &terminal.look));
         }
         Ok(state.result.as_ref().map_or(Exit::No, super::supervise::exit))
     }

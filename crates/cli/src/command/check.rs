@@ -58,7 +58,7 @@ pub struct CheckArgs {
     json: bool,
 }
 
-/// The answer.
+/// What the check found, as JSON.
 #[derive(Serialize)]
 struct Checked<'a> {
     version: u32,
@@ -87,7 +87,7 @@ impl CheckArgs {
         let question = EstimateArgs::gate(self.job, self.fail_on);
         let (source, reading) = read_job(&question.job)?;
         if let Some(reading) = &reading {
-            terminal.tell(&text::config(reading, &terminal.look));
+            terminal.tell(&text::config_lines(reading, &terminal.look));
         }
         let answer = question.answer(source.resolve(&[])?)?;
         let now = Taken::of(&answer);

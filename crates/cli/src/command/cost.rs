@@ -65,13 +65,13 @@ impl CostArgs {
         }
         let base = source.resolve(&first)?.job;
         let reference = CostReference::new(&base)?;
-        let price = |configuration: &Configuration| reference.price(configuration, &suite.set, &source);
+        let price = |configuration: &Configuration| reference.price_of(configuration, &suite.set, &source);
         let rows = sweep(&suite.configurations, terminal, price);
         let answer = SuiteAnswer { job: base, rows };
         if let Some(path) = &self.csv {
             fs::write(path, suite_csv(&answer)).map_err(|error| Failure::file(&path.display().to_string(), &error))?;
         }
-        terminal.show(self.json, || json(&SuiteView::new(&answer)), || text::suite(&answer, &terminal.look))?;
+        terminal.show(self.json, || json(&SuiteView::new(&answer)), || text::suite_screen(&answer, &terminal.look))?;
         let fits = |row: &tonnage_core::plan::suite::Priced| row.appraisal.as_ref().is_ok_and(|one| one.verdict.fits());
         let Some(failed) = answer.rows.iter().find(|row| !fits(row)) else { return Ok(Exit::Done) };
         let changes = [suite.set.as_slice(), failed.configuration.changes.as_slice()].concat();

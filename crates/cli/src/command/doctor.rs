@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use tonnage_core::gpu::Gpu;
 use tonnage_core::job::{JobSpec, Origin};
-use tonnage_core::plan::proposal::consider;
+use tonnage_core::plan::proposal::consider_remedies;
 use tonnage_core::plan::remedy::overrides;
 use tonnage_doctor::{Diagnosis, FailureCause, Finding, GpuMemory, Scan, Source, diagnose};
 use tonnage_report::{DoctorAnswer, DoctorView, JobAnswer, text};
@@ -85,7 +85,11 @@ impl DoctorArgs {
         let job = self.job.map(named).or(self.beside);
         let job = job.map(|job| beside_job(&job, &diagnosis)).transpose()?.flatten();
         let answer = DoctorAnswer { sources: &logs.sources, diagnosis, not_read: logs.not_read, job };
-        terminal.show(self.json, || json(&DoctorView::new(&answer)), || text::doctor(&answer, &terminal.look))?;
+        terminal.show(
+            self.json,
+            || json(&DoctorView::new(&answer)),
+            || text::doctor_screen(&answer, &terminal.look),
+        )?;
         Ok(Exit::Done)
     }
 }
@@ -113,7 +117,7 @@ fn beside_job(job: &JobArgs, diagnosis: &Diagnosis<'_>) -> Result<Option<JobAnsw
     };
     let other_gpu = other_gpu(&job.gpu, memory);
     job.gpu = as_it_was(&job, memory);
-    let proposals = consider(&job, &source)?;
+    let proposals = consider_remedies(&job, &source)?;
     let changes = proposals.together.as_ref().map(|together| together.changes.as_slice()).unwrap_or_default();
     let with = source.resolve(&overrides(changes, &Origin::Plan))?.job;
     Ok(Some(JobAnswer { job, proposals, with, other_gpu }))

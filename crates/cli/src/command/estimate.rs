@@ -91,7 +91,6 @@ pub struct EstimateArgs {
 /// The answer, and what became of the keys of trainers' configs.
 #[derive(Serialize)]
 pub struct WithConfig<'a> {
-    /// The answer.
     #[serde(flatten)]
     pub view: EstimateView<'a>,
     /// Every key that was read.
@@ -131,7 +130,7 @@ impl EstimateArgs {
             return self.one(&source, reading.as_ref(), terminal);
         }
         if let Some(reading) = &reading {
-            terminal.tell(&text::config(reading, &terminal.look));
+            terminal.tell(&text::config_lines(reading, &terminal.look));
         }
         self.several(source, terminal)
     }
@@ -147,7 +146,7 @@ impl EstimateArgs {
             terminal.print(&self.screen(&answer, terminal))?;
             if let Some(reading) = reading {
                 let all = if self.explain { text::config_keys(reading, &terminal.look) } else { String::new() };
-                terminal.print(&(all + &text::config(reading, &terminal.look)))?;
+                terminal.print(&(all + &text::config_lines(reading, &terminal.look)))?;
             }
             if let Some(seen) = seen {
                 terminal.print(&format!("seen before: {seen}; `tonnage run` counts on it\n"))?;
@@ -182,7 +181,7 @@ impl EstimateArgs {
                 let found: Vec<&Answer> = answers.iter().filter_map(|variant| variant.answer.as_ref().ok()).collect();
                 let none = !terminal.is_kept() && found.iter().all(|answer| needs_a_plan(answer));
                 let plan = found.first().filter(|_| none).map(|answer| way_out(answer, terminal));
-                text::compare(&answers, &terminal.look) + &plan.unwrap_or_default()
+                text::compare_table(&answers, &terminal.look) + &plan.unwrap_or_default()
             };
             let document = || json(&CompareView::new(&answers, self.top.unwrap_or(TOP)));
             terminal.show(self.json, document, screen)?;
@@ -206,7 +205,7 @@ impl EstimateArgs {
             write(path, &write_timeline(simulated.trace()))?;
         }
         if let (Some(path), Some(timeline)) = (&self.svg, &timeline) {
-            write(path, &svg::svg(timeline, &resolved.job, &estimate, usable))?;
+            write(path, &svg::timeline_svg(timeline, &resolved.job, &estimate, usable))?;
         }
         let deployment = Deployment::new(&simulated, estimate.clone())?;
         let legacy = if self.legacy { Some(legacy(&resolved)?) } else { None };
@@ -228,19 +227,19 @@ impl EstimateArgs {
 
     fn screen(&self, answer: &Answer, terminal: &Terminal) -> String {
         let look = &terminal.look;
-        let mut screen = text::estimate(answer, look);
+        let mut screen = text::estimate_screen(answer, look);
         if let Some(legacy) = &answer.legacy {
-            screen.push_str(&text::legacy(legacy, &answer.estimate, look));
+            screen.push_str(&text::legacy_lines(legacy, &answer.estimate, look));
         }
         if let Some(top) = self.top {
-            screen.push_str(&text::modules(&answer.estimate, top, look));
-            screen.push_str(&text::largest(&answer.estimate, top, look));
+            screen.push_str(&text::module_table(&answer.estimate, top, look));
+            screen.push_str(&text::largest_tensors(&answer.estimate, top, look));
         }
         if let Some(timeline) = answer.timeline.as_ref().filter(|_| self.timeline) {
-            screen.push_str(&plot::plot(timeline, usable(answer), PLOT_HEIGHT, look));
+            screen.push_str(&plot::plot_timeline(timeline, usable(answer), PLOT_HEIGHT, look));
         }
         if self.explain {
-            screen.push_str(&text::explain(answer, look));
+            screen.push_str(&text::explain_screen(answer, look));
         }
         if !(self.explain || self.timeline) {
             screen.push_str(&text::next(answer, look));
@@ -340,7 +339,7 @@ fn write(path: &PathBuf, text: &str) -> Result<(), Failure> {
 fn seen_before(source: &JobSource, resolved: &Resolved) -> Result<Option<String>, Failure> {
     use tonnage_core::record::JobRecord;
     use tonnage_run::{corrections, store::Store};
-    let kept = corrections::kept(Store::of_user().root(), &JobRecord::new(source, resolved))?;
+    let kept = corrections::kept_correction(Store::of_user().root(), &JobRecord::new(source, resolved))?;
     Ok(kept.map(|seen| seen.correction.evidence))
 }
 

@@ -8,10 +8,10 @@ use tonnage_core::gpu::Gpu;
 use tonnage_core::job::keys::{GPU, MODEL};
 use tonnage_core::job::{Origin, Override};
 use tonnage_core::plan::fit::GpuVerdict;
-use tonnage_core::plan::largest::largest;
-use tonnage_core::plan::table::{Row, Variant, answer, parts, pruned_parts, rows};
+use tonnage_core::plan::largest::largest_that_fits;
+use tonnage_core::plan::table::{Row, Variant, answer_part, pruned_parts, table_parts, table_rows};
 use tonnage_core::plan::verdict_table::VerdictTable;
-use tonnage_report::{FitAnswer, FitView, csv, text};
+use tonnage_report::{FitAnswer, FitView, fit_csv, text};
 
 use super::{axes, json, solve};
 use crate::exit::{self, Exit, FailOn};
@@ -115,14 +115,15 @@ impl FitArgs {
             return self.way_out(exit, plan, terminal);
         }
         let known = VerdictTable::new(&base.job, &gpus, &source);
-        let parts = if self.prune { pruned_parts(&known, &variants) } else { parts(&known, &variants, threads()) };
-        let answers = sweep(&parts, terminal, |part| answer(&known, &variants, part, &source));
-        let rows = rows(&known, &variants, answers.into_iter().flatten().collect());
+        let parts =
+            if self.prune { pruned_parts(&known, &variants) } else { table_parts(&known, &variants, threads()) };
+        let answers = sweep(&parts, terminal, |part| answer_part(&known, &variants, part, &source));
+        let rows = table_rows(&known, &variants, answers.into_iter().flatten().collect());
         let largest = if self.no_largest || !axes.is_empty() {
             Vec::new()
         } else {
             let places: Vec<usize> = (0..gpus.len()).collect();
-            sweep(&places, terminal, |at| largest(&known, *at))
+            sweep(&places, terminal, |at| largest_that_fits(&known, *at))
         };
         // Of a job whose rows are not to choose, nothing is the largest.
         let largest = if largest.iter().all(Option::is_none) && self.rows.is_empty() { Vec::new() } else { largest };
@@ -142,7 +143,7 @@ impl FitArgs {
     fn show(&self, answer: &FitAnswer, terminal: &Terminal) -> Result<Exit, Failure> {
         all_impossible(&answer.rows)?;
         if let Some(path) = &self.csv {
-            fs::write(path, csv(answer)).map_err(|error| Failure::file(&path.display().to_string(), &error))?;
+            fs::write(path, fit_csv(answer)).map_err(|error| Failure::file(&path.display().to_string(), &error))?;
         }
         let screen = || match &self.csv {
             // Nobody reads so long a table twice.

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde_json::json;
-use tonnage_core::gpu::{CatalogGpu, MigProfile, catalog, mig_profiles, prices};
+use tonnage_core::gpu::{CatalogGpu, MigProfile, catalog, mig_profiles, price_rows};
 use tonnage_report::text;
 
 use crate::exit::Exit;
@@ -37,7 +37,7 @@ impl GpusArgs {
         }
         let gpus = || rows.iter().map(row_json).collect::<Vec<_>>();
         let document = || Ok(format!("{:#}\n", json!({"version": 1, "gpus": gpus()})));
-        terminal.show(self.json, document, || text::gpus(&rows, &terminal.look))?;
+        terminal.show(self.json, document, || text::gpu_table(&rows, &terminal.look))?;
         Ok(Exit::Done)
     }
 }
@@ -66,7 +66,7 @@ fn row_json(gpu: &CatalogGpu) -> serde_json::Value {
         "nvml": gpu.nvml,
         "smi_mib": gpu.smi_mib,
         "mig": mig_profiles(gpu).iter().map(|slice| slice_json(gpu, slice)).collect::<Vec<_>>(),
-        "prices": prices().iter().filter(|price| price.gpu == gpu.id).collect::<Vec<_>>(),
+        "prices": price_rows().iter().filter(|price| price.gpu == gpu.id).collect::<Vec<_>>(),
         "source": gpu.source,
     })
 }

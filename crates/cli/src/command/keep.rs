@@ -29,7 +29,7 @@ impl GuardianArgs {
     /// # Errors
     /// Never; what goes wrong is told to the supervisor.
     pub fn run(self, _terminal: &Terminal) -> Result<Exit, Failure> {
-        guardian::guard(Duration::from_secs(self.grace), attempt());
+        guardian::guard_keeper(Duration::from_secs(self.grace), attempt());
         Ok(Exit::Done)
     }
 }
@@ -47,7 +47,7 @@ impl KeepArgs {
     /// # Errors
     /// Never; what goes wrong is told to the supervisor.
     pub fn run(self, _terminal: &Terminal) -> Result<Exit, Failure> {
-        keeper::keep(Duration::from_secs(self.grace), attempt());
+        keeper::keep_command(Duration::from_secs(self.grace), attempt());
         Ok(Exit::Done)
     }
 }
@@ -69,7 +69,7 @@ impl BeginArgs {
     /// # Errors
     /// Never; what goes wrong is told to the keeper.
     pub fn run(self, _terminal: &Terminal) -> Result<Exit, Failure> {
-        keeper::begin(self.keeper, &self.command);
+        keeper::begin_command(self.keeper, &self.command);
         Ok(Exit::Command(127))
     }
 }

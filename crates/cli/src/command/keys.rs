@@ -36,7 +36,7 @@ impl KeysArgs {
             let keys: Vec<_> = keys.into_iter().map(key_json).collect();
             terminal.print(&format!("{:#}\n", json!({"version": 1, "keys": keys})))?;
         } else {
-            terminal.print(&text::keys(&keys, self.filter.is_some(), &terminal.look))?;
+            terminal.print(&text::key_table(&keys, self.filter.is_some(), &terminal.look))?;
         }
         Ok(Exit::Done)
     }

@@ -30,7 +30,7 @@ impl ListArgs {
         if self.json {
             terminal.print(&format!("{:#}\n", json!({"version": tonnage_report::VERSION, "runs": lines})))?;
         } else {
-            terminal.print(&text::runs(&lines, &terminal.look))?;
+            terminal.print(&text::run_table(&lines, &terminal.look))?;
         }
         Ok(Exit::Done)
     }

@@ -49,7 +49,7 @@ impl ModelsArgs {
             .collect();
         let models = || rows.iter().map(row_json).collect::<Vec<_>>();
         let document = || Ok(format!("{:#}\n", json!({"version": 1, "models": models()})));
-        terminal.show(self.json, document, || text::models(&rows, &terminal.look))?;
+        terminal.show(self.json, document, || text::model_table(&rows, &terminal.look))?;
         Ok(Exit::Done)
     }
 }

@@ -11,10 +11,10 @@ use tonnage_core::gpu::Gpu;
 use tonnage_core::job::keys::GPU;
 use tonnage_core::job::{JobSource, JobSpec, Origin};
 use tonnage_core::plan::appraisal::appraise;
-use tonnage_core::plan::proposal::{Proposals, consider};
+use tonnage_core::plan::proposal::{Proposals, consider_remedies};
 use tonnage_core::plan::remedy::{Change, overrides};
 use tonnage_core::plan::search::{
-    Candidate, Choice, GpuGroup, SearchLimits, candidates_on, choose, gpu_groups, spreads,
+    Candidate, Choice, GpuGroup, SearchLimits, can_spread, candidates_on, choose_candidate, gpu_groups,
 };
 use tonnage_core::plan::time::{STEPS_OF_A_SAMPLE, Scale};
 use tonnage_report::{PlanView, SearchView, text};
@@ -99,11 +99,11 @@ impl PlanArgs {
     }
 
     fn remedies(&self, source: &JobSource, job: &JobSpec, terminal: &Terminal) -> Result<Exit, Failure> {
-        let proposals = consider(job, source)?;
+        let proposals = consider_remedies(job, source)?;
         let changes = proposals.together.as_ref().map(|together| together.changes.as_slice()).unwrap_or_default();
         let with = source.resolve(&overrides(changes, &Origin::Plan))?.job;
         self.write(source, changes, terminal)?;
-        let screen = || text::plan(job, &proposals, &with, &terminal.look);
+        let screen = || text::plan_screen(job, &proposals, &with, &terminal.look);
         terminal.show(self.json, || json(&PlanView::new(&proposals, &with)), screen)?;
         Ok(if FailOn::passes(self.fail_on, best(&proposals)) { Exit::Done } else { Exit::No })
     }
@@ -121,7 +121,7 @@ impl PlanArgs {
         let found = sweep(&gpu_groups, terminal, |gpu_group| {
             candidates_on(job, gpu_group, source, scale, self.change_training)
         });
-        let mut left_out = if spreads(job) { Vec::new() } else { vec![self.not_spread(job)] };
+        let mut left_out = if can_spread(job) { Vec::new() } else { vec![self.not_spread(job)] };
         let (mut candidates, reasons): (Vec<Vec<Candidate>>, Vec<Vec<String>>) =
             found.into_iter().map(|found| (found.candidates, found.left_out)).unzip();
         let mut candidates: Vec<Candidate> = candidates.drain(..).flatten().collect();
@@ -130,7 +130,7 @@ impl PlanArgs {
                 left_out.push(reason);
             }
         }
-        let choice = choose(&mut candidates, &limits);
+        let choice = choose_candidate(&mut candidates, &limits);
         let chosen = match choice {
             Choice::Best(at) | Choice::Nearest(at) | Choice::NoneFits(at) => candidates.get(at),
             Choice::Nothing => None,
@@ -143,7 +143,7 @@ impl PlanArgs {
         self.write(source, &[gpu.into_iter().collect(), changes].concat(), terminal)?;
         let document = || json(&SearchView::new(&candidates, choice, &limits, &with, &left_out));
         let screen = || {
-            text::search(job, &candidates, choice, &limits, &with, &terminal.look)
+            text::search_screen(job, &candidates, choice, &limits, &with, &terminal.look)
                 + &text::left_out(&left_out, &terminal.look)
         };
         terminal.show(self.json, document, screen)?;

@@ -90,7 +90,7 @@ impl ProbeArgs {
     /// # Errors
     /// When there is no job or command, the command fails, or it told no peaks.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        os::check()?;
+        os::check_supported()?;
         let policy = |policy: Policy| Policy {
             max_attempts: 1,
             forced: true,
@@ -116,7 +116,7 @@ impl ProbeArgs {
             self.measured(run, secrets, terminal)?
         };
         let kept = Kept::new(seen.by, &spec, seen.calculated.1, seen.seen.1);
-        corrections::keep(Store::of_user().root(), &job, kept.clone())?;
+        corrections::keep_correction(Store::of_user().root(), &job, kept.clone())?;
         self.print_seen(&seen, &kept, terminal)
     }
 
@@ -211,7 +211,7 @@ fn command(run: &RunRecord, secrets: &Secrets, spec: &JobSpec, folder: &Path) ->
     let mut words = vec!["env".to_owned(), "TONNAGE_PROBE=1".to_owned()];
     words.extend(set.filter(|set| !set.starts_with("CUDA_VISIBLE_DEVICES=")));
     for word in &told.argv {
-        let word = secrets.reveal(word).map_err(|name| Failure::input(format!("the secret {name} is not known")))?;
+        let word = secrets.reveal_in(word).map_err(|name| Failure::input(format!("the secret {name} is not known")))?;
         words.push(word);
     }
     Ok(words.into_iter().map(OsString::from).collect())

@@ -9,10 +9,10 @@ use clap::builder::RangedU64ValueParser;
 use tonnage_core::estimate::Fit;
 use tonnage_core::gpu::{DEFAULT_GPU, Gpu};
 use tonnage_core::job::Resolved;
-use tonnage_core::rehearsal::{Against, Rehearsal, against, context_bytes, largest};
+use tonnage_core::rehearsal::{Against, Rehearsal, compare_estimate, context_bytes, largest_gpu};
 use tonnage_core::units::Bytes;
 use tonnage_report::{RehearsalView, text};
-use tonnage_run::rehearse::{EndedBy, Options, RehearseError, Rehearsed, rehearse, write_library};
+use tonnage_run::rehearse::{EndedBy, Options, RehearseError, Rehearsed, rehearse_command, write_library};
 
 use super::json;
 use crate::exit::{self, Exit};
@@ -116,7 +116,7 @@ impl RehearseArgs {
         let program = self.command.first().map_or(OsStr::new(""), OsString::as_os_str);
         let job = self.against.as_deref().map(|name| job(name, program)).transpose()?;
         self.save_trace.as_deref().map(writable).transpose()?;
-        let rehearsed = rehearse(&options).map_err(failure)?;
+        let rehearsed = rehearse_command(&options).map_err(failure)?;
         let rehearsal = &rehearsed.rehearsal;
         if rehearsal.seen.is_empty() {
             return nothing_seen(&rehearsed.whole().map_err(failure)?.rehearsal);
@@ -128,9 +128,9 @@ impl RehearseArgs {
         if self.json {
             terminal.print(&json(&RehearsalView::new(rehearsal, against.as_ref()))?)?;
         } else {
-            terminal.print(&text::rehearsal(rehearsal, &terminal.look))?;
+            terminal.print(&text::rehearsal_screen(rehearsal, &terminal.look))?;
             if let Some(against) = &against {
-                terminal.print(&text::against(against, &terminal.look))?;
+                terminal.print(&text::estimate_lines(against, &terminal.look))?;
             }
         }
         Ok(match rehearsed.ended_by {
@@ -140,7 +140,7 @@ impl RehearseArgs {
     }
 
     fn options(&self, phantoms: &[Gpu]) -> Result<Options, Failure> {
-        let gpu = largest(phantoms).ok_or_else(|| Failure::input("`--gpu`: no GPU is named"))?;
+        let gpu = largest_gpu(phantoms).ok_or_else(|| Failure::input("`--gpu`: no GPU is named"))?;
         Ok(Options {
             command: self.command.clone(),
             gpu: gpu.clone(),
@@ -256,7 +256,7 @@ fn job(name: &str, program: &OsStr) -> Result<Resolved, Failure> {
 /// The estimate of `job` beside the fullest device.
 fn compare_with_job(job: &Resolved, rehearsal: &Rehearsal) -> Result<Against, Failure> {
     let seen = rehearsal.fullest().ok_or_else(|| Failure::input("nothing was seen"))?;
-    against(&simulate(job)?, seen).map_err(Failure::from)
+    compare_estimate(&simulate(job)?, seen).map_err(Failure::from)
 }
 
 /// Refuses a place for the trace before the command runs, because that may take long.

@@ -11,8 +11,8 @@ use tonnage_experiment::experiment::{Experiment, Question, Unanswerable};
 use tonnage_experiment::figure::{png, svg};
 use tonnage_experiment::record::Total;
 use tonnage_experiment::render::{csv, html, json, markdown, text};
-use tonnage_experiment::section::{Made, document};
-use tonnage_experiment::source::{Gathered, Limits, gather};
+use tonnage_experiment::section::{Made, make_document};
+use tonnage_experiment::source::{Gathered, Limits, gather_runs};
 use tonnage_report::words::shell_words;
 
 use crate::exit::{self, Exit};
@@ -123,7 +123,7 @@ impl ReportArgs {
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let path = self.path()?;
         let shown = path.display().to_string();
-        let mut gathered = gather(&path, &Limits::default()).map_err(|error| Failure::file(&shown, &error))?;
+        let mut gathered = gather_runs(&path, &Limits::default()).map_err(|error| Failure::file(&shown, &error))?;
         if gathered.runs.is_empty() {
             return Err(nothing(&shown, &gathered));
         }
@@ -134,7 +134,7 @@ impl ReportArgs {
             let known: Vec<&str> = all.axes.iter().map(|axis| axis.name()).collect();
             return Err(failure.hint(format!("all say {}", known.join(", "))));
         }
-        let (document, flags) = document(&all, &gathered, &self.made());
+        let (document, flags) = make_document(&all, &gathered, &self.made());
         if let Some(folder) = &self.figures {
             write_figures(&document, folder)?;
         }

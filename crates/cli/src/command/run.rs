@@ -14,7 +14,7 @@ use tonnage_core::record::{JobRecord, Policy, RunRecord};
 use tonnage_core::units::Bytes;
 use tonnage_report::{RunLine, run_json, text};
 use tonnage_run::clock::now_ms;
-use tonnage_run::request::{RunTable, cannot_start, record};
+use tonnage_run::request::{RunTable, cannot_start, run_record};
 use tonnage_run::secrets::Secrets;
 use tonnage_run::store::{RunFolder, Store};
 use tonnage_run::{RunError, os};
@@ -152,7 +152,7 @@ impl RunArgs {
     /// # Errors
     /// When the job cannot be resolved, there is no command, or the run cannot be recorded.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        os::check()?;
+        os::check_supported()?;
         let store = Store::of_user();
         let (folder, secrets) = match &self.resume {
             Some(name) => (store.find(name)?, Secrets::default()),
@@ -175,7 +175,7 @@ impl RunArgs {
         if self.json {
             terminal.print(&json(&run_json(run, &state, &line))?)?;
         } else {
-            terminal.tell(&text::run(run, &state, &line, false, &terminal.look));
+            terminal.tell(&text::run_screen(run, &state, &line, false, &terminal.look));
         }
         Ok(exit(&result))
     }
@@ -213,7 +213,7 @@ pub fn request(
     let source = has_job.then(|| read_source(job)).transpose()?;
     let source = source.map(|source| on_a_gpu(source, "a run is held against a GPU"));
     let table = match source.as_ref().and_then(|source| source.file.as_ref()) {
-        Some(file) => RunTable::read(&file.name, &file.text)?,
+        Some(file) => RunTable::read_table(&file.name, &file.text)?,
         None => RunTable::default(),
     };
     let command = if command.is_empty() { table.command.clone() } else { command.to_vec() };
@@ -232,7 +232,7 @@ pub fn request(
     let job = given.map(|(source, resolved)| (JobRecord::new(source, resolved), &resolved.job));
     let policy = policy(table.apply(Policy::default()));
     let here = std::env::current_dir().map_err(|error| Failure::file(".", &error))?;
-    Ok(record(command, here.display().to_string(), job, &table, policy)?)
+    Ok(run_record(command, here.display().to_string(), job, &table, policy)?)
 }
 
 /// How long a supervisor may take until it has its run.

@@ -64,7 +64,7 @@ pub fn show(answer: &SolveAnswer, csv: Option<&Path>, as_json: bool, terminal: &
     if let Some(path) = csv {
         fs::write(path, solve_csv(answer)).map_err(|error| Failure::file(&path.display().to_string(), &error))?;
     }
-    terminal.show(as_json, || json(&SolveView::new(answer)), || text::solve(answer, &terminal.look))?;
+    terminal.show(as_json, || json(&SolveView::new(answer)), || text::solve_screen(answer, &terminal.look))?;
     Ok(if answer.fits() { Exit::Done } else { Exit::No })
 }
 

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde_json::{Value, json};
-use tonnage_report::text::wrap;
+use tonnage_report::text::wrap_text;
 use tonnage_report::{run_json, text};
 use tonnage_run::RunError;
 use tonnage_run::clock::now_ms;
@@ -79,7 +79,7 @@ impl StatusArgs {
 }
 
 fn print_lines(said: &[String], terminal: &Terminal) -> Result<Exit, Failure> {
-    let lines: String = said.iter().map(|line| format!("{}\n", wrap(line, terminal.look.width, 2))).collect();
+    let lines: String = said.iter().map(|line| format!("{}\n", wrap_text(line, terminal.look.width, 2))).collect();
     terminal.print(&lines)?;
     Ok(Exit::Done)
 }
@@ -125,7 +125,7 @@ pub fn show(folder: &RunFolder, full: bool, as_json: bool, terminal: &Terminal) 
         terminal.print(&document(&run_document(folder))?)?;
     } else {
         let (run, state, line) = (folder.run(), folder.state_now(), line(folder));
-        terminal.print(&text::run(run, &state, &line, full, &terminal.look))?;
+        terminal.print(&text::run_screen(run, &state, &line, full, &terminal.look))?;
     }
     Ok(Exit::Done)
 }

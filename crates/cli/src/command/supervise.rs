@@ -9,7 +9,7 @@ use tonnage_run::corrections;
 use tonnage_run::guard::{GpuNow, Guard, Job, Room};
 use tonnage_run::secrets::Secrets;
 use tonnage_run::store::{RunFolder, Store};
-use tonnage_run::supervise::{SuperviseContext, supervise};
+use tonnage_run::supervise::{SuperviseContext, supervise_run};
 use tonnage_watch::nvml::Library;
 
 use crate::exit::Exit;
@@ -58,7 +58,7 @@ pub fn supervise_here(
     let spec = source.as_ref().map(|source| source.resolve(&[])).transpose()?.map(|resolved| resolved.job);
     let usable_bytes = run.policy.capacity_bytes.or(spec.as_ref().map(|spec| spec.gpu.usable_bytes)).unwrap_or(0);
     let store = Store::of_user();
-    let kept = run.job.as_ref().map(|job| corrections::kept(store.root(), job)).transpose()?.flatten();
+    let kept = run.job.as_ref().map(|job| corrections::kept_correction(store.root(), job)).transpose()?.flatten();
     let kept = kept.unwrap_or_default();
     let seen = spec.as_ref().map(|spec| (kept.on_a_gpu(spec), kept.less_bytes(spec))).unwrap_or_default();
     let (correction, less_bytes) = with_peaks_of_a_suite(seen, &run.policy);
@@ -77,7 +77,7 @@ pub fn supervise_here(
     };
     let report = |text: &str| terminal.say(text);
     let context = SuperviseContext { root: store.root(), secrets, on_screen, report: &report };
-    Ok(supervise(folder, guard, context)?)
+    Ok(supervise_run(folder, guard, context)?)
 }
 
 /// What probes saw of the job, and what earlier runs of its suite were measured to take.

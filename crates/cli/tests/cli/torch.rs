@@ -13,7 +13,7 @@ fn script(name: &str) -> PathBuf {
     folder("../../../testdata/rehearse/scripts").join(name)
 }
 
-/// Rehearses it.
+/// Rehearses the script.
 fn rehearse(name: &str, options: &[&str]) -> Output {
     rehearse_with(name, options, &[])
 }

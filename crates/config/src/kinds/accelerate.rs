@@ -10,7 +10,7 @@ use crate::rule::Rule::{Free, Inside, Notes, Reads, Refuses};
 use crate::rule::{Became, OFF, Row, Said};
 use crate::tree::is_null;
 
-/// Its keys.
+/// Every key of a config of `accelerate launch`.
 pub const ROWS: &[Row] = &[
     ("compute_environment", Reads(environment)),
     ("distributed_type", Reads(distributed)),

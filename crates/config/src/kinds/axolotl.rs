@@ -27,7 +27,7 @@ const QAT: &str = "quantization-aware training keeps more, which is not simulate
 const DIFFUSION: &str = "training by diffusion is not simulated";
 const ONE_TASK: &str = "only its own trainer reads it";
 
-/// Its keys.
+/// Every key of Axolotl's schema that is known.
 pub const ROWS: Table = Table { rows: ROWS_ROWS, free: ROWS_FREE };
 
 /// Of these the reason is one of a few.

@@ -15,7 +15,7 @@ pub(super) const OFFLOADED_TO: &str = "where it is offloaded to";
 const BUCKETS: &str = "sizes of buckets other than the default were not measured; the range allows a fifth of the peak";
 const TIMES: &str = "when ranks speak: no size";
 
-/// Its keys.
+/// Every key of DeepSpeed's JSON, nested ones by dots.
 pub const ROWS: &[Row] = &[
     ("zero_optimization", Inside(ZERO)),
     ("train_batch_size", Reads(global)),

@@ -7,7 +7,7 @@ use crate::facts::Facts;
 use crate::rule::Rule::{Free, Reads};
 use crate::rule::{Became, Row, Said};
 
-/// Their options.
+/// Every option that is known, under each way of writing it.
 pub const ROWS: &[Row] = &[
     ("nproc_per_node", Reads(per_node)),
     ("nproc-per-node", Reads(per_node)),

@@ -10,7 +10,7 @@ use crate::tree::{Entry, find, is_on};
 
 const MESH: &str = "several parallel dimensions at once are not simulated: a rank may hold more or less";
 
-/// Its tables.
+/// Every key of torchtitan's tables, by dots.
 pub const ROWS: &[Row] = &[
     (
         "job",

@@ -4,29 +4,29 @@
 pub const SCALAR: &str = "a number of the update: it changes values, no sizes";
 /// Of data sets and their preparation.
 pub const DATA: &str = "the data and how the host prepares it; rows are taken at their full length";
-/// Of logs.
+/// Why keys of logs change no byte.
 pub const LOGS: &str = "what is logged, and where";
-/// Of checkpoints.
+/// Why keys of checkpoints change no byte.
 pub const SAVES: &str = "what is saved, and where: checkpoints are written from the host's memory";
 /// Of the hub.
 pub const HUB: &str = "what is fetched from the hub or pushed to it";
 /// Of random numbers.
 pub const SEED: &str = "random numbers";
-/// Of processes.
+/// Why keys of launchers change no byte.
 pub const LAUNCH: &str = "how processes find each other";
-/// Of evaluation.
+/// Why keys of evaluation change no peak.
 pub const EVAL: &str = "an evaluation keeps no activations, and takes no more rows than a pass of training";
-/// Of names.
+/// Why names change no byte.
 pub const NAME: &str = "a name";
-/// Of losses.
+/// Why numbers of a loss change no byte.
 pub const LOSS: &str = "a number of the loss: it changes values, no sizes";
-/// Of sampling.
+/// Why keys of sampling change no byte.
 pub const SAMPLING: &str = "how tokens are drawn: it changes values, no sizes";
-/// Of code.
+/// Why keys of code to load change no byte.
 pub const CODE: &str = "which code is trusted or loaded";
 /// Of vLLM's server.
 pub const SERVER: &str = "where a vLLM server listens";
-/// Of tokenizers.
+/// Why keys of tokenizers change no byte.
 pub const TOKENS: &str = "how texts become tokens; rows are taken at their full length";
 
 /// What is said of code that is compiled.

@@ -15,7 +15,7 @@ pub struct Command {
     pub launched_with: Vec<Entry>,
     /// The program: a script's or module's path, `trl sft`.
     pub program: String,
-    /// Its options.
+    /// What follows the program, options with their values.
     pub arguments: Vec<Entry>,
     /// Words that are no options: files, mostly.
     pub words: Vec<Entry>,

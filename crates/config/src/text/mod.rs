@@ -46,7 +46,7 @@ pub(crate) fn unreadable(name: &str, problem: impl std::fmt::Display, place: Opt
         Some(place) => (problem.to_string(), Some(place)),
         None => (format!("{name}: {problem}"), None),
     };
-    JobError::of_kind(JobErrorKind::Unreadable, problem).at(place)
+    JobError::of_kind(JobErrorKind::Unreadable, problem).at_place(place)
 }
 
 /// The error of a key that a table has twice.

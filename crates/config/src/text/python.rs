@@ -11,9 +11,9 @@ use crate::tree::{Entry, Node};
 pub struct Call {
     /// What is called, without what stands before the last dots but one: `FastLanguageModel.from_pretrained`.
     pub function: String,
-    /// Where.
+    /// Where the call begins.
     pub place: Place,
-    /// Its keywords.
+    /// Keyword arguments in the order of the call.
     pub keywords: Vec<Entry>,
 }
 

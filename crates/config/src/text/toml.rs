@@ -14,7 +14,7 @@ use crate::tree::{Entry, Node};
 /// When it is no TOML.
 pub fn read(name: &str, text: &str) -> Result<Vec<Entry>, JobError> {
     let table = DeTable::parse(text).map_err(|error| {
-        let place = error.span().map(|span| Place::at(name, text, span.start));
+        let place = error.span().map(|span| Place::of_offset(name, text, span.start));
         unreadable(name, format!("no TOML: {}", error.message()), place)
     })?;
     entries(name, &Lines::new(name, text), table.get_ref(), 0)

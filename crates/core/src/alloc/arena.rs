@@ -1,6 +1,6 @@
 //! Blocks in one vector, linked by index: neighbours in a segment find each other without pointers.
 
-use super::pool::PoolKind;
+use super::pool_kind::PoolKind;
 
 /// No neighbour: the block is at the edge of its segment.
 pub(super) const NIL: u32 = u32::MAX;
@@ -111,7 +111,7 @@ impl Default for Arena {
 }
 
 impl Arena {
-    pub fn add(&mut self, block: Block) -> u32 {
+    pub fn add_block(&mut self, block: Block) -> u32 {
         if let Some(index) = self.vacant.pop() {
             let generation = self[index].generation;
             self[index] = Block { generation, ..block };
@@ -121,7 +121,7 @@ impl Arena {
         self.blocks.len() as u32 - 1
     }
 
-    pub fn remove(&mut self, index: u32) {
+    pub fn remove_block(&mut self, index: u32) {
         let block = &mut self[index];
         block.state = State::Vacant;
         block.generation = block.generation.wrapping_add(1);
@@ -133,7 +133,7 @@ impl Arena {
     }
 
     /// Puts `index` between `prev` and `next`, either of which may be [`NIL`].
-    pub fn link(&mut self, prev: u32, index: u32, next: u32) {
+    pub fn link_neighbours(&mut self, prev: u32, index: u32, next: u32) {
         self[index].prev = prev;
         self[index].next = next;
         if prev != NIL {
@@ -147,8 +147,8 @@ impl Arena {
     /// Makes the first `size` bytes of a block a block of its own.
     pub fn cut_front(&mut self, index: u32, size: u64) -> u32 {
         let Block { addr, prev, pool, stream, .. } = self[index];
-        let front = self.add(Block::new(addr, size, (pool, stream), State::Free));
-        self.link(prev, front, index);
+        let front = self.add_block(Block::new(addr, size, (pool, stream), State::Free));
+        self.link_neighbours(prev, front, index);
         let rest = &mut self[index];
         rest.addr += size;
         rest.size -= size;
@@ -156,18 +156,18 @@ impl Arena {
     }
 
     /// `dst` takes over its neighbour `src`, whose slot becomes vacant.
-    pub fn absorb(&mut self, dst: u32, src: u32) {
+    pub fn absorb_block(&mut self, dst: u32, src: u32) {
         let Block { addr, size, prev, next, .. } = self[src];
         if self[dst].prev == src {
             self[dst].addr = addr;
             let after = self[dst].next;
-            self.link(prev, dst, after);
+            self.link_neighbours(prev, dst, after);
         } else {
             let before = self[dst].prev;
-            self.link(before, dst, next);
+            self.link_neighbours(before, dst, next);
         }
         self[dst].size += size;
-        self.remove(src);
+        self.remove_block(src);
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Block)> {

@@ -2,7 +2,8 @@
 
 use super::arena::{Arena, Block, BlockId, NIL, State};
 use super::config::{AllocatorConfig, MIN_BLOCK_SIZE, SMALL_SIZE};
-use super::pool::{Pool, PoolKind};
+use super::pool::Pool;
+use super::pool_kind::PoolKind;
 use super::stats::Stats;
 use crate::units::{Bytes, round_up};
 
@@ -98,8 +99,8 @@ impl CachingAllocator {
         }
         let size =
             if self.rounds_to_divisions { self.config.round_size(bytes) } else { round_up(bytes, MIN_BLOCK_SIZE) };
-        let kind = PoolKind::of(size);
-        self.pools[kind as usize].admit(stream);
+        let kind = PoolKind::for_size(size);
+        self.pools[kind as usize].admit_stream(stream);
         let index = match self.find_free(kind, stream, size) {
             NIL => {
                 let index = self.new_block((kind, stream), size, bytes)?;
@@ -169,10 +170,10 @@ impl CachingAllocator {
         }
         if splits {
             let front = self.arena.cut_front(index, size);
-            self.pools[kind as usize].reorder(&mut self.arena, index);
+            self.pools[kind as usize].reorder_block(&mut self.arena, index);
             return front;
         }
-        self.pools[kind as usize].remove(&mut self.arena, index);
+        self.pools[kind as usize].remove_block(&mut self.arena, index);
         index
     }
 
@@ -182,7 +183,7 @@ impl CachingAllocator {
         if !self.should_split(kind, found, size) {
             return;
         }
-        let rest = self.split(index, size);
+        let rest = self.split_block(index, size);
         self.pools[kind as usize].insert(&mut self.arena, rest);
         if !self.config.expandable_segments {
             self.count_new_rest(found - size);
@@ -210,11 +211,11 @@ impl CachingAllocator {
     }
 
     /// Shortens a block to `size`; the rest becomes a free block after it, not yet in the pool.
-    fn split(&mut self, index: u32, size: u64) -> u32 {
+    fn split_block(&mut self, index: u32, size: u64) -> u32 {
         let Block { addr, size: whole, pool, stream, next, .. } = self.arena[index];
-        let rest = self.arena.add(Block::new(addr + size, whole - size, (pool, stream), State::Free));
+        let rest = self.arena.add_block(Block::new(addr + size, whole - size, (pool, stream), State::Free));
         self.arena[index].size = size;
-        self.arena.link(index, rest, next);
+        self.arena.link_neighbours(index, rest, next);
         rest
     }
 
@@ -272,8 +273,8 @@ impl CachingAllocator {
         if !self.config.expandable_segments {
             self.uncount_rest(size);
         }
-        self.arena.absorb(index, freed);
-        self.pools[kind as usize].reorder(&mut self.arena, index);
+        self.arena.absorb_block(index, freed);
+        self.pools[kind as usize].reorder_block(&mut self.arena, index);
         index
     }
 
@@ -283,8 +284,8 @@ impl CachingAllocator {
         if !self.config.expandable_segments {
             self.uncount_rest(size);
         }
-        self.pools[kind as usize].remove(&mut self.arena, index);
-        self.arena.absorb(freed, index);
+        self.pools[kind as usize].remove_block(&mut self.arena, index);
+        self.arena.absorb_block(freed, index);
     }
 
     /// Address space for a segment, ascending, a multiple of `alignment`. Addresses of released segments are not used

@@ -49,7 +49,7 @@ impl AllocatorConfig {
         if bytes < MIN_BLOCK_SIZE {
             return MIN_BLOCK_SIZE;
         }
-        let divisions = self.roundup_power2_divisions[interval(bytes)];
+        let divisions = self.roundup_power2_divisions[roundup_interval(bytes)];
         if divisions > 1 && bytes > MIN_BLOCK_SIZE.saturating_mul(divisions) {
             return next_division(bytes, divisions);
         }
@@ -88,7 +88,7 @@ fn mib(n: u64) -> u64 {
 }
 
 /// Which interval of `roundup_power2_divisions` a size falls in.
-fn interval(bytes: u64) -> usize {
+fn roundup_interval(bytes: u64) -> usize {
     let log2_mib = (bytes / MIB).max(1).ilog2() as usize;
     log2_mib.min(ROUNDUP_INTERVALS - 1)
 }

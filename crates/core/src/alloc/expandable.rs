@@ -3,7 +3,7 @@
 use super::arena::{Block, NIL, State};
 use super::caching::CachingAllocator;
 use super::config::SMALL_BUFFER;
-use super::pool::PoolKind;
+use super::pool_kind::PoolKind;
 use crate::units::round_up;
 
 impl CachingAllocator {
@@ -14,7 +14,7 @@ impl CachingAllocator {
         let pool = &self.pools[kind as usize];
         let mut room = self.expandable_size(index);
         loop {
-            let next = pool.after(&self.arena, index);
+            let next = pool.first_after(&self.arena, index);
             if next == NIL || self.expandable_size(next) >= room {
                 return index;
             }
@@ -29,40 +29,40 @@ impl CachingAllocator {
     }
 
     /// A free block of at least `size` bytes, mapping as many pages as it takes (`try_allocate_expandable_block`).
-    pub(super) fn expand(&mut self, (kind, stream): (PoolKind, u8), size: u64) -> Option<u32> {
+    pub(super) fn expand_segment(&mut self, (kind, stream): (PoolKind, u8), size: u64) -> Option<u32> {
         let mut candidate = self.find_expandable(kind, stream, size)?;
         if self.arena[candidate].state == State::Unmapped {
             let bytes = size.min(self.arena[candidate].size);
-            self.map(candidate, bytes)?;
+            self.map_pages(candidate, bytes)?;
         }
         while self.arena[candidate].size < size {
             let missing = size - self.arena[candidate].size;
             let next = self.arena[candidate].next;
             let bytes = missing.min(self.arena[next].size);
-            self.map(next, bytes)?;
+            self.map_pages(next, bytes)?;
             candidate = next;
         }
-        self.pools[kind as usize].remove(&mut self.arena, candidate);
+        self.pools[kind as usize].remove_block(&mut self.arena, candidate);
         Some(candidate)
     }
 
     /// The lowest place where `size` bytes of free or unmapped addresses lie in a row; a new segment if there is none.
     fn find_expandable(&mut self, kind: PoolKind, stream: u8, size: u64) -> Option<u32> {
-        for unmapped in self.pools[kind as usize].unmapped(stream) {
+        for unmapped in self.pools[kind as usize].unmapped_blocks(stream) {
             let prev = self.arena[unmapped].prev;
             let start = if self.is_available(prev) { prev } else { unmapped };
             if self.has_room(start, size) {
                 return Some(start);
             }
         }
-        let page = self.page(kind);
+        let page = self.page_bytes(kind);
         // PyTorch reserves addresses for 9/8 of the device, so that pages can move to the end of the segment.
         let space = round_up(self.capacity + self.capacity / 8, page);
         if space < size {
             return None;
         }
         let addr = self.take_addresses(space, page)?;
-        let index = self.arena.add(Block::new(addr, space, (kind, stream), State::Unmapped));
+        let index = self.arena.add_block(Block::new(addr, space, (kind, stream), State::Unmapped));
         self.pools[kind as usize].insert_unmapped(index, &self.arena[index]);
         Some(index)
     }
@@ -81,7 +81,7 @@ impl CachingAllocator {
     }
 
     /// 2 MiB in the small pool, 20 MiB (or `large_segment_size_mb`) in the large one.
-    fn page(&self, kind: PoolKind) -> u64 {
+    fn page_bytes(&self, kind: PoolKind) -> u64 {
         match kind {
             PoolKind::Small => SMALL_BUFFER,
             PoolKind::Large => self.config.large_segment_size(),
@@ -90,59 +90,59 @@ impl CachingAllocator {
 
     /// Maps the first `bytes` of an unmapped block, in whole pages, and merges it with its free neighbours
     /// (`map_block`); `None` if the device has no more.
-    fn map(&mut self, index: u32, bytes: u64) -> Option<()> {
+    fn map_pages(&mut self, index: u32, bytes: u64) -> Option<()> {
         let Block { addr, size, pool: kind, stream, next, .. } = self.arena[index];
-        let mapped = round_up(bytes, self.page(kind));
+        let mapped = round_up(bytes, self.page_bytes(kind));
         if !self.device_has(mapped) {
             return None;
         }
         self.pools[kind as usize].remove_unmapped(index);
         self.arena[index].state = State::Free;
         if mapped < size {
-            let rest = self.arena.add(Block::new(addr + mapped, size - mapped, (kind, stream), State::Unmapped));
+            let rest = self.arena.add_block(Block::new(addr + mapped, size - mapped, (kind, stream), State::Unmapped));
             self.arena[index].size = mapped;
-            self.arena.link(index, rest, next);
+            self.arena.link_neighbours(index, rest, next);
             self.pools[kind as usize].insert_unmapped(rest, &self.arena[rest]);
         }
         self.merge_neighbours(index);
         self.pools[kind as usize].insert(&mut self.arena, index);
-        self.stats.grew(mapped);
+        self.stats.note_growth(mapped);
         Some(())
     }
 
     /// Unmaps the whole pages of a free block (`unmap_block`); what is left at either end stays cached.
-    pub(super) fn unmap(&mut self, index: u32) {
+    pub(super) fn unmap_pages(&mut self, index: u32) {
         let Block { addr, size, pool: kind, stream, .. } = self.arena[index];
-        let page = self.page(kind);
+        let page = self.page_bytes(kind);
         let first = round_up(addr, page);
         let last = (addr + size) / page * page;
         if first >= last {
             return;
         }
-        self.pools[kind as usize].remove(&mut self.arena, index);
+        self.pools[kind as usize].remove_block(&mut self.arena, index);
         if first > addr {
-            let before = self.keep(addr, first - addr, (kind, stream));
+            let before = self.keep_mapped(addr, first - addr, (kind, stream));
             let prev = self.arena[index].prev;
-            self.arena.link(prev, before, index);
+            self.arena.link_neighbours(prev, before, index);
         }
         if addr + size > last {
-            let after = self.keep(last, addr + size - last, (kind, stream));
+            let after = self.keep_mapped(last, addr + size - last, (kind, stream));
             let next = self.arena[index].next;
-            self.arena.link(index, after, next);
+            self.arena.link_neighbours(index, after, next);
         }
         let block = &mut self.arena[index];
         (block.addr, block.size, block.state) = (first, last - first, State::Unmapped);
         self.merge_neighbours(index);
-        self.stats.shrank(last - first);
+        self.stats.note_shrinking(last - first);
         if self.arena[index].is_split() {
             self.pools[kind as usize].insert_unmapped(index, &self.arena[index]);
         } else {
-            self.arena.remove(index);
+            self.arena.remove_block(index);
         }
     }
 
-    fn keep(&mut self, addr: u64, size: u64, pool: (PoolKind, u8)) -> u32 {
-        let index = self.arena.add(Block::new(addr, size, pool, State::Free));
+    fn keep_mapped(&mut self, addr: u64, size: u64, pool: (PoolKind, u8)) -> u32 {
+        let index = self.arena.add_block(Block::new(addr, size, pool, State::Free));
         self.pools[pool.0 as usize].insert(&mut self.arena, index);
         index
     }
@@ -156,9 +156,9 @@ impl CachingAllocator {
             }
             match state {
                 State::Unmapped => self.pools[kind as usize].remove_unmapped(neighbour),
-                _ => self.pools[kind as usize].remove(&mut self.arena, neighbour),
+                _ => self.pools[kind as usize].remove_block(&mut self.arena, neighbour),
             }
-            self.arena.absorb(index, neighbour);
+            self.arena.absorb_block(index, neighbour);
         }
     }
 }

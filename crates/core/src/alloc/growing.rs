@@ -65,27 +65,27 @@ pub(crate) fn run_all_but_last(
     growing: &Growing,
     rises: impl FnMut(u64, Place),
 ) -> Result<(), (usize, Box<OutOfMemory>)> {
-    let ops = ops(trace, first, growing);
+    let ops = growing_ops(trace, first, growing);
     let most = ops.iter().map(|op| op.id as usize + 1).max().unwrap_or(0);
     if blocks.len() < most {
         blocks.resize(most, BlockId::NONE);
     }
     let mut run = Run { allocator, blocks, ops: &ops, first, rises, time: 0, back: 0 };
     if growing.stride.small > 1 {
-        return Counted::new(&ops, growing).run(&mut run);
+        return Counted::new(&ops, growing).run_counted(&mut run);
     }
-    let layers = Layers::find(&ops);
+    let layers = Layers::find_layers(&ops);
     let (mut time, mut unwatched) = (0, 0);
     while time < growing.times.saturating_sub(1) {
         (run.time, run.back) = (time, growing.times - 1 - time);
-        time = growing.after(time);
+        time = growing.size_after(time);
         match &layers {
             Some(layers) if unwatched == 0 && run.allocator.has_plain_settings() => {
                 let found = run.with_layers(layers)?;
                 unwatched = if found { 0 } else { UNWATCHED };
             }
             _ => {
-                run.range(0..ops.len())?;
+                run.replay_range(0..ops.len())?;
                 unwatched = u64::saturating_sub(unwatched, 1);
             }
         }
@@ -97,7 +97,7 @@ pub(crate) fn run_all_but_last(
 }
 
 /// The events of the stretch as they are the first time.
-fn ops(trace: &Trace, first: usize, growing: &Growing) -> Vec<Op> {
+fn growing_ops(trace: &Trace, first: usize, growing: &Growing) -> Vec<Op> {
     let back = growing.times.saturating_sub(1);
     let stretch = trace.events.get(first..growing.until).unwrap_or_default();
     let mut born = std::collections::HashMap::new();
@@ -105,8 +105,8 @@ fn ops(trace: &Trace, first: usize, growing: &Growing) -> Vec<Op> {
         Event::Alloc(id) => {
             let allocation = trace.allocations.get(id as usize)?;
             born.insert(id, at);
-            let growth = growing.less(id, 1);
-            let bytes = allocation.bytes.saturating_add_signed(-growing.less(id, back));
+            let growth = growing.size_less(id, 1);
+            let bytes = allocation.bytes.saturating_add_signed(-growing.size_less(id, back));
             Some(Op { id, stream: allocation.stream, kind: Kind::Alloc { bytes, growth } })
         }
         Event::Free(id) => Some(Op { id, stream: 0, kind: Kind::Free { of: born.get(&id).copied() } }),
@@ -130,25 +130,25 @@ struct Run<'a, F> {
 }
 
 impl<F: FnMut(u64, Place)> Run<'_, F> {
-    fn range(&mut self, range: std::ops::Range<usize>) -> Result<(), (usize, Box<OutOfMemory>)> {
-        range.into_iter().try_for_each(|at| self.op(at))
+    fn replay_range(&mut self, range: std::ops::Range<usize>) -> Result<(), (usize, Box<OutOfMemory>)> {
+        range.into_iter().try_for_each(|at| self.replay_op(at))
     }
 
-    fn op(&mut self, at: usize) -> Result<(), (usize, Box<OutOfMemory>)> {
+    fn replay_op(&mut self, at: usize) -> Result<(), (usize, Box<OutOfMemory>)> {
         let Op { id, stream, kind } = self.ops[at];
         let block = &mut self.blocks[id as usize];
         match kind {
             Kind::Alloc { bytes, growth } => {
                 let malloc = self.allocator.malloc_on(stream, bytes_at(bytes, growth, self.time));
                 *block = malloc.map_err(|oom| (self.first + at, oom))?;
-                self.rise(self.allocator.stats().allocated, at);
+                self.note_rise(self.allocator.stats().allocated, at);
             }
             Kind::Free { .. } => self.allocator.free(std::mem::replace(block, BlockId::NONE)),
         }
         Ok(())
     }
 
-    fn rise(&mut self, allocated: u64, at: usize) {
+    fn note_rise(&mut self, allocated: u64, at: usize) {
         (self.rises)(allocated, Place { event: self.first + at, back: self.back });
     }
 }

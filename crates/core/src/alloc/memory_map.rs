@@ -2,7 +2,7 @@
 
 use super::arena::{Block, NIL, State};
 use super::caching::CachingAllocator;
-use super::pool::PoolKind;
+use super::pool_kind::PoolKind;
 
 /// Whether a block is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl CachingAllocator {
     pub fn segments(&self) -> impl Iterator<Item = Segment> {
         let mut heads: Vec<&Block> = self.arena.iter().map(|(_, b)| b).filter(|b| self.is_head(b)).collect();
         heads.sort_unstable_by_key(|b| b.addr);
-        heads.into_iter().map(|head| self.segment(head))
+        heads.into_iter().map(|head| self.segment_at(head))
     }
 
     /// Reserved bytes of every stream, the main one first.
@@ -76,11 +76,11 @@ impl CachingAllocator {
         block.state != State::Unmapped && prev.is_none_or(|b| b.state == State::Unmapped)
     }
 
-    fn segment(&self, head: &Block) -> Segment {
+    fn segment_at(&self, head: &Block) -> Segment {
         let mut blocks = Vec::new();
         let mut block = head;
         loop {
-            blocks.push(mapped(block));
+            blocks.push(mapped_block(block));
             match self.arena.get(block.next) {
                 Some(next) if block.next != NIL && next.state != State::Unmapped => block = next,
                 _ => break,
@@ -97,7 +97,7 @@ impl CachingAllocator {
     }
 }
 
-fn mapped(block: &Block) -> MappedBlock {
+fn mapped_block(block: &Block) -> MappedBlock {
     let (state, requested) = match block.state {
         State::Allocated => (BlockState::Allocated, block.requested),
         _ => (BlockState::Inactive, 0),

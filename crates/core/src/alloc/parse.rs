@@ -78,10 +78,10 @@ impl AllocatorConfig {
         let mut tokens = Tokens::new(text);
         let mut config = Self::default();
         while let Some(key) = tokens.next() {
-            tokens.expect(key, ":", "`:`")?;
+            tokens.expect_token(key, ":", "`:`")?;
             config.read_setting(key, &mut tokens)?;
             if !tokens.is_empty() {
-                tokens.expect(key, ",", "`,`")?;
+                tokens.expect_token(key, ",", "`,`")?;
             }
         }
         Ok(config)
@@ -89,26 +89,29 @@ impl AllocatorConfig {
 
     fn read_setting(&mut self, key: &str, tokens: &mut Tokens<'_>) -> Result<(), ConfigError> {
         match key {
-            "expandable_segments" => self.expandable_segments = tokens.boolean(key)?,
+            "expandable_segments" => self.expandable_segments = tokens.next_boolean(key)?,
             "max_split_size_mb" => {
-                self.max_split_size_mb = Some(at_least("max_split_size_mb", tokens.number(key)?, self.large_mb())?);
+                self.max_split_size_mb =
+                    Some(at_least("max_split_size_mb", tokens.next_number(key)?, self.large_mb())?);
             }
             "max_non_split_rounding_mb" => {
-                let value = at_least("max_non_split_rounding_mb", tokens.number(key)?, self.large_mb())?;
+                let value = at_least("max_non_split_rounding_mb", tokens.next_number(key)?, self.large_mb())?;
                 self.max_non_split_rounding_mb = Some(value);
             }
             "large_segment_size_mb" => {
-                let value = at_least("large_segment_size_mb", tokens.number(key)?, MIN_LARGE_ALLOC / MIB + 1)?;
+                let value = at_least("large_segment_size_mb", tokens.next_number(key)?, MIN_LARGE_ALLOC / MIB + 1)?;
                 self.large_segment_size_mb = Some(value);
             }
-            "roundup_power2_divisions" => self.roundup_power2_divisions = divisions(key, tokens)?,
+            "roundup_power2_divisions" => self.roundup_power2_divisions = parse_divisions(key, tokens)?,
             "garbage_collection_threshold" => {
-                self.garbage_collection_threshold = threshold(tokens.text(key, "a number between 0 and 1")?)?;
+                self.garbage_collection_threshold =
+                    parse_threshold(tokens.next_text(key, "a number between 0 and 1")?)?;
             }
             "per_process_memory_fraction" => {
-                self.per_process_memory_fraction = Some(fraction(tokens.text(key, "a number from 0 to 1")?)?);
+                self.per_process_memory_fraction =
+                    Some(parse_fraction(tokens.next_text(key, "a number from 0 to 1")?)?);
             }
-            "backend" => match tokens.text(key, "`native`")? {
+            "backend" => match tokens.next_text(key, "`native`")? {
                 "native" => {}
                 other => return Err(ConfigError::Backend(other.to_owned())),
             },
@@ -180,7 +183,7 @@ impl<'a> Tokens<'a> {
         self.rest.is_empty()
     }
 
-    fn expect(&mut self, key: &str, token: &str, expected: &'static str) -> Result<(), ConfigError> {
+    fn expect_token(&mut self, key: &str, token: &str, expected: &'static str) -> Result<(), ConfigError> {
         match self.next() {
             Some(found) if found == token => Ok(()),
             found => Err(unexpected(key, expected, found)),
@@ -188,20 +191,20 @@ impl<'a> Tokens<'a> {
     }
 
     /// A word, not a sign.
-    fn text(&mut self, key: &str, expected: &'static str) -> Result<&'a str, ConfigError> {
+    fn next_text(&mut self, key: &str, expected: &'static str) -> Result<&'a str, ConfigError> {
         match self.next() {
             Some(word) if !matches!(word, "," | ":" | "[" | "]") => Ok(word),
             found => Err(unexpected(key, expected, found)),
         }
     }
 
-    fn number(&mut self, key: &str) -> Result<u64, ConfigError> {
-        let word = self.text(key, "a whole number")?;
+    fn next_number(&mut self, key: &str) -> Result<u64, ConfigError> {
+        let word = self.next_text(key, "a whole number")?;
         word.parse().map_err(|_| unexpected(key, "a whole number", Some(word)))
     }
 
-    fn boolean(&mut self, key: &str) -> Result<bool, ConfigError> {
-        match self.text(key, "`True` or `False`")? {
+    fn next_boolean(&mut self, key: &str) -> Result<bool, ConfigError> {
+        match self.next_text(key, "`True` or `False`")? {
             "True" => Ok(true),
             "False" => Ok(false),
             other => Err(unexpected(key, "`True` or `False`", Some(other))),
@@ -210,7 +213,7 @@ impl<'a> Tokens<'a> {
 
     fn skip_value(&mut self, key: &str) -> Result<(), ConfigError> {
         if self.peek() != Some("[") {
-            return self.text(key, "a value").map(drop);
+            return self.next_text(key, "a value").map(drop);
         }
         while let Some(token) = self.next() {
             if token == "]" {
@@ -234,7 +237,7 @@ fn at_least(key: &'static str, value: u64, least: u64) -> Result<u64, ConfigErro
 }
 
 /// Strictly between 0 and 1.
-fn threshold(word: &str) -> Result<f64, ConfigError> {
+fn parse_threshold(word: &str) -> Result<f64, ConfigError> {
     let value = word.parse().ok().filter(|x| *x > 0.0 && *x < 1.0);
     let allowed = "between 0 and 1".to_owned();
     value.ok_or_else(|| ConfigError::OutOfRange {
@@ -245,24 +248,24 @@ fn threshold(word: &str) -> Result<f64, ConfigError> {
 }
 
 /// From 0 to 1, both included.
-fn fraction(word: &str) -> Result<f64, ConfigError> {
+fn parse_fraction(word: &str) -> Result<f64, ConfigError> {
     let value = word.parse().ok().filter(|x| (0.0..=1.0).contains(x));
     let allowed = "from 0 to 1".to_owned();
     value.ok_or_else(|| ConfigError::OutOfRange { key: "per_process_memory_fraction", allowed, value: word.to_owned() })
 }
 
 /// One number for all sizes, or a list `[256:1,512:2,>:4]`.
-fn divisions(key: &str, tokens: &mut Tokens<'_>) -> Result<[u64; ROUNDUP_INTERVALS], ConfigError> {
+fn parse_divisions(key: &str, tokens: &mut Tokens<'_>) -> Result<[u64; ROUNDUP_INTERVALS], ConfigError> {
     if tokens.peek() != Some("[") {
-        return Ok([power_of_two(tokens.number(key)?, false)?; ROUNDUP_INTERVALS]);
+        return Ok([power_of_two(tokens.next_number(key)?, false)?; ROUNDUP_INTERVALS]);
     }
     tokens.next();
     let mut table = [0; ROUNDUP_INTERVALS];
     let mut last = None;
     while tokens.peek() != Some("]") {
-        let boundary = tokens.text(key, "a size in MiB, `>` or `]`")?;
-        tokens.expect(key, ":", "`:`")?;
-        let value = power_of_two(tokens.number(key)?, true)?;
+        let boundary = tokens.next_text(key, "a size in MiB, `>` or `]`")?;
+        tokens.expect_token(key, ":", "`:`")?;
+        let value = power_of_two(tokens.next_number(key)?, true)?;
         if boundary == ">" {
             // Everything above the boundary before it.
             table[last.unwrap_or(0) + 1..].fill(value);
@@ -277,7 +280,7 @@ fn divisions(key: &str, tokens: &mut Tokens<'_>) -> Result<[u64; ROUNDUP_INTERVA
             last = Some(index);
         }
         if tokens.peek() != Some("]") {
-            tokens.expect(key, ",", "`,` or `]`")?;
+            tokens.expect_token(key, ",", "`,` or `]`")?;
         }
     }
     tokens.next();

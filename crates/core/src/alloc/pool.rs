@@ -1,23 +1,7 @@
 //! The free blocks of a pool, ordered by size and then address: the order best fit goes by.
 
 use super::arena::{Arena, Block, NIL};
-use super::config::{MIN_BLOCK_SIZE, SMALL_SIZE};
-
-/// Which pool a block belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PoolKind {
-    /// Requests up to 1 MiB, cut from segments of 2 MiB.
-    Small,
-    /// Requests over 1 MiB (`kSmallSize`).
-    Large,
-}
-
-impl PoolKind {
-    /// The pool for a block of `size` bytes.
-    pub(super) fn of(size: u64) -> Self {
-        if size <= SMALL_SIZE { Self::Small } else { Self::Large }
-    }
-}
+use super::config::MIN_BLOCK_SIZE;
 
 /// How many bins of sizes a pool keeps: one for each multiple of 512 below 4 KiB, then 8 for each doubling, and 64 from
 /// [`FINE`] on, up to 16 TiB. With more of them a block that shrinks or grows seldom keeps its place, with fewer the walks in
@@ -76,7 +60,7 @@ impl Default for Cached {
 impl Pool {
     /// Makes room for the blocks of a stream.
     #[inline(always)]
-    pub fn admit(&mut self, stream: u8) {
+    pub fn admit_stream(&mut self, stream: u8) {
         if stream as usize > self.side.len() {
             self.side.resize_with(stream as usize, Cached::default);
         }
@@ -89,7 +73,7 @@ impl Pool {
 
     /// The blocks of a stream; the main one's are reached without a detour.
     #[inline(always)]
-    fn of(&self, stream: u8) -> &Cached {
+    fn of_stream(&self, stream: u8) -> &Cached {
         match stream {
             0 => &self.main,
             _ => &self.side[stream as usize - 1],
@@ -108,29 +92,29 @@ impl Pool {
     /// none.
     #[inline(always)]
     pub fn lower_bound(&self, arena: &Arena, stream: u8, size: u64) -> u32 {
-        self.of(stream).lower_bound(arena, size)
+        self.of_stream(stream).lower_bound(arena, size)
     }
 
     /// The next block of the same stream in order.
-    pub fn after(&self, arena: &Arena, index: u32) -> u32 {
+    pub fn first_after(&self, arena: &Arena, index: u32) -> u32 {
         let Block { larger, size, stream, .. } = arena[index];
-        if larger == NIL { self.of(stream).first_from(bin_of(size) + 1) } else { larger }
+        if larger == NIL { self.of_stream(stream).first_from(bin_of(size) + 1) } else { larger }
     }
 
     /// The largest block of the stream, the highest address among equals; [`NIL`] if there is none.
-    pub fn largest(&self, stream: u8) -> u32 {
-        let bins = self.of(stream).bins.iter().rev().map(|[_, last]| *last);
+    pub fn largest_block(&self, stream: u8) -> u32 {
+        let bins = self.of_stream(stream).bins.iter().rev().map(|[_, last]| *last);
         bins.into_iter().find(|last| *last != NIL).unwrap_or(NIL)
     }
 
     /// Arena indices in order.
-    pub fn indices(&self, arena: &Arena) -> Vec<u32> {
+    pub fn block_indices(&self, arena: &Arena) -> Vec<u32> {
         let mut indices = Vec::new();
         for cached in std::iter::once(&self.main).chain(&self.side) {
             let mut index = cached.first_from(0);
             while index != NIL {
                 indices.push(index);
-                index = self.after(arena, index);
+                index = self.first_after(arena, index);
             }
         }
         indices
@@ -144,13 +128,13 @@ impl Pool {
     }
 
     #[inline(always)]
-    pub fn remove(&mut self, arena: &mut Arena, index: u32) {
-        self.of_mut(arena[index].stream).remove(arena, index);
+    pub fn remove_block(&mut self, arena: &mut Arena, index: u32) {
+        self.of_mut(arena[index].stream).remove_block(arena, index);
     }
 
     /// Brings a block that has become larger or smaller to its place; mostly it is there already.
     #[inline(always)]
-    pub fn reorder(&mut self, arena: &mut Arena, index: u32) {
+    pub fn reorder_block(&mut self, arena: &mut Arena, index: u32) {
         let block = &mut arena[index];
         block.cached_at = self.searches;
         let Block { addr, size, bin, smaller, larger, stream, .. } = *block;
@@ -158,12 +142,12 @@ impl Pool {
         let precedes = larger == NIL || (size, addr) < arena[larger].order();
         if !(follows && precedes && bin_of(size) == bin as usize) {
             let cached = self.of_mut(stream);
-            cached.remove(arena, index);
+            cached.remove_block(arena, index);
             cached.insert(arena, index);
         }
     }
 
-    pub fn unmapped(&self, stream: u8) -> impl Iterator<Item = u32> {
+    pub fn unmapped_blocks(&self, stream: u8) -> impl Iterator<Item = u32> {
         self.unmapped.iter().filter(move |(of, ..)| *of == stream).map(|(.., index)| *index)
     }
 
@@ -225,7 +209,7 @@ impl Cached {
     }
 
     #[inline(always)]
-    fn remove(&mut self, arena: &mut Arena, index: u32) {
+    fn remove_block(&mut self, arena: &mut Arena, index: u32) {
         let Block { bin, smaller, larger, .. } = arena[index];
         let number = bin as usize;
         self.set_larger(arena, number, smaller, larger);

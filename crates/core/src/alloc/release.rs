@@ -3,7 +3,7 @@
 use super::arena::{Block, NIL, State};
 use super::caching::{CachingAllocator, OutOfMemory};
 use super::config::SMALL_BUFFER;
-use super::pool::PoolKind;
+use super::pool_kind::PoolKind;
 
 impl CachingAllocator {
     /// Gives every segment without a live block back to the driver, as `torch.cuda.empty_cache` does.
@@ -57,18 +57,18 @@ impl CachingAllocator {
             return None;
         }
         if self.config.expandable_segments {
-            return self.expand(pool, size);
+            return self.expand_segment(pool, size);
         }
         if !self.device_has(segment) {
             return None;
         }
         let addr = self.take_addresses(segment, SMALL_BUFFER)?;
-        self.stats.grew(segment);
+        self.stats.note_growth(segment);
         self.stats.segments += 1;
         if segment >= self.config.max_split_size() {
             self.stats.oversize_segments += 1;
         }
-        Some(self.arena.add(Block::new(addr, segment, pool, State::Free)))
+        Some(self.arena.add_block(Block::new(addr, segment, pool, State::Free)))
     }
 
     pub(super) fn device_has(&self, bytes: u64) -> bool {
@@ -103,7 +103,7 @@ impl CachingAllocator {
     /// Unsplit cached blocks of the large pool with their age in searches.
     fn unsplit_large_blocks(&self) -> Vec<(u32, u64)> {
         let pool = &self.pools[PoolKind::Large as usize];
-        let unsplit = pool.indices(&self.arena).into_iter().filter(|i| !self.arena[*i].is_split());
+        let unsplit = pool.block_indices(&self.arena).into_iter().filter(|i| !self.arena[*i].is_split());
         unsplit.map(|i| (i, pool.searches - self.arena[i].cached_at)).collect()
     }
 
@@ -123,7 +123,7 @@ impl CachingAllocator {
         }
         let mut released = 0;
         while released < wanted {
-            let largest = self.pools[kind as usize].largest(stream);
+            let largest = self.pools[kind as usize].largest_block(stream);
             match self.arena.get(largest) {
                 Some(block) if block.size >= oversize => released += block.size,
                 _ => return false,
@@ -135,9 +135,9 @@ impl CachingAllocator {
 
     /// Gives back what a pool can spare (`release_blocks`).
     fn release_blocks(&mut self, kind: PoolKind) {
-        for index in self.pools[kind as usize].indices(&self.arena) {
+        for index in self.pools[kind as usize].block_indices(&self.arena) {
             if self.config.expandable_segments {
-                self.unmap(index);
+                self.unmap_pages(index);
             } else if !self.arena[index].is_split() {
                 self.release_block(index);
             }
@@ -147,9 +147,9 @@ impl CachingAllocator {
     /// Gives a whole segment back to the driver.
     fn release_block(&mut self, index: u32) {
         let Block { size, pool: kind, .. } = self.arena[index];
-        self.pools[kind as usize].remove(&mut self.arena, index);
-        self.arena.remove(index);
-        self.stats.shrank(size);
+        self.pools[kind as usize].remove_block(&mut self.arena, index);
+        self.arena.remove_block(index);
+        self.stats.note_shrinking(size);
         self.stats.segments -= 1;
         if size >= self.config.max_split_size() {
             self.stats.oversize_segments -= 1;

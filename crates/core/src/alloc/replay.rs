@@ -63,7 +63,7 @@ pub fn replay(
 ) -> Result<Replayed, ReplayOom> {
     let mut run = Run::new(allocator);
     for (event, request) in requests.into_iter().enumerate() {
-        run.answer(event, request)?;
+        run.answer_request(event, request)?;
     }
     Ok(run.finish())
 }
@@ -79,17 +79,17 @@ pub fn replay_trace(allocator: &mut CachingAllocator, trace: &Trace) -> Result<R
         index += 1;
         if let Event::Repeat(at) = event {
             let repeat = trace.repeats.get(*at as usize).copied().unwrap_or(Repeat { until: index, times: 0 });
-            run.repeat(trace, index, repeat)?;
+            run.replay_repeat(trace, index, repeat)?;
             index = repeat.until;
         } else {
-            run.event(trace, index - 1)?;
+            run.replay_event(trace, index - 1)?;
         }
     }
     Ok(run.finish())
 }
 
 /// What an event asks for; `None` for one that only says how often others happen.
-fn request(trace: &Trace, event: Event) -> Option<Request> {
+fn request_of(trace: &Trace, event: Event) -> Option<Request> {
     Some(match event {
         Event::Alloc(id) => {
             let (bytes, stream) = trace.allocations.get(id as usize).map_or((0, 0), |a| (a.bytes, a.stream));
@@ -114,10 +114,10 @@ impl<'a> Run<'a> {
         Self { allocator, blocks: Vec::new(), peaks: Peaks::default() }
     }
 
-    fn answer(&mut self, event: usize, request: Request) -> Result<(), ReplayOom> {
+    fn answer_request(&mut self, event: usize, request: Request) -> Result<(), ReplayOom> {
         match request {
             Request::Alloc { id, bytes, stream } => match self.allocator.malloc_on(stream, bytes) {
-                Ok(block) => *slot(&mut self.blocks, id, BlockId::NONE) = block,
+                Ok(block) => *slot_at(&mut self.blocks, id, BlockId::NONE) = block,
                 Err(oom) => return Err(self.out_of_memory(event, oom)),
             },
             Request::Free { id } => {
@@ -126,13 +126,13 @@ impl<'a> Run<'a> {
                 }
             }
             Request::EmptyCache => self.allocator.empty_cache(),
-            Request::Phase { index } => self.peaks.begin(index, self.allocator),
+            Request::Phase { index } => self.peaks.begin_phase(index, self.allocator),
         }
         Ok(())
     }
 
     /// Runs the event at this index; where it announces a growing stretch, all of it but the last time.
-    fn event(&mut self, trace: &Trace, index: usize) -> Result<(), ReplayOom> {
+    fn replay_event(&mut self, trace: &Trace, index: usize) -> Result<(), ReplayOom> {
         let Some(event) = trace.events.get(index) else { return Ok(()) };
         if let Event::Growing(at) = event
             && let Some(growing) = trace.growing.get(*at as usize)
@@ -141,8 +141,8 @@ impl<'a> Run<'a> {
             let ran = growing::run_all_but_last(memory, (trace, index + 1), growing, |_, _| {});
             return ran.map_err(|(event, oom)| self.out_of_memory(event, oom));
         }
-        match request(trace, *event) {
-            Some(request) => self.answer(index, request),
+        match request_of(trace, *event) {
+            Some(request) => self.answer_request(index, request),
             None => Ok(()),
         }
     }
@@ -153,11 +153,11 @@ impl<'a> Run<'a> {
     }
 
     /// Runs a stretch as often as it happens, or until it changes nothing any more.
-    fn repeat(&mut self, trace: &Trace, first: usize, repeat: Repeat) -> Result<(), ReplayOom> {
+    fn replay_repeat(&mut self, trace: &Trace, first: usize, repeat: Repeat) -> Result<(), ReplayOom> {
         for _ in 0..repeat.times {
             let before = self.allocator.arrangement();
             for at in first..repeat.until {
-                self.event(trace, at)?;
+                self.replay_event(trace, at)?;
             }
             if before.is_some() && before == self.allocator.arrangement() {
                 break;
@@ -171,7 +171,7 @@ impl<'a> Run<'a> {
     }
 }
 
-fn slot<T: Clone>(table: &mut Vec<T>, index: u32, empty: T) -> &mut T {
+fn slot_at<T: Clone>(table: &mut Vec<T>, index: u32, empty: T) -> &mut T {
     let index = index as usize;
     if index >= table.len() {
         table.resize(index + 1, empty);
@@ -187,20 +187,20 @@ struct Peaks {
 }
 
 impl Peaks {
-    fn begin(&mut self, phase: u32, allocator: &mut CachingAllocator) {
-        self.end(allocator);
+    fn begin_phase(&mut self, phase: u32, allocator: &mut CachingAllocator) {
+        self.end_phase(allocator);
         self.running = Some(phase);
     }
 
     fn finish(mut self, allocator: &mut CachingAllocator) -> Replayed {
-        self.end(allocator);
+        self.end_phase(allocator);
         self.ended
     }
 
-    fn end(&mut self, allocator: &mut CachingAllocator) {
+    fn end_phase(&mut self, allocator: &mut CachingAllocator) {
         let stats = allocator.stats();
         if let Some(phase) = self.running {
-            let earlier = slot(&mut self.ended.phases, phase, Stats::default());
+            let earlier = slot_at(&mut self.ended.phases, phase, Stats::default());
             *earlier = stats.clone().with_peaks_of(earlier);
         }
         self.ended.total = stats.clone().with_peaks_of(&self.ended.total);

@@ -78,13 +78,13 @@ impl Stats {
         self.rounded512 -= rounded512;
     }
 
-    pub(super) fn grew(&mut self, bytes: u64) {
+    pub(super) fn note_growth(&mut self, bytes: u64) {
         self.reserved += bytes;
         self.peak_reserved = self.peak_reserved.max(self.reserved);
         self.num_device_alloc += 1;
     }
 
-    pub(super) fn shrank(&mut self, bytes: u64) {
+    pub(super) fn note_shrinking(&mut self, bytes: u64) {
         self.reserved -= bytes;
         self.num_device_free += 1;
     }

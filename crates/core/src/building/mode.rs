@@ -18,7 +18,7 @@ pub(crate) struct Mode {
 /// Which of a model's own ops Liger's kernels have replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LigerKernels {
-    /// None.
+    /// No layer is checkpointed.
     Off,
     /// Rotary embeddings, which are replaced for every model of a family at once.
     Rope,

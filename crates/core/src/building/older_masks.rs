@@ -16,7 +16,7 @@ pub(crate) struct OlderMask<'a> {
     pub attention_mask: Option<&'a Tensor>,
     /// Tokens in the cache.
     pub seen: u64,
-    /// Mistral's.
+    /// In tokens; `None` where every earlier token is seen (Mistral's `sliding_window`).
     pub window: Option<u64>,
 }
 

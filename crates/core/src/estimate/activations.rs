@@ -3,7 +3,7 @@
 use crate::trace::{AllocationId, Category, Event, PhaseKind, Trace};
 
 /// Marks every temporary that was born in a forward pass and lives when the next backward begins.
-pub(super) fn mark(trace: &mut Trace) {
+pub(super) fn mark_activations(trace: &mut Trace) {
     let mut freed = vec![false; trace.allocations.len()];
     let mut candidates: Vec<AllocationId> = Vec::new();
     let mut rest = trace.events.as_slice();
@@ -12,15 +12,15 @@ pub(super) fn mark(trace: &mut Trace) {
         let kind = trace.phases[phase as usize].kind;
         if kind == PhaseKind::Backward {
             for id in candidates.drain(..).filter(|id| !freed[*id as usize]) {
-                promote(&mut trace.allocations[id as usize].category);
+                promote_category(&mut trace.allocations[id as usize].category);
             }
         }
         if matches!(kind, PhaseKind::Forward | PhaseKind::Loss | PhaseKind::ForwardTail) {
-            candidates.extend(events.iter().filter_map(allocated));
+            candidates.extend(events.iter().filter_map(allocated_id));
         }
         // Most events are not those of candidates: generation, backward.
         if !candidates.is_empty() {
-            events.iter().filter_map(released).for_each(|id| freed[id as usize] = true);
+            events.iter().filter_map(released_id).for_each(|id| freed[id as usize] = true);
         }
     }
 }
@@ -33,15 +33,15 @@ fn next_phase(events: &[Event]) -> Option<(u32, &[Event], &[Event])> {
     Some((*phase, events, others))
 }
 
-fn allocated(event: &Event) -> Option<AllocationId> {
+fn allocated_id(event: &Event) -> Option<AllocationId> {
     if let Event::Alloc(id) = event { Some(*id) } else { None }
 }
 
-fn released(event: &Event) -> Option<AllocationId> {
+fn released_id(event: &Event) -> Option<AllocationId> {
     if let Event::Free(id) = event { Some(*id) } else { None }
 }
 
-fn promote(category: &mut Category) {
+fn promote_category(category: &mut Category) {
     if *category == Category::Temporary {
         *category = Category::Activation;
     }
@@ -81,7 +81,7 @@ mod tests {
             repeats: Vec::new(),
             growing: Vec::new(),
         };
-        mark(&mut trace);
+        mark_activations(&mut trace);
         let categories: Vec<_> = trace.allocations.iter().map(|allocation| allocation.category).collect();
         assert_eq!(categories, [Category::Temporary, Category::Activation, Category::WeightCast, Category::Temporary]);
     }

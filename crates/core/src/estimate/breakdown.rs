@@ -57,7 +57,7 @@ struct Sizes<'a> {
 }
 
 impl<'a> Sizes<'a> {
-    fn at(trace: &'a Trace, place: Place) -> Self {
+    fn live_at(trace: &'a Trace, place: Place) -> Self {
         let holds = |(index, event): (usize, &Event)| match *event {
             Event::Growing(at) => {
                 trace.growing.get(at as usize).filter(|growing| growing.until > place.event && index < place.event)
@@ -70,26 +70,26 @@ impl<'a> Sizes<'a> {
     }
 
     /// Bytes, rounded up to 512.
-    fn of(&self, id: AllocationId) -> u64 {
+    fn size_of(&self, id: AllocationId) -> u64 {
         let recorded = |id: AllocationId| self.trace.allocations[id as usize].bytes;
         let Some((growing, back)) = self.growing else { return round_up(recorded(id), BLOCK) };
         // What the first time finds there is what was there before; later it is what the time before it left.
         let found = growing.carried.iter().find(|(old, _)| *old == id).filter(|_| back + 1 < growing.times);
         let (id, back) = found.map_or((id, back), |(_, new)| (*new, back + 1));
-        round_up(recorded(id).saturating_add_signed(-growing.less(id, back)), BLOCK)
+        round_up(recorded(id).saturating_add_signed(-growing.size_less(id, back)), BLOCK)
     }
 }
 
 /// What is alive after the event at `peak`, of which the allocator counts `allocated` bytes.
 pub(super) fn at_peak(trace: &Trace, peak: Place, allocated: u64) -> AtPeak {
-    let sizes = Sizes::at(trace, peak);
+    let sizes = Sizes::live_at(trace, peak);
     let mut live = live_after(trace, peak.event);
     let mut by_category = [0; Category::ALL.len()];
     let mut by_module: HashMap<&str, u64> = HashMap::new();
     let mut by_model: Vec<(&'static str, u64)> = Vec::new();
     for id in &live {
         let allocation = &trace.allocations[*id as usize];
-        let bytes = sizes.of(*id);
+        let bytes = sizes.size_of(*id);
         by_category[allocation.category as usize] += bytes;
         *by_module.entry(trace.module(allocation)).or_default() += bytes;
         if let Some(model) = trace.model(allocation) {
@@ -107,7 +107,7 @@ pub(super) fn at_peak(trace: &Trace, peak: Place, allocated: u64) -> AtPeak {
         by_module,
         by_model,
         tensors: live.len(),
-        largest: largest(sizes, &mut live),
+        largest: largest_tensors(sizes, &mut live),
     }
 }
 
@@ -123,8 +123,8 @@ fn live_after(trace: &Trace, event: usize) -> Vec<AllocationId> {
     alive.iter().enumerate().filter(|(_, alive)| **alive).map(|(id, _)| id as AllocationId).collect()
 }
 
-fn largest(sizes: Sizes, live: &mut Vec<AllocationId>) -> Vec<LiveTensor> {
-    let order = |id: &AllocationId| (Reverse(sizes.of(*id)), *id);
+fn largest_tensors(sizes: Sizes, live: &mut Vec<AllocationId>) -> Vec<LiveTensor> {
+    let order = |id: &AllocationId| (Reverse(sizes.size_of(*id)), *id);
     if live.len() > LARGEST {
         live.select_nth_unstable_by_key(LARGEST, order);
         live.truncate(LARGEST);
@@ -138,7 +138,7 @@ fn live_tensor(sizes: Sizes, id: AllocationId) -> LiveTensor {
     let allocation = &trace.allocations[id as usize];
     let Origin { op, node } = trace.origin(allocation);
     LiveTensor {
-        bytes: sizes.of(id),
+        bytes: sizes.size_of(id),
         op,
         node,
         module: trace.module(allocation).to_owned(),

@@ -1,6 +1,6 @@
 //! [`Deployment`]: a job's processes on its GPUs. Processes share neither cache nor context, so what they need adds up.
 
-use super::verdict::margin;
+use super::verdict::safety_margin;
 use super::{Estimate, EstimateError, SimulatedJob, Verdict};
 use crate::job::{GrpoSpec, JobSpec, ModelSpec, Parallel, Rollout, Strategy, SwarmSpec};
 use crate::trace::PhaseKind;
@@ -218,8 +218,8 @@ impl Deployment {
                 first,
                 count,
                 processes: vec![(0, nodes)],
-                total_bytes: node.total.together(nodes, swarm.lease),
-                safe_bytes: node.safe.together(nodes, swarm.lease),
+                total_bytes: node.total.bytes_together(nodes, swarm.lease),
+                safe_bytes: node.safe.bytes_together(nodes, swarm.lease),
                 usable_bytes: usable,
                 fit,
             });
@@ -227,7 +227,7 @@ impl Deployment {
         let most = gpus.first().map_or(0, |gpu| gpu.processes[0].1);
         let leases =
             [None, Some(1), Some(2), Some(4)].into_iter().filter(|lease| lease.is_none_or(|k| k < most.max(2)));
-        let room = leases.map(|lease| node.room(usable, most, lease)).collect();
+        let room = leases.map(|lease| node.room_for(usable, most, lease)).collect();
         Ok(Self { processes: vec![Process { name: "node", count: swarm.nodes, estimate }], gpus, room })
     }
 }
@@ -257,7 +257,7 @@ struct Holds {
 
 impl Holds {
     /// What `nodes` hold of which at most `lease` train at once.
-    fn together(&self, nodes: u64, lease: Option<u64>) -> u64 {
+    fn bytes_together(&self, nodes: u64, lease: Option<u64>) -> u64 {
         let training = lease.unwrap_or(nodes).min(nodes);
         self.training.saturating_mul(training).saturating_add(self.resting.saturating_mul(nodes - training))
     }
@@ -275,7 +275,7 @@ impl Node {
             total: Holds { training: estimate.total_bytes, resting: resting + context },
             safe: Holds {
                 training: estimate.safe_bytes,
-                resting: (resting + context + margin(resting)).saturating_add(unknown),
+                resting: (resting + context + safety_margin(resting)).saturating_add(unknown),
             },
             live: Holds {
                 training: (estimate.rounded512_peak_bytes + low).saturating_sub(less),
@@ -295,10 +295,10 @@ impl Node {
         nodes: u64,
         lease: Option<u64>,
     ) -> Result<Fit, EstimateError> {
-        if self.safe.together(nodes, lease) <= usable {
+        if self.safe.bytes_together(nodes, lease) <= usable {
             return Ok(Fit::Fits);
         }
-        if self.live.together(nodes, lease) > usable {
+        if self.live.bytes_together(nodes, lease) > usable {
             return Ok(Fit::DoesNotFit);
         }
         let training = lease.unwrap_or(nodes).min(nodes);
@@ -309,7 +309,7 @@ impl Node {
     }
 
     /// How many surely fit into `usable` bytes, and what `nodes` of them need.
-    fn room(&self, usable: u64, nodes: u64, lease: Option<u64>) -> Room {
+    fn room_for(&self, usable: u64, nodes: u64, lease: Option<u64>) -> Room {
         let all_train = usable / self.safe.training.max(1);
         let processes = match lease {
             Some(lease) if all_train >= lease => {
@@ -323,6 +323,6 @@ impl Node {
             safe_training: self.safe.training,
             safe_resting: self.safe.resting,
         };
-        Room { lease, processes, total_bytes: self.total.together(nodes, lease), each }
+        Room { lease, processes, total_bytes: self.total.bytes_together(nodes, lease), each }
     }
 }

@@ -24,7 +24,7 @@ const BYTES_PER_WEIGHT: u64 = 2;
 impl Engine {
     /// The engine of `job`, if it has one. vLLM fills its share with KV cache whatever else is on the GPU; asleep (level 2,
     /// trl 1.16, generation/vllm_generation.py) it holds neither weights nor cache.
-    pub(super) fn of(job: &JobSpec) -> Option<Self> {
+    pub(super) fn of_job(job: &JobSpec) -> Option<Self> {
         let grpo = job.task.grpo()?;
         let Rollout::Vllm { gpu_memory_utilization, sleep_mode } = grpo.rollout else { return None };
         let awake_bytes = (job.gpu.usable_bytes as f64 * gpu_memory_utilization) as u64;
@@ -37,13 +37,13 @@ impl Engine {
     }
 
     /// Bytes in a phase of this kind.
-    pub(super) fn during(&self, kind: PhaseKind) -> u64 {
+    pub(super) fn bytes_during(&self, kind: PhaseKind) -> u64 {
         if is_awake(kind) { self.awake_bytes } else { self.asleep_bytes }
     }
 
     /// The most that it and the trainer hold in one phase.
     pub(super) fn with_reserved(&self, peaks: &Peaks) -> u64 {
-        let together = peaks.phases.iter().map(|peak| peak.reserved + self.during(peak.phase.kind));
+        let together = peaks.phases.iter().map(|peak| peak.reserved + self.bytes_during(peak.phase.kind));
         together.max().unwrap_or(0).max(peaks.reserved + self.asleep_bytes)
     }
 
@@ -57,11 +57,11 @@ impl Engine {
     ///
     /// # Errors
     /// With the arithmetic.
-    pub(super) fn check(&self, job: &JobSpec, parameters: u64, trace: &Trace) -> Result<(), JobError> {
+    pub(super) fn check_engine(&self, job: &JobSpec, parameters: u64, trace: &Trace) -> Result<(), JobError> {
         let copy = parameters.saturating_mul(BYTES_PER_WEIGHT);
         let usable = job.gpu.usable_bytes;
         let (awake, left, weights) =
-            (self.awake_bytes, usable.saturating_sub(self.awake_bytes), loaded(trace, "policy"));
+            (self.awake_bytes, usable.saturating_sub(self.awake_bytes), loaded_bytes(trace, "policy"));
         if awake < copy {
             let problem = format!(
                 "`vllm.gpu_memory_utilization` gives the engine {} of {}: its copy of the policy alone is {parameters} \
@@ -96,7 +96,7 @@ const fn is_awake(kind: PhaseKind) -> bool {
 }
 
 /// Bytes of a model's weights, in the first phase in which it has any.
-pub(super) fn loaded(trace: &Trace, model: &str) -> u64 {
+pub(super) fn loaded_bytes(trace: &Trace, model: &str) -> u64 {
     let is_weight =
         |allocation: &&Allocation| allocation.category == Category::Parameter && trace.model(allocation) == Some(model);
     let mut weights = trace.allocations.iter().filter(is_weight).peekable();

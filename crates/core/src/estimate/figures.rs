@@ -90,7 +90,7 @@ impl Estimate {
     pub fn reserved_at_total(&self) -> u64 {
         let Some(engine) = &self.engine else { return self.peak_reserved_bytes };
         let held = self.total_bytes - self.outside.high;
-        let reaches = |peak: &&PhasePeak| peak.reserved + engine.during(peak.phase.kind) == held;
+        let reaches = |peak: &&PhasePeak| peak.reserved + engine.bytes_during(peak.phase.kind) == held;
         self.peak_per_phase.iter().find(reaches).map_or(self.peak_reserved_bytes, |peak| peak.reserved)
     }
 

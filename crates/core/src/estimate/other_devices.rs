@@ -37,7 +37,7 @@ impl OtherDevices {
     }
 
     /// Gives `trace` the sizes of the device at this place; whether they are those it had.
-    pub(super) fn resize(&mut self, trace: &mut Trace, at: usize) -> bool {
+    pub(super) fn resize_trace(&mut self, trace: &mut Trace, at: usize) -> bool {
         let Some(Some(sizes)) = self.sizes.get(at) else { return false };
         let current = self.at.and_then(|at| self.sizes[at].as_ref()).unwrap_or(&self.own);
         let is_same = sizes == current;

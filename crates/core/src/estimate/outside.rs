@@ -21,7 +21,7 @@ pub struct Outside {
 }
 
 /// The context of `gpu`.
-pub(crate) fn outside(gpu: &Gpu) -> Outside {
+pub(crate) fn outside_bytes(gpu: &Gpu) -> Outside {
     match gpu.context_bytes {
         Some(bytes) => Outside { low: bytes, high: bytes, source: "measured on this GPU" },
         None => Outside {

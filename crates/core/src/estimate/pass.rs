@@ -15,11 +15,11 @@ pub(super) struct Pass {
 }
 
 /// Replays `trace` on a device that never runs out; `None` when even the address space does.
-pub(super) fn peaks(trace: &Trace, config: &AllocatorConfig) -> Option<Peaks> {
+pub(super) fn counted_peaks(trace: &Trace, config: &AllocatorConfig) -> Option<Peaks> {
     let mut pass = Pass::new(trace, config);
     let mut index = 0;
     while let Some(event) = trace.events.get(index) {
-        index = pass.advance(trace, index, *event)?;
+        index = pass.advance_event(trace, index, *event)?;
     }
     Some(pass.finish())
 }
@@ -31,32 +31,32 @@ impl Pass {
     }
 
     /// Allocated and reserved bytes now.
-    pub fn current(&self) -> (u64, u64) {
+    pub fn current_bytes(&self) -> (u64, u64) {
         let stats = self.allocator.stats();
         (stats.allocated, stats.reserved)
     }
 
     /// Applies one event, a repeated stretch with it, and returns the index of the next.
-    fn advance(&mut self, trace: &Trace, index: usize, event: Event) -> Option<usize> {
+    fn advance_event(&mut self, trace: &Trace, index: usize, event: Event) -> Option<usize> {
         match event {
             Event::Repeat(at) => {
                 let Repeat { until, times } = trace.repeats[at as usize];
-                self.repeat(trace, index + 1..until, times)?;
+                self.repeat_stretch(trace, index + 1..until, times)?;
                 Some(until)
             }
             event => {
-                self.event(trace, index, event)?;
+                self.count_event(trace, index, event)?;
                 Some(index + 1)
             }
         }
     }
 
     /// Applies a stretch of events so many times, until it changes nothing any more.
-    fn repeat(&mut self, trace: &Trace, stretch: Range<usize>, times: u64) -> Option<()> {
+    fn repeat_stretch(&mut self, trace: &Trace, stretch: Range<usize>, times: u64) -> Option<()> {
         for _ in 0..times {
             let before = self.allocator.arrangement();
             for index in stretch.clone() {
-                self.event(trace, index, trace.events[index])?;
+                self.count_event(trace, index, trace.events[index])?;
             }
             if before.is_some() && before == self.allocator.arrangement() {
                 break;
@@ -67,32 +67,32 @@ impl Pass {
 
     /// Applies one event; where it announces a stretch that happens several times, all of it but the last time. `None` when
     /// the address space is full.
-    pub fn event(&mut self, trace: &Trace, index: usize, event: Event) -> Option<()> {
+    pub fn count_event(&mut self, trace: &Trace, index: usize, event: Event) -> Option<()> {
         match event {
             Event::Alloc(id) => {
                 let asked = &trace.allocations[id as usize];
                 self.blocks[id as usize] = self.allocator.malloc_on(asked.stream, asked.bytes).ok()?;
-                self.tally.rises(self.allocator.stats().allocated, Place { event: index, back: 0 });
+                self.tally.note_rise(self.allocator.stats().allocated, Place { event: index, back: 0 });
             }
             Event::Free(id) => self.allocator.free(std::mem::replace(&mut self.blocks[id as usize], BlockId::NONE)),
-            Event::Phase(phase) => self.begin(trace.phases[phase as usize]),
+            Event::Phase(phase) => self.begin_phase(trace.phases[phase as usize]),
             Event::EmptyCache => self.allocator.empty_cache(),
             Event::Repeat(at) => {
                 let Repeat { until, times } = trace.repeats[at as usize];
-                self.repeat(trace, index + 1..until, times.saturating_sub(1))?;
+                self.repeat_stretch(trace, index + 1..until, times.saturating_sub(1))?;
             }
             Event::Growing(at) => {
                 let Self { allocator, blocks, tally } = self;
                 let growing = &trace.growing[at as usize];
-                let rises = |allocated, place| tally.rises(allocated, place);
+                let rises = |allocated, place| tally.note_rise(allocated, place);
                 growing::run_all_but_last((allocator, blocks), (trace, index + 1), growing, rises).ok()?;
             }
         }
         Some(())
     }
 
-    fn begin(&mut self, phase: Phase) {
-        self.tally.begin(phase, self.allocator.stats().into());
+    fn begin_phase(&mut self, phase: Phase) {
+        self.tally.begin_phase(phase, self.allocator.stats().into());
         self.allocator.reset_peaks();
     }
 
@@ -132,11 +132,11 @@ mod tests {
             Event::Phase(3),
         ];
         let kinds = [(PhaseKind::Load, 0), (PhaseKind::Forward, 1), (PhaseKind::Backward, 1), (PhaseKind::End, 1)];
-        let peaks = peaks(&trace(events, &[2 * MIB, 4 * MIB], &kinds), &AllocatorConfig::default()).unwrap();
+        let peaks = counted_peaks(&trace(events, &[2 * MIB, 4 * MIB], &kinds), &AllocatorConfig::default()).unwrap();
         let figures: Vec<_> = peaks.phases.iter().map(|peak| (peak.phase.label(), peak.allocated / MIB)).collect();
         let expected = [("0:load", 2), ("1:forward", 6), ("1:backward", 6)].map(|(label, mib)| (label.to_owned(), mib));
         assert_eq!(figures, expected);
-        assert_eq!(peaks.phase().unwrap().label(), "1:forward");
+        assert_eq!(peaks.peak_phase().unwrap().label(), "1:forward");
         assert_eq!((peaks.place.event, peaks.after_load / MIB, peaks.steady_state / MIB), (3, 2, 2));
         assert_eq!((peaks.reserved / MIB, peaks.rounded512 / MIB), (20, 6));
     }

@@ -32,7 +32,7 @@ pub(super) struct Peaks {
 
 impl Peaks {
     /// The phase of the peak: the first whose own peak is the highest.
-    pub fn phase(&self) -> Option<Phase> {
+    pub fn peak_phase(&self) -> Option<Phase> {
         self.phases.iter().find(|peak| peak.allocated == self.allocated).map(|peak| peak.phase)
     }
 }
@@ -70,14 +70,14 @@ pub(super) struct Tally {
 
 impl Tally {
     /// Notes the moment of the highest peak so far; the first of equals.
-    pub fn rises(&mut self, allocated: u64, place: Place) {
+    pub fn note_rise(&mut self, allocated: u64, place: Place) {
         if allocated > self.peaks.allocated {
             (self.peaks.allocated, self.peaks.place) = (allocated, place);
         }
     }
 
     /// A phase begins: the one before it has `reached` this.
-    pub fn begin(&mut self, phase: Phase, reached: Reached) {
+    pub fn begin_phase(&mut self, phase: Phase, reached: Reached) {
         self.end_running(reached);
         self.running = Some(phase);
         if phase.kind == PhaseKind::End {

@@ -8,8 +8,10 @@ use super::figures::NO_SIZE;
 use super::other_devices::OtherDevices;
 use super::peaks::Peaks;
 use super::timeline::{self, Timeline};
-use super::verdict::{Capacity, Least, OomMoment, Verdict, failure, margin, no_room_to_wake, retries, run_within};
-use super::{AtPeak, Engine, Estimate, activations, breakdown, caveat, outside, pass};
+use super::verdict::{
+    Capacity, Least, OomMoment, Verdict, count_retries, failure_moment, no_room_to_wake, run_within, safety_margin,
+};
+use super::{AtPeak, Engine, Estimate, activations, breakdown, caveat, outside_bytes, pass};
 use crate::gpu::{Device, Gpu};
 use crate::job::{FieldError, JobError, JobSpec, REHEARSE, Strategy};
 use crate::step::{self, Repetition, SimulateError, Simulation};
@@ -109,7 +111,7 @@ impl<'a> SimulatedJob<'a> {
     /// The simulation as if `job`, which is this one on the other device at this place, had been simulated.
     #[must_use]
     pub fn moved<'b>(mut self, at: usize, job: &'b JobSpec) -> SimulatedJob<'b> {
-        let is_same = self.other_devices.resize(&mut self.trace, at);
+        let is_same = self.other_devices.resize_trace(&mut self.trace, at);
         let (peaks, least) = if is_same { (self.peaks, self.least) } else { Default::default() };
         SimulatedJob { job, peaks, least, ..self }
     }
@@ -124,7 +126,7 @@ impl<'a> SimulatedJob<'a> {
 
     fn of(job: &'a JobSpec, simulation: Simulation) -> Self {
         let mut trace = simulation.trace;
-        activations::mark(&mut trace);
+        activations::mark_activations(&mut trace);
         let other_devices = OtherDevices::new(&trace, simulation.other_sizes);
         let (parameter_count, trainable_count) = (simulation.parameter_count, simulation.trainable_count);
         Self {
@@ -189,26 +191,26 @@ impl<'a> SimulatedJob<'a> {
 
     fn peaks(&self) -> Result<&Peaks, EstimateError> {
         let (trace, config) = (&self.trace, &self.job.allocator);
-        let peaks = self.peaks.get_or_init(|| pass::peaks(trace, config));
+        let peaks = self.peaks.get_or_init(|| pass::counted_peaks(trace, config));
         peaks.as_ref().ok_or(EstimateError::TooLarge)
     }
 
     fn estimate_of(&self, job: &JobSpec, detail: Detail) -> Result<Estimate, EstimateError> {
         let peaks = self.peaks()?;
-        let outside = outside(&job.gpu);
-        let engine = Engine::of(job);
+        let outside = outside_bytes(&job.gpu);
+        let engine = Engine::of_job(job);
         if let Some(engine) = &engine {
             let adapters = if job.lora.is_some() { self.trainable_count } else { 0 };
-            engine.check(job, self.parameter_count - adapters, &self.trace).map_err(SimulateError::from)?;
+            engine.check_engine(job, self.parameter_count - adapters, &self.trace).map_err(SimulateError::from)?;
         }
         let held = engine.as_ref().map_or(peaks.reserved, |engine| engine.with_reserved(peaks));
         let total = held + outside.high;
-        let margin_bytes = margin(peaks.reserved);
+        let margin_bytes = safety_margin(peaks.reserved);
         let mut estimate = Estimate {
             peak_allocated_bytes: peaks.allocated,
             peak_reserved_bytes: peaks.reserved,
             rounded512_peak_bytes: peaks.rounded512,
-            peak_phase: peaks.phase().unwrap_or(Phase { kind: PhaseKind::Load, step: 0 }),
+            peak_phase: peaks.peak_phase().unwrap_or(Phase { kind: PhaseKind::Load, step: 0 }),
             reserved_by_stream: peaks.reserved_by_stream.clone(),
             after_load_bytes: peaks.after_load,
             steady_state_bytes: peaks.steady_state,
@@ -232,7 +234,7 @@ impl<'a> SimulatedJob<'a> {
             outside,
             engine,
         };
-        caveat::caveats(job, &self.trace, peaks.reserved, self.whole_model_count()?, self.repetition)
+        caveat::all_caveats(job, &self.trace, peaks.reserved, self.whole_model_count()?, self.repetition)
             .into_iter()
             .for_each(|caveat| estimate.add_caveat(caveat));
         estimate.verdict = self.verdict(job, peaks, &mut estimate, detail);
@@ -295,14 +297,14 @@ impl<'a> SimulatedJob<'a> {
         let least = if capacity.most < peaks.rounded512 {
             peaks.rounded512
         } else {
-            let least = self.with_least(peaks, |least| least.bytes(config, &self.trace));
+            let least = self.with_least(peaks, |least| least.find_bytes(config, &self.trace));
             estimate.least_bytes = Some(least + estimate.outside.low + asleep);
             least
         };
         if capacity.most < least {
-            return Verdict::DoesNotFit(failure(config, &self.trace, capacity.most, least));
+            return Verdict::DoesNotFit(failure_moment(config, &self.trace, capacity.most, least));
         }
-        Verdict::Tight { retries: retries(config, &self.trace, capacity.expected, least) }
+        Verdict::Tight { retries: count_retries(config, &self.trace, capacity.expected, least) }
     }
 
     /// Asks for the least capacity, and keeps what was found out.
@@ -323,7 +325,7 @@ impl<'a> SimulatedJob<'a> {
     /// # Errors
     /// When no GPU could ever hold the job.
     pub fn least_reserved(&self) -> Result<u64, EstimateError> {
-        let bytes = |least: &mut Least| least.bytes(&self.job.allocator, &self.trace);
+        let bytes = |least: &mut Least| least.find_bytes(&self.job.allocator, &self.trace);
         Ok(self.with_least(self.peaks()?, bytes))
     }
 
@@ -350,7 +352,7 @@ impl<'a> SimulatedJob<'a> {
     /// # Errors
     /// When no GPU could ever hold the job.
     pub fn timeline(&self, columns: usize) -> Result<Timeline, EstimateError> {
-        timeline::timeline(&self.trace, &self.job.allocator, columns).ok_or(EstimateError::TooLarge)
+        timeline::sampled_timeline(&self.trace, &self.job.allocator, columns).ok_or(EstimateError::TooLarge)
     }
 
     /// Runs the job on a device with `capacity` bytes for the allocator: how often the cache is flushed.

@@ -51,15 +51,15 @@ impl Timeline {
 }
 
 /// The course of `trace` in at most `columns` points; `None` when the address space is full.
-pub(super) fn timeline(trace: &Trace, config: &AllocatorConfig, columns: usize) -> Option<Timeline> {
+pub(super) fn sampled_timeline(trace: &Trace, config: &AllocatorConfig, columns: usize) -> Option<Timeline> {
     let stretch = trace.events.len().div_ceil(columns.max(1)).max(1);
     let mut pass = Pass::new(trace, config);
     let mut points: Vec<TimelinePoint> = Vec::with_capacity(columns.min(trace.events.len()));
     let mut by_category = [0; Category::ALL.len()];
     for (index, event) in trace.events.iter().enumerate() {
-        pass.event(trace, index, *event)?;
-        count(&mut by_category, trace, *event);
-        let (allocated, reserved) = pass.current();
+        pass.count_event(trace, index, *event)?;
+        count_event(&mut by_category, trace, *event);
+        let (allocated, reserved) = pass.current_bytes();
         let begins = index % stretch == 0;
         if begins || points.last().is_some_and(|highest| allocated > highest.allocated) {
             if !begins {
@@ -68,10 +68,10 @@ pub(super) fn timeline(trace: &Trace, config: &AllocatorConfig, columns: usize) 
             points.push(TimelinePoint { event: index, allocated, reserved, by_category });
         }
     }
-    Some(Timeline { points, phases: spans(trace), events: trace.events.len() })
+    Some(Timeline { points, phases: phase_spans(trace), events: trace.events.len() })
 }
 
-fn count(by_category: &mut [u64], trace: &Trace, event: Event) {
+fn count_event(by_category: &mut [u64], trace: &Trace, event: Event) {
     let (Event::Alloc(id) | Event::Free(id)) = event else { return };
     let allocation = &trace.allocations[id as usize];
     let bytes = round_up(allocation.bytes, 512);
@@ -79,7 +79,7 @@ fn count(by_category: &mut [u64], trace: &Trace, event: Event) {
     *sum = if matches!(event, Event::Alloc(_)) { *sum + bytes } else { *sum - bytes };
 }
 
-fn spans(trace: &Trace) -> Vec<PhaseSpan> {
+fn phase_spans(trace: &Trace) -> Vec<PhaseSpan> {
     let mut spans: Vec<PhaseSpan> = Vec::with_capacity(trace.phases.len());
     for (index, event) in trace.events.iter().enumerate() {
         let Event::Phase(phase) = *event else { continue };

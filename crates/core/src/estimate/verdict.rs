@@ -66,7 +66,7 @@ pub(super) struct Capacity {
 }
 
 /// Room that a job of so many `held` bytes is given beyond what is known of it.
-pub const fn margin(held: u64) -> u64 {
+pub const fn safety_margin(held: u64) -> u64 {
     let share = held / 100 * MARGIN_PERCENT;
     if share > MARGIN_MIN { share } else { MARGIN_MIN }
 }
@@ -96,9 +96,9 @@ impl Least {
     }
 
     /// The least itself.
-    pub fn bytes(&mut self, config: &AllocatorConfig, trace: &Trace) -> u64 {
+    pub fn find_bytes(&mut self, config: &AllocatorConfig, trace: &Trace) -> u64 {
         while self.high - self.low > 1 {
-            self.halve(config, trace);
+            self.halve_range(config, trace);
         }
         self.bounds().1
     }
@@ -112,14 +112,14 @@ impl Least {
             match self.bounds() {
                 (_, most) if capacity >= most => return true,
                 (least, _) if capacity < least => return false,
-                _ => self.halve(config, trace),
+                _ => self.halve_range(config, trace),
             }
         }
     }
 
-    fn halve(&mut self, config: &AllocatorConfig, trace: &Trace) {
+    fn halve_range(&mut self, config: &AllocatorConfig, trace: &Trace) {
         let middle = self.low.midpoint(self.high);
-        match replay_trace(&mut device(config, middle * GRAIN), trace) {
+        match replay_trace(&mut allocator_with(config, middle * GRAIN), trace) {
             Ok(_) => self.high = middle,
             Err(_) => self.low = middle,
         }
@@ -127,14 +127,19 @@ impl Least {
 }
 
 /// Where a job whose [`Least`] is `least` runs out of memory on `capacity` bytes, which are fewer.
-pub(super) fn failure(config: &AllocatorConfig, trace: &Trace, capacity: u64, least: u64) -> Option<Box<OomMoment>> {
+pub(super) fn failure_moment(
+    config: &AllocatorConfig,
+    trace: &Trace,
+    capacity: u64,
+    least: u64,
+) -> Option<Box<OomMoment>> {
     // Now and then less memory goes through where more does not; one grain below the least never does.
     let below = [capacity, least.saturating_sub(GRAIN)];
     below.into_iter().find_map(|capacity| run_within(config, trace, capacity).err())
 }
 
 /// How often such a job must flush its cache on `capacity` bytes, which are as many or more.
-pub(super) fn retries(config: &AllocatorConfig, trace: &Trace, capacity: u64, least: u64) -> Option<u64> {
+pub(super) fn count_retries(config: &AllocatorConfig, trace: &Trace, capacity: u64, least: u64) -> Option<u64> {
     [capacity.max(least), least].into_iter().find_map(|capacity| run_within(config, trace, capacity).ok())
 }
 
@@ -159,19 +164,19 @@ pub(super) fn no_room_to_wake(trace: &Trace, peak: &PhasePeak, awake_bytes: u64)
 /// # Errors
 /// When the job does not fit even with retries.
 pub(super) fn run_within(config: &AllocatorConfig, trace: &Trace, capacity: u64) -> Result<u64, Box<OomMoment>> {
-    let mut allocator = device(config, capacity);
+    let mut allocator = allocator_with(config, capacity);
     match replay_trace(&mut allocator, trace) {
         Ok(_) => Ok(allocator.stats().num_alloc_retries),
-        Err(failed) => Err(Box::new(moment(trace, &failed))),
+        Err(failed) => Err(Box::new(oom_moment(trace, &failed))),
     }
 }
 
-fn device(config: &AllocatorConfig, capacity: u64) -> CachingAllocator {
+fn allocator_with(config: &AllocatorConfig, capacity: u64) -> CachingAllocator {
     let config = AllocatorConfig { per_process_memory_fraction: None, ..config.clone() };
     CachingAllocator::new(config, Some(capacity))
 }
 
-fn moment(trace: &Trace, failed: &ReplayOom) -> OomMoment {
+fn oom_moment(trace: &Trace, failed: &ReplayOom) -> OomMoment {
     let allocation = match trace.events.get(failed.event) {
         Some(Event::Alloc(id)) => trace.allocations.get(*id as usize),
         _ => None,

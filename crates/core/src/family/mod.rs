@@ -64,7 +64,7 @@ fn build_agi2(job: &JobSpec, at: &Builder) -> Result<Agi2Model, BuildError> {
     agi2::build(&job.model.config, job.seq_len, at, &options)
 }
 
-/// All families.
+/// Language models, then those with a loop of their own.
 fn families() -> impl Iterator<Item = Family> {
     let language_model = |family: &crate::model::family::Family| Family {
         model_types: family.model_types,
@@ -77,7 +77,7 @@ fn families() -> impl Iterator<Item = Family> {
 ///
 /// # Errors
 /// When no family accepts it; the error lists those that are known.
-pub(crate) fn find(model_type: &str) -> Result<Family, BuildError> {
+pub(crate) fn find_family(model_type: &str) -> Result<Family, BuildError> {
     if generic::stands_in(model_type) {
         return Ok(generic::FAMILY);
     }
@@ -108,7 +108,7 @@ mod tests {
         let context = Context::new(Device { compute_capability: (9, 0), multiprocessors: 132 });
         let mode = Mode::new(true, CheckpointPolicy::Off);
         let builder = Builder::new(&context, DType::Bfloat16, None, mode);
-        let family = find(&model.model_type)?;
+        let family = find_family(&model.model_type)?;
         if let Build::Hrm(build) = family.build {
             build(&JobSpec { model: model.clone(), micro_batch_size: 1, seq_len: 1, ..puzzle() }, &builder)?;
             return Ok(builder.parameter_count());

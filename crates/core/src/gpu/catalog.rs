@@ -119,10 +119,10 @@ impl CatalogGpu {
     fn is_called(&self, typed: &Typed) -> bool {
         let with_memory = [self.sold_gb.to_string(), self.smi_mib.to_string()];
         self.names().any(|name| {
-            let name = sorted(&plain(name));
+            let name = sorted_words(&plain_name(name));
             name == typed.words
                 || with_memory.iter().any(|memory| {
-                    typed.words.contains(memory) && name == typed.without(memory) && !name.contains(memory)
+                    typed.words.contains(memory) && name == typed.without_word(memory) && !name.contains(memory)
                 })
         })
     }
@@ -130,7 +130,7 @@ impl CatalogGpu {
     /// Whether all of these words are part of one of its names.
     fn is_of(&self, words: &[String]) -> bool {
         let is_of = |name: &str| {
-            let name = sorted(&plain(name));
+            let name = sorted_words(&plain_name(name));
             words.iter().all(|word| name.contains(word))
         };
         !words.is_empty() && self.names().any(is_of)
@@ -147,15 +147,15 @@ struct Typed {
 impl Typed {
     fn new(name: &str) -> Self {
         let memory = name_words(name).find_map(|word| size_of_memory(word).map(str::to_owned));
-        Self { words: sorted(&plain(name)), memory }
+        Self { words: sorted_words(&plain_name(name)), memory }
     }
 
-    fn without(&self, word: &str) -> Vec<String> {
+    fn without_word(&self, word: &str) -> Vec<String> {
         self.words.iter().filter(|other| *other != word).cloned().collect()
     }
 }
 
-fn sorted(plain_name: &str) -> Vec<String> {
+fn sorted_words(plain_name: &str) -> Vec<String> {
     let mut words: Vec<_> = plain_name.split('-').filter(|word| !word.is_empty()).map(str::to_owned).collect();
     words.sort_unstable();
     words.dedup();
@@ -172,8 +172,8 @@ pub fn catalog() -> &'static [CatalogGpu] {
 ///
 /// # Errors
 /// When no row or more than one goes by the name.
-pub fn find(name: &str) -> Result<&'static CatalogGpu, GpuError> {
-    match matches(name)?.as_slice() {
+pub fn find_gpu(name: &str) -> Result<&'static CatalogGpu, GpuError> {
+    match matching_gpus(name)?.as_slice() {
         [row] => Ok(row),
         several => Err(GpuError::Ambiguous {
             name: name.to_owned(),
@@ -183,10 +183,10 @@ pub fn find(name: &str) -> Result<&'static CatalogGpu, GpuError> {
 }
 
 /// The row called `name`, or the rows that may be meant.
-pub(super) fn matches(name: &str) -> Result<Vec<&'static CatalogGpu>, GpuError> {
+pub(super) fn matching_gpus(name: &str) -> Result<Vec<&'static CatalogGpu>, GpuError> {
     let typed = Typed::new(name);
     let all = |is_meant: &dyn Fn(&CatalogGpu) -> bool| catalog().iter().filter(|row| is_meant(row)).collect::<Vec<_>>();
-    let exact = all(&|row| row.names().any(|other| plain(other) == plain(name)));
+    let exact = all(&|row| row.names().any(|other| plain_name(other) == plain_name(name)));
     let called = if exact.is_empty() { all(&|row| row.is_called(&typed)) } else { exact };
     if !called.is_empty() {
         return Ok(called);
@@ -195,13 +195,13 @@ pub(super) fn matches(name: &str) -> Result<Vec<&'static CatalogGpu>, GpuError> 
     if family.len() > 1 {
         return Ok(family);
     }
-    Err(unknown(name, &typed))
+    Err(unknown_gpu(name, &typed))
 }
 
-fn unknown(name: &str, typed: &Typed) -> GpuError {
+fn unknown_gpu(name: &str, typed: &Typed) -> GpuError {
     let name = name.to_owned();
-    let plain_name = plain(&name);
-    if let Some((count, gpu)) = several(&name) {
+    let plain_name = plain_name(&name);
+    if let Some((count, gpu)) = several_gpus(&name) {
         return GpuError::Several { name, count, gpu };
     }
     if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -210,39 +210,39 @@ fn unknown(name: &str, typed: &Typed) -> GpuError {
     if NOT_CUDA.iter().any(|other| plain_name.contains(other)) {
         return GpuError::NotCuda { name };
     }
-    let family = typed.memory.as_ref().map(|memory| typed.without(memory)).unwrap_or_default();
+    let family = typed.memory.as_ref().map(|memory| typed.without_word(memory)).unwrap_or_default();
     let relatives: Vec<_> = catalog().iter().filter(|row| row.is_of(&family)).collect();
     if !relatives.is_empty() {
         let candidates = relatives.iter().map(|row| format!("`{}` ({} GB)", row.id, row.sold_gb)).collect();
         return GpuError::OtherMemory { name, candidates };
     }
-    let meant = names().filter(|near| is_mistyped(&plain_name, near));
+    let meant = gpu_names().filter(|near| is_mistyped(&plain_name, near));
     GpuError::Unknown { nearest: nearest(&plain_name, meant), name }
 }
 
 /// A P100 is no H100: where a name is a letter or two and a number, another letter in their place is another GPU.
 fn is_mistyped(name: &str, near: &str) -> bool {
     let letters = |text: &str| -> Vec<char> { text.chars().filter(char::is_ascii_alphabetic).collect() };
-    let (mut typed, mut meant) = (letters(name), letters(&plain(near)));
+    let (mut typed, mut meant) = (letters(name), letters(&plain_name(near)));
     typed.sort_unstable();
     meant.sort_unstable();
     typed.len() > 2 || typed.len() != meant.len() || typed == meant
 }
 
 /// `4xH100`, `8 x a100-80`: how many of which.
-fn several(name: &str) -> Option<(u64, String)> {
+fn several_gpus(name: &str) -> Option<(u64, String)> {
     let (count, gpu) = name.split_once(['x', 'X', '*'])?;
     let count = count.trim().parse().ok().filter(|count| *count > 0)?;
-    let gpu = find(gpu.trim()).ok()?;
+    let gpu = find_gpu(gpu.trim()).ok()?;
     Some((count, gpu.id.clone()))
 }
 
-fn names() -> impl Iterator<Item = &'static str> {
+fn gpu_names() -> impl Iterator<Item = &'static str> {
     catalog().iter().flat_map(|row| [row.id.as_str()].into_iter().chain(row.aliases.iter().map(String::as_str)))
 }
 
 /// `NVIDIA A100-SXM4-80GB` as `a100-sxm4-80`: what differs between ids, NVML names and what people type is dropped.
-fn plain(name: &str) -> String {
+fn plain_name(name: &str) -> String {
     let lower = name.to_lowercase();
     let words: Vec<_> = name_words(&lower).map(|word| size_of_memory(word).unwrap_or(word)).collect();
     words.join("-")
@@ -292,7 +292,7 @@ mod tests {
             assert!(row.tflops.fp16 >= row.tflops.fp32 && row.tflops.fp32 > 5.0, "{}", row.id);
             assert_eq!(row.tflops.bf16.is_some(), major >= 8, "{}: bf16 needs compute capability 8.0", row.id);
             assert!(row.source.contains("usable"), "{}: say where the usable bytes come from", row.id);
-            assert_eq!(plain(&row.id), row.id);
+            assert_eq!(plain_name(&row.id), row.id);
         }
     }
 
@@ -305,7 +305,7 @@ mod tests {
             for name in row.names() {
                 let names = [name.to_owned(), name.to_uppercase(), name.replace('-', " "), format!("NVIDIA {name}")];
                 for name in names.into_iter().chain(with_memory(name)) {
-                    assert_eq!(find(&name).map(|found| &found.id), Ok(&row.id), "{name}");
+                    assert_eq!(find_gpu(&name).map(|found| &found.id), Ok(&row.id), "{name}");
                 }
             }
         }
@@ -345,7 +345,7 @@ mod tests {
             ("RTX PRO 6000 Blackwell Workstation Edition", "rtx-pro-6000"),
         ];
         for (typed, id) in cases {
-            assert_eq!(find(typed).map(|row| row.id.as_str()), Ok(id), "{typed}");
+            assert_eq!(find_gpu(typed).map(|row| row.id.as_str()), Ok(id), "{typed}");
         }
     }
 
@@ -370,7 +370,7 @@ mod tests {
             ("", "unknown GPU ``", "`tonnage gpus` lists"),
         ];
         for (typed, problem, hint) in cases {
-            let error = find(typed).unwrap_err();
+            let error = find_gpu(typed).unwrap_err();
             assert!(error.to_string().starts_with(problem), "{error}");
             assert!(error.hint().starts_with(hint), "{}", error.hint());
         }
@@ -378,6 +378,6 @@ mod tests {
 
     #[test]
     fn the_default_is_in_the_catalog() {
-        assert!(find(DEFAULT_GPU).is_ok());
+        assert!(find_gpu(DEFAULT_GPU).is_ok());
     }
 }

@@ -57,7 +57,8 @@ fn memory_size(text: &str) -> Option<Result<u64, String>> {
 
 fn with_part(gpu: Gpu, part: &str) -> Result<Gpu, String> {
     if let Some(version) = part.strip_prefix("sm_").or_else(|| part.strip_prefix("sm=")) {
-        let compute_capability = capability(version).ok_or_else(|| format!("`{part}` is no compute capability"))?;
+        let compute_capability =
+            parse_capability(version).ok_or_else(|| format!("`{part}` is no compute capability"))?;
         return Ok(Gpu { compute_capability, ..gpu });
     }
     if let Some(count) = part.strip_prefix("multiprocessors=") {
@@ -70,7 +71,7 @@ fn with_part(gpu: Gpu, part: &str) -> Result<Gpu, String> {
 }
 
 /// `86` or `8.6` as (8, 6), `120` as (12, 0).
-fn capability(version: &str) -> Option<(u32, u32)> {
+fn parse_capability(version: &str) -> Option<(u32, u32)> {
     let digits = version.replace('.', "");
     let (major, minor) = digits.split_at_checked(digits.len().checked_sub(1)?)?;
     let (major, minor) = (major.parse().ok()?, minor.parse().ok()?);

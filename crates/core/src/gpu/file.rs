@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::catalog::find;
+use super::catalog::find_gpu;
 use super::custom::{MAX_BYTES, MAX_MULTIPROCESSORS};
 use super::{Gpu, GpuError, Rates};
 use crate::units::MIB;
@@ -38,22 +38,22 @@ const EXAMPLE: &str = "like = \"h100\", name = \"mine\", usable_gib = 79.1, comp
     multiprocessors = 132, bandwidth_gb_s = 3350, tflops = { fp32 = 67, bf16 = 989 }, watts = 700";
 
 pub(super) fn from_toml(text: &str) -> Result<Gpu, GpuError> {
-    let file: GpuFile = toml::from_str(text).map_err(|error| problem(error.message().to_owned()))?;
-    gpu(&file)
+    let file: GpuFile = toml::from_str(text).map_err(|error| file_problem(error.message().to_owned()))?;
+    gpu_of_file(&file)
 }
 
 pub(super) fn from_json(text: &str) -> Result<Gpu, GpuError> {
-    let file: GpuFile = serde_json::from_str(text).map_err(|error| problem(error.to_string()))?;
-    gpu(&file)
+    let file: GpuFile = serde_json::from_str(text).map_err(|error| file_problem(error.to_string()))?;
+    gpu_of_file(&file)
 }
 
-fn problem(problem: String) -> GpuError {
+fn file_problem(problem: String) -> GpuError {
     GpuError::File { problem, example: EXAMPLE }
 }
 
-fn gpu(file: &GpuFile) -> Result<Gpu, GpuError> {
-    let like = file.like.as_deref().map(find).transpose()?.map(|row| row.gpu());
-    let missing = |key: &str| problem(format!("it says neither `{key}` nor which GPU it is `like`"));
+fn gpu_of_file(file: &GpuFile) -> Result<Gpu, GpuError> {
+    let like = file.like.as_deref().map(find_gpu).transpose()?.map(|row| row.gpu());
+    let missing = |key: &str| file_problem(format!("it says neither `{key}` nor which GPU it is `like`"));
     let usable_bytes = usable_bytes(file)?.or(like.as_ref().map(|gpu| gpu.usable_bytes));
     let gpu = Gpu {
         id: file.name.clone().unwrap_or_else(|| "custom".to_owned()),
@@ -69,58 +69,58 @@ fn gpu(file: &GpuFile) -> Result<Gpu, GpuError> {
             .or(like.as_ref().map(|gpu| gpu.multiprocessors))
             .ok_or_else(|| missing("multiprocessors"))?,
         shares_host_memory: like.as_ref().is_some_and(|gpu| gpu.shares_host_memory),
-        rates: rates(file, like.and_then(|gpu| gpu.rates))?,
+        rates: rates_of_file(file, like.and_then(|gpu| gpu.rates))?,
     };
-    check(gpu)
+    check_gpu(gpu)
 }
 
-fn check(gpu: Gpu) -> Result<Gpu, GpuError> {
+fn check_gpu(gpu: Gpu) -> Result<Gpu, GpuError> {
     if !(MIB..=MAX_BYTES).contains(&gpu.usable_bytes) {
-        return Err(problem("its memory must be from 1 MiB to 1 PiB".to_owned()));
+        return Err(file_problem("its memory must be from 1 MiB to 1 PiB".to_owned()));
     }
     if gpu.context_bytes.is_some_and(|bytes| bytes > MAX_BYTES) {
-        return Err(problem("`context_bytes` must be at most 1 PiB".to_owned()));
+        return Err(file_problem("`context_bytes` must be at most 1 PiB".to_owned()));
     }
     if !(5..=20).contains(&gpu.compute_capability.0) || gpu.compute_capability.1 > 9 {
-        return Err(problem("`compute_capability` must be from [5, 0] to [20, 9]".to_owned()));
+        return Err(file_problem("`compute_capability` must be from [5, 0] to [20, 9]".to_owned()));
     }
     if !(1..=MAX_MULTIPROCESSORS).contains(&gpu.multiprocessors) {
-        return Err(problem(format!("`multiprocessors` must be from 1 to {MAX_MULTIPROCESSORS}")));
+        return Err(file_problem(format!("`multiprocessors` must be from 1 to {MAX_MULTIPROCESSORS}")));
     }
     Ok(gpu)
 }
 
 fn usable_bytes(file: &GpuFile) -> Result<Option<u64>, GpuError> {
     match (file.usable_bytes, file.usable_gib) {
-        (Some(_), Some(_)) => Err(problem("`usable_bytes` and `usable_gib` say the same: give one".to_owned())),
+        (Some(_), Some(_)) => Err(file_problem("`usable_bytes` and `usable_gib` say the same: give one".to_owned())),
         (bytes, None) => Ok(bytes),
         (None, Some(gib)) => Ok(Some((gib * (1u64 << 30) as f64) as u64)),
     }
 }
 
 /// Its own rates, or those of the GPU it is like where it says none.
-fn rates(file: &GpuFile, like: Option<Rates>) -> Result<Option<Rates>, GpuError> {
-    let bandwidth = scaled("bandwidth_gb_s", file.bandwidth_gb_s, 1e9)?.or(like.map(|rates| rates.bandwidth));
+fn rates_of_file(file: &GpuFile, like: Option<Rates>) -> Result<Option<Rates>, GpuError> {
+    let bandwidth = scaled_figure("bandwidth_gb_s", file.bandwidth_gb_s, 1e9)?.or(like.map(|rates| rates.bandwidth));
     let flops = match &file.tflops {
         Some(own) => Some(Rates {
-            float32: scaled("tflops.fp32", Some(own.fp32), 1e12)?.unwrap_or(0),
-            tf32: scaled("tflops.tf32", own.tf32, 1e12)?,
-            bfloat16: scaled("tflops.bf16", own.bf16, 1e12)?,
-            float16: scaled("tflops.fp16", own.fp16, 1e12)?,
+            float32: scaled_figure("tflops.fp32", Some(own.fp32), 1e12)?.unwrap_or(0),
+            tf32: scaled_figure("tflops.tf32", own.tf32, 1e12)?,
+            bfloat16: scaled_figure("tflops.bf16", own.bf16, 1e12)?,
+            float16: scaled_figure("tflops.fp16", own.fp16, 1e12)?,
             ..Rates::default()
         }),
         None => like,
     };
     let (Some(bandwidth), Some(flops)) = (bandwidth, flops) else { return Ok(None) };
-    let link = scaled("link_gb_s", file.link_gb_s, 1e9)?.or(like.and_then(|rates| rates.link));
+    let link = scaled_figure("link_gb_s", file.link_gb_s, 1e9)?.or(like.and_then(|rates| rates.link));
     let watts = file.watts.or(like.and_then(|rates| rates.watts));
     Ok(Some(Rates { bandwidth, link, watts, ..flops }))
 }
 
-fn scaled(key: &str, value: Option<f64>, unit: f64) -> Result<Option<u64>, GpuError> {
+fn scaled_figure(key: &str, value: Option<f64>, unit: f64) -> Result<Option<u64>, GpuError> {
     match value {
         Some(value) if !(value.is_finite() && (1e-3..=1e6).contains(&value)) => {
-            Err(problem(format!("`{key}` must be from 0.001 to 1,000,000")))
+            Err(file_problem(format!("`{key}` must be from 0.001 to 1,000,000")))
         }
         value => Ok(value.map(|value| (value * unit) as u64)),
     }
@@ -142,7 +142,7 @@ mod tests {
             (1_792_000_000_000, Some(252_000_000_000_000), None)
         );
 
-        let h100 = find("h100").unwrap().gpu();
+        let h100 = find_gpu("h100").unwrap().gpu();
         let slower = Gpu::from_json(r#"{"like": "h100", "name": "h100 at 500 W", "watts": 500}"#).unwrap();
         assert_eq!(slower.usable_bytes, h100.usable_bytes);
         assert_eq!(slower.rates.unwrap(), Rates { watts: Some(500), ..h100.rates.unwrap() });

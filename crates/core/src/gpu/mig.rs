@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use super::catalog::{CatalogGpu, catalog, matches};
+use super::catalog::{CatalogGpu, catalog, matching_gpus};
 use super::{Gpu, GpuError, Rates};
 use crate::units::MIB;
 
@@ -51,7 +51,7 @@ impl MigProfile {
 
     /// The slice as a GPU: bandwidth by memory slices, rates and power by multiprocessors; slices reach no other GPU
     /// directly.
-    fn of(&self, board: &CatalogGpu) -> Gpu {
+    fn slice_of(&self, board: &CatalogGpu) -> Gpu {
         let whole = board.gpu();
         let share = |rate: u64| {
             (u128::from(rate) * u128::from(self.multiprocessors) / u128::from(whole.multiprocessors)) as u64
@@ -105,14 +105,14 @@ fn plain_profile(profile: &str) -> &str {
 }
 
 fn find_profile(text: &str, gpu: &str, profile: &str) -> Result<Gpu, GpuError> {
-    let boards = matches(gpu)?;
+    let boards = matching_gpus(gpu)?;
     let slices: Vec<_> = boards
         .iter()
         .flat_map(|board| mig_profiles(board).iter().map(move |slice| (*board, slice)))
         .filter(|(_, slice)| slice.name == profile)
         .collect();
     match slices.as_slice() {
-        [(board, slice)] => Ok(slice.of(board)),
+        [(board, slice)] => Ok(slice.slice_of(board)),
         [] => Err(GpuError::NoSlice {
             name: text.to_owned(),
             slices: boards.iter().flat_map(|board| slice_names(board)).collect(),
@@ -129,7 +129,7 @@ fn slice_names(board: &CatalogGpu) -> Vec<String> {
 }
 
 /// GPUs of the catalog that can be divided.
-pub(super) fn divisible() -> Vec<String> {
+pub(super) fn divisible_gpus() -> Vec<String> {
     catalog().iter().filter(|gpu| board_of(gpu).is_some()).map(|gpu| gpu.id.clone()).collect()
 }
 
@@ -144,7 +144,7 @@ mod tests {
         for board in BOARDS.iter() {
             assert!(!board.source.is_empty());
             for id in &board.gpus {
-                let whole = super::super::find(id).unwrap();
+                let whole = super::super::find_gpu(id).unwrap();
                 for profile in &board.profiles {
                     let slice = Gpu::parse(&format!("{id}:{}", profile.name)).unwrap();
                     let nameplate: u64 =

@@ -11,9 +11,9 @@ use thiserror::Error;
 
 use crate::units::MIB;
 
-pub use catalog::{CatalogGpu, DEFAULT_GPU, Tflops, catalog, find};
+pub use catalog::{CatalogGpu, DEFAULT_GPU, Tflops, catalog, find_gpu};
 pub use mig::{MigProfile, mig_profiles};
-pub use price::{Price, PriceKind, PriceRow, Prices, prices, prices_of};
+pub use price::{Price, PriceKind, PriceRow, Prices, price_rows, prices_of};
 
 /// A GPU as the simulation and the verdict see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,7 +52,7 @@ impl Default for Gpu {
             rates: None,
             shares_host_memory: false,
         };
-        find(DEFAULT_GPU).map_or(WITHOUT_MEMORY, CatalogGpu::gpu)
+        find_gpu(DEFAULT_GPU).map_or(WITHOUT_MEMORY, CatalogGpu::gpu)
     }
 }
 
@@ -90,7 +90,7 @@ impl Gpu {
     pub fn parse(text: &str) -> Result<Self, GpuError> {
         match custom::parse(text) {
             Some(gpu) => gpu,
-            None => mig::parse(text).unwrap_or_else(|| find(text).map(CatalogGpu::gpu)),
+            None => mig::parse(text).unwrap_or_else(|| find_gpu(text).map(CatalogGpu::gpu)),
         }
     }
 
@@ -266,7 +266,7 @@ impl GpuError {
                 "name one of these, or give its memory as PyTorch reports it (`24GiB`)".to_owned()
             }
             Self::NoSlice { slices, .. } if slices.is_empty() => {
-                format!("slices are known of {}", mig::divisible().join(", "))
+                format!("slices are known of {}", mig::divisible_gpus().join(", "))
             }
             Self::NoSlice { slices, .. } => format!("its slices are {}", slices.join(", ")),
             Self::File { example, .. } => format!("for example: {example}"),

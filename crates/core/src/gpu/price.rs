@@ -64,7 +64,7 @@ impl Price {
         is_price.then(|| Self { dollars_per_gpu_hour, source: "given by you".to_owned() })
     }
 
-    fn of(row: &PriceRow) -> Self {
+    fn from_row(row: &PriceRow) -> Self {
         let kind = match row.kind {
             PriceKind::OnDemand => "on demand",
             PriceKind::Spot => "spot",
@@ -81,24 +81,24 @@ impl Prices {
 
     /// The offer with the fewest dollars an hour.
     pub fn lowest(&self) -> Option<Price> {
-        self.rows.first().map(|row| Price::of(row))
+        self.rows.first().map(|row| Price::from_row(row))
     }
 
     /// The one in the middle; of two, the dearer.
     pub fn median(&self) -> Option<Price> {
-        self.rows.get(self.rows.len() / 2).map(|row| Price::of(row))
+        self.rows.get(self.rows.len() / 2).map(|row| Price::from_row(row))
     }
 }
 
 /// All prices, in the order of the file.
-pub fn prices() -> &'static [PriceRow] {
+pub fn price_rows() -> &'static [PriceRow] {
     &PRICES
 }
 
 /// The prices of a GPU of the catalog; `None` where nobody's is known. A slice of a GPU has none: providers price slices as
 /// they like.
 pub fn prices_of(gpu: &str, kind: PriceKind) -> Option<Prices> {
-    let mut rows: Vec<_> = prices().iter().filter(|row| row.gpu == gpu && row.kind == kind).collect();
+    let mut rows: Vec<_> = price_rows().iter().filter(|row| row.gpu == gpu && row.kind == kind).collect();
     rows.sort_by(|a, b| a.dollars_per_hour.total_cmp(&b.dollars_per_hour));
     (!rows.is_empty()).then_some(Prices { rows })
 }
@@ -110,13 +110,13 @@ mod tests {
     #[test]
     fn every_row_names_a_gpu_a_provider_a_date_and_a_source() {
         assert!(toml::from_str::<toml::Value>(include_str!("prices.toml")).is_ok());
-        assert!(prices().len() > 30);
-        for row in prices() {
-            assert_eq!(super::super::find(&row.gpu).unwrap().id, row.gpu);
+        assert!(price_rows().len() > 30);
+        for row in price_rows() {
+            assert_eq!(super::super::find_gpu(&row.gpu).unwrap().id, row.gpu);
             assert!((0.1..10.0).contains(&row.dollars_per_hour), "{row:?}");
             assert!(row.date.starts_with("2026-") && row.date.len() == 7, "{row:?}");
             assert!(!row.provider.is_empty() && !row.source.is_empty());
-            let same = prices()
+            let same = price_rows()
                 .iter()
                 .filter(|other| (&other.gpu, &other.provider, other.kind) == (&row.gpu, &row.provider, row.kind));
             assert_eq!(same.count(), 1, "{row:?}");

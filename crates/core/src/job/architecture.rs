@@ -119,7 +119,7 @@ static BY_NAME: LazyLock<HashMap<&'static str, Architecture>> = LazyLock::new(||
 });
 
 /// What the model type `name` of transformers 5.17 is; `None` for the ones that a family mirrors, and for unknown names.
-pub fn architecture(name: &str) -> Option<Architecture> {
+pub fn find_architecture(name: &str) -> Option<Architecture> {
     BY_NAME.get(name).copied()
 }
 
@@ -164,13 +164,13 @@ pub(super) fn by_keys(fields: &Fields) -> Option<Refused> {
 }
 
 /// A model type that is not simulated, and the way out.
-pub(super) fn refused(model_type: &str, why: &str) -> JobError {
+pub(super) fn refused_type(model_type: &str, why: &str) -> JobError {
     JobError::of_kind(JobErrorKind::Unsimulated, format!("model type `{model_type}` is not simulated: {why}"))
         .hint(REHEARSE)
 }
 
 /// A model type that transformers 5.17 does not have either.
-pub(super) fn unknown(model_type: &str) -> JobError {
+pub(super) fn unknown_type(model_type: &str) -> JobError {
     let (known, generic) = (known_model_types(), generic_model_types());
     let meant = nearest(model_type, known.iter().copied().chain(generic.iter().copied()));
     let meant = meant.map(|near| format!("did you mean `{near}`? ")).unwrap_or_default();

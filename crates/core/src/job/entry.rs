@@ -21,23 +21,23 @@ pub(super) struct Source<'a> {
 pub(super) type Entry<'a> = (&'a Spanned<std::borrow::Cow<'a, str>>, &'a Spanned<DeValue<'a>>);
 
 impl Source<'_> {
-    pub fn place<T>(&self, spanned: &Spanned<T>) -> Place {
-        Place::at(self.file, self.text, spanned.span().start)
+    pub fn place_of<T>(&self, spanned: &Spanned<T>) -> Place {
+        Place::of_offset(self.file, self.text, spanned.span().start)
     }
 
-    fn origin<T>(&self, spanned: &Spanned<T>) -> Origin {
-        Origin::JobFile(self.place(spanned))
+    fn origin_of<T>(&self, spanned: &Spanned<T>) -> Origin {
+        Origin::JobFile(self.place_of(spanned))
     }
 
     /// Sets the key called `name` to what stands at `value`.
-    pub fn set(&self, settings: &mut Settings, name: &str, (key, value): Entry<'_>) -> Result<(), JobError> {
-        let json = json(value.get_ref());
-        settings.set(name, &json, self.origin(key)).map_err(|error| error.at(Some(self.place(value))))
+    pub fn set_entry(&self, settings: &mut Settings, name: &str, (key, value): Entry<'_>) -> Result<(), JobError> {
+        let json = json_of(value.get_ref());
+        settings.set(name, &json, self.origin_of(key)).map_err(|error| error.at_place(Some(self.place_of(value))))
     }
 
     /// Sets the config field `field` of the model to `value`.
     pub fn set_field(&self, settings: &mut Settings, field: &str, (key, value): Entry<'_>) {
-        let setting = Setting { value: json(value.get_ref()), origin: self.origin(key) };
+        let setting = Setting { value: json_of(value.get_ref()), origin: self.origin_of(key) };
         settings.model.insert(field.to_owned(), setting);
     }
 }
@@ -52,18 +52,22 @@ pub(super) fn read_entry(source: Source<'_>, settings: &mut Settings, entry: Ent
         DeValue::Table(_) if name == "run" => Ok(()),
         DeValue::Table(table) if is_table(name) => table.iter().try_for_each(|(inner, value)| {
             let full = format!("{name}.{}", inner.get_ref());
-            key_named(source, inner, &full).and_then(|key| source.set(settings, key.name, (inner, value)))
+            key_named(source, inner, &full).and_then(|key| source.set_entry(settings, key.name, (inner, value)))
         }),
         _ if is_table(name) && Key::find(name).is_none() => {
             Err(JobError::of_kind(JobErrorKind::Value, format!("`{name}` must be a table"))
-                .at(Some(source.place(value)))
+                .at_place(Some(source.place_of(value)))
                 .hint(format!("write its keys below a line `[{name}]`")))
         }
         _ => {
-            let json = json(value.get_ref());
-            let set = settings.set_named(name, &json, source.origin(key));
+            let json = json_of(value.get_ref());
+            let set = settings.set_named(name, &json, source.origin_of(key));
             set.map_err(|error| {
-                error.at(Some(if Key::called(name).is_some() { source.place(value) } else { source.place(key) }))
+                error.at_place(Some(if Key::called(name).is_some() {
+                    source.place_of(value)
+                } else {
+                    source.place_of(key)
+                }))
             })
         }
     }
@@ -74,14 +78,14 @@ fn is_table(name: &str) -> bool {
 }
 
 fn key_named<T>(source: Source<'_>, at: &Spanned<T>, name: &str) -> Result<&'static Key, JobError> {
-    Key::called(name).ok_or_else(|| unknown_key(name).at(Some(source.place(at))))
+    Key::called(name).ok_or_else(|| unknown_key(name).at_place(Some(source.place_of(at))))
 }
 
 /// `[model]`: `name` is the model to start from, every other key a field of its config.
 fn read_model(source: Source<'_>, settings: &mut Settings, fields: &DeTable<'_>) -> Result<(), JobError> {
     let (names, others): (Vec<_>, Vec<_>) = fields.iter().partition(|(key, _)| key.get_ref() == "name");
     for entry in names {
-        source.set(settings, keys::MODEL, entry)?;
+        source.set_entry(settings, keys::MODEL, entry)?;
     }
     for (key, value) in others {
         source.set_field(settings, key.get_ref(), (key, value));
@@ -90,7 +94,7 @@ fn read_model(source: Source<'_>, settings: &mut Settings, fields: &DeTable<'_>)
 }
 
 /// A TOML value as JSON; what JSON lacks (infinity, dates) becomes text, for the key's check to refuse.
-fn json(value: &DeValue<'_>) -> Value {
+fn json_of(value: &DeValue<'_>) -> Value {
     match value {
         DeValue::String(text) => Value::String(text.to_string()),
         DeValue::Boolean(on) => Value::Bool(*on),
@@ -103,9 +107,9 @@ fn json(value: &DeValue<'_>) -> Value {
             number.map_or_else(|| Value::String(float.to_string()), Value::Number)
         }
         DeValue::Datetime(date) => Value::String(date.to_string()),
-        DeValue::Array(items) => items.iter().map(|item| json(item.get_ref())).collect(),
+        DeValue::Array(items) => items.iter().map(|item| json_of(item.get_ref())).collect(),
         DeValue::Table(table) => {
-            let entries = table.iter().map(|(key, value)| (key.get_ref().to_string(), json(value.get_ref())));
+            let entries = table.iter().map(|(key, value)| (key.get_ref().to_string(), json_of(value.get_ref())));
             Value::Object(entries.collect::<Map<_, _>>())
         }
     }

@@ -24,7 +24,7 @@ pub struct Place {
 
 impl Place {
     /// The place of byte `offset` in `text`.
-    pub fn at(file: &str, text: &str, offset: usize) -> Self {
+    pub fn of_offset(file: &str, text: &str, offset: usize) -> Self {
         let mut offset = offset.min(text.len());
         while !text.is_char_boundary(offset) {
             offset -= 1;
@@ -175,7 +175,7 @@ impl JobError {
 
     /// The same with its place, unless it already has one.
     #[must_use]
-    pub fn at(mut self, place: Option<Place>) -> Self {
+    pub fn at_place(mut self, place: Option<Place>) -> Self {
         self.place = self.place.or_else(|| place.map(Box::new));
         self
     }
@@ -197,14 +197,15 @@ mod tests {
         let text = "a = 1\nü = 2\n";
         let cases = [(0, 1, 1), (4, 1, 5), (6, 2, 1), (7, 2, 1), (8, 2, 2), (99, 3, 1)];
         for (offset, line, column) in cases {
-            let place = Place::at("job.toml", text, offset);
+            let place = Place::of_offset("job.toml", text, offset);
             assert_eq!((place.line, place.column), (line, column), "offset {offset}");
         }
     }
 
     #[test]
     fn prints_the_place_before_the_problem() {
-        let error = JobError::new("`seq_len` must be at least 1").at(Some(Place::at("job.toml", "x\ny", 2)));
+        let error =
+            JobError::new("`seq_len` must be at least 1").at_place(Some(Place::of_offset("job.toml", "x\ny", 2)));
         assert_eq!(error.to_string(), "job.toml:2:1: `seq_len` must be at least 1");
     }
 }

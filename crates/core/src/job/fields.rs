@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use super::kind::brief;
+use super::kind::brief_text;
 
 /// A config field that a family cannot use.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -66,7 +66,7 @@ impl Fields {
                 Err(FieldError::new(key, format!("must be at most {MAX_SIZE}, found {size}")))
             }
             Some(size) => Ok(Some(size)),
-            None => Err(FieldError::new(key, format!("must be a positive integer, found {}", brief(value)))),
+            None => Err(FieldError::new(key, format!("must be a positive integer, found {}", brief_text(value)))),
         }
     }
 
@@ -98,7 +98,7 @@ impl Fields {
         let texts = value.as_array().and_then(|items| items.iter().map(Value::as_str).collect());
         texts
             .map(Some)
-            .ok_or_else(|| FieldError::new(key, format!("must be a list of strings, found {}", brief(value))))
+            .ok_or_else(|| FieldError::new(key, format!("must be a list of strings, found {}", brief_text(value))))
     }
 
     /// The fields of a nested object (`rope_parameters`), `None` when the key is absent or `null`.
@@ -108,7 +108,7 @@ impl Fields {
     pub fn object(&self, key: &str) -> Result<Option<Self>, FieldError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let fields = value.as_object().cloned().map(Self);
-        fields.map(Some).ok_or_else(|| FieldError::new(key, format!("must be an object, found {}", brief(value))))
+        fields.map(Some).ok_or_else(|| FieldError::new(key, format!("must be an object, found {}", brief_text(value))))
     }
 
     /// A number between 0 and 1, or `default` when the key is absent.
@@ -119,7 +119,7 @@ impl Fields {
         let Some(value) = self.get(key) else { return Ok(default) };
         match value.as_f64() {
             Some(p) if (0.0..1.0).contains(&p) => Ok(p),
-            _ => Err(FieldError::new(key, format!("must be a number from 0 to below 1, found {}", brief(value)))),
+            _ => Err(FieldError::new(key, format!("must be a number from 0 to below 1, found {}", brief_text(value)))),
         }
     }
 
@@ -138,7 +138,7 @@ impl Fields {
     pub fn optional_number(&self, key: &str) -> Result<Option<f64>, FieldError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let number = value.as_f64().filter(|number| number.is_finite());
-        number.map(Some).ok_or_else(|| FieldError::new(key, format!("must be a number, found {}", brief(value))))
+        number.map(Some).ok_or_else(|| FieldError::new(key, format!("must be a number, found {}", brief_text(value))))
     }
 
     /// A number above 0, or `default` when the key is absent.
@@ -174,7 +174,9 @@ impl Fields {
     /// When the value is no boolean.
     pub fn flag(&self, key: &str, default: bool) -> Result<bool, FieldError> {
         let Some(value) = self.get(key) else { return Ok(default) };
-        value.as_bool().ok_or_else(|| FieldError::new(key, format!("must be true or false, found {}", brief(value))))
+        value
+            .as_bool()
+            .ok_or_else(|| FieldError::new(key, format!("must be true or false, found {}", brief_text(value))))
     }
 
     /// A string, or `default` when the key is absent.
@@ -183,7 +185,7 @@ impl Fields {
     /// When the value is no string.
     pub fn text<'a>(&'a self, key: &str, default: &'a str) -> Result<&'a str, FieldError> {
         let Some(value) = self.get(key) else { return Ok(default) };
-        value.as_str().ok_or_else(|| FieldError::new(key, format!("must be a string, found {}", brief(value))))
+        value.as_str().ok_or_else(|| FieldError::new(key, format!("must be a string, found {}", brief_text(value))))
     }
 }
 

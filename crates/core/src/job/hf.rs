@@ -5,11 +5,11 @@ mod towers;
 use crate::job::JobErrorKind;
 use serde_json::{Map, Value};
 
-use super::architecture::{Architecture, OuterTie, architecture, by_keys, refused, unknown};
+use super::architecture::{Architecture, OuterTie, by_keys, find_architecture, refused_type, unknown_type};
 use super::error::REHEARSE;
 use super::{Beside, Fields, JobError, ModelSpec, Place};
 use crate::limit::CONFIG_BYTES;
-use crate::model_type::{canonical, is_mirrored, known_model_types};
+use crate::model_type::{canonical_name, is_mirrored, known_model_types};
 use crate::printable::printable;
 
 /// A model as its config describes it, with what the config says beside the shapes.
@@ -35,7 +35,7 @@ pub fn parse_config(name: &str, file: &str, text: &str) -> Result<HfModel, JobEr
     }
     // serde_json stops at 128 levels of nesting, so a hostile file cannot exhaust the stack.
     match serde_json::from_str(text) {
-        Ok(Value::Object(fields)) => model(name, fields).map_err(|error| in_file(error, file)),
+        Ok(Value::Object(fields)) => read_model(name, fields).map_err(|error| in_file(error, file)),
         Ok(_) => {
             Err(JobError::of_kind(JobErrorKind::Unreadable, format!("{file}: a model config must be a JSON object")))
         }
@@ -47,30 +47,30 @@ pub fn parse_config(name: &str, file: &str, text: &str) -> Result<HfModel, JobEr
 ///
 /// # Errors
 /// As [`parse_config`].
-pub fn model(name: &str, fields: Map<String, Value>) -> Result<HfModel, JobError> {
+pub fn read_model(name: &str, fields: Map<String, Value>) -> Result<HfModel, JobError> {
     let fields = Fields(fields);
     refuse_quantized(&fields)?;
-    let published_dtype = dtype(&fields);
+    let published_dtype = config_dtype(&fields);
     let model_type = model_type(&fields)?;
     if is_mirrored(&model_type) {
-        return Ok(HfModel { spec: spec(name, model_type, fields), published_dtype });
+        return Ok(HfModel { spec: model_spec(name, model_type, fields), published_dtype });
     }
-    match architecture(&model_type) {
+    match find_architecture(&model_type) {
         Some(Architecture::Decoder) => match by_keys(&fields) {
-            None => Ok(HfModel { spec: spec(name, model_type, fields), published_dtype }),
-            Some(other) => Err(refused(&model_type, &format!("by its config it is {}", other.is()))),
+            None => Ok(HfModel { spec: model_spec(name, model_type, fields), published_dtype }),
+            Some(other) => Err(refused_type(&model_type, &format!("by its config it is {}", other.is()))),
         },
         Some(Architecture::Multimodal(tie)) => {
             let mut inner = text_model(name, &model_type, &fields, tie)?;
             inner.published_dtype = inner.published_dtype.or(published_dtype);
             Ok(inner)
         }
-        Some(Architecture::Refused(kind)) => Err(refused(&model_type, &format!("it is {}", kind.is()))),
-        None => Err(unknown(&model_type)),
+        Some(Architecture::Refused(kind)) => Err(refused_type(&model_type, &format!("it is {}", kind.is()))),
+        None => Err(unknown_type(&model_type)),
     }
 }
 
-fn spec(name: &str, model_type: String, mut config: Fields) -> ModelSpec {
+fn model_spec(name: &str, model_type: String, mut config: Fields) -> ModelSpec {
     config.0.remove("model_type");
     ModelSpec { name: printable(name), model_type, config, beside: Beside::default() }
 }
@@ -86,7 +86,7 @@ fn text_model(name: &str, outer_type: &str, outer: &Fields, tie: OuterTie) -> Re
             .filter(|(key, _)| *key != "model_type")
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect(),
-        _ => return Err(refused(outer_type, "it is multimodal, and its config has no `text_config` to read")),
+        _ => return Err(refused_type(outer_type, "it is multimodal, and its config has no `text_config` to read")),
     };
     text.entry("model_type").or_insert_with(|| format!("{outer_type}_text").into());
     // One level only: a text_config inside a text_config is no published form.
@@ -94,17 +94,17 @@ fn text_model(name: &str, outer_type: &str, outer: &Fields, tie: OuterTie) -> Re
     if let Some(architectures) = outer.get("architectures") {
         text.insert("architectures".to_owned(), architectures.clone());
     }
-    if let Some(tied) = tied(tie, outer, &Fields(text.clone()))? {
+    if let Some(tied) = tied_embeddings(tie, outer, &Fields(text.clone()))? {
         text.insert("tie_word_embeddings".to_owned(), tied.into());
     }
-    let mut inner = model(name, text)
+    let mut inner = read_model(name, text)
         .map_err(|error| JobError { problem: format!("`{outer_type}` is multimodal: {}", error.problem), ..error })?;
     inner.spec.beside.left_out = Some(towers::left_out(outer_type, outer));
     Ok(inner)
 }
 
 /// Whether the head is tied; `None` where the text model's own class decides.
-fn tied(tie: OuterTie, outer: &Fields, text: &Fields) -> Result<Option<bool>, JobError> {
+fn tied_embeddings(tie: OuterTie, outer: &Fields, text: &Fields) -> Result<Option<bool>, JobError> {
     let key = "tie_word_embeddings";
     let outer_says = outer.get(key).is_some();
     Ok(match tie {
@@ -120,7 +120,7 @@ fn tied(tie: OuterTie, outer: &Fields, text: &Fields) -> Result<Option<bool>, Jo
 fn model_type(fields: &Fields) -> Result<String, JobError> {
     let given = fields.text("model_type", "")?;
     if !given.is_empty() {
-        return Ok(canonical(given).to_owned());
+        return Ok(canonical_name(given).to_owned());
     }
     let architecture = named_class(fields).unwrap_or_default();
     let begins = |family: &&str| {
@@ -129,16 +129,16 @@ fn model_type(fields: &Fields) -> Result<String, JobError> {
         ["for", "lmhead", "model"].iter().any(|next| rest.starts_with(next))
     };
     let named = known_model_types().into_iter().find(begins);
-    named.map(str::to_owned).ok_or_else(|| untyped(fields))
+    named.map(str::to_owned).ok_or_else(|| untyped_config(fields))
 }
 
 /// A config without `model_type` is no language model's of transformers.
-fn untyped(fields: &Fields) -> JobError {
+fn untyped_config(fields: &Fields) -> JobError {
     let missing = JobError::of_kind(JobErrorKind::Model, "config key `model_type` is missing");
     match fields.get("_class_name").and_then(Value::as_str) {
         Some(class) => JobError::of_kind(
             JobErrorKind::Unsimulated,
-            format!("`{}` is a diffusers model: diffusion is not simulated", clip(class)),
+            format!("`{}` is a diffusers model: diffusion is not simulated", clip_text(class)),
         )
         .hint(REHEARSE),
         None => {
@@ -152,11 +152,11 @@ fn named_class(fields: &Fields) -> Option<&str> {
     fields.get("architectures")?.as_array()?.first()?.as_str()
 }
 
-fn clip(text: &str) -> String {
+fn clip_text(text: &str) -> String {
     text.chars().take(60).collect()
 }
 
-fn dtype(fields: &Fields) -> Option<String> {
+fn config_dtype(fields: &Fields) -> Option<String> {
     let dtype = fields.get("dtype").or_else(|| fields.get("torch_dtype"))?.as_str()?;
     Some(dtype.trim_start_matches("torch.").to_owned())
 }
@@ -172,7 +172,7 @@ fn refuse_quantized(fields: &Fields) -> Result<(), JobError> {
         _ => 8,
     };
     let times = 16_u64.div_ceil(bits);
-    Err(JobError::of_kind(JobErrorKind::Unsimulated, format!("config key `quantization_config`: {} weights are not simulated", clip(method))).hint(
+    Err(JobError::of_kind(JobErrorKind::Unsimulated, format!("config key `quantization_config`: {} weights are not simulated", clip_text(method))).hint(
         format!(
             "{REHEARSE}; the config without `quantization_config` would be answered for 16-bit weights, about {times} times \
              the bytes of these"
@@ -193,7 +193,7 @@ pub(super) fn refuse_other_head(model: &ModelSpec) -> Result<(), JobError> {
     if !model.is_in_transformers() || SIMULATED_HEADS.iter().any(|head| class.ends_with(head)) {
         return Ok(());
     }
-    let class = clip(class);
+    let class = clip_text(class);
     Err(JobError::of_kind(
         JobErrorKind::Model,
         format!("config key `architectures`: `{class}` has no language-model head, the only one that is simulated"),
@@ -212,7 +212,7 @@ fn broken_json(file: &str, error: &serde_json::Error) -> JobError {
     let text = error.to_string();
     let problem = text.split(" at line ").next().unwrap_or(&text);
     let place = Place { file: file.to_owned(), line: error.line(), column: error.column() };
-    JobError::of_kind(JobErrorKind::Unreadable, format!("broken JSON: {problem}")).at(Some(place))
+    JobError::of_kind(JobErrorKind::Unreadable, format!("broken JSON: {problem}")).at_place(Some(place))
 }
 
 #[cfg(test)]

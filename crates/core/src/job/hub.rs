@@ -5,7 +5,7 @@ use crate::job::keys;
 use std::sync::LazyLock;
 
 use super::JobError;
-use super::architecture::{Architecture, architecture};
+use super::architecture::{Architecture, find_architecture};
 use super::error::REHEARSE;
 use crate::model_type::is_mirrored;
 
@@ -43,7 +43,7 @@ pub(super) fn not_built_in(name: &str) -> Option<JobError> {
             .about(&[keys::MODEL])
             .hint(REHEARSE)
     };
-    let is = match architecture(model_type) {
+    let is = match find_architecture(model_type) {
         Some(Architecture::Refused(kind)) => return Some(refused(kind.is())),
         Some(Architecture::Multimodal(_)) => "a multimodal model of which the text model is estimated",
         Some(Architecture::Decoder) => "a decoder that is estimated from its config",
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn every_type_is_one_of_transformers() {
         for (name, model_type) in BEGINNINGS.iter() {
-            let is_known = architecture(model_type).is_some() || is_mirrored(model_type);
+            let is_known = find_architecture(model_type).is_some() || is_mirrored(model_type);
             assert!(is_known || *model_type == "none", "{name}: {model_type}");
             assert_eq!(*name, name.to_lowercase());
             assert_eq!(BEGINNINGS.iter().filter(|(other, _)| other == name).count(), 1, "{name} twice");

@@ -13,7 +13,7 @@ use crate::limit::JOB_BYTES;
 ///
 /// # Errors
 /// When the text is no TOML, a key is unknown, or a value does not suit its key; with line and column.
-pub(super) fn read(file: &str, text: &str) -> Result<Settings, JobError> {
+pub(super) fn read_job_file(file: &str, text: &str) -> Result<Settings, JobError> {
     if text.len() > JOB_BYTES {
         return Err(JobError::of_kind(
             JobErrorKind::Unreadable,
@@ -24,7 +24,7 @@ pub(super) fn read(file: &str, text: &str) -> Result<Settings, JobError> {
     let table = DeTable::parse(text).map_err(|error| broken_toml(source, &error))?;
     let table = table.get_ref();
     if gpt_file::is_one(table) {
-        return gpt_file::read(source, table);
+        return gpt_file::read_gpt_file(source, table);
     }
     let mut settings = Settings::default();
     for entry in table {
@@ -34,9 +34,9 @@ pub(super) fn read(file: &str, text: &str) -> Result<Settings, JobError> {
 }
 
 fn broken_toml(source: Source<'_>, error: &toml::de::Error) -> JobError {
-    let place = error.span().map(|span| Place::at(source.file, source.text, span.start));
+    let place = error.span().map(|span| Place::of_offset(source.file, source.text, span.start));
     JobError::of_kind(JobErrorKind::Unreadable, format!("broken TOML: {}", error.message().replace('\n', ", ")))
-        .at(place)
+        .at_place(place)
         .caused_by(error.clone())
 }
 
@@ -49,7 +49,7 @@ mod tests {
     #[test]
     fn reads_keys_tables_and_lines() {
         let text = "model = \"gpt2\"\nmicro-batch-size = 4\n\n[lora]\nr = 16\ntargets = \"all-linear\"\n";
-        let settings = read("job.toml", text).unwrap();
+        let settings = read_job_file("job.toml", text).unwrap();
         let said = |name| settings.get(name).map(|s| (s.value.clone(), s.origin.to_string()));
         assert_eq!(said("micro_batch_size"), Some((json!(4), "job.toml:2".to_owned())));
         assert_eq!(said("lora.targets"), Some((json!(["all-linear"]), "job.toml:6".to_owned())));
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn reads_a_model_table() {
         let text = "[model]\nname = \"gpt2\"\nn_layer = 2\nrope_parameters = {rope_theta = 1e4}\n";
-        let settings = read("job.toml", text).unwrap();
+        let settings = read_job_file("job.toml", text).unwrap();
         assert_eq!(settings.get("model").unwrap().value, json!("gpt2"));
         let fields = Value::Object(settings.model_fields());
         assert_eq!(fields, json!({"n_layer": 2, "rope_parameters": {"rope_theta": 1e4}}));
@@ -87,7 +87,7 @@ mod tests {
             ("x = 1\nx = 2", "job.toml:2:1: broken TOML: duplicate key"),
         ];
         for (text, problem) in cases {
-            match read("job.toml", text) {
+            match read_job_file("job.toml", text) {
                 Err(error) => assert_eq!(error.to_string(), problem),
                 Ok(settings) => assert!(problem.ends_with("unreachable"), "{text}: {settings:?}"),
             }
@@ -96,13 +96,13 @@ mod tests {
 
     #[test]
     fn size_is_bounded() {
-        let error = read("job.toml", &" ".repeat(JOB_BYTES + 1)).unwrap_err();
+        let error = read_job_file("job.toml", &" ".repeat(JOB_BYTES + 1)).unwrap_err();
         assert_eq!(error.to_string(), "job.toml: 65537 bytes are no job file");
     }
 
     #[test]
     fn deep_nesting_is_an_error() {
-        let error = read("job.toml", &format!("x = {}", "[".repeat(60_000))).unwrap_err();
+        let error = read_job_file("job.toml", &format!("x = {}", "[".repeat(60_000))).unwrap_err();
         assert!(error.to_string().contains("broken TOML"), "{error}");
     }
 }

@@ -25,7 +25,7 @@ pub enum Kind {
     Switch,
     /// One of these words, each with what it means; `-` and `_` are the same.
     Choice(&'static [(&'static str, &'static str)]),
-    /// Any text.
+    /// Text as it stands.
     Text,
     /// A text or a number, kept as text.
     TextOrNumber,
@@ -49,14 +49,14 @@ impl Kind {
             Self::Size { min, max } => value.as_u64().filter(|n| (*min..=*max).contains(n)).map(Value::from),
             Self::Number { min, max } => value.as_f64().filter(|n| (*min..=*max).contains(n)).map(Value::from),
             Self::Switch => value.as_bool().map(Value::from),
-            Self::Choice(choices) => value.as_str().and_then(|word| choice(choices, word)).map(Value::from),
+            Self::Choice(choices) => value.as_str().and_then(|word| find_choice(choices, word)).map(Value::from),
             Self::Text => value.as_str().filter(|text| !text.is_empty()).map(Value::from),
             Self::TextOrNumber if value.is_number() => Some(Value::from(value.to_string())),
             Self::TextOrNumber => value.as_str().filter(|text| !text.is_empty()).map(Value::from),
-            Self::Texts => texts(value),
+            Self::Texts => json_texts(value),
         };
         checked.ok_or_else(|| KindError {
-            problem: format!("must be {}, found {}", self.describe(), brief(value)),
+            problem: format!("must be {}, found {}", self.describe(), brief_text(value)),
             meant: self.meant(value),
         })
     }
@@ -67,8 +67,8 @@ impl Kind {
         let read = match self {
             Self::Size { .. } => text.replace('_', "").parse::<u64>().ok().map(Value::from),
             Self::Number { .. } => text.parse::<f64>().ok().filter(|number| number.is_finite()).map(Value::from),
-            Self::Switch => switch(text).map(Value::from),
-            Self::Texts => Some(text.trim_matches(['[', ']']).split(',').map(unquoted).collect()),
+            Self::Switch => parse_switch(text).map(Value::from),
+            Self::Texts => Some(text.trim_matches(['[', ']']).split(',').map(unquoted_value).collect()),
             Self::Choice(_) | Self::Text | Self::TextOrNumber => None,
         };
         read.unwrap_or_else(|| text.into())
@@ -127,12 +127,12 @@ impl Kind {
     }
 }
 
-fn choice(choices: &[(&'static str, &'static str)], word: &str) -> Option<&'static str> {
+fn find_choice(choices: &[(&'static str, &'static str)], word: &str) -> Option<&'static str> {
     let plain = |text: &str| text.to_lowercase().replace('-', "_");
     choices.iter().map(|(canonical, _)| *canonical).find(|canonical| plain(canonical) == plain(word))
 }
 
-fn texts(value: &Value) -> Option<Value> {
+fn json_texts(value: &Value) -> Option<Value> {
     let items = match value {
         Value::String(_) => vec![value.clone()],
         Value::Array(items) => items.clone(),
@@ -142,7 +142,7 @@ fn texts(value: &Value) -> Option<Value> {
     (!items.is_empty() && items.iter().all(good)).then_some(Value::Array(items))
 }
 
-fn switch(text: &str) -> Option<bool> {
+fn parse_switch(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "on" | "yes" => Some(true),
         "false" | "off" | "no" => Some(false),
@@ -150,12 +150,12 @@ fn switch(text: &str) -> Option<bool> {
     }
 }
 
-fn unquoted(item: &str) -> Value {
+fn unquoted_value(item: &str) -> Value {
     item.trim().trim_matches(['"', '\'']).into()
 }
 
 /// A value as JSON, cut where it would flood the message.
-pub(super) fn brief(value: &Value) -> String {
+pub(super) fn brief_text(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(60) {
         Some((end, _)) => format!("{}...", &text[..end]),

@@ -34,7 +34,7 @@ mod training;
 mod transformers;
 pub mod words;
 
-pub use architecture::{Architecture, Refused, architecture, generic_model_types};
+pub use architecture::{Architecture, Refused, find_architecture, generic_model_types};
 #[cfg(any(test, feature = "cases"))]
 pub use case::from_case;
 pub(crate) use error::REHEARSE;

@@ -22,7 +22,7 @@ pub(super) struct Model {
 }
 
 /// The model that the settings describe.
-pub(super) fn load(settings: &Settings, source: &JobSource) -> Result<Model, JobError> {
+pub(super) fn load_model(settings: &Settings, source: &JobSource) -> Result<Model, JobError> {
     match settings.get(keys::MODEL) {
         Some(setting) => model_named(setting, settings, source),
         None if settings.model.contains_key("model_type") => written_out(settings),
@@ -47,10 +47,10 @@ fn model_named(setting: &Setting, settings: &Settings, source: &JobSource) -> Re
             format!("`model_type` cannot be changed: `{name}` has its own"),
         )
         .hint("leave out `model_type`, or leave out the name and give every field")
-        .at(place(&model_type.origin)));
+        .at_place(place_of_origin(&model_type.origin)));
     }
-    let Found { model: found, preset, config_file, weights } =
-        find_config(name, source).map_err(|error| error.about(&[keys::MODEL]).at(place(&setting.origin)))?;
+    let Found { model: found, preset, config_file, weights } = find_config(name, source)
+        .map_err(|error| error.about(&[keys::MODEL]).at_place(place_of_origin(&setting.origin)))?;
     let mut provenance = vec![Provenance {
         key: keys::MODEL.to_owned(),
         value: format!("\"{}\"", found.spec.name),
@@ -62,15 +62,15 @@ fn model_named(setting: &Setting, settings: &Settings, source: &JobSource) -> Re
         model.spec.config.0.insert(field.clone(), changed.value.clone());
         provenance.push(field_provenance(field, changed));
     }
-    hf::refuse_other_head(&model.spec).map_err(|error| error.at(place(&setting.origin)))?;
+    hf::refuse_other_head(&model.spec).map_err(|error| error.at_place(place_of_origin(&setting.origin)))?;
     if settings.model.is_empty() {
-        model.spec.beside.counted = counted(preset, weights)?;
+        model.spec.beside.counted = counted_parameters(preset, weights)?;
     }
     Ok(Model { spec: model.spec, published_dtype: model.published_dtype, provenance, config_file })
 }
 
 /// How many parameters somebody else counts in the model, whose fields the job leaves as they are.
-fn counted(preset: Option<&Preset>, weights: &WeightsBeside) -> Result<Option<Counted>, JobError> {
+fn counted_parameters(preset: Option<&Preset>, weights: &WeightsBeside) -> Result<Option<Counted>, JobError> {
     let of_preset = |preset: &Preset| Counted { parameters: preset.parameters, who: "its publisher counts" };
     match weights {
         WeightsBeside::Counted(parameters) => {
@@ -85,13 +85,13 @@ fn counted(preset: Option<&Preset>, weights: &WeightsBeside) -> Result<Option<Co
 }
 
 /// A model beside the job's own, by its name or a path.
-pub(super) fn second(setting: &Setting, source: &JobSource) -> Result<ModelSpec, JobError> {
+pub(super) fn second_model(setting: &Setting, source: &JobSource) -> Result<ModelSpec, JobError> {
     let name = setting.value.as_str().unwrap_or_default();
-    let found =
-        find_config(name, source).map_err(|error| error.about(&[keys::JUDGE_MODEL]).at(place(&setting.origin)))?;
-    hf::refuse_other_head(&found.model.spec).map_err(|error| error.at(place(&setting.origin)))?;
+    let found = find_config(name, source)
+        .map_err(|error| error.about(&[keys::JUDGE_MODEL]).at_place(place_of_origin(&setting.origin)))?;
+    hf::refuse_other_head(&found.model.spec).map_err(|error| error.at_place(place_of_origin(&setting.origin)))?;
     let mut spec = found.model.spec;
-    spec.beside.counted = counted(found.preset, &WeightsBeside::Absent)?;
+    spec.beside.counted = counted_parameters(found.preset, &WeightsBeside::Absent)?;
     Ok(spec)
 }
 
@@ -159,8 +159,8 @@ fn written_out(settings: &Settings) -> Result<Model, JobError> {
     for (field, setting) in &settings.model {
         check_field(field, setting, &unread)?;
     }
-    let at = settings.model.get("model_type").and_then(|setting| place(&setting.origin));
-    let model = hf::model(&format!("custom {model_type}"), fields).map_err(|error| error.at(at))?;
+    let at = settings.model.get("model_type").and_then(|setting| place_of_origin(&setting.origin));
+    let model = hf::read_model(&format!("custom {model_type}"), fields).map_err(|error| error.at_place(at))?;
     hf::refuse_other_head(&model.spec)?;
     Ok(Model {
         spec: model.spec,
@@ -175,7 +175,7 @@ fn field_provenance(field: &str, setting: &Setting) -> Provenance {
 }
 
 /// Where a job file sets a value; `None` for what comes from elsewhere.
-pub(super) fn place(origin: &Origin) -> Option<super::Place> {
+pub(super) fn place_of_origin(origin: &Origin) -> Option<super::Place> {
     match origin {
         Origin::JobFile(place) => Some(place.clone()),
         _ => None,
@@ -212,7 +212,7 @@ fn check_field(field: &str, setting: &Setting, model: &ModelSpec) -> Result<(), 
     Err(JobError::of_kind(JobErrorKind::Model, problem)
         .about(&[format!("model.{field}")])
         .hint(hint)
-        .at(place(&setting.origin)))
+        .at_place(place_of_origin(&setting.origin)))
 }
 
 /// Whether any model's config has `field`.

@@ -9,9 +9,9 @@ use super::keys::{Default, KEYS, Key};
 pub fn job_schema() -> Value {
     let mut properties = Map::new();
     for key in KEYS.iter().filter(|key| !key.name.contains('.')) {
-        properties.insert(key.name.to_owned(), property(key));
+        properties.insert(key.name.to_owned(), key_property(key));
     }
-    for table in tables() {
+    for table in schema_tables() {
         let schema = table_schema(table);
         match properties.get_mut(table) {
             Some(text) => *text = json!({"anyOf": [text.take(), schema]}),
@@ -32,13 +32,13 @@ pub fn job_schema() -> Value {
 }
 
 /// The tables that keys stand in, in the order of the keys.
-fn tables() -> Vec<&'static str> {
+fn schema_tables() -> Vec<&'static str> {
     let mut tables: Vec<_> = KEYS.iter().filter_map(|key| Some(key.name.split_once('.')?.0)).collect();
     tables.dedup();
     tables
 }
 
-fn property(key: &Key) -> Value {
+fn key_property(key: &Key) -> Value {
     let mut schema = key.kind.schema();
     schema["description"] = key.doc.into();
     if let Default::Fixed(json, _) = key.default {
@@ -49,7 +49,7 @@ fn property(key: &Key) -> Value {
 
 fn table_schema(table: &str) -> Value {
     let keys = KEYS.iter().filter_map(|key| Some((key.name.strip_prefix(table)?.strip_prefix('.')?, key)));
-    let properties: Map<_, _> = keys.map(|(name, key)| (name.to_owned(), property(key))).collect();
+    let properties: Map<_, _> = keys.map(|(name, key)| (name.to_owned(), key_property(key))).collect();
     json!({"type": "object", "properties": properties, "additionalProperties": false})
 }
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::keys::{self, KEYS, Key};
-use super::kind::brief;
+use super::kind::brief_text;
 use super::words::{self, Meaning};
 use super::{JobError, JobErrorKind, Place};
 
@@ -195,12 +195,12 @@ impl Settings {
     /// When there is no such key or the value does not suit it.
     pub fn set(&mut self, name: &str, value: &Value, origin: Origin) -> Result<(), JobError> {
         let key = Key::called(name).ok_or_else(|| unknown_key(name))?;
-        match words::value(key.name, value).filter(|_| key.kind.check(value).is_err()) {
+        match words::meaning_of_value(key.name, value).filter(|_| key.kind.check(value).is_err()) {
             Some(Meaning::Says(others)) => return self.set_all(others, origin),
             Some(Meaning::Sentence(text)) => {
                 return Err(JobError::of_kind(
                     JobErrorKind::Value,
-                    format!("`{}`: {} is a word of other programs", key.name, brief(value)),
+                    format!("`{}`: {} is a word of other programs", key.name, brief_text(value)),
                 )
                 .about(&[key.name])
                 .hint(text));
@@ -240,7 +240,7 @@ impl Settings {
     /// # Errors
     /// When there is no such key or the value does not suit it.
     pub fn set_named(&mut self, name: &str, value: &Value, origin: Origin) -> Result<(), JobError> {
-        match words::name(name).filter(|_| Key::find(name).is_none()) {
+        match words::meaning_of_name(name).filter(|_| Key::find(name).is_none()) {
             Some(Meaning::Says(others)) if is_on(value) => self.set_all(others, origin),
             Some(Meaning::Says(_)) => Ok(()),
             _ => self.set(name, value, origin),
@@ -296,7 +296,7 @@ fn is_on(value: &Value) -> bool {
 
 /// The error for a key that does not exist.
 pub(super) fn unknown_key(name: &str) -> JobError {
-    if let Some(Meaning::Sentence(text)) = words::name(name) {
+    if let Some(Meaning::Sentence(text)) = words::meaning_of_name(name) {
         return JobError::of_kind(
             JobErrorKind::UnknownKey,
             format!("`{}` is no key of a job", name.chars().take(60).collect::<String>()),

@@ -246,7 +246,7 @@ impl JobSource {
     /// What the job with `changes` names that was not gathered yet: configs, and GPUs that were set beside the file.
     /// Names of published models and of the catalog's GPUs are among them; who gathers leaves those out.
     pub fn lookups(&self, changes: &[Override]) -> Vec<Lookup> {
-        let file = self.file.as_ref().and_then(|file| job_file::read(&file.name, &file.text).ok());
+        let file = self.file.as_ref().and_then(|file| job_file::read_job_file(&file.name, &file.text).ok());
         let mut settings = file.unwrap_or_default();
         for given in self.layers(changes) {
             // What is wrong is said when the job is resolved.
@@ -280,7 +280,7 @@ impl JobSource {
     /// All layers, checked value by value.
     pub(super) fn settings(&self, changes: &[Override]) -> Result<Settings, JobError> {
         let mut settings = match &self.file {
-            Some(file) => job_file::read(&file.name, &file.text)?,
+            Some(file) => job_file::read_job_file(&file.name, &file.text)?,
             None => Settings::default(),
         };
         self.layers(changes).try_for_each(|given| settings.set_override(given))?;

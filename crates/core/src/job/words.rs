@@ -356,13 +356,13 @@ fn plain_word(word: &str) -> String {
 }
 
 /// What the name of a key or a flag is.
-pub fn name(word: &str) -> Option<Meaning> {
+pub fn meaning_of_name(word: &str) -> Option<Meaning> {
     let word = plain_word(word);
     NAMES.iter().find(|(theirs, _)| *theirs == word).map(|(_, meaning)| *meaning)
 }
 
 /// What the value `value` of `key` is.
-pub fn value(key: &str, value: &Value) -> Option<Meaning> {
+pub fn meaning_of_value(key: &str, value: &Value) -> Option<Meaning> {
     let word = match value {
         Value::String(text) => plain_word(text),
         Value::Number(number) => number.to_string(),

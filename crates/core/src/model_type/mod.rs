@@ -142,7 +142,7 @@ pub(crate) fn facts(name: &str) -> &'static ModelType {
 }
 
 /// The model type that `name` means: its own, or that of another with the same modeling file.
-pub(crate) fn canonical(name: &str) -> &str {
+pub(crate) fn canonical_name(name: &str) -> &str {
     ROWS.iter().find(|row| row.aliases.contains(&name)).map_or(name, |row| row.name)
 }
 
@@ -189,8 +189,8 @@ mod tests {
             assert!(row.default_positions.is_none() || stops, "{}: a default that nobody reads", row.name);
             assert!(row.since <= Some(row.layers_since), "{}: its layers were read before it was there", row.name);
             assert!(!row.flash_attention || row.in_transformers, "{}", row.name);
-            assert_eq!(canonical(row.name), row.name);
-            assert!(row.aliases.iter().all(|alias| canonical(alias) == row.name));
+            assert_eq!(canonical_name(row.name), row.name);
+            assert!(row.aliases.iter().all(|alias| canonical_name(alias) == row.name));
         }
     }
 

@@ -10,7 +10,6 @@ use crate::tensor::{NodeBuilder, Shape, Tensor, gradients};
 /// What a loss makes of its rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reduction {
-    /// Their mean.
     Mean,
     /// A value for each.
     None,

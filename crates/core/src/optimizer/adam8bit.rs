@@ -38,9 +38,9 @@ impl Optimizer for AdamW8bit {
         for at in 0..self.states.parameters().len() {
             let quantizes = |parameter: &Tensor| is_quantized(parameter) && parameter.grad().is_some();
             if let Some(parameter) = self.states.parameters().get(at).filter(|parameter| quantizes(parameter)) {
-                self.tables.get_or_insert_with(|| tables(parameter.context()));
+                self.tables.get_or_insert_with(|| quantile_tables(parameter.context()));
             }
-            self.states.initialize_one(at, |parameter, _| moments(parameter));
+            self.states.initialize_one(at, |parameter, _| moments_of(parameter));
         }
     }
 }
@@ -49,12 +49,12 @@ fn is_quantized(parameter: &Tensor) -> bool {
     parameter.numel() >= MIN_QUANTIZED
 }
 
-fn tables(context: &Rc<Context>) -> [Tensor; 2] {
+fn quantile_tables(context: &Rc<Context>) -> [Tensor; 2] {
     let _category = context.enter_category(Category::OptimizerState);
     [(); 2].map(|()| full(context, "_to_copy.default", &[CODES], DType::Float32))
 }
 
-fn moments(parameter: &Tensor) -> Moments {
+fn moments_of(parameter: &Tensor) -> Moments {
     let quantized = is_quantized(parameter);
     let dtype = if quantized { DType::Uint8 } else { DType::Float32 };
     let mut kept: Moments = (0..2).map(|_| parameter.unary("zeros_like.default", dtype)).collect();

@@ -53,7 +53,7 @@ fn parameters(context: &Rc<Context>, case: &Case) -> Vec<Tensor> {
 }
 
 /// Two steps; the trace and the number of events before them.
-fn run(case: &Case) -> (Trace, usize) {
+fn run_case(case: &Case) -> (Trace, usize) {
     let context = context();
     let parameters = parameters(&context, case);
     let loss = full(&context, "zeros.default", &[], DType::Float32);
@@ -82,7 +82,7 @@ fn run(case: &Case) -> (Trace, usize) {
     (context.take_trace(), before)
 }
 
-fn grouped(events: impl Iterator<Item = Result<u64, usize>>) -> Events {
+fn grouped_frees(events: impl Iterator<Item = Result<u64, usize>>) -> Events {
     let mut groups = Events::new();
     let mut frees = Vec::new();
     for event in events {
@@ -96,29 +96,29 @@ fn grouped(events: impl Iterator<Item = Result<u64, usize>>) -> Events {
     groups
 }
 
-fn predicted(case: &Case) -> Events {
-    let (trace, before) = run(case);
+fn predicted_events(case: &Case) -> Events {
+    let (trace, before) = run_case(case);
     let first = trace.events[..before].iter().filter(|event| matches!(event, Event::Alloc(_))).count();
-    grouped(trace.events[before..].iter().filter_map(|event| match *event {
+    grouped_frees(trace.events[before..].iter().filter_map(|event| match *event {
         Event::Alloc(id) => Some(Ok(trace.allocations[id as usize].bytes)),
         Event::Free(id) => Some(Err(id as usize - first)),
         Event::Phase(_) | Event::EmptyCache | Event::Repeat(_) | Event::Growing(_) => None,
     }))
 }
 
-fn measured(case: &Case) -> Events {
-    grouped(case.events.iter().map(|&event| u64::try_from(event).map_err(|_| event.unsigned_abs() as usize - 1)))
+fn measured_events(case: &Case) -> Events {
+    grouped_frees(case.events.iter().map(|&event| u64::try_from(event).map_err(|_| event.unsigned_abs() as usize - 1)))
 }
 
-fn cases() -> Vec<Case> {
+fn measured_cases() -> Vec<Case> {
     serde_json::from_str(include_str!("../../../../testdata/optimizers/steps.json")).unwrap()
 }
 
 #[test]
 fn measured_steps_are_reproduced() {
     let mut wrong = Vec::new();
-    for (at, case) in cases().iter().enumerate() {
-        let (predicted, measured) = (predicted(case), measured(case));
+    for (at, case) in measured_cases().iter().enumerate() {
+        let (predicted, measured) = (predicted_events(case), measured_events(case));
         let first = (0..predicted.len().max(measured.len())).find(|&i| predicted.get(i) != measured.get(i));
         if let Some(i) = first {
             let name = format!("case {at} {:?} clip {} scaler {}", case.optimizer, case.clip, case.scaler);
@@ -143,7 +143,7 @@ fn every_optimizer_is_measured_in_both_dtypes() {
         OptimizerKind::AdamAtan2,
         OptimizerKind::Muon,
     ];
-    let cases = cases();
+    let cases = measured_cases();
     for kind in all {
         for name in ["fp32", "bf16"] {
             let of = |case: &&Case| case.optimizer == kind && case.parameters.iter().all(|(_, dtype, _)| dtype == name);
@@ -171,7 +171,7 @@ fn state_per_parameter() {
     for (optimizer, bytes) in golden {
         let parameters = vec![(vec![1000, 1000], "bf16".to_owned(), true)];
         let case = Case { optimizer, parameters, clip: false, scaler: false, events: Vec::new() };
-        let (trace, _) = run(&case);
+        let (trace, _) = run_case(&case);
         let state = trace.allocations.iter().filter(|allocation| allocation.category == Category::OptimizerState);
         assert_eq!(state.map(|allocation| allocation.bytes).sum::<u64>(), bytes, "{optimizer:?}");
     }

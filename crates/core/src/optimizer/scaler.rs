@@ -66,7 +66,7 @@ impl GradScaler {
         }
         let ready = self.found_inf.is_none();
         if ready {
-            self.check();
+            self.check_finite();
         }
         // `sum` starts from the number 0, so even one flag is added into a new tensor.
         let _found_inf = self.found_inf.as_ref().map(|flag| flag.add_scalar(0.0));
@@ -80,7 +80,7 @@ impl GradScaler {
     }
 
     /// Looks for infinities without unscaling (`_check_inf_per_device`).
-    fn check(&mut self) {
+    fn check_finite(&mut self) {
         let one = full(&self.context, "full.default", &[], DType::Float32);
         self.check_and_unscale(&one);
     }

@@ -40,7 +40,6 @@ impl<S> States<S> {
         }
     }
 
-    /// The parameters.
     pub(super) fn parameters(&self) -> &[Tensor] {
         &self.parameters
     }

@@ -7,7 +7,7 @@ use super::Optimizer;
 
 /// How often a step reads or writes something of a parameter's size, in place: counted in the optimizer's source, kernel
 /// by kernel. What makes tensors (`sqrt` of foreach Adam) counts itself.
-const fn passes(kind: OptimizerKind) -> u64 {
+const fn passes_over_memory(kind: OptimizerKind) -> u64 {
     match kind {
         // torch/optim/adam.py, _multi_tensor_adam: mul_ (decay) 2, lerp_ 3, mul_ 2, addcmul_ 3, div_ 2, add_ 2, addcdiv_ 4.
         OptimizerKind::Adamw | OptimizerKind::Adam => 18,
@@ -54,7 +54,7 @@ impl Optimizer for Counted {
     fn step(&mut self) {
         for parameter in self.parameters.iter().filter(|parameter| parameter.grad().is_some()) {
             let state = parameter.numel().saturating_mul(bytes_per_element(self.kind));
-            let moved = parameter.bytes().saturating_mul(passes(self.kind)).saturating_add(state);
+            let moved = parameter.bytes().saturating_mul(passes_over_memory(self.kind)).saturating_add(state);
             parameter.context().count_bytes(moved);
         }
         self.optimizer.step();

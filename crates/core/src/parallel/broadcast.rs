@@ -8,7 +8,7 @@ use crate::tensor::Tensor;
 use crate::trace::Category;
 use crate::units::MIB;
 
-use super::buckets::{BucketOrder, assign};
+use super::buckets::{BucketOrder, assign_buckets};
 
 /// DDP's `broadcast_bucket_size`.
 const BUFFER_BYTES: u64 = 250 * MIB;
@@ -17,7 +17,7 @@ const MAX_IN_FLIGHT: usize = 2;
 /// Broadcasts `tensors` from rank 0.
 pub(super) fn broadcast_coalesced(tensors: &[Tensor]) {
     let mut in_flight = VecDeque::new();
-    for bucket in assign(tensors, &[BUFFER_BYTES], BucketOrder::ByPosition) {
+    for bucket in assign_buckets(tensors, &[BUFFER_BYTES], BucketOrder::ByPosition) {
         if in_flight.len() >= MAX_IN_FLIGHT {
             in_flight.pop_front();
         }

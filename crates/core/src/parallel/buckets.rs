@@ -24,7 +24,7 @@ struct Filling {
 
 /// Positions in `tensors` by bucket. A bucket is full when it has reached its limit; the last of `limits` holds for all
 /// further buckets of a dtype.
-pub(super) fn assign(tensors: &[Tensor], limits: &[u64], order: BucketOrder) -> Vec<Vec<usize>> {
+pub(super) fn assign_buckets(tensors: &[Tensor], limits: &[u64], order: BucketOrder) -> Vec<Vec<usize>> {
     let mut buckets = Vec::new();
     let mut filling: Vec<Filling> = Vec::new();
     for (position, tensor) in tensors.iter().enumerate() {

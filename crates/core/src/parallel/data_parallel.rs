@@ -18,7 +18,7 @@ use crate::trace::Category;
 use crate::units::MIB;
 
 use super::broadcast::flatten_dense_tensors;
-use super::buckets::{BucketOrder, assign};
+use super::buckets::{BucketOrder, assign_buckets};
 use super::{Loaded, Rebuild, Wrapper};
 
 /// `buffer_size` of `broadcast_coalesced` and `reduce_add_coalesced` (torch/nn/parallel/comm.py).
@@ -94,7 +94,7 @@ impl DataParallel {
     /// Flat buffers of several tensors go from GPU 0 to the others, whose copies lie in them; GPU 0 keeps its own.
     fn broadcast_coalesced(&self, tensors: &[Tensor]) -> Vec<Tensor> {
         let mut copies = tensors.to_vec();
-        for chunk in assign(tensors, &[BUFFER_BYTES], BucketOrder::AsFilled) {
+        for chunk in assign_buckets(tensors, &[BUFFER_BYTES], BucketOrder::AsFilled) {
             let members: Vec<&Tensor> = chunk.iter().filter_map(|&at| tensors.get(at)).collect();
             let Some(first) = members.first() else { continue };
             let _category = self.context.enter_category(Category::Parameter);

@@ -1,6 +1,6 @@
 //! Wrappers round a model that spread training over ranks, a file each: what `step` calls in place of the bare model.
 //!
-//! One more strategy is one file here and one line in [`wrap`]. A wrapper gets the loaded model in phase `wrap` and
+//! One more strategy is one file here and one line in [`wrap_model`]. A wrapper gets the loaded model in phase `wrap` and
 //! acts where PyTorch's does: round the forward call, in the hooks that `AccumulateGrad` and the engine run
 //! ([`Tensor::register_post_accumulate_grad_hook`], [`Context::queue_callback`]), and when the optimizer is made.
 
@@ -26,7 +26,7 @@ use crate::optimizer::{self, Optimizer};
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
 
-pub(crate) use share::share;
+pub(crate) use share::share_of_rank;
 
 use data_parallel::DataParallel;
 use ddp::DistributedDataParallel;
@@ -152,7 +152,7 @@ pub(crate) fn as_run(job: &JobSpec) -> JobSpec {
 }
 
 /// How the model is loaded where a rank holds but a shard of it.
-pub(crate) fn sharding(job: &JobSpec) -> Option<Sharding> {
+pub(crate) fn sharding_of(job: &JobSpec) -> Option<Sharding> {
     match job.parallel.strategy {
         Strategy::DeepSpeed { stage: 3 } => Some(Sharding { dtype: DType::Bfloat16, init: STAGE_3.init }),
         Strategy::Fsdp2(policy) => {
@@ -164,7 +164,7 @@ pub(crate) fn sharding(job: &JobSpec) -> Option<Sharding> {
 }
 
 /// Puts the job's wrapper round a loaded model.
-pub(crate) fn wrap(job: &JobSpec, context: &Rc<Context>, loaded: Loaded) -> Box<dyn Wrapper> {
+pub(crate) fn wrap_model(job: &JobSpec, context: &Rc<Context>, loaded: Loaded) -> Box<dyn Wrapper> {
     if !matches!(job.parallel.strategy, Strategy::None | Strategy::AllReduce) {
         context.phase(PhaseKind::Wrap);
     }
@@ -180,8 +180,8 @@ pub(crate) fn wrap(job: &JobSpec, context: &Rc<Context>, loaded: Loaded) -> Box<
             };
             Box::new(Zero1::new(wrapper, context))
         }
-        Strategy::Fsdp2(policy) => fsdp2::wrap(&policy, job, context, loaded),
-        Strategy::DeepSpeed { stage: 3 } => fsdp2::wrap(&STAGE_3, job, context, loaded),
+        Strategy::Fsdp2(policy) => fsdp2::wrap_fsdp2(&policy, job, context, loaded),
+        Strategy::DeepSpeed { stage: 3 } => fsdp2::wrap_fsdp2(&STAGE_3, job, context, loaded),
         Strategy::DeepSpeed { stage } => Box::new(ZeroStage12::new(job, context, loaded, stage == 2)),
     }
 }

@@ -13,7 +13,7 @@ use crate::tensor::{Context, Layout, Tensor};
 use crate::trace::Category;
 use crate::units::MIB;
 
-use super::buckets::{BucketOrder, assign};
+use super::buckets::{BucketOrder, assign_buckets};
 
 /// `bucket_cap_mb` when it is left to DDP, and the size of the first bucket then (`_DEFAULT_FIRST_BUCKET_BYTES`).
 const DEFAULT_BUCKET_CAP_MB: u64 = 25;
@@ -44,8 +44,8 @@ impl Reducer {
     /// One bucket for all parameters of a dtype, and a hook behind each parameter's `AccumulateGrad`.
     pub(super) fn new(context: &Rc<Context>, parameters: Vec<Tensor>, options: Ddp) -> Rc<Self> {
         let rebuilds = !options.find_unused_parameters || options.static_graph;
-        let first = if rebuilds { [u64::MAX; 2] } else { limits(options) };
-        let mut buckets = assign(&parameters, &first, BucketOrder::ByPosition);
+        let first = if rebuilds { [u64::MAX; 2] } else { bucket_limits(options) };
+        let mut buckets = assign_buckets(&parameters, &first, BucketOrder::ByPosition);
         buckets.reverse();
         let views = bucket_views(&parameters, &buckets);
         let local_used_map = (options.static_graph || options.find_unused_parameters).then(|| {
@@ -141,7 +141,7 @@ impl Reducer {
         order.extend(unused);
         self.has_rebuilt_buckets.set(true);
         let arrived: Vec<Tensor> = order.iter().filter_map(|&at| self.parameters.get(at)).cloned().collect();
-        let buckets = assign(&arrived, &limits(self.options), BucketOrder::AsFilled);
+        let buckets = assign_buckets(&arrived, &bucket_limits(self.options), BucketOrder::AsFilled);
         self.sync_bucket_indices(buckets.len());
         let old_views = self.views.take();
         drop(old_views);
@@ -166,7 +166,7 @@ impl Reducer {
 }
 
 /// Limits of the first bucket and of the others.
-fn limits(options: Ddp) -> [u64; 2] {
+fn bucket_limits(options: Ddp) -> [u64; 2] {
     match options.bucket_cap_mb {
         Some(megabytes) => [megabytes * MIB; 2],
         None => [DEFAULT_FIRST_BUCKET_BYTES, DEFAULT_BUCKET_CAP_MB * MIB],

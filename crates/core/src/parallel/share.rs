@@ -10,7 +10,7 @@ use crate::job::{Fields, JobError, JobSpec, ModelSpec, Strategy};
 ///
 /// # Errors
 /// When the model cannot be split that way.
-pub(crate) fn share(job: &JobSpec) -> Result<ModelSpec, JobError> {
+pub(crate) fn share_of_rank(job: &JobSpec) -> Result<ModelSpec, JobError> {
     let mut model = job.model.clone();
     match job.parallel.strategy {
         Strategy::TensorParallel { size } => split_width(&mut model, size)?,
@@ -30,14 +30,14 @@ fn split_width(model: &mut ModelSpec, size: u64) -> Result<(), JobError> {
             .hint("its heads have no dimension of their own in the config")
             .or_rehearse());
     }
-    let heads = needed(&model.config, "num_attention_heads")?;
+    let heads = needed_size(&model.config, "num_attention_heads")?;
     let key_value_heads = read_size(&model.config, "num_key_value_heads").unwrap_or(heads);
     let head_dim = match read_size(&model.config, "head_dim") {
         Some(head_dim) => head_dim,
-        None => needed(&model.config, "hidden_size")? / heads.max(1),
+        None => needed_size(&model.config, "hidden_size")? / heads.max(1),
     };
-    let inner = needed(&model.config, "intermediate_size")?;
-    let vocabulary = needed(&model.config, "vocab_size")?;
+    let inner = needed_size(&model.config, "intermediate_size")?;
+    let vocabulary = needed_size(&model.config, "vocab_size")?;
     for (key, whole) in [("num_attention_heads", heads), ("intermediate_size", inner)] {
         if size == 0 || whole % size != 0 {
             return Err(JobError::new(format!("`{key}` {whole} does not divide by {size} tensor parallel ranks"))
@@ -58,7 +58,7 @@ fn split_width(model: &mut ModelSpec, size: u64) -> Result<(), JobError> {
 /// the head; a stage between them has none.
 fn split_depth(model: &mut ModelSpec, stages: u64, stage: u64) -> Result<(), JobError> {
     let key = model.facts().layers_key;
-    let layers = needed(&model.config, key)?;
+    let layers = needed_size(&model.config, key)?;
     if stages == 0 || stages > layers || stage >= stages {
         let problem = format!("`{key}` {layers} does not make {stages} pipeline stages");
         return Err(JobError::new(problem)
@@ -85,7 +85,7 @@ fn read_size(config: &Fields, key: &str) -> Option<u64> {
     config.get(key).and_then(Value::as_u64)
 }
 
-fn needed(config: &Fields, key: &str) -> Result<u64, JobError> {
+fn needed_size(config: &Fields, key: &str) -> Result<u64, JobError> {
     read_size(config, key).ok_or_else(|| {
         JobError::of_kind(JobErrorKind::Model, format!("splitting the model needs `{key}` in its config"))
     })

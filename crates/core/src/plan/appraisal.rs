@@ -1,9 +1,9 @@
 //! [`appraise`]: whether a job fits a GPU and what it costs there, from one simulation.
 
 use super::fit::{GpuVerdict, simulated_verdict};
-use super::time::{Bill, Range, Scale, StepTime, bill, step_time};
+use super::time::{Bill, Range, Scale, StepTime, bill_of, step_time};
 use crate::estimate::{EstimateError, SimulatedJob};
-use crate::gpu::{DEFAULT_GPU, Gpu, find};
+use crate::gpu::{DEFAULT_GPU, Gpu, find_gpu};
 use crate::job::{JobSpec, RunSpec};
 use crate::units::Seconds;
 
@@ -20,7 +20,7 @@ pub struct Appraisal {
 }
 
 /// The job on another GPU, whose price is not the one that the user gave for its own.
-pub(super) fn moved(job: JobSpec, gpu: &Gpu) -> JobSpec {
+pub(super) fn moved_to(job: JobSpec, gpu: &Gpu) -> JobSpec {
     let dollars_per_gpu_hour = job.run.dollars_per_gpu_hour.filter(|_| job.gpu.id == gpu.id);
     JobSpec { gpu: gpu.clone(), run: RunSpec { dollars_per_gpu_hour, ..job.run }, ..job }
 }
@@ -33,7 +33,7 @@ pub fn appraise(job: &JobSpec, gpu: &Gpu, scale: Scale) -> Result<Appraisal, Est
     let job = JobSpec { gpu: gpu.clone(), ..job.clone() };
     let simulated = SimulatedJob::new(&job)?;
     let verdict = simulated_verdict(&simulated, gpu)?;
-    let bill = bill(&simulated, gpu, scale)?;
+    let bill = bill_of(&simulated, gpu, scale)?;
     let pace = match bill.as_ref().and_then(|bill| bill.estimated.clone()) {
         Some(step) => Some(step),
         None => stand_in().map(|rates| step_time(&simulated, &rates)).transpose()?.flatten(),
@@ -43,7 +43,7 @@ pub fn appraise(job: &JobSpec, gpu: &Gpu, scale: Scale) -> Result<Appraisal, Est
 
 /// Whose rates stand in for those that are not known: ratios of times depend little on them.
 fn stand_in() -> Option<Gpu> {
-    find(DEFAULT_GPU).ok().map(|row| row.gpu())
+    find_gpu(DEFAULT_GPU).ok().map(|row| row.gpu())
 }
 
 /// How much longer a step takes than before, and how that was found.
@@ -74,12 +74,12 @@ impl Slowdown {
             typical,
             high: ends.into_iter().fold(typical, f64::max),
         };
-        Some(Self { factor, basis: basis(from, to, gpu) })
+        Some(Self { factor, basis: slowdown_basis(from, to, gpu) })
     }
 }
 
 /// The parts of a step that change most, and the operations.
-fn basis(from: &StepTime, to: &StepTime, gpu: &Gpu) -> String {
+fn slowdown_basis(from: &StepTime, to: &StepTime, gpu: &Gpu) -> String {
     let seconds = |step: &StepTime, name: &str| {
         let named = step.parts.iter().filter(|part| part.name == name);
         named.fold(0.0, |sum, part| sum + part.seconds.typical)

@@ -42,11 +42,11 @@ impl Batch {
             Passes::Counted(_) => None,
             Passes::One(_) => Some(Self { micro_batch_size: rows, ..now }),
             Passes::WholeGroups { group, steps_per_generation } => {
-                let wanted = effective.max(rows).next_multiple_of(lcm(rows, group)?);
+                let wanted = effective.max(rows).next_multiple_of(least_common_multiple(rows, group)?);
                 let passes = wanted / rows.max(1);
                 // The generated batch stays what it was, or as large as a step of whole groups.
                 let generated = now.micro_batch_size.saturating_mul(steps_per_generation);
-                let generated = generated.max(1).next_multiple_of(lcm(rows, group)?);
+                let generated = generated.max(1).next_multiple_of(least_common_multiple(rows, group)?);
                 Some(Self {
                     micro_batch_size: rows,
                     gradient_accumulation_steps: passes,
@@ -73,7 +73,7 @@ impl Batch {
     }
 }
 
-fn lcm(a: u64, b: u64) -> Option<u64> {
+fn least_common_multiple(a: u64, b: u64) -> Option<u64> {
     let (mut x, mut y) = (a.max(1), b.max(1));
     while y != 0 {
         (x, y) = (y, x % y);

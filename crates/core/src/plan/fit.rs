@@ -45,7 +45,7 @@ pub fn verdicts_on(job: &JobSpec, gpus: &[Gpu]) -> Vec<Answer> {
     let mut jobs: Vec<JobSpec> = Vec::new();
     for gpu in gpus {
         if jobs.iter().all(|other| other.gpu.device() != gpu.device()) {
-            jobs.push(on(job, gpu));
+            jobs.push(job_on(job, gpu));
         }
     }
     while !jobs.is_empty() {
@@ -86,10 +86,10 @@ fn answer_same_device(gpus: &[Gpu], job: &JobSpec, answers: &mut [Option<Answer>
 /// # Errors
 /// When the job cannot be simulated.
 pub fn verdict_on(job: &JobSpec, gpu: &Gpu) -> Result<GpuVerdict, EstimateError> {
-    simulated_verdict(&SimulatedJob::new(&on(job, gpu))?, gpu)
+    simulated_verdict(&SimulatedJob::new(&job_on(job, gpu))?, gpu)
 }
 
-fn on(job: &JobSpec, gpu: &Gpu) -> JobSpec {
+fn job_on(job: &JobSpec, gpu: &Gpu) -> JobSpec {
     JobSpec { gpu: gpu.clone(), ..job.clone() }
 }
 

@@ -26,7 +26,7 @@ pub struct Largest {
 /// The largest micro-batch that fits with room to spare on the GPU at `index`: of those that make no accumulation needed by
 /// bisection, else of those that leave the effective batch what it is, the largest first. `None` when not even one row
 /// fits, or rows are not the job's to choose. Sizes that cannot be (past a model's positions, say) do not fit.
-pub fn largest(known: &VerdictTable<'_>, index: usize) -> Option<Largest> {
+pub fn largest_that_fits(known: &VerdictTable<'_>, index: usize) -> Option<Largest> {
     let (job, usable) = (known.job(), known.gpus()[index].usable_bytes);
     let passes = job.task.facts().passes();
     let (grain, whole) = match passes {
@@ -37,12 +37,12 @@ pub fn largest(known: &VerdictTable<'_>, index: usize) -> Option<Largest> {
     };
     let search = Search { known, index, together: Vec::new() };
     let first = whole.max(1).next_multiple_of(grain);
-    match search.fits(first) {
-        Some(found) => Some(search.above(Bracket::new(found, grain, usable))),
+    match search.fits_with(first) {
+        Some(found) => Some(search.search_above(Bracket::new(found, grain, usable))),
         None => {
             let search = Search { together: known.devices_not_fit_for(Batch::with_rows(job, first)?), ..search };
             let divisors = (1..first.min(MOST_ROWS + 1)).rev().filter(|rows| first.is_multiple_of(*rows));
-            divisors.take_while(|_| !matches!(passes, Passes::One(_))).find_map(|rows| search.fits(rows))
+            divisors.take_while(|_| !matches!(passes, Passes::One(_))).find_map(|rows| search.fits_with(rows))
         }
     }
 }
@@ -59,7 +59,7 @@ fn on_line(from: Point, other: Point, usable: u64) -> Option<u64> {
     u64::try_from(more).ok()?.checked_add(from.0)
 }
 
-fn point(largest: &Largest) -> Point {
+fn peak_point(largest: &Largest) -> Point {
     (largest.batch.micro_batch_size, Some(largest.verdict.safe_bytes))
 }
 
@@ -84,8 +84,8 @@ impl Bracket {
     }
 
     /// A larger size fits.
-    fn rise(&mut self, best: Largest) {
-        let before = point(&self.best);
+    fn rise_to(&mut self, best: Largest) {
+        let before = peak_point(&self.best);
         // Through neighbours no line is straight: needs rise in steps.
         if best.batch.micro_batch_size - before.0 > self.grain || self.below.is_none() {
             self.below = Some(before);
@@ -94,7 +94,7 @@ impl Bracket {
     }
 
     /// How many rows more may fit still.
-    fn room(&self) -> u64 {
+    fn room_between(&self) -> u64 {
         let most = self.above.map_or(MOST_ROWS / self.grain * self.grain, |(rows, _)| rows - self.grain);
         most.saturating_sub(self.best.batch.micro_batch_size)
     }
@@ -102,7 +102,7 @@ impl Bracket {
     /// The size to try next, and whether it is a guess: what is known already by doubling, then by straight lines, and
     /// halving every other time between a size that fits and one that does not.
     fn next(&mut self, is_known: impl Fn(u64) -> bool) -> Option<(u64, bool)> {
-        let (low, room, grain) = (point(&self.best), self.room(), self.grain);
+        let (low, room, grain) = (peak_point(&self.best), self.room_between(), self.grain);
         let other = self.above.or(self.below).filter(|_| self.guesses);
         let line = other.and_then(|other| on_line(low, other, self.usable));
         let doubles = self.above.is_none() && (line.is_none() || is_known(low.0 * 2));
@@ -126,36 +126,36 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// The batch of `rows`, if it fits.
-    fn fits(&self, rows: u64) -> Option<Largest> {
-        let verdict = self.verdict(rows)?;
+    fn fits_with(&self, rows: u64) -> Option<Largest> {
+        let verdict = self.verdict_with(rows)?;
         let batch = Batch::with_rows(self.known.job(), rows)?;
         (verdict.fit == Fit::Fits).then_some(Largest { batch, verdict })
     }
 
-    fn verdict(&self, rows: u64) -> Option<GpuVerdict> {
+    fn verdict_with(&self, rows: u64) -> Option<GpuVerdict> {
         let batch = Batch::with_rows(self.known.job(), rows)?;
         self.known.learn_all(batch, &self.together);
-        self.known.on(batch, self.index).ok()
+        self.known.verdict_on(batch, self.index).ok()
     }
 
     /// From a size that fits upwards.
-    fn above(&self, mut bracket: Bracket) -> Largest {
+    fn search_above(&self, mut bracket: Bracket) -> Largest {
         while let Some((rows, is_guess)) = bracket.next(|rows| self.is_known(rows)) {
             // A guess that fits is often the last size that does.
-            if self.narrow(&mut bracket, rows) && is_guess && bracket.room() > 0 {
+            if self.narrow_at(&mut bracket, rows) && is_guess && bracket.room_between() > 0 {
                 let next = rows + bracket.grain;
-                self.narrow(&mut bracket, next);
+                self.narrow_at(&mut bracket, next);
             }
         }
         bracket.best
     }
 
     /// Whether so many rows fit.
-    fn narrow(&self, bracket: &mut Bracket, rows: u64) -> bool {
+    fn narrow_at(&self, bracket: &mut Bracket, rows: u64) -> bool {
         let batch = Batch::with_rows(self.known.job(), rows);
-        match (self.verdict(rows), batch) {
+        match (self.verdict_with(rows), batch) {
             (Some(verdict), Some(batch)) if verdict.fit == Fit::Fits => {
-                bracket.rise(Largest { batch, verdict });
+                bracket.rise_to(Largest { batch, verdict });
                 true
             }
             (verdict, _) => {
@@ -186,10 +186,10 @@ mod tests {
         let known = VerdictTable::new(&job, &gpus, &source);
         let mut sizes = Vec::new();
         for index in 0..gpus.len() {
-            let Some(found) = largest(&known, index) else { continue };
+            let Some(found) = largest_that_fits(&known, index) else { continue };
             let rows = found.batch.micro_batch_size;
             sizes.push(rows);
-            let next = known.on(Batch::with_rows(&job, rows + 1).unwrap(), index).unwrap();
+            let next = known.verdict_on(Batch::with_rows(&job, rows + 1).unwrap(), index).unwrap();
             assert_ne!(next.fit, Fit::Fits, "{rows} on {index}");
             assert_eq!(found.verdict.fit, Fit::Fits);
         }
@@ -202,7 +202,7 @@ mod tests {
         let source = source.set("micro_batch_size", 1).set("gradient_accumulation_steps", u32::MAX);
         let gpus = [Gpu::parse("4GiB,sm_90").unwrap()];
         let job = source.resolve(&[]).unwrap().job;
-        let found = largest(&VerdictTable::new(&job, &gpus, &source), 0).unwrap();
+        let found = largest_that_fits(&VerdictTable::new(&job, &gpus, &source), 0).unwrap();
         assert_eq!(found.batch.effective(), u64::from(u32::MAX));
         assert!(found.batch.micro_batch_size > 1);
     }

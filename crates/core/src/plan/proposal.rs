@@ -1,8 +1,8 @@
-//! [`consider`]: every remedy estimated alone, and the cheapest combination that fits.
+//! [`consider_remedies`]: every remedy estimated alone, and the cheapest combination that fits.
 
 use std::cmp::Ordering;
 
-use super::appraisal::{Appraisal, Slowdown, appraise, moved};
+use super::appraisal::{Appraisal, Slowdown, appraise, moved_to};
 use super::remedy::{Change, Declined, REMEDIES, Remedy, Results, overrides};
 use super::time::{Scale, gpus_taken};
 use crate::estimate::{EstimateError, Fit};
@@ -89,7 +89,7 @@ pub struct Case<'a> {
 
 impl Case<'_> {
     /// The job with changes, on the GPU.
-    pub(super) fn with(&self, changes: &[Override]) -> Result<(JobSpec, Appraisal), Declined> {
+    pub(super) fn appraise_with(&self, changes: &[Override]) -> Result<(JobSpec, Appraisal), Declined> {
         let resolved = self.source.resolve(changes).map_err(|error| Declined::Refused(error.problem))?;
         let run = RunSpec { dollars_per_gpu_hour: self.job.run.dollars_per_gpu_hour, ..resolved.job.run };
         let job = JobSpec { gpu: self.gpu.clone(), run, ..resolved.job };
@@ -98,9 +98,9 @@ impl Case<'_> {
     }
 
     /// The remedy alone.
-    fn alone(&self, remedy: &'static Remedy, base: &Appraisal) -> Result<Proposal, Declined> {
+    fn propose_alone(&self, remedy: &'static Remedy, base: &Appraisal) -> Result<Proposal, Declined> {
         let start = State { job: self.job.clone(), changes: Vec::new(), appraisal: base.clone() };
-        let State { job, changes, appraisal } = start.add(remedy, self)?;
+        let State { job, changes, appraisal } = start.add_remedy(remedy, self)?;
         let (before, after) = (base.verdict.total_bytes, appraisal.verdict.total_bytes);
         let slowdown = Slowdown::between(base, &appraisal, self.gpu).unwrap_or_else(Slowdown::none);
         let more_gpus = gpus_taken(&job) as f64 / gpus_taken(self.job) as f64;
@@ -112,13 +112,13 @@ impl Case<'_> {
 ///
 /// # Errors
 /// When the job itself cannot be simulated.
-pub fn consider(job: &JobSpec, source: &JobSource) -> Result<Proposals, EstimateError> {
+pub fn consider_remedies(job: &JobSpec, source: &JobSource) -> Result<Proposals, EstimateError> {
     let base = appraise(job, &job.gpu, Scale::own(job))?;
     let scale = Scale::own(job).for_others(base.bill.as_ref().and_then(|bill| bill.estimated.as_ref()));
     let case = Case { job, gpu: &job.gpu, source, scale };
     let (alone, declined) = each_alone(&case, &base);
     let fits = base.verdict.fit == Fit::Fits;
-    let together = if fits { None } else { combine(&case, &base, &alone) };
+    let together = if fits { None } else { combine_remedies(&case, &base, &alone) };
     let other_gpu = if fits { None } else { other_gpu(&case, &base) };
     Ok(Proposals { base, alone, declined, together, other_gpu })
 }
@@ -134,7 +134,7 @@ fn other_gpu(case: &Case<'_>, base: &Appraisal) -> Option<OtherGpu> {
     let mut larger: Vec<Gpu> = catalog().iter().map(CatalogGpu::gpu).filter(|gpu| gpu.usable_bytes > needed).collect();
     larger.sort_by(|a, b| price(a).total_cmp(&price(b)).then(a.usable_bytes.cmp(&b.usable_bytes)));
     larger.into_iter().find_map(|gpu| {
-        let appraisal = appraise(&moved(case.job.clone(), &gpu), &gpu, case.scale).ok()?;
+        let appraisal = appraise(&moved_to(case.job.clone(), &gpu), &gpu, case.scale).ok()?;
         let slowdown = Slowdown::between(base, &appraisal, case.gpu).unwrap_or_else(Slowdown::none);
         (appraisal.verdict.fit == Fit::Fits).then_some(OtherGpu { gpu, appraisal, slowdown })
     })
@@ -145,7 +145,7 @@ pub(super) fn each_alone(case: &Case<'_>, base: &Appraisal) -> (Vec<Proposal>, V
     let mut alone = Vec::new();
     let mut declined = Vec::new();
     for remedy in REMEDIES {
-        match case.alone(remedy, base) {
+        match case.propose_alone(remedy, base) {
             Ok(proposal) => alone.push(proposal),
             Err(why) => declined.push((*remedy, why)),
         }
@@ -180,7 +180,7 @@ impl Proposal {
 /// Adds remedies until the job fits, those that leave the results alone first, and of these those that take no more GPUs;
 /// then leaves out what was not needed. Where that does not end in a job that fits, the same without more GPUs may: on them
 /// some remedies are none.
-pub(super) fn combine(case: &Case<'_>, base: &Appraisal, alone: &[Proposal]) -> Option<Combination> {
+pub(super) fn combine_remedies(case: &Case<'_>, base: &Appraisal, alone: &[Proposal]) -> Option<Combination> {
     let mut candidates: Vec<&Proposal> = alone.iter().collect();
     candidates.sort_by_key(|proposal| (proposal.remedy.results == Results::Changed, proposal.adds_gpus()));
     let fits = |combination: &Combination| combination.appraisal.verdict.fit == Fit::Fits;
@@ -197,7 +197,7 @@ fn pile_up(case: &Case<'_>, base: &Appraisal, candidates: &[&Proposal]) -> Optio
     let mut chosen: Vec<&Proposal> = Vec::new();
     let mut state = State { job: case.job.clone(), changes: Vec::new(), appraisal: base.clone() };
     for proposal in candidates {
-        if let Ok(next) = state.add(proposal.remedy, case) {
+        if let Ok(next) = state.add_remedy(proposal.remedy, case) {
             chosen.retain(|earlier| !proposal.replaces(earlier));
             chosen.push(proposal);
             state = next;
@@ -210,7 +210,7 @@ fn pile_up(case: &Case<'_>, base: &Appraisal, candidates: &[&Proposal]) -> Optio
         return None;
     }
     if state.fits() {
-        (chosen, state) = lean(chosen, state, case, base);
+        (chosen, state) = leaner_remedies(chosen, state, case, base);
     }
     let slowdown = Slowdown::between(base, &state.appraisal, case.gpu).unwrap_or_else(Slowdown::none);
     let remedies = chosen.into_iter().map(|proposal| proposal.remedy).collect();
@@ -218,7 +218,7 @@ fn pile_up(case: &Case<'_>, base: &Appraisal, candidates: &[&Proposal]) -> Optio
 }
 
 /// Leaves out each remedy in turn, the dearest first, as long as the job fits without it.
-fn lean<'a>(
+fn leaner_remedies<'a>(
     mut chosen: Vec<&'a Proposal>,
     mut state: State,
     case: &Case<'_>,
@@ -229,7 +229,7 @@ fn lean<'a>(
     for out in dearest {
         let rest: Vec<_> = chosen.iter().copied().filter(|kept| kept.remedy.name != out.remedy.name).collect();
         let start = State { job: case.job.clone(), changes: Vec::new(), appraisal: base.clone() };
-        let without = rest.iter().try_fold(start, |state, kept| state.add(kept.remedy, case));
+        let without = rest.iter().try_fold(start, |state, kept| state.add_remedy(kept.remedy, case));
         if let Some(without) = without.ok().filter(|state| state.fits() && !rest.is_empty()) {
             (chosen, state) = (rest, without);
         }
@@ -251,12 +251,12 @@ impl State {
 
     /// With one more remedy. One that leaves the training and the number of GPUs alone is taken as often as it must be: rows
     /// are halved until the job fits.
-    fn add(&self, remedy: &'static Remedy, case: &Case<'_>) -> Result<Self, Declined> {
-        let mut state = self.step(remedy, case)?;
+    fn add_remedy(&self, remedy: &'static Remedy, case: &Case<'_>) -> Result<Self, Declined> {
+        let mut state = self.apply_remedy(remedy, case)?;
         let may_again =
             |state: &Self| remedy.results != Results::Changed && gpus_taken(&state.job) == gpus_taken(&self.job);
         while !state.fits() && may_again(&state) {
-            match state.step(remedy, case) {
+            match state.apply_remedy(remedy, case) {
                 Ok(next) => state = next,
                 Err(_) => break,
             }
@@ -265,12 +265,12 @@ impl State {
     }
 
     /// With one more remedy, once, if that lowers the total.
-    fn step(&self, remedy: &'static Remedy, case: &Case<'_>) -> Result<Self, Declined> {
+    fn apply_remedy(&self, remedy: &'static Remedy, case: &Case<'_>) -> Result<Self, Declined> {
         let more = (remedy.apply)(&self.job)?;
         let mut changes: Vec<Change> =
             self.changes.iter().filter(|(key, _)| more.iter().all(|(other, _)| other != key)).cloned().collect();
         changes.extend(more);
-        let (job, appraisal) = case.with(&overrides(&changes, &remedy.origin()))?;
+        let (job, appraisal) = case.appraise_with(&overrides(&changes, &remedy.origin()))?;
         let lower = appraisal.verdict.total_bytes < self.appraisal.verdict.total_bytes;
         if lower { Ok(Self { job, changes, appraisal }) } else { Err(Declined::SavesNothing) }
     }

@@ -1,11 +1,11 @@
-//! [`candidates_on`] and [`choose`]: the ways to run a job over GPUs, their number and remedies, and the cheapest that fits within
+//! [`candidates_on`] and [`choose_candidate`]: the ways to run a job over GPUs, their number and remedies, and the cheapest that fits within
 //! a budget and a deadline.
 
-use super::appraisal::{Appraisal, appraise, moved};
-use super::proposal::{Case, combine, each_alone};
+use super::appraisal::{Appraisal, appraise, moved_to};
+use super::proposal::{Case, combine_remedies, each_alone};
 use super::remedy::{Change, Remedy, Results, overrides};
-use super::spread::spread;
-pub use super::spread::spreads;
+pub use super::spread::can_spread;
+use super::spread::spread_over;
 use super::time::Scale;
 use crate::estimate::Fit;
 use crate::gpu::Gpu;
@@ -49,14 +49,14 @@ pub struct Found {
 }
 
 impl Found {
-    fn without(mut self, why: String) -> Self {
+    fn without_candidates(mut self, why: String) -> Self {
         self.left_out.push(why);
         self
     }
 }
 
 impl GpuGroup {
-    fn counted(&self) -> String {
+    fn counted_name(&self) -> String {
         match self.count {
             Some(1) => "1 GPU".to_owned(),
             Some(count) => format!("{count} GPUs"),
@@ -134,7 +134,7 @@ pub fn gpu_groups(job: &JobSpec, gpus: &[Gpu], counts: &[u64], are_named: bool) 
             None => groups.push(vec![gpu.clone()]),
         }
     }
-    let counts: Vec<Option<u64>> = match spreads(job) {
+    let counts: Vec<Option<u64>> = match can_spread(job) {
         true if !counts.is_empty() => counts.iter().copied().map(Some).collect(),
         _ => vec![None],
     };
@@ -148,29 +148,29 @@ pub fn gpu_groups(job: &JobSpec, gpus: &[Gpu], counts: &[u64], are_named: bool) 
 pub fn candidates_on(job: &JobSpec, gpu_group: &GpuGroup, source: &JobSource, scale: Scale, changed: bool) -> Found {
     let mut found = Found::default();
     let spread = match gpu_group.count {
-        Some(count) => spread(job, count).ok_or_else(|| why_not_spread(job, count)),
+        Some(count) => spread_over(job, count).ok_or_else(|| why_not_spread(job, count)),
         None => Ok(Vec::new()),
     };
     let spread = match spread {
         Ok(spread) => spread,
-        Err(why) => return found.without(why),
+        Err(why) => return found.without_candidates(why),
     };
     let on_site = source.clone().with(&overrides(&spread, &Origin::Spread));
     let resolved = match on_site.resolve(&[]) {
         Ok(resolved) => resolved,
-        Err(error) => return found.without(format!("{}: {}", gpu_group.counted(), error.problem)),
+        Err(error) => return found.without_candidates(format!("{}: {}", gpu_group.counted_name(), error.problem)),
     };
     let mut alone = None;
     let candidates = &mut found.candidates;
     for gpu in &gpu_group.gpus {
         let job = match gpu_group.has_users_price {
             true => JobSpec { gpu: gpu.clone(), ..resolved.job.clone() },
-            false => moved(resolved.job.clone(), gpu),
+            false => moved_to(resolved.job.clone(), gpu),
         };
         let base = match appraise(&job, gpu, scale) {
             Ok(base) => base,
             Err(error) => {
-                found.left_out.push(format!("{}, {}: {error}", gpu.id, gpu_group.counted()));
+                found.left_out.push(format!("{}, {}: {error}", gpu.id, gpu_group.counted_name()));
                 continue;
             }
         };
@@ -187,7 +187,7 @@ pub fn candidates_on(job: &JobSpec, gpu_group: &GpuGroup, source: &JobSource, sc
                 .filter(|proposal| gpu_group.count.is_none() || !proposal.adds_gpus())
                 .cloned()
                 .collect();
-            combine(&case, &base, &allowed)
+            combine_remedies(&case, &base, &allowed)
         };
         let candidate = |remedies, changes, appraisal| Candidate {
             gpu: gpu.clone(),
@@ -217,7 +217,7 @@ fn why_not_spread(job: &JobSpec, count: u64) -> String {
 }
 
 /// Sorts `ways` (those that fit first, by price, then by time) and chooses.
-pub fn choose(candidates: &mut [Candidate], limits: &SearchLimits) -> Choice {
+pub fn choose_candidate(candidates: &mut [Candidate], limits: &SearchLimits) -> Choice {
     let known = |figure: Option<f64>| figure.unwrap_or(f64::INFINITY);
     candidates.sort_by(|a, b| {
         let (fits, cost) = (b.fits().cmp(&a.fits()), known(a.dollars()).total_cmp(&known(b.dollars())));

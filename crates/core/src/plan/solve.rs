@@ -42,20 +42,20 @@ pub struct Question<'a> {
 pub fn solve(question: &Question<'_>) -> Solution {
     let (least, most) = (*question.range.start(), *question.range.end());
     let own = question.own.clamp(least, most);
-    let Some(first) = question.above(own, most).or_else(|| question.below(own, least)) else {
+    let Some(first) = question.fitting_above(own, most).or_else(|| question.fitting_below(own, least)) else {
         let why = (question.check)(own).err().unwrap_or_default();
         return Solution { best: None, next: Some((own, Err(why))) };
     };
     let tried = (question.verdict)(first);
-    if let Some(low) = Fitting::of(first, &tried) {
-        return question.rise(low, most);
+    if let Some(low) = Fitting::of_trial(first, &tried) {
+        return question.rise_from(low, most);
     }
-    let Some(smallest) = question.above(least, first - 1) else {
+    let Some(smallest) = question.fitting_above(least, first - 1) else {
         return Solution { best: None, next: Some((first, tried)) };
     };
     let of_smallest = (question.verdict)(smallest);
-    match Fitting::of(smallest, &of_smallest) {
-        Some(low) => question.narrow(low, (first, tried)),
+    match Fitting::of_trial(smallest, &of_smallest) {
+        Some(low) => question.narrow_between(low, (first, tried)),
         None => Solution { best: None, next: Some((smallest, of_smallest)) },
     }
 }
@@ -68,7 +68,7 @@ struct Fitting {
 }
 
 impl Fitting {
-    fn of(value: u64, tried: &Tried) -> Option<Self> {
+    fn of_trial(value: u64, tried: &Tried) -> Option<Self> {
         let verdict = tried.as_ref().ok().filter(|verdict| verdict.fit == Fit::Fits)?.clone();
         Some(Self { value, verdict })
     }
@@ -80,17 +80,17 @@ impl Question<'_> {
     }
 
     /// The first value from `from` on that the job can have.
-    fn above(&self, from: u64, most: u64) -> Option<u64> {
+    fn fitting_above(&self, from: u64, most: u64) -> Option<u64> {
         (from..=most).take(NEIGHBOURS as usize).find(|value| self.is_valid(*value))
     }
 
     /// The first value from `from` downwards.
-    fn below(&self, from: u64, least: u64) -> Option<u64> {
+    fn fitting_below(&self, from: u64, least: u64) -> Option<u64> {
         (least..=from).rev().take(NEIGHBOURS as usize).find(|value| self.is_valid(*value))
     }
 
     /// A value beyond `low` and below `high`, at `wanted` if the job can have it.
-    fn between(&self, low: u64, high: u64, wanted: u64) -> Option<u64> {
+    fn fitting_between(&self, low: u64, high: u64, wanted: u64) -> Option<u64> {
         let (first, last) = (low.checked_add(1)?, high.checked_sub(1)?);
         if first > last {
             return None;
@@ -100,42 +100,43 @@ impl Question<'_> {
             let mut multiples = MULTIPLES.map(|times| low.saturating_mul(times));
             multiples.find(|value| (first..=last).contains(value) && self.is_valid(*value))
         };
-        self.above(wanted, last).or_else(|| self.below(wanted, first)).or_else(multiple)
+        self.fitting_above(wanted, last).or_else(|| self.fitting_below(wanted, first)).or_else(multiple)
     }
 
     /// From a value that fits upwards, by doubling.
-    fn rise(&self, mut low: Fitting, most: u64) -> Solution {
+    fn rise_from(&self, mut low: Fitting, most: u64) -> Solution {
         loop {
             if low.value >= most {
                 return Solution { best: Some((low.value, low.verdict)), next: None };
             }
             let twice = low.value.saturating_mul(2).max(1).min(most);
             let end = low.value.saturating_mul(4).max(4).min(most);
-            let Some(value) = self.above(twice, end).or_else(|| self.between(low.value, twice, twice)) else {
+            let Some(value) = self.fitting_above(twice, end).or_else(|| self.fitting_between(low.value, twice, twice))
+            else {
                 let beyond = low.value + 1;
                 let why = (self.check)(beyond).err().unwrap_or_default();
                 return Solution { best: Some((low.value, low.verdict)), next: Some((beyond, Err(why))) };
             };
             let tried = (self.verdict)(value);
-            match Fitting::of(value, &tried) {
+            match Fitting::of_trial(value, &tried) {
                 Some(higher) => low = higher,
-                None => return self.narrow(low, (value, tried)),
+                None => return self.narrow_between(low, (value, tried)),
             }
         }
     }
 
     /// Between a value that fits and one that does not: by straight lines and by halves, in turn.
-    fn narrow(&self, mut low: Fitting, mut high: (u64, Tried)) -> Solution {
+    fn narrow_between(&self, mut low: Fitting, mut high: (u64, Tried)) -> Solution {
         let mut halves = false;
         loop {
             let middle = low.value + (high.0 - low.value) / 2;
             let wanted = if halves { middle } else { on_line(&low, &high).unwrap_or(middle) };
             halves = !halves;
-            let Some(value) = self.between(low.value, high.0, wanted) else {
+            let Some(value) = self.fitting_between(low.value, high.0, wanted) else {
                 return Solution { best: Some((low.value, low.verdict)), next: Some(high) };
             };
             let tried = (self.verdict)(value);
-            match Fitting::of(value, &tried) {
+            match Fitting::of_trial(value, &tried) {
                 Some(higher) => low = higher,
                 None => high = (value, tried),
             }

@@ -5,12 +5,12 @@ use crate::job::keys;
 use crate::job::{JobSpec, Spreading, Strategy, rows_per_step};
 
 /// Whether the job can be put on another number of GPUs.
-pub fn spreads(job: &JobSpec) -> bool {
+pub fn can_spread(job: &JobSpec) -> bool {
     job.task.facts().spreading() != Spreading::OneRank
 }
 
 /// The job on `count` GPUs at the same rows per step; `None` where they do not divide.
-pub(super) fn spread(job: &JobSpec, count: u64) -> Option<Vec<Change>> {
+pub(super) fn spread_over(job: &JobSpec, count: u64) -> Option<Vec<Change>> {
     match job.task.facts().spreading() {
         Spreading::Nodes { gpus, .. } if count == gpus => Some(Vec::new()),
         Spreading::Nodes { nodes, .. } if count <= nodes => Some(vec![(keys::SWARM_GPUS, count.to_string())]),

@@ -96,7 +96,7 @@ impl Suite {
     /// # Errors
     /// When there are too many.
     pub fn of_axes(axes: &[Vec<Override>]) -> Result<Self, JobError> {
-        let configurations = product(axes)?.into_iter().map(|changes| Configuration {
+        let configurations = all_combinations(axes)?.into_iter().map(|changes| Configuration {
             name: changes_in_words(&changes),
             changes,
             count: 1,
@@ -107,11 +107,11 @@ impl Suite {
 }
 
 /// A key set to `value`.
-pub fn set(key: &str, value: &str) -> Override {
+pub fn set_key(key: &str, value: &str) -> Override {
     Override::new(key, value, Origin::Suite(format!("{key}={value}")))
 }
 
-fn product(axes: &[Vec<Override>]) -> Result<Vec<Vec<Override>>, JobError> {
+fn all_combinations(axes: &[Vec<Override>]) -> Result<Vec<Vec<Override>>, JobError> {
     let mut all = vec![Vec::new()];
     for axis in axes {
         if all.len().saturating_mul(axis.len()) > MOST_CONFIGURATIONS {
@@ -158,7 +158,7 @@ impl CostReference {
     }
 
     /// What `configuration` costs.
-    pub fn price(&self, configuration: &Configuration, set: &[Override], source: &JobSource) -> Priced {
+    pub fn price_of(&self, configuration: &Configuration, set: &[Override], source: &JobSource) -> Priced {
         let configuration = configuration.clone();
         let changes = [set, configuration.changes.as_slice()].concat();
         let job = match source.resolve(&changes) {

@@ -35,7 +35,7 @@ pub struct Variant {
     pub rows: Option<u64>,
 }
 
-/// What stands in the place of a verdict that [`answer`] left out because fewer rows fit on none of the GPUs.
+/// What stands in the place of a verdict that [`answer_part`] left out because fewer rows fit on none of the GPUs.
 pub const PRUNED: &str = "not estimated: fewer rows fit nowhere";
 
 /// What is answered at once: variants, one after another, on all GPUs of some devices, which share what they can.
@@ -47,7 +47,7 @@ pub struct Part {
 
 /// The parts of a table, to be answered in any order and by so many threads: a row is one part unless rows are too few to
 /// keep the threads busy.
-pub fn parts(known: &VerdictTable<'_>, variants: &[Variant], threads: usize) -> Vec<Part> {
+pub fn table_parts(known: &VerdictTable<'_>, variants: &[Variant], threads: usize) -> Vec<Part> {
     let parts_of_row = (2 * threads).div_ceil(variants.len().max(1)).max(1);
     let size = known.devices().len().div_ceil(parts_of_row).max(1);
     let of_variant = |variant| {
@@ -74,7 +74,7 @@ pub fn pruned_parts(known: &VerdictTable<'_>, variants: &[Variant]) -> Vec<Part>
 
 /// Answers a part, a variant after the other. Where fewer rows in as many passes fit on none of the GPUs the others are
 /// left out: more rows never need less.
-pub fn answer(known: &VerdictTable<'_>, variants: &[Variant], part: &Part, source: &JobSource) -> Vec<Answer> {
+pub fn answer_part(known: &VerdictTable<'_>, variants: &[Variant], part: &Part, source: &JobSource) -> Vec<Answer> {
     let mut too_large: Option<Batch> = None;
     let mut answers = Vec::with_capacity(part.variants.len());
     for at in part.variants.iter().copied() {
@@ -95,9 +95,9 @@ fn answer_one(
     too_large: Option<Batch>,
     source: &JobSource,
 ) -> Answer {
-    let places: Vec<usize> = known.places(devices);
+    let places: Vec<usize> = known.device_places(devices);
     let ranks = known.job().parallel.replicas();
-    let all = |batch, problem: String| Answer { row, batch, ranks, cells: refused(&places, &problem) };
+    let all = |batch, problem: String| Answer { row, batch, ranks, cells: refuse_places(&places, &problem) };
     let Some(variant) = variants.get(row) else {
         return all(Batch::of(known.job()), "no such variant".to_owned());
     };
@@ -105,13 +105,13 @@ fn answer_one(
         let of = |batch: &Batch| (batch.gradient_accumulation_steps, batch.steps_per_generation);
         of(batch) == of(than) && batch.micro_batch_size >= than.micro_batch_size
     };
-    match job(known, variant, source) {
+    match varied_job(known, variant, source) {
         Ok(varied) if too_large.is_some_and(|than| is_larger(&varied.batch(), &than)) => {
             all(varied.batch(), PRUNED.to_owned())
         }
         Ok(Varied::Batch(batch)) => {
             known.learn_all(batch, devices);
-            let cells = places.into_iter().map(|at| (at, known.on(batch, at)));
+            let cells = places.into_iter().map(|at| (at, known.verdict_on(batch, at)));
             Answer { row, batch, ranks, cells: cells.collect() }
         }
         Ok(Varied::Job(job)) => {
@@ -128,12 +128,12 @@ fn answer_one(
     }
 }
 
-fn refused(places: &[usize], problem: &str) -> Vec<(usize, Result<GpuVerdict, String>)> {
+fn refuse_places(places: &[usize], problem: &str) -> Vec<(usize, Result<GpuVerdict, String>)> {
     places.iter().map(|at| (*at, Err(problem.to_owned()))).collect()
 }
 
-/// The rows of a table from the answers to its [`parts`].
-pub fn rows(known: &VerdictTable<'_>, variants: &[Variant], answers: Vec<Answer>) -> Vec<Row> {
+/// The rows of a table from the answers to its [`table_parts`].
+pub fn table_rows(known: &VerdictTable<'_>, variants: &[Variant], answers: Vec<Answer>) -> Vec<Row> {
     let empty = |variant: &Variant| Row {
         changes: variant.changes.iter().map(|set| (set.key.clone(), set.value.clone())).collect(),
         batch: Batch::of(known.job()),
@@ -148,7 +148,7 @@ pub fn rows(known: &VerdictTable<'_>, variants: &[Variant], answers: Vec<Answer>
     rows
 }
 
-/// What [`answer`] found.
+/// What [`answer_part`] found.
 pub struct Answer {
     row: usize,
     batch: Batch,
@@ -175,7 +175,7 @@ impl Varied {
 }
 
 /// The job of a variant, or the nearest batch and why there is none.
-fn job(known: &VerdictTable<'_>, variant: &Variant, source: &JobSource) -> Result<Varied, (Batch, String)> {
+fn varied_job(known: &VerdictTable<'_>, variant: &Variant, source: &JobSource) -> Result<Varied, (Batch, String)> {
     let base = known.job();
     let with = |changes: &[Override]| {
         let refused = |error: JobError| (Batch::of(base), error.problem);

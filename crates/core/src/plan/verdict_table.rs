@@ -45,7 +45,7 @@ impl<'a> VerdictTable<'a> {
     }
 
     /// The places of the GPUs of these devices.
-    pub(super) fn places(&self, devices: &[Device]) -> Vec<usize> {
+    pub(super) fn device_places(&self, devices: &[Device]) -> Vec<usize> {
         let of = |at: &usize| devices.contains(&self.gpus[*at].device());
         (0..self.gpus.len()).filter(of).collect()
     }
@@ -56,7 +56,7 @@ impl<'a> VerdictTable<'a> {
     }
 
     /// Estimates `batch` on all GPUs of `device`, if that was not done before.
-    pub fn learn(&self, batch: Batch, device: Device) -> Arc<Answers> {
+    pub fn learn_answers(&self, batch: Batch, device: Device) -> Arc<Answers> {
         self.learn_all(batch, &[device]);
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(&(batch, device)).map_or_else(|| Arc::new(Ok(Vec::new())), Arc::clone)
@@ -73,7 +73,7 @@ impl<'a> VerdictTable<'a> {
         }
         let of = |gpu: &&Gpu| unknown.contains(&gpu.device());
         let gpus: Vec<Gpu> = self.gpus.iter().filter(of).cloned().collect();
-        let answers = self.estimate(batch, &gpus);
+        let answers = self.estimate_batch(batch, &gpus);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         for device in unknown {
             let own = |found: &Vec<_>| -> Vec<_> {
@@ -84,7 +84,7 @@ impl<'a> VerdictTable<'a> {
         }
     }
 
-    fn estimate(&self, batch: Batch, gpus: &[Gpu]) -> Answers {
+    fn estimate_batch(&self, batch: Batch, gpus: &[Gpu]) -> Answers {
         // The job's own batch is not set again: a swarm's node chooses its rows itself.
         let job = match batch == Batch::of(self.job) {
             true => self.job.clone(),
@@ -97,10 +97,10 @@ impl<'a> VerdictTable<'a> {
     ///
     /// # Errors
     /// Why there is no such job.
-    pub fn on(&self, batch: Batch, index: usize) -> Result<GpuVerdict, String> {
+    pub fn verdict_on(&self, batch: Batch, index: usize) -> Result<GpuVerdict, String> {
         let device = self.gpus[index].device();
         let place = self.gpus[..index].iter().filter(|gpu| gpu.device() == device).count();
-        match self.learn(batch, device).as_ref() {
+        match self.learn_answers(batch, device).as_ref() {
             Ok(answers) => answers[place].clone(),
             Err(error) => Err(error.problem.clone()),
         }

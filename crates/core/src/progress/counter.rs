@@ -1,6 +1,6 @@
 //! Counters in lines: `step 3/10`, `iter 250: loss 2.1`, `[Round 3]`, `Epoch 1 Batch 3/100`.
 
-use super::measurements::{is_bare, is_quoted_key, measures, names_a_metric};
+use super::measurements::{is_bare, is_measured, is_quoted_key, names_a_metric};
 use super::{Progress, Said, Unit};
 
 /// Words before a number that count, and what.
@@ -27,8 +27,8 @@ struct Counter {
 }
 
 /// What a line's counters say.
-pub(super) fn read(line: &str) -> Option<Said> {
-    let counters = counters(line);
+pub(super) fn read_counter(line: &str) -> Option<Said> {
+    let counters = all_counters(line);
     let first = counters.first()?;
     let last = counters.last()?;
     let epoch = counters.iter().find(|counter| counter.unit == Unit::Epoch);
@@ -42,8 +42,8 @@ pub(super) fn read(line: &str) -> Option<Said> {
     };
     let is_counted = progress.total.is_some();
     let quoted = is_quoted_key(line, first.place.0);
-    let trains = if quoted { names_a_metric(line) } else { measures(rest, true) };
-    let alone = is_bare(line.get(..first.place.0)?) || measures(rest, false);
+    let trains = if quoted { names_a_metric(line) } else { is_measured(rest, true) };
+    let alone = is_bare(line.get(..first.place.0)?) || is_measured(rest, false);
     (trains && (is_counted || quoted || alone)).then_some(Said { progress, is_certain: is_counted, is_bar: false })
 }
 
@@ -61,7 +61,7 @@ fn with_epoch(counter: &Counter, epoch: &Counter) -> Progress {
 /// `Epoch: [0][10/391]`, `Train Epoch: 1 [640/60000 (1%)]`, `epoch 001:  10 / 391`: numbers right behind an epoch's.
 fn batch_of(epoch: &Counter, rest: &str) -> Option<Progress> {
     let after = rest.trim_start_matches(|c: char| !c.is_alphanumeric());
-    let batch = number(after).and_then(|(step, rest)| Some((step, over(rest)?.0)));
+    let batch = leading_number(after).and_then(|(step, rest)| Some((step, over_total(rest)?.0)));
     Some(match batch {
         Some((step, total)) => {
             Progress { unit: Unit::Batch, step, total: Some(total), epoch: Some(epoch.step), epochs: epoch.total }
@@ -71,29 +71,29 @@ fn batch_of(epoch: &Counter, rest: &str) -> Option<Progress> {
 }
 
 /// The counters of a line, in its order.
-fn counters(line: &str) -> Vec<Counter> {
+fn all_counters(line: &str) -> Vec<Counter> {
     // Letters of other alphabets stay as they are, so that places are the same.
     let lower = line.to_ascii_lowercase();
     let mut found: Vec<Counter> = Vec::new();
     for (word, unit) in WORDS {
         let ends = |at: usize| found.iter().any(|other| (other.place.0..other.place.1).contains(&at));
         let places: Vec<usize> = lower.match_indices(word).map(|(at, _)| at).filter(|at| !ends(*at)).collect();
-        found.extend(places.into_iter().filter_map(|at| counter(&lower, at, word, unit)));
+        found.extend(places.into_iter().filter_map(|at| counter_at(&lower, at, word, unit)));
     }
     found.sort_by_key(|counter| counter.place.0);
     found
 }
 
 /// The counter whose word begins at `at`; `max_steps` and `steps per epoch` are none.
-fn counter(lower: &str, at: usize, word: &str, unit: Unit) -> Option<Counter> {
+fn counter_at(lower: &str, at: usize, word: &str, unit: Unit) -> Option<Counter> {
     let before = lower.get(..at)?.chars().next_back();
     if before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/')) {
         return None;
     }
     let rest = lower.get(at + word.len()..)?;
     let digits = rest.trim_start_matches(['"', '\'', ':', '=', ' ', '[', '#', '\t']);
-    let (step, rest) = number(digits)?;
-    let (total, rest) = match over(rest) {
+    let (step, rest) = leading_number(digits)?;
+    let (total, rest) = match over_total(rest) {
         Some((total, rest)) => (Some(total), rest),
         None => (None, rest),
     };
@@ -108,14 +108,14 @@ fn counter(lower: &str, at: usize, word: &str, unit: Unit) -> Option<Counter> {
 }
 
 /// A number at the beginning, and what follows it.
-pub(super) fn number(text: &str) -> Option<(u64, &str)> {
+pub(super) fn leading_number(text: &str) -> Option<(u64, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     Some((text[..end].parse().ok()?, &text[end..]))
 }
 
 /// `/ 500`, ` of 500`: the total behind a number, and what follows it.
-pub(super) fn over(text: &str) -> Option<(u64, &str)> {
+pub(super) fn over_total(text: &str) -> Option<(u64, &str)> {
     let text = text.trim_start();
     let rest = text.strip_prefix('/').or_else(|| text.strip_prefix("of "))?;
-    number(rest.trim_start())
+    leading_number(rest.trim_start())
 }

@@ -14,8 +14,8 @@ pub struct Lines {
 impl Lines {
     /// Tells the lines that `piece` completes.
     pub fn feed(&mut self, piece: &[u8], mut each: impl FnMut(&str)) {
-        let Some(first) = piece.iter().position(|byte| is_end(*byte)) else { return self.keep(piece) };
-        self.keep(&piece[..first]);
+        let Some(first) = piece.iter().position(|byte| is_end(*byte)) else { return self.keep_part(piece) };
+        self.keep_part(&piece[..first]);
         let line = std::mem::take(&mut self.pending);
         each(&String::from_utf8_lossy(&line));
         let rest = &piece[first + 1..];
@@ -24,7 +24,7 @@ impl Lines {
         let mut parts = rest[skipped..].split(|byte| is_end(*byte)).skip(usize::from(skipped > 0)).peekable();
         while let Some(part) = parts.next() {
             if parts.peek().is_none() {
-                self.keep(part);
+                self.keep_part(part);
             } else if !part.is_empty() {
                 each(&String::from_utf8_lossy(&part[..part.len().min(LONGEST)]));
             }
@@ -36,7 +36,7 @@ impl Lines {
         String::from_utf8_lossy(&self.pending).into_owned()
     }
 
-    fn keep(&mut self, part: &[u8]) {
+    fn keep_part(&mut self, part: &[u8]) {
         let room = LONGEST.saturating_sub(self.pending.len());
         self.pending.extend_from_slice(&part[..part.len().min(room)]);
     }

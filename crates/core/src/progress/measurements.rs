@@ -93,7 +93,7 @@ const OPENING: [&str; 17] = [
 ];
 
 /// Whether `rest`, behind a counter, holds nothing but measurements; an empty one where `nothing` is as good.
-pub(super) fn measures(rest: &str, nothing: bool) -> bool {
+pub(super) fn is_measured(rest: &str, nothing: bool) -> bool {
     let plain = rest.to_ascii_lowercase();
     let heading = is_heading(&plain);
     let text: String = plain

@@ -107,7 +107,7 @@ struct Said {
 /// What a line says of progress, if anything.
 fn progress_in_line(line: &str) -> Option<Said> {
     let plain = lines::without_colours(line);
-    bar::read(&plain).or_else(|| counter::read(&plain))
+    bar::read_bar(&plain).or_else(|| counter::read_counter(&plain))
 }
 
 #[cfg(test)]

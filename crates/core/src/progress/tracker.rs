@@ -29,20 +29,20 @@ pub struct Tracker {
 
 impl Tracker {
     /// Reads a whole line that came at `at_ms`, on any clock that does not go back.
-    pub fn read(&mut self, line: &str, at_ms: u64) {
+    pub fn read_line(&mut self, line: &str, at_ms: u64) {
         if let Some(said) = progress_in_line(line) {
-            self.take(&said, at_ms);
+            self.take_said(&said, at_ms);
         }
     }
 
     /// Reads a last line without an end; where more may come, only what is whole by itself.
     pub fn read_rest(&mut self, rest: &str, at_ms: u64, is_final: bool) {
         if let Some(said) = progress_in_line(rest).filter(|said| is_final || said.is_bar) {
-            self.take(&said, at_ms);
+            self.take_said(&said, at_ms);
         }
     }
 
-    fn take(&mut self, said: &Said, at_ms: u64) {
+    fn take_said(&mut self, said: &Said, at_ms: u64) {
         let Some(series) = self.all.iter_mut().find(|series| series.is_of(said)) else {
             if self.all.len() >= MOST {
                 let over = self.all.iter().position(Series::is_over).unwrap_or(0);
@@ -51,10 +51,10 @@ impl Tracker {
             self.all.push(Series::new(said, at_ms));
             return;
         };
-        series.take(said, at_ms);
+        series.take_said(said, at_ms);
     }
 
-    fn current(&self) -> Option<&Series> {
+    fn current_series(&self) -> Option<&Series> {
         let known = || self.all.iter().filter(|series| series.is_known());
         let counted = |series: &&Series| series.last.total.is_some();
         // An epoch that is counted by itself says least.
@@ -70,7 +70,7 @@ impl Tracker {
 
     /// Where the training is.
     pub fn progress(&self) -> Option<Progress> {
-        let current = self.current()?;
+        let current = self.current_series()?;
         let mut progress = current.last;
         // `Epoch 2/5` on a line of its own, and a bar in the epoch.
         let epoch = self.all.iter().rfind(|series| series.last.unit == Unit::Epoch && series.last.total.is_some());
@@ -83,7 +83,7 @@ impl Tracker {
     /// Steps of the training that this attempt was seen to make; `None` where they were not seen to rise, in time that
     /// steps take.
     pub fn steps_made(&self) -> Option<u64> {
-        let series = self.current().filter(|series| !series.is_over() || series.last.epoch.is_some())?;
+        let series = self.current_series().filter(|series| !series.is_over() || series.last.epoch.is_some())?;
         let rose = series.rises >= 2 || (series.is_bar && series.rises >= 1);
         (rose && series.last_ms.saturating_sub(series.first_ms) >= LEAST_MS).then_some(series.made)
     }
@@ -108,7 +108,7 @@ impl Series {
         self.is_bar == said.is_bar && old.unit == new.unit && (!self.is_bar || old.total == new.total)
     }
 
-    fn take(&mut self, said: &Said, at_ms: u64) {
+    fn take_said(&mut self, said: &Said, at_ms: u64) {
         let (old, new) = (self.last, said.progress);
         if new.epoch > old.epoch || new.step > old.step {
             self.rises += 1;
@@ -140,7 +140,7 @@ mod tests {
     fn tracked(lines: &[&str], ms: u64) -> Tracker {
         let mut tracker = Tracker::default();
         for (at, line) in lines.iter().enumerate() {
-            tracker.read(line, at as u64 * ms);
+            tracker.read_line(line, at as u64 * ms);
         }
         tracker
     }

@@ -83,11 +83,11 @@ pub struct AttemptState {
 
 impl RunState {
     /// The state that `entries` of `run` lead to.
-    pub fn of(run: &RunRecord, entries: &[Entry]) -> Self {
+    pub fn of_journal(run: &RunRecord, entries: &[Entry]) -> Self {
         let mut state = Self { nodes: vec![NodeState::default(); run.nodes.len().max(1)], ..Self::default() };
         for entry in entries {
             state.last_ms = entry.at_ms;
-            state.take(entry);
+            state.take_entry(entry);
         }
         // A disk that was full, or a death, may have kept the last entry from being written.
         state.result = state.result.take().or_else(|| state.result_of_nodes(run));
@@ -133,7 +133,7 @@ impl RunState {
         }
     }
 
-    fn take(&mut self, entry: &Entry) {
+    fn take_entry(&mut self, entry: &Entry) {
         match &entry.event {
             // Whoever takes a run that had ended goes on with it.
             Event::Supervised { pid } => {
@@ -165,7 +165,7 @@ impl RunState {
         let Some(node) = node_of(event).and_then(|index| self.nodes.get_mut(index)) else { return };
         match event {
             Event::ProcessStarted { number, pid, began, .. } => {
-                node.at(*number, |attempt| (attempt.pid, attempt.began) = (Some(*pid), *began));
+                node.change_attempt(*number, |attempt| (attempt.pid, attempt.began) = (Some(*pid), *began));
             }
             Event::Healthy { .. } => node.phase = Phase::Running,
             Event::Progress { progress, .. } => {
@@ -174,17 +174,17 @@ impl RunState {
             }
             Event::Stalled { .. } => node.phase = Phase::Stalled,
             Event::AttemptEnded { number, exit, seconds, .. } => {
-                node.at(*number, |attempt| attempt.exit = Some((*exit, *seconds)));
+                node.change_attempt(*number, |attempt| attempt.exit = Some((*exit, *seconds)));
                 node.phase = Phase::Between;
             }
             Event::Failed { number, failure, .. } => {
-                node.at(*number, |attempt| attempt.failure = Some(failure.clone()));
+                node.change_attempt(*number, |attempt| attempt.failure = Some(failure.clone()));
             }
             Event::Measured { number, peak_allocated_bytes: allocated, peak_reserved_bytes: reserved, .. } => {
-                node.at(*number, |attempt| attempt.measured = Some((*allocated, *reserved)));
+                node.change_attempt(*number, |attempt| attempt.measured = Some((*allocated, *reserved)));
             }
             Event::Rebatched { number, micro_batch_size: rows, gradient_accumulation_steps: passes, .. } => {
-                node.at(*number, |attempt| attempt.rebatched.push((*rows, *passes)));
+                node.change_attempt(*number, |attempt| attempt.rebatched.push((*rows, *passes)));
             }
             Event::Decided { text, .. } => node.said = Some(text.clone()),
             Event::NodeEnded { outcome, reason, .. } => {
@@ -238,7 +238,7 @@ impl NodeState {
         now.seconds_left(&first, self.progress_ms.saturating_sub(since) as f64 / 1000.0)
     }
 
-    fn at(&mut self, number: u32, change: impl FnOnce(&mut AttemptState)) {
+    fn change_attempt(&mut self, number: u32, change: impl FnOnce(&mut AttemptState)) {
         if let Some(attempt) = self.attempts.iter_mut().rev().find(|attempt| attempt.record.number == number) {
             change(attempt);
         }
@@ -273,7 +273,7 @@ mod tests {
 
     fn state(events: Vec<Event>) -> RunState {
         let entries: Vec<_> = events.into_iter().map(|event| Entry { at_ms: 1, event }).collect();
-        RunState::of(&RunRecord::default(), &entries)
+        RunState::of_journal(&RunRecord::default(), &entries)
     }
 
     #[test]

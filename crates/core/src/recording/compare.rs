@@ -202,28 +202,30 @@ impl<'a> Side<'a> {
     }
 
     fn birth_place(&self, index: usize) -> Option<Place> {
-        self.births.get(index).map(|birth| self.place(birth.event as usize, birth))
+        self.births.get(index).map(|birth| self.place_of(birth.event as usize, birth))
     }
 
     /// Where an allocation is freed, or where it was born if it is not.
     fn death_place(&self, number: u32) -> Option<Place> {
         let birth = self.births.get(number as usize)?;
         let event = birth.death.map_or(birth.event, NonZeroU32::get);
-        Some(self.place(event as usize, birth))
+        Some(self.place_of(event as usize, birth))
     }
 
-    fn place(&self, event: usize, birth: &Birth<'_>) -> Place {
+    fn place_of(&self, event: usize, birth: &Birth<'_>) -> Place {
         let phase = birth.phase.map(RecordedPhase::label).unwrap_or_default();
-        Place { event, phase, allocation: birth.alloc.clone(), context: self.context(event) }
+        Place { event, phase, allocation: birth.alloc.clone(), context: self.context_of(event) }
     }
 
-    fn context(&self, event: usize) -> Vec<String> {
+    fn context_of(&self, event: usize) -> Vec<String> {
         let range = event.saturating_sub(3)..(event + 4).min(self.recording.events.len());
         let mark = |index| if index == event { '>' } else { ' ' };
-        range.map(|index| format!("{} {index} {}", mark(index), self.words(&self.recording.events[index]))).collect()
+        range
+            .map(|index| format!("{} {index} {}", mark(index), self.event_words(&self.recording.events[index])))
+            .collect()
     }
 
-    fn words(&self, event: &RecordedEvent) -> String {
+    fn event_words(&self, event: &RecordedEvent) -> String {
         match event {
             RecordedEvent::Phase(phase) => format!("phase {}", phase.label()),
             RecordedEvent::EmptyCache => "empty cache".to_owned(),

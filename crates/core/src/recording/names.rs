@@ -22,8 +22,8 @@ impl Texts {
     ///
     /// # Errors
     /// When all names together are too long.
-    pub fn kept(&mut self, text: &str) -> Result<Arc<str>, String> {
-        let text = beginning(text);
+    pub fn keep_text(&mut self, text: &str) -> Result<Arc<str>, String> {
+        let text = beginning_of(text);
         if let Some(known) = self.known.get(text) {
             return Ok(Arc::clone(known));
         }
@@ -42,7 +42,7 @@ impl Texts {
 }
 
 /// As much of a text as is kept.
-pub(super) fn beginning(text: &str) -> &str {
+pub(super) fn beginning_of(text: &str) -> &str {
     let end = (0..=text.len().min(MOST_BYTES)).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or(0)]
 }
@@ -54,17 +54,17 @@ mod tests {
     #[test]
     fn a_name_is_kept_once_and_not_whole() {
         let mut texts = Texts::default();
-        let first = texts.kept("mm\u{7}").unwrap();
-        assert_eq!((&*first, Arc::ptr_eq(&first, &texts.kept("mm\u{7}").unwrap())), ("mm\\u{7}", true));
+        let first = texts.keep_text("mm\u{7}").unwrap();
+        assert_eq!((&*first, Arc::ptr_eq(&first, &texts.keep_text("mm\u{7}").unwrap())), ("mm\\u{7}", true));
         let long = format!("x{}", "é".repeat(MOST_BYTES));
-        assert_eq!(texts.kept(&long).unwrap().len(), MOST_BYTES - 1);
+        assert_eq!(texts.keep_text(&long).unwrap().len(), MOST_BYTES - 1);
     }
 
     #[test]
     fn all_names_together_are_bounded() {
         let mut texts = Texts::default();
         let name = |number: usize| format!("{number:0512}");
-        let kept = (0..).take_while(|number| texts.kept(&name(*number)).is_ok()).count();
+        let kept = (0..).take_while(|number| texts.keep_text(&name(*number)).is_ok()).count();
         assert_eq!(kept * MOST_BYTES, MOST_BYTES_OF_ALL);
     }
 }

@@ -62,7 +62,7 @@ impl<'a> Pickle<'a> {
         let mut machine = Machine::new(bytes);
         loop {
             let offset = machine.position;
-            match machine.step() {
+            match machine.run_opcode() {
                 Ok(None) => {}
                 Ok(Some(root)) => return Ok(Self { values: machine.values, root }),
                 Err(reason) => return Err(PickleError { offset, reason }),
@@ -150,63 +150,65 @@ impl<'a> Machine<'a> {
     }
 
     /// One opcode; the root when it was STOP. The letters are those of Python's `pickle.py`.
-    fn step(&mut self) -> Step<Option<ValueId>> {
-        match self.byte()? {
+    fn run_opcode(&mut self) -> Step<Option<ValueId>> {
+        match self.next_byte()? {
             b'.' => return self.pop().map(Some),
-            0x80 => self.take(1).map(drop)?,
-            0x95 => self.take(8).map(drop)?,
+            0x80 => self.take_bytes(1).map(drop)?,
+            0x95 => self.take_bytes(8).map(drop)?,
             b'(' => {
                 self.marks.push(self.stack.len());
                 self.check_size()?;
             }
             b'0' => self.pop().map(drop)?,
             b'1' => self.pop_mark().map(drop)?,
-            b'2' => self.duplicate()?,
+            b'2' => self.duplicate_top()?,
             0x98 => {}
-            code @ (b'q' | b'r' | 0x94 | b'h' | b'j') => self.remember(code)?,
-            code @ (b']' | b')' | 0x8f | b'}' | b't' | b'l' | 0x85..=0x87 | 0x91 | b'd') => self.collection(code)?,
-            code @ (b'a' | b'e' | 0x90 | b's' | b'u') => self.fill(code)?,
-            code @ (b'c' | 0x93 | b'R' | 0x81 | 0x92 | b'b' | b'Q' | 0x97) => self.opaque(code)?,
+            code @ (b'q' | b'r' | 0x94 | b'h' | b'j') => self.remember_top(code)?,
+            code @ (b']' | b')' | 0x8f | b'}' | b't' | b'l' | 0x85..=0x87 | 0x91 | b'd') => {
+                self.push_collection(code)?
+            }
+            code @ (b'a' | b'e' | 0x90 | b's' | b'u') => self.fill_collection(code)?,
+            code @ (b'c' | 0x93 | b'R' | 0x81 | 0x92 | b'b' | b'Q' | 0x97) => self.push_opaque(code)?,
             code => {
-                let value = self.scalar(code)?;
+                let value = self.push_scalar(code)?;
                 self.push(value)?;
             }
         }
         Ok(None)
     }
 
-    fn scalar(&mut self, code: u8) -> Step<Value<'a>> {
+    fn push_scalar(&mut self, code: u8) -> Step<Value<'a>> {
         Ok(match code {
             b'N' => Value::None,
             0x88 => Value::Bool(true),
             0x89 => Value::Bool(false),
-            b'K' => Value::Int(self.number(1)?),
-            b'M' => Value::Int(self.number(2)?),
-            b'J' => Value::Int(i64::from(self.number(4)? as i32)),
-            0x8a => self.long(1)?,
-            0x8b => self.long(4)?,
-            b'G' => Value::Float(f64::from_be_bytes(self.take(8)?.try_into().map_err(|_| CUT_SHORT)?)),
-            0x8c => self.string(1)?,
-            b'X' => self.string(4)?,
-            0x8d => self.string(8)?,
-            b'C' | b'U' => Value::Bytes(self.counted(1)?),
-            b'B' | b'T' => Value::Bytes(self.counted(4)?),
-            0x8e | 0x96 => Value::Bytes(self.counted(8)?),
+            b'K' => Value::Int(self.read_number(1)?),
+            b'M' => Value::Int(self.read_number(2)?),
+            b'J' => Value::Int(i64::from(self.read_number(4)? as i32)),
+            0x8a => self.long_number(1)?,
+            0x8b => self.long_number(4)?,
+            b'G' => Value::Float(f64::from_be_bytes(self.take_bytes(8)?.try_into().map_err(|_| CUT_SHORT)?)),
+            0x8c => self.read_string(1)?,
+            b'X' => self.read_string(4)?,
+            0x8d => self.read_string(8)?,
+            b'C' | b'U' => Value::Bytes(self.counted_bytes(1)?),
+            b'B' | b'T' => Value::Bytes(self.counted_bytes(4)?),
+            0x8e | 0x96 => Value::Bytes(self.counted_bytes(8)?),
             _ => return Err("unknown opcode"),
         })
     }
 
-    fn remember(&mut self, code: u8) -> Step<()> {
+    fn remember_top(&mut self, code: u8) -> Step<()> {
         let index = match code {
-            b'q' | b'h' => self.number(1)?,
-            b'r' | b'j' => self.number(4)?,
+            b'q' | b'h' => self.read_number(1)?,
+            b'r' | b'j' => self.read_number(4)?,
             _ => self.memo.len() as i64,
         };
         let index = usize::try_from(index).map_err(|_| "a memo index below zero")?;
         if matches!(code, b'h' | b'j') {
             let value = self.memo.get(index).copied().flatten().ok_or("a memo entry that was never set")?;
             self.stack.push(value);
-            return self.refer();
+            return self.push_reference();
         }
         // A memo entry takes at least one byte to write, so honest indices stay below the input's length.
         if index > self.bytes.len() {
@@ -218,14 +220,14 @@ impl<'a> Machine<'a> {
             }
             self.memo.resize(index + 1, None);
         }
-        self.memo[index] = Some(self.top()?);
+        self.memo[index] = Some(self.pop_top()?);
         Ok(())
     }
 
-    fn collection(&mut self, code: u8) -> Step<()> {
+    fn push_collection(&mut self, code: u8) -> Step<()> {
         let value = match code {
             b'}' => Value::Dict(Vec::new()),
-            b'd' => Value::Dict(pairs(&self.pop_mark()?)?),
+            b'd' => Value::Dict(pairs_of(&self.pop_mark()?)?),
             b't' | b'l' | 0x91 => Value::List(self.pop_mark()?),
             0x85..=0x87 => {
                 let mut items = Vec::new();
@@ -240,7 +242,7 @@ impl<'a> Machine<'a> {
         self.push(value)
     }
 
-    fn fill(&mut self, code: u8) -> Step<()> {
+    fn fill_collection(&mut self, code: u8) -> Step<()> {
         let mut items = match code {
             b'a' => vec![self.pop()?],
             b's' => {
@@ -249,10 +251,10 @@ impl<'a> Machine<'a> {
             }
             _ => self.pop_mark()?,
         };
-        let target = self.top()?;
+        let target = self.pop_top()?;
         match self.values.get_mut(target.0 as usize) {
             Some(Value::List(list)) if matches!(code, b'a' | b'e' | 0x90) => list.append(&mut items),
-            Some(Value::Dict(dict)) if matches!(code, b's' | b'u') => dict.append(&mut pairs(&items)?),
+            Some(Value::Dict(dict)) if matches!(code, b's' | b'u') => dict.append(&mut pairs_of(&items)?),
             Some(Value::Opaque) => {}
             _ => return Err("items for something that takes none"),
         }
@@ -260,11 +262,11 @@ impl<'a> Machine<'a> {
     }
 
     /// Classes, calls, state and persistent ids: whatever they would make is opaque.
-    fn opaque(&mut self, code: u8) -> Step<()> {
+    fn push_opaque(&mut self, code: u8) -> Step<()> {
         let arguments = match code {
             b'c' => {
-                self.line()?;
-                self.line()?;
+                self.skip_line()?;
+                self.skip_line()?;
                 0
             }
             0x97 => 0,
@@ -298,13 +300,13 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn top(&self) -> Step<ValueId> {
+    fn pop_top(&self) -> Step<ValueId> {
         let floor = self.marks.last().copied().unwrap_or(0);
         self.stack[floor..].last().copied().ok_or("the stack is empty")
     }
 
     fn pop(&mut self) -> Step<ValueId> {
-        let top = self.top()?;
+        let top = self.pop_top()?;
         self.stack.pop();
         Ok(top)
     }
@@ -314,23 +316,23 @@ impl<'a> Machine<'a> {
         Ok(self.stack.split_off(height))
     }
 
-    fn duplicate(&mut self) -> Step<()> {
-        let top = self.top()?;
+    fn duplicate_top(&mut self) -> Step<()> {
+        let top = self.pop_top()?;
         self.stack.push(top);
-        self.refer()
+        self.push_reference()
     }
 
     /// One more reference to a value that is there.
-    fn refer(&mut self) -> Step<()> {
+    fn push_reference(&mut self) -> Step<()> {
         self.references += 1;
         if self.references > PICKLE_VALUES { Err(TOO_MANY) } else { Ok(()) }
     }
 
-    fn byte(&mut self) -> Step<u8> {
-        Ok(self.take(1)?[0])
+    fn next_byte(&mut self) -> Step<u8> {
+        Ok(self.take_bytes(1)?[0])
     }
 
-    fn take(&mut self, count: usize) -> Step<&'a [u8]> {
+    fn take_bytes(&mut self, count: usize) -> Step<&'a [u8]> {
         let end = self.position.checked_add(count).ok_or(CUT_SHORT)?;
         let bytes = self.bytes.get(self.position..end).ok_or(CUT_SHORT)?;
         self.position = end;
@@ -338,20 +340,20 @@ impl<'a> Machine<'a> {
     }
 
     /// A little-endian number of up to 8 bytes without sign.
-    fn number(&mut self, width: usize) -> Step<i64> {
+    fn read_number(&mut self, width: usize) -> Step<i64> {
         let mut buffer = [0; 8];
-        buffer[..width].copy_from_slice(self.take(width)?);
+        buffer[..width].copy_from_slice(self.take_bytes(width)?);
         i64::try_from(u64::from_le_bytes(buffer)).map_err(|_| "a length of more than 63 bits")
     }
 
-    fn counted(&mut self, width: usize) -> Step<&'a [u8]> {
-        let length = usize::try_from(self.number(width)?).map_err(|_| CUT_SHORT)?;
-        self.take(length)
+    fn counted_bytes(&mut self, width: usize) -> Step<&'a [u8]> {
+        let length = usize::try_from(self.read_number(width)?).map_err(|_| CUT_SHORT)?;
+        self.take_bytes(length)
     }
 
     /// An integer with sign, little-endian, of any length.
-    fn long(&mut self, width: usize) -> Step<Value<'a>> {
-        let bytes = self.counted(width)?;
+    fn long_number(&mut self, width: usize) -> Step<Value<'a>> {
+        let bytes = self.counted_bytes(width)?;
         let Some(last) = bytes.last() else { return Ok(Value::Int(0)) };
         if bytes.len() > 8 {
             return Ok(Value::Opaque);
@@ -361,12 +363,12 @@ impl<'a> Machine<'a> {
         Ok(Value::Int(i64::from_le_bytes(buffer)))
     }
 
-    fn string(&mut self, width: usize) -> Step<Value<'a>> {
+    fn read_string(&mut self, width: usize) -> Step<Value<'a>> {
         // Python may write lone surrogates, which are no characters.
-        Ok(Value::Str(String::from_utf8_lossy(self.counted(width)?)))
+        Ok(Value::Str(String::from_utf8_lossy(self.counted_bytes(width)?)))
     }
 
-    fn line(&mut self) -> Step<()> {
+    fn skip_line(&mut self) -> Step<()> {
         let rest = &self.bytes[self.position.min(self.bytes.len())..];
         let length = rest.iter().position(|b| *b == b'\n').ok_or(CUT_SHORT)?;
         self.position += length + 1;
@@ -374,7 +376,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-fn pairs(items: &[ValueId]) -> Step<Vec<(ValueId, ValueId)>> {
+fn pairs_of(items: &[ValueId]) -> Step<Vec<(ValueId, ValueId)>> {
     let (pairs, rest) = items.as_chunks::<2>();
     if !rest.is_empty() {
         return Err("a key without a value");

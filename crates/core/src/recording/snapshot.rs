@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::names::{Texts, beginning};
+use super::names::{Texts, beginning_of};
 use super::pickle::{Pickle, PickleError, ValueId};
 use super::{RecordedAlloc, RecordedEvent, RecordedPhase, Recording};
 use crate::limit::{PICKLE_VALUES, SNAPSHOT_EVENTS};
@@ -49,10 +49,10 @@ pub fn read_snapshot(bytes: &[u8], device: usize) -> Result<Recording, SnapshotE
     importer.read_trace(pickle.items(*trace))?;
     importer.add_survivors(pickle.items(segments), device as u64)?;
     let found = importer.found;
-    let header = json!({ "source": "torch.cuda.memory", "settings": settings(&pickle), "ooms": found.ooms });
+    let header = json!({ "source": "torch.cuda.memory", "settings": allocator_settings(&pickle), "ooms": found.ooms });
     // Its values take more memory than what they say.
     drop(pickle);
-    Ok(found.recording(header))
+    Ok(found.into_recording(header))
 }
 
 /// The dicts of a snapshot have some fifteen fields each; what has more would be searched for ever.
@@ -112,20 +112,20 @@ impl<'a> Importer<'a> {
         // Memory returns when the free completes; the request alone counts only where completions were not recorded.
         let mut free = "free_requested";
         for event in trace {
-            if self.action(*event)? == "free_completed" {
+            if self.read_action(*event)? == "free_completed" {
                 free = "free_completed";
                 break;
             }
         }
         for (index, event) in trace.iter().enumerate() {
-            match self.action(*event)? {
+            match self.read_action(*event)? {
                 "alloc" => {
-                    let (addr, bytes) = self.extent(index, *event)?;
-                    self.alloc(addr, bytes, *event)?;
+                    let (addr, bytes) = self.read_extent(index, *event)?;
+                    self.import_alloc(addr, bytes, *event)?;
                 }
                 action if action == free => {
-                    let (addr, bytes) = self.extent(index, *event)?;
-                    self.free(addr, bytes)?;
+                    let (addr, bytes) = self.read_extent(index, *event)?;
+                    self.import_free(addr, bytes)?;
                 }
                 "oom" => self.found.ooms += 1,
                 // segment_alloc, segment_free, segment_map, segment_unmap, snapshot: the allocator's own doing.
@@ -136,7 +136,11 @@ impl<'a> Importer<'a> {
     }
 
     /// What a dict has under each of `names`; the last setting counts.
-    fn fields<const N: usize>(&self, dict: ValueId, names: [&str; N]) -> Result<[Option<ValueId>; N], SnapshotError> {
+    fn read_fields<const N: usize>(
+        &self,
+        dict: ValueId,
+        names: [&str; N],
+    ) -> Result<[Option<ValueId>; N], SnapshotError> {
         let entries = self.pickle.entries(dict);
         if entries.len() > MOST_FIELDS {
             return Err(SnapshotError::TooLarge(format!("a dict of {} fields is none of a snapshot", entries.len())));
@@ -150,15 +154,15 @@ impl<'a> Importer<'a> {
         Ok(found)
     }
 
-    fn action(&self, event: ValueId) -> Result<&'a str, SnapshotError> {
-        let [action] = self.fields(event, ["action"])?;
+    fn read_action(&self, event: ValueId) -> Result<&'a str, SnapshotError> {
+        let [action] = self.read_fields(event, ["action"])?;
         Ok(action.and_then(|id| self.pickle.text(id)).unwrap_or_default())
     }
 
     /// Where an event's memory lies, and its size.
-    fn extent(&self, event: usize, dict: ValueId) -> Result<(u64, u64), SnapshotError> {
+    fn read_extent(&self, event: usize, dict: ValueId) -> Result<(u64, u64), SnapshotError> {
         let names = ["addr", "size"];
-        let [addr, size] = self.fields(dict, names)?.map(|id| id.and_then(|id| self.pickle.unsigned(id)));
+        let [addr, size] = self.read_fields(dict, names)?.map(|id| id.and_then(|id| self.pickle.unsigned(id)));
         let missing = |field| SnapshotError::Event { event, field };
         Ok((addr.ok_or(missing("addr"))?, size.ok_or(missing("size"))?))
     }
@@ -171,7 +175,7 @@ impl<'a> Importer<'a> {
         Err(SnapshotError::TooLarge(format!("more than {SNAPSHOT_EVENTS} allocations and frees")))
     }
 
-    fn alloc(&mut self, addr: u64, bytes: u64, event: ValueId) -> Result<(), SnapshotError> {
+    fn import_alloc(&mut self, addr: u64, bytes: u64, event: ValueId) -> Result<(), SnapshotError> {
         self.make_room()?;
         let id = self.found.blocks.len() as u32;
         // An address that is still taken was freed while nothing was recorded.
@@ -184,7 +188,7 @@ impl<'a> Importer<'a> {
         Ok(())
     }
 
-    fn free(&mut self, addr: u64, bytes: u64) -> Result<(), SnapshotError> {
+    fn import_free(&mut self, addr: u64, bytes: u64) -> Result<(), SnapshotError> {
         self.make_room()?;
         if let Some(id) = self.live.remove(&addr) {
             self.found.events.push(Traced::Free(id));
@@ -201,14 +205,14 @@ impl<'a> Importer<'a> {
         let pickle = self.pickle;
         let number = |id: Option<ValueId>| id.and_then(|id| pickle.unsigned(id));
         for segment in segments {
-            let [of, address, blocks] = self.fields(*segment, ["device", "address", "blocks"])?;
+            let [of, address, blocks] = self.read_fields(*segment, ["device", "address", "blocks"])?;
             let mut addr = number(address).unwrap_or(0);
             if number(of).unwrap_or(0) != device {
                 continue;
             }
             for block in blocks.map_or(&[][..], |blocks| pickle.items(blocks)) {
                 let names = ["size", "address", "state", "requested_size"];
-                let [size, address, state, requested] = self.fields(*block, names)?;
+                let [size, address, state, requested] = self.read_fields(*block, names)?;
                 let size = number(size).unwrap_or(0);
                 // Snapshots before PyTorch 2.1 name no block addresses.
                 let start = number(address).unwrap_or(addr);
@@ -237,34 +241,34 @@ impl<'a> Importer<'a> {
     /// What made an allocation, as its stack tells: `op` is the innermost function, `module` the innermost line outside of
     /// installed packages.
     fn origin_of(&mut self, event: ValueId) -> Result<u32, SnapshotError> {
-        let [Some(frames)] = self.fields(event, ["frames"])? else { return Ok(0) };
+        let [Some(frames)] = self.read_fields(event, ["frames"])? else { return Ok(0) };
         if let Some(seen) = self.seen.get(&frames) {
             return Ok(*seen);
         }
-        let (op, module) = self.origin(self.pickle.items(frames))?;
-        let kept = (self.names.kept(&op), self.names.kept(&module));
+        let (op, module) = self.frame_origin(self.pickle.items(frames))?;
+        let kept = (self.names.keep_text(&op), self.names.keep_text(&module));
         let origin = self.found.origins.len() as u32;
         self.found.origins.push((kept.0.map_err(SnapshotError::TooLarge)?, kept.1.map_err(SnapshotError::TooLarge)?));
         self.seen.insert(frames, origin);
         Ok(origin)
     }
 
-    fn origin(&self, frames: &[ValueId]) -> Result<(String, String), SnapshotError> {
+    fn frame_origin(&self, frames: &[ValueId]) -> Result<(String, String), SnapshotError> {
         let pickle = self.pickle;
         let text = |id: Option<ValueId>| id.and_then(|id| pickle.text(id)).unwrap_or_default();
         let op = match frames.first() {
-            Some(frame) => text(self.fields(*frame, ["name"])?[0]),
+            Some(frame) => text(self.read_fields(*frame, ["name"])?[0]),
             None => "",
         };
         for frame in frames {
-            let [file, line] = self.fields(*frame, ["filename", "line"])?;
+            let [file, line] = self.read_fields(*frame, ["filename", "line"])?;
             let file = text(file);
             if !file.contains("site-packages") && !file.contains("dist-packages") && file != "??" {
                 let line = line.and_then(|id| pickle.unsigned(id)).unwrap_or(0);
-                return Ok((beginning(op).to_owned(), format!("{}:{line}", beginning(file))));
+                return Ok((beginning_of(op).to_owned(), format!("{}:{line}", beginning_of(file))));
             }
         }
-        Ok((beginning(op).to_owned(), String::new()))
+        Ok((beginning_of(op).to_owned(), String::new()))
     }
 }
 
@@ -274,19 +278,19 @@ impl Found {
         RecordedEvent::Alloc(RecordedAlloc { id, bytes: block.bytes, op, module, ..RecordedAlloc::default() })
     }
 
-    fn recording(mut self, header: serde_json::Value) -> Recording {
+    fn into_recording(mut self, header: serde_json::Value) -> Recording {
         let earlier = self.before.len() as u32;
         let mut order: Vec<usize> = (0..self.before.len()).collect();
         order.sort_by_key(|index| self.before[*index].addr);
         let mut number = vec![0; self.before.len()];
         let traced = std::mem::take(&mut self.events);
         let mut events = Vec::with_capacity(order.len() + traced.len() + 2);
-        events.push(phase(0, "before"));
+        events.push(phase_event(0, "before"));
         for (id, index) in order.into_iter().enumerate() {
             number[index] = id as u32;
             events.push(self.alloc(id as u32, self.before[index].block));
         }
-        events.push(phase(1, "recorded"));
+        events.push(phase_event(1, "recorded"));
         events.extend(traced.into_iter().filter_map(|event| match event {
             Traced::Alloc(id) => self.blocks.get(id as usize).map(|block| self.alloc(earlier + id, *block)),
             Traced::Free(id) => Some(RecordedEvent::Free(earlier + id)),
@@ -297,12 +301,12 @@ impl Found {
 }
 
 /// The text of `PYTORCH_ALLOC_CONF` the job ran with, under its new or its old name.
-fn settings<'a>(pickle: &'a Pickle<'_>) -> Option<&'a str> {
+fn allocator_settings<'a>(pickle: &'a Pickle<'_>) -> Option<&'a str> {
     let settings = pickle.get(pickle.root(), "allocator_settings")?;
     let text = |name| pickle.text(pickle.get(settings, name)?).filter(|text| !text.is_empty());
     text("PYTORCH_ALLOC_CONF").or_else(|| text("PYTORCH_CUDA_ALLOC_CONF"))
 }
 
-fn phase(step: u32, name: &str) -> RecordedEvent {
+fn phase_event(step: u32, name: &str) -> RecordedEvent {
     RecordedEvent::Phase(RecordedPhase { step, name: name.to_owned() })
 }

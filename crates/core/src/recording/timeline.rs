@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use super::names::{Texts, beginning};
+use super::names::{Texts, beginning_of};
 use super::{RecordedAlloc, RecordedEvent, RecordedPhase, Recording};
 use crate::limit::{LINE_BYTES, RECORDED_EVENTS, RECORDED_PHASES};
 use crate::printable::printable;
@@ -37,7 +37,7 @@ pub struct TimelineError {
 /// On a line that is none of the forms, a number given to two live allocations, and a free of what is not live.
 pub fn read_timeline(text: &str) -> Result<Recording, TimelineError> {
     let mut reader = TimelineReader::default();
-    text.lines().try_for_each(|line| reader.line(line))?;
+    text.lines().try_for_each(|line| reader.read_line(line))?;
     reader.finish()
 }
 
@@ -79,13 +79,13 @@ impl TimelineReader {
     ///
     /// # Errors
     /// As [`read_timeline`].
-    pub fn line(&mut self, line: &str) -> Result<(), TimelineError> {
+    pub fn read_line(&mut self, line: &str) -> Result<(), TimelineError> {
         self.lines += 1;
         let done = match line.trim() {
             "" => Ok(()),
             long if long.len() > LINE_BYTES => Err(format!("a line of {} bytes is none of a timeline", long.len())),
-            line if self.started => self.event(line),
-            line => self.header(line),
+            line if self.started => self.read_event(line),
+            line => self.read_header(line),
         };
         done.map_err(|reason| TimelineError { line: self.lines, reason })
     }
@@ -106,7 +106,7 @@ impl TimelineReader {
         Ok(self.recording)
     }
 
-    fn header(&mut self, line: &str) -> Result<(), String> {
+    fn read_header(&mut self, line: &str) -> Result<(), String> {
         let header: Value = parse(line)?;
         if !header.is_object() {
             return Err("a timeline begins with a JSON object".to_owned());
@@ -116,9 +116,9 @@ impl TimelineReader {
         Ok(())
     }
 
-    fn event(&mut self, line: &str) -> Result<(), String> {
+    fn read_event(&mut self, line: &str) -> Result<(), String> {
         let event = match line.split('"').nth(1) {
-            Some("a") => self.alloc(line)?,
+            Some("a") => self.read_alloc(line)?,
             Some("f") => {
                 let (_, id): (IgnoredAny, u64) = parse(line)?;
                 let id = self.live.remove(&id).ok_or_else(|| format!("frees {id}, which is not live"))?;
@@ -131,7 +131,7 @@ impl TimelineReader {
             Some("p") => {
                 self.phases += 1;
                 let (_, name, step): (IgnoredAny, String, u32) = parse(line)?;
-                RecordedEvent::Phase(RecordedPhase { step, name: printable(beginning(&name)) })
+                RecordedEvent::Phase(RecordedPhase { step, name: printable(beginning_of(&name)) })
             }
             _ => return Err("expected [\"a\", ...], [\"f\", ...] or [\"p\", ...]".to_owned()),
         };
@@ -142,14 +142,15 @@ impl TimelineReader {
         Ok(())
     }
 
-    fn alloc(&mut self, line: &str) -> Result<RecordedEvent, String> {
+    fn read_alloc(&mut self, line: &str) -> Result<RecordedEvent, String> {
         let Fields(_, id, bytes, op, origin, category, stream) = parse(line)?;
         if self.live.insert(id, self.born).is_some() {
             return Err(format!("allocates {id}, which is still live"));
         }
         let (module, node) = origin.split_once('|').map_or((&*origin, None), |(of, node)| (of, Some(node)));
-        let (op, module, category) = (self.names.kept(&op)?, self.names.kept(module)?, self.names.kept(&category)?);
-        let node = node.map(|node| self.names.kept(node)).transpose()?;
+        let (op, module, category) =
+            (self.names.keep_text(&op)?, self.names.keep_text(module)?, self.names.keep_text(&category)?);
+        let node = node.map(|node| self.names.keep_text(node)).transpose()?;
         let alloc = RecordedAlloc { id: self.born, bytes, op, module, node, category, stream };
         self.born = self.born.checked_add(1).ok_or("too many allocations")?;
         Ok(RecordedEvent::Alloc(alloc))
@@ -250,8 +251,8 @@ mod tests {
     fn events_and_phases_are_bounded() {
         let filled = |line: &str, most_events: usize| {
             let mut reader = TimelineReader::of_at_most(most_events);
-            reader.line("{}").unwrap();
-            (0..).find_map(|count| reader.line(line).err().map(|error| (count, error.reason))).unwrap()
+            reader.read_line("{}").unwrap();
+            (0..).find_map(|count| reader.read_line(line).err().map(|error| (count, error.reason))).unwrap()
         };
         assert_eq!(filled("[\"e\"]", 7), (7, "more than 7 events; record fewer steps".to_owned()));
         assert_eq!(filled("[\"p\",\"forward\",1]", usize::MAX).0, RECORDED_PHASES);

@@ -41,21 +41,21 @@ const TOLD: [Category; 3] = [Category::Parameter, Category::Gradient, Category::
 ///
 /// # Errors
 /// When the job is too large to be estimated.
-pub fn against(job: &SimulatedJob<'_>, seen: &Seen) -> Result<Against, EstimateError> {
+pub fn compare_estimate(job: &SimulatedJob<'_>, seen: &Seen) -> Result<Against, EstimateError> {
     let estimate = job.estimate()?;
-    let peak = seen.recording.as_ref().map(AtPeak::of).unwrap_or_default();
-    let by_category = categories(&estimate, &peak);
+    let peak = seen.recording.as_ref().map(AtPeak::of_recording).unwrap_or_default();
+    let by_category = category_bytes(&estimate, &peak);
     let comparison = seen.recording.as_ref().map(|recorded| {
         let predicted = as_seen(Recording::from(job.trace()));
-        let length = steps(recorded).min(steps(&predicted));
-        let shown = |recording| large(until(recording, length));
+        let length = last_step(recorded).min(last_step(&predicted));
+        let shown = |recording| large_only(until_step(recording, length));
         compare_recordings(&shown(predicted), &shown(as_seen(recorded.clone())), Names::Ignore)
     });
     let rehearsed = (seen.device.peak_allocated_bytes, seen.device.peak_reserved_bytes);
     Ok(Against { estimate, rehearsed, by_category, comparison })
 }
 
-fn categories(estimate: &Estimate, peak: &AtPeak) -> Vec<CategoryBytes> {
+fn category_bytes(estimate: &Estimate, peak: &AtPeak) -> Vec<CategoryBytes> {
     let estimated = |category: Category| estimate.at_peak.by_category[category as usize];
     let rehearsed = |category: Category| {
         let named = peak.by_category.iter().find(|(name, _)| name == category.name());
@@ -99,7 +99,7 @@ fn as_seen(mut recording: Recording) -> Recording {
 
 /// What PyTorch's large pool serves (requests of more than 1 MiB: `kSmallSize`, c10/cuda/CUDACachingAllocator.cpp), without
 /// the scalars that every loop has of its own.
-fn large(mut recording: Recording) -> Recording {
+fn large_only(mut recording: Recording) -> Recording {
     let mut kept = HashSet::new();
     recording.events.retain(|event| match event {
         RecordedEvent::Alloc(alloc) => alloc.bytes > MIB && kept.insert(alloc.id),
@@ -110,12 +110,12 @@ fn large(mut recording: Recording) -> Recording {
 }
 
 /// The last step that a recording names.
-fn steps(recording: &Recording) -> u32 {
+fn last_step(recording: &Recording) -> u32 {
     recording.phases().map(|phase| phase.step).max().unwrap_or(0)
 }
 
 /// The recording up to the end of `step`.
-fn until(mut recording: Recording, step: u32) -> Recording {
+fn until_step(mut recording: Recording, step: u32) -> Recording {
     let after = |event: &RecordedEvent| matches!(event, RecordedEvent::Phase(phase) if phase.step > step);
     if let Some(end) = recording.events.iter().position(after) {
         recording.events.truncate(end);
@@ -135,13 +135,13 @@ mod tests {
         let recording = as_seen(read_timeline(text).unwrap());
         let labels: Vec<_> = recording.phases().map(|phase| phase.label()).collect();
         assert_eq!(labels, ["0:load", "1:forward", "1:backward", "1:optimizer", "2:forward"]);
-        assert_eq!(steps(&recording), 2);
-        assert_eq!(until(recording, 1).phases().count(), 4);
+        assert_eq!(last_step(&recording), 2);
+        assert_eq!(until_step(recording, 1).phases().count(), 4);
     }
 
     #[test]
     fn scalars_do_not_count() {
         let text = "{}\n[\"a\",0,4,\"mm\",\"\",\"temporary\"]\n[\"a\",1,2097152,\"mm\",\"\",\"temporary\"]\n[\"f\",0]\n[\"f\",1]\n";
-        assert_eq!(large(read_timeline(text).unwrap()).events.len(), 2);
+        assert_eq!(large_only(read_timeline(text).unwrap()).events.len(), 2);
     }
 }

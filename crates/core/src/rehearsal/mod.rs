@@ -9,10 +9,12 @@ mod peak;
 mod record;
 mod verdict;
 
-pub use against::{Against, CategoryBytes, against};
+pub use against::{Against, CategoryBytes, compare_estimate};
 pub use peak::{AtPeak, LiveLine};
 pub use record::{Caveat, DeviceRecord, Failure, OomRecord, PhaseBytes, ProcessRecord, RecordError, Stop, read_record};
-pub use verdict::{OutOfMemory, RehearsedVerdict, VerdictSource, context_bytes, differences, largest, verdict_on};
+pub use verdict::{
+    OutOfMemory, RehearsedVerdict, VerdictSource, context_bytes, device_differences, largest_gpu, verdict_on,
+};
 
 use crate::estimate::Fit;
 use crate::gpu::{CatalogGpu, Gpu, catalog};

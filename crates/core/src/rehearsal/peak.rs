@@ -50,8 +50,8 @@ type Live<'a> = HashMap<u32, (&'a RecordedAlloc, &'a str)>;
 
 impl AtPeak {
     /// The first moment with the most allocated bytes.
-    pub fn of(recording: &Recording) -> Self {
-        let Some((highest, bytes)) = highest(recording) else { return Self::default() };
+    pub fn of_recording(recording: &Recording) -> Self {
+        let Some((highest, bytes)) = highest_event(recording) else { return Self::default() };
         let mut live = Live::new();
         let (mut phase, mut label) = ("", String::new());
         for event in recording.events.iter().take(highest + 1) {
@@ -66,7 +66,7 @@ impl AtPeak {
             Some(RecordedEvent::Alloc(alloc)) => (alloc.module.to_string(), alloc.op.to_string()),
             _ => (String::new(), String::new()),
         };
-        let by_category = by(&live, |alloc, phase| holds(alloc, phase).to_owned());
+        let by_category = bytes_by(&live, |alloc, phase| category_of(alloc, phase).to_owned());
         let mut by_category: Vec<_> = by_category.into_iter().map(|(name, (bytes, _))| (name, bytes)).collect();
         by_category.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         Self { phase: label, line, op, bytes, by_category, by_line: by_line(&live) }
@@ -74,7 +74,7 @@ impl AtPeak {
 }
 
 /// The event at which most is alive, and how much that is.
-fn highest(recording: &Recording) -> Option<(usize, u64)> {
+fn highest_event(recording: &Recording) -> Option<(usize, u64)> {
     let mut sizes = HashMap::new();
     let (mut now, mut best) = (0_u64, None);
     for (index, event) in recording.events.iter().enumerate() {
@@ -95,14 +95,17 @@ fn highest(recording: &Recording) -> Option<(usize, u64)> {
 }
 
 /// The category, by where it was born if nobody said: what forward made and is still there is saved for backward.
-fn holds<'a>(alloc: &'a RecordedAlloc, phase: &str) -> &'a str {
+fn category_of<'a>(alloc: &'a RecordedAlloc, phase: &str) -> &'a str {
     match (&*alloc.category, phase) {
         ("temporary", "forward") => "activation",
         (category, _) => category,
     }
 }
 
-fn by<K: std::hash::Hash + Eq>(live: &Live<'_>, key: impl Fn(&RecordedAlloc, &str) -> K) -> HashMap<K, (u64, u64)> {
+fn bytes_by<K: std::hash::Hash + Eq>(
+    live: &Live<'_>,
+    key: impl Fn(&RecordedAlloc, &str) -> K,
+) -> HashMap<K, (u64, u64)> {
     let mut sums = HashMap::new();
     for (alloc, phase) in live.values() {
         let (bytes, count) = sums.entry(key(alloc, phase)).or_insert((0_u64, 0_u64));
@@ -114,13 +117,13 @@ fn by<K: std::hash::Hash + Eq>(live: &Live<'_>, key: impl Fn(&RecordedAlloc, &st
 
 fn by_line(live: &Live<'_>) -> Vec<LiveLine> {
     let key = |alloc: &RecordedAlloc, phase: &str| {
-        (alloc.module.clone(), alloc.op.clone(), phase.to_owned(), holds(alloc, phase).to_owned())
+        (alloc.module.clone(), alloc.op.clone(), phase.to_owned(), category_of(alloc, phase).to_owned())
     };
     let line = |((line, op, phase, category), (bytes, count)): ((Arc<str>, Arc<str>, String, String), _)| {
         let (line, op) = (line.to_string(), op.to_string());
         LiveLine { line, op, phase, category, bytes, count }
     };
-    let mut lines: Vec<_> = by(live, key).into_iter().map(line).collect();
+    let mut lines: Vec<_> = bytes_by(live, key).into_iter().map(line).collect();
     let name = |live: &LiveLine| (live.line.clone(), live.op.clone(), live.phase.clone(), live.category.clone());
     lines.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| name(a).cmp(&name(b))));
     lines
@@ -137,7 +140,7 @@ mod tests {
                     [\"p\",\"forward\",1]\n[\"a\",1,100,\"mm\",\"train.py:7 in f\",\"temporary\"]\n\
                     [\"a\",2,600,\"mm\",\"train.py:7 in f\",\"temporary\"]\n[\"f\",2]\n\
                     [\"p\",\"backward\",1]\n[\"a\",3,512,\"mm\",\"train.py:8 in f\",\"temporary\"]\n";
-        let peak = AtPeak::of(&read_timeline(text).unwrap());
+        let peak = AtPeak::of_recording(&read_timeline(text).unwrap());
         assert_eq!((peak.phase.as_str(), peak.line.as_str(), peak.bytes), ("1:forward", "train.py:7 in f", 2560));
         let categories: Vec<_> = peak.by_category.iter().map(|(name, bytes)| (name.as_str(), *bytes)).collect();
         assert_eq!(categories, [("activation", 1536), ("parameter", 1024)]);
@@ -146,6 +149,6 @@ mod tests {
 
     #[test]
     fn an_empty_recording_has_no_peak() {
-        assert_eq!(AtPeak::of(&Recording::default()), AtPeak::default());
+        assert_eq!(AtPeak::of_recording(&Recording::default()), AtPeak::default());
     }
 }

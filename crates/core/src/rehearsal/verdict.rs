@@ -1,7 +1,7 @@
 //! The answer for a GPU: seen, where the phantom stood for it; replayed within its memory, where it is another.
 
 use crate::alloc::{AllocatorConfig, CachingAllocator, replay};
-use crate::estimate::{Fit, margin, outside};
+use crate::estimate::{Fit, outside_bytes, safety_margin};
 use crate::gpu::Gpu;
 use crate::recording::{RecordedEvent, Recording};
 
@@ -82,13 +82,13 @@ impl From<&OomRecord> for OutOfMemory {
 }
 
 /// The GPU with the most memory, the first of several: the one to rehearse on when several are asked for.
-pub fn largest(gpus: &[Gpu]) -> Option<&Gpu> {
+pub fn largest_gpu(gpus: &[Gpu]) -> Option<&Gpu> {
     gpus.iter().rev().max_by_key(|gpu| gpu.usable_bytes)
 }
 
 /// What the CUDA context of a GPU takes at most.
 pub fn context_bytes(gpu: &Gpu) -> u64 {
-    outside(gpu).high
+    outside_bytes(gpu).high
 }
 
 /// Whether what a process used on `on` fits `gpu`.
@@ -98,18 +98,18 @@ pub fn verdict_on(seen: &Seen, gpu: &Gpu, on: &Gpu) -> RehearsedVerdict {
     let available = gpu.usable_bytes.saturating_sub(context);
     let (by, retries, out_of_memory) = match (&seen.recording, &seen.out_of_memory) {
         (_, Some(oom)) if gpu == on => (VerdictSource::Run, seen.device.num_alloc_retries, Some(oom.into())),
-        (_, None) if gpu == on => (VerdictSource::Run, helped(&seen.device), None),
+        (_, None) if gpu == on => (VerdictSource::Run, helped_bytes(&seen.device), None),
         // What ran out on the largest runs out on a smaller one, at that place or before.
         (_, Some(oom)) => (VerdictSource::Run, 0, Some(oom.into())),
         (Some(recording), None) => {
-            let (retries, oom) = within(recording, gpu.usable_bytes, context);
+            let (retries, oom) = reserved_within(recording, gpu.usable_bytes, context);
             (VerdictSource::Replay, retries, oom)
         }
         (None, None) => (VerdictSource::Peaks, 0, None),
     };
     // Beyond the end of its recording, too, the peaks alone say it.
     let over = (by == VerdictSource::Peaks || by == VerdictSource::Replay && !seen.complete) && reserved > available;
-    let most = reserved.saturating_add(margin(reserved)).saturating_add(seen.device.not_counted_bytes);
+    let most = reserved.saturating_add(safety_margin(reserved)).saturating_add(seen.device.not_counted_bytes);
     let roomy = most <= available;
     let fit = match (&out_of_memory, retries) {
         (Some(_), _) => Fit::DoesNotFit,
@@ -133,14 +133,14 @@ pub fn verdict_on(seen: &Seen, gpu: &Gpu, on: &Gpu) -> RehearsedVerdict {
 
 /// Flushes after which the request was served: PyTorch flushes once before every out-of-memory error, too
 /// (`DeviceCachingAllocator::malloc`, c10/cuda/CUDACachingAllocator.cpp).
-fn helped(device: &DeviceRecord) -> u64 {
+fn helped_bytes(device: &DeviceRecord) -> u64 {
     device.num_alloc_retries.saturating_sub(device.num_ooms)
 }
 
 /// Replays `recording` on a device of `usable` bytes beside its context, under the settings that it ran with: flushes of
 /// the cache, and where memory runs out.
-fn within(recording: &Recording, usable: u64, context: u64) -> (u64, Option<OutOfMemory>) {
-    let mut allocator = CachingAllocator::new(settings(recording), Some(usable)).beside(context);
+fn reserved_within(recording: &Recording, usable: u64, context: u64) -> (u64, Option<OutOfMemory>) {
+    let mut allocator = CachingAllocator::new(allocator_settings(recording), Some(usable)).beside(context);
     let failed = replay(&mut allocator, recording.requests()).err();
     let oom = failed.map(|failed| {
         let (phase, line) = phase_and_line(recording, failed.event);
@@ -156,7 +156,7 @@ fn within(recording: &Recording, usable: u64, context: u64) -> (u64, Option<OutO
 }
 
 /// The allocator's settings that the job ran with; PyTorch's defaults where they are not known.
-pub(super) fn settings(recording: &Recording) -> AllocatorConfig {
+pub(super) fn allocator_settings(recording: &Recording) -> AllocatorConfig {
     AllocatorConfig::parse(recording.settings()).unwrap_or_default()
 }
 
@@ -175,7 +175,7 @@ fn phase_and_line(recording: &Recording, event: usize) -> (String, String) {
 }
 
 /// What differs between a GPU and the one that the script ran on, besides the size, and changes what PyTorch allocates.
-pub fn differences(gpu: &Gpu, on: &Gpu) -> Vec<&'static str> {
+pub fn device_differences(gpu: &Gpu, on: &Gpu) -> Vec<&'static str> {
     let (here, there) = (gpu.compute_capability, on.compute_capability);
     let mut differences = Vec::new();
     let mut tell = |differs: bool, text| {
@@ -293,14 +293,14 @@ mod tests {
 
     #[test]
     fn gpus_differ_in_more_than_size() {
-        assert!(differences(&gpu("h100"), &gpu("h100")).is_empty());
-        assert_eq!(differences(&gpu("t4"), &gpu("h100")).len(), 3);
-        assert_eq!(differences(&gpu("l4"), &gpu("a100-80")).len(), 1);
+        assert!(device_differences(&gpu("h100"), &gpu("h100")).is_empty());
+        assert_eq!(device_differences(&gpu("t4"), &gpu("h100")).len(), 3);
+        assert_eq!(device_differences(&gpu("l4"), &gpu("a100-80")).len(), 1);
     }
 
     #[test]
     fn the_largest_is_rehearsed_on() {
         let gpus = ["t4", "a100-80", "l4"].map(gpu);
-        assert_eq!(largest(&gpus).map(|gpu| gpu.id.as_str()), Some("a100-80"));
+        assert_eq!(largest_gpu(&gpus).map(|gpu| gpu.id.as_str()), Some("a100-80"));
     }
 }

@@ -24,7 +24,7 @@ struct Variables {
 
 /// Trains; what only repeats is left out of a long job. The trainer accumulates no gradients: a job with several batches a
 /// step divides the loss and steps after the last, as people change such a loop.
-pub(super) fn train(job: &JobSpec, context: &Rc<Context>, model: &Agi2Model, parameters: &[Tensor]) -> Repetition {
+pub(super) fn train_agi2(job: &JobSpec, context: &Rc<Context>, model: &Agi2Model, parameters: &[Tensor]) -> Repetition {
     let mut run = Repetition { steps: 0, passes: job.gradient_accumulation_steps };
     let mut optimizer = optimizer::build(job.optimizer, parameters);
     let mut scaler = job.precision.scales_loss().then(|| GradScaler::new(context));
@@ -39,7 +39,7 @@ pub(super) fn train(job: &JobSpec, context: &Rc<Context>, model: &Agi2Model, par
         context.begin_step(step);
         for pass in 1..=job.gradient_accumulation_steps {
             let begun = context.phases();
-            variables.load(job, tokens, context);
+            variables.load_batch(job, tokens, context);
             if pass == 1 {
                 zero_grad(job, context, parameters);
             }
@@ -80,7 +80,7 @@ fn zero_grad(job: &JobSpec, context: &Rc<Context>, parameters: &[Tensor]) {
 
 impl Variables {
     /// A batch, and what is cut from it: all tokens but the last, all but the first.
-    fn load(&mut self, job: &JobSpec, tokens: u64, context: &Rc<Context>) {
+    fn load_batch(&mut self, job: &JobSpec, tokens: u64, context: &Rc<Context>) {
         context.phase(PhaseKind::Input);
         let _category = context.enter_category(Category::Input);
         let load = || full(context, "_to_copy.default", &[job.micro_batch_size, tokens], DType::Int64);

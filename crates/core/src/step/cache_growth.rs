@@ -4,8 +4,8 @@ use crate::building::CacheLayer;
 use crate::model::nn::KvCache;
 use crate::tensor::{Doubles, Tensor};
 
-/// How many tokens a cache may be moved on by [`doubled`]: a window that is not full yet must not fill.
-pub(super) fn room(cache: &KvCache) -> u64 {
+/// How many tokens a cache may be moved on by [`doubled_cache`]: a window that is not full yet must not fill.
+pub(super) fn cache_room(cache: &KvCache) -> u64 {
     let room = |(at, layer): (usize, &CacheLayer)| match cache.window(at) {
         Some(window) if layer.seen < window => (window - 1).saturating_sub(layer.seen),
         _ => u64::MAX,
@@ -14,15 +14,15 @@ pub(super) fn room(cache: &KvCache) -> u64 {
 }
 
 /// The cache as it is so many tokens later.
-pub(super) fn doubled(cache: &KvCache, doubles: &mut Doubles, tokens: u64) -> KvCache {
+pub(super) fn doubled_cache(cache: &KvCache, doubles: &mut Doubles, tokens: u64) -> KvCache {
     let mut double = |(at, layer): (usize, &CacheLayer)| {
         let grows = cache.window(at).is_none_or(|window| layer.seen < window);
-        let mut longer = |tensor: &Tensor| doubles.of(tensor, grows.then_some((2, tokens)));
+        let mut longer = |tensor: &Tensor| doubles.double_tensor(tensor, grows.then_some((2, tokens)));
         CacheLayer {
             keys: longer(&layer.keys),
             values: longer(&layer.values),
             seen: layer.seen + tokens,
-            window: layer.window.as_ref().map(|size| doubles.of(size, None)),
+            window: layer.window.as_ref().map(|size| doubles.double_tensor(size, None)),
         }
     };
     let (layers, copies) = cache.parts();

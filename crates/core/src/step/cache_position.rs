@@ -8,7 +8,7 @@ use crate::op::index;
 use crate::tensor::{Context, Tensor};
 
 /// `ones_like(input_ids[0]).cumsum(0) - 1`; `None` for versions without it.
-pub(super) fn initial(context: &Rc<Context>, input_ids: &Tensor) -> Option<Tensor> {
+pub(super) fn initial_position(context: &Rc<Context>, input_ids: &Tensor) -> Option<Tensor> {
     context.transformers().reads_cache_position().then(|| {
         let row = input_ids.narrow_any(0, 1).squeeze(0).ones_like();
         row.cumsum().map("sub.Tensor", DType::Int64)

@@ -14,14 +14,14 @@ use crate::trace::{Category, PhaseKind};
 
 use super::fused_head::{FusedCall, FusedCausalLmOutput, fused_forward};
 use super::liger::apply_liger_kernels;
-use super::models::{Kind, Policy, load};
+use super::models::{Kind, Policy, load_model};
 use super::prepared::Prepared;
 use super::schedule::pieces_left_out;
 use super::train::Repetition;
 use super::trainer::{self, Recipe};
 
 /// Puts the reference beside the policy, and trains.
-pub(super) fn train(
+pub(super) fn train_dpo(
     job: &JobSpec,
     spec: &DpoSpec,
     context: &Rc<Context>,
@@ -33,7 +33,7 @@ pub(super) fn train(
     mode.disable_dropout();
     let has_reference = job.lora.is_none() && !spec.precompute_ref_log_probs;
     let reference = has_reference
-        .then(|| load(job, context, ("reference", &job.model), Kind::of(job.precision.weight_dtype())))
+        .then(|| load_model(job, context, ("reference", &job.model), Kind::of(job.precision.weight_dtype())))
         .transpose()?
         .map(|(model, _)| model);
     apply_liger_kernels(job, &mode);
@@ -41,7 +41,7 @@ pub(super) fn train(
     if spec.precompute_ref_log_probs {
         trainer.precompute_ref_logps();
     }
-    Ok(trainer::train(job, context, &policy.builder.trainable(), &trainer))
+    Ok(trainer::run_trainer(job, context, &policy.builder.trainable(), &trainer))
 }
 
 struct Trainer<'a> {
@@ -69,7 +69,7 @@ type Pair = [Tensor; 2];
 
 impl Recipe for Trainer<'_> {
     fn get_batch_samples(&self) {
-        let batches = (0..self.job.gradient_accumulation_steps).map(|_| self.batch(true)).collect();
+        let batches = (0..self.job.gradient_accumulation_steps).map(|_| self.make_batch(true)).collect();
         let used_up = self.batches.replace(batches);
         drop(used_up);
     }
@@ -91,7 +91,7 @@ impl Recipe for Trainer<'_> {
 
 impl Trainer<'_> {
     /// A batch on the device; the precomputed log-probabilities are part of it once they are there.
-    fn batch(&self, is_precomputed: bool) -> Batch {
+    fn make_batch(&self, is_precomputed: bool) -> Batch {
         let _category = self.context.enter_category(Category::Input);
         let pairs = self.job.micro_batch_size;
         let tokens = self.spec.prompt_len + self.spec.completion_len;
@@ -107,11 +107,11 @@ impl Trainer<'_> {
     }
 
     /// The policy, whose head returns what is logged.
-    fn policy(&self) -> Prepared<'_> {
-        self.prepared(self.model, TokenOutputs { entropy: true, mean_logits: true, is_top1: true })
+    fn prepared_policy(&self) -> Prepared<'_> {
+        self.prepared_model(self.model, TokenOutputs { entropy: true, mean_logits: true, is_top1: true })
     }
 
-    fn prepared<'a>(&'a self, model: &'a dyn Model, head_outputs: TokenOutputs) -> Prepared<'a> {
+    fn prepared_model<'a>(&'a self, model: &'a dyn Model, head_outputs: TokenOutputs) -> Prepared<'a> {
         Prepared { context: self.context, model, autocast: self.job.precision.autocast_dtype(), head_outputs }
     }
 
@@ -124,9 +124,9 @@ impl Trainer<'_> {
         while done < batches {
             let begun = self.context.phases();
             done += 1;
-            let batch = &*last_batch.insert(self.batch(false));
+            let batch = &*last_batch.insert(self.make_batch(false));
             self.context.phase(PhaseKind::Logps);
-            let labels = labels(batch);
+            let labels = batch_labels(batch);
             let log_probs = {
                 let _no_grad = self.context.set_grad_enabled(false);
                 self.reference_forward(batch, &labels).log_probs
@@ -163,10 +163,10 @@ impl Trainer<'_> {
     fn reference_forward(&self, batch: &Batch, labels: &Tensor) -> FusedCausalLmOutput {
         let checkpointing = self.mode.set_checkpointing(CheckpointPolicy::Off);
         let output = match self.reference.as_deref() {
-            Some(reference) => self.forward(&self.prepared(reference, TokenOutputs::default()), batch, labels),
+            Some(reference) => self.forward(&self.prepared_model(reference, TokenOutputs::default()), batch, labels),
             None => {
                 self.mode.enable_adapters(false);
-                let output = self.forward(&self.policy(), batch, labels);
+                let output = self.forward(&self.prepared_policy(), batch, labels);
                 self.mode.enable_adapters(true);
                 output
             }
@@ -177,8 +177,8 @@ impl Trainer<'_> {
 
     /// `_compute_loss`
     fn loss(&self, batch: &Batch) -> Tensor {
-        let labels = labels(batch);
-        let outputs = self.forward(&self.policy(), batch, &labels);
+        let labels = batch_labels(batch);
+        let outputs = self.forward(&self.prepared_policy(), batch, &labels);
         let logps = sequence_logps(&outputs.log_probs);
         let [chosen_logps, rejected_logps] = logps.split(0);
         let mut _ref_outputs = None;
@@ -215,15 +215,15 @@ impl Trainer<'_> {
         };
         let mut entropy_sum = {
             let masked = entropy.detach().binary("mul.Tensor", mask, DType::Float32);
-            total(&masked)
+            sum_all(&masked)
         };
-        let mut total_tokens = total(mask);
-        entropy_sum = total(&entropy_sum);
-        total_tokens = total(&total_tokens);
+        let mut total_tokens = sum_all(mask);
+        entropy_sum = sum_all(&entropy_sum);
+        total_tokens = sum_all(&total_tokens);
         total_tokens.map("gt.Scalar", DType::Bool);
         {
-            let tokens = total(&batch.attention_mask);
-            total(&tokens);
+            let tokens = sum_all(&batch.attention_mask);
+            sum_all(&tokens);
         }
         let masks: Pair = mask.split(0);
         log_mean_logits(&mean_logits.split(0), &masks, self.job.micro_batch_size * self.spec.completion_len);
@@ -233,16 +233,16 @@ impl Trainer<'_> {
             let scored = chosen_mask.map("_to_copy.default", DType::Bool);
             chosen_is_top1.binary("bitwise_and.Tensor", &scored, DType::Bool)
         };
-        total_tokens = total(chosen_mask);
-        let correct_tokens = total(&correct);
-        let total_sum = total(&total_tokens);
+        total_tokens = sum_all(chosen_mask);
+        let correct_tokens = sum_all(&correct);
+        let total_sum = sum_all(&total_tokens);
         total_sum.map("gt.Scalar", DType::Bool);
         vec![entropy_sum, total_tokens, correct, correct_tokens, total_sum]
     }
 }
 
 /// `input_ids.masked_fill(completion_mask == 0, -100)`
-fn labels(batch: &Batch) -> Tensor {
+fn batch_labels(batch: &Batch) -> Tensor {
     let _is_prompt = batch.completion_mask.map("eq.Scalar", DType::Bool);
     batch.input_ids.unary("masked_fill.Scalar", DType::Int64)
 }
@@ -253,7 +253,7 @@ fn sequence_logps(log_probs: &Tensor) -> Tensor {
 }
 
 /// `x.sum()`, outside autograd
-fn total(x: &Tensor) -> Tensor {
+fn sum_all(x: &Tensor) -> Tensor {
     let dtype = if x.dtype().is_floating_point() { x.dtype() } else { DType::Int64 };
     x.reduce_all("sum.default", ReduceKind::Sum, dtype)
 }
@@ -271,12 +271,12 @@ fn log_mean_logits(mean_logits: &Pair, masks: &Pair, scored: u64) {
             let mask = mask.map("_to_copy.default", DType::Bool);
             logits.masked_rows(&mask, scored)
         };
-        totals.push(total(&selected));
+        totals.push(sum_all(&selected));
         drop(selected);
-        totals.push(total(mask));
+        totals.push(sum_all(mask));
     }
     for value in totals {
-        total(&value);
+        sum_all(&value);
     }
 }
 

@@ -65,7 +65,7 @@ pub(crate) fn training_loop(job: &JobSpec) -> TrainingLoop {
 }
 
 /// Trains as the framework's trainer does; what was run of the steps.
-pub(super) fn train(job: &JobSpec, context: &Rc<Context>, builder: &Builder, loaded: Loaded) -> Repetition {
+pub(super) fn run_fine_tune(job: &JobSpec, context: &Rc<Context>, builder: &Builder, loaded: Loaded) -> Repetition {
     if job.framework == Framework::Trl {
         builder.load_adapters_last();
     }
@@ -79,7 +79,7 @@ pub(super) fn train(job: &JobSpec, context: &Rc<Context>, builder: &Builder, loa
         batches: RefCell::default(),
         kept: RefCell::default(),
     };
-    trainer::train(job, context, &parameters, &trainer)
+    trainer::run_trainer(job, context, &parameters, &trainer)
 }
 
 struct FineTune<'a> {
@@ -112,7 +112,7 @@ struct Inputs {
 impl Recipe for FineTune<'_> {
     fn prepare(&self) {
         if let Some(loaded) = self.loaded.take() {
-            self.wrapped.get_or_init(|| parallel::wrap(self.job, self.context, loaded));
+            self.wrapped.get_or_init(|| parallel::wrap_model(self.job, self.context, loaded));
             self.context.phase(PhaseKind::Between);
         }
     }
@@ -124,9 +124,9 @@ impl Recipe for FineTune<'_> {
     fn get_batch_samples(&self) {
         let rows = self.job.micro_batch_size;
         let batches = self.job.gradient_accumulation_steps;
-        let inputs: Vec<_> = (0..batches.min(BATCHES)).map(|_| self.inputs(rows)).collect();
+        let inputs: Vec<_> = (0..batches.min(BATCHES)).map(|_| self.make_inputs(rows)).collect();
         let rest = batches.saturating_sub(BATCHES).saturating_mul(rows).min(MAX_ELEMENTS / self.job.seq_len.max(1));
-        let rest = (rest > 0).then(|| self.inputs(rest));
+        let rest = (rest > 0).then(|| self.make_inputs(rest));
         let num_items_in_batch = self.num_items(&inputs).map(|own| self.of_all_ranks(own));
         let used_up = self.batches.replace(Batches { inputs, _rest: rest, num_items_in_batch });
         drop(used_up);
@@ -153,7 +153,7 @@ impl Recipe for FineTune<'_> {
 }
 
 impl FineTune<'_> {
-    fn inputs(&self, rows: u64) -> Inputs {
+    fn make_inputs(&self, rows: u64) -> Inputs {
         let _category = self.context.enter_category(Category::Input);
         let sizes = [rows, self.job.seq_len];
         let ids = || full(self.context, "_to_copy.default", &sizes, DType::Int64);
@@ -170,7 +170,7 @@ impl FineTune<'_> {
             };
             let count = {
                 let counted = labels.map("ne.Scalar", DType::Bool);
-                total(&counted)
+                sum_all(&counted)
             };
             sum = Some(match &sum {
                 None => count.unary("add.Tensor", DType::Int64),
@@ -180,7 +180,7 @@ impl FineTune<'_> {
         sum
     }
 
-    fn prepared<'a>(&'a self, model: &'a dyn Model, head_outputs: TokenOutputs) -> Prepared<'a> {
+    fn prepared_model<'a>(&'a self, model: &'a dyn Model, head_outputs: TokenOutputs) -> Prepared<'a> {
         let autocast = self.job.precision.autocast_dtype();
         Prepared { context: self.context, model, autocast, head_outputs }
     }
@@ -198,7 +198,7 @@ impl FineTune<'_> {
             drop(sent);
             gathered
         };
-        total(&gathered)
+        sum_all(&gathered)
     }
 
     /// `model(**inputs)` of the wrapped model.
@@ -206,7 +206,7 @@ impl FineTune<'_> {
         let wrapper = self.wrapper()?;
         let (mut has_loss, mut cache) = (false, None);
         let mut inner = |model: &dyn Model| {
-            let output = self.prepared(model, TokenOutputs::default()).forward(call);
+            let output = self.prepared_model(model, TokenOutputs::default()).forward(call);
             has_loss = output.loss.is_some();
             cache = output.cache;
             [output.loss, output.logits].into_iter().flatten().collect()
@@ -262,7 +262,7 @@ impl FineTune<'_> {
         };
         let mut rest = None;
         let outputs = self.wrapper()?.around(&mut |model| {
-            let model = self.prepared(model, head_outputs);
+            let model = self.prepared_model(model, head_outputs);
             let _autocast = self.context.autocast(model.autocast);
             let output = fused_forward(&model, &call);
             let tensors = output.tensors();
@@ -277,7 +277,7 @@ impl FineTune<'_> {
             sum.div_by(&clamped)
         };
         loss = loss.mul_scalar(UNTOLD);
-        let count = |x: &Tensor| total(&total(x));
+        let count = |x: &Tensor| sum_all(&sum_all(x));
         let num_valid = count(&outputs.label_mask);
         let entropy_sum = outputs.entropy.as_ref().map(|entropy| count(&entropy.detach()));
         let num_correct = outputs.is_top1.as_ref().map(count);
@@ -291,7 +291,7 @@ impl FineTune<'_> {
 }
 
 /// `x.sum()`, outside autograd
-fn total(x: &Tensor) -> Tensor {
+fn sum_all(x: &Tensor) -> Tensor {
     let dtype = if x.dtype().is_floating_point() { x.dtype() } else { DType::Int64 };
     x.reduce_all("sum.default", ReduceKind::Sum, dtype)
 }

@@ -65,7 +65,7 @@ pub(super) fn generate(context: &Rc<Context>, model: &dyn Model, call: &Generate
         let is_padding = call.attention_mask.narrow_any(1, 1).squeeze(1).map("eq.Scalar", DType::Bool);
         any(&is_padding);
     }
-    let cache_position = cache_position::initial(context, call.input_ids);
+    let cache_position = cache_position::initial_position(context, call.input_ids);
     let position_ids = match &cache_position {
         Some(position) => position.clone(),
         None => positions_of(call.attention_mask),
@@ -80,11 +80,11 @@ pub(super) fn generate(context: &Rc<Context>, model: &dyn Model, call: &Generate
         chosen: None,
         model_inputs: None,
     };
-    sample(context, model, call.config, &special_tokens, state)
+    sample_tokens(context, model, call.config, &special_tokens, state)
 }
 
 /// `_sample`, or the greedy search that it is without `do_sample`.
-fn sample(
+fn sample_tokens(
     context: &Rc<Context>,
     model: &dyn Model,
     config: &GenerationConfig,
@@ -92,15 +92,15 @@ fn sample(
     mut state: Decoding,
 ) -> Tensor {
     let prefilled = prefill(model, &state);
-    state.take(context, config, special_tokens, prefilled);
+    state.take_token(context, config, special_tokens, prefilled);
     if config.max_new_tokens > 1 {
         let decode = |state: &mut Decoding| {
             let output = state.forward(model);
-            state.take(context, config, special_tokens, output);
+            state.take_token(context, config, special_tokens, output);
         };
         // A token ends with the inputs of the next one: what it leaves then goes before that one ends.
         state.prepare_inputs(1);
-        state = tokens::run(context, state, config.max_new_tokens - 2, |state| {
+        state = tokens::run_leaping(context, state, config.max_new_tokens - 2, |state| {
             decode(state);
             state.prepare_inputs(1);
         });
@@ -144,7 +144,7 @@ fn forward(model: &dyn Model, inputs: &ModelInputs, cache: &Rc<KvCache>) -> Mode
 
 impl Decoding {
     /// What the loop makes of the model's output: the next token, and the inputs of the one after it.
-    fn take(
+    fn take_token(
         &mut self,
         context: &Rc<Context>,
         config: &GenerationConfig,
@@ -228,7 +228,7 @@ impl Decoding {
     fn append_token(&mut self, context: &Rc<Context>, special_tokens: &SpecialTokenTensors) {
         let Some(Chosen { choice, .. }) = &mut self.chosen else { return };
         if let (Some(_), Some(pad)) = (&special_tokens.end, &special_tokens.pad) {
-            choice.next_tokens = padded(&choice.next_tokens, &self.unfinished_sequences, pad);
+            choice.next_tokens = padded_tokens(&choice.next_tokens, &self.unfinished_sequences, pad);
         }
         self.input_ids = cat(&[&self.input_ids, &choice.next_tokens.unsqueeze(1)], 1);
         let done = stopping_criteria(context, &self.input_ids, special_tokens.end.as_ref());
@@ -243,29 +243,29 @@ impl Decoding {
 
 impl Leaping for Decoding {
     fn room(&self) -> u64 {
-        cache_growth::room(&self.cache)
+        cache_growth::cache_room(&self.cache)
     }
 
     fn doubled(&self, doubles: &mut Doubles, tokens: u64) -> Self {
         let longer = Some((1, tokens));
-        let input_ids = doubles.of(&self.input_ids, longer);
-        let attention_mask = doubles.of(&self.attention_mask, longer);
+        let input_ids = doubles.double_tensor(&self.input_ids, longer);
+        let attention_mask = doubles.double_tensor(&self.attention_mask, longer);
         // Those of the prompt, where the mask of each pass makes new ones.
-        let position_ids = doubles.of(&self.position_ids, longer.filter(|_| self.cache_position.is_none()));
-        let cache_position = self.cache_position.as_ref().map(|position| doubles.of(position, None));
+        let position_ids = doubles.double_tensor(&self.position_ids, longer.filter(|_| self.cache_position.is_none()));
+        let cache_position = self.cache_position.as_ref().map(|position| doubles.double_tensor(position, None));
         // The mask is the one above.
         let mut inputs = |inputs: &ModelInputs| ModelInputs {
-            input_ids: doubles.of(&inputs.input_ids, None),
-            attention_mask: doubles.of(&inputs.attention_mask, None),
-            position_ids: doubles.of(&inputs.position_ids, None),
+            input_ids: doubles.double_tensor(&inputs.input_ids, None),
+            attention_mask: doubles.double_tensor(&inputs.attention_mask, None),
+            position_ids: doubles.double_tensor(&inputs.position_ids, None),
         };
         let model_inputs = self.model_inputs.as_ref().map(&mut inputs);
         let mut chosen = |chosen: &Chosen| Chosen {
-            logits: doubles.of(&chosen.logits, None),
-            scores: doubles.of(&chosen.scores, None),
+            logits: doubles.double_tensor(&chosen.logits, None),
+            scores: doubles.double_tensor(&chosen.scores, None),
             choice: Choice {
-                probs: chosen.choice.probs.as_ref().map(|probs| doubles.of(probs, None)),
-                next_tokens: doubles.of(&chosen.choice.next_tokens, None),
+                probs: chosen.choice.probs.as_ref().map(|probs| doubles.double_tensor(probs, None)),
+                next_tokens: doubles.double_tensor(&chosen.choice.next_tokens, None),
             },
         };
         let chosen = self.chosen.as_ref().map(&mut chosen);
@@ -273,9 +273,9 @@ impl Leaping for Decoding {
             input_ids,
             attention_mask,
             position_ids,
-            unfinished_sequences: doubles.of(&self.unfinished_sequences, None),
+            unfinished_sequences: doubles.double_tensor(&self.unfinished_sequences, None),
             cache_position,
-            cache: Rc::new(cache_growth::doubled(&self.cache, doubles, tokens)),
+            cache: Rc::new(cache_growth::doubled_cache(&self.cache, doubles, tokens)),
             chosen,
             model_inputs,
         }
@@ -339,7 +339,7 @@ impl Choice {
 }
 
 /// `next_tokens * unfinished_sequences + pad_token_id * (1 - unfinished_sequences)`
-fn padded(next_tokens: &Tensor, unfinished_sequences: &Tensor, pad: &Tensor) -> Tensor {
+fn padded_tokens(next_tokens: &Tensor, unfinished_sequences: &Tensor, pad: &Tensor) -> Tensor {
     let going_on = next_tokens * unfinished_sequences;
     let padding = pad * &unfinished_sequences.map("rsub.Scalar", DType::Int64);
     &going_on + &padding

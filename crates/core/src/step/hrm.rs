@@ -14,7 +14,12 @@ use crate::trace::{Category, PhaseKind};
 use super::train::{ENOUGH_EVENTS, Repetition, STEPS_RUN};
 
 /// Trains; steps that only repeat are left out of a long job.
-pub(super) fn train(job: &JobSpec, context: &Rc<Context>, model: &ActLossHead, parameters: &[Tensor]) -> Repetition {
+pub(super) fn train_hrm(
+    job: &JobSpec,
+    context: &Rc<Context>,
+    model: &ActLossHead,
+    parameters: &[Tensor],
+) -> Repetition {
     let mut optimizers = Optimizers {
         emb_optimizer: model.puzzle_emb().map(|table| SparseSignSgd::new(table, job.parallel.world_size)),
         optimizer: optimizer::build(job.optimizer, parameters),
@@ -38,7 +43,7 @@ pub(super) fn train(job: &JobSpec, context: &Rc<Context>, model: &ActLossHead, p
         let results = results.insert(new_results);
         context.phase(PhaseKind::Backward);
         results.loss.mul_scalar(UNTOLD).backward();
-        optimizers.step(context, parameters);
+        optimizers.step_all(context, parameters);
         context.phase(PhaseKind::Between);
         drop(stack_scalars(&results.metrics));
     }
@@ -61,7 +66,7 @@ struct Optimizers {
 
 impl Optimizers {
     /// Both steps, each with its `zero_grad`.
-    fn step(&mut self, context: &Rc<Context>, parameters: &[Tensor]) {
+    fn step_all(&mut self, context: &Rc<Context>, parameters: &[Tensor]) {
         if let Some(emb_optimizer) = &mut self.emb_optimizer {
             context.phase(PhaseKind::EmbOptimizer);
             emb_optimizer.step();

@@ -47,7 +47,7 @@ fn forward(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, ids: &Tensor
 }
 
 /// `generate` on one batch of prompts; the likeliest token is taken, and no token ends a row.
-pub(super) fn generate(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, has_begin_token: bool) {
+pub(super) fn generate_alone(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, has_begin_token: bool) {
     context.begin_step(1);
     context.phase(PhaseKind::Input);
     let ids = input_ids(context, job.micro_batch_size, job.seq_len);

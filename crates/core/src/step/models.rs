@@ -42,7 +42,7 @@ impl Kind {
 }
 
 /// A model that is not trained, whose module paths begin with its role.
-pub(super) fn load(
+pub(super) fn load_model(
     job: &JobSpec,
     context: &Rc<Context>,
     (role, model): (&str, &ModelSpec),
@@ -51,7 +51,7 @@ pub(super) fn load(
     let mode = Mode::new(false, CheckpointPolicy::Off).with_fp32_head(kind.fp32_head);
     let builder = Builder::new(context, kind.dtype, None, mode).at(role).quantized(kind.quantization);
     let options = RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: false };
-    let built = family::find(&model.model_type)?.build_language_model(model, &builder, &options)?;
+    let built = family::find_family(&model.model_type)?.build_language_model(model, &builder, &options)?;
     if patches_layers(job) && model.model_type == job.model.model_type {
         builder.mode().apply_liger_kernels(LigerKernels::Rope);
     }
@@ -68,6 +68,6 @@ pub fn parameter_count(model: &ModelSpec) -> Result<u64, SimulateError> {
     let mode = Mode::new(false, CheckpointPolicy::Off);
     let builder = Builder::new(&context, DType::Bfloat16, None, mode);
     let options = RunOptions { attention: Attention::Sdpa, mode: builder.mode(), frozen_base: false };
-    family::find(&model.model_type)?.build_language_model(model, &builder, &options)?;
+    family::find_family(&model.model_type)?.build_language_model(model, &builder, &options)?;
     Ok(builder.parameter_count())
 }

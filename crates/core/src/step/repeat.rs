@@ -90,7 +90,7 @@ impl<'a> Passes<'a> {
     }
 
     /// Begins a pass.
-    pub(super) fn begin(&self) -> Pass<'a> {
+    pub(super) fn begin_pass(&self) -> Pass<'a> {
         if self.wrapper.remembers_passes() {
             return Pass::unrecorded(self.context);
         }
@@ -104,7 +104,7 @@ impl<'a> Passes<'a> {
     }
 
     /// Ends a pass: what was copied leaves its gradients, what ran is kept to be copied.
-    pub(super) fn end(&mut self, pass: Pass) {
+    pub(super) fn end_pass(&mut self, pass: Pass) {
         let parameters = self.wrapper.parameters();
         match pass.progress {
             Progress::Unrecorded => {}
@@ -132,7 +132,7 @@ impl<'a> Pass<'a> {
     }
 
     /// The next slice of the pass. Where it is copied `run` does not run, and what it holds is dropped.
-    pub(super) fn part(&mut self, run: impl FnOnce()) {
+    pub(super) fn run_part(&mut self, run: impl FnOnce()) {
         match &mut self.progress {
             Progress::Unrecorded => run(),
             Progress::Recorded(recording) => recording.run(self.context, run),
@@ -231,8 +231,8 @@ mod tests {
     use crate::job::{JobSpec, from_case};
     use crate::model::family::{ForwardCall, RunOptions};
     use crate::model::nn::KvCache;
-    use crate::parallel::{Loaded, wrap};
-    use crate::step::train::train;
+    use crate::parallel::{Loaded, wrap_model};
+    use crate::step::train::train_loop;
     use crate::trace::Trace;
     use crate::work::PhaseWork;
 
@@ -268,12 +268,12 @@ mod tests {
         let mode = Mode::new(job.train_mode, job.gradient_checkpointing);
         let builder = Builder::new(&context, job.precision.weight_dtype(), job.lora.clone(), mode);
         let options = RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: job.lora.is_some() };
-        let family = family::find(&job.model.model_type).unwrap();
+        let family = family::find_family(&job.model.model_type).unwrap();
         let model = family.build_language_model(&job.model, &builder, &options).unwrap();
         let rebuild = Box::new(|_: &Builder| unreachable!("no wrapper builds the model again"));
-        let wrapper = wrap(job, &context, Loaded::new(model, &builder, rebuild));
+        let wrapper = wrap_model(job, &context, Loaded::new(model, &builder, rebuild));
         let wrapper = Counted { wrapper, copies, calls: Cell::new(0) };
-        train(job, &context, &wrapper);
+        train_loop(job, &context, &wrapper);
         let work = context.take_work();
         (wrapper.calls.get(), (context.take_trace(), work))
     }

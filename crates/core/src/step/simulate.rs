@@ -35,24 +35,24 @@ pub fn simulate(job: &JobSpec) -> Result<Simulation, SimulateError> {
 /// # Errors
 /// As above, on the job's own device.
 pub fn simulate_with_other_devices(job: &JobSpec, others: &[Device]) -> Result<Simulation, SimulateError> {
-    check::possible(job)?;
+    check::check_possible(job)?;
     let job = &parallel::as_run(job);
     let context = Context::with_other_devices(job.gpu.device(), others);
     context.install_transformers(job.transformers);
     let _device = context.enter_device(parallel::holds_model(job.parallel));
-    let family = family::find(&job.model.model_type)?;
+    let family = family::find_family(&job.model.model_type)?;
     match family.build {
         Build::LanguageModel(_) => language_model(job, &context, family),
         Build::Hrm(build) => {
             let builder = Builder::new(&context, DType::Float32, None, Mode::new(true, CheckpointPolicy::Off));
             let model = build(job, &builder)?;
-            Ok(own_loop(&context, &builder, |parameters| hrm::train(job, &context, &model, parameters)))
+            Ok(own_loop(&context, &builder, |parameters| hrm::train_hrm(job, &context, &model, parameters)))
         }
         Build::Agi2(build) => {
             let mode = Mode::new(job.train_mode, job.gradient_checkpointing);
             let builder = Builder::new(&context, job.precision.weight_dtype(), None, mode);
             let model = build(job, &builder)?;
-            Ok(own_loop(&context, &builder, |parameters| agi2::train(job, &context, &model, parameters)))
+            Ok(own_loop(&context, &builder, |parameters| agi2::train_agi2(job, &context, &model, parameters)))
         }
     }
 }
@@ -77,9 +77,9 @@ fn language_model(job: &JobSpec, context: &Rc<Context>, family: Family) -> Resul
     let fp32_head = matches!(&job.task, Task::Grpo(spec) if spec.cast_lm_head_to_fp32);
     let mode = Mode::new(job.train_mode && job.task.trains(), job.gradient_checkpointing).with_fp32_head(fp32_head);
     let builder = Builder::new(context, job.precision.weight_dtype(), job.lora.clone(), mode);
-    let builder = builder.materialized(job.materialized).sharded(parallel::sharding(job));
+    let builder = builder.materialized(job.materialized).sharded(parallel::sharding_of(job));
     let options = RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: job.lora.is_some() };
-    let spec = parallel::share(job)?;
+    let spec = parallel::share_of_rank(job)?;
     if job.device_map {
         warm_up(job, context, &spec, family)?;
     }
@@ -92,7 +92,7 @@ fn language_model(job: &JobSpec, context: &Rc<Context>, family: Family) -> Resul
     if let Some(error) = context.take_failure() {
         return Err(error.into());
     }
-    let work = Work { phases: context.take_work(), cycle: cycle(job) };
+    let work = Work { phases: context.take_work(), cycle: passes_of_cycle(job) };
     Ok(Simulation {
         work,
         trace: context.take_trace(),
@@ -114,27 +114,27 @@ fn run_task(
     let policy = Policy { model: model.as_ref(), builder };
     Ok(match &job.task {
         Task::CausalLm | Task::MaskedLm if fine_tune::training_loop(job) == TrainingLoop::Own => {
-            Some(fine_tune::train(job, context, builder, Loaded::new(model, builder, rebuild)))
+            Some(fine_tune::run_fine_tune(job, context, builder, Loaded::new(model, builder, rebuild)))
         }
         Task::CausalLm | Task::MaskedLm => {
             apply_liger_kernels(job, &builder.mode());
-            let wrapper = parallel::wrap(job, context, Loaded::new(model, builder, rebuild));
-            Some(train::train(job, context, wrapper.as_ref()))
+            let wrapper = parallel::wrap_model(job, context, Loaded::new(model, builder, rebuild));
+            Some(train::train_loop(job, context, wrapper.as_ref()))
         }
         Task::InferenceForward => {
             infer::inference_forward(job, context, policy.model);
             None
         }
         Task::Generate => {
-            infer::generate(job, context, policy.model, has_begin_token(&job.model));
+            infer::generate_alone(job, context, policy.model, has_begin_token(&job.model));
             None
         }
-        Task::Grpo(spec) => Some(grpo::train(job, spec, context, &policy)?),
-        Task::Dpo(spec) => Some(dpo::train(job, spec, context, &policy)?),
+        Task::Grpo(spec) => Some(grpo::train_grpo(job, spec, context, &policy)?),
+        Task::Dpo(spec) => Some(dpo::train_dpo(job, spec, context, &policy)?),
         Task::Swarm(swarm) => {
             let (mode, parameters) = (&builder.mode(), &builder.trainable());
             let has_begin_token = has_begin_token(&job.model);
-            Some(Node { job, swarm, context, model: policy.model, mode, parameters, has_begin_token }.run())
+            Some(Node { job, swarm, context, model: policy.model, mode, parameters, has_begin_token }.run_node())
         }
         Task::Hrm => {
             check::is_hrm(job)?;
@@ -174,7 +174,7 @@ fn warm_up(job: &JobSpec, context: &Rc<Context>, spec: &ModelSpec, family: Famil
 }
 
 /// After how many optimizer steps a job generates at the same point of a step again.
-fn cycle(job: &JobSpec) -> u32 {
+fn passes_of_cycle(job: &JobSpec) -> u32 {
     let Task::Grpo(spec) = &job.task else { return 1 };
     let every = spec.steps_per_generation.saturating_mul(spec.num_iterations).max(1);
     let passes = job.gradient_accumulation_steps.max(1);

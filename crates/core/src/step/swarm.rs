@@ -52,7 +52,7 @@ struct Loss {
 
 impl Node<'_> {
     /// Runs the node's steps.
-    pub(super) fn run(&self) -> Repetition {
+    pub(super) fn run_node(&self) -> Repetition {
         let mut run = Repetition { steps: 0, passes: self.job.gradient_accumulation_steps };
         let mut optimizer = optimizer::build(self.job.optimizer, self.parameters);
         let mut calls = Calls::default();
@@ -64,12 +64,12 @@ impl Node<'_> {
             self.context.begin_step(step);
             self.context.phase(PhaseKind::Generate);
             if self.swarm.generates {
-                self.rollout(&mut calls);
+                self.run_rollout(&mut calls);
             }
             self.context.phase(PhaseKind::Input);
-            let batch = self.batch();
+            let batch = self.make_batch();
             self.context.phase(PhaseKind::Forward);
-            let loss = self.loss(&batch);
+            let loss = self.compute_loss(&batch);
             self.context.phase(PhaseKind::Backward);
             loss.loss.backward();
             self.context.phase(PhaseKind::Optimizer);
@@ -85,7 +85,7 @@ impl Node<'_> {
     }
 
     /// Generates all rows, some at a time; the completions go to the host.
-    fn rollout(&self, calls: &mut Calls) {
+    fn run_rollout(&self, calls: &mut Calls) {
         self.mode.train(false);
         let _no_grad = self.context.set_grad_enabled(false);
         let _autocast = self.context.autocast(self.job.precision.autocast_dtype());
@@ -111,7 +111,7 @@ impl Node<'_> {
         generate(self.context, self.model, &call);
     }
 
-    fn batch(&self) -> Batch {
+    fn make_batch(&self) -> Batch {
         let (rows, completion_len) = (self.swarm.train_rows, self.swarm.completion_len);
         let ids = input_ids(self.context, rows, self.job.seq_len);
         let _category = self.context.enter_category(Category::Input);
@@ -123,7 +123,7 @@ impl Node<'_> {
     }
 
     /// GRPO's clipped objective; the old policy is the one that is trained.
-    fn loss(&self, batch: &Batch) -> Loss {
+    fn compute_loss(&self, batch: &Batch) -> Loss {
         let _autocast = self.context.autocast(self.job.precision.autocast_dtype());
         let log_probs = match self.swarm.log_probs {
             SwarmLogProbs::Full => self.full_log_probs(batch),
@@ -143,7 +143,7 @@ impl Node<'_> {
         Loss { loss, _log_probs: log_probs, _old: old, _ratio: ratio, _per_token: per_token }
     }
 
-    fn call<'a>(&self, batch: &'a Batch) -> ForwardCall<'a> {
+    fn forward_call<'a>(&self, batch: &'a Batch) -> ForwardCall<'a> {
         ForwardCall {
             input_ids: &batch.ids,
             attention_mask: Some(&batch.mask),
@@ -156,19 +156,19 @@ impl Node<'_> {
     }
 
     /// The logits that predict the completion's tokens, a part of those that the head computes.
-    fn logits(&self, batch: &Batch) -> Tensor {
-        let output = self.model.forward(&self.call(batch));
+    fn compute_logits(&self, batch: &Batch) -> Tensor {
+        let output = self.model.forward(&self.forward_call(batch));
         let logits = output.logits.unwrap_or_else(|| batch.ids.clone());
         logits.slice_any(1, self.swarm.completion_len)
     }
 
     fn full_log_probs(&self, batch: &Batch) -> Tensor {
-        let logits = self.logits(batch).contiguous();
+        let logits = self.compute_logits(batch).contiguous();
         token_log_probs(logits, &batch.target.contiguous())
     }
 
     fn chunked_log_probs(&self, batch: &Batch, rows: u64) -> Tensor {
-        let logits = self.logits(batch);
+        let logits = self.compute_logits(batch);
         let chunks: Vec<Tensor> = chunk_sizes(self.swarm.train_rows, rows)
             .map(|rows| token_log_probs(logits.slice_any(0, rows), &batch.target.narrow_any(0, rows)))
             .collect();
@@ -176,7 +176,7 @@ impl Node<'_> {
     }
 
     fn chunked_head_log_probs(&self, batch: &Batch, rows: u64) -> Tensor {
-        let hidden_states = self.model.hidden_states(&self.call(batch));
+        let hidden_states = self.model.hidden_states(&self.forward_call(batch));
         let head = self.model.output_embeddings();
         let chunks: Vec<Tensor> = chunk_sizes(self.swarm.train_rows, rows)
             .map(|rows| {

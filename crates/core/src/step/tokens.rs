@@ -27,7 +27,7 @@ pub(super) trait Leaping: Sized {
 }
 
 /// Runs so many tokens, each by `run`, or as if.
-pub(super) fn run<S: Leaping>(context: &Rc<Context>, mut state: S, tokens: u64, run: impl Fn(&mut S)) -> S {
+pub(super) fn run_leaping<S: Leaping>(context: &Rc<Context>, mut state: S, tokens: u64, run: impl Fn(&mut S)) -> S {
     let mut last: Option<Token> = None;
     let mut growth: Option<Growth> = None;
     let (mut done, mut leap) = (0, 1);
@@ -75,11 +75,11 @@ fn try_leap<S: Leaping>(
     let mut doubles = Doubles::default();
     let mut later = state.doubled(&mut doubles, tokens - 1);
     let originals = doubles.let_go()?;
-    let leap: Leap = context.leap();
+    let leap: Leap = context.begin_leap();
     let moment = context.moment();
     run(&mut later);
     let token = context.token_since(&moment, Some(before));
-    match context.land(before, token, foretold, tokens) {
+    match context.land_leap(before, token, foretold, tokens) {
         Landing::Stands(token) => {
             originals.forget();
             *state = later;

@@ -43,7 +43,7 @@ pub struct Repetition {
 }
 
 /// Trains; what only repeats is left out of a long job.
-pub(super) fn train(job: &JobSpec, context: &Rc<Context>, wrapper: &dyn Wrapper) -> Repetition {
+pub(super) fn train_loop(job: &JobSpec, context: &Rc<Context>, wrapper: &dyn Wrapper) -> Repetition {
     let mut run = Repetition { steps: 0, passes: job.gradient_accumulation_steps };
     let mut optimizer = wrapper.optimizer(job);
     let mut scaler = job.precision.scales_loss().then(|| GradScaler::new(context));
@@ -61,9 +61,9 @@ pub(super) fn train(job: &JobSpec, context: &Rc<Context>, wrapper: &dyn Wrapper)
             let is_last = pass == job.gradient_accumulation_steps || leaves_out;
             wrapper.set_gradient_sync(is_last);
             begun = [begun[1], context.phases()];
-            let mut running = passes.begin();
+            let mut running = passes.begin_pass();
             micro_step(job, &mut running, wrapper, scaler.as_mut(), &mut variables);
-            passes.end(running);
+            passes.end_pass(running);
             if is_last {
                 run.passes = run.passes.min(pass);
                 // The passes that are left out do what the one before the last did.
@@ -72,7 +72,7 @@ pub(super) fn train(job: &JobSpec, context: &Rc<Context>, wrapper: &dyn Wrapper)
             }
         }
         while let Some(loss) = variables.open.pop_front() {
-            backward(&mut Pass::unrecorded(context), scaler.as_mut(), &loss);
+            backward_pass(&mut Pass::unrecorded(context), scaler.as_mut(), &loss);
         }
         if job.clip_grad_norm.is_some() {
             context.phase(PhaseKind::Clip);
@@ -145,27 +145,27 @@ fn micro_step(
             loss = loss.map(|loss| loss.div_scalar(job.gradient_accumulation_steps as f64));
             variables.loss = loss;
         }
-        running.part(|| drop(autocast));
+        running.run_part(|| drop(autocast));
     }
     drop((ids, labels));
     if wrapper.in_flight() > 1 {
         variables.open.extend(variables.loss.take());
         let is_full = variables.open.len() as u64 >= wrapper.in_flight();
         if let Some(loss) = is_full.then(|| variables.open.pop_front()).flatten() {
-            backward(running, scaler, &loss);
+            backward_pass(running, scaler, &loss);
         }
     } else if let Some(loss) = &variables.loss {
-        backward(running, scaler, loss);
+        backward_pass(running, scaler, loss);
     }
 }
 
-fn backward(running: &mut Pass, scaler: Option<&mut GradScaler>, loss: &Tensor) {
+fn backward_pass(running: &mut Pass, scaler: Option<&mut GradScaler>, loss: &Tensor) {
     running.context().phase(PhaseKind::Backward);
     match scaler {
         Some(scaler) => {
             let scaled = scaler.scale(loss);
-            running.part(|| scaled.backward());
+            running.run_part(|| scaled.backward());
         }
-        None => running.part(|| loss.backward()),
+        None => running.run_part(|| loss.backward()),
     }
 }

@@ -58,7 +58,12 @@ struct Variables {
 }
 
 /// `trainer.train()`
-pub(super) fn train(job: &JobSpec, context: &Rc<Context>, parameters: &[Tensor], recipe: &dyn Recipe) -> Repetition {
+pub(super) fn run_trainer(
+    job: &JobSpec,
+    context: &Rc<Context>,
+    parameters: &[Tensor],
+    recipe: &dyn Recipe,
+) -> Repetition {
     context.begin_step(1);
     context.phase(PhaseKind::Between);
     // `accelerator.free_memory()` (accelerate 1.15), with which `_inner_training_loop` begins.
@@ -86,7 +91,7 @@ pub(super) fn train(job: &JobSpec, context: &Rc<Context>, parameters: &[Tensor],
         run.passes =
             run.passes.min(run_passes(context, recipe, (&mut schedule, &mut state), (passes, step), &mut variables));
         variables.grad_norm = None;
-        state.update(context, &mut variables);
+        state.update_parameters(context, &mut variables);
         let left_out = schedule.after_step(step, Schedule::is_long(context.events()));
         if let Some(steps @ 1..) = left_out {
             context.count_phases_again(begun..context.phases(), steps);
@@ -95,7 +100,7 @@ pub(super) fn train(job: &JobSpec, context: &Rc<Context>, parameters: &[Tensor],
         context.begin_step(u32::try_from(step).unwrap_or(u32::MAX).min(job.steps.saturating_add(1)));
         context.phase(PhaseKind::Between);
         parameters.iter().for_each(|parameter| parameter.set_grad(None));
-        state.log(&tr_loss);
+        state.log_loss(&tr_loss);
     }
     drop(variables);
     recipe.end();
@@ -197,7 +202,7 @@ fn training_step(
 
 impl State<'_> {
     /// Clipping and the optimizer's step.
-    fn update(&mut self, context: &Rc<Context>, variables: &mut Variables) {
+    fn update_parameters(&mut self, context: &Rc<Context>, variables: &mut Variables) {
         // Without clipping the norm is taken all the same, to be logged; taking it unscales the gradients.
         context.phase(PhaseKind::Clip);
         if let Some(scaler) = &mut self.scaler {
@@ -226,7 +231,7 @@ impl State<'_> {
     }
 
     /// `_maybe_log_save_evaluate`: the mean of the losses of all ranks (`nested_gather`).
-    fn log(&self, tr_loss: &Tensor) {
+    fn log_loss(&self, tr_loss: &Tensor) {
         if self.ranks == 1 {
             tr_loss.reduce_all("mean.default", ReduceKind::Mean, DType::Float32);
             return;

@@ -8,13 +8,11 @@ use std::rc::{Rc, Weak};
 
 use smallvec::SmallVec;
 
-use super::checkpoint::Holder;
-use super::edge::{Edge, Edges, IN_PLACE_ADDITION, Output};
-use super::handle::{Detached, History, Leaf, Tensor};
+use super::checkpoint::Saved;
+use super::handle::{History, Leaf, Tensor};
+use super::node::{AT_ONCE, Backward, Edge, Edges, Gradients, Node, Output};
+use super::object::Detached;
 use crate::trace::Category;
-
-/// Gradients that a node hands to its inputs, in the order of the forward op's inputs; `None` is undefined.
-pub(crate) type Gradients = SmallVec<[Option<Detached>; 3]>;
 
 /// [`Gradients`] from a list of tensors and options.
 macro_rules! gradients {
@@ -24,20 +22,11 @@ macro_rules! gradients {
 }
 pub(crate) use gradients;
 
-/// What a node does in the backward pass.
-pub(super) trait Backward {
-    /// The gradients of the forward op's inputs, from those of its outputs.
-    fn apply(&self, gradients: &mut [Option<Tensor>]) -> Gradients;
-
-    /// Lets go of what was saved for it.
-    fn release(&self);
-}
-
 /// An op's backward formula, until it is released.
 struct Formula<F>(RefCell<Option<F>>);
 
-impl<F: Fn(&mut [Option<Tensor>]) -> Gradients> Backward for Formula<F> {
-    fn apply(&self, gradients: &mut [Option<Tensor>]) -> Gradients {
+impl<F: Fn(&mut [Option<Detached>]) -> Gradients> Backward for Formula<F> {
+    fn apply(&self, gradients: &mut [Option<Detached>]) -> Gradients {
         self.0.borrow().as_ref().map_or_else(Gradients::new, |formula| formula(gradients))
     }
 
@@ -50,9 +39,9 @@ impl<F: Fn(&mut [Option<Tensor>]) -> Gradients> Backward for Formula<F> {
 struct AccumulateGrad(Tensor);
 
 impl Backward for AccumulateGrad {
-    fn apply(&self, gradients: &mut [Option<Tensor>]) -> Gradients {
+    fn apply(&self, gradients: &mut [Option<Detached>]) -> Gradients {
         if let (Some(leaf), Some(Some(gradient))) = (self.0.leaf(), gradients.first_mut().map(Option::take)) {
-            accumulate_grad(leaf, gradient);
+            accumulate_grad(leaf, gradient.into());
             let hook = leaf.post_accumulate.borrow().clone();
             if let Some(hook) = hook {
                 hook();
@@ -62,76 +51,6 @@ impl Backward for AccumulateGrad {
     }
 
     fn release(&self) {}
-}
-
-/// The sequence number of `AccumulateGrad`: it runs as soon as it can.
-pub(super) const AT_ONCE: u64 = u64::MAX;
-
-/// One entry of the tape.
-pub(super) struct Node<B: ?Sized = dyn Backward> {
-    pub name: Option<&'static str>,
-    pub module: u32,
-    /// Whether it runs on the device that is simulated.
-    pub is_here: bool,
-    /// Later nodes run first.
-    pub sequence: u64,
-    pub edges: Edges,
-    /// Most nodes have one.
-    pub output: Output,
-    pub more_outputs: Option<Box<[Output]>>,
-    /// A node that stands for a chain of nodes delivers each gradient as a node of its own would, of the name that is
-    /// given here: between two, what became ready at a leaf runs.
-    pub deliver: &'static [&'static str],
-    pub dependencies: Cell<u32>,
-    pub discovered: Cell<bool>,
-    /// Runs when the gradients of the outputs are there, before the node does.
-    pub pre_hook: Cell<Option<Box<dyn Fn()>>>,
-    pub backward: B,
-}
-
-impl Node {
-    /// In the order in which the op returned them.
-    pub fn outputs(&self) -> impl Iterator<Item = &Output> {
-        [&self.output].into_iter().chain(self.more_outputs.iter().flatten())
-    }
-}
-
-impl<B: ?Sized> Drop for Node<B> {
-    fn drop(&mut self) {
-        let last = |edge: &Edge| Rc::strong_count(&edge.node) == 1;
-        self.edges.take().rev().for_each(|edge| if last(&edge) { take_apart(edge) } else { drop(edge) });
-    }
-}
-
-/// Drops an edge. A long chain of nodes goes in a loop: recursion would overflow the stack.
-fn take_apart(edge: Edge) {
-    let mut rest: SmallVec<[Edge; 4]> = SmallVec::new();
-    let mut next = Some(edge);
-    while let Some(mut edge) = next {
-        next = Rc::get_mut(&mut edge.node).and_then(|node| {
-            let mut edges = node.edges.take();
-            let last = edges.next_back();
-            edges.for_each(|edge| rest.push(edge));
-            last
-        });
-        next = next.or_else(|| rest.pop());
-    }
-}
-
-/// A tensor that a node keeps for its backward, as itself or through checkpointing's hooks.
-pub(crate) enum Saved {
-    Tensor(Detached),
-    Packed(Holder),
-}
-
-impl Saved {
-    /// The tensor; recomputes the checkpointed region when that is where it comes from.
-    pub(crate) fn unpack(&self) -> Tensor {
-        match self {
-            Self::Tensor(tensor) => Tensor::from(tensor.clone()),
-            Self::Packed(holder) => holder.unpack(),
-        }
-    }
 }
 
 /// Collects what an op's node needs while the op runs; does nothing when no input requires grad.
@@ -170,13 +89,7 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
 
     /// Saves an input, a view of one, or an output for backward.
     pub(crate) fn save(&self, tensor: &Tensor) -> Saved {
-        if !self.active {
-            return Saved::Tensor(tensor.detached());
-        }
-        match Holder::pack(tensor) {
-            Some(saved) => saved,
-            None => Saved::Tensor(tensor.detached()),
-        }
+        if self.active { Saved::packed(tensor) } else { Saved::Tensor(tensor.detached()) }
     }
 
     /// Saves the input for the gradient of another one, when that is asked for.
@@ -189,8 +102,8 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
         if !self.active {
             return output;
         }
-        let node = self.into_node(Output::new(&output), None, &[], move |gradients| match gradients {
-            [Some(gradient)] => backward(gradient),
+        let node = self.into_node(output_of(&output), None, &[], move |gradients| match gradients {
+            [gradient] => lend(gradient, |gradient| gradient.as_ref().map_or_else(Gradients::new, &backward)),
             _ => Gradients::new(),
         });
         output.with_history(node, 0)
@@ -207,8 +120,8 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
         if !self.active {
             return output;
         }
-        let node = self.into_node(Output::new(&output), None, deliver, move |gradients| {
-            gradients.first_mut().map_or_else(Gradients::new, &backward)
+        let node = self.into_node(output_of(&output), None, deliver, move |gradients| {
+            gradients.first_mut().map_or_else(Gradients::new, |gradient| lend(gradient, &backward))
         });
         output.with_history(node, 0)
     }
@@ -220,8 +133,8 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
         backward: impl Fn(&[Option<Tensor>]) -> Gradients + 'static,
     ) -> [Tensor; N] {
         let Some((first, more)) = outputs.split_first().filter(|_| self.active) else { return outputs };
-        let more = Some(more.iter().map(Output::new).collect());
-        let node = self.into_node(Output::new(first), more, &[], move |gradients| backward(gradients));
+        let more = Some(more.iter().map(output_of).collect());
+        let node = self.into_node(output_of(first), more, &[], move |gradients| lend_all(gradients, &backward));
         let mut at = 0;
         outputs.map(|output| {
             at += 1;
@@ -239,8 +152,8 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
             return outputs;
         }
         let Some((first, more)) = outputs.split_first() else { return outputs };
-        let more = Some(more.iter().map(Output::new).collect());
-        let node = self.into_node(Output::new(first), more, &[], move |gradients| backward(gradients));
+        let more = Some(more.iter().map(output_of).collect());
+        let node = self.into_node(output_of(first), more, &[], move |gradients| lend_all(gradients, &backward));
         (0..).zip(outputs).map(|(at, output)| output.with_history(Rc::clone(&node), at)).collect()
     }
 
@@ -249,14 +162,14 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
         output: Output,
         more_outputs: Option<Box<[Output]>>,
         deliver: &'static [&'static str],
-        formula: impl Fn(&mut [Option<Tensor>]) -> Gradients + 'static,
+        formula: impl Fn(&mut [Option<Detached>]) -> Gradients + 'static,
     ) -> Rc<Node> {
         Rc::new(Node {
             name: Some(self.name),
             module: self.module,
             is_here: self.is_here,
             sequence: self.sequence,
-            edges: Edges::to(self.inputs.as_ref()),
+            edges: edges_to(self.inputs.as_ref()),
             output,
             more_outputs,
             deliver,
@@ -265,6 +178,37 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
             pre_hook: Cell::new(None),
             backward: Formula(RefCell::new(Some(formula))),
         })
+    }
+}
+
+/// Lends a gradient as a tensor. It is moved, not shared: what is held once may be stolen or added to in place.
+fn lend(slot: &mut Option<Detached>, formula: impl FnOnce(&mut Option<Tensor>) -> Gradients) -> Gradients {
+    let mut tensor = slot.take().map(Tensor::from);
+    let gradients = formula(&mut tensor);
+    *slot = tensor.map(Detached::from);
+    gradients
+}
+
+/// The same of all gradients of a node.
+fn lend_all(slots: &mut [Option<Detached>], formula: impl FnOnce(&[Option<Tensor>]) -> Gradients) -> Gradients {
+    let tensors: SmallVec<[Option<Tensor>; 3]> = slots.iter_mut().map(|slot| slot.take().map(Tensor::from)).collect();
+    let gradients = formula(&tensors);
+    slots.iter_mut().zip(tensors).for_each(|(slot, tensor)| *slot = tensor.map(Detached::from));
+    gradients
+}
+
+fn output_of(tensor: &Tensor) -> Output {
+    Output::new(*tensor.sizes(), tensor.dtype())
+}
+
+#[inline]
+fn edges_to(inputs: &[&Tensor]) -> Edges {
+    match inputs {
+        [] => Edges::None,
+        [a] => Edges::One([edge_of(a)]),
+        [a, b] => Edges::Two([edge_of(a), edge_of(b)]),
+        [a, b, c] => Edges::Three([edge_of(a), edge_of(b), edge_of(c)]),
+        many => Edges::Many(many.iter().map(|input| edge_of(input)).collect()),
     }
 }
 
@@ -288,8 +232,8 @@ fn accumulator_of(tensor: &Tensor, leaf: &Leaf) -> Rc<Node> {
         module: 0,
         is_here: true,
         sequence: AT_ONCE,
-        edges: Edges::to(&[]),
-        output: Output::new(tensor),
+        edges: Edges::None,
+        output: output_of(tensor),
         more_outputs: None,
         deliver: &[],
         dependencies: Cell::new(0),
@@ -340,3 +284,6 @@ fn accumulate_grad(leaf: &Leaf, grad: Tensor) {
     grad.set_category(Category::Gradient);
     *slot = Some(grad);
 }
+
+/// An addition in place reads both operands and writes one.
+pub(super) const IN_PLACE_ADDITION: u64 = 3;

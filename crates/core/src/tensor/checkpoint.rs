@@ -5,12 +5,33 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use super::autograd::Saved;
 use super::context::Context;
-use super::handle::{Detached, Tensor};
+use super::handle::Tensor;
+use super::object::Detached;
 use super::shape::Shape;
 use crate::dtype::DType;
 use crate::trace::Category;
+
+/// A tensor that a node keeps for its backward, as itself or through checkpointing's hooks.
+pub(crate) enum Saved {
+    Tensor(Detached),
+    Packed(Holder),
+}
+
+impl Saved {
+    /// The tensor as the current hooks keep it.
+    pub(super) fn packed(tensor: &Tensor) -> Self {
+        Holder::pack(tensor).unwrap_or_else(|| Self::Tensor(tensor.detached()))
+    }
+
+    /// The tensor; recomputes the checkpointed region when that is where it comes from.
+    pub(crate) fn unpack(&self) -> Tensor {
+        match self {
+            Self::Tensor(tensor) => Tensor::from(tensor.clone()),
+            Self::Packed(holder) => holder.unpack(),
+        }
+    }
+}
 
 /// What happens to a tensor that a node saves.
 enum SavedTensorHooks {
@@ -55,7 +76,7 @@ impl Drop for Holder {
 
 impl Holder {
     /// Applies the current hooks to a tensor about to be saved; `None` when there are none.
-    pub(super) fn pack(tensor: &Tensor) -> Option<Saved> {
+    fn pack(tensor: &Tensor) -> Option<Saved> {
         let context = tensor.context();
         let hooks = context.saved_tensor_hooks.borrow();
         Some(match hooks.as_ref()?.downcast_ref()? {
@@ -72,7 +93,7 @@ impl Holder {
     }
 
     /// The tensor again; recomputes the region if that was not done yet.
-    pub(super) fn unpack(&self) -> Tensor {
+    fn unpack(&self) -> Tensor {
         if !self.frame.is_recomputed.replace(true) {
             self.frame.recompute();
         }

@@ -101,7 +101,7 @@ pub(super) struct Counter {
 /// The classes of dtypes that [`Flops`] tells apart.
 const CLASSES: usize = 3;
 
-const fn class(dtype: DType) -> usize {
+const fn class_of(dtype: DType) -> usize {
     match dtype {
         DType::Bfloat16 => 1,
         DType::Float16 => 2,
@@ -109,7 +109,7 @@ const fn class(dtype: DType) -> usize {
     }
 }
 
-fn flops(classes: &[Cell<u64>; CLASSES]) -> Flops {
+fn flops_of(classes: &[Cell<u64>; CLASSES]) -> Flops {
     let [float32, bfloat16, float16] = classes.each_ref().map(Cell::get);
     Flops { float32, bfloat16, float16 }
 }
@@ -137,7 +137,7 @@ impl Counter {
     }
 
     pub(super) fn count(&self, product: &Product) {
-        let class = class(product.dtype);
+        let class = class_of(product.dtype);
         add_to(&self.flops[class], product.flops);
         add_to(&self.skipped[class], product.skipped);
         add_to(&self.product_read, product.read);
@@ -157,8 +157,8 @@ impl Counter {
     /// What was counted in this phase so far.
     pub(super) fn tally(&self) -> Tally {
         Tally {
-            flops: flops(&self.flops),
-            skipped: flops(&self.skipped),
+            flops: flops_of(&self.flops),
+            skipped: flops_of(&self.skipped),
             product_read: self.product_read.get(),
             product_written: self.product_written.get(),
             written: self.written.get(),

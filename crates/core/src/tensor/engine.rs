@@ -4,10 +4,11 @@
 use std::collections::BinaryHeap;
 use std::rc::Rc;
 
-use super::autograd::{AT_ONCE, Node, edge_of};
+use super::autograd::{IN_PLACE_ADDITION, edge_of};
 use super::context::{Context, Thread};
-use super::edge::Output;
 use super::handle::Tensor;
+use super::node::{AT_ONCE, Node, Output};
+use super::object::Detached;
 
 /// The nodes that have all their gradients; the one of the highest sequence number is next.
 #[derive(Default)]
@@ -70,10 +71,10 @@ impl Tensor {
         let _autocast = context.disable_autocast();
         let _module = context.enter_module(0);
         count_dependencies(&root.node);
-        root.output().deliver(seed.detached());
+        deliver(root.output(), seed.detached());
         let mut ready = ReadyQueue { next: Some(root.node), ..Default::default() };
         while let Some(node) = ready.pop() {
-            evaluate(&context, &node, &mut ready);
+            evaluate_node(&context, &node, &mut ready);
         }
         context.run_callbacks();
     }
@@ -93,7 +94,7 @@ fn count_dependencies(root: &Node) {
     }
 }
 
-fn evaluate(context: &Rc<Context>, node: &Node, ready: &mut ReadyQueue) {
+fn evaluate_node(context: &Rc<Context>, node: &Node, ready: &mut ReadyQueue) {
     node.discovered.set(false);
     let _module = context.enter_module(node.module);
     let _node = context.enter_node(node.name);
@@ -102,11 +103,11 @@ fn evaluate(context: &Rc<Context>, node: &Node, ready: &mut ReadyQueue) {
         hook();
     }
     let (mut one, mut several);
-    let arrived: &mut [Option<Tensor>] = if node.more_outputs.is_none() {
-        one = [node.output.take()];
+    let arrived: &mut [Option<Detached>] = if node.more_outputs.is_none() {
+        one = [node.output.take_gradient()];
         &mut one
     } else {
-        several = node.outputs().map(Output::take).collect::<Vec<_>>();
+        several = node.outputs().map(Output::take_gradient).collect::<Vec<_>>();
         &mut several
     };
     let mut gradients = node.backward.apply(arrived);
@@ -114,7 +115,9 @@ fn evaluate(context: &Rc<Context>, node: &Node, ready: &mut ReadyQueue) {
         match (gradient.as_ref(), edge) {
             (Some(tensor), Some(edge)) if edge.output().fits(tensor) => {}
             (_, None) => *gradient = None,
-            (_, Some(edge)) => *gradient = gradient.take().map(|tensor| conform(tensor.into(), edge.output()).into()),
+            (_, Some(edge)) => {
+                *gradient = gradient.take().map(|tensor| conform_gradient(tensor.into(), edge.output()).into())
+            }
         }
     }
     arrived.fill_with(|| None);
@@ -124,22 +127,40 @@ fn evaluate(context: &Rc<Context>, node: &Node, ready: &mut ReadyQueue) {
         let name = node.deliver.get(at);
         let _node = name.map(|name| context.enter_node(Some(name)));
         if let Some(gradient) = gradients.get_mut(at).and_then(Option::take) {
-            edge.output().deliver(gradient);
+            deliver(edge.output(), gradient);
         }
         let next = &edge.node;
         next.dependencies.set(next.dependencies.get().saturating_sub(1));
         if next.dependencies.get() == 0 {
             ready.push(Rc::clone(next));
             while let Some(leaf) = name.and_then(|_| ready.pop_leaf()) {
-                evaluate(context, &leaf, ready);
+                evaluate_node(context, &leaf, ready);
             }
         }
     }
 }
 
+/// Gradients of the same output meet by addition (input_buffer.cpp).
+fn deliver(output: &Output, gradient: Detached) {
+    let sum = match output.take_gradient() {
+        None => gradient,
+        Some(old) => add_up(old.into(), &gradient.into()).into(),
+    };
+    output.set_gradient(sum);
+}
+
+/// Adds in place where nobody would notice.
+fn add_up(old: Tensor, gradient: &Tensor) -> Tensor {
+    if !old.can_accumulate_in_place() {
+        return old.add(gradient);
+    }
+    old.context().count_bytes(old.bytes().saturating_mul(IN_PLACE_ADDITION));
+    old
+}
+
 /// What `validate_outputs` does to a gradient: reduce what was broadcast, cast what was promoted.
 #[cold]
-fn conform(gradient: Tensor, expected: &Output) -> Tensor {
+fn conform_gradient(gradient: Tensor, expected: &Output) -> Tensor {
     let gradient = if *gradient.sizes() == expected.sizes { gradient } else { gradient.sum_to(&expected.sizes) };
     if gradient.dtype() == expected.dtype { gradient } else { gradient.to(expected.dtype) }
 }

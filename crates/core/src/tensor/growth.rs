@@ -104,7 +104,7 @@ impl Context {
     }
 
     /// Begins a leap: the next token that is run may stand for those before it.
-    pub(crate) fn leap(&self) -> Leap {
+    pub(crate) fn begin_leap(&self) -> Leap {
         let leap = Leap { moment: self.moment(), workspaces: self.workspaces.get(), tally: self.counter.tally() };
         let mut trace = self.trace.borrow_mut();
         let at = trace.growing.len() as u32;
@@ -115,14 +115,14 @@ impl Context {
     }
 
     /// Ends a leap of so many tokens from the one that did `before`: whether `token` did what `growth` foretells.
-    pub(crate) fn land(&self, before: &Token, mut token: Token, growth: &Growth, tokens: u64) -> Landing {
+    pub(crate) fn land_leap(&self, before: &Token, mut token: Token, growth: &Growth, tokens: u64) -> Landing {
         let Some(sizes) = self.sizes_beside(before, &token) else { return Landing::Misses };
         let foretold = |((before, now), growth): (&(i64, i64), &i64)| *now == before + growth * tokens as i64;
         if sizes.len() != growth.0.len() || !sizes.iter().zip(&growth.0).all(foretold) {
             return Landing::Misses;
         }
         self.counter.interpolate(&before.slice.tallies, &token.slice.tallies, tokens - 1);
-        if let Some(joined) = self.join(before, &token, growth, tokens) {
+        if let Some(joined) = self.join_tokens(before, &token, growth, tokens) {
             return joined;
         }
         let (own, earlier) = (token.slice.allocations.start, before.slice.allocations.start);
@@ -148,7 +148,7 @@ impl Context {
     }
 
     /// Makes one leap of two that grow alike, the first of which ended with `before`.
-    fn join(&self, before: &Token, token: &Token, growth: &Growth, tokens: u64) -> Option<Landing> {
+    fn join_tokens(&self, before: &Token, token: &Token, growth: &Growth, tokens: u64) -> Option<Landing> {
         let mut trace = self.trace.borrow_mut();
         let trace = &mut *trace;
         let at = before.leap?;
@@ -205,7 +205,7 @@ impl Doubles {
     }
 
     /// One that stands for `tensor`, with so many more elements along a dimension.
-    pub(crate) fn of(&mut self, tensor: &Tensor, longer: Option<(usize, u64)>) -> Tensor {
+    pub(crate) fn double_tensor(&mut self, tensor: &Tensor, longer: Option<(usize, u64)>) -> Tensor {
         let Some(id) = tensor.allocation() else { return tensor.clone() };
         if let Some((_, double)) = self.pairs.iter().find(|(original, _)| original.is_same(tensor)) {
             return double.clone();

@@ -3,44 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
-use super::autograd::Node;
 use super::context::Context;
 use super::layout::Layout;
 use super::meta::TensorMeta;
+use super::node::Node;
+use super::object::{Detached, Memory, Object, Owner, Storage};
 use super::shape::Shape;
 use crate::dtype::DType;
 use crate::trace::{AllocationId, Category};
-
-/// Device memory, freed when dropped. Without an id it stands for memory elsewhere (host scalars) or for none, as
-/// after `resize_(0)`.
-struct Storage {
-    context: Rc<Context>,
-    id: Cell<Option<AllocationId>>,
-    /// The tensor in whose memory this one's data lies since [`Tensor::set_data`].
-    data: RefCell<Option<Tensor>>,
-}
-
-impl Storage {
-    fn new(context: &Rc<Context>, id: Option<AllocationId>) -> Self {
-        Self { context: Rc::clone(context), id: Cell::new(id), data: RefCell::default() }
-    }
-
-    fn allocation(&self) -> Option<AllocationId> {
-        self.id.get().or_else(|| self.data.borrow().as_ref().and_then(Tensor::allocation))
-    }
-
-    fn free(&self) {
-        if let Some(id) = self.id.take() {
-            self.context.free(id);
-        }
-    }
-}
-
-impl Drop for Storage {
-    fn drop(&mut self) {
-        self.free();
-    }
-}
 
 /// Memory that one operator uses while it runs.
 pub(crate) struct Scratch {
@@ -58,54 +28,6 @@ pub(super) struct Leaf {
     pub cast: RefCell<Option<Tensor>>,
 }
 
-/// A tensor object: a layout over memory that is its own or another object's.
-struct Object {
-    memory: Memory,
-    layout: Layout,
-    dtype: DType,
-    is_view: bool,
-    /// How many objects share this one's memory.
-    sharers: Cell<usize>,
-}
-
-enum Memory {
-    Own(Storage),
-    Shared(Owner),
-}
-
-/// The object whose memory another one shares; it lives as long as that one does.
-struct Owner(Rc<Object>);
-
-impl Owner {
-    fn new(object: &Rc<Object>) -> Self {
-        let owner = Rc::clone(object.owner());
-        owner.sharers.set(owner.sharers.get() + 1);
-        Self(owner)
-    }
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        self.0.sharers.set(self.0.sharers.get() - 1);
-    }
-}
-
-impl Object {
-    fn owner(self: &Rc<Self>) -> &Rc<Self> {
-        match &self.memory {
-            Memory::Own(_) => self,
-            Memory::Shared(owner) => &owner.0,
-        }
-    }
-
-    fn storage(&self) -> &Storage {
-        match &self.memory {
-            Memory::Own(storage) => storage,
-            Memory::Shared(owner) => owner.0.storage(),
-        }
-    }
-}
-
 /// How a tensor takes part in autograd.
 #[derive(Clone)]
 pub(super) enum History {
@@ -120,16 +42,6 @@ pub(super) enum History {
 pub struct Tensor {
     object: Rc<Object>,
     pub(super) history: History,
-}
-
-/// A tensor object without a history: a gradient, or what a node saves, which its edges tie to the graph already.
-#[derive(Clone)]
-pub(crate) struct Detached(Rc<Object>);
-
-impl Detached {
-    pub(super) fn looks_like(&self, sizes: &Shape, dtype: DType) -> bool {
-        self.0.layout.sizes == *sizes && self.0.dtype == dtype
-    }
 }
 
 impl From<Tensor> for Detached {
@@ -348,7 +260,7 @@ impl Tensor {
     pub(crate) fn set_data(&self, data: &Tensor) {
         let storage = self.object.storage();
         storage.free();
-        storage.data.replace(Some(data.detached().into()));
+        storage.data.replace(Some(data.detached()));
     }
 
     /// `tensor.is_alias_of(other)`

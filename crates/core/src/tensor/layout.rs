@@ -91,10 +91,10 @@ impl Layout {
             return first.clone();
         }
         let strides = operands.map(|operand| broadcast_strides(operand, &sizes));
-        if strides.iter().all(descends) {
+        if strides.iter().all(strides_descend) {
             return Self::contiguous(sizes);
         }
-        Self::strided(sizes, reordered(&sizes, &strides))
+        Self::strided(sizes, reordered_strides(&sizes, &strides))
     }
 
     /// Whether the strides of all operands fall from dimension to dimension, those of broadcast ones aside.
@@ -117,7 +117,7 @@ fn has_distinct_strides(sizes: &Shape) -> bool {
 
 /// Whether strides fall from dimension to dimension, those of broadcast ones aside: the order of the result then is
 /// that of the dimensions.
-fn descends(strides: &Shape) -> bool {
+fn strides_descend(strides: &Shape) -> bool {
     let mut last = u64::MAX;
     strides.iter().filter(|stride| **stride != 0).all(|&stride| std::mem::replace(&mut last, stride) > stride)
 }
@@ -200,13 +200,13 @@ fn broadcast_strides(operand: &Layout, out: &Shape) -> Shape {
 }
 
 /// The strides of a dense result whose dimensions lie in the order the operands' strides ask for.
-fn reordered(out: &Shape, operands: &[Shape]) -> Shape {
+fn reordered_strides(out: &Shape, operands: &[Shape]) -> Shape {
     let rank = out.len();
     let mut perm = [0usize; MAX_DIMS];
     for (at, slot) in perm[..rank].iter_mut().enumerate() {
         *slot = rank - 1 - at;
     }
-    insertion_sort(&mut perm[..rank], |a, b| faster(out, operands, a, b));
+    insertion_sort(&mut perm[..rank], |a, b| is_faster(out, operands, a, b));
     let mut strides = *out;
     let mut step = 1u64;
     for &at in &perm[..rank] {
@@ -235,7 +235,7 @@ fn insertion_sort(perm: &mut [usize], compare: impl Fn(usize, usize) -> i8) {
 
 /// Compares dimension `a` (now the faster one) with `b`: 1 when they should be exchanged, -1 when not, 0 when no
 /// operand tells.
-fn faster(out: &Shape, operands: &[Shape], a: usize, b: usize) -> i8 {
+fn is_faster(out: &Shape, operands: &[Shape], a: usize, b: usize) -> i8 {
     for strides in operands {
         let (stride_a, stride_b) = (strides[a], strides[b]);
         if stride_a == 0 || stride_b == 0 {

@@ -21,7 +21,7 @@ impl Origins {
     /// The place of `origin` in the list, where it is put if it is not there.
     #[inline]
     pub fn index(&self, list: &mut Vec<Origin>, origin: Origin) -> u16 {
-        let slot = &self.0[slot(origin)];
+        let slot = &self.0[origin_slot(origin)];
         let (known, index) = slot.get();
         if index != u16::MAX && is_same(known, origin) {
             return index;
@@ -33,7 +33,7 @@ impl Origins {
 }
 
 /// Names lie side by side in the program, mostly 8 bytes and more apart.
-fn slot(origin: Origin) -> usize {
+fn origin_slot(origin: Origin) -> usize {
     let address = |name: &str| name.as_ptr().addr();
     ((address(origin.op) >> 3) ^ (origin.node.map_or(0, address) >> 4)) % SLOTS
 }

@@ -38,14 +38,14 @@ const APART: usize = 8;
 
 impl Growing {
     /// The time that a replay runs after this one; from 0.
-    pub(crate) fn after(&self, time: u64) -> u64 {
+    pub(crate) fn size_after(&self, time: u64) -> u64 {
         let last = self.times.saturating_sub(1);
         let stride = self.stride.times.max(1);
         if stride == 1 || time >= last { time + 1 } else { time.saturating_add(stride).min(last) }
     }
 
     /// How many bytes fewer than recorded an allocation asks for, `back` times before the recorded one.
-    pub(crate) fn less(&self, id: AllocationId, back: u64) -> i64 {
+    pub(crate) fn size_less(&self, id: AllocationId, back: u64) -> i64 {
         let growth = self.growth.binary_search_by_key(&id, |(id, _)| *id).map_or(0, |at| self.growth[at].1);
         growth.saturating_mul(i64::try_from(back).unwrap_or(i64::MAX))
     }
@@ -178,7 +178,7 @@ impl Trace {
             match *event {
                 Event::Alloc(id) => {
                     let Some(mut allocation) = self.allocations.get(id as usize).copied() else { continue };
-                    allocation.bytes = allocation.bytes.saturating_add_signed(-growing.less(id, back));
+                    allocation.bytes = allocation.bytes.saturating_add_signed(-growing.size_less(id, back));
                     let new = self.allocations.len() as AllocationId;
                     self.allocations.push(allocation);
                     own.insert(id, new);

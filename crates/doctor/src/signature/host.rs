@@ -8,7 +8,7 @@ fn host(requested: Option<u64>) -> Option<Reading> {
     Reading::whole(FailureCause::HostMemory { requested, resident: None, pid: None })
 }
 
-/// c10/core/impl/alloc_cpu.cpp
+/// `c10/core/impl/alloc_cpu.cpp`
 pub(super) const ALLOCATOR: Signature = Signature {
     name: "host_allocator",
     needles: &["DefaultCPUAllocator: ", "Buy new RAM!"],

@@ -10,7 +10,7 @@ fn killed(pid: Option<u64>, data_loader: bool) -> Option<Reading> {
     Reading::whole(FailureCause::Killed { pid, data_loader })
 }
 
-/// torch/csrc/DataLoader.cpp
+/// `torch/csrc/DataLoader.cpp`
 pub(super) const WORKER: Signature = Signature {
     name: "dataloader_killed",
     needles: &["is killed by signal: ", "exited unexpectedly"],

@@ -8,7 +8,7 @@ fn full() -> Option<Reading> {
     Reading::whole(FailureCause::SharedMemory { pid: None })
 }
 
-/// torch/csrc/DataLoader.cpp
+/// `torch/csrc/DataLoader.cpp`
 pub(super) const BUS_ERROR: Signature = Signature {
     name: "dataloader_bus_error",
     needles: &[

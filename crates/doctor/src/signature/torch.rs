@@ -187,7 +187,7 @@ fn assert_in_allocator(text: &str, condition: &str) -> Option<Reading> {
     Reading::whole(FailureCause::GpuMemory(GpuMemory { backend: "CUDA", likely: true, ..GpuMemory::default() }))
 }
 
-/// torch/csrc/StorageSharing.cpp
+/// `torch/csrc/StorageSharing.cpp`
 pub(super) const EXPANDABLE_SHARING: Signature = Signature {
     name: "torch_expandable_sharing",
     needles: &["expandable_segments:True cannot be shared between processes"],

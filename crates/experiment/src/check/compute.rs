@@ -1,6 +1,6 @@
 //! Compute that is not matched: one configuration generated, trained on or was paid for more than another.
 
-use super::{Check, Flag, Severity, number};
+use super::{Check, Flag, Severity, number_text};
 use crate::axis::{AXES, Axis};
 use crate::experiment::{Configuration, Experiment};
 use crate::statistics::mean;
@@ -29,10 +29,10 @@ fn run(all: &Experiment) -> Vec<Flag> {
         if let Some((least, most)) = ends.filter(|(least, most)| most.1 > least.1 * MATCHED) {
             evidence.push(format!(
                 "{words} by step {}: {} in {}, {} in {}",
-                number(budget),
-                number(most.1),
+                number_text(budget),
+                number_text(most.1),
                 most.0,
-                number(least.1),
+                number_text(least.1),
                 least.0
             ));
         }
@@ -70,7 +70,7 @@ fn by_shares(all: &Experiment) -> Option<String> {
             most.1.0,
             least.0,
             least.1.0,
-            number(most.1.0 as f64 / least.1.0 as f64)
+            number_text(most.1.0 as f64 / least.1.0 as f64)
         )
     })
 }

@@ -1,6 +1,6 @@
 //! A reward that only ever is a floor: what a verifier pays for anything, or nothing at all.
 
-use super::{Check, Flag, Severity, number, some};
+use super::{Check, Flag, Severity, first_lines, number_text};
 use crate::experiment::Experiment;
 use crate::metric::Kind;
 use crate::record::Total;
@@ -37,7 +37,7 @@ fn run(all: &Experiment) -> Vec<Flag> {
             configurations.join(", ")
         ),
         configurations,
-        evidence: some(found.into_iter().map(|(run, said)| format!("{}: {said}", run.name())).collect()),
+        evidence: first_lines(found.into_iter().map(|(run, said)| format!("{}: {said}", run.name())).collect()),
     }]
 }
 
@@ -66,14 +66,14 @@ fn floor_in(run: &Run, name: &str, series: &Series) -> Option<String> {
         _ => earned * FAR_BELOW,
     };
     let is_floor = most < one_right && (most <= 0.0 || most < earned * FAR_BELOW);
-    let shown: Vec<String> = values.iter().map(|value| number(*value)).collect();
+    let shown: Vec<String> = values.iter().map(|value| number_text(*value)).collect();
     let of = if run.identity.reward.max.is_some() { "" } else { ", if that earns 1" };
     is_floor.then(|| {
         format!(
             "all {} values of `{name}` are {}; a right answer would add {}{of}",
             series.len(),
             shown.join(" or "),
-            number(one_right)
+            number_text(one_right)
         )
     })
 }
@@ -81,6 +81,7 @@ fn floor_in(run: &Run, name: &str, series: &Series) -> Option<String> {
 /// Whether it is a reward itself, and not its spread, rank or total.
 fn is_reward(name: &str) -> bool {
     let last = name.rsplit('/').next().unwrap_or(name);
-    matches!(last, "reward" | "my_reward" | "on_policy" | "mean_reward" | "rewards") && Kind::of(name) != Kind::HeldOut
+    matches!(last, "reward" | "my_reward" | "on_policy" | "mean_reward" | "rewards")
+        && Kind::of_name(name) != Kind::HeldOut
         || name.starts_with("reward/") && last != "training_set"
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{Check, Flag, Severity, some};
+use super::{Check, Flag, Severity, first_lines};
 use crate::experiment::Experiment;
 use crate::metric::Kind;
 
@@ -14,7 +14,7 @@ pub(super) const TRAINED_ON: Check = Check {
 pub(super) const MISSING: Check = Check {
     name: "no held-out evaluation",
     looks_for: "a result that is not known to be on questions never trained on",
-    run: missing,
+    run: missing_evaluations,
 };
 
 fn trained_on(all: &Experiment) -> Vec<Flag> {
@@ -48,7 +48,7 @@ fn trained_on(all: &Experiment) -> Vec<Flag> {
                     both.len(),
                     eval.len()
                 ),
-                evidence: some(both.iter().map(|item| (*item).to_owned()).collect()),
+                evidence: first_lines(both.iter().map(|item| (*item).to_owned()).collect()),
             });
         }
     }
@@ -67,7 +67,7 @@ fn trained_on(all: &Experiment) -> Vec<Flag> {
     flags
 }
 
-fn missing(all: &Experiment) -> Vec<Flag> {
+fn missing_evaluations(all: &Experiment) -> Vec<Flag> {
     if matches!(all.kind(), Kind::HeldOut | Kind::TrainingSet) || all.runs.iter().any(|run| !run.items.is_empty()) {
         return Vec::new();
     }
@@ -87,7 +87,7 @@ fn missing(all: &Experiment) -> Vec<Flag> {
 /// Held-out metrics that could be asked about instead.
 fn held_out_metrics(all: &Experiment) -> Vec<String> {
     let held_out: Vec<&str> =
-        all.available.keys().filter(|name| Kind::of(name) == Kind::HeldOut).map(String::as_str).collect();
+        all.available.keys().filter(|name| Kind::of_name(name) == Kind::HeldOut).map(String::as_str).collect();
     if held_out.is_empty() {
         return vec!["no metric of any run is called eval, test, val or held_out".to_owned()];
     }

@@ -1,8 +1,8 @@
 //! Results that are the same where something should differ: between configurations, between seeds, between nodes.
 
-use super::{Check, Flag, Severity, some};
+use super::{Check, Flag, Severity, first_lines};
 use crate::experiment::Experiment;
-use crate::metric::interest;
+use crate::metric::interest_in;
 use crate::run::Run;
 use crate::series::Series;
 
@@ -16,21 +16,21 @@ const MOST: usize = 400;
 pub(super) const CONFIGURATIONS: Check = Check {
     name: "identical configurations",
     looks_for: "configurations with the same values step by step: the setting changed nothing, or its results were copied",
-    run: configurations,
+    run: check_configurations,
 };
 pub(super) const SEEDS: Check = Check {
     name: "identical seeds",
     looks_for: "runs of other seeds with the same values: the seed changed nothing, and n is smaller than it looks",
-    run: seeds,
+    run: check_seeds,
 };
 pub(super) const NODES: Check = Check {
     name: "identical nodes",
     looks_for: "nodes of a swarm with the same values: everyone trains on everything, which is data parallelism under another name",
-    run: nodes,
+    run: check_nodes,
 };
 
 /// Runs as they were written: nodes by themselves.
-fn written(all: &Experiment) -> Vec<&Run> {
+fn written_runs(all: &Experiment) -> Vec<&Run> {
     let whole = all.runs.iter().filter(|run| run.nodes <= 1);
     let mut runs: Vec<&Run> = whole.chain(&all.nodes).collect();
     if runs.len() > MOST {
@@ -50,7 +50,7 @@ fn common_metric(a: &Run, b: &Run) -> Option<(String, usize, usize)> {
     let both = a
         .series
         .iter()
-        .filter(|(name, _)| interest(name) > 0)
+        .filter(|(name, _)| interest_in(name) > 0)
         .filter_map(|(name, series)| Some((name, series, b.metric(name)?)));
     let mut found = None;
     for (name, of_a, of_b) in both {
@@ -62,7 +62,7 @@ fn common_metric(a: &Run, b: &Run) -> Option<(String, usize, usize)> {
         if (equal as f64) < SAME * common as f64 {
             return None;
         }
-        if found.as_ref().is_none_or(|(best, _, _): &(String, usize, usize)| interest(name) > interest(best)) {
+        if found.as_ref().is_none_or(|(best, _, _): &(String, usize, usize)| interest_in(name) > interest_in(best)) {
             found = Some((name.clone(), equal, common));
         }
     }
@@ -72,10 +72,10 @@ fn common_metric(a: &Run, b: &Run) -> Option<(String, usize, usize)> {
 fn equal_steps(a: &Series, b: &Series) -> (usize, usize) {
     let (mut equal, mut common, mut at) = (0, 0, 0);
     for (step, value) in a.points() {
-        while at < b.len() && b.step(at) < step {
+        while at < b.len() && b.step_at(at) < step {
             at += 1;
         }
-        if at < b.len() && b.step(at) == step {
+        if at < b.len() && b.step_at(at) == step {
             common += 1;
             equal += usize::from(b.values()[at] == value);
         }
@@ -87,7 +87,7 @@ fn is_constant(series: &Series) -> bool {
     series.values().windows(2).all(|pair| pair[0] == pair[1])
 }
 
-fn pairs<'a>(
+fn identical_pairs<'a>(
     runs: &'a [&'a Run],
     is_pair: impl Fn(&Run, &Run) -> bool,
 ) -> Vec<(&'a Run, &'a Run, String, usize, usize)> {
@@ -102,14 +102,14 @@ fn pairs<'a>(
     found
 }
 
-fn configurations(all: &Experiment) -> Vec<Flag> {
-    let runs = written(all);
+fn check_configurations(all: &Experiment) -> Vec<Flag> {
+    let runs = written_runs(all);
     // Of one seed and node, which are what a copy has in common; else any of one against any of the other.
     let is_pair = |a: &Run, b: &Run| {
         let alike = a.identity.seed == b.identity.seed && a.identity.node == b.identity.node;
         a.identity.configuration != b.identity.configuration && alike
     };
-    let found = pairs(&runs, is_pair);
+    let found = identical_pairs(&runs, is_pair);
     let mut by_pair: std::collections::BTreeMap<(String, String), Vec<String>> = std::collections::BTreeMap::new();
     let mut totals: std::collections::BTreeMap<(String, String), (usize, usize)> = std::collections::BTreeMap::new();
     for (a, b, metric, equal, common) in &found {
@@ -131,32 +131,32 @@ fn configurations(all: &Experiment) -> Vec<Flag> {
                 "{a} and {b} should differ and agree in {equal} of {common} values: what was changed had no effect on them"
             ),
             configurations: vec![a, b],
-            evidence: some(lines),
+            evidence: first_lines(lines),
         }
     };
     by_pair.into_iter().map(flag).collect()
 }
 
-fn seeds(all: &Experiment) -> Vec<Flag> {
-    let runs = written(all);
+fn check_seeds(all: &Experiment) -> Vec<Flag> {
+    let runs = written_runs(all);
     let is_pair = |a: &Run, b: &Run| {
         let alike = a.identity.configuration == b.identity.configuration && a.identity.node == b.identity.node;
         alike && a.identity.seed != b.identity.seed
     };
     one_flag(
         SEEDS.name,
-        pairs(&runs, is_pair),
+        identical_pairs(&runs, is_pair),
         "runs of other seeds have the same values: they are one run written twice",
     )
 }
 
-fn nodes(all: &Experiment) -> Vec<Flag> {
+fn check_nodes(all: &Experiment) -> Vec<Flag> {
     let nodes: Vec<&Run> = all.nodes.iter().take(MOST).collect();
     let is_pair =
         |a: &Run, b: &Run| a.identity.configuration == b.identity.configuration && a.identity.seed == b.identity.seed;
     let mut flags = one_flag(
         NODES.name,
-        pairs(&nodes, is_pair),
+        identical_pairs(&nodes, is_pair),
         "nodes have the same values: they train one model, as data parallelism does, and share nothing",
     );
     flags.iter_mut().for_each(|flag| flag.severity = Severity::Warns);
@@ -173,7 +173,7 @@ fn one_flag(check: &'static str, found: Vec<(&Run, &Run, String, usize, usize)>,
     let lines = found.iter().map(|(a, b, metric, equal, common)| {
         format!("{} and {}: `{metric}` is equal at {equal} of {common} steps", a.name(), b.name())
     });
-    let evidence = some(lines.collect());
+    let evidence = first_lines(lines.collect());
     vec![Flag {
         check,
         severity: Severity::Refutes,

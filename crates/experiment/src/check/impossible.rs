@@ -1,6 +1,6 @@
 //! Values that no completion could earn: above the most, below the least, shares above one, or no numbers at all.
 
-use super::{Check, Flag, Severity, number, some};
+use super::{Check, Flag, Severity, first_lines, number_text};
 use crate::experiment::Experiment;
 use crate::record::Total;
 use crate::run::Run;
@@ -20,7 +20,7 @@ fn run(all: &Experiment) -> Vec<Flag> {
     let (mut beyond, mut not_finite) = (Vec::new(), Vec::new());
     for run in runs {
         for (name, series) in &run.series {
-            let limits = limits(run, name);
+            let limits = metric_limits(run, name);
             let is_out = |(_, value): &(f64, f64)| {
                 limits.is_some_and(|(least, most)| *value > most + SLACK || *value < least - SLACK)
             };
@@ -30,10 +30,10 @@ fn run(all: &Experiment) -> Vec<Flag> {
                     format!(
                         "{}: `{name}` is {} at step {}, possible is {} to {}",
                         run.name(),
-                        number(value),
-                        number(step),
-                        number(least),
-                        number(most)
+                        number_text(value),
+                        number_text(step),
+                        number_text(least),
+                        number_text(most)
                     ),
                 ));
             }
@@ -46,18 +46,18 @@ fn run(all: &Experiment) -> Vec<Flag> {
                         "{}: `{name}` is no number at {count} of {} points, first at step {}",
                         run.name(),
                         series.len(),
-                        number(first)
+                        number_text(first)
                     ),
                 ));
             }
         }
     }
-    flags.extend(flag(
+    flags.extend(flag_found(
         beyond,
         Severity::Refutes,
         "values that cannot be: the reward is counted on another scale, or added to",
     ));
-    flags.extend(flag(
+    flags.extend(flag_found(
         not_finite,
         Severity::Warns,
         "values that are no numbers: they are left out of means, and a run that diverged is not a run that is missing",
@@ -66,7 +66,7 @@ fn run(all: &Experiment) -> Vec<Flag> {
 }
 
 /// What a metric of a run can be, where that is known.
-fn limits(run: &Run, name: &str) -> Option<(f64, f64)> {
+fn metric_limits(run: &Run, name: &str) -> Option<(f64, f64)> {
     let lower = name.to_ascii_lowercase();
     let parts: Vec<&str> = lower.split(['/', '_', '-']).collect();
     let is_share = parts.iter().any(|part| matches!(*part, "accuracy" | "acc" | "exact") || part.starts_with("pass@"));
@@ -85,11 +85,11 @@ fn limits(run: &Run, name: &str) -> Option<(f64, f64)> {
     is_reward.then_some((scale.min.unwrap_or(f64::NEG_INFINITY) * of_all, scale.max? * of_all))
 }
 
-fn flag(found: Vec<(&Run, String)>, severity: Severity, said: &str) -> Option<Flag> {
+fn flag_found(found: Vec<(&Run, String)>, severity: Severity, said: &str) -> Option<Flag> {
     let mut configurations: Vec<String> = found.iter().map(|(run, _)| run.identity.configuration.clone()).collect();
     configurations.sort();
     configurations.dedup();
-    let evidence = some(found.into_iter().map(|(_, line)| line).collect());
+    let evidence = first_lines(found.into_iter().map(|(_, line)| line).collect());
     let said = format!(
         "{} {said}",
         if configurations.len() == 1 {

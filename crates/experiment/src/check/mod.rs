@@ -63,7 +63,7 @@ pub const CHECKS: &[&Check] = &[
 ];
 
 /// Everything that the checks find, the worst first.
-pub fn all(experiment: &Experiment) -> Vec<Flag> {
+pub fn all_flags(experiment: &Experiment) -> Vec<Flag> {
     let mut flags: Vec<Flag> = CHECKS.iter().flat_map(|check| (check.run)(experiment)).collect();
     flags.sort_by_key(|flag| flag.severity);
     flags
@@ -84,7 +84,7 @@ pub fn refuted(flags: &[Flag], configuration: &str) -> Option<String> {
 const MOST_EVIDENCE: usize = 6;
 
 /// The first lines of evidence, and how many are not shown.
-fn some(mut lines: Vec<String>) -> Vec<String> {
+fn first_lines(mut lines: Vec<String>) -> Vec<String> {
     let more = lines.len().saturating_sub(MOST_EVIDENCE);
     lines.truncate(MOST_EVIDENCE);
     if more > 0 {
@@ -94,7 +94,7 @@ fn some(mut lines: Vec<String>) -> Vec<String> {
 }
 
 /// A number for a sentence: four digits that count.
-pub fn number(value: f64) -> String {
+pub fn number_text(value: f64) -> String {
     if !value.is_finite() {
         return value.to_string();
     }

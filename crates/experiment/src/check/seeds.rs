@@ -1,6 +1,6 @@
 //! Too few seeds, and seeds that are not known.
 
-use super::{Check, Flag, Severity, some};
+use super::{Check, Flag, Severity, first_lines};
 use crate::compare::FEWEST;
 use crate::experiment::{Configuration, Experiment};
 
@@ -30,7 +30,7 @@ fn run(all: &Experiment) -> Vec<Flag> {
                 if nodes > 1 { format!(" of {nodes} nodes, which share data and are no seeds") } else { String::new() };
             format!("{}: {} run{}{of}", one.name, count(one), if count(one) == 1 { "" } else { "s" })
         });
-        let evidence = some(evidence.collect());
+        let evidence = first_lines(evidence.collect());
         let configurations = these.iter().map(|one| one.name.clone()).collect();
         (!these.is_empty()).then_some(Flag {
             check: CHECK.name,

@@ -1,6 +1,6 @@
 //! Runs that ended early, failed, or were started again: marked, never dropped.
 
-use super::{Check, Flag, Severity, number, some};
+use super::{Check, Flag, Severity, first_lines, number_text};
 use crate::axis::Axis;
 use crate::experiment::Experiment;
 
@@ -17,13 +17,16 @@ fn run(all: &Experiment) -> Vec<Flag> {
         let last = all
             .metrics
             .iter()
-            .filter_map(|metric| run.metric(metric)?.last())
+            .filter_map(|metric| run.metric(metric)?.last_point())
             .map(|last| last.0)
             .max_by(f64::total_cmp);
         if let (Some(last), Some(budget)) = (last, budget)
             && last < budget * 0.9
         {
-            short.push((run, format!("{} ends at step {}, others at {}", run.name(), number(last), number(budget))));
+            short.push((
+                run,
+                format!("{} ends at step {}, others at {}", run.name(), number_text(last), number_text(budget)),
+            ));
         }
         let Some(end) = &run.end else { continue };
         if end.outcome != "succeeded" {
@@ -38,7 +41,8 @@ fn run(all: &Experiment) -> Vec<Flag> {
                 ),
             ));
         } else if end.attempts > 1 {
-            let lost = end.lost_seconds.map_or_else(String::new, |seconds| format!(", {} s lost", number(seconds)));
+            let lost =
+                end.lost_seconds.map_or_else(String::new, |seconds| format!(", {} s lost", number_text(seconds)));
             ended.push((run, format!("{}: started {} times{lost}", run.name(), end.attempts)));
         }
     }
@@ -46,7 +50,7 @@ fn run(all: &Experiment) -> Vec<Flag> {
         let mut configurations: Vec<String> = found.iter().map(|(run, _)| run.identity.configuration.clone()).collect();
         configurations.sort();
         configurations.dedup();
-        let evidence = some(found.into_iter().map(|(_, line)| line).collect());
+        let evidence = first_lines(found.into_iter().map(|(_, line)| line).collect());
         (!evidence.is_empty()).then(|| Flag {
             check: CHECK.name,
             severity: Severity::Warns,

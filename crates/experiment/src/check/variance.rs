@@ -1,6 +1,6 @@
 //! Groups without reward variance teach nothing: GRPO's advantages of equal rewards are zero.
 
-use super::{Check, Flag, Severity, some};
+use super::{Check, Flag, Severity, first_lines};
 use crate::experiment::Experiment;
 use crate::run::Run;
 
@@ -31,7 +31,7 @@ fn run(all: &Experiment) -> Vec<Flag> {
                 configurations.join(", ")
             ),
             configurations,
-            evidence: some(
+            evidence: first_lines(
                 these
                     .iter()
                     .map(|(run, share)| format!("{}: {:.1} % of its groups have variance", run.name(), share * 100.0))

@@ -17,7 +17,7 @@ const MOST_CURVES: usize = 12;
 const MOST_LINES: usize = 10;
 
 /// The curves of all configurations in `metric` on `axis`.
-pub fn curves(all: &Experiment, metric: &str, axis: Axis) -> Figure {
+pub fn curve_figure(all: &Experiment, metric: &str, axis: Axis) -> Figure {
     let shown = all.configurations.iter().take(MOST_CURVES).enumerate();
     let mut marks = Vec::new();
     for (series, configuration) in shown {
@@ -88,7 +88,7 @@ pub struct GridPoint {
 /// points; without any, with what lies between its neighbours.
 pub fn mean_curve(all: &Experiment, configuration: &Configuration, metric: &str, axis: Axis) -> Vec<GridPoint> {
     let runs: Vec<_> = all.runs_of(configuration).filter(|run| run.metric(metric).is_some()).collect();
-    let end = |run: &&crate::run::Run| axis.at(run, run.metric(metric)?.last()?.0);
+    let end = |run: &&crate::run::Run| axis.at(run, run.metric(metric)?.last_point()?.0);
     let begin = |run: &&crate::run::Run| axis.at(run, run.metric(metric)?.points().next()?.0);
     let (Some(from), Some(to)) =
         (runs.iter().filter_map(begin).max_by(f64::total_cmp), runs.iter().filter_map(end).min_by(f64::total_cmp))
@@ -110,7 +110,7 @@ pub fn mean_curve(all: &Experiment, configuration: &Configuration, metric: &str,
             *cell = (cell.0 + value, cell.1 + 1, cell.2.min(value), cell.3.max(value));
         }
     }
-    let filled: Vec<Vec<Option<f64>>> = sums.iter().map(|cells| between(cells)).collect();
+    let filled: Vec<Vec<Option<f64>>> = sums.iter().map(|cells| interpolate_between(cells)).collect();
     (0..=cells)
         .filter_map(|cell| {
             let values: Vec<f64> = filled.iter().filter_map(|of_run| of_run[cell]).collect();
@@ -127,7 +127,7 @@ pub fn mean_curve(all: &Experiment, configuration: &Configuration, metric: &str,
 }
 
 /// The mean of every cell; of an empty one what lies on the line between its neighbours.
-fn between(cells: &[(f64, usize, f64, f64)]) -> Vec<Option<f64>> {
+fn interpolate_between(cells: &[(f64, usize, f64, f64)]) -> Vec<Option<f64>> {
     let own: Vec<Option<f64>> = cells.iter().map(|cell| (cell.1 > 0).then(|| cell.0 / cell.1 as f64)).collect();
     let known: Vec<(usize, f64)> = own.iter().enumerate().filter_map(|(at, value)| Some((at, (*value)?))).collect();
     let fill = |at: usize| {

@@ -84,6 +84,6 @@ const LETTERS: [(char, [u8; 5]); 77] = [
 const BOX: [u8; 5] = [0x7f, 0x41, 0x41, 0x41, 0x7f];
 
 /// The columns of a letter; of one that is not drawn an empty box.
-pub(super) fn glyph(letter: char) -> [u8; 5] {
+pub(super) fn glyph_rows(letter: char) -> [u8; 5] {
     LETTERS.iter().find(|(drawn, _)| *drawn == letter).map_or(BOX, |(_, columns)| *columns)
 }

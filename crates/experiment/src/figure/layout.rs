@@ -36,46 +36,47 @@ impl<'a> Layout<'a> {
         }
         let rows = figure.rows.len();
         let y = match rows {
-            0 => Scale::of(ys.into_iter(), false, 0.04),
-            rows => Scale::of([-0.5, rows as f64 - 0.5].into_iter(), false, 0.0),
+            0 => Scale::of_values(ys.into_iter(), false, 0.04),
+            rows => Scale::of_values([-0.5, rows as f64 - 0.5].into_iter(), false, 0.0),
         };
         let longest = figure.rows.iter().map(|row| row.chars().count().min(LONGEST_ROW)).max().unwrap_or(7);
         let legend = figure.series.len().min(MOST_NAMED + 1).div_ceil(3) as f64 * 20.0;
         let top = if figure.series.is_empty() { 16.0 } else { 14.0 + legend };
         let height = if rows == 0 { 360.0 } else { 60.0 + 28.0 * rows as f64 } + top;
         let left = 20.0 + 7.2 * longest as f64;
-        let x = Scale::of(xs.into_iter(), figure.log_x, 0.02);
+        let x = Scale::of_values(xs.into_iter(), figure.log_x, 0.02);
         Self { figure, width: 760.0, height, left: left.max(64.0), right: 20.0, top, bottom: 46.0, x, y }
     }
 
     /// The pixel of a number of x.
-    pub fn px(&self, x: f64) -> Option<f64> {
-        Some(drawable(self.left + (self.width - self.left - self.right) * self.x.place(x)?))
+    pub fn x_pixel(&self, x: f64) -> Option<f64> {
+        Some(drawable_pixel(self.left + (self.width - self.left - self.right) * self.x.place_of(x)?))
     }
 
     /// The pixel of a number of y; rows go from the top.
-    pub fn py(&self, y: f64) -> Option<f64> {
-        let share = self.y.place(y)?;
+    pub fn y_pixel(&self, y: f64) -> Option<f64> {
+        let share = self.y.place_of(y)?;
         let share = if self.figure.rows.is_empty() { 1.0 - share } else { share };
-        Some(drawable(self.top + (self.height - self.top - self.bottom) * share))
+        Some(drawable_pixel(self.top + (self.height - self.top - self.bottom) * share))
     }
 
     /// The pixels of a point.
-    pub fn point(&self, (x, y): (f64, f64)) -> Option<(f64, f64)> {
-        Some((self.px(x)?, self.py(y)?))
+    pub fn point_pixels(&self, (x, y): (f64, f64)) -> Option<(f64, f64)> {
+        Some((self.x_pixel(x)?, self.y_pixel(y)?))
     }
 
     /// Both ends of the line of equal x and y.
-    pub fn identity(&self) -> Option<((f64, f64), (f64, f64))> {
+    pub fn identity_line(&self) -> Option<((f64, f64), (f64, f64))> {
         let ends: Vec<f64> = self.x.ticks(5).into_iter().map(|tick| tick.0).collect();
         let (low, high) = (*ends.first()?, *ends.last()?);
-        Some((self.point((low, low))?, self.point((high, high))?))
+        Some((self.point_pixels((low, low))?, self.point_pixels((high, high))?))
     }
 
     /// The names of the legend with their places, and what is said of further ones.
-    pub fn legend(&self) -> Vec<(f64, f64, usize, String)> {
+    pub fn legend_places(&self) -> Vec<(f64, f64, usize, String)> {
         let column = (self.width - 40.0) / 3.0;
-        let mut named: Vec<String> = self.figure.series.iter().take(MOST_NAMED).map(|name| cut(name, 32)).collect();
+        let mut named: Vec<String> =
+            self.figure.series.iter().take(MOST_NAMED).map(|name| cut_text(name, 32)).collect();
         let more = self.figure.series.len() - named.len();
         if more > 0 {
             named.push(format!("and {more} more"));
@@ -85,17 +86,17 @@ impl<'a> Layout<'a> {
     }
 
     /// The names of rows with their places.
-    pub fn rows(&self) -> Vec<(f64, String)> {
-        let place = |(index, name): (usize, &String)| Some((self.py(index as f64)?, cut(name, LONGEST_ROW)));
+    pub fn row_labels(&self) -> Vec<(f64, String)> {
+        let place = |(index, name): (usize, &String)| Some((self.y_pixel(index as f64)?, cut_text(name, LONGEST_ROW)));
         self.figure.rows.iter().enumerate().filter_map(place).collect()
     }
 }
 
 /// A pixel that far outside is outside all the same.
-const fn drawable(pixel: f64) -> f64 {
+const fn drawable_pixel(pixel: f64) -> f64 {
     pixel.clamp(-1e5, 1e5)
 }
 
-fn cut(text: &str, most: usize) -> String {
+fn cut_text(text: &str, most: usize) -> String {
     if text.chars().count() <= most { text.to_owned() } else { text.chars().take(most - 1).chain(['…']).collect() }
 }

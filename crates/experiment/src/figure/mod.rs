@@ -7,11 +7,11 @@ mod png;
 mod scale;
 mod svg;
 
-pub use curve::{curves, mean_curve};
+pub use curve::{curve_figure, mean_curve};
 pub use png::png;
-pub use svg::{escaped, svg};
+pub use svg::{escaped_text, svg};
 
-pub(crate) use svg::{drawing, style};
+pub(crate) use svg::{draw_figure, scoped_style};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figure {

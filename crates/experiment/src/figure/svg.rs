@@ -12,7 +12,7 @@ pub(super) const COLOURS: [&str; 8] =
 const LIGHT: [&str; 8] = ["#56b4e9", "#ff9d5c", "#2ec4a0", "#e6a3cc", "#e0d040", "#8fd0ff", "#e6b800", "#aaaaaa"];
 
 /// The style of all figures, in both themes.
-pub fn style(scope: &str) -> String {
+pub fn scoped_style(scope: &str) -> String {
     let mut css = String::new();
     let rule = |css: &mut String, colours: &[&str; 8], indent: &str| {
         for (index, colour) in colours.iter().enumerate() {
@@ -37,34 +37,34 @@ pub fn style(scope: &str) -> String {
 pub fn svg(figure: &Figure) -> String {
     let own = format!(
         "svg{{color:#17202a;background:#fff}}@media(prefers-color-scheme:dark){{svg{{color:#e6e9ee;background:#11151a}}}}{}",
-        style("svg")
+        scoped_style("svg")
     );
-    drawing(figure, Some(&own))
+    draw_figure(figure, Some(&own))
 }
 
 /// The figure as part of a page that has its style.
-pub(crate) fn drawing(figure: &Figure, own_style: Option<&str>) -> String {
+pub(crate) fn draw_figure(figure: &Figure, own_style: Option<&str>) -> String {
     let layout = Layout::new(figure);
     let (width, height) = (layout.width, layout.height);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{}\">\n",
-        escaped(&format!("{}. {}", figure.title, figure.described))
+        escaped_text(&format!("{}. {}", figure.title, figure.described))
     );
     if let Some(style) = own_style {
-        let _ = writeln!(svg, "<title>{}</title><style>{style}</style>", escaped(&figure.title));
+        let _ = writeln!(svg, "<title>{}</title><style>{style}</style>", escaped_text(&figure.title));
     }
-    grid(&layout, &mut svg);
-    figure.marks.iter().for_each(|mark| draw(mark, &layout, &mut svg));
-    legend(&layout, &mut svg);
+    draw_grid(&layout, &mut svg);
+    figure.marks.iter().for_each(|mark| draw_mark(mark, &layout, &mut svg));
+    draw_legend(&layout, &mut svg);
     svg.push_str("</svg>\n");
     svg
 }
 
-fn grid(layout: &Layout<'_>, svg: &mut String) {
+fn draw_grid(layout: &Layout<'_>, svg: &mut String) {
     let (left, right) = (layout.left, layout.width - layout.right);
     let (top, bottom) = (layout.top, layout.height - layout.bottom);
     for (tick, text) in layout.x.ticks(7) {
-        let Some(x) = layout.px(tick) else { continue };
+        let Some(x) = layout.x_pixel(tick) else { continue };
         let _ = writeln!(
             svg,
             "<path class=\"g\" d=\"M{x:.1} {top}V{bottom}\"/><text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{text}</text>",
@@ -73,7 +73,7 @@ fn grid(layout: &Layout<'_>, svg: &mut String) {
     }
     if layout.figure.rows.is_empty() {
         for (tick, text) in layout.y.ticks(6) {
-            let Some(y) = layout.py(tick) else { continue };
+            let Some(y) = layout.y_pixel(tick) else { continue };
             let _ = writeln!(
                 svg,
                 "<path class=\"g\" d=\"M{left} {y:.1}H{right}\"/><text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{text}</text>",
@@ -82,13 +82,13 @@ fn grid(layout: &Layout<'_>, svg: &mut String) {
             );
         }
     }
-    for (y, name) in layout.rows() {
+    for (y, name) in layout.row_labels() {
         let _ = writeln!(
             svg,
             "<path class=\"g\" d=\"M{left} {y:.1}H{right}\"/><text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
             left - 6.0,
             y + 4.0,
-            escaped(&name)
+            escaped_text(&name)
         );
     }
     let middle = (left + right) / 2.0;
@@ -96,47 +96,48 @@ fn grid(layout: &Layout<'_>, svg: &mut String) {
         svg,
         "<text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
         layout.height - 10.0,
-        escaped(&layout.figure.x)
+        escaped_text(&layout.figure.x)
     );
     if !layout.figure.y.is_empty() {
         let y = (top + bottom) / 2.0;
         let _ = writeln!(
             svg,
             "<text transform=\"translate(14 {y}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
-            escaped(&layout.figure.y)
+            escaped_text(&layout.figure.y)
         );
     }
 }
 
-fn legend(layout: &Layout<'_>, svg: &mut String) {
-    for (x, y, index, name) in layout.legend() {
+fn draw_legend(layout: &Layout<'_>, svg: &mut String) {
+    for (x, y, index, name) in layout.legend_places() {
         let series = index % COLOURS.len();
         let _ = writeln!(
             svg,
             "<rect class=\"k{series} d\" x=\"{x:.0}\" y=\"{:.0}\" width=\"12\" height=\"12\"/><text x=\"{:.0}\" y=\"{y:.0}\">{}</text>",
             y - 10.0,
             x + 18.0,
-            escaped(&name)
+            escaped_text(&name)
         );
     }
 }
 
-fn draw(mark: &Mark, layout: &Layout<'_>, svg: &mut String) {
+fn draw_mark(mark: &Mark, layout: &Layout<'_>, svg: &mut String) {
     let colour = |series: &usize| series % COLOURS.len();
     match mark {
         Mark::Line { series, points, is_thin } => {
             let thin = if *is_thin { " t" } else { "" };
-            let _ = writeln!(svg, "<path class=\"k{} l{thin}\" d=\"{}\"/>", colour(series), path(layout, points));
+            let _ = writeln!(svg, "<path class=\"k{} l{thin}\" d=\"{}\"/>", colour(series), path_data(layout, points));
         }
         Mark::Band { series, points, is_faint } => {
             let high = points.iter().map(|(x, _, high)| (*x, *high));
             let outline: Vec<(f64, f64)> = high.chain(points.iter().rev().map(|(x, low, _)| (*x, *low))).collect();
             let faint = if *is_faint { " f" } else { "" };
-            let _ = writeln!(svg, "<path class=\"k{} b{faint}\" d=\"{}Z\"/>", colour(series), path(layout, &outline));
+            let _ =
+                writeln!(svg, "<path class=\"k{} b{faint}\" d=\"{}Z\"/>", colour(series), path_data(layout, &outline));
         }
         Mark::Dots { series, points, is_hollow } => {
             let class = if *is_hollow { "h" } else { "d" };
-            for (x, y) in points.iter().filter_map(|point| layout.point(*point)) {
+            for (x, y) in points.iter().filter_map(|point| layout.point_pixels(*point)) {
                 let _ = writeln!(
                     svg,
                     "<circle class=\"k{} {class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\"/>",
@@ -145,7 +146,7 @@ fn draw(mark: &Mark, layout: &Layout<'_>, svg: &mut String) {
             }
         }
         Mark::Interval { series, y, low, middle, high } => {
-            let places = (layout.px(*low), layout.px(*middle), layout.px(*high), layout.py(*y));
+            let places = (layout.x_pixel(*low), layout.x_pixel(*middle), layout.x_pixel(*high), layout.y_pixel(*y));
             if let (Some(low), Some(middle), Some(high), Some(y)) = places {
                 let class = colour(series);
                 let _ = writeln!(
@@ -157,7 +158,7 @@ fn draw(mark: &Mark, layout: &Layout<'_>, svg: &mut String) {
             }
         }
         Mark::Bar { series, from, to, height } => {
-            let places = (layout.px(*from), layout.px(*to), layout.py(*height), layout.py(0.0));
+            let places = (layout.x_pixel(*from), layout.x_pixel(*to), layout.y_pixel(*height), layout.y_pixel(0.0));
             if let (Some(from), Some(to), Some(top), Some(bottom)) = places {
                 let (width, height) = ((to - from - 1.0).max(0.5), (bottom - top).max(0.0));
                 let _ = writeln!(
@@ -168,12 +169,12 @@ fn draw(mark: &Mark, layout: &Layout<'_>, svg: &mut String) {
             }
         }
         Mark::Identity => {
-            if let Some((from, to)) = layout.identity() {
+            if let Some((from, to)) = layout.identity_line() {
                 let _ = writeln!(svg, "<path class=\"i\" d=\"M{:.1} {:.1}L{:.1} {:.1}\"/>", from.0, from.1, to.0, to.1);
             }
         }
         Mark::Vertical { x } => {
-            if let Some(x) = layout.px(*x) {
+            if let Some(x) = layout.x_pixel(*x) {
                 let _ =
                     writeln!(svg, "<path class=\"i\" d=\"M{x:.1} {}V{}\"/>", layout.top, layout.height - layout.bottom);
             }
@@ -182,11 +183,11 @@ fn draw(mark: &Mark, layout: &Layout<'_>, svg: &mut String) {
 }
 
 /// A path through what can be drawn; what cannot leaves a gap.
-fn path(layout: &Layout<'_>, points: &[(f64, f64)]) -> String {
+fn path_data(layout: &Layout<'_>, points: &[(f64, f64)]) -> String {
     let mut path = String::with_capacity(points.len() * 12);
     let mut is_broken = true;
     for point in points {
-        let Some((x, y)) = layout.point(*point) else {
+        let Some((x, y)) = layout.point_pixels(*point) else {
             is_broken = true;
             continue;
         };
@@ -197,7 +198,7 @@ fn path(layout: &Layout<'_>, points: &[(f64, f64)]) -> String {
 }
 
 /// Text that no XML or HTML reads more into.
-pub fn escaped(text: &str) -> String {
+pub fn escaped_text(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -9,23 +9,23 @@ use crate::document::{Block, Document, Table};
 const VERSION: u32 = 1;
 
 pub fn json(document: &Document) -> String {
-    let blocks: Vec<Value> = document.blocks.iter().map(block).collect();
+    let blocks: Vec<Value> = document.blocks.iter().map(block_value).collect();
     format!("{:#}\n", json!({"version": VERSION, "title": document.title, "blocks": blocks}))
 }
 
-fn block(block: &Block) -> Value {
+fn block_value(block: &Block) -> Value {
     match block {
         Block::Heading(title) => json!({"heading": title}),
         Block::Text(words) => json!({"text": words}),
         Block::List(points) => json!({"list": points}),
-        Block::Flags(flags) => json!({"checks": flags.iter().map(flag).collect::<Vec<_>>()}),
-        Block::Table(table) => self::table(table),
+        Block::Flags(flags) => json!({"checks": flags.iter().map(flag_value).collect::<Vec<_>>()}),
+        Block::Table(table) => table_value(table),
         Block::Figure(figure) => json!({"figure": figure.name, "title": figure.title, "described": figure.described}),
         Block::Verbatim(lines) => json!({"verbatim": lines}),
     }
 }
 
-fn flag(flag: &Flag) -> Value {
+fn flag_value(flag: &Flag) -> Value {
     let severity = match flag.severity {
         Severity::Refutes => "refutes",
         Severity::Warns => "warns",
@@ -33,7 +33,7 @@ fn flag(flag: &Flag) -> Value {
     json!({"check": flag.check, "severity": severity, "configurations": flag.configurations, "said": flag.said, "evidence": flag.evidence})
 }
 
-fn table(table: &Table) -> Value {
+fn table_value(table: &Table) -> Value {
     let row = |cells: &Vec<crate::document::Cell>| {
         let mut row = Map::new();
         for (name, cell) in table.columns.iter().zip(cells) {

@@ -14,15 +14,15 @@ pub fn markdown(document: &Document, figures: Option<&str>) -> String {
             Block::Heading(title) => text.push_str(&format!("## {}\n", plain_text(title))),
             Block::Text(words) => text.push_str(&format!("{}\n", plain_text(words))),
             Block::List(points) => points.iter().for_each(|point| text.push_str(&format!("- {}\n", plain_text(point)))),
-            Block::Flags(flags) => checks(flags, &mut text),
-            Block::Table(table) => self::table(table, &mut text),
+            Block::Flags(flags) => push_checks(flags, &mut text),
+            Block::Table(table) => push_table(table, &mut text),
             Block::Figure(figure) => {
                 if let Some(folder) = figures {
                     let _ = writeln!(
                         text,
                         "![{}]({}/{}.svg)\n\n*{}*",
                         plain_text(&figure.title),
-                        link(folder),
+                        folder_link(folder),
                         figure.name,
                         plain_text(&figure.described)
                     );
@@ -30,7 +30,7 @@ pub fn markdown(document: &Document, figures: Option<&str>) -> String {
                     text.pop();
                 }
             }
-            Block::Verbatim(lines) => verbatim(lines, &mut text),
+            Block::Verbatim(lines) => push_verbatim(lines, &mut text),
         }
     }
     text
@@ -47,27 +47,27 @@ fn plain_text(text: &str) -> String {
             '&' => safe.push_str("&amp;"),
             '\'' | '"' => safe.push(c),
             c if c.is_whitespace() => safe.push(' '),
-            c => safe.push_str(&crate::figure::escaped(c.encode_utf8(&mut [0; 4]))),
+            c => safe.push_str(&crate::figure::escaped_text(c.encode_utf8(&mut [0; 4]))),
         }
     }
     safe
 }
 
 /// A folder's name as part of a link.
-fn link(folder: &str) -> String {
+fn folder_link(folder: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
     let part = |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
     folder.bytes().map(part).collect()
 }
 
 /// Lines in a fence that is longer than any of theirs.
-fn verbatim(lines: &str, text: &mut String) {
+fn push_verbatim(lines: &str, text: &mut String) {
     let longest = lines.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
     let _ = writeln!(text, "{fence}\n{}\n{fence}", lines.trim_end());
 }
 
-fn checks(flags: &[Flag], text: &mut String) {
+fn push_checks(flags: &[Flag], text: &mut String) {
     if flags.is_empty() {
         text.push_str("None of the checks found anything.\n");
     }
@@ -81,7 +81,7 @@ fn checks(flags: &[Flag], text: &mut String) {
     }
 }
 
-fn table(table: &Table, text: &mut String) {
+fn push_table(table: &Table, text: &mut String) {
     const MOST_ROWS: usize = 200;
     let _ = writeln!(text, "**{}**\n", plain_text(&table.title));
     let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));

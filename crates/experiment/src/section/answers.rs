@@ -8,22 +8,22 @@ use crate::document::{Block, Cell, Table};
 use crate::experiment::Configuration;
 use crate::figure::{Figure, Mark};
 use crate::record::Item;
-use crate::statistics::{Resampling, bootstrap, mcnemar, mean, paired_items, pass_all, pass_at};
+use crate::statistics::{Resampling, bootstrap_interval, mcnemar_test, mean, paired_items, pass_all, pass_at};
 
 pub(super) fn section(context: &Context<'_>) -> Vec<Block> {
     if context.all.runs.iter().all(|run| run.items.iter().all(|item| item.split == "train")) {
         return Vec::new();
     }
     let mut blocks = vec![Block::Heading("Answers".to_owned())];
-    blocks.extend(passes(context));
-    blocks.extend(voted(context));
-    blocks.extend(failures(context));
+    blocks.extend(pass_tables(context));
+    blocks.extend(majority_table(context));
+    blocks.extend(failure_table(context));
     blocks.extend(same_questions(context));
     blocks
 }
 
 /// Questions of a configuration's evaluation, of all its runs.
-fn items<'a>(context: &'a Context<'_>, one: &'a Configuration) -> impl Iterator<Item = &'a Item> {
+fn items_of<'a>(context: &'a Context<'_>, one: &'a Configuration) -> impl Iterator<Item = &'a Item> {
     context.all.runs_of(one).flat_map(|run| &run.items).filter(|item| item.split != "train")
 }
 
@@ -34,7 +34,7 @@ fn by_question(
     value: impl Fn(&Item) -> Option<f64>,
 ) -> BTreeMap<String, f64> {
     let mut sums: BTreeMap<String, (f64, usize)> = BTreeMap::new();
-    for item in items(context, one) {
+    for item in items_of(context, one) {
         if let Some(value) = value(item) {
             let sum = sums.entry(item.item.clone()).or_default();
             (sum.0, sum.1) = (sum.0 + value, sum.1 + 1);
@@ -49,14 +49,14 @@ fn with_interval(values: &BTreeMap<String, f64>) -> Cell {
     if values.is_empty() {
         "-".into()
     } else {
-        Cell::with_interval(mean(&values), bootstrap(&values, how, |drawn| mean(drawn)))
+        Cell::with_interval(mean(&values), bootstrap_interval(&values, how, |drawn| mean(drawn)))
     }
 }
 
-fn passes(context: &Context<'_>) -> Vec<Block> {
+fn pass_tables(context: &Context<'_>) -> Vec<Block> {
     let shown = || context.all.configurations.iter().take(super::MOST_ROWS);
     let drawn =
-        shown().flat_map(|one| items(context, one)).map(|item| item.samples).filter(|samples| *samples > 0).max();
+        shown().flat_map(|one| items_of(context, one)).map(|item| item.samples).filter(|samples| *samples > 0).max();
     let Some(most) = drawn else { return Vec::new() };
     let ks: Vec<u64> = (0..12).map(|power| 1 << power).take_while(|k| *k <= most).collect();
     let (mut rows, mut marks) = (Vec::new(), Vec::new());
@@ -110,10 +110,10 @@ fn passes(context: &Context<'_>) -> Vec<Block> {
 }
 
 /// HRM's form: distinct answers ranked by votes. It is another quantity than pass@k of samples, and is called so.
-fn voted(context: &Context<'_>) -> Vec<Block> {
+fn majority_table(context: &Context<'_>) -> Vec<Block> {
     let mut rows = Vec::new();
     for one in context.all.configurations.iter().take(super::MOST_ROWS) {
-        if items(context, one).all(|item| item.rank.is_none()) {
+        if items_of(context, one).all(|item| item.rank.is_none()) {
             continue;
         }
         for k in [1, 2, 5, 10, 100, 1000] {
@@ -140,7 +140,7 @@ fn voted(context: &Context<'_>) -> Vec<Block> {
 }
 
 /// What share of a question's answers are right.
-fn share(item: &Item) -> Option<f64> {
+fn share_passed(item: &Item) -> Option<f64> {
     if item.samples > 0 {
         Some(item.correct as f64 / item.samples as f64)
     } else {
@@ -148,7 +148,7 @@ fn share(item: &Item) -> Option<f64> {
     }
 }
 
-fn failures(context: &Context<'_>) -> Vec<Block> {
+fn failure_table(context: &Context<'_>) -> Vec<Block> {
     let shown = || context.all.configurations.iter().take(super::MOST_ROWS);
     let rows = shown().flat_map(|one| by_difficulty(context, one)).collect();
     let (mut kinds, mut examples) = (Vec::new(), Vec::new());
@@ -185,14 +185,14 @@ fn failures(context: &Context<'_>) -> Vec<Block> {
 /// A row for each kind and difficulty that a configuration was asked.
 fn by_difficulty(context: &Context<'_>, one: &Configuration) -> Vec<Vec<Cell>> {
     let groups: BTreeSet<(&str, &str)> =
-        items(context, one).map(|item| (item.kind.as_str(), item.difficulty.as_str())).collect();
+        items_of(context, one).map(|item| (item.kind.as_str(), item.difficulty.as_str())).collect();
     let row = |(kind, difficulty): (&str, &str)| {
         let of = |value: fn(&Item) -> Option<f64>| {
             by_question(context, one, |item| {
                 (item.kind == kind && item.difficulty == difficulty).then(|| value(item)).flatten()
             })
         };
-        let exact = of(share);
+        let exact = of(share_passed);
         vec![
             one.name.as_str().into(),
             kind.into(),
@@ -208,7 +208,7 @@ fn by_difficulty(context: &Context<'_>, one: &Configuration) -> Vec<Vec<Cell>> {
 /// Adds how often each kind of failure came, and the first example of each.
 fn failure_kinds(context: &Context<'_>, one: &Configuration, kinds: &mut Vec<Vec<Cell>>, examples: &mut Vec<String>) {
     let mut counts: BTreeMap<&str, (usize, Option<&Item>)> = BTreeMap::new();
-    for item in items(context, one).filter(|item| item.failure.is_some()) {
+    for item in items_of(context, one).filter(|item| item.failure.is_some()) {
         let count = counts.entry(item.failure.as_deref().unwrap_or_default()).or_default();
         (count.0, count.1) = (count.0 + 1, count.1.or_else(|| item.example.as_ref().map(|_| item)));
     }
@@ -224,9 +224,9 @@ fn failure_kinds(context: &Context<'_>, one: &Configuration, kinds: &mut Vec<Vec
 /// Two configurations on the questions that both were asked.
 fn same_questions(context: &Context<'_>) -> Vec<Block> {
     let Some(baseline) = context.all.baseline() else { return Vec::new() };
-    let first = by_question(context, baseline, share);
+    let first = by_question(context, baseline, share_passed);
     let row = |other: &Configuration| {
-        let second = by_question(context, other, share);
+        let second = by_question(context, other, share_passed);
         let both: Vec<(f64, f64)> = first.iter().filter_map(|(name, a)| Some((*a, *second.get(name)?))).collect();
         let differences: Vec<f64> = both.iter().map(|(a, b)| b - a).collect();
         let (difference, interval) =
@@ -234,7 +234,7 @@ fn same_questions(context: &Context<'_>) -> Vec<Block> {
         // McNemar's test is of answers that are right or wrong: most of the samples decide.
         let is = |share: f64| share > 0.5;
         let count = |of: fn(bool, bool) -> bool| both.iter().filter(|(a, b)| of(is(*a), is(*b))).count() as u64;
-        let test = mcnemar(count(|a, b| a && !b), count(|a, b| !a && b));
+        let test = mcnemar_test(count(|a, b| a && !b), count(|a, b| !a && b));
         Some(vec![
             other.name.as_str().into(),
             Cell::count(both.len()),

@@ -1,7 +1,7 @@
 //! The same comparison on every axis side by side: a claim holds on the axis that it is made on.
 
 use super::Context;
-use super::claims::{budget, verdict};
+use super::claims::{budget_text, verdict_text};
 use crate::axis::AXES;
 use crate::document::{Block, Cell, Table};
 
@@ -11,7 +11,7 @@ pub(super) fn section(context: &Context<'_>) -> Vec<Block> {
     }
     let mut rows = Vec::new();
     for (axis, comparisons) in context.comparisons {
-        let limit = context.all.budget(*axis).map_or_else(String::new, |limit| budget(*axis, limit));
+        let limit = context.all.budget(*axis).map_or_else(String::new, |limit| budget_text(*axis, limit));
         for row in comparisons.iter().take(super::MOST_ROWS) {
             rows.push(vec![
                 axis.words().into(),
@@ -19,7 +19,7 @@ pub(super) fn section(context: &Context<'_>) -> Vec<Block> {
                 row.configuration.as_str().into(),
                 Cell::with_interval(row.difference, row.test.map(|test| test.interval)),
                 Cell::p(row.holm_p),
-                verdict(row).into(),
+                verdict_text(row).into(),
             ]);
         }
     }

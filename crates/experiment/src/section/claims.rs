@@ -1,8 +1,8 @@
 //! What was asked, what the checks found, and what may be said: the top of the report.
 
-use super::{Context, counted};
+use super::{Context, counted_words};
 use crate::axis::Axis;
-use crate::check::number;
+use crate::check::number_text;
 use crate::compare::{Comparison, Verdict};
 use crate::document::Block;
 
@@ -14,7 +14,7 @@ pub(super) fn section(context: &Context<'_>) -> Vec<Block> {
     }
     blocks.push(Block::Heading("What may be said".to_owned()));
     blocks.push(Block::List(
-        context.all.others().iter().map(|other| claim(context, &other.name)).take(super::MOST_ROWS).collect(),
+        context.all.others().iter().map(|other| claim_text(context, &other.name)).take(super::MOST_ROWS).collect(),
     ));
     blocks
 }
@@ -26,10 +26,13 @@ fn question_asked(context: &Context<'_>) -> String {
     let nodes = if all.nodes.is_empty() {
         String::new()
     } else {
-        format!(" (put together from {})", counted(all.nodes.len(), "node"))
+        format!(" (put together from {})", counted_words(all.nodes.len(), "node"))
     };
-    let of =
-        format!("{}{nodes} of {}", counted(all.runs.len(), "run"), counted(all.configurations.len(), "configuration"));
+    let of = format!(
+        "{}{nodes} of {}",
+        counted_words(all.runs.len(), "run"),
+        counted_words(all.configurations.len(), "configuration")
+    );
     let tasks =
         if all.metrics.len() > 1 { format!(", the mean of {} tasks", all.metrics.len()) } else { String::new() };
     let mut text = format!("{of}. Asked about: `{}` ({}; {better}{tasks}).", all.metric, all.kind().words());
@@ -67,7 +70,7 @@ fn shares_seeds(context: &Context<'_>) -> bool {
 }
 
 /// What may be said of a configuration, and on which axes.
-fn claim(context: &Context<'_>, name: &str) -> String {
+fn claim_text(context: &Context<'_>, name: &str) -> String {
     let rows: Vec<&Comparison> =
         context.comparisons.iter().flat_map(|(_, rows)| rows.iter().filter(|row| row.configuration == name)).collect();
     let baseline = context.all.baseline().map_or("", |one| one.name.as_str());
@@ -75,22 +78,22 @@ fn claim(context: &Context<'_>, name: &str) -> String {
     let parts: Vec<String> = rows.iter().map(|row| by_axis(context, row)).collect();
     let mut text = format!("{name} against {baseline}: {}.", parts.join("; "));
     if let Some(least) = first.permutation.filter(|test| test.is_exact).map(|test| test.least_p) {
-        text.push_str(&format!(" The smallest p that {} allow is {}.", sizes(first), number(least)));
+        text.push_str(&format!(" The smallest p that {} allow is {}.", sizes_text(first), number_text(least)));
     }
     if rows.iter().any(|row| row.verdict == Verdict::HoldsIfNormal) {
         text.push_str(" Whether they scatter normally so few cannot show.");
     }
     if matches!(first.verdict, Verdict::NoConclusion(_)) {
-        text.push_str(&needed(first));
+        text.push_str(&needed_text(first));
     }
     text
 }
 
-fn sizes(row: &Comparison) -> String {
-    if row.is_paired { counted(row.n.0, "pair") } else { format!("{} against {} runs", row.n.0, row.n.1) }
+fn sizes_text(row: &Comparison) -> String {
+    if row.is_paired { counted_words(row.n.0, "pair") } else { format!("{} against {} runs", row.n.0, row.n.1) }
 }
 
-fn needed(row: &Comparison) -> String {
+fn needed_text(row: &Comparison) -> String {
     let what = if row.is_paired { "pairs" } else { "seeds of each" };
     match (row.seeds_needed, row.hedges_g) {
         (Some(count), _) if count > row.n.0.min(row.n.1) => {
@@ -110,9 +113,13 @@ fn by_axis(context: &Context<'_>, row: &Comparison) -> String {
     let interval = row.test.map(|test| {
         // Limits in the direction of the word: of what is worse, how much worse.
         let limits = test.interval.map(|limit| context.all.gain(limit) * if gain >= 0.0 { 1.0 } else { -1.0 });
-        format!(" (95 % interval {} to {})", number(limits[0].min(limits[1])), number(limits[0].max(limits[1])))
+        format!(
+            " (95 % interval {} to {})",
+            number_text(limits[0].min(limits[1])),
+            number_text(limits[0].max(limits[1]))
+        )
     });
-    let figures = format!("{word} by {}{}", number(size), interval.unwrap_or_default());
+    let figures = format!("{word} by {}{}", number_text(size), interval.unwrap_or_default());
     let by = format!("by {}", row.axis.words());
     match &row.verdict {
         Verdict::Holds => format!("{by} it is {figures}: this holds"),
@@ -124,7 +131,7 @@ fn by_axis(context: &Context<'_>, row: &Comparison) -> String {
 }
 
 /// The axes on which a row was compared, for tables.
-pub(super) fn verdict(row: &Comparison) -> String {
+pub(super) fn verdict_text(row: &Comparison) -> String {
     match &row.verdict {
         Verdict::Holds => "holds".to_owned(),
         Verdict::HoldsIfNormal => "holds if normal".to_owned(),
@@ -133,9 +140,9 @@ pub(super) fn verdict(row: &Comparison) -> String {
 }
 
 /// A budget in the words of its axis.
-pub(super) fn budget(axis: Axis, budget: f64) -> String {
+pub(super) fn budget_text(axis: Axis, budget: f64) -> String {
     match axis {
-        Axis::Steps => format!("up to step {}", number(budget)),
-        other => format!("within {} {}", number(budget), other.words()),
+        Axis::Steps => format!("up to step {}", number_text(budget)),
+        other => format!("within {} {}", number_text(budget), other.words()),
     }
 }

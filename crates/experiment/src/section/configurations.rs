@@ -1,8 +1,8 @@
 //! Every configuration with every run's value: final and best within the common budget, IQM, profile, comparison with the baseline.
 
-use super::claims::{budget, verdict};
+use super::claims::{budget_text, verdict_text};
 use super::{Context, MOST_ROWS, resampling};
-use crate::check::number;
+use crate::check::number_text;
 use crate::compare::Comparison;
 use crate::document::{Block, Cell, Table};
 use crate::experiment::{Configuration, Score};
@@ -20,17 +20,17 @@ pub(super) fn section(context: &Context<'_>) -> Vec<Block> {
         .map(|one| Scored { one, scores: context.all.scores(one, axis, limit) })
         .collect();
     let mut blocks = vec![
-        Block::Heading(format!("Results {}", budget(axis, limit))),
-        Block::Table(table(context, &scored)),
+        Block::Heading(format!("Results {}", budget_text(axis, limit))),
+        Block::Table(scores_table(context, &scored)),
         Block::Table(every_run(context, &scored)),
     ];
-    blocks.push(Block::Figure(Box::new(points(context, &scored))));
+    blocks.push(Block::Figure(Box::new(points_figure(context, &scored))));
     if let Some((_, rows)) = context.comparisons.first().filter(|(_, rows)| !rows.is_empty()) {
-        blocks.push(Block::Table(comparison(rows)));
-        blocks.push(Block::Table(effects(rows)));
+        blocks.push(Block::Table(comparison_table(rows)));
+        blocks.push(Block::Table(effects_table(rows)));
     }
     if scored.iter().any(|one| one.values().len() > 2) {
-        blocks.push(Block::Figure(Box::new(profile(context))));
+        blocks.push(Block::Figure(Box::new(profile_figure(context))));
     }
     blocks
 }
@@ -46,7 +46,7 @@ impl Scored<'_> {
     }
 }
 
-fn table(context: &Context<'_>, scored: &[Scored<'_>]) -> Table {
+fn scores_table(context: &Context<'_>, scored: &[Scored<'_>]) -> Table {
     let row = |one: &Scored<'_>| {
         let values = one.values();
         let summary = Summary::of(&values);
@@ -81,14 +81,14 @@ fn table(context: &Context<'_>, scored: &[Scored<'_>]) -> Table {
 }
 
 /// Every run's value, marked where the run is not whole.
-fn every(context: &Context<'_>, one: &Scored<'_>) -> String {
+fn every_score(context: &Context<'_>, one: &Scored<'_>) -> String {
     const MOST: usize = 12;
     let runs = context.all.runs_of(one.one).zip(&one.scores);
     let value = |(run, score): (&crate::run::Run, &Option<Score>)| {
         let is_marked = score.is_some_and(|score| score.is_short)
             || run.end.as_ref().is_some_and(|end| end.outcome != "succeeded" || end.attempts > 1);
         let mark = if is_marked { "*" } else { "" };
-        score.map_or_else(|| "-".to_owned(), |score| format!("{}{mark}", number(score.last)))
+        score.map_or_else(|| "-".to_owned(), |score| format!("{}{mark}", number_text(score.last)))
     };
     let mut values: Vec<String> = runs.map(value).collect();
     let more = values.len().saturating_sub(MOST);
@@ -99,14 +99,14 @@ fn every(context: &Context<'_>, one: &Scored<'_>) -> String {
     values.join(" ")
 }
 
-fn comparison(rows: &[Comparison]) -> Table {
+fn comparison_table(rows: &[Comparison]) -> Table {
     let row = |row: &Comparison| {
         let permutation = row.permutation.map_or_else(
             || "-".into(),
             |test| {
                 let least = if test.is_exact { "least" } else { "drawn, least" };
                 Cell {
-                    text: format!("{} ({least} {})", Cell::p(Some(test.p)).text, number(test.least_p)),
+                    text: format!("{} ({least} {})", Cell::p(Some(test.p)).text, number_text(test.least_p)),
                     value: Some(test.p),
                 }
             },
@@ -118,7 +118,7 @@ fn comparison(rows: &[Comparison]) -> Table {
             Cell::p(row.test.map(|test| test.p)),
             Cell::p(row.holm_p),
             permutation,
-            verdict(row).into(),
+            verdict_text(row).into(),
         ]
     };
     Table {
@@ -133,7 +133,7 @@ fn comparison(rows: &[Comparison]) -> Table {
 }
 
 /// How large the differences are beside the spread.
-fn effects(rows: &[Comparison]) -> Table {
+fn effects_table(rows: &[Comparison]) -> Table {
     let row = |row: &Comparison| {
         let effect = |effect: Option<Effect>| {
             effect.map_or_else(|| "-".into(), |effect| Cell::with_interval(effect.value, effect.interval))
@@ -164,14 +164,14 @@ fn every_run(context: &Context<'_>, scored: &[Scored<'_>]) -> Table {
         name: "every_run",
         title: "Every run".to_owned(),
         columns: vec!["configuration", "values by seed"],
-        rows: scored.iter().map(|one| vec![one.one.name.as_str().into(), every(context, one).into()]).collect(),
+        rows: scored.iter().map(|one| vec![one.one.name.as_str().into(), every_score(context, one).into()]).collect(),
         note: "A * marks a run that ended early, failed or was started again: none is left out.".to_owned(),
         is_long: false,
     }
 }
 
 /// Every run's point, with the mean's interval.
-fn points(context: &Context<'_>, scored: &[Scored<'_>]) -> Figure {
+fn points_figure(context: &Context<'_>, scored: &[Scored<'_>]) -> Figure {
     const MOST: usize = 40;
     let mut marks = Vec::new();
     for (row, one) in scored.iter().take(MOST).enumerate() {
@@ -198,7 +198,7 @@ fn points(context: &Context<'_>, scored: &[Scored<'_>]) -> Figure {
 }
 
 /// The share of runs above every value.
-fn profile(context: &Context<'_>) -> Figure {
+fn profile_figure(context: &Context<'_>) -> Figure {
     const MOST: usize = 8;
     let shown = || context.all.configurations.iter().take(MOST);
     let tasks: Vec<Vec<Vec<f64>>> =

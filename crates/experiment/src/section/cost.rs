@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tonnage_core::gpu::{self, Price, PriceKind};
 
 use super::Context;
-use crate::check::number;
+use crate::check::number_text;
 use crate::document::{Block, Cell, Table};
 use crate::experiment::Configuration;
 use crate::figure::{Figure, Mark};
@@ -31,7 +31,7 @@ pub(super) fn section(context: &Context<'_>) -> Vec<Block> {
             Cell::count(one.runs.len()),
             sum(&gpu_hours),
             sum(&end(|end| end.energy_joules.map(|joules| joules / 3.6e6))),
-            dollars(&all.runs_of(one).collect::<Vec<_>>()),
+            dollars_cell(&all.runs_of(one).collect::<Vec<_>>()),
             Cell::count(attempts as usize),
             Cell::count(failed),
             sum(&end(|end| end.lost_seconds.map(|seconds| seconds / 3600.0))),
@@ -44,18 +44,18 @@ pub(super) fn section(context: &Context<'_>) -> Vec<Block> {
         rows: all.configurations.iter().take(super::MOST_ROWS).map(row).collect(),
         note: format!(
             "Hours lost are of attempts that failed. What no record says is not counted as nothing, it is -.{}",
-            joined(&all.runs)
+            joined_names(&all.runs)
         ),
         is_long: false,
     };
     let mut blocks = vec![Block::Heading("Cost".to_owned()), Block::Table(table)];
-    blocks.extend(pareto(context).map(|figure| Block::Figure(Box::new(figure))));
+    blocks.extend(pareto_figure(context).map(|figure| Block::Figure(Box::new(figure))));
     blocks
 }
 
 /// As logged; else the time that the run took on so many GPUs.
 fn gpu_hours(run: &Run) -> Option<f64> {
-    let logged = run.metric("gpu_hours").and_then(|series| series.last()).map(|last| last.1);
+    let logged = run.metric("gpu_hours").and_then(|series| series.last_point()).map(|last| last.1);
     let taken = || Some(run.end.as_ref()?.seconds? * run.identity.gpus? as f64 / 3600.0);
     logged.or_else(taken)
 }
@@ -67,7 +67,7 @@ struct Paid {
     by_table: Option<(String, Price)>,
 }
 
-fn paid(run: &Run) -> Option<Paid> {
+fn paid_for(run: &Run) -> Option<Paid> {
     if let Some(dollars) = run.end.as_ref().and_then(|end| end.dollars) {
         return Some(Paid { dollars, by_table: None });
     }
@@ -78,8 +78,8 @@ fn paid(run: &Run) -> Option<Paid> {
 }
 
 /// The sum over the runs; `~` marks one that the price table took part in, and a count runs without a price.
-fn dollars(runs: &[&Run]) -> Cell {
-    let paid: Vec<Paid> = runs.iter().filter_map(|run| paid(run)).collect();
+fn dollars_cell(runs: &[&Run]) -> Cell {
+    let paid: Vec<Paid> = runs.iter().filter_map(|run| paid_for(run)).collect();
     if paid.is_empty() {
         return "-".into();
     }
@@ -94,10 +94,10 @@ fn dollars(runs: &[&Run]) -> Cell {
 }
 
 /// What the price table was asked for.
-fn joined(runs: &[Run]) -> String {
-    let rows = runs.iter().filter_map(|run| paid(run)?.by_table);
+fn joined_names(runs: &[Run]) -> String {
+    let rows = runs.iter().filter_map(|run| paid_for(run)?.by_table);
     let said = |(gpu, price): (String, Price)| {
-        format!("{gpu} ${} an hour ({})", number(price.dollars_per_gpu_hour), price.source)
+        format!("{gpu} ${} an hour ({})", number_text(price.dollars_per_gpu_hour), price.source)
     };
     let prices: BTreeSet<String> = rows.map(said).collect();
     if prices.is_empty() {
@@ -108,7 +108,7 @@ fn joined(runs: &[Run]) -> String {
 }
 
 /// Mean cost and mean quality of every configuration, and the line of those that none is better and cheaper than.
-fn pareto(context: &Context<'_>) -> Option<Figure> {
+fn pareto_figure(context: &Context<'_>) -> Option<Figure> {
     let all = context.all;
     let point = |one: &Configuration| {
         let hours: Vec<f64> = all.runs_of(one).filter_map(gpu_hours).collect();
@@ -157,17 +157,17 @@ mod tests {
     fn hours_are_priced_where_nobody_says_a_price() {
         let hour = gpu::prices_of("h100", PriceKind::OnDemand).unwrap().lowest().unwrap().dollars_per_gpu_hour;
         let h100 = run(Some("NVIDIA H100 80GB HBM3"), Some(3600.0), None);
-        assert_eq!(paid(&h100).unwrap().dollars, 2.0 * hour);
-        let cell = dollars(&[&h100, &run(Some("H100"), None, Some(1.0)), &run(None, Some(1.0), None)]);
+        assert_eq!(paid_for(&h100).unwrap().dollars, 2.0 * hour);
+        let cell = dollars_cell(&[&h100, &run(Some("H100"), None, Some(1.0)), &run(None, Some(1.0), None)]);
         assert_eq!((cell.value, cell.text.ends_with("(2 of 3 runs)")), (Some(2.0 * hour + 1.0), true));
-        assert!(cell.text.starts_with('~') && joined(&[h100]).contains("h100 $"), "{}", cell.text);
+        assert!(cell.text.starts_with('~') && joined_names(&[h100]).contains("h100 $"), "{}", cell.text);
     }
 
     #[test]
     fn what_has_no_price_has_none() {
-        assert_eq!(dollars(&[&run(Some("a potato"), Some(3600.0), None)]).text, "-");
-        assert_eq!(dollars(&[&run(Some("H100"), None, None)]).text, "-");
+        assert_eq!(dollars_cell(&[&run(Some("a potato"), Some(3600.0), None)]).text, "-");
+        assert_eq!(dollars_cell(&[&run(Some("H100"), None, None)]).text, "-");
         let said = run(Some("H100"), Some(3600.0), Some(9.0));
-        assert_eq!((dollars(&[&said]).text.as_str(), joined(&[said])), ("9", String::new()));
+        assert_eq!((dollars_cell(&[&said]).text.as_str(), joined_names(&[said])), ("9", String::new()));
     }
 }

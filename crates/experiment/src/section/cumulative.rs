@@ -1,7 +1,7 @@
 //! Cumulative reward beside the published table, on the same scale or not at all.
 
 use super::Context;
-use crate::check::number;
+use crate::check::number_text;
 use crate::document::{Block, Cell, Table};
 use crate::experiment::{Configuration, Experiment};
 use crate::record::Total;
@@ -16,7 +16,7 @@ const SAPO_AGENTS: usize = 8;
 const SAPO_ROUNDS: usize = 2_000;
 
 /// The cumulative reward of a run: over rounds, and over nodes where there are several.
-fn cumulative(run: &Run, metric: &str) -> Option<f64> {
+fn cumulative_reward(run: &Run, metric: &str) -> Option<f64> {
     run.metric(metric).map(|series| series.sum() * run.nodes.max(1) as f64)
 }
 
@@ -28,10 +28,11 @@ fn reward_metric(all: &Experiment) -> Option<&String> {
 
 pub(super) fn section(context: &Context<'_>) -> Vec<Block> {
     let Some(metric) = reward_metric(context.all) else { return Vec::new() };
-    let of =
-        |one: &Configuration| context.all.runs_of(one).filter_map(|run| cumulative(run, metric)).collect::<Vec<f64>>();
+    let of = |one: &Configuration| {
+        context.all.runs_of(one).filter_map(|run| cumulative_reward(run, metric)).collect::<Vec<f64>>()
+    };
     let baseline = context.all.baseline().map(of).filter(|values| !values.is_empty()).map(|values| mean(&values));
-    let refusal = refusal(context.all, metric);
+    let refusal = refusal_reason(context.all, metric);
     let row = |one: &Configuration| {
         let values = of(one);
         let total = (!values.is_empty()).then(|| mean(&values));
@@ -79,7 +80,7 @@ pub(super) fn section(context: &Context<'_>) -> Vec<Block> {
 }
 
 /// Why the sums are not on the paper's scale.
-fn refusal(all: &Experiment, metric: &str) -> Option<String> {
+fn refusal_reason(all: &Experiment, metric: &str) -> Option<String> {
     let mut reasons = Vec::new();
     let scales: Vec<Option<Total>> = all.runs.iter().map(|run| run.identity.reward.of_completions).collect();
     if scales.contains(&Some(Total::Sum)) {
@@ -91,19 +92,21 @@ fn refusal(all: &Experiment, metric: &str) -> Option<String> {
     }
     let agents: Vec<usize> = all.runs.iter().map(|run| run.nodes).collect();
     if agents.iter().any(|count| *count != SAPO_AGENTS) {
-        reasons.push(format!("these are sums over {} agents, the paper's over {SAPO_AGENTS}", spread(&agents)));
+        reasons.push(format!("these are sums over {} agents, the paper's over {SAPO_AGENTS}", counts_spread(&agents)));
     }
     let rounds: Vec<usize> =
         all.runs.iter().filter_map(|run| run.metric(metric)).map(crate::series::Series::count).collect();
     if rounds.iter().any(|count| *count != SAPO_ROUNDS) {
-        reasons.push(format!("these are sums over {} rounds, the paper's over {SAPO_ROUNDS}", spread(&rounds)));
+        reasons.push(format!("these are sums over {} rounds, the paper's over {SAPO_ROUNDS}", counts_spread(&rounds)));
     }
     (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
-fn spread(counts: &[usize]) -> String {
+fn counts_spread(counts: &[usize]) -> String {
     match (counts.iter().min(), counts.iter().max()) {
-        (Some(least), Some(most)) if least != most => format!("{} to {}", number(*least as f64), number(*most as f64)),
+        (Some(least), Some(most)) if least != most => {
+            format!("{} to {}", number_text(*least as f64), number_text(*most as f64))
+        }
         (Some(one), _) => one.to_string(),
         _ => "no".to_owned(),
     }

@@ -2,11 +2,11 @@
 
 use super::Context;
 use crate::document::Block;
-use crate::figure::curves;
+use crate::figure::curve_figure;
 
 pub(super) fn section(context: &Context<'_>) -> Vec<Block> {
     let metric = &context.all.metrics[0];
-    let figures = context.all.axes.iter().map(|axis| curves(context.all, metric, *axis));
+    let figures = context.all.axes.iter().map(|axis| curve_figure(context.all, metric, *axis));
     let figures = figures.filter(|figure| {
         figure.marks.iter().any(|mark| !matches!(mark, crate::figure::Mark::Line { points, .. } if points.len() < 2))
     });

@@ -36,11 +36,11 @@ pub(super) fn section(context: &Context<'_>) -> Vec<Block> {
         is_long: runs.len() > 40,
     };
     let mut blocks = vec![Block::Heading("Memory".to_owned()), Block::Table(table)];
-    blocks.extend(scatter(&runs).map(|figure| Block::Figure(Box::new(figure))));
+    blocks.extend(scatter_figure(&runs).map(|figure| Block::Figure(Box::new(figure))));
     blocks
 }
 
-fn scatter(runs: &[&Run]) -> Option<Figure> {
+fn scatter_figure(runs: &[&Run]) -> Option<Figure> {
     let points = |of: fn(&Run) -> Option<u64>| -> Vec<(f64, f64)> {
         runs.iter().filter_map(|run| Some((run.memory.measured_bytes? as f64 / GIB, of(run)? as f64 / GIB))).collect()
     };

@@ -2,7 +2,7 @@
 
 use super::Context;
 use crate::axis::Axis;
-use crate::check::number;
+use crate::check::number_text;
 use crate::document::{Block, Cell, Table};
 use crate::experiment::Configuration;
 use crate::run::Run;
@@ -29,7 +29,7 @@ pub(super) fn section(context: &Context<'_>) -> Vec<Block> {
     let row = |one: &Configuration| {
         let runs: Vec<&Run> = all.runs_of(one).collect();
         let reached: Vec<(&Run, f64)> =
-            runs.iter().filter_map(|run| Some((*run, reached(context, run, value)?))).collect();
+            runs.iter().filter_map(|run| Some((*run, step_reached(context, run, value)?))).collect();
         let at = |of: &dyn Fn(&Run, f64) -> Option<f64>| {
             let values: Vec<f64> = reached.iter().filter_map(|(run, step)| of(run, *step)).collect();
             // Of the runs that did not reach it nothing is known but that it took longer.
@@ -42,13 +42,13 @@ pub(super) fn section(context: &Context<'_>) -> Vec<Block> {
             at(&|run, step| Axis::TokensGenerated.at(run, step)),
             at(&|run, step| Axis::TokensTrained.at(run, step)),
             at(&|run, step| Axis::GpuHours.at(run, step)),
-            at(&|run, step| run.metric("flops")?.at(step)),
+            at(&|run, step| run.metric("flops")?.value_at(step)),
         ]
     };
     let whose = if all.milestone.is_some() { "as asked" } else { "nine tenths of the baseline's way" };
     let table = Table {
         name: "milestones",
-        title: format!("Until `{}` is {} ({whose})", all.metric, number(value)),
+        title: format!("Until `{}` is {} ({whose})", all.metric, number_text(value)),
         columns: vec![
             "configuration",
             "runs that reach it",
@@ -68,10 +68,10 @@ pub(super) fn section(context: &Context<'_>) -> Vec<Block> {
 }
 
 /// The first step at which the mean of a few points is at least as good as `value`.
-fn reached(context: &Context<'_>, run: &Run, value: f64) -> Option<f64> {
+fn step_reached(context: &Context<'_>, run: &Run, value: f64) -> Option<f64> {
     let series = run.metric(&context.all.metrics[0])?;
     let is_there = |mean: f64| if context.all.lower_is_better { mean <= value } else { mean >= value };
     let window = WINDOW.min(series.len());
     let at = series.values().windows(window).position(|points| is_there(mean(points)))?;
-    Some(series.step(at + window - 1))
+    Some(series.step_at(at + window - 1))
 }

@@ -14,7 +14,7 @@ mod sources;
 
 use crate::axis::Axis;
 use crate::check::{self, Flag};
-use crate::compare::{Comparison, compare};
+use crate::compare::{Comparison, compare_configurations};
 use crate::document::{Block, Document};
 use crate::experiment::Experiment;
 use crate::source::{Gathered, NotRead};
@@ -66,11 +66,11 @@ const SECTIONS: &[fn(&Context<'_>) -> Vec<Block>] = &[
 ];
 
 /// The report of `all`.
-pub fn document(all: &Experiment, gathered: &Gathered, made: &Made) -> (Document, Vec<Flag>) {
-    let flags = check::all(all);
+pub fn make_document(all: &Experiment, gathered: &Gathered, made: &Made) -> (Document, Vec<Flag>) {
+    let flags = check::all_flags(all);
     let refuted = |configuration: &str| check::refuted(&flags, configuration);
     let comparisons: Vec<(Axis, Vec<Comparison>)> =
-        all.axes.iter().map(|axis| (*axis, compare(all, *axis, &refuted))).collect();
+        all.axes.iter().map(|axis| (*axis, compare_configurations(all, *axis, &refuted))).collect();
     let context = Context {
         all,
         flags: &flags,
@@ -106,6 +106,6 @@ fn resampling(configurations: usize, values: usize) -> Resampling {
 }
 
 /// `1 run`, `3 runs`.
-fn counted(count: usize, what: &str) -> String {
+fn counted_words(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

@@ -5,7 +5,7 @@ use crate::check::live_share;
 use crate::document::{Block, Cell, Table};
 use crate::experiment::{Configuration, Experiment};
 use crate::figure::{Figure, Mark};
-use crate::metric::{Kind, interest};
+use crate::metric::{Kind, interest_in};
 use crate::run::Run;
 use crate::statistics::{mean, mean_interval};
 
@@ -15,8 +15,8 @@ pub(super) fn section(context: &Context<'_>) -> Vec<Block> {
         let named = all
             .available
             .keys()
-            .filter(|name| Kind::of(name) == kind && interest(name) > 6 - u32::from(kind != Kind::HeldOut) * 3);
-        named.filter(|name| name.contains("reward") || kind == Kind::HeldOut).max_by_key(|name| interest(name))
+            .filter(|name| Kind::of_name(name) == kind && interest_in(name) > 6 - u32::from(kind != Kind::HeldOut) * 3);
+        named.filter(|name| name.contains("reward") || kind == Kind::HeldOut).max_by_key(|name| interest_in(name))
     };
     let series: Vec<(Kind, &String)> = [Kind::OnPolicy, Kind::HeldOut, Kind::TrainingSet]
         .into_iter()
@@ -24,12 +24,12 @@ pub(super) fn section(context: &Context<'_>) -> Vec<Block> {
         .collect();
     let mut blocks = Vec::new();
     if series.len() > 1 {
-        blocks.push(Block::Table(three(context, &series)));
+        blocks.push(Block::Table(reward_kinds_table(context, &series)));
     }
     if all.runs.iter().any(|run| live_share(run).is_some()) {
-        blocks.push(Block::Table(groups(context)));
+        blocks.push(Block::Table(groups_table(context)));
     }
-    if let Some(figure) = distribution(context) {
+    if let Some(figure) = distribution_figure(context) {
         blocks.push(Block::Figure(Box::new(figure)));
     }
     if !blocks.is_empty() {
@@ -39,7 +39,7 @@ pub(super) fn section(context: &Context<'_>) -> Vec<Block> {
 }
 
 /// The last tenth of each series, side by side.
-fn three(context: &Context<'_>, series: &[(Kind, &String)]) -> Table {
+fn reward_kinds_table(context: &Context<'_>, series: &[(Kind, &String)]) -> Table {
     let (axis, budget) = (context.axis(), context.budget());
     let mut rows = Vec::new();
     for one in context.all.configurations.iter().take(super::MOST_ROWS) {
@@ -67,7 +67,7 @@ fn three(context: &Context<'_>, series: &[(Kind, &String)]) -> Table {
     }
 }
 
-fn groups(context: &Context<'_>) -> Table {
+fn groups_table(context: &Context<'_>) -> Table {
     let row = |one: &Configuration| {
         let shares: Vec<f64> = context.all.runs_of(one).filter_map(live_share).collect();
         let least = shares.iter().copied().min_by(f64::total_cmp);
@@ -91,7 +91,7 @@ fn groups(context: &Context<'_>) -> Table {
 }
 
 /// How the values of all points are distributed, of the metric or of the on-policy reward.
-fn distribution(context: &Context<'_>) -> Option<Figure> {
+fn distribution_figure(context: &Context<'_>) -> Option<Figure> {
     const BINS: usize = 30;
     const MOST: usize = 4;
     let all = context.all;

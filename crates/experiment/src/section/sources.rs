@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::{Context, counted};
-use crate::check::number;
+use super::{Context, counted_words};
+use crate::check::number_text;
 use crate::document::{Block, Cell, Table};
 use crate::run::Run;
 
 pub(super) fn section(context: &Context<'_>) -> Vec<Block> {
     let mut blocks = vec![
         Block::Heading("Where this comes from".to_owned()),
-        Block::Table(runs(context)),
-        Block::List(facts(context)),
+        Block::Table(runs_table(context)),
+        Block::List(facts_lines(context)),
     ];
     if !context.not_read.is_empty() {
         blocks.push(Block::Table(not_read(context)));
@@ -24,7 +24,7 @@ pub(super) fn section(context: &Context<'_>) -> Vec<Block> {
     blocks
 }
 
-fn runs(context: &Context<'_>) -> Table {
+fn runs_table(context: &Context<'_>) -> Table {
     let (axis, budget) = (context.axis(), context.budget());
     let row = |run: &Run| {
         let series = run.metric(&context.all.metrics[0]);
@@ -32,7 +32,7 @@ fn runs(context: &Context<'_>) -> Table {
         let lines = series.map_or_else(String::new, |series| format!(":{}-{}", series.lines.0, series.lines.1));
         let file = run.files.first().map_or_else(String::new, |file| format!("{file}{lines}"));
         let more = if run.files.len() > 1 {
-            format!(" and {}", counted(run.files.len() - 1, "more file"))
+            format!(" and {}", counted_words(run.files.len() - 1, "more file"))
         } else {
             String::new()
         };
@@ -44,7 +44,7 @@ fn runs(context: &Context<'_>) -> Table {
             Cell::maybe(score.map(|score| score.last)),
             Cell::maybe(score.map(|score| score.best)),
             series.map_or_else(|| "-".into(), |series| Cell::count(series.count())),
-            Cell::maybe(series.and_then(|series| series.last()).map(|last| last.0)),
+            Cell::maybe(series.and_then(|series| series.last_point()).map(|last| last.0)),
             run.end.as_ref().map_or("-", |end| end.outcome.as_str()).into(),
             format!("{file}{more}").into(),
             run.notes.join("; ").into(),
@@ -60,19 +60,19 @@ fn runs(context: &Context<'_>) -> Table {
     }
 }
 
-fn facts(context: &Context<'_>) -> Vec<String> {
+fn facts_lines(context: &Context<'_>) -> Vec<String> {
     let mut readers: BTreeMap<&str, usize> = BTreeMap::new();
     context.read.iter().for_each(|(_, reader)| *readers.entry(reader).or_default() += 1);
     let read: Vec<String> = readers
         .into_iter()
-        .map(|(reader, count)| format!("{} by the reader of {reader}", counted(count, "file")))
+        .map(|(reader, count)| format!("{} by the reader of {reader}", counted_words(count, "file")))
         .collect();
     let mut facts = vec![format!("Read: {}.", read.join(", "))];
     if !context.others.is_empty() {
         let some: Vec<&str> = context.others.iter().take(5).map(String::as_str).collect();
         facts.push(format!(
             "{} of other kinds, which no reader takes: {}{}.",
-            counted(context.others.len(), "file"),
+            counted_words(context.others.len(), "file"),
             some.join(", "),
             if context.others.len() > 5 { ", ..." } else { "" }
         ));
@@ -131,7 +131,7 @@ fn not_read(context: &Context<'_>) -> Table {
         title: "What could not be read".to_owned(),
         columns: vec!["file", "read", "why"],
         rows: context.not_read.iter().take(MOST).map(row).collect(),
-        note: if more > 0 { format!("And {} more.", number(more as f64)) } else { String::new() },
+        note: if more > 0 { format!("And {} more.", number_text(more as f64)) } else { String::new() },
         is_long: false,
     }
 }

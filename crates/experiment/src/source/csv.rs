@@ -4,7 +4,7 @@
 use std::io::BufRead;
 
 use super::lines::{Line, Lines};
-use super::words::{CONFIGURATIONS, SEEDS, axis, is_clock, is_no_metric, step};
+use super::words::{CONFIGURATIONS, SEEDS, axis_of_column, is_clock, is_no_metric, step_column};
 use super::{Found, Place, Reader};
 use crate::run::Run;
 
@@ -15,14 +15,14 @@ pub(super) const READER: Reader = Reader {
     name: "CSV",
     files: "*.csv, *.tsv",
     takes: |name, _| name.ends_with(".csv") || name.ends_with(".tsv"),
-    read,
+    read: read_csv,
 };
 
-fn read(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
+fn read_csv(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
     let mut lines = Lines::new(input);
     let Some(Line::Bytes(_, heading)) = lines.next()? else { return Err("is empty".to_owned()) };
     let heading = String::from_utf8_lossy(heading.strip_prefix(b"\xef\xbb\xbf").unwrap_or(heading)).into_owned();
-    let table = Heading::read(&heading)?;
+    let table = Heading::read_heading(&heading)?;
     let (mut found, mut rows) = (Found::default(), 0);
     let mut cells = Vec::new();
     while let Some(line) = lines.next()? {
@@ -34,12 +34,12 @@ fn read(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
             found.pass_over(number, "no UTF-8, or longer than a mebibyte");
             continue;
         };
-        split(text, table.separator, &mut cells);
+        split_cells(text, table.separator, &mut cells);
         if cells.len() != table.names.len() {
             found.pass_over(number, format!("{} cells under {} headings", cells.len(), table.names.len()));
             continue;
         }
-        table.row(number, rows, &cells, place, &mut found);
+        table.read_row(number, rows, &cells, place, &mut found);
         rows += 1;
     }
     found.runs.retain(|run| !run.series.is_empty());
@@ -63,10 +63,10 @@ struct Heading {
 }
 
 impl Heading {
-    fn read(line: &str) -> Result<Self, String> {
-        let separator = separator(line);
+    fn read_heading(line: &str) -> Result<Self, String> {
+        let separator = separator_of(line);
         let mut names = Vec::new();
-        split(line, separator, &mut names);
+        split_cells(line, separator, &mut names);
         let names: Vec<String> = names.iter().map(|name| name.trim().to_owned()).collect();
         if names.len() > MOST_COLUMNS {
             return Err(format!("has {} columns; {MOST_COLUMNS} at most are read", names.len()));
@@ -77,27 +77,27 @@ impl Heading {
         let one_of = |known: &[&str]| names.iter().position(|name| known.contains(&name.to_ascii_lowercase().as_str()));
         let long = one_of(&["metric", "tag", "name"]).zip(one_of(&["value"]));
         let (seed, configuration) = (one_of(SEEDS), one_of(CONFIGURATIONS));
-        let step = step(names.iter().map(String::as_str));
-        let has_seconds = names.iter().any(|name| axis(name) == Some("seconds"));
+        let step = step_column(names.iter().map(String::as_str));
+        let has_seconds = names.iter().any(|name| axis_of_column(name) == Some("seconds"));
         Ok(Self { separator, step, seed, configuration, long, has_seconds, names })
     }
 
-    fn row(&self, number: usize, rows: usize, cells: &[String], place: &Place<'_>, found: &mut Found) {
+    fn read_row(&self, number: usize, rows: usize, cells: &[String], place: &Place<'_>, found: &mut Found) {
         let step = match self.step.map(|index| cells[index].trim().parse::<f64>()) {
             None => rows as f64,
             Some(Ok(step)) if step.is_finite() => step,
             Some(_) => return found.pass_over(number, "the step is no number"),
         };
-        let run = self.run(cells, place, found);
+        let run = self.run_of_row(cells, place, found);
         if let Some((name, value)) = self.long {
             if let Ok(value) = cells[value].trim().parse() {
-                run.push(axis(&cells[name]).unwrap_or(&cells[name]), step, value, number);
+                run.push(axis_of_column(&cells[name]).unwrap_or(&cells[name]), step, value, number);
             }
             return;
         }
         for (name, cell) in self.names.iter().zip(cells) {
             let Ok(value) = cell.trim().parse::<f64>() else { continue };
-            if let Some(axis) = axis(name) {
+            if let Some(axis) = axis_of_column(name) {
                 run.push(axis, step, value, number);
             } else if is_clock(name) && !self.has_seconds {
                 run.push("seconds", step, value, number);
@@ -107,7 +107,7 @@ impl Heading {
         }
     }
 
-    fn run<'f>(&self, cells: &[String], place: &Place<'_>, found: &'f mut Found) -> &'f mut Run {
+    fn run_of_row<'f>(&self, cells: &[String], place: &Place<'_>, found: &'f mut Found) -> &'f mut Run {
         let seed = self.seed.and_then(|index| cells[index].trim().parse::<u64>().ok());
         let configuration = self.configuration.map(|index| cells[index].trim());
         let is_it = |run: &Run| {
@@ -131,7 +131,7 @@ impl Heading {
 }
 
 /// The one of `,` `;` and tab that a heading has most of outside quotes.
-fn separator(line: &str) -> char {
+fn separator_of(line: &str) -> char {
     let count = |separator: char| {
         let mut is_quoted = false;
         line.chars()
@@ -145,7 +145,7 @@ fn separator(line: &str) -> char {
 }
 
 /// The cells of a line; a cell in quotes may hold the separator, and `""` for a quote.
-pub(super) fn split(line: &str, separator: char, cells: &mut Vec<String>) {
+pub(super) fn split_cells(line: &str, separator: char, cells: &mut Vec<String>) {
     cells.clear();
     if !line.contains('"') {
         cells.extend(line.split(separator).map(str::to_owned));
@@ -173,13 +173,13 @@ mod tests {
 
     fn runs(name: &str, text: &str) -> Result<Found, String> {
         let place = Place { path: name, top: "top", beside: &|_| None };
-        read(&mut text.as_bytes(), &place)
+        read_csv(&mut text.as_bytes(), &place)
     }
 
     #[test]
     fn cells_in_quotes_hold_what_they_hold() {
         let mut cells = Vec::new();
-        split(r#"a,"b,""c""",,"d""#, ',', &mut cells);
+        split_cells(r#"a,"b,""c""",,"d""#, ',', &mut cells);
         assert_eq!(cells, ["a", "b,\"c\"", "", "d"]);
     }
 

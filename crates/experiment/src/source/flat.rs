@@ -45,9 +45,9 @@ impl Scalar<'_> {
 pub type Pairs<'a> = Vec<(Cow<'a, str>, Scalar<'a>)>;
 
 /// The pairs of the object that `line` is. `patched` is room for a line that has to be mended first.
-pub fn object<'a>(line: &'a [u8], patched: &'a mut Vec<u8>) -> Result<Pairs<'a>, String> {
+pub fn read_object<'a>(line: &'a [u8], patched: &'a mut Vec<u8>) -> Result<Pairs<'a>, String> {
     match parse(line) {
-        Err(_) if mend(line, patched) => parse(patched),
+        Err(_) if mend_line(line, patched) => parse(patched),
         parsed => parsed,
     }
 }
@@ -61,7 +61,7 @@ fn parse(line: &[u8]) -> Result<Pairs<'_>, String> {
 }
 
 /// Writes `line` with bare `NaN` and `Infinity` as texts; whether there were any.
-pub fn mend(line: &[u8], patched: &mut Vec<u8>) -> bool {
+pub fn mend_line(line: &[u8], patched: &mut Vec<u8>) -> bool {
     patched.clear();
     let (mut is_text, mut is_mended, mut at) = (false, false, 0);
     while at < line.len() {
@@ -99,7 +99,7 @@ impl<'a> DeserializeSeed<'a> for Level<'_, 'a> {
 }
 
 impl<'a> Level<'_, 'a> {
-    fn add<E: serde::de::Error>(self, value: Scalar<'a>) -> Result<(), E> {
+    fn add_value<E: serde::de::Error>(self, value: Scalar<'a>) -> Result<(), E> {
         if self.is_top {
             return Err(E::custom("no JSON object"));
         }
@@ -119,27 +119,27 @@ impl<'a> Visitor<'a> for Level<'_, 'a> {
     }
 
     fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<(), E> {
-        self.add(Scalar::Number(f64::from(u8::from(value))))
+        self.add_value(Scalar::Number(f64::from(u8::from(value))))
     }
 
     fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<(), E> {
-        self.add(Scalar::Number(value as f64))
+        self.add_value(Scalar::Number(value as f64))
     }
 
     fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
-        self.add(Scalar::Number(value as f64))
+        self.add_value(Scalar::Number(value as f64))
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
-        self.add(Scalar::Number(value))
+        self.add_value(Scalar::Number(value))
     }
 
     fn visit_borrowed_str<E: serde::de::Error>(self, value: &'a str) -> Result<(), E> {
-        self.add(Scalar::Text(Cow::Borrowed(value)))
+        self.add_value(Scalar::Text(Cow::Borrowed(value)))
     }
 
     fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<(), E> {
-        self.add(Scalar::Text(Cow::Owned(value.to_owned())))
+        self.add_value(Scalar::Text(Cow::Owned(value.to_owned())))
     }
 
     fn visit_unit<E: serde::de::Error>(self) -> Result<(), E> {
@@ -196,7 +196,7 @@ mod tests {
 
     fn check(line: &str, expected: &[(&str, Option<f64>)]) {
         let mut room = Vec::new();
-        let pairs = object(line.as_bytes(), &mut room).expect(line);
+        let pairs = read_object(line.as_bytes(), &mut room).expect(line);
         let found: Vec<_> = pairs.iter().map(|(key, value)| (key.as_ref(), value.number())).collect();
         assert_eq!(format!("{found:?}"), format!("{expected:?}"));
     }
@@ -217,10 +217,10 @@ mod tests {
     #[test]
     fn what_is_no_object_is_an_error() {
         for line in ["", "3", "[1]", "null", "{\"a\":1", "{\"a\":1} x", "{'a': 1}"] {
-            assert!(object(line.as_bytes(), &mut Vec::new()).is_err(), "{line}");
+            assert!(read_object(line.as_bytes(), &mut Vec::new()).is_err(), "{line}");
         }
         let deep = format!("{}1{}", "{\"a\":".repeat(3_000), "}".repeat(3_000));
         // What lies deeper than metrics do is passed over, without a stack of its depth.
-        assert_eq!(object(deep.as_bytes(), &mut Vec::new()), Ok(Vec::new()));
+        assert_eq!(read_object(deep.as_bytes(), &mut Vec::new()), Ok(Vec::new()));
     }
 }

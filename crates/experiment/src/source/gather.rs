@@ -61,12 +61,12 @@ pub struct NotRead {
 ///
 /// # Errors
 /// When nothing is there.
-pub fn gather(path: &Path, limits: &Limits) -> std::io::Result<Gathered> {
+pub fn gather_runs(path: &Path, limits: &Limits) -> std::io::Result<Gathered> {
     let mut gathered = Gathered::default();
     let mut files = Vec::new();
     let is_folder = fs::metadata(path)?.is_dir();
     if is_folder {
-        walk(path, limits, &mut files, &mut gathered)?;
+        walk_folder(path, limits, &mut files, &mut gathered)?;
     } else {
         files.push(path.to_owned());
     }
@@ -75,9 +75,9 @@ pub fn gather(path: &Path, limits: &Limits) -> std::io::Result<Gathered> {
     let top = run_name(path, is_folder);
     let outcomes = read_all(&files, root, &top, limits);
     for (file, outcome) in files.iter().zip(outcomes) {
-        gathered.take(&shown_path(root, file), outcome);
+        gathered.take_read(&shown_path(root, file), outcome);
     }
-    gathered.join();
+    gathered.join_runs();
     Ok(gathered)
 }
 
@@ -95,7 +95,12 @@ fn shown_path(root: &Path, file: &Path) -> String {
 }
 
 /// Files below `folder`; links are not followed, so that none leads round in a circle or out.
-fn walk(folder: &Path, limits: &Limits, files: &mut Vec<PathBuf>, gathered: &mut Gathered) -> std::io::Result<()> {
+fn walk_folder(
+    folder: &Path,
+    limits: &Limits,
+    files: &mut Vec<PathBuf>,
+    gathered: &mut Gathered,
+) -> std::io::Result<()> {
     let mut folders = vec![(folder.to_owned(), 0)];
     let mut missed = |path: &Path, why: String| {
         gathered.not_read.push(NotRead { file: shown_path(folder, path), why, is_part: false });
@@ -148,7 +153,7 @@ fn read_all(files: &[PathBuf], root: &Path, top: &str, limits: &Limits) -> Vec<R
         {
             let mut read = read_file(file, &shown_path(root, file), top, limits);
             if let Read::Found(_, found) = &mut read {
-                shrink(found, limits, &values);
+                shrink_series(found, limits, &values);
             }
             done.push((index, read));
         }
@@ -167,13 +172,13 @@ fn read_all(files: &[PathBuf], root: &Path, top: &str, limits: &Limits) -> Vec<R
 }
 
 /// Frees what is not needed while others are still read; the most of a report of ten thousand runs is here.
-fn shrink(found: &mut Found, limits: &Limits, values: &AtomicUsize) {
+fn shrink_series(found: &mut Found, limits: &Limits, values: &AtomicUsize) {
     for run in &mut found.runs {
         for series in run.series.values_mut() {
-            series.finish();
+            series.finish_points();
             let before = values.fetch_add(series.len(), Ordering::Relaxed);
             if before > limits.values {
-                series.thin(THINNED);
+                series.thin_out(THINNED);
             }
         }
     }
@@ -233,7 +238,7 @@ fn not_taken(name: &str) -> Read {
 }
 
 impl Gathered {
-    fn take(&mut self, file: &str, read: Read) {
+    fn take_read(&mut self, file: &str, read: Read) {
         match read {
             Read::NotTaken => self.others.push(file.to_owned()),
             Read::Beside => {}
@@ -255,7 +260,7 @@ impl Gathered {
     }
 
     /// Runs of one place become one; checkpoints' histories of one run are the longest's.
-    fn join(&mut self) {
+    fn join_runs(&mut self) {
         let mut index = std::collections::HashMap::new();
         let mut runs: Vec<Run> = Vec::with_capacity(self.runs.len());
         for run in std::mem::take(&mut self.runs) {

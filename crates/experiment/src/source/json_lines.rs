@@ -3,9 +3,9 @@
 
 use std::io::{BufRead, Read};
 
-use super::flat::{Pairs, object};
+use super::flat::{Pairs, read_object};
 use super::lines::{Line, Lines};
-use super::words::{CONFIGURATIONS, SEEDS, axis, is_clock, is_no_metric, step};
+use super::words::{CONFIGURATIONS, SEEDS, axis_of_column, is_clock, is_no_metric, step_column};
 use super::{Found, Place, Reader};
 use crate::run::Run;
 
@@ -20,33 +20,33 @@ pub(super) const READER: Reader = Reader {
         (name.ends_with(".jsonl") || name.ends_with(".ndjson")) && begins == Some(&b'{')
             || name.ends_with(".json") && begins == Some(&b'[')
     },
-    read,
+    read: read_json_lines,
 };
 
-fn read(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
+fn read_json_lines(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
     let mut table = Rows::new(place);
     if place.file().ends_with(".json") {
-        for (index, row) in list(input)?.iter().enumerate() {
-            table.line(index + 1, row.get().as_bytes());
+        for (index, row) in read_list(input)?.iter().enumerate() {
+            table.read_line(index + 1, row.get().as_bytes());
         }
-        return table.done();
+        return table.finish_rows();
     }
     let mut lines = Lines::new(input);
     while let Some(line) = lines.next()? {
         match line {
-            Line::Bytes(number, bytes) => table.line(number, bytes),
+            Line::Bytes(number, bytes) => table.read_line(number, bytes),
             Line::TooLong(number) => table.found.pass_over(number, "the line is longer than a mebibyte"),
         }
     }
-    table.done()
+    table.finish_rows()
 }
 
 /// The objects of one JSON list.
-pub(super) fn list(input: &mut dyn BufRead) -> Result<Vec<Box<serde_json::value::RawValue>>, String> {
-    let text = whole(input)?;
+pub(super) fn read_list(input: &mut dyn BufRead) -> Result<Vec<Box<serde_json::value::RawValue>>, String> {
+    let text = read_whole(input)?;
     serde_json::from_slice(&text).or_else(|error| {
         let mut patched = Vec::new();
-        let is_mended = super::flat::mend(&text, &mut patched);
+        let is_mended = super::flat::mend_line(&text, &mut patched);
         if is_mended {
             serde_json::from_slice(&patched).map_err(|error| error.to_string())
         } else {
@@ -56,7 +56,7 @@ pub(super) fn list(input: &mut dyn BufRead) -> Result<Vec<Box<serde_json::value:
 }
 
 /// All bytes of a file that is read in one piece.
-pub(super) fn whole(input: &mut dyn BufRead) -> Result<Vec<u8>, String> {
+pub(super) fn read_whole(input: &mut dyn BufRead) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     input.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     if bytes.len() as u64 > MOST_BYTES {
@@ -80,27 +80,27 @@ impl<'a> Rows<'a> {
     }
 
     /// Takes a line.
-    pub(super) fn line(&mut self, number: usize, bytes: &[u8]) {
+    pub(super) fn read_line(&mut self, number: usize, bytes: &[u8]) {
         let mut room = std::mem::take(&mut self.room);
-        match object(bytes, &mut room) {
-            Ok(pairs) => self.row(number, &pairs),
+        match read_object(bytes, &mut room) {
+            Ok(pairs) => self.read_row(number, &pairs),
             Err(why) => self.found.pass_over(number, why),
         }
         self.room = room;
     }
 
-    fn row(&mut self, number: usize, pairs: &Pairs<'_>) {
-        let at = step(pairs.iter().map(|(name, _)| name.as_ref())).and_then(|index| pairs[index].1.number());
+    fn read_row(&mut self, number: usize, pairs: &Pairs<'_>) {
+        let at = step_column(pairs.iter().map(|(name, _)| name.as_ref())).and_then(|index| pairs[index].1.number());
         let (step, place) = (at.unwrap_or(self.rows as f64), self.place);
         self.rows += 1;
         if !step.is_finite() {
             return self.found.pass_over(number, "the step is no number");
         }
-        let run = self.run(pairs, place);
-        let has_seconds = pairs.iter().any(|(name, _)| axis(name) == Some("seconds"));
+        let run = self.run_of_row(pairs, place);
+        let has_seconds = pairs.iter().any(|(name, _)| axis_of_column(name) == Some("seconds"));
         for (name, value) in pairs {
             let Some(value) = value.number() else { continue };
-            if let Some(axis) = axis(name) {
+            if let Some(axis) = axis_of_column(name) {
                 run.push(axis, step, value, number);
             } else if is_clock(name) && !has_seconds {
                 run.push("seconds", step, value, number);
@@ -111,7 +111,7 @@ impl<'a> Rows<'a> {
     }
 
     /// The run of a row: of its seed and configuration, where it says them.
-    fn run(&mut self, pairs: &Pairs<'_>, place: &Place<'_>) -> &mut Run {
+    fn run_of_row(&mut self, pairs: &Pairs<'_>, place: &Place<'_>) -> &mut Run {
         let named =
             |names: &[&str]| pairs.iter().find(|(key, _)| names.contains(&key.as_ref())).map(|(_, value)| value);
         let seed = named(SEEDS)
@@ -143,7 +143,7 @@ impl<'a> Rows<'a> {
     }
 
     /// What was read.
-    pub(super) fn done(mut self) -> Result<Found, String> {
+    pub(super) fn finish_rows(mut self) -> Result<Found, String> {
         self.found.runs.retain(|run| !run.series.is_empty());
         if self.found.runs.is_empty() {
             let why = self

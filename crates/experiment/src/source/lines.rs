@@ -33,7 +33,7 @@ impl<'a> Lines<'a> {
     pub fn next(&mut self) -> Result<Option<Line<'_>>, String> {
         loop {
             self.buffer.clear();
-            let is_long = match self.fill()? {
+            let is_long = match self.fill_buffer()? {
                 Some(is_long) => is_long,
                 None => return Ok(None),
             };
@@ -49,7 +49,7 @@ impl<'a> Lines<'a> {
     }
 
     /// Reads to the end of a line; whether it was too long. `None` at the end of the file.
-    fn fill(&mut self) -> Result<Option<bool>, String> {
+    fn fill_buffer(&mut self) -> Result<Option<bool>, String> {
         let (mut is_long, mut is_any) = (false, false);
         loop {
             let available = self.input.fill_buf().map_err(|error| error.to_string())?;

@@ -18,8 +18,8 @@ use std::io::BufRead;
 
 use crate::run::Run;
 
-pub use gather::{Gathered, Limits, NotRead, gather};
-pub(crate) use tensorboard::masked as masked_crc;
+pub use gather::{Gathered, Limits, NotRead, gather_runs};
+pub(crate) use tensorboard::masked_crc;
 
 /// Where a file stands.
 pub struct Place<'a> {

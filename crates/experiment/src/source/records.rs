@@ -5,7 +5,7 @@ use std::io::BufRead;
 use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
 
-use super::flat::{Pairs, Scalar, object};
+use super::flat::{Pairs, Scalar, read_object};
 use super::lines::{Line, Lines};
 use super::words::is_axis;
 use super::{Found, Place, Reader};
@@ -19,10 +19,10 @@ pub(super) const READER: Reader = Reader {
         let first = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
         name.ends_with(".jsonl") && memchr::memmem::find(first, b"\"record\"").is_some()
     },
-    read,
+    read: read_records,
 };
 
-fn read(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
+fn read_records(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
     let mut found = Found::default();
     let mut run = new_run(place);
     let mut lines = Lines::new(input);
@@ -35,12 +35,12 @@ fn read(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
                 continue;
             }
         };
-        if let Some(plain) = PlainPoint::of(bytes) {
+        if let Some(plain) = PlainPoint::parse_point(bytes) {
             plain.push(number, &mut run);
             continue;
         }
-        match object(bytes, &mut room) {
-            Ok(pairs) if record_kind(&pairs) == Some("point") => point(&pairs, number, &mut run, &mut found),
+        match read_object(bytes, &mut room) {
+            Ok(pairs) if record_kind(&pairs) == Some("point") => read_point(&pairs, number, &mut run, &mut found),
             Ok(_) => match serde_json::from_slice(bytes) {
                 Ok(Record::Run(identity)) if identity.format > FORMAT => {
                     return Err(format!("is of format {}, this version reads {FORMAT}", identity.format));
@@ -77,7 +77,7 @@ struct PlainPoint<'a> {
 }
 
 impl<'a> PlainPoint<'a> {
-    fn of(line: &'a [u8]) -> Option<Self> {
+    fn parse_point(line: &'a [u8]) -> Option<Self> {
         serde_json::from_slice(line).ok().filter(|point: &Self| point.record == "point" && point.step.is_finite())
     }
 
@@ -132,7 +132,7 @@ fn record_kind<'p>(pairs: &'p Pairs<'_>) -> Option<&'p str> {
     pairs.iter().find(|(name, _)| name == "record").and_then(|(_, value)| value.text())
 }
 
-fn point(pairs: &Pairs<'_>, number: usize, run: &mut Run, found: &mut Found) {
+fn read_point(pairs: &Pairs<'_>, number: usize, run: &mut Run, found: &mut Found) {
     let step = pairs.iter().find(|(name, _)| name == "step").and_then(|(_, value)| value.number());
     let Some(step) = step.filter(|step| step.is_finite()) else {
         return found.pass_over(number, "a point without a step");

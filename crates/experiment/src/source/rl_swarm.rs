@@ -16,10 +16,10 @@ pub(super) const READER: Reader = Reader {
         let has = |key: &[u8]| memchr::memmem::find(first, key).is_some();
         name.ends_with(".jsonl") && has(b"\"node_id\"") && has(b"\"experiment\"") && has(b"\"round\"")
     },
-    read,
+    read: read_rl_swarm,
 };
 
-fn read(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
+fn read_rl_swarm(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
     let mut rows = Rows::new(place);
     let mut names: Option<(String, String)> = None;
     let mut lines = Lines::new(input);
@@ -30,11 +30,11 @@ fn read(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
                 if names.is_none() {
                     names = experiment_and_node(bytes);
                 }
-                rows.line(number, bytes);
+                rows.read_line(number, bytes);
             }
         }
     }
-    let mut found = rows.done()?;
+    let mut found = rows.finish_rows()?;
     let (experiment, node) = names.unwrap_or_default();
     for run in &mut found.runs {
         run.identity.configuration.clone_from(&experiment);
@@ -51,7 +51,7 @@ fn read(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
 /// The names of the experiment and the node.
 fn experiment_and_node(line: &[u8]) -> Option<(String, String)> {
     let mut room = Vec::new();
-    let pairs = super::flat::object(line, &mut room).ok()?;
+    let pairs = super::flat::read_object(line, &mut room).ok()?;
     let text =
         |key: &str| pairs.iter().find(|(name, _)| name == key).and_then(|(_, value)| value.text()).map(str::to_owned);
     Some((text("experiment")?, text("node_id")?))

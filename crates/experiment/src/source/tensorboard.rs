@@ -10,9 +10,9 @@ use crate::run::Run;
 const MOST_BYTES: u64 = 16 << 20;
 
 pub(super) const READER: Reader =
-    Reader { name: "TensorBoard", files: "*tfevents*", takes: |name, _| name.contains("tfevents"), read };
+    Reader { name: "TensorBoard", files: "*tfevents*", takes: |name, _| name.contains("tfevents"), read: read_events };
 
-fn read(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
+fn read_events(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
     let mut found = Found::default();
     let mut run = place.run();
     // Several files of one folder are one run: each start writes its own.
@@ -20,9 +20,9 @@ fn read(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
     let mut number = 0;
     loop {
         number += 1;
-        match record(input) {
+        match read_record(input) {
             Ok(Some(bytes)) => {
-                if event(&bytes, number, &mut run).is_none() {
+                if read_event(&bytes, number, &mut run).is_none() {
                     found.pass_over(number, "no event");
                 }
             }
@@ -43,7 +43,7 @@ fn read(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
 }
 
 /// The next record; `None` at the end, an error where it is torn or damaged.
-fn record(input: &mut dyn BufRead) -> Result<Option<Vec<u8>>, String> {
+fn read_record(input: &mut dyn BufRead) -> Result<Option<Vec<u8>>, String> {
     if input.fill_buf().map_err(|error| error.to_string())?.is_empty() {
         return Ok(None);
     }
@@ -51,7 +51,7 @@ fn record(input: &mut dyn BufRead) -> Result<Option<Vec<u8>>, String> {
     let mut head = [0; 12];
     input.read_exact(&mut head).map_err(torn)?;
     let length = u64::from_le_bytes(head[..8].try_into().unwrap_or_default());
-    if masked(&head[..8]).to_le_bytes() != head[8..] {
+    if masked_crc(&head[..8]).to_le_bytes() != head[8..] {
         return Err("its length fails its checksum: no event file, or damaged".to_owned());
     }
     if length > MOST_BYTES {
@@ -61,20 +61,20 @@ fn record(input: &mut dyn BufRead) -> Result<Option<Vec<u8>>, String> {
     let mut bytes = vec![0; length as usize];
     let mut check = [0; 4];
     input.read_exact(&mut bytes).and_then(|()| input.read_exact(&mut check)).map_err(torn)?;
-    if masked(&bytes).to_le_bytes() != check {
+    if masked_crc(&bytes).to_le_bytes() != check {
         return Err("fails its checksum".to_owned());
     }
     Ok(Some(bytes))
 }
 
 /// The CRC-32C of TensorFlow's records: turned by 15 bits, and a constant added (tensorflow/core/lib/hash/crc32c.h).
-pub fn masked(bytes: &[u8]) -> u32 {
-    const TABLE: [u32; 256] = table();
+pub fn masked_crc(bytes: &[u8]) -> u32 {
+    const TABLE: [u32; 256] = crc_table();
     let crc = !bytes.iter().fold(!0u32, |crc, byte| TABLE[((crc ^ u32::from(*byte)) & 0xff) as usize] ^ (crc >> 8));
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-const fn table() -> [u32; 256] {
+const fn crc_table() -> [u32; 256] {
     let mut table = [0; 256];
     let mut index = 0;
     while index < 256 {
@@ -98,22 +98,22 @@ enum Field<'a> {
 }
 
 /// The next field and its number; `None` where the message ends or is none.
-fn field<'a>(bytes: &mut &'a [u8]) -> Option<(u64, Field<'a>)> {
-    let key = varint(bytes)?;
+fn read_field<'a>(bytes: &mut &'a [u8]) -> Option<(u64, Field<'a>)> {
+    let key = read_varint(bytes)?;
     let value = match key & 7 {
-        0 => Field::Whole(varint(bytes)?),
-        1 => Field::Eight(taken(bytes, 8)?.try_into().ok()?),
+        0 => Field::Whole(read_varint(bytes)?),
+        1 => Field::Eight(take_bytes(bytes, 8)?.try_into().ok()?),
         2 => {
-            let length = usize::try_from(varint(bytes)?).ok()?;
-            Field::Bytes(taken(bytes, length)?)
+            let length = usize::try_from(read_varint(bytes)?).ok()?;
+            Field::Bytes(take_bytes(bytes, length)?)
         }
-        5 => Field::Four(taken(bytes, 4)?.try_into().ok()?),
+        5 => Field::Four(take_bytes(bytes, 4)?.try_into().ok()?),
         _ => return None,
     };
     Some((key >> 3, value))
 }
 
-fn varint(bytes: &mut &[u8]) -> Option<u64> {
+fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {
         let (first, rest) = bytes.split_first()?;
@@ -126,17 +126,17 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-fn taken<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
+fn take_bytes<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
     let (taken, rest) = bytes.split_at_checked(count)?;
     *bytes = rest;
     Some(taken)
 }
 
 /// Takes up an event's scalars; `None` if it is no event.
-fn event(mut bytes: &[u8], number: usize, run: &mut Run) -> Option<()> {
+fn read_event(mut bytes: &[u8], number: usize, run: &mut Run) -> Option<()> {
     let (mut time, mut step, mut summaries) = (None, 0.0, Vec::new());
     while !bytes.is_empty() {
-        match field(&mut bytes)? {
+        match read_field(&mut bytes)? {
             (1, Field::Eight(bytes)) => time = Some(f64::from_le_bytes(bytes)),
             (2, Field::Whole(value)) => step = value as i64 as f64,
             (5, Field::Bytes(bytes)) => summaries.push(bytes),
@@ -146,8 +146,8 @@ fn event(mut bytes: &[u8], number: usize, run: &mut Run) -> Option<()> {
     let mut is_any = false;
     for mut summary in summaries {
         while !summary.is_empty() {
-            if let (1, Field::Bytes(value)) = field(&mut summary)?
-                && let Some((tag, value)) = scalar(value)
+            if let (1, Field::Bytes(value)) = read_field(&mut summary)?
+                && let Some((tag, value)) = read_scalar(value)
             {
                 run.push(&tag, step, value, number);
                 is_any = true;
@@ -161,13 +161,13 @@ fn event(mut bytes: &[u8], number: usize, run: &mut Run) -> Option<()> {
 }
 
 /// Tag and number of a summary's value.
-fn scalar(mut bytes: &[u8]) -> Option<(String, f64)> {
+fn read_scalar(mut bytes: &[u8]) -> Option<(String, f64)> {
     let (mut tag, mut number) = (None, None);
     while !bytes.is_empty() {
-        match field(&mut bytes)? {
+        match read_field(&mut bytes)? {
             (1, Field::Bytes(text)) => tag = Some(String::from_utf8_lossy(text).into_owned()),
             (2, Field::Four(value)) => number = Some(f64::from(f32::from_le_bytes(value))),
-            (8, Field::Bytes(value)) => number = tensor(value),
+            (8, Field::Bytes(value)) => number = read_tensor(value),
             _ => {}
         }
     }
@@ -175,10 +175,10 @@ fn scalar(mut bytes: &[u8]) -> Option<(String, f64)> {
 }
 
 /// The number of a tensor that holds one: as bytes, as floats or as doubles.
-fn tensor(mut bytes: &[u8]) -> Option<f64> {
+fn read_tensor(mut bytes: &[u8]) -> Option<f64> {
     let (mut kind, mut found) = (1, None);
     while !bytes.is_empty() {
-        match field(&mut bytes)? {
+        match read_field(&mut bytes)? {
             (1, Field::Whole(value)) => kind = value,
             (4..=6, Field::Bytes(value)) => found = Some(value),
             (5, Field::Four(value)) => return Some(f64::from(f32::from_le_bytes(value))),
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn the_checksum_is_castagnolis() {
         // CRC-32C of "123456789" is 0xe3069283 (RFC 3720).
-        assert_eq!(masked(b"123456789"), 0xe306_9283_u32.rotate_right(15).wrapping_add(0xa282_ead8));
+        assert_eq!(masked_crc(b"123456789"), 0xe306_9283_u32.rotate_right(15).wrapping_add(0xa282_ead8));
     }
 
     #[test]
@@ -208,14 +208,14 @@ mod tests {
         let bytes =
             include_bytes!("../../../../testdata/experiment/tensorboard/seed1/events.out.tfevents.1700000000.host.1.0");
         let place = Place { path: "a/seed1/events.out.tfevents.1", top: "a", beside: &|_| None };
-        let whole = read(&mut &bytes[..], &place).expect("read").runs.remove(0);
+        let whole = read_events(&mut &bytes[..], &place).expect("read").runs.remove(0);
         assert_eq!(
             whole.series["eval/accuracy"].points().map(|(step, value)| (step, value as f32)).collect::<Vec<_>>(),
             [(10.0, 0.25), (20.0, 0.5), (30.0, 0.75)]
         );
         assert_eq!(whole.series["loss_tensor"].len(), 3);
         for cut in 0..bytes.len() {
-            if let Ok(found) = read(&mut &bytes[..cut], &place) {
+            if let Ok(found) = read_events(&mut &bytes[..cut], &place) {
                 assert!(found.runs[0].series.values().all(|series| series.len() <= 60));
             }
         }
@@ -223,7 +223,7 @@ mod tests {
             let mut damaged = bytes.to_vec();
             damaged[at] ^= 0x40;
             // Whatever comes of it, a checksum stands before every number.
-            if let Ok(found) = read(&mut &damaged[..], &place) {
+            if let Ok(found) = read_events(&mut &damaged[..], &place) {
                 assert!(found.passed_over > 0, "{at}");
             }
         }

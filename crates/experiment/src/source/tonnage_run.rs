@@ -6,7 +6,7 @@ use std::io::BufRead;
 use tonnage_core::job::keys;
 use tonnage_core::record::{AttemptState, Outcome, RunRecord, RunState, read_journal};
 
-use super::json_lines::whole;
+use super::json_lines::read_whole;
 use super::{Found, Place, Reader};
 use crate::record::End;
 
@@ -14,14 +14,14 @@ pub(super) const READER: Reader = Reader {
     name: "tonnage run",
     files: "run.json with events.jsonl beside it",
     takes: |name, head| name == "run.json" && memchr::memmem::find(head, b"\"command\"").is_some(),
-    read,
+    read: read_run,
 };
 
-fn read(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
-    let record: RunRecord = serde_json::from_slice(&whole(input)?).map_err(|error| error.to_string())?;
+fn read_run(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
+    let record: RunRecord = serde_json::from_slice(&read_whole(input)?).map_err(|error| error.to_string())?;
     let journal = (place.beside)("events.jsonl").unwrap_or_default();
     let journal = read_journal(&String::from_utf8_lossy(&journal));
-    let state = RunState::of(&record, &journal.entries);
+    let state = RunState::of_journal(&record, &journal.entries);
     let mut found = Found { passed_over: journal.unreadable, ..Found::default() };
     let mut run = place.run();
     place.folder().clone_into(&mut run.place);
@@ -43,7 +43,7 @@ fn read(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
     }
     let attempts = || state.nodes.iter().flat_map(|node| &node.attempts);
     // A prediction is of the attempt that was measured, not of one whose batch was another.
-    if let Some((predicted, reserved)) = attempts().filter_map(measured).next_back() {
+    if let Some((predicted, reserved)) = attempts().filter_map(measured_peak).next_back() {
         (run.memory.predicted_bytes, run.memory.measured_bytes) = (predicted, Some(reserved));
     } else {
         run.memory.predicted_bytes = attempts()
@@ -52,7 +52,7 @@ fn read(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
             .map(|predicted| predicted.peak_reserved_bytes);
     }
     run.end = state.result.as_ref().map(|result| End {
-        outcome: outcome(result.outcome).to_owned(),
+        outcome: outcome_word(result.outcome).to_owned(),
         reason: result.reason.clone(),
         attempts: result.cost.attempts,
         seconds: Some(result.cost.seconds),
@@ -72,12 +72,12 @@ fn read(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
 }
 
 /// Reserved bytes of an attempt, predicted and measured.
-fn measured(attempt: &AttemptState) -> Option<(Option<u64>, u64)> {
+fn measured_peak(attempt: &AttemptState) -> Option<(Option<u64>, u64)> {
     let (_, reserved) = attempt.measured?;
     Some((attempt.record.predicted.map(|predicted| predicted.peak_reserved_bytes), reserved))
 }
 
-const fn outcome(outcome: Outcome) -> &'static str {
+const fn outcome_word(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Succeeded => "succeeded",
         Outcome::Failed => "failed",

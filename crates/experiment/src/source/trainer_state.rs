@@ -6,15 +6,15 @@ use std::io::BufRead;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::flat::mend;
-use super::json_lines::{Rows, whole};
+use super::flat::mend_line;
+use super::json_lines::{Rows, read_whole};
 use super::{Found, Place, Reader};
 
 pub(super) const READER: Reader = Reader {
     name: "the Trainer's state",
     files: "trainer_state.json",
     takes: |name, _| name == "trainer_state.json",
-    read,
+    read: read_trainer_state,
 };
 
 #[derive(Deserialize)]
@@ -22,20 +22,20 @@ struct State {
     log_history: Vec<Box<RawValue>>,
 }
 
-fn read(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
-    let text = whole(input)?;
+fn read_trainer_state(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
+    let text = read_whole(input)?;
     let state: State = serde_json::from_slice(&text).or_else(|error| {
         let mut patched = Vec::new();
-        match mend(&text, &mut patched) {
+        match mend_line(&text, &mut patched) {
             true => serde_json::from_slice(&patched).map_err(|error| error.to_string()),
             false => Err(error.to_string()),
         }
     })?;
     let mut rows = Rows::new(place);
     for (index, entry) in state.log_history.iter().enumerate() {
-        rows.line(index + 1, entry.get().as_bytes());
+        rows.read_line(index + 1, entry.get().as_bytes());
     }
-    let mut found = rows.done()?;
+    let mut found = rows.finish_rows()?;
     for run in &mut found.runs {
         // The folder that holds the checkpoints is the run's.
         let folder = place.folder();

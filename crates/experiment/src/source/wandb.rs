@@ -26,7 +26,7 @@ pub(super) const CSV: Reader = Reader {
     name: "W&B's CSV",
     files: "*.csv with `_step`, or of a chart",
     takes: |name, head| name.ends_with(".csv") && (is_history(head) || is_chart(head)),
-    read,
+    read: read_export,
 };
 
 fn is_history(head: &[u8]) -> bool {
@@ -50,20 +50,20 @@ fn without_own(mut found: Found) -> Found {
     found
 }
 
-fn read(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
+fn read_export(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
     let is_chart = is_chart(input.fill_buf().map_err(|error| error.to_string())?);
-    if is_chart { chart(input, place) } else { (csv::READER.read)(input, place).map(without_own) }
+    if is_chart { read_chart(input, place) } else { (csv::READER.read)(input, place).map(without_own) }
 }
 
 /// A column a run: its value, and two with the least and the greatest of its group, which are left out.
-fn chart(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
+fn read_chart(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
     let mut lines = Lines::new(input);
     let (mut cells, mut columns, mut found) = (Vec::new(), Vec::new(), Found::default());
     while let Some(line) = lines.next()? {
         let Line::Bytes(number, bytes) = line else { return Err("a line is longer than a mebibyte".to_owned()) };
-        csv::split(&String::from_utf8_lossy(bytes), ',', &mut cells);
+        csv::split_cells(&String::from_utf8_lossy(bytes), ',', &mut cells);
         if columns.is_empty() {
-            columns = headings(&cells, place, &mut found);
+            columns = chart_headings(&cells, place, &mut found);
             continue;
         }
         let Ok(step) = cells[0].trim().parse::<f64>() else {
@@ -82,7 +82,7 @@ fn chart(input: &mut dyn BufRead, place: &Place<'_>) -> Result<Found, String> {
 }
 
 /// Of every column after the step, the run and its metric.
-fn headings(cells: &[String], place: &Place<'_>, found: &mut Found) -> Vec<Option<(usize, String)>> {
+fn chart_headings(cells: &[String], place: &Place<'_>, found: &mut Found) -> Vec<Option<(usize, String)>> {
     let column = |heading: &String| {
         let (name, metric) = heading.rsplit_once(" - ")?;
         if metric.ends_with("__MIN") || metric.ends_with("__MAX") {

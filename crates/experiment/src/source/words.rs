@@ -23,7 +23,7 @@ pub const SEEDS: &[&str] = &["seed", "random_seed", "rng_seed"];
 const NO_METRIC: &[&str] = &["timestamp", "_timestamp", "time", "stage", "record", "rank", "pid"];
 
 /// Our name of an axis that others call so.
-pub fn axis(name: &str) -> Option<&'static str> {
+pub fn axis_of_column(name: &str) -> Option<&'static str> {
     Some(match name {
         "seconds" | "_runtime" | "elapsed" | "elapsed_seconds" | "elapsed_time" | "wall_time" | "walltime" => "seconds",
         "gpu_hours" => "gpu_hours",
@@ -49,7 +49,7 @@ pub fn is_axis(name: &str) -> bool {
 }
 
 /// The place of the finest step among `names`.
-pub fn step<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Option<usize> {
+pub fn step_column<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Option<usize> {
     STEPS.iter().find_map(|step| names.clone().position(|name| name.eq_ignore_ascii_case(step)))
 }
 

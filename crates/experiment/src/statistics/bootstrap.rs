@@ -31,13 +31,17 @@ impl Resampling {
 }
 
 /// The interval of `statistic` over resamples of `values`; it may spoil the slice that it is given.
-pub fn bootstrap(values: &[f64], how: Resampling, statistic: impl Fn(&mut [f64]) -> f64) -> Option<[f64; 2]> {
-    stratified(&[values], how, |strata| statistic(&mut strata[0]))
+pub fn bootstrap_interval(values: &[f64], how: Resampling, statistic: impl Fn(&mut [f64]) -> f64) -> Option<[f64; 2]> {
+    stratified_interval(&[values], how, |strata| statistic(&mut strata[0]))
 }
 
 /// The interval of `statistic` over resamples of every stratum by itself. `None` where a stratum has fewer than two values:
 /// there is nothing to resample.
-pub fn stratified(strata: &[&[f64]], how: Resampling, statistic: impl Fn(&mut [Vec<f64>]) -> f64) -> Option<[f64; 2]> {
+pub fn stratified_interval(
+    strata: &[&[f64]],
+    how: Resampling,
+    statistic: impl Fn(&mut [Vec<f64>]) -> f64,
+) -> Option<[f64; 2]> {
     if strata.is_empty() || strata.iter().any(|values| values.len() < 2) {
         return None;
     }
@@ -50,11 +54,11 @@ pub fn stratified(strata: &[&[f64]], how: Resampling, statistic: impl Fn(&mut [V
         }
         estimates.push(statistic(&mut drawn));
     }
-    limits(estimates)
+    interval_limits(estimates)
 }
 
 /// The percentiles of [`LEVEL`].
-fn limits(mut estimates: Vec<f64>) -> Option<[f64; 2]> {
+fn interval_limits(mut estimates: Vec<f64>) -> Option<[f64; 2]> {
     estimates.retain(|estimate| estimate.is_finite());
     estimates.sort_unstable_by(f64::total_cmp);
     let tail = (1.0 - LEVEL) / 2.0;
@@ -70,8 +74,8 @@ pub(super) struct Ranked {
 }
 
 /// The interval of a statistic that asks only how often every value was drawn, so that nothing is sorted but once. The draws
-/// are those of [`stratified`].
-pub(super) fn ranked(
+/// are those of [`stratified_interval`].
+pub(super) fn ranked_interval(
     strata: &[&[f64]],
     how: Resampling,
     statistic: impl Fn(&Ranked, &[u32]) -> f64,
@@ -79,7 +83,7 @@ pub(super) fn ranked(
     if strata.is_empty() || strata.iter().any(|values| values.len() < 2) {
         return None;
     }
-    let (ranked, places) = ranks(strata);
+    let (ranked, places) = strata_ranks(strata);
     let mut random = SplitMix64::new(how.seed);
     let mut counts = vec![0u32; ranked.values.len()];
     let estimates = (0..how.resamples).map(|_| {
@@ -89,11 +93,11 @@ pub(super) fn ranked(
         }
         statistic(&ranked, &counts)
     });
-    limits(estimates.collect())
+    interval_limits(estimates.collect())
 }
 
 /// All values in order, and the places there of every stratum's.
-fn ranks(strata: &[&[f64]]) -> (Ranked, Vec<Vec<usize>>) {
+fn strata_ranks(strata: &[&[f64]]) -> (Ranked, Vec<Vec<usize>>) {
     let of = |(stratum, values): (usize, &&[f64])| {
         values.iter().enumerate().map(|(index, value)| (*value, stratum, index)).collect::<Vec<_>>()
     };
@@ -113,10 +117,11 @@ mod tests {
     #[test]
     fn the_same_seed_gives_the_same_interval() {
         let values = [0.3, 0.5, 0.1, 0.9, 0.4];
-        let at = |seed| bootstrap(&values, Resampling { resamples: 2_000, seed }, |drawn| mean(drawn)).unwrap();
+        let at =
+            |seed| bootstrap_interval(&values, Resampling { resamples: 2_000, seed }, |drawn| mean(drawn)).unwrap();
         assert_eq!(at(7), at(7));
         assert_ne!(at(7), at(8));
-        assert_eq!(bootstrap(&[1.0], Resampling::default(), |drawn| mean(drawn)), None, "nothing to resample");
+        assert_eq!(bootstrap_interval(&[1.0], Resampling::default(), |drawn| mean(drawn)), None, "nothing to resample");
     }
 
     #[test]
@@ -129,7 +134,8 @@ mod tests {
             each.map(|((value, of), count)| value * weight(*of) * f64::from(*count)).sum()
         };
         let plain = |drawn: &mut [Vec<f64>]| drawn[0].iter().sum::<f64>() + 10.0 * drawn[1].iter().sum::<f64>();
-        let (found, expected) = (ranked(&[&a, &b], how, sum).unwrap(), stratified(&[&a, &b], how, plain).unwrap());
+        let (found, expected) =
+            (ranked_interval(&[&a, &b], how, sum).unwrap(), stratified_interval(&[&a, &b], how, plain).unwrap());
         assert!((0..2).all(|at| (found[at] - expected[at]).abs() < 1e-9), "{found:?}, {expected:?}");
     }
 
@@ -137,7 +143,8 @@ mod tests {
     #[test]
     fn a_limit_scatters_as_the_resamples_say() {
         let values: Vec<f64> = (0..40).map(|i| f64::from(i * i % 41)).collect();
-        let at = |seed| bootstrap(&values, Resampling { resamples: 1_000, seed }, |drawn| mean(drawn)).unwrap();
+        let at =
+            |seed| bootstrap_interval(&values, Resampling { resamples: 1_000, seed }, |drawn| mean(drawn)).unwrap();
         let intervals: Vec<[f64; 2]> = (0..200).map(at).collect();
         let width = mean(&intervals.iter().map(|limits| limits[1] - limits[0]).collect::<Vec<_>>());
         let scatter = crate::statistics::sd(&intervals.iter().map(|limits| limits[1]).collect::<Vec<_>>()) / width;
@@ -148,7 +155,8 @@ mod tests {
     #[test]
     fn strata_are_drawn_by_themselves() {
         // Were the strata mixed, the mean would vary; each by itself is constant.
-        let interval = stratified(&[&[1.0, 1.0], &[9.0, 9.0]], Resampling::default(), |strata| mean(&strata.concat()));
+        let interval =
+            stratified_interval(&[&[1.0, 1.0], &[9.0, 9.0]], Resampling::default(), |strata| mean(&strata.concat()));
         assert_eq!(interval, Some([5.0, 5.0]));
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn hedges_correction(df: f64) -> f64 {
 }
 
 /// Regularized incomplete beta function, by its continued fraction (modified Lentz).
-fn beta(x: f64, a: f64, b: f64) -> f64 {
+fn incomplete_beta(x: f64, a: f64, b: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;
     }
@@ -36,7 +36,7 @@ fn beta(x: f64, a: f64, b: f64) -> f64 {
         return 1.0;
     }
     if x > (a + 1.0) / (a + b + 2.0) {
-        return 1.0 - beta(1.0 - x, b, a);
+        return 1.0 - incomplete_beta(1.0 - x, b, a);
     }
     let front = (ln_gamma(a + b) - ln_gamma(a) - ln_gamma(b) + a * x.ln() + b * (-x).ln_1p()).exp() / a;
     front * beta_fraction(x, a, b)
@@ -69,13 +69,13 @@ pub fn t_cdf(t: f64, df: f64) -> f64 {
     if !t.is_finite() {
         return if t > 0.0 { 1.0 } else { 0.0 };
     }
-    let tail = 0.5 * beta(df / (df + t * t), df / 2.0, 0.5);
+    let tail = 0.5 * incomplete_beta(df / (df + t * t), df / 2.0, 0.5);
     if t > 0.0 { 1.0 - tail } else { tail }
 }
 
 /// The two-sided probability of a t as far from zero.
 pub(super) fn t_two_sided(t: f64, df: f64) -> f64 {
-    if t.is_infinite() { 0.0 } else { beta(df / (df + t * t), df / 2.0, 0.5) }
+    if t.is_infinite() { 0.0 } else { incomplete_beta(df / (df + t * t), df / 2.0, 0.5) }
 }
 
 /// The t that a share `p` lies below.
@@ -90,11 +90,11 @@ pub fn t_quantile(p: f64, df: f64) -> f64 {
     while t_cdf(high, df) < p && high < 1e300 {
         high *= 2.0;
     }
-    bisect(0.0, high, |t| t_cdf(t, df) < p)
+    bisect_between(0.0, high, |t| t_cdf(t, df) < p)
 }
 
 /// The place between `low` and `high` where `is_below` turns false.
-pub(super) fn bisect(mut low: f64, mut high: f64, is_below: impl Fn(f64) -> bool) -> f64 {
+pub(super) fn bisect_between(mut low: f64, mut high: f64, is_below: impl Fn(f64) -> bool) -> f64 {
     for _ in 0..200 {
         let middle = low + (high - low) / 2.0;
         if middle <= low || middle >= high {
@@ -107,7 +107,7 @@ pub(super) fn bisect(mut low: f64, mut high: f64, is_below: impl Fn(f64) -> bool
 
 /// The zero of a falling function: `reach` beside `middle` is the first guess of how far it is away. By false position, as
 /// in the Illinois rule, to twelve digits.
-pub(super) fn root(middle: f64, reach: f64, falling: impl Fn(f64) -> f64) -> f64 {
+pub(super) fn root_around(middle: f64, reach: f64, falling: impl Fn(f64) -> f64) -> f64 {
     let far = |way: f64, is_wanted: &dyn Fn(f64) -> bool| {
         let places = (0..60).map(|doubled| middle + way * reach * f64::powi(2.0, doubled));
         places.map(|at| (at, falling(at))).find(|(_, value)| is_wanted(*value))
@@ -157,7 +157,7 @@ fn normal_cdf(z: f64) -> f64 {
 
 /// The z that a share `p` of a normal variable lies below.
 pub fn normal_quantile(p: f64) -> f64 {
-    bisect(-40.0, 40.0, |z| normal_cdf(z) < p)
+    bisect_between(-40.0, 40.0, |z| normal_cdf(z) < p)
 }
 
 /// The probability that a noncentral t is at most `t`.
@@ -185,7 +185,7 @@ fn nct_by_series(t: f64, df: f64, noncentrality: f64) -> f64 {
     let term = |j: f64| {
         let p = (-half + j * half.ln() - ln_gamma(j + 1.0)).exp();
         let q = noncentrality / std::f64::consts::SQRT_2 * (-half + j * half.ln() - ln_gamma(j + 1.5)).exp();
-        p * beta(x, j + 0.5, df / 2.0) + q * beta(x, j + 1.0, df / 2.0)
+        p * incomplete_beta(x, j + 0.5, df / 2.0) + q * incomplete_beta(x, j + 1.0, df / 2.0)
     };
     let middle = half.floor();
     let reach = 40.0 + 12.0 * half.sqrt();

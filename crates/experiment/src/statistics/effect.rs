@@ -1,8 +1,8 @@
 //! How large a difference is beside the spread: Hedges' g, Cliff's delta, the probability of improvement.
 
-use super::bootstrap::{Ranked, ranked};
-use super::distribution::{hedges_correction, nct_cdf, normal_quantile, root};
-use super::means::{paired_t, welch};
+use super::bootstrap::{Ranked, ranked_interval};
+use super::distribution::{hedges_correction, nct_cdf, normal_quantile, root_around};
+use super::means::{paired_t, welch_test};
 use super::summary::{mean, sd};
 use super::{LEVEL, Resampling};
 
@@ -17,21 +17,21 @@ pub struct Effect {
 /// Hedges' g of two samples: the difference `b - a` in pooled standard deviations, corrected for small samples; its limits by
 /// inversion of the noncentral t. `None` where a sample has one value, or nothing varies.
 pub fn hedges_unpaired(a: &[f64], b: &[f64]) -> Option<Effect> {
-    welch(a, b)?;
+    welch_test(a, b)?;
     let (n, m) = (a.len() as f64, b.len() as f64);
     let df = n + m - 2.0;
     let pooled = (((n - 1.0) * sd(a).powi(2) + (m - 1.0) * sd(b).powi(2)) / df).sqrt();
-    standardized((mean(b) - mean(a)) / pooled, (1.0 / n + 1.0 / m).sqrt(), df)
+    standardized_effect((mean(b) - mean(a)) / pooled, (1.0 / n + 1.0 / m).sqrt(), df)
 }
 
 /// The same of pairs: the mean difference in standard deviations of the differences.
 pub fn hedges_paired(pairs: &[(f64, f64)]) -> Option<Effect> {
     let test = paired_t(pairs)?;
     let scale = 1.0 / (pairs.len() as f64).sqrt();
-    standardized(test.t * scale, scale, test.df)
+    standardized_effect(test.t * scale, scale, test.df)
 }
 
-fn standardized(d: f64, scale: f64, df: f64) -> Option<Effect> {
+fn standardized_effect(d: f64, scale: f64, df: f64) -> Option<Effect> {
     if !d.is_finite() {
         return None;
     }
@@ -42,7 +42,7 @@ fn standardized(d: f64, scale: f64, df: f64) -> Option<Effect> {
     let interval = if df >= 30.0 && t * t <= 2.0 * df {
         [middle - reach, middle + reach]
     } else {
-        let limit = |share: f64| root(middle, reach, |nc| nct_cdf(t, df, nc) - share);
+        let limit = |share: f64| root_around(middle, reach, |nc| nct_cdf(t, df, nc) - share);
         [limit(1.0 - tail), limit(tail)]
     };
     let interval = interval.map(|limit| limit * scale * correction);
@@ -58,15 +58,15 @@ fn hedges_correction_of(df: f64) -> f64 {
 /// Cliff's delta: how much oftener a value of `b` is above one of `a` than below it, from -1 to 1; limits by bootstrap of
 /// each sample.
 pub fn cliffs_delta(a: &[f64], b: &[f64], how: Resampling) -> Option<Effect> {
-    let value = delta(a, b)?;
+    let value = delta_of(a, b)?;
     let how = how.within(2_000_000, a.len() + b.len());
     let pairs = (a.len() * b.len()) as f64;
-    let interval = ranked(&[a, b], how, |ranked, counts| 2.0 * wins(ranked, counts) / pairs - 1.0);
+    let interval = ranked_interval(&[a, b], how, |ranked, counts| 2.0 * win_share(ranked, counts) / pairs - 1.0);
     Some(Effect { value, interval })
 }
 
 /// Pairs of drawn values in which the second stratum's is above the first's; equal ones count half.
-fn wins(ranked: &Ranked, counts: &[u32]) -> f64 {
+fn win_share(ranked: &Ranked, counts: &[u32]) -> f64 {
     let (mut below, mut wins, mut at) = (0.0, 0.0, 0);
     while let Some(value) = ranked.values.get(at) {
         let (mut of_a, mut of_b) = (0.0, 0.0);
@@ -84,12 +84,12 @@ fn wins(ranked: &Ranked, counts: &[u32]) -> f64 {
     wins
 }
 
-fn delta(a: &[f64], b: &[f64]) -> Option<f64> {
-    improvement(a, b).map(|share| 2.0 * share - 1.0)
+fn delta_of(a: &[f64], b: &[f64]) -> Option<f64> {
+    improvement_probability(a, b).map(|share| 2.0 * share - 1.0)
 }
 
 /// The probability that a run of `b` is above a run of `a`; equal ones count half (Mann and Whitney's U over n m).
-pub fn improvement(a: &[f64], b: &[f64]) -> Option<f64> {
+pub fn improvement_probability(a: &[f64], b: &[f64]) -> Option<f64> {
     if a.is_empty() || b.is_empty() {
         return None;
     }

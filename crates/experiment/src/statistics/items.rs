@@ -1,6 +1,6 @@
 //! Answers to questions: pass@k and pass^k of samples, McNemar's test and the bootstrap of two models on one test set.
 
-use super::{Resampling, bootstrap, mean};
+use super::{Resampling, bootstrap_interval, mean};
 
 /// The probability that one of `k` samples is right, from `correct` of `n`: `1 - C(n-c, k) / C(n, k)`, unbiased (Chen et al.
 /// 2021). `None` where `k` is above `n` or zero: so many samples were not drawn.
@@ -33,7 +33,7 @@ pub struct McNemar {
 }
 
 /// Whether two models differ on the questions that they answer differently.
-pub fn mcnemar(only_a: u64, only_b: u64) -> McNemar {
+pub fn mcnemar_test(only_a: u64, only_b: u64) -> McNemar {
     let (n, fewer) = (only_a + only_b, only_a.min(only_b));
     // C(n, i) / 2^n, built up in logarithms: n may be thousands.
     let mut log = -(n as f64) * std::f64::consts::LN_2;
@@ -48,7 +48,7 @@ pub fn mcnemar(only_a: u64, only_b: u64) -> McNemar {
 
 /// The mean difference over questions of one test set, with its bootstrap interval over questions.
 pub fn paired_items(differences: &[f64], how: Resampling) -> Option<(f64, [f64; 2])> {
-    let interval = bootstrap(differences, how.within(20_000_000, differences.len()), |drawn| mean(drawn))?;
+    let interval = bootstrap_interval(differences, how.within(20_000_000, differences.len()), |drawn| mean(drawn))?;
     Some((mean(differences), interval))
 }
 

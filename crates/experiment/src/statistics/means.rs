@@ -34,7 +34,7 @@ impl MeanTest {
 }
 
 /// Welch's test: two samples whose spreads may differ. `None` below two values each.
-pub fn welch(a: &[f64], b: &[f64]) -> Option<MeanTest> {
+pub fn welch_test(a: &[f64], b: &[f64]) -> Option<MeanTest> {
     if a.len() < 2 || b.len() < 2 {
         return None;
     }

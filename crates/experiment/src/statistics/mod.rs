@@ -11,18 +11,18 @@ mod power;
 mod summary;
 mod tasks;
 
-pub use bootstrap::{LEVEL, Resampling, bootstrap, stratified};
+pub use bootstrap::{LEVEL, Resampling, bootstrap_interval, stratified_interval};
 pub use distribution::{nct_cdf, normal_quantile, t_cdf, t_quantile};
-pub use effect::{Effect, cliffs_delta, hedges_paired, hedges_unpaired, improvement};
-pub use items::{McNemar, mcnemar, paired_items, pass_all, pass_at};
-pub use means::{MeanTest, mean_interval, paired_t, welch};
+pub use effect::{Effect, cliffs_delta, hedges_paired, hedges_unpaired, improvement_probability};
+pub use items::{McNemar, mcnemar_test, paired_items, pass_all, pass_at};
+pub use means::{MeanTest, mean_interval, paired_t, welch_test};
 pub use permutation::{Permutation, permute_paired, permute_unpaired};
 pub use power::{power_paired, power_unpaired, seeds_needed_paired, seeds_needed_unpaired};
 pub use summary::{Summary, iqm, mean, median, quantile, sd};
 pub use tasks::{TaskScores, performance_profile, task_improvement, task_iqm};
 
 /// The least family of `p` values that are not above the given ones and control the family's error: Holm's step-down.
-pub fn holm(p: &[f64]) -> Vec<f64> {
+pub fn holm_correction(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|a, b| p[*a].total_cmp(&p[*b]));
     let mut adjusted = vec![0.0; p.len()];

@@ -31,8 +31,8 @@ pub fn permute_unpaired(a: &[f64], b: &[f64]) -> Option<Permutation> {
     let all: Vec<f64> = b.iter().chain(a).copied().collect();
     let total: f64 = all.iter().sum();
     let gap = |sum_of_b: f64| (sum_of_b / b.len() as f64 - (total - sum_of_b) / a.len() as f64).abs();
-    let observed = threshold((mean(b) - mean(a)).abs(), &all);
-    let count = choose(all.len() as u64, b.len() as u64).filter(|count| *count <= MOST_ARRANGEMENTS);
+    let observed = reached_threshold((mean(b) - mean(a)).abs(), &all);
+    let count = binomial_coefficient(all.len() as u64, b.len() as u64).filter(|count| *count <= MOST_ARRANGEMENTS);
     // Of equal sizes every arrangement has a mirror image that is as far from zero.
     let mirrored = if a.len() == b.len() { 2.0 } else { 1.0 };
     let Some(count) = count else {
@@ -44,12 +44,12 @@ pub fn permute_unpaired(a: &[f64], b: &[f64]) -> Option<Permutation> {
             }
             gap(shuffled[..b.len()].iter().sum()) >= observed
         });
-        return Some(drawn(reached.count() as u64));
+        return Some(drawn_result(reached.count() as u64));
     };
     let mut reached = 0u64;
     each_choice(&all, b.len(), &mut |sum| reached += u64::from(gap(sum) >= observed));
     Some(Permutation {
-        p: share(reached, count),
+        p: share_of(reached, count),
         least_p: mirrored / count as f64,
         arrangements: count,
         is_exact: true,
@@ -62,7 +62,7 @@ pub fn permute_paired(pairs: &[(f64, f64)]) -> Option<Permutation> {
     if differences.is_empty() {
         return None;
     }
-    let observed = threshold(differences.iter().sum::<f64>().abs(), &differences);
+    let observed = reached_threshold(differences.iter().sum::<f64>().abs(), &differences);
     let signed = |bits: u64| -> f64 {
         let turned = |(place, value): (usize, &f64)| if bits >> (place % 64) & 1 == 1 { -value } else { *value };
         differences.iter().enumerate().map(turned).sum()
@@ -71,7 +71,7 @@ pub fn permute_paired(pairs: &[(f64, f64)]) -> Option<Permutation> {
         let count = 1u64 << differences.len();
         let reached = (0..count).filter(|bits| signed(*bits).abs() >= observed).count() as u64;
         return Some(Permutation {
-            p: share(reached, count),
+            p: share_of(reached, count),
             least_p: 2.0 / count as f64,
             arrangements: count,
             is_exact: true,
@@ -86,27 +86,27 @@ pub fn permute_paired(pairs: &[(f64, f64)]) -> Option<Permutation> {
             sum.abs() >= observed
         })
         .count() as u64;
-    Some(drawn(reached))
+    Some(drawn_result(reached))
 }
 
 /// What a difference must reach to be as far: sums in another order differ in their last bits.
-fn threshold(observed: f64, values: &[f64]) -> f64 {
+fn reached_threshold(observed: f64, values: &[f64]) -> f64 {
     let size: f64 = values.iter().map(|value| value.abs()).sum();
     observed - 1e-12 * size.max(f64::MIN_POSITIVE)
 }
 
 /// The observed arrangement is one of those (Phipson and Smyth 2010): never zero.
-fn drawn(reached: u64) -> Permutation {
+fn drawn_result(reached: u64) -> Permutation {
     let count = DRAWN + 1;
-    Permutation { p: share(reached + 1, count), least_p: share(1, count), arrangements: count, is_exact: false }
+    Permutation { p: share_of(reached + 1, count), least_p: share_of(1, count), arrangements: count, is_exact: false }
 }
 
-fn share(part: u64, whole: u64) -> f64 {
+fn share_of(part: u64, whole: u64) -> f64 {
     part as f64 / whole as f64
 }
 
 /// Binomial coefficient; `None` beyond u64.
-fn choose(n: u64, k: u64) -> Option<u64> {
+fn binomial_coefficient(n: u64, k: u64) -> Option<u64> {
     let k = k.min(n.checked_sub(k)?);
     (1..=k).try_fold(1u64, |product, i| Some(product.checked_mul(n - k + i)? / i))
 }

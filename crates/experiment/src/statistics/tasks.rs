@@ -1,7 +1,7 @@
 //! Scores of runs on several tasks, as rliable has them: a run is a row, a task a column, and seeds are drawn within a task.
 
-use super::bootstrap::ranked;
-use super::{Resampling, improvement, iqm};
+use super::bootstrap::ranked_interval;
+use super::{Resampling, improvement_probability, iqm};
 
 /// Scores by task: a list of runs for each.
 pub type TaskScores = [Vec<f64>];
@@ -14,7 +14,7 @@ pub fn task_iqm(tasks: &TaskScores, how: Resampling) -> Option<(f64, Option<[f64
     }
     let strata: Vec<&[f64]> = tasks.iter().map(Vec::as_slice).collect();
     let how = how.within(20_000_000, all.len());
-    let interval = ranked(&strata, how, |ranked, counts| iqm_of(&ranked.values, counts, all.len()));
+    let interval = ranked_interval(&strata, how, |ranked, counts| iqm_of(&ranked.values, counts, all.len()));
     Some((iqm(&all), interval))
 }
 
@@ -44,6 +44,6 @@ pub fn performance_profile(tasks: &TaskScores, thresholds: &[f64]) -> Vec<f64> {
 
 /// The probability that a run of `b` is above a run of `a`, averaged over the tasks.
 pub fn task_improvement(a: &TaskScores, b: &TaskScores) -> Option<f64> {
-    let each: Option<Vec<f64>> = a.iter().zip(b).map(|(a, b)| improvement(a, b)).collect();
+    let each: Option<Vec<f64>> = a.iter().zip(b).map(|(a, b)| improvement_probability(a, b)).collect();
     each.filter(|each| !each.is_empty()).map(|each| each.iter().sum::<f64>() / each.len() as f64)
 }

@@ -3,7 +3,7 @@
 /// Deeper nesting than any script has.
 const MOST_DEPTH: usize = 16;
 
-/// A value.
+/// A value of JSON; numbers as they were written.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Json {
     Null,

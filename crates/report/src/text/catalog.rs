@@ -4,9 +4,9 @@ use tonnage_core::gpu::{CatalogGpu, MigProfile, PriceKind, mig_profiles, prices_
 use tonnage_core::job::{Key, Kind};
 use tonnage_core::units::Bytes;
 
-use super::paint::{BOLD, DIM, paint, wrap};
-use super::table::{Align, Table, cell};
-use crate::answer::count;
+use super::paint::{BOLD, DIM, paint_text, wrap_text};
+use super::table::{Align, Table, styled_cell};
+use crate::answer::grouped_count;
 use crate::look::Look;
 
 /// A published model.
@@ -25,18 +25,23 @@ pub struct ModelRow<'a> {
 pub type GpuRow = CatalogGpu;
 
 /// The list of models.
-pub fn models(rows: &[ModelRow<'_>], look: &Look) -> String {
+pub fn model_table(rows: &[ModelRow<'_>], look: &Look) -> String {
     let columns = [("model", Align::Left), ("parameters", Align::Right), ("type", Align::Left), ("", Align::Left)];
     let mut table = Table::new(&columns).flexible(0);
     for row in rows {
         let note = if row.simulated { "" } else { "not simulated yet" };
-        table.row(vec![row.name.into(), cell(count(row.parameters), BOLD), cell(row.model_type, DIM), cell(note, DIM)]);
+        table.row(vec![
+            row.name.into(),
+            styled_cell(grouped_count(row.parameters), BOLD),
+            styled_cell(row.model_type, DIM),
+            styled_cell(note, DIM),
+        ]);
     }
     table.render(look)
 }
 
 /// The list of GPUs: dense tensor-core rates in fp16 and bf16 and the CUDA cores' in fp32, in TFLOP/s.
-pub fn gpus(rows: &[GpuRow], look: &Look) -> String {
+pub fn gpu_table(rows: &[GpuRow], look: &Look) -> String {
     let columns = [
         ("gpu", Align::Left),
         ("usable", Align::Right),
@@ -52,22 +57,22 @@ pub fn gpus(rows: &[GpuRow], look: &Look) -> String {
     for gpu in rows {
         let (major, minor) = gpu.compute_capability;
         table.row(vec![
-            cell(gpu.id.as_str(), BOLD),
+            styled_cell(gpu.id.as_str(), BOLD),
             Bytes(gpu.usable_bytes).to_string().into(),
-            cell(format!("{major}.{minor}"), DIM),
+            styled_cell(format!("{major}.{minor}"), DIM),
             gpu.bandwidth_gb_s.to_string().into(),
-            cell(format!("{:.0}", gpu.tflops.fp16), DIM),
-            cell(format!("{:.0}", gpu.tflops.fp32), DIM),
-            cell(gpu.watts.to_string(), DIM),
+            styled_cell(format!("{:.0}", gpu.tflops.fp16), DIM),
+            styled_cell(format!("{:.0}", gpu.tflops.fp32), DIM),
+            styled_cell(gpu.watts.to_string(), DIM),
             lowest_price(gpu).into(),
-            cell(gpu.name.strip_prefix("NVIDIA ").unwrap_or(&gpu.name), DIM),
+            styled_cell(gpu.name.strip_prefix("NVIDIA ").unwrap_or(&gpu.name), DIM),
         ]);
     }
-    format!("{}{}", table.render(look), slices(rows, look))
+    format!("{}{}", table.render(look), slice_table(rows, look))
 }
 
 /// The slices that MIG makes of them, with what each has; boards that are divided alike share a row.
-fn slices(rows: &[GpuRow], look: &Look) -> String {
+fn slice_table(rows: &[GpuRow], look: &Look) -> String {
     let mut boards: Vec<(Vec<&str>, Vec<String>)> = Vec::new();
     for gpu in rows {
         let slice = |slice: &MigProfile| {
@@ -84,10 +89,10 @@ fn slices(rows: &[GpuRow], look: &Look) -> String {
     let first = rows.iter().find_map(|gpu| Some(format!("{}:{}", gpu.id, mig_profiles(gpu).first()?.name)));
     let Some(first) = first else { return String::new() };
     let title = format!("slices that MIG makes, named as --gpu {first}");
-    let mut text = format!("\n{}\n", paint(DIM, &wrap(&title, look.width, 2)));
+    let mut text = format!("\n{}\n", paint_text(DIM, &wrap_text(&title, look.width, 2)));
     for (ids, names) in &boards {
-        let line = format!("{}  {}", paint(BOLD, &ids.join(", ")), names.join(", "));
-        text.push_str(&format!("  {}\n", wrap(&line, look.width.saturating_sub(2), 4).replace('\u{a0}', " ")));
+        let line = format!("{}  {}", paint_text(BOLD, &ids.join(", ")), names.join(", "));
+        text.push_str(&format!("  {}\n", wrap_text(&line, look.width.saturating_sub(2), 4).replace('\u{a0}', " ")));
     }
     text
 }
@@ -99,7 +104,7 @@ fn lowest_price(gpu: &GpuRow) -> String {
 }
 
 /// The list of keys, with the words they take if `words`.
-pub fn keys(keys: &[&Key], words: bool, look: &Look) -> String {
+pub fn key_table(keys: &[&Key], words: bool, look: &Look) -> String {
     keys.iter().map(|key| one_key(key, words, look)).collect()
 }
 
@@ -108,17 +113,19 @@ fn one_key(key: &Key, words: bool, look: &Look) -> String {
     let first = default.split_once(' ').map_or(default.len(), |(word, _)| word.len());
     // Where the rest of the name's line is too short for a word of it, it stands below.
     let default = match key.name.len() + 2 + first <= look.width {
-        true => format!("  {}", paint(DIM, &wrap(&default, look.width.saturating_sub(key.name.len() + 2), 4))),
-        false => format!("\n    {}", paint(DIM, &wrap(&default, look.width, 4))),
+        true => {
+            format!("  {}", paint_text(DIM, &wrap_text(&default, look.width.saturating_sub(key.name.len() + 2), 4)))
+        }
+        false => format!("\n    {}", paint_text(DIM, &wrap_text(&default, look.width, 4))),
     };
-    let default = format!("{}{default}", paint(BOLD, key.name));
-    let mut text = format!("{default}\n  {}\n", wrap(key.doc, look.width.saturating_sub(2), 2));
+    let default = format!("{}{default}", paint_text(BOLD, key.name));
+    let mut text = format!("{default}\n  {}\n", wrap_text(key.doc, look.width.saturating_sub(2), 2));
     if words {
         let example = format!("for example: {} = {}", key.name, key.example);
-        text.push_str(&format!("  {}\n", paint(DIM, &example)));
+        text.push_str(&format!("  {}\n", paint_text(DIM, &example)));
         if let Kind::Choice(choices) = key.kind {
             let mut table = Table::new(&[("", Align::Left), ("", Align::Left)]).wrapped();
-            choices.iter().for_each(|(word, meaning)| table.row(vec![(*word).into(), cell(*meaning, DIM)]));
+            choices.iter().for_each(|(word, meaning)| table.row(vec![(*word).into(), styled_cell(*meaning, DIM)]));
             text.push_str(&table.render(look));
         }
     }

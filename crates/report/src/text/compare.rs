@@ -3,14 +3,14 @@
 use tonnage_core::job::keys;
 use tonnage_core::units::Bytes;
 
-use super::fits_from::smallest;
-use super::paint::{BOLD, DIM, WARN, fit, paint, wrap};
-use super::table::{Align, Cell, Table, cell};
+use super::fits_from::smallest_carrier;
+use super::paint::{BOLD, DIM, WARN, fit_style, paint_text, wrap_text};
+use super::table::{Align, Cell, Table, styled_cell};
 use crate::answer::{Answer, Variant, fit_name};
 use crate::look::Look;
 
 /// The table for `variants`: what each changes, and its answer.
-pub fn compare(variants: &[Variant], look: &Look) -> String {
+pub fn compare_table(variants: &[Variant], look: &Look) -> String {
     let Some((changes, first)) = variants.iter().find_map(|v| Some((&v.changes, v.answer.as_ref().ok()?))) else {
         return String::new();
     };
@@ -32,47 +32,49 @@ pub fn compare(variants: &[Variant], look: &Look) -> String {
         let answer = match &variant.answer {
             Ok(answer) => answer,
             Err(problem) => {
-                table.row(vec![name.clone().into(), "".into(), "".into(), cell("impossible", WARN)]);
-                refused.push_str(&format!("{} {name}: {problem}\n", paint(WARN, "!")));
+                table.row(vec![name.clone().into(), "".into(), "".into(), styled_cell("impossible", WARN)]);
+                refused.push_str(&format!("{} {name}: {problem}\n", paint_text(WARN, "!")));
                 continue;
             }
         };
-        let (estimate, total) = (&answer.estimate, total(answer));
+        let (estimate, total) = (&answer.estimate, total_bytes(answer));
         let mut cells = vec![
             name.into(),
-            cell(Bytes(total).to_string(), BOLD),
-            cell(change(total, self::total(first)), DIM),
-            verdict(answer),
+            styled_cell(Bytes(total).to_string(), BOLD),
+            styled_cell(change_text(total, total_bytes(first)), DIM),
+            verdict_cell(answer),
             Bytes(estimate.peak_allocated_bytes).to_string().into(),
             Bytes(estimate.peak_reserved_bytes).to_string().into(),
-            cell(estimate.peak_phase.label(), DIM),
+            styled_cell(estimate.peak_phase.label(), DIM),
         ];
-        cells.extend(answer.legacy.as_ref().map(|legacy| cell(format!("{:.2} GiB", Bytes(legacy.total()).gib()), DIM)));
+        cells.extend(
+            answer.legacy.as_ref().map(|legacy| styled_cell(format!("{:.2} GiB", Bytes(legacy.total()).gib()), DIM)),
+        );
         table.row(cells);
     }
     let refused = if refused.is_empty() { refused } else { format!("{refused}\n") };
-    format!("{}\n{}\n{refused}", wrap(&head(changes, first), look.width, 2), table.render(look))
+    format!("{}\n{}\n{refused}", wrap_text(&variant_head(changes, first), look.width, 2), table.render(look))
 }
 
 /// Of a job that names no GPU, the smallest that carries it.
-fn verdict(answer: &Answer) -> Cell {
+fn verdict_cell(answer: &Answer) -> Cell {
     let on = answer.deployment.fit();
-    match answer.carriers.as_deref().map(smallest) {
-        Some((smallest, found)) => cell(smallest, found.map_or(WARN, fit)),
-        None => cell(fit_name(on).replace('_', " "), fit(on)),
+    match answer.carriers.as_deref().map(smallest_carrier) {
+        Some((smallest, found)) => styled_cell(smallest, found.map_or(WARN, fit_style)),
+        None => styled_cell(fit_name(on).replace('_', " "), fit_style(on)),
     }
 }
 
 /// What the fullest GPU carries.
-fn total(answer: &Answer) -> u64 {
+fn total_bytes(answer: &Answer) -> u64 {
     answer.deployment.fullest().map_or(answer.estimate.total_bytes, |gpu| gpu.total_bytes)
 }
 
 /// What all variants share, and what they differ in.
-fn head(changes: &[(String, String)], first: &Answer) -> String {
+fn variant_head(changes: &[(String, String)], first: &Answer) -> String {
     let job = &first.resolved.job;
     let varies = |key: &str| changes.iter().any(|(changed, _)| changed == key);
-    let model = if varies(keys::MODEL) { "models".to_owned() } else { paint(BOLD, &job.model.name) };
+    let model = if varies(keys::MODEL) { "models".to_owned() } else { paint_text(BOLD, &job.model.name) };
     let gpu = match &first.carriers {
         _ if varies(keys::GPU) => String::new(),
         Some(_) => format!(", sizes as on {}: no GPU was named", job.gpu.name),
@@ -83,7 +85,7 @@ fn head(changes: &[(String, String)], first: &Answer) -> String {
 }
 
 /// By how much `bytes` differ from the first.
-fn change(bytes: u64, first: u64) -> String {
+fn change_text(bytes: u64, first: u64) -> String {
     if bytes == first {
         return String::new();
     }

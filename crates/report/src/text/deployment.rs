@@ -3,24 +3,24 @@
 use tonnage_core::estimate::{Deployment, Estimate, Fit, GpuLoad, NodeBytes, Room};
 use tonnage_core::units::Bytes;
 
-use super::estimate::{bar_width, percent};
-use super::paint::{BOLD, DIM, fit, paint, wrap};
-use super::table::{Align, Table, cell};
+use super::estimate::{bar_width, percent_text};
+use super::paint::{BOLD, DIM, fit_style, paint_text, wrap_text};
+use super::table::{Align, Table, styled_cell};
 use crate::look::Look;
 
 /// The processes and the GPUs; nothing for a single process on a GPU of its own.
-pub(super) fn processes(deployment: &Deployment, is_named: bool, look: &Look) -> String {
+pub(super) fn process_table(deployment: &Deployment, is_named: bool, look: &Look) -> String {
     if !deployment.is_spread() {
         return String::new();
     }
     let room = match (is_named, deployment.room.first()) {
-        (false, Some(row)) => format!("{}\n", each(&row.each, look)),
-        _ => room(&deployment.room, look),
+        (false, Some(row)) => format!("{}\n", node_line(&row.each, look)),
+        _ => room_lines(&deployment.room, look),
     };
-    format!("{}\n{room}", gpus(deployment, is_named, look))
+    format!("{}\n{room}", gpu_table(deployment, is_named, look))
 }
 
-fn gpus(deployment: &Deployment, is_named: bool, look: &Look) -> String {
+fn gpu_table(deployment: &Deployment, is_named: bool, look: &Look) -> String {
     let columns = [
         ("on", Align::Left),
         ("processes", Align::Left),
@@ -34,10 +34,10 @@ fn gpus(deployment: &Deployment, is_named: bool, look: &Look) -> String {
     for gpu in &deployment.gpus {
         let mut cells = vec![
             load_name(gpu).into(),
-            contents(deployment, gpu).into(),
-            cell(Bytes(gpu.total_bytes).to_string(), BOLD),
-            cell(Bytes(gpu.usable_bytes).to_string(), DIM),
-            cell(fit_word(gpu.fit), fit(gpu.fit)),
+            gpu_contents(deployment, gpu).into(),
+            styled_cell(Bytes(gpu.total_bytes).to_string(), BOLD),
+            styled_cell(Bytes(gpu.usable_bytes).to_string(), DIM),
+            styled_cell(fit_word(gpu.fit), fit_style(gpu.fit)),
         ];
         cells.truncate(shown);
         table.row(cells);
@@ -62,7 +62,7 @@ fn load_name(gpu: &GpuLoad) -> String {
 }
 
 /// `2 nodes of 20.30 GiB`
-fn contents(deployment: &Deployment, gpu: &GpuLoad) -> String {
+fn gpu_contents(deployment: &Deployment, gpu: &GpuLoad) -> String {
     let part = |(process, count): &(usize, u64)| {
         let process = &deployment.processes[*process];
         let plural = if *count == 1 {
@@ -78,7 +78,7 @@ fn contents(deployment: &Deployment, gpu: &GpuLoad) -> String {
 }
 
 /// How many processes a GPU could hold, all at once and under leases.
-fn room(room: &[Room], look: &Look) -> String {
+fn room_lines(room: &[Room], look: &Look) -> String {
     if room.is_empty() {
         return String::new();
     }
@@ -86,13 +86,17 @@ fn room(room: &[Room], look: &Look) -> String {
     let mut table = Table::new(&columns);
     for row in room {
         let lease = row.lease.map_or_else(|| "all".to_owned(), |lease| format!("{lease} (a lease)"));
-        table.row(vec![lease.into(), cell(row.processes.to_string(), BOLD), Bytes(row.total_bytes).to_string().into()]);
+        table.row(vec![
+            lease.into(),
+            styled_cell(row.processes.to_string(), BOLD),
+            Bytes(row.total_bytes).to_string().into(),
+        ]);
     }
-    format!("{}{}\n", table.render(look), each(&room[0].each, look))
+    format!("{}{}\n", table.render(look), node_line(&room[0].each, look))
 }
 
 /// What a node holds, so that the table can be followed.
-fn each(node: &NodeBytes, look: &Look) -> String {
+fn node_line(node: &NodeBytes, look: &Look) -> String {
     let text = format!(
         "A node holds {} while it trains and {} while it waits for the lease; for what fits, {} and {} (with what is not known, \
          and a margin).",
@@ -101,11 +105,11 @@ fn each(node: &NodeBytes, look: &Look) -> String {
         Bytes(node.safe_training),
         Bytes(node.safe_resting)
     );
-    format!("  {}\n", paint(DIM, &wrap(&text, look.width, 2)))
+    format!("  {}\n", paint_text(DIM, &wrap_text(&text, look.width, 2)))
 }
 
 /// What is alive at the peak, by model; nothing when there is one.
-pub(super) fn models(estimate: &Estimate, look: &Look) -> String {
+pub(super) fn model_lines(estimate: &Estimate, look: &Look) -> String {
     let models = &estimate.at_peak.by_model;
     if models.len() < 2 {
         return String::new();
@@ -117,9 +121,9 @@ pub(super) fn models(estimate: &Estimate, look: &Look) -> String {
         table.row(vec![
             (*model).into(),
             Bytes(*bytes).to_string().into(),
-            cell(percent(share), DIM),
+            styled_cell(percent_text(share), DIM),
             look.bar(share, bar_width(look)).into(),
         ]);
     }
-    format!("  {}\n{}\n", paint(DIM, "of it in the modules of"), table.render(look))
+    format!("  {}\n{}\n", paint_text(DIM, "of it in the modules of"), table.render(look))
 }

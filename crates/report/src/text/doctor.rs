@@ -8,8 +8,8 @@ use tonnage_core::printable::printable;
 use tonnage_core::units::Bytes;
 use tonnage_doctor::{Diagnosis, End, FailureCause, Figure, Located, advise};
 
-use super::paint::{BAD, BOLD, DIM, FLAG, WARN, paint, wrap};
-use super::plan;
+use super::paint::{BAD, BOLD, DIM, FLAG, WARN, paint_text, wrap_text};
+use super::plan::plan_screen;
 use crate::doctor::{DoctorAnswer, JobAnswer};
 use crate::look::Look;
 
@@ -21,32 +21,32 @@ const MANY_LINES: u64 = 1000;
 const TOLERANCE: f64 = 1.02;
 
 /// The screen for `answer`.
-pub fn doctor(answer: &DoctorAnswer<'_>, look: &Look) -> String {
-    let Some(root) = &answer.diagnosis.root else { return nothing(answer, look) };
+pub fn doctor_screen(answer: &DoctorAnswer<'_>, look: &Look) -> String {
+    let Some(root) = &answer.diagnosis.root else { return nothing_found(answer, look) };
     let diagnosis = &answer.diagnosis;
-    let mut text = head(answer, root, look);
-    text.push_str(&evidence("evidence", std::slice::from_ref(root), look));
-    text.push_str(&before(root, look));
-    text.push_str(&ranks(diagnosis, look));
-    text.push_str(&evidence("also found", &diagnosis.others, look));
+    let mut text = cause_head(answer, root, look);
+    text.push_str(&evidence_lines("evidence", std::slice::from_ref(root), look));
+    text.push_str(&lines_before(root, look));
+    text.push_str(&rank_lines(diagnosis, look));
+    text.push_str(&evidence_lines("also found", &diagnosis.others, look));
     let echoes = if root.finding.strength() > Strength::Echo { "follows from a rank's death" } else { "found with it" };
-    text.push_str(&evidence(echoes, &diagnosis.echoes, look));
-    text.push_str(&evidence("often printed and not fatal", &diagnosis.warnings, look));
-    text.push_str(&evidence("the job went on after", &diagnosis.survived, look));
-    text.push_str(&evidence("earlier attempts ended with", &diagnosis.earlier, look));
-    text.push_str(&remedies(answer, root, look));
+    text.push_str(&evidence_lines(echoes, &diagnosis.echoes, look));
+    text.push_str(&evidence_lines("often printed and not fatal", &diagnosis.warnings, look));
+    text.push_str(&evidence_lines("the job went on after", &diagnosis.survived, look));
+    text.push_str(&evidence_lines("earlier attempts ended with", &diagnosis.earlier, look));
+    text.push_str(&remedy_lines(answer, root, look));
     match &answer.job {
-        Some(job) => text.push_str(&against(answer, job, look)),
+        Some(job) => text.push_str(&against_job(answer, job, look)),
         None if answer.memory().is_some() => {
             let hint = "with `--job JOB.toml` the message is held against the estimate, and every remedy is estimated";
-            text.push_str(&format!("\n{}\n", paint(DIM, &wrap(hint, look.width, 0))));
+            text.push_str(&format!("\n{}\n", paint_text(DIM, &wrap_text(hint, look.width, 0))));
         }
         None => {}
     }
     text
 }
 
-fn nothing(answer: &DoctorAnswer<'_>, look: &Look) -> String {
+fn nothing_found(answer: &DoctorAnswer<'_>, look: &Look) -> String {
     let lines: u64 = answer.sources.iter().map(|source| source.scan.lines).sum();
     let logs = answer.sources.len();
     let diagnosis = &answer.diagnosis;
@@ -56,15 +56,15 @@ fn nothing(answer: &DoctorAnswer<'_>, look: &Look) -> String {
     if answer.not_read > 0 {
         text.push_str(&format!("{} files that do not look like logs were not read\n", answer.not_read));
     }
-    text.push_str(&evidence("often printed and not fatal", &diagnosis.warnings, look));
-    text.push_str(&evidence("the job went on after", &diagnosis.survived, look));
-    text.push_str(&evidence("earlier attempts ended with", &diagnosis.earlier, look));
+    text.push_str(&evidence_lines("often printed and not fatal", &diagnosis.warnings, look));
+    text.push_str(&evidence_lines("the job went on after", &diagnosis.survived, look));
+    text.push_str(&evidence_lines("earlier attempts ended with", &diagnosis.earlier, look));
     if went_on {
         return text;
     }
     text.push_str(&last_error(answer, look));
     let hint = "if the job died without a word, give its exit status: tonnage doctor LOG --exit-status 137";
-    text.push_str(&format!("{}\n", paint(DIM, &wrap(hint, look.width, 0))));
+    text.push_str(&format!("{}\n", paint_text(DIM, &wrap_text(hint, look.width, 0))));
     text
 }
 
@@ -72,20 +72,20 @@ fn nothing(answer: &DoctorAnswer<'_>, look: &Look) -> String {
 fn last_error(answer: &DoctorAnswer<'_>, look: &Look) -> String {
     let of = |source: &tonnage_doctor::Source| {
         let error = source.scan.last_error.as_ref()?;
-        let place = paint(DIM, &format!("{}:{}", printable(&source.name), error.line));
-        Some(format!("  {place}\n  > {}\n", cut(&error.text, look, 4)))
+        let place = paint_text(DIM, &format!("{}:{}", printable(&source.name), error.line));
+        Some(format!("  {place}\n  > {}\n", cut_line(&error.text, look, 4)))
     };
     let lines: String = answer.sources.iter().filter_map(of).take(MOST_SHOWN).collect();
     if lines.is_empty() {
         lines
     } else {
-        format!("\n{}\n{lines}\n", paint(BOLD, "the last line that calls itself an error"))
+        format!("\n{}\n{lines}\n", paint_text(BOLD, "the last line that calls itself an error"))
     }
 }
 
-fn head(answer: &DoctorAnswer<'_>, root: &Located<'_>, look: &Look) -> String {
-    let title = format!("{} {}", look.pick("✘", "x"), title(answer, root));
-    let mut text = format!("{}\n", paint(BAD, &wrap(&title, look.width, 2)));
+fn cause_head(answer: &DoctorAnswer<'_>, root: &Located<'_>, look: &Look) -> String {
+    let title = format!("{} {}", look.pick("✘", "x"), cause_title(answer, root));
+    let mut text = format!("{}\n", paint_text(BAD, &wrap_text(&title, look.width, 2)));
     let mut figures: Vec<String> = root.finding.cause.figures().into_iter().map(shown_figure).collect();
     if let Some(memory) = answer.memory() {
         figures.extend(memory.words());
@@ -95,23 +95,23 @@ fn head(answer: &DoctorAnswer<'_>, root: &Located<'_>, look: &Look) -> String {
             .extend(memory.likely.then(|| "the message states no numbers; low memory is the likely reason".to_owned()));
     }
     if !figures.is_empty() {
-        text.push_str(&format!("  {}\n", wrap(&figures.join(look.pick(" · ", ", ")), look.width, 2)));
+        text.push_str(&format!("  {}\n", wrap_text(&figures.join(look.pick(" · ", ", ")), look.width, 2)));
     }
-    for line in circumstances(&answer.diagnosis, root) {
-        text.push_str(&format!("  {}\n", wrap(&line, look.width, 2)));
+    for line in circumstance_lines(&answer.diagnosis, root) {
+        text.push_str(&format!("  {}\n", wrap_text(&line, look.width, 2)));
     }
     if answer.diagnosis.lines_after > MANY_LINES {
         let note = format!(
             "the log goes on for {} lines after it: the job may have survived it",
             answer.diagnosis.lines_after
         );
-        text.push_str(&format!("  {}\n", paint(WARN, &wrap(&note, look.width, 2))));
+        text.push_str(&format!("  {}\n", paint_text(WARN, &wrap_text(&note, look.width, 2))));
     }
     text
 }
 
 /// What happened and to which rank: an exception in its own words.
-fn title(answer: &DoctorAnswer<'_>, root: &Located<'_>) -> String {
+fn cause_title(answer: &DoctorAnswer<'_>, root: &Located<'_>) -> String {
     let class = root.finding.class();
     let first = answer.diagnosis.first_rank;
     if let FailureCause::Raised(exception) = &root.finding.cause
@@ -132,7 +132,7 @@ fn title(answer: &DoctorAnswer<'_>, root: &Located<'_>) -> String {
 }
 
 /// When it happened, where, and whether to start again.
-fn circumstances(diagnosis: &Diagnosis<'_>, root: &Located<'_>) -> Vec<String> {
+fn circumstance_lines(diagnosis: &Diagnosis<'_>, root: &Located<'_>) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(place) = root.finding.place() {
         let function =
@@ -155,14 +155,14 @@ fn circumstances(diagnosis: &Diagnosis<'_>, root: &Located<'_>) -> Vec<String> {
 }
 
 /// The lines just before the evidence.
-fn before(root: &Located<'_>, look: &Look) -> String {
-    let lines = root.finding.context.iter().map(|line| format!("  > {}\n", cut(line, look, 4)));
+fn lines_before(root: &Located<'_>, look: &Look) -> String {
+    let lines = root.finding.context.iter().map(|line| format!("  > {}\n", cut_line(line, look, 4)));
     let lines: String = lines.collect();
-    if lines.is_empty() { lines } else { format!("\n{}\n{lines}", paint(BOLD, "just before")) }
+    if lines.is_empty() { lines } else { format!("\n{}\n{lines}", paint_text(BOLD, "just before")) }
 }
 
 /// Ranks by how they ended; nothing where one rank alone is known.
-fn ranks(diagnosis: &Diagnosis<'_>, look: &Look) -> String {
+fn rank_lines(diagnosis: &Diagnosis<'_>, look: &Look) -> String {
     const WORDS: &[(End, &str)] = &[
         (End::Raised, "failed by themselves"),
         (End::Waited, "waited for others"),
@@ -174,16 +174,16 @@ fn ranks(diagnosis: &Diagnosis<'_>, look: &Look) -> String {
     if ranks.ends.len() < 2 {
         return String::new();
     }
-    let mut text = format!("\n{}\n", paint(BOLD, "ranks"));
+    let mut text = format!("\n{}\n", paint_text(BOLD, "ranks"));
     for (end, words) in WORDS {
         let with = ranks.with(*end);
         if !with.is_empty() {
-            text.push_str(&format!("  {words}: {}\n", wrap(&list(&with), look.width, 4)));
+            text.push_str(&format!("  {words}: {}\n", wrap_text(&rank_list(&with), look.width, 4)));
         }
     }
     let waited = !ranks.with(End::Waited).is_empty();
     if !ranks.behind.is_empty() {
-        text.push_str(&format!("  behind the others: {}\n", wrap(&list(&ranks.behind), look.width, 4)));
+        text.push_str(&format!("  behind the others: {}\n", wrap_text(&rank_list(&ranks.behind), look.width, 4)));
     } else if waited && diagnosis.root.is_some_and(|root| root.finding.class() == Class::NcclTimeout) {
         text.push_str("  none is seen to be behind: those that report a timeout only waited\n");
     }
@@ -191,7 +191,7 @@ fn ranks(diagnosis: &Diagnosis<'_>, look: &Look) -> String {
 }
 
 /// `0 to 6, 9`
-fn list(ranks: &[u32]) -> String {
+fn rank_list(ranks: &[u32]) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for rank in ranks {
         match runs.last_mut() {
@@ -217,15 +217,15 @@ fn shown_figure((name, figure): (&str, Figure)) -> String {
 }
 
 /// Where it stands, and the line.
-fn evidence(title: &str, found: &[Located<'_>], look: &Look) -> String {
+fn evidence_lines(title: &str, found: &[Located<'_>], look: &Look) -> String {
     if found.is_empty() {
         return String::new();
     }
-    let mut text = format!("\n{}\n", paint(BOLD, title));
+    let mut text = format!("\n{}\n", paint_text(BOLD, title));
     for located in found.iter().take(MOST_SHOWN) {
-        text.push_str(&format!("  {}\n", paint(DIM, &place_words(located, look))));
+        text.push_str(&format!("  {}\n", paint_text(DIM, &place_words(located, look))));
         if located.finding.line > 0 {
-            text.push_str(&format!("  > {}\n", cut(&located.finding.text, look, 4)));
+            text.push_str(&format!("  > {}\n", cut_line(&located.finding.text, look, 4)));
         }
     }
     if found.len() > MOST_SHOWN {
@@ -240,14 +240,14 @@ fn place_words(located: &Located<'_>, look: &Look) -> String {
     let rank = located.rank().map(|rank| format!(" rank {rank}")).unwrap_or_default();
     let count = if finding.count > 1 { format!(" {} times", finding.count) } else { String::new() };
     let class = finding.cause.class();
-    cut(&format!("{}{line}{rank}{count} {}", located.source.name, class.name()), look, 2)
+    cut_line(&format!("{}{line}{rank}{count} {}", located.source.name, class.name()), look, 2)
 }
 
 /// The text, printable, in what is left of a line.
-fn cut(text: &str, look: &Look, indent: usize) -> String {
+fn cut_line(text: &str, look: &Look, indent: usize) -> String {
     let mut text = printable(text);
     if !look.unicode {
-        text = ascii(&text);
+        text = ascii_text(&text);
     }
     let room = look.width.saturating_sub(indent).max(20);
     if text.chars().count() <= room {
@@ -258,7 +258,7 @@ fn cut(text: &str, look: &Look, indent: usize) -> String {
     head + end
 }
 
-fn ascii(text: &str) -> String {
+fn ascii_text(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for character in text.chars() {
         if character.is_ascii() { plain.push(character) } else { plain.extend(character.escape_unicode()) }
@@ -266,27 +266,27 @@ fn ascii(text: &str) -> String {
     plain
 }
 
-fn remedies(answer: &DoctorAnswer<'_>, root: &Located<'_>, look: &Look) -> String {
-    let mut text = format!("\n{}\n", paint(BOLD, "what to do"));
-    for advice in advise(&root.finding.cause, &answer.context()) {
-        text.push_str(&format!("  {} {}\n", look.pick("•", "-"), wrap(&advice.text, look.width, 4)));
+fn remedy_lines(answer: &DoctorAnswer<'_>, root: &Located<'_>, look: &Look) -> String {
+    let mut text = format!("\n{}\n", paint_text(BOLD, "what to do"));
+    for advice in advise(&root.finding.cause, &answer.advice_context()) {
+        text.push_str(&format!("  {} {}\n", look.pick("•", "-"), wrap_text(&advice.text, look.width, 4)));
         if let Some(flag) = &advice.flag {
             // Not wrapped: it is there to be copied.
-            text.push_str(&format!("      {}\n", paint(FLAG, flag)));
+            text.push_str(&format!("      {}\n", paint_text(FLAG, flag)));
         }
     }
     text
 }
 
 /// The message beside the job's estimate, and what would make the job fit where it ran.
-fn against(answer: &DoctorAnswer<'_>, job: &JobAnswer, look: &Look) -> String {
+fn against_job(answer: &DoctorAnswer<'_>, job: &JobAnswer, look: &Look) -> String {
     let base = &job.proposals.base.verdict;
-    let mut text = format!("\n{}\n", paint(BOLD, "against the job"));
+    let mut text = format!("\n{}\n", paint_text(BOLD, "against the job"));
     let predicted =
         format!("predicted {} allocated, {} in all", Bytes(base.peak_allocated_bytes), Bytes(base.total_bytes));
-    text.push_str(&format!("  {}\n", wrap(&predicted, look.width, 2)));
+    text.push_str(&format!("  {}\n", wrap_text(&predicted, look.width, 2)));
     if let Some(needed) = answer.needed_bytes() {
-        text.push_str(&format!("  {}\n", wrap(&verdict(needed, base.peak_allocated_bytes), look.width, 2)));
+        text.push_str(&format!("  {}\n", wrap_text(&verdict_words(needed, base.peak_allocated_bytes), look.width, 2)));
     }
     if let (Some(other), Some(total)) = (job.other_gpu, answer.memory().and_then(|memory| memory.total)) {
         let note = format!(
@@ -294,19 +294,19 @@ fn against(answer: &DoctorAnswer<'_>, job: &JobAnswer, look: &Look) -> String {
             Bytes(total),
             Bytes(other)
         );
-        text.push_str(&format!("  {}\n", paint(WARN, &wrap(&note, look.width, 2))));
+        text.push_str(&format!("  {}\n", paint_text(WARN, &wrap_text(&note, look.width, 2))));
     }
     let neighbour = answer.memory().is_some_and(|memory| memory.reasons().contains(&Class::Neighbour));
     if neighbour {
         let note = "the GPU below is what the other processes left of it";
-        text.push_str(&format!("  {}\n", paint(DIM, note)));
+        text.push_str(&format!("  {}\n", paint_text(DIM, note)));
     }
     text.push('\n');
-    text.push_str(&plan(&job.job, &job.proposals, &job.with, look));
+    text.push_str(&plan_screen(&job.job, &job.proposals, &job.with, look));
     text
 }
 
-fn verdict(needed: u64, predicted: u64) -> String {
+fn verdict_words(needed: u64, predicted: u64) -> String {
     let needed_text = format!("the run needed at least {} allocated", Bytes(needed));
     if needed as f64 > predicted as f64 * TOLERANCE {
         format!("{needed_text}: more than this job needs, so something else ran (batch, length, precision, evaluation)")

@@ -9,11 +9,11 @@ use tonnage_core::printable::printable;
 use tonnage_core::trace::{Category, PhaseKind};
 use tonnage_core::units::Bytes;
 
-use super::deployment::{models, processes};
-use super::paint::{BOLD, DIM, WARN, paint, wrap};
-use super::table::{Align, Table, cell};
-use super::verdict::verdict;
-use crate::answer::{Answer, count};
+use super::deployment::{model_lines, process_table};
+use super::paint::{BOLD, DIM, WARN, paint_text, wrap_text};
+use super::table::{Align, Table, styled_cell};
+use super::verdict::verdict_lines;
+use crate::answer::{Answer, grouped_count};
 use crate::category;
 use crate::look::Look;
 
@@ -25,26 +25,26 @@ const BESIDE_BAR: usize = 60;
 const SMALL: f64 = 0.005;
 
 /// The screen for `answer`.
-pub fn estimate(answer: &Answer, look: &Look) -> String {
+pub fn estimate_screen(answer: &Answer, look: &Look) -> String {
     let estimate = &answer.estimate;
     let mut text = String::new();
-    text.push_str(&job(&answer.resolved, estimate, look));
-    text.push_str(&verdict(answer, look));
-    text.push_str(&processes(&answer.deployment, answer.carriers.is_none(), look));
-    text.push_str(&phases(estimate, look));
+    text.push_str(&job_head(&answer.resolved, estimate, look));
+    text.push_str(&verdict_lines(answer, look));
+    text.push_str(&process_table(&answer.deployment, answer.carriers.is_none(), look));
+    text.push_str(&phase_table(estimate, look));
     text.push_str(&at_peak(estimate, look));
-    text.push_str(&models(estimate, look));
-    text.push_str(&caveats(estimate, look));
+    text.push_str(&model_lines(estimate, look));
+    text.push_str(&caveat_lines(estimate, look));
     text
 }
 
 /// What was asked, in two lines; an assumption says so.
-fn job(resolved: &Resolved, estimate: &Estimate, look: &Look) -> String {
+fn job_head(resolved: &Resolved, estimate: &Estimate, look: &Look) -> String {
     let job = &resolved.job;
     let dot = look.pick(" · ", " | ");
-    let mut size = format!("{} parameters", count(estimate.parameter_count));
+    let mut size = format!("{} parameters", grouped_count(estimate.parameter_count));
     if estimate.trainable_count < estimate.parameter_count && job.task.trains() {
-        let _ = write!(size, ", {} trained", count(estimate.trainable_count));
+        let _ = write!(size, ", {} trained", grouped_count(estimate.trainable_count));
     }
     let assumed = |key: &str| matches!(resolved.origin(key), Some(Origin::Default(_)));
     let mark = |text: String, key: &str| if assumed(key) { format!("{text}*") } else { text };
@@ -58,21 +58,21 @@ fn job(resolved: &Resolved, estimate: &Estimate, look: &Look) -> String {
         settings.push(value_word(resolved, keys::TASK));
     }
     settings.push(mark(value_word(resolved, keys::ATTENTION), keys::ATTENTION));
-    settings.extend(extras(job));
+    settings.extend(job_extras(job));
     if job.model.is_in_transformers() {
         settings.push(mark(format!("transformers {}", job.transformers), keys::TRANSFORMERS));
     }
     if resolved.names_gpu() {
         settings.push(job.gpu.name.clone());
     }
-    let head = wrap(&format!("{}{dot}{size}", paint(BOLD, &job.model.name)), look.width, 2);
+    let head = wrap_text(&format!("{}{dot}{size}", paint_text(BOLD, &job.model.name)), look.width, 2);
     let settings = wrap_items(&settings, dot, look.width);
     let assumptions =
         [keys::MICRO_BATCH_SIZE, keys::SEQ_LEN, keys::PRECISION, keys::OPTIMIZER, keys::ATTENTION, keys::TRANSFORMERS];
     let note = if assumptions.iter().any(|key| assumed(key)) {
         let others = other_settings(resolved);
         let program = format!("* nobody said: taken as with {}{others}", job.framework.title());
-        paint(DIM, &wrap(&program, look.width, 2)) + "\n"
+        paint_text(DIM, &wrap_text(&program, look.width, 2)) + "\n"
     } else {
         String::new()
     };
@@ -94,10 +94,10 @@ fn other_settings(resolved: &Resolved) -> String {
 fn wrap_items(items: &[String], dot: &str, width: usize) -> String {
     let whole: Vec<_> = items.iter().map(|item| item.replace(' ', "\u{a0}")).collect();
     let joined = whole.join(&format!("\u{a0}{} ", dot.trim()));
-    wrap(&joined, width, 0).replace('\u{a0}', " ")
+    wrap_text(&joined, width, 0).replace('\u{a0}', " ")
 }
 
-fn extras(job: &JobSpec) -> Vec<String> {
+fn job_extras(job: &JobSpec) -> Vec<String> {
     let mut extras = Vec::new();
     if job.gradient_checkpointing == CheckpointPolicy::EveryLayer {
         extras.push("checkpointing".to_owned());
@@ -117,7 +117,7 @@ fn value_word(resolved: &Resolved, key: &str) -> String {
 }
 
 /// One row a kind of phase: the highest of all steps.
-fn phases(estimate: &Estimate, look: &Look) -> String {
+fn phase_table(estimate: &Estimate, look: &Look) -> String {
     let mut rows: Vec<(PhaseKind, u64, u64)> = Vec::new();
     for peak in &estimate.peak_per_phase {
         match rows.iter_mut().find(|(kind, ..)| *kind == peak.phase.kind) {
@@ -139,10 +139,10 @@ fn phases(estimate: &Estimate, look: &Look) -> String {
         let mark = if binds { format!("{bar}{arrow}, step {}", binding.step) } else { bar };
         let style = if binds { BOLD } else { anstyle::Style::new() };
         table.row(vec![
-            cell(kind.name().replace('_', " "), style),
-            cell(Bytes(allocated).to_string(), style),
-            cell(Bytes(reserved).to_string(), DIM),
-            cell(mark, style),
+            styled_cell(kind.name().replace('_', " "), style),
+            styled_cell(Bytes(allocated).to_string(), style),
+            styled_cell(Bytes(reserved).to_string(), DIM),
+            styled_cell(mark, style),
         ]);
     }
     format!("{}\n", table.render(look))
@@ -162,29 +162,29 @@ fn at_peak(estimate: &Estimate, look: &Look) -> String {
     for (category, bytes) in shares {
         let share = bytes as f64 / total;
         table.row(vec![
-            category::shown(category).title.into(),
+            category::shown_as(category).title.into(),
             Bytes(bytes).to_string().into(),
-            cell(percent(share), DIM),
-            cell(look.bar(share, bar_width(look)), category::style(category)),
+            styled_cell(percent_text(share), DIM),
+            styled_cell(look.bar(share, bar_width(look)), category::category_style(category)),
         ]);
     }
     if rest > 0 {
-        let (bytes, share) = (Bytes(rest).to_string(), percent(rest as f64 / total));
-        table.row(vec![cell("all else", DIM), cell(bytes, DIM), cell(share, DIM)]);
+        let (bytes, share) = (Bytes(rest).to_string(), percent_text(rest as f64 / total));
+        table.row(vec![styled_cell("all else", DIM), styled_cell(bytes, DIM), styled_cell(share, DIM)]);
     }
-    format!("  {}\n{}\n", paint(DIM, &title), table.render(look))
+    format!("  {}\n{}\n", paint_text(DIM, &title), table.render(look))
 }
 
 pub(super) fn bar_width(look: &Look) -> usize {
     look.width.saturating_sub(BESIDE_BAR).clamp(4, BAR)
 }
 
-pub(super) fn percent(share: f64) -> String {
+pub(super) fn percent_text(share: f64) -> String {
     if share > 0.0 && share < 0.005 { "<1 %".to_owned() } else { format!("{:.0} %", share * 100.0) }
 }
 
-fn caveats(estimate: &Estimate, look: &Look) -> String {
-    let line = |text: &str| format!("{} {}\n", paint(WARN, "!"), wrap(&printable(text), look.width, 2));
+fn caveat_lines(estimate: &Estimate, look: &Look) -> String {
+    let line = |text: &str| format!("{} {}\n", paint_text(WARN, "!"), wrap_text(&printable(text), look.width, 2));
     let text: String =
         estimate.caveats.iter().filter(|caveat| !caveat.leads).map(|caveat| line(&caveat.text)).collect();
     if text.is_empty() { text } else { format!("{text}\n") }
@@ -192,7 +192,10 @@ fn caveats(estimate: &Estimate, look: &Look) -> String {
 
 /// The command that finds what fits.
 pub fn way_out(plan: &str, look: &Look) -> String {
-    format!("{}\n", paint(DIM, &wrap(&format!("{} {plan}   finds what fits", look.pick("→", "->")), look.width, 2)))
+    format!(
+        "{}\n",
+        paint_text(DIM, &wrap_text(&format!("{} {plan}   finds what fits", look.pick("→", "->")), look.width, 2))
+    )
 }
 
 /// One thing worth trying.
@@ -221,5 +224,5 @@ pub fn next(answer: &Answer, look: &Look) -> String {
         _ => "try a shorter --seq-len, or a larger --gpu",
     };
     let line = format!("{} {advice}", look.pick("→", "->"));
-    format!("{}\n", paint(DIM, &wrap(&line, look.width, 2)))
+    format!("{}\n", paint_text(DIM, &wrap_text(&line, look.width, 2)))
 }

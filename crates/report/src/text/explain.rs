@@ -4,8 +4,8 @@ use tonnage_core::estimate::{Estimate, shown_bound};
 use tonnage_core::job::{Origin, Resolved};
 use tonnage_core::units::Bytes;
 
-use super::paint::{BOLD, DIM, paint, wrap};
-use super::table::{Align, Table, cell};
+use super::paint::{BOLD, DIM, paint_text, wrap_text};
+use super::table::{Align, Table, styled_cell};
 use crate::answer::Answer;
 use crate::look::Look;
 
@@ -16,16 +16,17 @@ const ENOUGH: &str = "total, what is not known and the margin: from here on it f
 const LEAST: &str = "runs from here on by flushing its cache, with the context at its lowest; below, it does not fit";
 
 /// The explanation of `answer`.
-pub fn explain(answer: &Answer, look: &Look) -> String {
-    let (values, phases) = (values(&answer.resolved, look), phases(&answer.estimate, look));
-    let (values_title, phases_title) = (paint(BOLD, "where every value came from"), paint(BOLD, "every phase"));
-    format!("{values_title}\n{values}\n{phases_title}\n{phases}\n{}\n", figures(answer, look))
+pub fn explain_screen(answer: &Answer, look: &Look) -> String {
+    let (values, phases) = (value_table(&answer.resolved, look), phase_table(&answer.estimate, look));
+    let (values_title, phases_title) =
+        (paint_text(BOLD, "where every value came from"), paint_text(BOLD, "every phase"));
+    format!("{values_title}\n{values}\n{phases_title}\n{phases}\n{}\n", figure_lines(answer, look))
 }
 
 /// A terminal that is narrower has no room for three columns.
 const WIDE: usize = 100;
 
-fn values(resolved: &Resolved, look: &Look) -> String {
+fn value_table(resolved: &Resolved, look: &Look) -> String {
     if look.width < WIDE {
         return narrow_values(resolved, look);
     }
@@ -35,8 +36,8 @@ fn values(resolved: &Resolved, look: &Look) -> String {
         let style = if matches!(value.origin, Origin::Default(_)) { DIM } else { BOLD };
         table.row(vec![
             value.key.as_str().into(),
-            cell(value.value.as_str(), style),
-            cell(value.origin.to_string(), DIM),
+            styled_cell(value.value.as_str(), style),
+            styled_cell(value.origin.to_string(), DIM),
         ]);
     }
     table.render(look)
@@ -52,15 +53,15 @@ fn narrow_values(resolved: &Resolved, look: &Look) -> String {
         let line = format!(
             "{}{padding}  {}  {}",
             value.key,
-            paint(style, &value.value),
-            paint(DIM, &value.origin.to_string())
+            paint_text(style, &value.value),
+            paint_text(DIM, &value.origin.to_string())
         );
-        text.push_str(&format!("  {}\n", wrap(&line, look.width.saturating_sub(2), 6)));
+        text.push_str(&format!("  {}\n", wrap_text(&line, look.width.saturating_sub(2), 6)));
     }
     text
 }
 
-fn phases(estimate: &Estimate, look: &Look) -> String {
+fn phase_table(estimate: &Estimate, look: &Look) -> String {
     let columns = [
         ("phase", Align::Left),
         ("peak allocated", Align::Right),
@@ -72,17 +73,17 @@ fn phases(estimate: &Estimate, look: &Look) -> String {
     for peak in &estimate.peak_per_phase {
         let style = if peak.phase == estimate.peak_phase { BOLD } else { anstyle::Style::new() };
         table.row(vec![
-            cell(peak.phase.label(), style),
-            cell(Bytes(peak.allocated).to_string(), style),
-            cell(peak.allocated.to_string(), DIM),
+            styled_cell(peak.phase.label(), style),
+            styled_cell(Bytes(peak.allocated).to_string(), style),
+            styled_cell(peak.allocated.to_string(), DIM),
             Bytes(peak.reserved).to_string().into(),
-            cell(peak.reserved.to_string(), DIM),
+            styled_cell(peak.reserved.to_string(), DIM),
         ]);
     }
     table.render(look)
 }
 
-fn figures(answer: &Answer, look: &Look) -> String {
+fn figure_lines(answer: &Answer, look: &Look) -> String {
     let estimate = &answer.estimate;
     let mut table =
         Table::new(&[("figure", Align::Left), ("", Align::Right), ("bytes", Align::Right), ("", Align::Left)])
@@ -108,7 +109,12 @@ fn figures(answer: &Answer, look: &Look) -> String {
         estimate.engine_bytes().map(|bytes| ("vLLM engine", bytes, "of the total, beside what is then reserved"));
     let enough = shown_bound(estimate.safe_bytes).map(|bytes| ("surely enough", bytes, ENOUGH));
     for (name, bytes, note) in rows.into_iter().chain(enough).chain(usable).chain(least).chain(engine) {
-        table.row(vec![name.into(), Bytes(bytes).to_string().into(), cell(bytes.to_string(), DIM), cell(note, DIM)]);
+        table.row(vec![
+            name.into(),
+            Bytes(bytes).to_string().into(),
+            styled_cell(bytes.to_string(), DIM),
+            styled_cell(note, DIM),
+        ]);
     }
     table.render(look)
 }

@@ -7,39 +7,39 @@ use tonnage_core::plan::largest::Largest;
 use tonnage_core::plan::table::{PRUNED, Row};
 use tonnage_core::units::GIB;
 
-use super::paint::{BOLD, DIM, WARN, fit, paint, wrap};
-use super::table::{Align, Cell, Table, cell};
+use super::paint::{BOLD, DIM, WARN, fit_style, paint_text, wrap_text};
+use super::table::{Align, Cell, Table, styled_cell};
 use crate::fit::FitAnswer;
 use crate::look::Look;
 
 /// The screen for `answer`.
 pub fn fit_table(answer: &FitAnswer, look: &Look) -> String {
-    let mut text = head(answer, look);
+    let mut text = table_head(answer, look);
     // As many GPUs beside each other as the terminal has room for; more of them, for a single job, below each other.
     let beside = (look.width.saturating_sub(if by_step(answer) { 34 } else { 26 }) / 12).max(1);
     let is_shared = answer.rows.iter().flat_map(|row| &row.cells).flatten().any(|cell| !cell.room.is_empty());
     if answer.rows.len() == 1 && (answer.gpus.len() > beside || is_shared) {
         text.push_str(&below_each_other(answer, look));
-        text.push_str(&format!("\n{}{}", remarks(answer, look), legend(answer, look)));
+        text.push_str(&format!("\n{}{}", remark_lines(answer, look), table_legend(answer, look)));
         return text;
     }
     for first in (0..answer.gpus.len()).step_by(beside) {
         let shown = first..(first + beside).min(answer.gpus.len());
-        text.push_str(&table(answer, shown, look));
+        text.push_str(&verdict_table(answer, shown, look));
         text.push('\n');
     }
-    text.push_str(&remarks(answer, look));
-    text.push_str(&legend(answer, look));
+    text.push_str(&remark_lines(answer, look));
+    text.push_str(&table_legend(answer, look));
     text
 }
 
-fn head(answer: &FitAnswer, look: &Look) -> String {
+fn table_head(answer: &FitAnswer, look: &Look) -> String {
     let job = &answer.job;
-    let what = format!("{}: GiB that are surely enough for the fullest GPU", paint(BOLD, &job.model.name));
-    format!("{}\n\n", wrap(&what, look.width, 0))
+    let what = format!("{}: GiB that are surely enough for the fullest GPU", paint_text(BOLD, &job.model.name));
+    format!("{}\n\n", wrap_text(&what, look.width, 0))
 }
 
-fn table(answer: &FitAnswer, shown: std::ops::Range<usize>, look: &Look) -> String {
+fn verdict_table(answer: &FitAnswer, shown: std::ops::Range<usize>, look: &Look) -> String {
     let gpus = &answer.gpus[shown.clone()];
     let mut columns: Vec<(&str, Align)> = vec![("", Align::Left), ("rows x passes", Align::Right)];
     let by_step = by_step(answer);
@@ -48,17 +48,17 @@ fn table(answer: &FitAnswer, shown: std::ops::Range<usize>, look: &Look) -> Stri
     }
     columns.extend(gpus.iter().map(|gpu| (gpu.id.as_str(), Align::Right)));
     let mut table = Table::new(&columns);
-    let usable: Vec<Cell> = gpus.iter().map(|gpu| cell(gib(gpu.usable_bytes), DIM)).collect();
+    let usable: Vec<Cell> = gpus.iter().map(|gpu| styled_cell(gib_text(gpu.usable_bytes), DIM)).collect();
     let blank = || if by_step { vec!["".into()] } else { Vec::new() };
-    table.row([vec!["".into(), cell("usable", DIM)], blank(), usable].concat());
+    table.row([vec!["".into(), styled_cell("usable", DIM)], blank(), usable].concat());
     for row in &answer.rows {
-        let step = by_step.then(|| cell(row.rows_per_step().to_string(), DIM));
-        let names = [row_name(row).into(), batch(row).into()].into_iter().chain(step);
+        let step = by_step.then(|| styled_cell(row.rows_per_step().to_string(), DIM));
+        let names = [row_name(row).into(), batch_text(row).into()].into_iter().chain(step);
         let cells = row.cells[shown.clone()].iter().map(|answer| verdict_cell(answer, look));
         table.row(names.chain(cells).collect());
     }
     if !answer.largest.is_empty() {
-        let largest = answer.largest[shown].iter().map(|largest| most(largest.as_ref()));
+        let largest = answer.largest[shown].iter().map(|largest| most_rows(largest.as_ref()));
         table.row([vec!["".into(), "largest".into()], blank(), largest.collect()].concat());
     }
     table.render(look)
@@ -69,7 +69,7 @@ fn row_name(row: &Row) -> String {
     row.changes.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
 }
 
-fn batch(row: &Row) -> String {
+fn batch_text(row: &Row) -> String {
     format!("{} x {}", row.batch.micro_batch_size, row.batch.gradient_accumulation_steps)
 }
 
@@ -81,23 +81,23 @@ fn verdict_cell(answer: &Result<GpuVerdict, String>, look: &Look) -> Cell {
                 Fit::Tight => look.pick("▲", "~"),
                 Fit::DoesNotFit => look.pick("✘", "-"),
             };
-            cell(
-                format!("{} {mark}", shown_bound(verdict.safe_bytes).map_or_else(|| "?".to_owned(), gib)),
-                fit(verdict.fit),
+            styled_cell(
+                format!("{} {mark}", shown_bound(verdict.safe_bytes).map_or_else(|| "?".to_owned(), gib_text)),
+                fit_style(verdict.fit),
             )
         }
-        Err(problem) if problem == PRUNED => cell(look.pick("✘", "-"), fit(Fit::DoesNotFit)),
-        Err(_) => cell("impossible", WARN),
+        Err(problem) if problem == PRUNED => styled_cell(look.pick("✘", "-"), fit_style(Fit::DoesNotFit)),
+        Err(_) => styled_cell("impossible", WARN),
     }
 }
 
-fn gib(bytes: u64) -> String {
+fn gib_text(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / GIB as f64)
 }
 
 /// What to know of the lines: why some are impossible, and whether they are of one training.
-fn remarks(answer: &FitAnswer, look: &Look) -> String {
-    format!("{}{}", refusals(answer, look), steps(answer, look))
+fn remark_lines(answer: &FitAnswer, look: &Look) -> String {
+    format!("{}{}", refusal_lines(answer, look), step_lines(answer, look))
 }
 
 /// Whether the steps of lines have other numbers of rows than the job's, or than each other's.
@@ -109,7 +109,7 @@ fn by_step(answer: &FitAnswer) -> bool {
 
 /// Lines whose steps have other numbers of rows are other trainings, which is easily overlooked where rows are those of a
 /// rank.
-fn steps(answer: &FitAnswer, look: &Look) -> String {
+fn step_lines(answer: &FitAnswer, look: &Look) -> String {
     let mut steps: Vec<u64> = answer.rows.iter().map(Row::rows_per_step).collect();
     steps.sort_unstable();
     steps.dedup();
@@ -133,18 +133,21 @@ fn steps(answer: &FitAnswer, look: &Look) -> String {
         ),
         _ => return String::new(),
     };
-    format!("{}\n", wrap(&text, look.width, 2))
+    format!("{}\n", wrap_text(&text, look.width, 2))
 }
 
 /// Why rows are impossible, each reason once.
-fn refusals(answer: &FitAnswer, look: &Look) -> String {
+fn refusal_lines(answer: &FitAnswer, look: &Look) -> String {
     let mut reasons: Vec<&String> = Vec::new();
     for reason in answer.rows.iter().flat_map(|row| &row.cells).filter_map(|cell| cell.as_ref().err()) {
         if reason != PRUNED && !reasons.contains(&reason) {
             reasons.push(reason);
         }
     }
-    reasons.into_iter().map(|reason| format!("{} {}\n", paint(WARN, "!"), wrap(reason, look.width, 2))).collect()
+    reasons
+        .into_iter()
+        .map(|reason| format!("{} {}\n", paint_text(WARN, "!"), wrap_text(reason, look.width, 2)))
+        .collect()
 }
 
 /// A line for each GPU: what one job needs there, the largest micro-batch, and how many processes could share it.
@@ -161,34 +164,35 @@ fn below_each_other(answer: &FitAnswer, look: &Look) -> String {
     }
     let mut table = Table::new(&columns);
     for (at, (gpu, verdict)) in answer.gpus.iter().zip(&row.cells).enumerate() {
-        let mut cells = vec![gpu.id.as_str().into(), cell(gib(gpu.usable_bytes), DIM), verdict_cell(verdict, look)];
-        cells.extend(answer.largest.get(at).map(|largest| most(largest.as_ref())));
+        let mut cells =
+            vec![gpu.id.as_str().into(), styled_cell(gib_text(gpu.usable_bytes), DIM), verdict_cell(verdict, look)];
+        cells.extend(answer.largest.get(at).map(|largest| most_rows(largest.as_ref())));
         if shares {
             let room = verdict.as_ref().map_or(&[][..], |verdict| &verdict.room);
-            cells.extend([None, Some(1), Some(2), Some(4)].map(|lease| nodes(room, lease)));
+            cells.extend([None, Some(1), Some(2), Some(4)].map(|lease| node_cell(room, lease)));
         }
         table.row(cells);
     }
-    let what = [row_name(row), format!("{} rows x passes", batch(row))].join(" ");
-    format!("  {}\n{}", paint(DIM, what.trim()), table.render(look))
+    let what = [row_name(row), format!("{} rows x passes", batch_text(row))].join(" ");
+    format!("  {}\n{}", paint_text(DIM, what.trim()), table.render(look))
 }
 
-fn most(largest: Option<&Largest>) -> Cell {
+fn most_rows(largest: Option<&Largest>) -> Cell {
     match largest {
-        Some(largest) => cell(largest.batch.micro_batch_size.to_string(), BOLD),
-        None => cell("none", DIM),
+        Some(largest) => styled_cell(largest.batch.micro_batch_size.to_string(), BOLD),
+        None => styled_cell("none", DIM),
     }
 }
 
 /// How many processes fit under a lease; all may train at once where there is none.
-fn nodes(room: &[Room], lease: Option<u64>) -> Cell {
+fn node_cell(room: &[Room], lease: Option<u64>) -> Cell {
     match room.iter().find(|room| room.lease == lease) {
-        Some(room) => cell(room.processes.to_string(), if lease.is_none() { BOLD } else { DIM }),
-        None => cell("", DIM),
+        Some(room) => styled_cell(room.processes.to_string(), if lease.is_none() { BOLD } else { DIM }),
+        None => styled_cell("", DIM),
     }
 }
 
-fn legend(answer: &FitAnswer, look: &Look) -> String {
+fn table_legend(answer: &FitAnswer, look: &Look) -> String {
     let (fits, tight, not) = (look.pick("✔", "+"), look.pick("▲", "~"), look.pick("✘", "-"));
     let signs = format!("{fits} fits   {tight} tight: within the margin, or only by flushing   {not} does not fit");
     let figures = "With the context, what is not known, and a margin (2 %, at least 64 MiB).";
@@ -197,5 +201,5 @@ fn legend(answer: &FitAnswer, look: &Look) -> String {
         false => "",
     };
     let lines = [signs.as_str(), figures, largest].into_iter().filter(|line| !line.is_empty());
-    lines.map(|line| format!("{}\n", paint(DIM, &wrap(line, look.width, 2)))).collect()
+    lines.map(|line| format!("{}\n", paint_text(DIM, &wrap_text(line, look.width, 2)))).collect()
 }

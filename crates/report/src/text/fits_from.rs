@@ -7,7 +7,7 @@ use tonnage_core::gpu::{CatalogGpu, catalog};
 use tonnage_core::plan::fits_from::Carrier;
 use tonnage_core::units::Bytes;
 
-use super::paint::{BOLD, DIM, WARN, fit, paint, wrap};
+use super::paint::{BOLD, DIM, WARN, fit_style, paint_text, wrap_text};
 use crate::answer::Answer;
 use crate::look::Look;
 
@@ -19,21 +19,21 @@ const NARROW: usize = 60;
 const LABEL: usize = 11;
 
 /// What the job needs, in place of a verdict.
-pub(super) fn headline(answer: &Answer, look: &Look) -> String {
+pub(super) fn fits_headline(answer: &Answer, look: &Look) -> String {
     let total = answer.deployment.fullest().map_or(answer.estimate.total_bytes, |gpu| gpu.total_bytes);
     let line = format!("{}   as on {}: no GPU was named", Bytes(total), answer.resolved.job.gpu.name);
-    let painted = line.replacen(&Bytes(total).to_string(), &paint(BOLD, &Bytes(total).to_string()), 1);
-    format!("{}\n", wrap(&painted, look.width, 2))
+    let painted = line.replacen(&Bytes(total).to_string(), &paint_text(BOLD, &Bytes(total).to_string()), 1);
+    format!("{}\n", wrap_text(&painted, look.width, 2))
 }
 
 /// The GPUs that carry it, a line for each size of memory.
-pub(super) fn carriers(answer: &Answer, carriers: &[Carrier], look: &Look) -> String {
+pub(super) fn carrier_lines(answer: &Answer, carriers: &[Carrier], look: &Look) -> String {
     let of = |wanted: Fit| of_fit(carriers.iter().map(|carrier| (carrier.gpu, carrier.verdict.fit)), wanted);
     if of(Fit::Fits).is_empty() && shown_bound(answer.estimate.safe_bytes).is_none() {
         let unknown = "on which GPU it fits is not known: what is left out or unchecked, below, has no bound";
-        return format!("{} {}\n", paint(WARN, "!"), wrap(unknown, look.width, 2));
+        return format!("{} {}\n", paint_text(WARN, "!"), wrap_text(unknown, look.width, 2));
     }
-    listed(&of(Fit::Fits), &of(Fit::Tight), look)
+    listed_gpus(&of(Fit::Fits), &of(Fit::Tight), look)
 }
 
 /// Of GPUs, smallest memory first, those with this verdict.
@@ -42,9 +42,9 @@ pub(super) fn of_fit(gpus: impl Iterator<Item = (&'static CatalogGpu, Fit)>, wan
 }
 
 /// GPUs on which something fits, and those on which it is tight, a line for each size of memory.
-pub(super) fn listed(fitting: &[&'static CatalogGpu], tight: &[&'static CatalogGpu], look: &Look) -> String {
+pub(super) fn listed_gpus(fitting: &[&'static CatalogGpu], tight: &[&'static CatalogGpu], look: &Look) -> String {
     let mut text = match fitting.is_empty() {
-        true => format!("{}\n", wrap(&nowhere(), look.width, 2)),
+        true => format!("{}\n", wrap_text(&fits_nowhere(), look.width, 2)),
         false => verdict_lines("fits from:", Fit::Fits, &by_size(fitting), look),
     };
     if !tight.is_empty() {
@@ -55,7 +55,7 @@ pub(super) fn listed(fitting: &[&'static CatalogGpu], tight: &[&'static CatalogG
 
 /// The GPU for the end of a line or a column of a table: the smallest that carries it, of those that PyTorch's newest builds
 /// run on if there are such.
-pub(super) fn smallest(carriers: &[Carrier]) -> (String, Option<Fit>) {
+pub(super) fn smallest_carrier(carriers: &[Carrier]) -> (String, Option<Fit>) {
     let is_new = |carrier: &&Carrier| carrier.gpu.gpu().device().runs_newest_builds();
     let of = |wanted: Fit| {
         let mut fitting = carriers.iter().filter(|carrier| carrier.verdict.fit == wanted);
@@ -74,7 +74,7 @@ fn short_id(gpu: &CatalogGpu) -> &str {
     name.trim_start_matches("GeForce ")
 }
 
-fn nowhere() -> String {
+fn fits_nowhere() -> String {
     let largest = catalog().iter().max_by_key(|row| row.usable_bytes);
     let has = |row: &CatalogGpu| format!("; the largest, {}, has {}", short_id(row), Bytes(row.usable_bytes));
     format!("fits none of the {} GPUs of the catalog{}", catalog().len(), largest.map_or_else(String::new, has))
@@ -99,12 +99,12 @@ fn verdict_lines(label: &str, verdict: Fit, sizes: &[(u64, Vec<&'static CatalogG
         let names: Vec<String> = gpus.iter().map(|gpu| short_id(gpu).replace(' ', "\u{a0}")).collect();
         let label = format!("{:<LABEL$}", if at == 0 { label } else { "" }).replace(' ', "\u{a0}");
         let size = format!("{gb:>4} GB  ").replace(' ', "\u{a0}");
-        let line = format!("{}{size}{}", paint(fit(verdict), &label), names.join(", "));
-        let _ = writeln!(text, "{}", wrap(&line, look.width, below).replace('\u{a0}', " "));
+        let line = format!("{}{size}{}", paint_text(fit_style(verdict), &label), names.join(", "));
+        let _ = writeln!(text, "{}", wrap_text(&line, look.width, below).replace('\u{a0}', " "));
     }
     if all {
         let line = format!("and all {larger} larger ones of the catalog");
-        let _ = writeln!(text, "{:LABEL$}  {}", "", paint(DIM, &wrap(&line, look.width, LABEL + 2)));
+        let _ = writeln!(text, "{:LABEL$}  {}", "", paint_text(DIM, &wrap_text(&line, look.width, LABEL + 2)));
     }
     text
 }

@@ -5,8 +5,8 @@ use tonnage_core::job::guides::LegacyEstimate;
 use tonnage_core::trace::Category;
 use tonnage_core::units::Bytes;
 
-use super::paint::{BOLD, DIM, paint, wrap};
-use super::table::{Align, Table, cell};
+use super::paint::{BOLD, DIM, paint_text, wrap_text};
+use super::table::{Align, Table, styled_cell};
 use crate::look::Look;
 
 /// What the formula leaves out or has wrong; the rows say by how much.
@@ -30,7 +30,7 @@ const ITEMS: [Item; 5] = [
 ];
 
 /// The table for `legacy`, beside `estimate`.
-pub fn legacy(legacy: &LegacyEstimate, estimate: &Estimate, look: &Look) -> String {
+pub fn legacy_lines(legacy: &LegacyEstimate, estimate: &Estimate, look: &Look) -> String {
     let columns = [("", Align::Left), ("the guide", Align::Right), ("at the peak", Align::Right)];
     let mut table = Table::new(&columns);
     let mut named = 0;
@@ -40,17 +40,17 @@ pub fn legacy(legacy: &LegacyEstimate, estimate: &Estimate, look: &Look) -> Stri
         table.row(vec![name.into(), Bytes(of_guide(legacy)).to_string().into(), Bytes(ours).to_string().into()]);
     }
     let rest = estimate.total_bytes.saturating_sub(named);
-    table.row(vec!["all else, cache, context".into(), cell("-", DIM), Bytes(rest).to_string().into()]);
+    table.row(vec!["all else, cache, context".into(), styled_cell("-", DIM), Bytes(rest).to_string().into()]);
     table.row(vec![
-        cell("total", BOLD),
-        cell(Bytes(legacy.total()).to_string(), BOLD),
-        cell(Bytes(estimate.total_bytes).to_string(), BOLD),
+        styled_cell("total", BOLD),
+        styled_cell(Bytes(legacy.total()).to_string(), BOLD),
+        styled_cell(Bytes(estimate.total_bytes).to_string(), BOLD),
     ]);
     let parameters = format!(
         "the small-GPT guide's formula: {:.2}M parameters, {:.2} \"GB\"",
         legacy.parameters as f64 / 1e6,
         Bytes(legacy.total()).gib()
     );
-    let parameters = paint(DIM, &wrap(&parameters, look.width, 2));
-    format!("  {parameters}\n{}  {}\n\n", table.render(look), wrap(WHY, look.width - 2, 2))
+    let parameters = paint_text(DIM, &wrap_text(&parameters, look.width, 2));
+    format!("  {parameters}\n{}  {}\n\n", table.render(look), wrap_text(WHY, look.width - 2, 2))
 }

@@ -15,7 +15,7 @@ pub(super) const FLAG: Style = AnsiColor::Cyan.on_default();
 pub(super) const BAD: Style = AnsiColor::Red.on_default().bold();
 
 /// The style of a verdict.
-pub(super) const fn fit(fit: Fit) -> Style {
+pub(super) const fn fit_style(fit: Fit) -> Style {
     match fit {
         Fit::Fits => AnsiColor::Green.on_default().bold(),
         Fit::Tight => AnsiColor::Yellow.on_default().bold(),
@@ -24,16 +24,16 @@ pub(super) const fn fit(fit: Fit) -> Style {
 }
 
 /// `text` in `style`.
-pub(crate) fn paint(style: Style, text: &str) -> String {
+pub(crate) fn paint_text(style: Style, text: &str) -> String {
     if text.is_empty() { String::new() } else { format!("{style}{text}{style:#}") }
 }
 
 /// `text` in lines of at most `width` columns, all but the first after `indent` spaces.
-pub fn wrap(text: &str, width: usize, indent: usize) -> String {
+pub fn wrap_text(text: &str, width: usize, indent: usize) -> String {
     let mut wrapped = String::new();
     let mut column = 0;
     for word in text.split([' ', '\n', '\r', '\t']) {
-        let length = visible(word);
+        let length = visible_width(word);
         if column > 0 && indent + column + 1 + length > width {
             wrapped.push('\n');
             wrapped.push_str(&" ".repeat(indent));
@@ -49,7 +49,7 @@ pub fn wrap(text: &str, width: usize, indent: usize) -> String {
 }
 
 /// Columns that a word takes: escape sequences take none.
-fn visible(word: &str) -> usize {
+fn visible_width(word: &str) -> usize {
     let mut escaped = false;
     let shows = |c: &char| {
         let shown = !escaped && *c != '\u{1b}';
@@ -65,9 +65,9 @@ mod tests {
 
     #[test]
     fn wraps_at_words_and_indents() {
-        assert_eq!(wrap("one two three", 9, 2), "one two\n  three");
-        assert_eq!(wrap("one", 2, 2), "one");
-        assert_eq!(wrap("one\ntwo\rthree", 9, 2), "one two\n  three");
-        assert_eq!(wrap("\u{1b}[1mone\u{1b}[0m two", 7, 0), "\u{1b}[1mone\u{1b}[0m two");
+        assert_eq!(wrap_text("one two three", 9, 2), "one two\n  three");
+        assert_eq!(wrap_text("one", 2, 2), "one");
+        assert_eq!(wrap_text("one\ntwo\rthree", 9, 2), "one two\n  three");
+        assert_eq!(wrap_text("\u{1b}[1mone\u{1b}[0m two", 7, 0), "\u{1b}[1mone\u{1b}[0m two");
     }
 }

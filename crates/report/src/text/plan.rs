@@ -7,65 +7,65 @@ use tonnage_core::plan::remedy::Results;
 use tonnage_core::units::Bytes;
 
 use super::bill;
-use super::paint::{BOLD, DIM, fit, paint, wrap};
+use super::paint::{BOLD, DIM, fit_style, paint_text, wrap_text};
 use super::patch;
-use super::table::{Align, Table, cell};
+use super::table::{Align, Table, styled_cell};
 use crate::answer::fit_words;
 use crate::look::Look;
 
 /// The screen for `proposals`; `with` is the job with the combination.
-pub fn plan(job: &JobSpec, proposals: &Proposals, with: &JobSpec, look: &Look) -> String {
-    let mut text = head(job, &proposals.base, look);
-    text.push_str(&alone(&proposals.alone, look));
+pub fn plan_screen(job: &JobSpec, proposals: &Proposals, with: &JobSpec, look: &Look) -> String {
+    let mut text = plan_head(job, &proposals.base, look);
+    text.push_str(&proposal_table(&proposals.alone, look));
     if let Some(together) = &proposals.together {
-        text.push_str(&combination(together, with, look));
+        text.push_str(&combination_lines(together, with, look));
     }
     if let Some(other) = &proposals.other_gpu {
-        text.push_str(&another(other, look));
+        text.push_str(&other_gpu_line(other, look));
     }
-    text.push_str(&declined(proposals, look));
+    text.push_str(&declined_lines(proposals, look));
     text
 }
 
 /// The GPU on which nothing need be changed.
-fn another(other: &OtherGpu, look: &Look) -> String {
+fn other_gpu_line(other: &OtherGpu, look: &Look) -> String {
     let verdict = &other.appraisal.verdict;
     let paid = other.appraisal.bill.as_ref().and_then(|bill| bill.costs.dollars);
-    let paid = paid.map_or_else(String::new, |paid| format!(", {}", bill::dollars(paid.typical)));
+    let paid = paid.map_or_else(String::new, |paid| format!(", {}", bill::dollars_text(paid.typical)));
     let line = format!(
         "or another GPU, the cheapest on which it fits as it is: --gpu {}: {} of {} usable, {}, time x{:.2}{paid}",
         other.gpu.id,
         Bytes(verdict.total_bytes),
         Bytes(verdict.usable_bytes),
-        paint(fit(verdict.fit), fit_words(verdict.fit)),
+        paint_text(fit_style(verdict.fit), fit_words(verdict.fit)),
         other.slowdown.factor.typical,
     );
-    format!("{}\n\n", wrap(&line, look.width, 2))
+    format!("{}\n\n", wrap_text(&line, look.width, 2))
 }
 
 /// The job as it is, in bytes, hours and dollars.
-pub(super) fn head(job: &JobSpec, base: &Appraisal, look: &Look) -> String {
+pub(super) fn plan_head(job: &JobSpec, base: &Appraisal, look: &Look) -> String {
     let verdict = &base.verdict;
     let what = format!(
         "{} on {}: {} of {} usable, {}",
-        paint(BOLD, &job.model.name),
+        paint_text(BOLD, &job.model.name),
         job.gpu.name,
         Bytes(verdict.total_bytes),
         Bytes(verdict.usable_bytes),
-        paint(fit(verdict.fit), fit_words(verdict.fit)),
+        paint_text(fit_style(verdict.fit), fit_words(verdict.fit)),
     );
-    let mut text = format!("{}\n", wrap(&what, look.width, 0));
+    let mut text = format!("{}\n", wrap_text(&what, look.width, 0));
     match &base.bill {
-        Some(bill) => text.push_str(&bill::lines(bill, look)),
+        Some(bill) => text.push_str(&bill::bill_lines(bill, look)),
         None => {
             let missing = "no time: the rates of this GPU are not known; give them with --gpu-file, or --step-time";
-            text.push_str(&format!("  {}\n", paint(DIM, missing)));
+            text.push_str(&format!("  {}\n", paint_text(DIM, missing)));
         }
     }
     text + "\n"
 }
 
-fn alone(proposals: &[Proposal], look: &Look) -> String {
+fn proposal_table(proposals: &[Proposal], look: &Look) -> String {
     if proposals.is_empty() {
         return "nothing known would lower it\n\n".to_owned();
     }
@@ -82,23 +82,23 @@ fn alone(proposals: &[Proposal], look: &Look) -> String {
         let verdict = &appraisal.verdict;
         table.row(vec![
             remedy.name.into(),
-            cell(Bytes(*saves_bytes).to_string(), BOLD),
+            styled_cell(Bytes(*saves_bytes).to_string(), BOLD),
             Bytes(verdict.total_bytes).to_string().into(),
-            cell(fit_words(verdict.fit), fit(verdict.fit)),
+            styled_cell(fit_words(verdict.fit), fit_style(verdict.fit)),
             format!("x{:.2}", slowdown.factor.typical).into(),
-            results(remedy.results).into(),
+            results_words(remedy.results).into(),
         ]);
     }
     let rendered = table.render(look);
     let mut lines = rendered.lines();
     let mut text = lines.next().map_or_else(String::new, |head| format!("{head}\n"));
     for (line, proposal) in lines.zip(proposals) {
-        text.push_str(&format!("{line}\n{}", about(proposal, look)));
+        text.push_str(&format!("{line}\n{}", about_proposal(proposal, look)));
     }
     text + "\n"
 }
 
-const fn results(results: Results) -> &'static str {
+const fn results_words(results: Results) -> &'static str {
     match results {
         Results::Same => "same",
         Results::Rounding => "rounding",
@@ -107,42 +107,42 @@ const fn results(results: Results) -> &'static str {
 }
 
 /// What the factor on the time rests on, and what it leaves out.
-fn about(proposal: &Proposal, look: &Look) -> String {
+fn about_proposal(proposal: &Proposal, look: &Look) -> String {
     let caution = proposal.remedy.caution;
     let caution = if caution.is_empty() { String::new() } else { format!("; {caution}") };
     let text = format!("{}{caution}", proposal.slowdown.basis);
-    format!("    {}\n", paint(DIM, &wrap(&text, look.width.saturating_sub(4), 0).replace('\n', "\n    ")))
+    format!("    {}\n", paint_text(DIM, &wrap_text(&text, look.width.saturating_sub(4), 0).replace('\n', "\n    ")))
 }
 
 /// The remedies together, as lines of a job file and in the words of the framework.
-fn combination(together: &Combination, with: &JobSpec, look: &Look) -> String {
+fn combination_lines(together: &Combination, with: &JobSpec, look: &Look) -> String {
     let names: Vec<&str> = together.remedies.iter().map(|remedy| remedy.name).collect();
     let verdict = &together.appraisal.verdict;
     let paid = together.appraisal.bill.as_ref().and_then(|bill| bill.costs.dollars);
-    let paid = paid.map_or_else(String::new, |paid| format!(", {}", bill::dollars(paid.typical)));
+    let paid = paid.map_or_else(String::new, |paid| format!(", {}", bill::dollars_text(paid.typical)));
     let head = format!(
         "together {}: {}, {}, time x{:.2}{paid}, {}",
         names.join(" + "),
         Bytes(verdict.total_bytes),
-        paint(fit(verdict.fit), fit_words(verdict.fit)),
+        paint_text(fit_style(verdict.fit), fit_words(verdict.fit)),
         together.slowdown.factor.typical,
         together.results().words(),
     );
-    format!("{}\n{}\n", wrap(&head, look.width, 2), patch::lines(with, &together.changes, look))
+    format!("{}\n{}\n", wrap_text(&head, look.width, 2), patch::patch_lines(with, &together.changes, look))
 }
 
 /// What was tried in vain, with the reason; what the job has nothing to do with, by name.
-fn declined(proposals: &Proposals, look: &Look) -> String {
+fn declined_lines(proposals: &Proposals, look: &Look) -> String {
     let (tried, others): (Vec<_>, Vec<_>) = proposals.declined.iter().partition(|(_, why)| why.is_of_interest());
     let mut text = String::new();
     for (remedy, why) in tried {
         let line = format!("{}: {}", remedy.name, why.reason());
-        text.push_str(&format!("{}\n", paint(DIM, &wrap(&line, look.width, 2))));
+        text.push_str(&format!("{}\n", paint_text(DIM, &wrap_text(&line, look.width, 2))));
     }
     if !others.is_empty() {
         let names: Vec<&str> = others.iter().map(|(remedy, _)| remedy.name).collect();
         let line = format!("not for this job (--json says why): {}", names.join(", "));
-        text.push_str(&format!("{}\n", paint(DIM, &wrap(&line, look.width, 2))));
+        text.push_str(&format!("{}\n", paint_text(DIM, &wrap_text(&line, look.width, 2))));
     }
     text
 }

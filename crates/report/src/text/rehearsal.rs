@@ -6,12 +6,12 @@ use std::fmt::Write;
 use tonnage_core::estimate::Fit;
 use tonnage_core::gpu::{CatalogGpu, Gpu};
 use tonnage_core::recording::Comparison;
-use tonnage_core::rehearsal::{Against, AtPeak, ProcessRecord, Rehearsal, RehearsedVerdict, Seen, differences};
+use tonnage_core::rehearsal::{Against, AtPeak, ProcessRecord, Rehearsal, RehearsedVerdict, Seen, device_differences};
 use tonnage_core::units::Bytes;
 
 use super::fits_from;
-use super::paint::{BOLD, DIM, WARN, fit, paint, wrap};
-use super::table::{Align, Table, cell};
+use super::paint::{BOLD, DIM, WARN, fit_style, paint_text, wrap_text};
+use super::table::{Align, Table, styled_cell};
 use crate::answer::fit_name;
 use crate::category;
 use crate::look::Look;
@@ -20,26 +20,26 @@ use crate::look::Look;
 const LINES: usize = 8;
 
 /// The screen for `rehearsal`.
-pub fn rehearsal(rehearsal: &Rehearsal, look: &Look) -> String {
+pub fn rehearsal_screen(rehearsal: &Rehearsal, look: &Look) -> String {
     let Some(seen) = rehearsal.fullest() else { return String::new() };
-    let mut text = head(rehearsal, look);
-    text.push_str(&failure(rehearsal, look));
+    let mut text = rehearsal_head(rehearsal, look);
+    text.push_str(&failure_lines(rehearsal, look));
     if let Some(on_gpu) = rehearsal.verdict_on(&rehearsal.gpu) {
         text.push_str(&match rehearsal.carriers() {
-            Some(carriers) => sizes(rehearsal, &on_gpu, seen, &carriers, look),
-            None => headline(&on_gpu, rehearsal.known_fit(&on_gpu), seen, look),
+            Some(carriers) => size_lines(rehearsal, &on_gpu, seen, &carriers, look),
+            None => verdict_headline(&on_gpu, rehearsal.known_fit(&on_gpu), seen, look),
         });
     }
     text.push_str(&other_gpus(rehearsal, look));
-    text.push_str(&ranks(rehearsal, look));
-    text.push_str(&phases(seen, look));
-    text.push_str(&peak(seen, look));
-    text.push_str(&ending(rehearsal, look));
+    text.push_str(&rank_table(rehearsal, look));
+    text.push_str(&phase_table(seen, look));
+    text.push_str(&peak_lines(seen, look));
+    text.push_str(&ending_lines(rehearsal, look));
     text
 }
 
 /// What ran, where, for how long.
-fn head(rehearsal: &Rehearsal, look: &Look) -> String {
+fn rehearsal_head(rehearsal: &Rehearsal, look: &Look) -> String {
     let dot = look.pick(" · ", " | ");
     let Some(process) = rehearsal.processes.first() else { return String::new() };
     let count = if rehearsal.gpus > 1 { format!("{} x ", rehearsal.gpus) } else { String::new() };
@@ -50,33 +50,33 @@ fn head(rehearsal: &Rehearsal, look: &Look) -> String {
     let name = process.command.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
     format!(
         "{}\n{}\n\n",
-        paint(BOLD, &wrap(&format!("rehearsed: {name}"), look.width, 2)),
-        wrap(&parts.join(dot), look.width, 2)
+        paint_text(BOLD, &wrap_text(&format!("rehearsed: {name}"), look.width, 2)),
+        wrap_text(&parts.join(dot), look.width, 2)
     )
 }
 
 /// That the command failed for reasons of its own, before any verdict: that is one on less than the whole.
-fn failure(rehearsal: &Rehearsal, look: &Look) -> String {
+fn failure_lines(rehearsal: &Rehearsal, look: &Look) -> String {
     if rehearsal.exit_code == Some(0) || rehearsal.ran_out() || rehearsal.is_waiting() {
         return String::new();
     }
     if rehearsal.processes.iter().any(|process| process.stop.reason == "signal") {
-        return format!("{} it was asked to end: the figures are those up to there\n\n", paint(WARN, "!"));
+        return format!("{} it was asked to end: the figures are those up to there\n\n", paint_text(WARN, "!"));
     }
     let code = rehearsal.exit_code.map_or_else(String::new, |code| format!(" with exit code {code}"));
     let line = format!("the command failed{code}: the figures are those up to there");
-    format!("{} {}\n\n", paint(WARN, "!"), wrap(&line, look.width, 2))
+    format!("{} {}\n\n", paint_text(WARN, "!"), wrap_text(&line, look.width, 2))
 }
 
 /// What a script needs that names no GPU, and who carries it.
-fn sizes(
+fn size_lines(
     rehearsal: &Rehearsal,
     on_gpu: &RehearsedVerdict,
     seen: &Seen,
     carriers: &[(&'static CatalogGpu, Fit)],
     look: &Look,
 ) -> String {
-    let total = paint(BOLD, &Bytes(on_gpu.total_bytes).to_string());
+    let total = paint_text(BOLD, &Bytes(on_gpu.total_bytes).to_string());
     let line = format!("{total}   as on {}: no GPU was named", rehearsal.gpu.name);
     let sum = format!(
         "{} reserved by PyTorch ({} allocated) + {} CUDA context",
@@ -85,14 +85,14 @@ fn sizes(
         Bytes(on_gpu.context_bytes)
     );
     let of = |wanted: Fit| fits_from::of_fit(carriers.iter().copied(), wanted);
-    let listed = fits_from::listed(&of(Fit::Fits), &of(Fit::Tight), look);
+    let listed = fits_from::listed_gpus(&of(Fit::Fits), &of(Fit::Tight), look);
     let how = format!("its requests as on {}, within the memory of each", rehearsal.gpu.name);
-    let dim = |text: &str| paint(DIM, &wrap(text, look.width, 2));
-    format!("{}\n  {}\n{listed}  {}\n\n", wrap(&line, look.width, 2), dim(&sum), dim(&how))
+    let dim = |text: &str| paint_text(DIM, &wrap_text(text, look.width, 2));
+    format!("{}\n  {}\n{listed}  {}\n\n", wrap_text(&line, look.width, 2), dim(&sum), dim(&how))
 }
 
 /// The verdict for the GPU that the script ran on.
-fn headline(on_gpu: &RehearsedVerdict, verdict: Option<Fit>, seen: &Seen, look: &Look) -> String {
+fn verdict_headline(on_gpu: &RehearsedVerdict, verdict: Option<Fit>, seen: &Seen, look: &Look) -> String {
     let (sign, word) = match verdict {
         Some(Fit::Fits) => (look.pick("✔ ", ""), "fits"),
         Some(Fit::Tight) => (look.pick("▲ ", ""), "tight"),
@@ -101,7 +101,7 @@ fn headline(on_gpu: &RehearsedVerdict, verdict: Option<Fit>, seen: &Seen, look: 
     };
     let (total, usable) = (Bytes(on_gpu.total_bytes), Bytes(on_gpu.usable_bytes));
     let known = verdict.is_some();
-    let verdict = paint(verdict.map_or(WARN, fit), &format!("{sign}{word}"));
+    let verdict = paint_text(verdict.map_or(WARN, fit_style), &format!("{sign}{word}"));
     let context = Bytes(on_gpu.context_bytes);
     if let Some(oom) = &on_gpu.out_of_memory {
         let at = if oom.line.is_empty() { String::new() } else { format!(" at {}", oom.line) };
@@ -113,8 +113,8 @@ fn headline(on_gpu: &RehearsedVerdict, verdict: Option<Fit>, seen: &Seen, look: 
             Bytes(oom.reserved_bytes)
         );
         let least = oom.requested_bytes.saturating_add(oom.allocated_bytes).saturating_add(on_gpu.context_bytes);
-        let needs = format!("needs at least {} of {usable} usable", paint(BOLD, &Bytes(least).to_string()));
-        return format!("{verdict}   {needs}\n  {}\n\n", wrap(&line, look.width, 2));
+        let needs = format!("needs at least {} of {usable} usable", paint_text(BOLD, &Bytes(least).to_string()));
+        return format!("{verdict}   {needs}\n  {}\n\n", wrap_text(&line, look.width, 2));
     }
     let headroom = Bytes(on_gpu.usable_bytes.saturating_sub(on_gpu.total_bytes));
     let share = on_gpu.total_bytes as f64 / on_gpu.usable_bytes.max(1) as f64;
@@ -124,18 +124,18 @@ fn headline(on_gpu: &RehearsedVerdict, verdict: Option<Fit>, seen: &Seen, look: 
         Bytes(seen.device.peak_allocated_bytes),
         share * 100.0
     );
-    let total = paint(BOLD, &total.to_string());
+    let total = paint_text(BOLD, &total.to_string());
     let reached = if known {
         format!("{total} of {usable} usable, {headroom} to spare")
     } else {
         format!("reached {total} of {usable} usable")
     };
-    let mut text = format!("{verdict}   {reached}\n  {}\n", paint(DIM, &wrap(&sum, look.width, 2)));
+    let mut text = format!("{verdict}   {reached}\n  {}\n", paint_text(DIM, &wrap_text(&sum, look.width, 2)));
     if on_gpu.num_alloc_retries > 0 {
         let times = on_gpu.num_alloc_retries;
         let line =
             format!("runs only because the allocator flushes its cache and tries again {times} times, which is slow");
-        let _ = writeln!(text, "  {}", wrap(&line, look.width, 2));
+        let _ = writeln!(text, "  {}", wrap_text(&line, look.width, 2));
     }
     text.push('\n');
     text
@@ -157,25 +157,25 @@ fn other_gpus(rehearsal: &Rehearsal, look: &Look) -> String {
     for gpu in &rehearsal.asked {
         let Some(on_gpu) = rehearsal.verdict_on(gpu) else { continue };
         let note = on_gpu.out_of_memory.as_ref().map_or_else(
-            || differences(gpu, &rehearsal.gpu).join("; "),
+            || device_differences(gpu, &rehearsal.gpu).join("; "),
             |oom| format!("out of memory in {}, asking for {}", oom.phase, Bytes(oom.requested_bytes)),
         );
         table.row(vec![
             gpu_name(gpu).into(),
             rehearsal.known_fit(&on_gpu).map_or_else(
-                || cell("not known", WARN),
-                |verdict| cell(fit_name(verdict).replace('_', " "), fit(verdict)),
+                || styled_cell("not known", WARN),
+                |verdict| styled_cell(fit_name(verdict).replace('_', " "), fit_style(verdict)),
             ),
             Bytes(gpu.usable_bytes).to_string().into(),
             on_gpu.num_alloc_retries.to_string().into(),
-            cell(note, DIM),
+            styled_cell(note, DIM),
         ]);
     }
     let replayed = rehearsal.seen.iter().all(|seen| seen.recording.is_some());
     let means =
         if replayed { "replaying its trace within their memory" } else { "its peaks alone, for want of a trace" };
     let how = format!("one run on the {}; the others by {means}", gpu_name(&rehearsal.gpu));
-    format!("{}  {}\n\n", table.render(look), paint(DIM, &wrap(&how, look.width, 2)))
+    format!("{}  {}\n\n", table.render(look), paint_text(DIM, &wrap_text(&how, look.width, 2)))
 }
 
 /// The id; a custom GPU goes by its size, which stands in a column of its own.
@@ -184,7 +184,7 @@ fn gpu_name(gpu: &Gpu) -> &str {
 }
 
 /// Peaks of every rank, where there are several.
-fn ranks(rehearsal: &Rehearsal, look: &Look) -> String {
+fn rank_table(rehearsal: &Rehearsal, look: &Look) -> String {
     if rehearsal.seen.len() < 2 {
         return String::new();
     }
@@ -201,15 +201,15 @@ fn ranks(rehearsal: &Rehearsal, look: &Look) -> String {
             seen.rank.to_string().into(),
             seen.device.index.to_string().into(),
             Bytes(seen.device.peak_allocated_bytes).to_string().into(),
-            cell(Bytes(seen.device.peak_reserved_bytes).to_string(), DIM),
-            cell(seen.device.peak_phase.clone(), DIM),
+            styled_cell(Bytes(seen.device.peak_reserved_bytes).to_string(), DIM),
+            styled_cell(seen.device.peak_phase.clone(), DIM),
         ]);
     }
     format!("{}\n", table.render(look))
 }
 
 /// One row a kind of phase: the highest of all steps.
-fn phases(seen: &Seen, look: &Look) -> String {
+fn phase_table(seen: &Seen, look: &Look) -> String {
     let mut rows: Vec<(&str, u64, u64)> = Vec::new();
     let reserved = &seen.device.peak_reserved_per_phase.0;
     for (label, bytes) in &seen.device.peak_per_phase.0 {
@@ -234,18 +234,18 @@ fn phases(seen: &Seen, look: &Look) -> String {
             (anstyle::Style::new(), bar)
         };
         table.row(vec![
-            cell(name.replace('_', " "), style),
-            cell(Bytes(allocated).to_string(), style),
-            cell(Bytes(held).to_string(), DIM),
-            cell(mark, style),
+            styled_cell(name.replace('_', " "), style),
+            styled_cell(Bytes(allocated).to_string(), style),
+            styled_cell(Bytes(held).to_string(), DIM),
+            styled_cell(mark, style),
         ]);
     }
     format!("{}\n", table.render(look))
 }
 
 /// What the peak consists of, and the lines that made it.
-fn peak(seen: &Seen, look: &Look) -> String {
-    let Some(peak) = seen.recording.as_ref().map(AtPeak::of).filter(|peak| peak.bytes > 0) else {
+fn peak_lines(seen: &Seen, look: &Look) -> String {
+    let Some(peak) = seen.recording.as_ref().map(AtPeak::of_recording).filter(|peak| peak.bytes > 0) else {
         return String::new();
     };
     let at = if peak.line.is_empty() { String::new() } else { format!(", reached at {}", peak.line) };
@@ -254,16 +254,16 @@ fn peak(seen: &Seen, look: &Look) -> String {
     for live in peak.by_line.iter().take(LINES) {
         table.row(vec![
             Bytes(live.bytes).to_string().into(),
-            title(&live.category).into(),
+            section_title(&live.category).into(),
             live.op.as_str().into(),
-            cell(format!("{} x, {}", live.count, live.phase), DIM),
-            cell(short_line(&live.line), DIM),
+            styled_cell(format!("{} x, {}", live.count, live.phase), DIM),
+            styled_cell(short_line(&live.line), DIM),
         ]);
     }
     let left = peak.by_line.len().saturating_sub(LINES);
-    let more = if left > 0 { paint(DIM, &format!("  {left} more lines\n")) } else { String::new() };
+    let more = if left > 0 { paint_text(DIM, &format!("  {left} more lines\n")) } else { String::new() };
     let head = format!("alive at the peak, {}{at}", peak.phase);
-    format!("  {}\n{}{more}\n", paint(DIM, &wrap(&head, look.width, 2)), table.render(look))
+    format!("  {}\n{}{more}\n", paint_text(DIM, &wrap_text(&head, look.width, 2)), table.render(look))
 }
 
 /// `train.py:41` of `/home/me/train.py:41 in main`.
@@ -273,13 +273,13 @@ fn short_line(line: &str) -> &str {
 }
 
 /// What people call a category.
-fn title(name: &str) -> String {
+fn section_title(name: &str) -> String {
     let known = tonnage_core::trace::Category::ALL.into_iter().find(|category| category.name() == name);
-    known.map_or_else(|| name.to_owned(), |category| category::shown(category).title.to_owned())
+    known.map_or_else(|| name.to_owned(), |category| category::shown_as(category).title.to_owned())
 }
 
 /// How it ended, what it took of the host, and what was not seen.
-fn ending(rehearsal: &Rehearsal, look: &Look) -> String {
+fn ending_lines(rehearsal: &Rehearsal, look: &Look) -> String {
     let mut text = String::new();
     let Some(process) = rehearsal.processes.first() else { return text };
     let host: u64 = rehearsal.processes.iter().filter_map(|process| process.host_peak_bytes).sum();
@@ -289,14 +289,14 @@ fn ending(rehearsal: &Rehearsal, look: &Look) -> String {
     };
     let host = if host > 0 { format!("; {} of host memory{together}", Bytes(host)) } else { String::new() };
     let place = process.stop.place.as_ref().map_or_else(String::new, |place| format!(" (at {place})"));
-    let _ = writeln!(text, "{}", wrap(&format!("{}{place}{host}", process.stop.message), look.width, 2));
-    for line in warnings(rehearsal, process) {
-        let _ = writeln!(text, "{} {}", paint(WARN, "!"), wrap(&line, look.width, 2));
+    let _ = writeln!(text, "{}", wrap_text(&format!("{}{place}{host}", process.stop.message), look.width, 2));
+    for line in warning_lines(rehearsal, process) {
+        let _ = writeln!(text, "{} {}", paint_text(WARN, "!"), wrap_text(&line, look.width, 2));
     }
     text
 }
 
-fn warnings(rehearsal: &Rehearsal, process: &ProcessRecord) -> Vec<String> {
+fn warning_lines(rehearsal: &Rehearsal, process: &ProcessRecord) -> Vec<String> {
     let mut lines = Vec::new();
     if matches!(process.stop.reason.as_str(), "steady" | "steps" | "seconds") {
         let unseen = "the script was stopped: what it does later (evaluation, saving, longer batches) was not seen";
@@ -335,7 +335,7 @@ fn warnings(rehearsal: &Rehearsal, process: &ProcessRecord) -> Vec<String> {
 }
 
 /// The estimate beside the rehearsal.
-pub fn against(against: &Against, look: &Look) -> String {
+pub fn estimate_lines(against: &Against, look: &Look) -> String {
     let columns =
         [("", Align::Left), ("estimated", Align::Right), ("rehearsed", Align::Right), ("difference", Align::Right)];
     let mut table = Table::new(&columns);
@@ -344,20 +344,20 @@ pub fn against(against: &Against, look: &Look) -> String {
         let sign = if estimated < rehearsed { "-" } else { "+" };
         let difference = format!("{sign}{}", Bytes(estimated.abs_diff(rehearsed)));
         let (estimated, rehearsed) = (Bytes(estimated).to_string(), Bytes(rehearsed).to_string());
-        table.row(vec![name.into(), estimated.into(), rehearsed.into(), cell(difference, DIM)]);
+        table.row(vec![name.into(), estimated.into(), rehearsed.into(), styled_cell(difference, DIM)]);
     };
     row("peak allocated", estimate.peak_allocated_bytes, against.rehearsed.0);
     row("peak reserved", estimate.peak_reserved_bytes, against.rehearsed.1);
     for category in &against.by_category {
-        let name = category.category.map_or("all else", |category| category::shown(category).title);
+        let name = category.category.map_or("all else", |category| category::shown_as(category).title);
         row(name, category.estimated, category.rehearsed);
     }
-    let comparison = against.comparison.as_ref().map_or_else(String::new, traces);
-    format!("\n{}\n{}\n{comparison}", paint(BOLD, "estimate against rehearsal"), table.render(look))
+    let comparison = against.comparison.as_ref().map_or_else(String::new, trace_line);
+    format!("\n{}\n{}\n{comparison}", paint_text(BOLD, "estimate against rehearsal"), table.render(look))
 }
 
 /// Where the two traces part; operators have other names on the two sides, so that no table of them is shown.
-fn traces(comparison: &Comparison) -> String {
+fn trace_line(comparison: &Comparison) -> String {
     let count = comparison.equal_allocations;
     match &comparison.first {
         None => format!("traces: all {count} allocations above 1 MiB and their lifetimes are equal\n"),

@@ -6,36 +6,36 @@ use tonnage_core::record::{
 };
 use tonnage_core::units::Bytes;
 
-use super::paint::{BOLD, DIM, WARN, paint, wrap};
-use super::table::{Align, Table, cell};
+use super::paint::{BOLD, DIM, WARN, paint_text, wrap_text};
+use super::table::{Align, Table, styled_cell};
 use crate::look::Look;
 use crate::run::{RunLine, batch_words, node_progress, phase_words};
 use crate::words::shell_words;
 
 /// The screen for all runs.
-pub fn runs(lines: &[RunLine], look: &Look) -> String {
+pub fn run_table(lines: &[RunLine], look: &Look) -> String {
     if lines.is_empty() {
         return "no runs yet\n".to_owned();
     }
     let columns = ["run", "state", "attempts", "progress", "command"];
     let mut table = Table::new(&columns.map(|title| (title, Align::Left))).flexible(4);
     for line in lines {
-        let state = if line.lives { cell(line.state.as_str(), BOLD) } else { line.state.as_str().into() };
+        let state = if line.lives { styled_cell(line.state.as_str(), BOLD) } else { line.state.as_str().into() };
         table.row(vec![
             line.id.as_str().into(),
             state,
             line.attempts.to_string().into(),
             line.progress.as_str().into(),
-            cell(printable(&line.command), DIM),
+            styled_cell(printable(&line.command), DIM),
         ]);
     }
     table.render(look)
 }
 
 /// The screen for one run; `full` shows what each attempt was given.
-pub fn run(run: &RunRecord, state: &RunState, line: &RunLine, full: bool, look: &Look) -> String {
-    let mut text = format!("{}  {}\n", paint(BOLD, &run.id), line.state);
-    let mut say = |label: &str, what: &str| text.push_str(&labelled(label, what, look));
+pub fn run_screen(run: &RunRecord, state: &RunState, line: &RunLine, full: bool, look: &Look) -> String {
+    let mut text = format!("{}  {}\n", paint_text(BOLD, &run.id), line.state);
+    let mut say = |label: &str, what: &str| text.push_str(&labelled_line(label, what, look));
     say("command", &printable(&shell_words(&run.command)));
     if let Some(preflight) = &state.preflight {
         say("preflight", preflight);
@@ -44,7 +44,7 @@ pub fn run(run: &RunRecord, state: &RunState, line: &RunLine, full: bool, look: 
         say("effective batch", &format!("{rows} rows in every optimizer step of every attempt"));
     }
     if let Some(Err(sizes)) = state.effective_batch() {
-        say("effective batch", &paint(WARN, &format!("differs between attempts: {sizes:?}")));
+        say("effective batch", &paint_text(WARN, &format!("differs between attempts: {sizes:?}")));
     }
     if !line.progress.is_empty() {
         say("progress", &line.progress);
@@ -55,10 +55,10 @@ pub fn run(run: &RunRecord, state: &RunState, line: &RunLine, full: bool, look: 
         }
     }
     if let Some(memory) = &state.memory {
-        text.push_str(&labelled("memory", &memory_words(memory), look));
+        text.push_str(&labelled_line("memory", &memory_words(memory), look));
     }
     if let Some(result) = &state.result {
-        text.push_str(&labelled("result", &result_words(state, result), look));
+        text.push_str(&labelled_line("result", &result_words(state, result), look));
     }
     text
 }
@@ -92,27 +92,27 @@ fn result_words(state: &RunState, result: &ResultRecord) -> String {
     format!("{reason}; {:.1} s{lost}", cost.seconds)
 }
 
-fn labelled(label: &str, what: &str, look: &Look) -> String {
-    format!("{} {}\n", paint(DIM, &format!("{label:<16}")), wrap(what, look.width, 17))
+fn labelled_line(label: &str, what: &str, look: &Look) -> String {
+    format!("{} {}\n", paint_text(DIM, &format!("{label:<16}")), wrap_text(what, look.width, 17))
 }
 
 fn node_text((run, index): (&RunRecord, usize), node: &NodeState, lives: bool, full: bool, look: &Look) -> String {
     let mut text = String::new();
     let name = run.nodes.get(index).map_or("", |node| node.name.as_str());
     if !name.is_empty() {
-        text.push_str(&labelled(name, &node_words(node, lives), look));
+        text.push_str(&labelled_line(name, &node_words(node, lives), look));
     }
     let shown = if full { 0 } else { node.attempts.len().saturating_sub(3) };
     match shown {
         0 => {}
-        1 => text.push_str(&labelled("attempt 1", "left out here: `tonnage show`", look)),
-        _ => text.push_str(&labelled(&format!("attempts 1 to {shown}"), "left out here: `tonnage show`", look)),
+        1 => text.push_str(&labelled_line("attempt 1", "left out here: `tonnage show`", look)),
+        _ => text.push_str(&labelled_line(&format!("attempts 1 to {shown}"), "left out here: `tonnage show`", look)),
     }
     for attempt in &node.attempts[shown..] {
         text.push_str(&attempt_text(attempt, full, look));
     }
     if let (Some(said), false) = (&node.said, matches!(node.phase, Phase::Ended(_)) && name.is_empty()) {
-        text.push_str(&labelled("", &printable(said), look));
+        text.push_str(&labelled_line("", &printable(said), look));
     }
     text
 }
@@ -142,18 +142,18 @@ fn attempt_text(attempt: &AttemptState, full: bool, look: &Look) -> String {
         let when = if failure.at_start { " at start" } else { "" };
         parts.push(format!("{}{when}: {evidence}", failure.class.title()));
     }
-    let mut text = labelled(&format!("attempt {}", record.number), &parts.join("; "), look);
+    let mut text = labelled_line(&format!("attempt {}", record.number), &parts.join("; "), look);
     if full {
         if !record.reason.is_empty() {
-            text.push_str(&labelled("  why", &printable(&record.reason), look));
+            text.push_str(&labelled_line("  why", &printable(&record.reason), look));
         }
-        text.push_str(&labelled("  started", &printable(&shell_words(&record.argv)), look));
+        text.push_str(&labelled_line("  started", &printable(&shell_words(&record.argv)), look));
         let changes: Vec<_> = record.changes.iter().map(change_words).collect();
         if !changes.is_empty() {
-            text.push_str(&labelled("  remedies", &changes.join(", "), look));
+            text.push_str(&labelled_line("  remedies", &changes.join(", "), look));
         }
         if let Some(path) = &record.resume_from {
-            text.push_str(&labelled("  from", &printable(path), look));
+            text.push_str(&labelled_line("  from", &printable(path), look));
         }
     }
     text

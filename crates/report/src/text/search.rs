@@ -4,8 +4,8 @@ use tonnage_core::job::{JobSpec, keys};
 use tonnage_core::plan::search::{Candidate, Choice, SearchLimits};
 use tonnage_core::units::{Bytes, Seconds};
 
-use super::paint::{BOLD, DIM, WARN, fit, paint, wrap};
-use super::table::{Align, Table, cell};
+use super::paint::{BOLD, DIM, WARN, fit_style, paint_text, wrap_text};
+use super::table::{Align, Table, styled_cell};
 use super::{bill, patch};
 use crate::answer::fit_words;
 use crate::look::Look;
@@ -14,7 +14,7 @@ use crate::look::Look;
 const SHOWN: usize = 12;
 
 /// The screen for `ways`, sorted; `with` is the job in the chosen way.
-pub fn search(
+pub fn search_screen(
     job: &JobSpec,
     candidates: &[Candidate],
     choice: Choice,
@@ -22,10 +22,10 @@ pub fn search(
     with: &JobSpec,
     look: &Look,
 ) -> String {
-    let head = format!("{}: {} ways that were estimated", paint(BOLD, &job.model.name), candidates.len());
-    let mut text = format!("{}\n\n{}\n", wrap(&head, look.width, 0), table(candidates, choice, look));
-    text.push_str(&verdict(candidates, choice, limits, look));
-    if let Some(candidate) = chosen(candidates, choice) {
+    let head = format!("{}: {} ways that were estimated", paint_text(BOLD, &job.model.name), candidates.len());
+    let mut text = format!("{}\n\n{}\n", wrap_text(&head, look.width, 0), candidate_table(candidates, choice, look));
+    text.push_str(&choice_words(candidates, choice, limits, look));
+    if let Some(candidate) = chosen_candidate(candidates, choice) {
         let changes =
             [vec![(keys::GPU, candidate.gpu.id.clone())], candidate.spread.clone(), candidate.changes.clone()].concat();
         let verdict = &candidate.appraisal.verdict;
@@ -33,32 +33,33 @@ pub fn search(
             "{} of {} usable, {}",
             Bytes(verdict.total_bytes),
             Bytes(verdict.usable_bytes),
-            paint(fit(verdict.fit), fit_words(verdict.fit))
+            paint_text(fit_style(verdict.fit), fit_words(verdict.fit))
         );
-        text.push_str(&format!("  {}\n", wrap(&format!("memory {memory}"), look.width, 2)));
+        text.push_str(&format!("  {}\n", wrap_text(&format!("memory {memory}"), look.width, 2)));
         if let Some(bill) = &candidate.appraisal.bill {
-            text.push_str(&bill::lines(bill, look));
+            text.push_str(&bill::bill_lines(bill, look));
         }
-        text.push_str(&patch::lines(with, &changes, look));
+        text.push_str(&patch::patch_lines(with, &changes, look));
     }
     text
 }
 
 /// What was not estimated, and why.
 pub fn left_out(reasons: &[String], look: &Look) -> String {
-    let line =
-        |reason: &String| format!("{} {}\n", paint(WARN, "!"), wrap(&format!("left out: {reason}"), look.width, 2));
+    let line = |reason: &String| {
+        format!("{} {}\n", paint_text(WARN, "!"), wrap_text(&format!("left out: {reason}"), look.width, 2))
+    };
     reasons.iter().map(line).collect()
 }
 
-fn chosen(candidates: &[Candidate], choice: Choice) -> Option<&Candidate> {
+fn chosen_candidate(candidates: &[Candidate], choice: Choice) -> Option<&Candidate> {
     match choice {
         Choice::Best(at) | Choice::Nearest(at) | Choice::NoneFits(at) => candidates.get(at),
         Choice::Nothing => None,
     }
 }
 
-fn table(candidates: &[Candidate], choice: Choice, look: &Look) -> String {
+fn candidate_table(candidates: &[Candidate], choice: Choice, look: &Look) -> String {
     let columns = [
         ("", Align::Left),
         ("GPUs", Align::Left),
@@ -83,18 +84,18 @@ fn table(candidates: &[Candidate], choice: Choice, look: &Look) -> String {
         let gpus = candidate.appraisal.bill.as_ref().map_or(1, |bill| bill.gpus);
         let remedies: Vec<&str> = candidate.remedies.iter().map(|remedy| remedy.name).collect();
         table.row(vec![
-            if Some(at) == picked { cell(look.pick("▶", ">"), BOLD) } else { "".into() },
+            if Some(at) == picked { styled_cell(look.pick("▶", ">"), BOLD) } else { "".into() },
             format!("{gpus} x {}", candidate.gpu.id).into(),
             Bytes(verdict.total_bytes).to_string().into(),
-            cell(fit_words(verdict.fit), fit(verdict.fit)),
+            styled_cell(fit_words(verdict.fit), fit_style(verdict.fit)),
             candidate.seconds().map_or("?".to_owned(), |seconds| Seconds(seconds).to_string()).into(),
-            candidate.dollars().map_or("?".to_owned(), bill::dollars).into(),
-            cell(remedies.join(" + "), DIM),
+            candidate.dollars().map_or("?".to_owned(), bill::dollars_text).into(),
+            styled_cell(remedies.join(" + "), DIM),
         ]);
     }
     let left = candidates.len().saturating_sub(SHOWN);
     let more = if left > 0 {
-        format!("  {}\n", paint(DIM, &format!("and {left} more (--json lists all)")))
+        format!("  {}\n", paint_text(DIM, &format!("and {left} more (--json lists all)")))
     } else {
         String::new()
     };
@@ -102,9 +103,9 @@ fn table(candidates: &[Candidate], choice: Choice, look: &Look) -> String {
 }
 
 /// The limits that were set, and whether they can be kept.
-fn verdict(candidates: &[Candidate], choice: Choice, limits: &SearchLimits, look: &Look) -> String {
+fn choice_words(candidates: &[Candidate], choice: Choice, limits: &SearchLimits, look: &Look) -> String {
     let named: Vec<String> = [
-        limits.dollars.map(|limit| format!("the budget of {}", bill::dollars(limit))),
+        limits.dollars.map(|limit| format!("the budget of {}", bill::dollars_text(limit))),
         limits.seconds.map(|limit| format!("the deadline of {}", Seconds(limit))),
     ]
     .into_iter()
@@ -116,15 +117,15 @@ fn verdict(candidates: &[Candidate], choice: Choice, limits: &SearchLimits, look
         Choice::Nearest(at) => {
             let over = candidates.get(at).and_then(|candidate| limits.excess(candidate));
             let over = over.map_or("its price is not known".to_owned(), |over| format!("{over:.1} times the limit"));
-            paint(WARN, &format!("no way keeps {named}; this one comes nearest, at {over}:"))
+            paint_text(WARN, &format!("no way keeps {named}; this one comes nearest, at {over}:"))
         }
         Choice::NoneFits(at) => {
             let lacks = candidates.get(at).map_or(0, |candidate| {
                 candidate.appraisal.verdict.total_bytes.saturating_sub(candidate.appraisal.verdict.usable_bytes)
             });
-            paint(WARN, &format!("no way fits; this one lacks least, {}:", Bytes(lacks)))
+            paint_text(WARN, &format!("no way fits; this one lacks least, {}:", Bytes(lacks)))
         }
-        Choice::Nothing => paint(WARN, "there is no way: the job can be put on none of these GPUs"),
+        Choice::Nothing => paint_text(WARN, "there is no way: the job can be put on none of these GPUs"),
     };
-    format!("{}\n", wrap(&line, look.width, 0))
+    format!("{}\n", wrap_text(&line, look.width, 0))
 }

@@ -4,14 +4,18 @@ use tonnage_core::gpu::Gpu;
 use tonnage_core::plan::solve::Solution;
 use tonnage_core::units::GIB;
 
-use super::paint::{BOLD, DIM, WARN, fit, paint, wrap};
-use super::table::{Align, Cell, Table, cell};
+use super::paint::{BOLD, DIM, WARN, fit_style, paint_text, wrap_text};
+use super::table::{Align, Cell, Table, styled_cell};
 use crate::look::Look;
 use crate::solve::{SolveAnswer, SolveRow};
 
 /// The screen for `answer`.
-pub fn solve(answer: &SolveAnswer, look: &Look) -> String {
-    let head = format!("{}: the largest {} that fits", paint(BOLD, &answer.job.model.name), paint(BOLD, &answer.key));
+pub fn solve_screen(answer: &SolveAnswer, look: &Look) -> String {
+    let head = format!(
+        "{}: the largest {} that fits",
+        paint_text(BOLD, &answer.job.model.name),
+        paint_text(BOLD, &answer.key)
+    );
     let has_changes = answer.rows.iter().any(|row| !row.changes.is_empty());
     let mut columns = vec![("gpu", Align::Left), ("largest", Align::Right), ("enough", Align::Right)];
     columns.extend([("usable", Align::Right), ("the next", Align::Left)]);
@@ -29,7 +33,13 @@ pub fn solve(answer: &SolveAnswer, look: &Look) -> String {
             table.row(cells);
         }
     }
-    format!("{}\n\n{}\n{}{}", wrap(&head, look.width, 0), table.render(look), refusals(answer, look), legend(look))
+    format!(
+        "{}\n\n{}\n{}{}",
+        wrap_text(&head, look.width, 0),
+        table.render(look),
+        refusal_lines(answer, look),
+        solve_legend(look)
+    )
 }
 
 fn row_name(row: &SolveRow) -> String {
@@ -38,17 +48,17 @@ fn row_name(row: &SolveRow) -> String {
 
 fn gpu_cells(gpu: &Gpu, found: &Result<Solution, String>, look: &Look) -> Vec<Cell> {
     let id = || -> Cell { gpu.id.as_str().into() };
-    let usable = cell(gib(gpu.usable_bytes), DIM);
+    let usable = styled_cell(gib_text(gpu.usable_bytes), DIM);
     let Ok(solution) = found else {
-        return vec![id(), cell("impossible", WARN), "".into(), usable, "".into()];
+        return vec![id(), styled_cell("impossible", WARN), "".into(), usable, "".into()];
     };
     let next = next_cell(solution, look);
     match &solution.best {
         Some((value, verdict)) => {
-            let enough = cell(gib(verdict.safe_bytes), fit(verdict.fit));
-            vec![id(), cell(value.to_string(), BOLD), enough, usable, next]
+            let enough = styled_cell(gib_text(verdict.safe_bytes), fit_style(verdict.fit));
+            vec![id(), styled_cell(value.to_string(), BOLD), enough, usable, next]
         }
-        None => vec![id(), cell("none", DIM), "".into(), usable, next],
+        None => vec![id(), styled_cell("none", DIM), "".into(), usable, next],
     }
 }
 
@@ -59,19 +69,19 @@ fn next_cell(solution: &Solution, look: &Look) -> Cell {
                 tonnage_core::estimate::Fit::Tight => look.pick("▲", "~"),
                 _ => look.pick("✘", "-"),
             };
-            cell(format!("{value}: {} {sign}", gib(verdict.safe_bytes)), fit(verdict.fit))
+            styled_cell(format!("{value}: {} {sign}", gib_text(verdict.safe_bytes)), fit_style(verdict.fit))
         }
-        Some((value, Err(_))) => cell(format!("{value}: refused"), WARN),
-        None => cell("none is tried", DIM),
+        Some((value, Err(_))) => styled_cell(format!("{value}: refused"), WARN),
+        None => styled_cell("none is tried", DIM),
     }
 }
 
-fn gib(bytes: u64) -> String {
+fn gib_text(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / GIB as f64)
 }
 
 /// Why values or variants are refused, each reason once.
-fn refusals(answer: &SolveAnswer, look: &Look) -> String {
+fn refusal_lines(answer: &SolveAnswer, look: &Look) -> String {
     let mut reasons: Vec<&String> = Vec::new();
     for found in answer.rows.iter().flat_map(|row| &row.cells) {
         let reason = match found {
@@ -80,14 +90,17 @@ fn refusals(answer: &SolveAnswer, look: &Look) -> String {
         };
         reasons.extend(reason.filter(|reason| !reasons.contains(reason)));
     }
-    reasons.into_iter().map(|reason| format!("{} {}\n", paint(WARN, "!"), wrap(reason, look.width, 2))).collect()
+    reasons
+        .into_iter()
+        .map(|reason| format!("{} {}\n", paint_text(WARN, "!"), wrap_text(reason, look.width, 2)))
+        .collect()
 }
 
-fn legend(look: &Look) -> String {
+fn solve_legend(look: &Look) -> String {
     let (tight, not) = (look.pick("▲", "~"), look.pick("✘", "-"));
     let signs = format!(
         "The next value that the job can have: {tight} tight   {not} does not fit   (GiB, as `fit` states them)"
     );
     let largest = "Reserved memory does not rise with every step: a value beyond the next may fit again.";
-    [signs.as_str(), largest].map(|line| format!("{}\n", paint(DIM, &wrap(line, look.width, 2)))).concat()
+    [signs.as_str(), largest].map(|line| format!("{}\n", paint_text(DIM, &wrap_text(line, look.width, 2)))).concat()
 }

@@ -4,30 +4,30 @@ use tonnage_core::plan::suite::Priced;
 use tonnage_core::plan::time::Range;
 use tonnage_core::units::{Bytes, Seconds};
 
-use super::bill::{self, dollars, grouped, plain};
-use super::paint::{BOLD, DIM, WARN, fit, paint, wrap};
-use super::plan::head;
-use super::table::{Align, Cell, Table, cell};
+use super::bill::{self, dollars_text, grouped_number, plain_number};
+use super::paint::{BOLD, DIM, WARN, fit_style, paint_text, wrap_text};
+use super::plan::plan_head;
+use super::table::{Align, Cell, Table, styled_cell};
 use crate::answer::fit_words;
 use crate::look::Look;
 use crate::suite::{self, SuiteAnswer};
 
 /// The screen for `answer`: a single configuration in full, several as a table.
-pub fn suite(answer: &SuiteAnswer, look: &Look) -> String {
+pub fn suite_screen(answer: &SuiteAnswer, look: &Look) -> String {
     if let [Priced { appraisal: Ok(appraisal), .. }] = answer.rows.as_slice() {
-        return head(&answer.job, appraisal, look);
+        return plan_head(&answer.job, appraisal, look);
     }
-    let title = format!("{}: {} configurations", paint(BOLD, &answer.job.model.name), answer.rows.len());
+    let title = format!("{}: {} configurations", paint_text(BOLD, &answer.job.model.name), answer.rows.len());
     format!(
         "{}\n\n{}\n{}{}",
-        wrap(&title, look.width, 0),
-        table(answer, look),
-        refusals(answer, look),
-        basis(answer, look)
+        wrap_text(&title, look.width, 0),
+        suite_table(answer, look),
+        refusal_lines(answer, look),
+        basis_lines(answer, look)
     )
 }
 
-fn table(answer: &SuiteAnswer, look: &Look) -> String {
+fn suite_table(answer: &SuiteAnswer, look: &Look) -> String {
     let columns = [
         ("configuration", Align::Left),
         ("factor", Align::Right),
@@ -44,7 +44,7 @@ fn table(answer: &SuiteAnswer, look: &Look) -> String {
         range.map_or_else(|| "?".to_owned(), |range| show(range.typical))
     };
     table.row(vec![
-        cell(
+        styled_cell(
             if totals.runs > answer.rows.len() as u64 { format!("all {} runs", totals.runs) } else { "all".to_owned() },
             BOLD,
         ),
@@ -52,16 +52,20 @@ fn table(answer: &SuiteAnswer, look: &Look) -> String {
         "".into(),
         "".into(),
         "".into(),
-        cell(plain(totals.gpu_hours.typical), BOLD),
-        cell(figure(totals.dollars, dollars), BOLD),
+        styled_cell(plain_number(totals.gpu_hours.typical), BOLD),
+        styled_cell(figure(totals.dollars, dollars_text), BOLD),
     ]);
     let mut text = table.render(look);
     let energy =
         totals.kilowatt_hours.map_or_else(String::new, |energy| format!(", {}", bill::watt_hours(energy.typical)));
-    let range =
-        totals.dollars.map_or_else(String::new, |paid| format!(", {} to {}", dollars(paid.low), dollars(paid.high)));
+    let range = totals
+        .dollars
+        .map_or_else(String::new, |paid| format!(", {} to {}", dollars_text(paid.low), dollars_text(paid.high)));
     let sums = format!("one after the other {}{energy}{range}", Seconds(totals.wall_seconds.typical));
-    text.push_str(&format!("  {}\n", paint(DIM, &wrap(&sums, look.width.saturating_sub(2), 0).replace('\n', "\n  "))));
+    text.push_str(&format!(
+        "  {}\n",
+        paint_text(DIM, &wrap_text(&sums, look.width.saturating_sub(2), 0).replace('\n', "\n  "))
+    ));
     text
 }
 
@@ -70,32 +74,35 @@ fn row_cells(row: &Priced) -> Vec<Cell> {
     let name = if count > 1 { format!("{} x {count}", row.configuration.name) } else { row.configuration.name.clone() };
     let name: Cell = name.into();
     let Ok(appraisal) = &row.appraisal else {
-        return vec![name, "".into(), "".into(), cell("impossible", WARN)];
+        return vec![name, "".into(), "".into(), styled_cell("impossible", WARN)];
     };
     let unknown = || "?".to_owned();
-    let bill = suite::bill(row);
+    let bill = suite::bill_of(row);
     let paid = bill.and_then(|bill| bill.costs.dollars);
     vec![
         name,
         row.factor.map_or_else(unknown, |factor| format!("{factor:.2}")).into(),
         Bytes(appraisal.verdict.total_bytes).to_string().into(),
-        cell(fit_words(appraisal.verdict.fit), fit(appraisal.verdict.fit)),
+        styled_cell(fit_words(appraisal.verdict.fit), fit_style(appraisal.verdict.fit)),
         bill.map_or_else(unknown, |bill| Seconds(bill.step.seconds.typical).to_string()).into(),
-        bill.map_or_else(unknown, |bill| plain(bill.costs.gpu_hours.typical * count as f64)).into(),
-        paid.map_or_else(unknown, |paid| dollars(paid.typical * count as f64)).into(),
+        bill.map_or_else(unknown, |bill| plain_number(bill.costs.gpu_hours.typical * count as f64)).into(),
+        paid.map_or_else(unknown, |paid| dollars_text(paid.typical * count as f64)).into(),
     ]
 }
 
 /// Why configurations are impossible, each reason once.
-fn refusals(answer: &SuiteAnswer, look: &Look) -> String {
+fn refusal_lines(answer: &SuiteAnswer, look: &Look) -> String {
     let mut reasons: Vec<&String> = answer.rows.iter().filter_map(|row| row.appraisal.as_ref().err()).collect();
     reasons.dedup();
-    reasons.into_iter().map(|reason| format!("{} {}\n", paint(WARN, "!"), wrap(reason, look.width, 2))).collect()
+    reasons
+        .into_iter()
+        .map(|reason| format!("{} {}\n", paint_text(WARN, "!"), wrap_text(reason, look.width, 2)))
+        .collect()
 }
 
 /// What the figures rest on.
-fn basis(answer: &SuiteAnswer, look: &Look) -> String {
-    let Some(bill) = answer.rows.iter().find_map(suite::bill) else { return String::new() };
+fn basis_lines(answer: &SuiteAnswer, look: &Look) -> String {
+    let Some(bill) = answer.rows.iter().find_map(suite::bill_of) else { return String::new() };
     let length = if bill.is_whole { "" } else { " (no length is given: --max-steps)" };
     let plural = if bill.gpus == 1 { "GPU" } else { "GPUs" };
     let price = bill.costs.price.as_ref().map_or_else(
@@ -105,11 +112,11 @@ fn basis(answer: &SuiteAnswer, look: &Look) -> String {
     let flops = bill
         .estimated
         .as_ref()
-        .map_or_else(String::new, |step| format!(", {} a step on a GPU", bill::flops(step.flops)));
+        .map_or_else(String::new, |step| format!(", {} a step on a GPU", bill::flops_text(step.flops)));
     let lines = [
-        format!("the first: {} steps{length} on {} {plural}{flops}; {price}", grouped(bill.steps), bill.gpus),
+        format!("the first: {} steps{length} on {} {plural}{flops}; {price}", grouped_number(bill.steps), bill.gpus),
         "factor: simulated operations beside the first configuration's".to_owned(),
         format!("time: {}", bill.step.basis),
     ];
-    lines.iter().map(|line| format!("{}\n", paint(DIM, &wrap(line, look.width, 2)))).collect()
+    lines.iter().map(|line| format!("{}\n", paint_text(DIM, &wrap_text(line, look.width, 2)))).collect()
 }

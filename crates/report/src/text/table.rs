@@ -2,7 +2,7 @@
 
 use anstyle::Style;
 
-use super::paint::{DIM, paint, wrap};
+use super::paint::{DIM, paint_text, wrap_text};
 use crate::look::Look;
 
 /// Where a column's text stands.
@@ -28,7 +28,7 @@ impl<T: Into<String>> From<T> for Cell {
 }
 
 /// A cell in a style.
-pub(super) fn cell(text: impl Into<String>, style: Style) -> Cell {
+pub(super) fn styled_cell(text: impl Into<String>, style: Style) -> Cell {
     Cell { text: text.into(), style }
 }
 
@@ -73,52 +73,52 @@ impl Table {
 
     /// The text, in the columns that there are.
     pub fn render(&self, look: &Look) -> String {
-        let widths = self.widths(look.width);
+        let widths = self.column_widths(look.width);
         if self.indent + widths.iter().sum::<usize>() + GAP.len() * widths.len().saturating_sub(1) > look.width {
-            return self.stacked(look);
+            return self.stacked_rows(look);
         }
         let mut text = String::new();
         if self.columns.iter().any(|(title, _)| !title.is_empty()) {
-            let titles: Vec<_> = self.columns.iter().map(|(title, _)| cell(title.as_str(), DIM)).collect();
-            text.push_str(&self.line(&titles, &widths, look));
+            let titles: Vec<_> = self.columns.iter().map(|(title, _)| styled_cell(title.as_str(), DIM)).collect();
+            text.push_str(&self.row_line(&titles, &widths, look));
         }
         for row in &self.rows {
-            self.lines(row, &widths).iter().for_each(|cells| text.push_str(&self.line(cells, &widths, look)));
+            self.cell_lines(row, &widths).iter().for_each(|cells| text.push_str(&self.row_line(cells, &widths, look)));
         }
         text
     }
 
     /// Where the columns have no room beside each other: a row's first texts, and the others below with their titles.
-    fn stacked(&self, look: &Look) -> String {
+    fn stacked_rows(&self, look: &Look) -> String {
         let mut text = String::new();
         for row in &self.rows {
             let parts = self.columns.iter().zip(row).filter(|(_, cell)| !cell.text.is_empty());
             let part = |((title, _), cell): (&(String, Align), &Cell)| match title.is_empty() {
-                true => paint(cell.style, &cell.text),
-                false => format!("{} {}", paint(DIM, title), paint(cell.style, &cell.text)),
+                true => paint_text(cell.style, &cell.text),
+                false => format!("{} {}", paint_text(DIM, title), paint_text(cell.style, &cell.text)),
             };
             let line = parts.map(part).collect::<Vec<_>>().join(GAP);
             let (indent, hanging) = (" ".repeat(self.indent), self.indent + 2);
-            text.push_str(&format!("{indent}{}\n", wrap(&line, look.width.saturating_sub(self.indent), hanging)));
+            text.push_str(&format!("{indent}{}\n", wrap_text(&line, look.width.saturating_sub(self.indent), hanging)));
         }
         text
     }
 
     /// The row, and what of its last cell goes on below.
-    fn lines(&self, row: &[Cell], widths: &[usize]) -> Vec<Vec<Cell>> {
+    fn cell_lines(&self, row: &[Cell], widths: &[usize]) -> Vec<Vec<Cell>> {
         let (Some((last, others)), Some(width)) = (row.split_last(), widths.last()) else { return vec![row.to_vec()] };
         if !self.wraps {
             return vec![row.to_vec()];
         }
-        let parts = wrapped(&last.text, *width).into_iter().enumerate();
+        let parts = wrapped_lines(&last.text, *width).into_iter().enumerate();
         let line = |(index, part)| {
             let others = others.iter().map(|other| if index == 0 { other.clone() } else { "".into() });
-            others.chain([cell(part, last.style)]).collect()
+            others.chain([styled_cell(part, last.style)]).collect()
         };
         parts.map(line).collect()
     }
 
-    fn widths(&self, width: usize) -> Vec<usize> {
+    fn column_widths(&self, width: usize) -> Vec<usize> {
         let longest = |index: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(index)).map(|cell| cell.text.chars().count());
             cells.chain([self.columns[index].0.chars().count()]).max().unwrap_or(0)
@@ -137,14 +137,14 @@ impl Table {
         widths
     }
 
-    fn line(&self, cells: &[Cell], widths: &[usize], look: &Look) -> String {
+    fn row_line(&self, cells: &[Cell], widths: &[usize], look: &Look) -> String {
         let mut line = " ".repeat(self.indent);
         let last = cells.iter().rposition(|cell| !cell.text.is_empty()).map_or(0, |index| index + 1);
         for (index, cell) in cells.iter().enumerate().take(last) {
-            let shown = cut(&cell.text, widths[index], look);
+            let shown = cut_text(&cell.text, widths[index], look);
             let padding = " ".repeat(widths[index].saturating_sub(shown.chars().count()));
             let gap = if index == 0 { "" } else { GAP };
-            let painted = paint(cell.style, &shown);
+            let painted = paint_text(cell.style, &shown);
             match self.columns[index].1 {
                 Align::Left if index + 1 == last => line.push_str(&format!("{gap}{painted}")),
                 Align::Left => line.push_str(&format!("{gap}{painted}{padding}")),
@@ -157,7 +157,7 @@ impl Table {
 }
 
 /// The words of `text` in lines of at most `width` columns; a longer word is a line of its own.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+fn wrapped_lines(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         match lines.last_mut() {
@@ -173,7 +173,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 }
 
 /// `text` in at most `width` columns; its end is kept, for that is where paths differ, but of a command its beginning.
-fn cut(text: &str, width: usize, look: &Look) -> String {
+fn cut_text(text: &str, width: usize, look: &Look) -> String {
     let length = text.chars().count();
     if length <= width {
         return text.to_owned();

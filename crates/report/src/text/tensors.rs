@@ -4,8 +4,8 @@ use tonnage_core::estimate::{Estimate, LiveTensor};
 use tonnage_core::trace::Category;
 use tonnage_core::units::Bytes;
 
-use super::paint::{BOLD, DIM, paint};
-use super::table::{Align, Table, cell};
+use super::paint::{BOLD, DIM, paint_text};
+use super::table::{Align, Table, styled_cell};
 use crate::category;
 use crate::look::Look;
 
@@ -17,7 +17,7 @@ struct Group<'a> {
 }
 
 /// The `top` largest rows.
-pub fn largest(estimate: &Estimate, top: usize, look: &Look) -> String {
+pub fn largest_tensors(estimate: &Estimate, top: usize, look: &Look) -> String {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for tensor in &estimate.at_peak.largest {
         let module = any_layer(&tensor.module);
@@ -36,13 +36,13 @@ pub fn largest(estimate: &Estimate, top: usize, look: &Look) -> String {
         ("born", Align::Left),
     ];
     let mut table = Table::new(&columns).flexible(4).flexible(3);
-    groups.iter().take(top).for_each(|group| table.row(row(group, look)));
+    groups.iter().take(top).for_each(|group| table.row(group_row(group, look)));
     let title = format!("largest tensors at the peak, of {}", estimate.at_peak.tensors);
-    format!("  {}\n{}\n", paint(DIM, &title), table.render(look))
+    format!("  {}\n{}\n", paint_text(DIM, &title), table.render(look))
 }
 
 /// The `top` modules that hold most, all layers together.
-pub fn modules(estimate: &Estimate, top: usize, look: &Look) -> String {
+pub fn module_table(estimate: &Estimate, top: usize, look: &Look) -> String {
     let mut groups: Vec<(String, u64, u64)> = Vec::new();
     for (module, bytes) in &estimate.at_peak.by_module {
         let name = any_layer(module);
@@ -56,9 +56,9 @@ pub fn modules(estimate: &Estimate, top: usize, look: &Look) -> String {
     for (name, bytes, count) in groups.into_iter().take(top) {
         let times = if count > 1 { format!("{count} {}", look.pick("×", "x")) } else { String::new() };
         let name = if name.is_empty() { "outside the model".to_owned() } else { name };
-        table.row(vec![cell(times, DIM), cell(Bytes(bytes).to_string(), BOLD), name.into()]);
+        table.row(vec![styled_cell(times, DIM), styled_cell(Bytes(bytes).to_string(), BOLD), name.into()]);
     }
-    format!("  {}\n{}\n", paint(DIM, "largest modules at the peak"), table.render(look))
+    format!("  {}\n{}\n", paint_text(DIM, "largest modules at the peak"), table.render(look))
 }
 
 impl Group<'_> {
@@ -68,18 +68,18 @@ impl Group<'_> {
     }
 }
 
-fn row(group: &Group<'_>, look: &Look) -> Vec<super::table::Cell> {
+fn group_row(group: &Group<'_>, look: &Look) -> Vec<super::table::Cell> {
     let tensor = group.tensor;
     let count = if group.count > 1 { format!("{} {}", group.count, look.pick("×", "x")) } else { String::new() };
     let op = tensor.op.split('.').next().unwrap_or(tensor.op);
     let loaded = matches!(tensor.category, Category::Parameter | Category::Buffer);
     vec![
-        cell(count, DIM),
-        cell(Bytes(tensor.bytes).to_string(), BOLD),
-        cell(category::shown(tensor.category).title, category::style(tensor.category)),
+        styled_cell(count, DIM),
+        styled_cell(Bytes(tensor.bytes).to_string(), BOLD),
+        styled_cell(category::shown_as(tensor.category).title, category::category_style(tensor.category)),
         if loaded { "loading".into() } else { tensor.node.unwrap_or(op).into() },
         group.module.as_str().into(),
-        cell(tensor.born.label(), DIM),
+        styled_cell(tensor.born.label(), DIM),
     ]
 }
 

@@ -4,8 +4,8 @@ use tonnage_core::alloc::{ReplayOom, Replayed};
 use tonnage_core::recording::Comparison;
 use tonnage_core::units::Bytes;
 
-use super::paint::{BOLD, DIM, paint, wrap};
-use super::table::{Align, Table, cell};
+use super::paint::{BOLD, DIM, paint_text, wrap_text};
+use super::table::{Align, Table, styled_cell};
 use crate::look::Look;
 
 /// Most rows of a table of differences.
@@ -23,7 +23,7 @@ pub struct ReplayView<'a> {
 }
 
 /// The screen of a replay.
-pub fn replayed(view: &ReplayView<'_>, look: &Look) -> String {
+pub fn replay_screen(view: &ReplayView<'_>, look: &Look) -> String {
     let columns = [("phase", Align::Left), ("peak allocated", Align::Right), ("peak reserved", Align::Right)];
     let mut table = Table::new(&columns);
     for (label, stats) in view.labels.iter().zip(&view.replayed.phases) {
@@ -38,20 +38,20 @@ pub fn replayed(view: &ReplayView<'_>, look: &Look) -> String {
         view.retries
     );
     let oom = view.oom.map_or_else(String::new, |oom| format!("{oom}\n"));
-    format!("{}\n{oom}\n{}", paint(BOLD, &wrap(&figures, look.width, 2)), table.render(look))
+    format!("{}\n{oom}\n{}", paint_text(BOLD, &wrap_text(&figures, look.width, 2)), table.render(look))
 }
 
 /// The screen of a comparison.
-pub fn comparison(comparison: &Comparison, look: &Look) -> String {
+pub fn comparison_screen(comparison: &Comparison, look: &Look) -> String {
     let count = comparison.equal_allocations;
     let Some(first) = &comparison.first else {
-        return format!("{}\n", paint(BOLD, &format!("equal: {count} allocations and their lifetimes")));
+        return format!("{}\n", paint_text(BOLD, &format!("equal: {count} allocations and their lifetimes")));
     };
-    let head = paint(BOLD, &format!("first difference after {count} equal allocations"));
-    format!("{head}\n{first}\n{}", groups(comparison, look))
+    let head = paint_text(BOLD, &format!("first difference after {count} equal allocations"));
+    format!("{head}\n{first}\n{}", group_table(comparison, look))
 }
 
-fn groups(comparison: &Comparison, look: &Look) -> String {
+fn group_table(comparison: &Comparison, look: &Look) -> String {
     let columns = [
         ("phase", Align::Left),
         ("operator", Align::Left),
@@ -66,9 +66,9 @@ fn groups(comparison: &Comparison, look: &Look) -> String {
             group.phase.as_str().into(),
             group.op.as_str().into(),
             Bytes(group.predicted.1).to_string().into(),
-            cell(format!("{} x", group.predicted.0), DIM),
+            styled_cell(format!("{} x", group.predicted.0), DIM),
             Bytes(group.recorded.1).to_string().into(),
-            cell(format!("{} x", group.recorded.0), DIM),
+            styled_cell(format!("{} x", group.recorded.0), DIM),
         ]);
     }
     let left = comparison.groups.len().saturating_sub(ROWS);

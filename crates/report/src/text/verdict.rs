@@ -7,41 +7,41 @@ use tonnage_core::job::JobSpec;
 use tonnage_core::units::Bytes;
 
 use super::fits_from;
-use super::paint::{BOLD, DIM, WARN, fit, paint, wrap};
+use super::paint::{BOLD, DIM, WARN, fit_style, paint_text, wrap_text};
 use crate::answer::Answer;
 use crate::look::Look;
 
 /// The lines of the verdict.
-pub(super) fn verdict(answer: &Answer, look: &Look) -> String {
+pub(super) fn verdict_lines(answer: &Answer, look: &Look) -> String {
     let (job, estimate) = (&answer.resolved.job, &answer.estimate);
     let Some(gpu) = answer.deployment.fullest() else { return String::new() };
     let mut text = match &answer.carriers {
-        Some(_) => fits_from::headline(answer, look),
-        None => headline(gpu, look),
+        Some(_) => fits_from::fits_headline(answer, look),
+        None => gpu_headline(gpu, look),
     };
-    let sum = sum(estimate);
+    let sum = sum_words(estimate);
     let sum = if gpu.is_shared() { format!("each process: {sum}") } else { sum };
-    let _ = writeln!(text, "  {}", paint(DIM, &wrap(&sum, look.width, 2)));
+    let _ = writeln!(text, "  {}", paint_text(DIM, &wrap_text(&sum, look.width, 2)));
     if estimate.range.0 != estimate.range.1 {
         let range = format!("between {} and {}: see below", Bytes(estimate.range.0), Bytes(estimate.range.1));
-        let _ = writeln!(text, "  {}", paint(DIM, &wrap(&range, look.width, 2)));
+        let _ = writeln!(text, "  {}", paint_text(DIM, &wrap_text(&range, look.width, 2)));
     }
     match &answer.carriers {
-        Some(carriers) => text.push_str(&fits_from::carriers(answer, carriers, look)),
+        Some(carriers) => text.push_str(&fits_from::carrier_lines(answer, carriers, look)),
         None => {
-            let trouble = trouble(job, estimate).map(|line| format!("  {}\n", wrap(&line, look.width, 2)));
+            let trouble = trouble_line(job, estimate).map(|line| format!("  {}\n", wrap_text(&line, look.width, 2)));
             text.push_str(&trouble.unwrap_or_default());
         }
     }
     for caveat in estimate.caveats.iter().filter(|caveat| caveat.leads) {
-        let _ = writeln!(text, "{} {}", paint(WARN, "!"), wrap(&caveat.text, look.width, 2));
+        let _ = writeln!(text, "{} {}", paint_text(WARN, "!"), wrap_text(&caveat.text, look.width, 2));
     }
     text.push('\n');
     text
 }
 
 /// What the total consists of; an engine beside the trainer need not be awake when the trainer holds the most.
-fn sum(estimate: &Estimate) -> String {
+fn sum_words(estimate: &Estimate) -> String {
     let context = Bytes(estimate.outside.high);
     match estimate.engine_bytes() {
         Some(engine) => format!(
@@ -58,8 +58,8 @@ fn sum(estimate: &Estimate) -> String {
 }
 
 /// The verdict on `gpu`, and a bar.
-fn headline(gpu: &GpuLoad, look: &Look) -> String {
-    let style = fit(gpu.fit);
+fn gpu_headline(gpu: &GpuLoad, look: &Look) -> String {
+    let style = fit_style(gpu.fit);
     let (sign, word) = match gpu.fit {
         Fit::Fits => (look.pick("✔ ", ""), "fits"),
         Fit::Tight if shown_bound(gpu.safe_bytes).is_none() => (look.pick("▲ ", ""), "not known"),
@@ -71,20 +71,20 @@ fn headline(gpu: &GpuLoad, look: &Look) -> String {
     let (total, usable) = (Bytes(gpu.total_bytes), Bytes(gpu.usable_bytes));
     let line = format!(
         "{}   {} of {usable} usable, {headroom} {room}",
-        paint(style, &format!("{sign}{word}")),
-        paint(BOLD, &total.to_string())
+        paint_text(style, &format!("{sign}{word}")),
+        paint_text(BOLD, &total.to_string())
     );
-    let mut text = format!("{}\n", wrap(&line, look.width, 2));
+    let mut text = format!("{}\n", wrap_text(&line, look.width, 2));
     let width = look.width.saturating_sub(10).min(66);
     let share = gpu.total_bytes as f64 / gpu.usable_bytes.max(1) as f64;
     let bar = look.bar(share, width);
     let rest = look.pick("░", ".").repeat(width.saturating_sub(bar.chars().count()));
-    let _ = writeln!(text, "  {}{} {:.0} %", paint(style, &bar), paint(DIM, &rest), share * 100.0);
+    let _ = writeln!(text, "  {}{} {:.0} %", paint_text(style, &bar), paint_text(DIM, &rest), share * 100.0);
     text
 }
 
 /// Where it runs out of memory, or what makes it tight.
-fn trouble(job: &JobSpec, estimate: &Estimate) -> Option<String> {
+fn trouble_line(job: &JobSpec, estimate: &Estimate) -> Option<String> {
     match &estimate.verdict {
         Verdict::Fits => None,
         Verdict::Tight { .. } if shown_bound(estimate.safe_bytes).is_none() => {

@@ -10,7 +10,7 @@ use crate::answer::{Answer, Variant, verdict_name};
 use crate::timeline_view::TimelineView;
 use parts::{
     CarrierView, CaveatView, EngineView, GpuLoadView, GpuView, LegacyView, ModelView, OomView, Pairs, ProcessView,
-    RangeView, RoomView, TensorView, ValueView, gpu_loads, phases, rooms,
+    RangeView, RoomView, TensorView, ValueView, gpu_loads, phase_bytes, room_views,
 };
 
 /// The version of all JSON documents.
@@ -140,8 +140,8 @@ impl<'a> Body<'a> {
             peak_reserved_bytes: estimate.peak_reserved_bytes,
             rounded512_peak_bytes: estimate.rounded512_peak_bytes,
             peak_phase: estimate.peak_phase.label(),
-            peak_per_phase: phases(estimate, |peak| peak.allocated),
-            peak_reserved_per_phase: phases(estimate, |peak| peak.reserved),
+            peak_per_phase: phase_bytes(estimate, |peak| peak.allocated),
+            peak_reserved_per_phase: phase_bytes(estimate, |peak| peak.reserved),
             after_load_bytes: estimate.after_load_bytes,
             steady_state_bytes: estimate.steady_state_bytes,
             context_bytes: RangeView { low: estimate.outside.low, high: estimate.outside.high },
@@ -162,7 +162,7 @@ impl<'a> Body<'a> {
             caveats: estimate.caveats.iter().map(CaveatView::new).collect(),
             processes: answer.deployment.processes.iter().map(|process| ProcessView::new(process, is_named)).collect(),
             gpus: gpu_loads(&answer.deployment, is_named),
-            room: is_named.then(|| rooms(&answer.deployment)),
+            room: is_named.then(|| room_views(&answer.deployment)),
             timeline: answer.timeline.as_ref().map(TimelineView::new),
             legacy: answer.legacy.as_ref().map(LegacyView::new),
         }

@@ -155,7 +155,7 @@ impl<T: Serialize> Serialize for Pairs<'_, T> {
 }
 
 /// A figure of every phase, by its label.
-pub(super) fn phases<'a>(estimate: &Estimate, bytes: fn(&PhasePeak) -> u64) -> Pairs<'a, u64> {
+pub(super) fn phase_bytes<'a>(estimate: &Estimate, bytes: fn(&PhasePeak) -> u64) -> Pairs<'a, u64> {
     Pairs(estimate.peak_per_phase.iter().map(|peak| (peak.phase.label().into(), bytes(peak))).collect())
 }
 
@@ -170,7 +170,7 @@ impl<'a> ProcessView<'a> {
             peak_reserved_bytes: estimate.peak_reserved_bytes,
             context_bytes: estimate.outside.high,
             peak_phase: estimate.peak_phase.label(),
-            peak_per_phase: phases(estimate, |peak| peak.allocated),
+            peak_per_phase: phase_bytes(estimate, |peak| peak.allocated),
             verdict: is_named.then(|| verdict_name(&estimate.verdict)),
         }
     }
@@ -189,7 +189,7 @@ pub(super) fn gpu_loads(deployment: &Deployment, is_named: bool) -> Vec<GpuLoadV
     deployment.gpus.iter().map(load).collect()
 }
 
-pub(super) fn rooms(deployment: &Deployment) -> Vec<RoomView> {
+pub(super) fn room_views(deployment: &Deployment) -> Vec<RoomView> {
     let room = |room: &Room| RoomView {
         lease: room.lease,
         processes_per_gpu: room.processes,

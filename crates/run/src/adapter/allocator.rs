@@ -51,13 +51,13 @@ pub fn allocator_environment(
 /// The PyTorch that the command's Python would import, by its `version.py`; nothing is executed.
 pub fn find_torch(argv: &[String]) -> Option<TorchVersion> {
     let program = argv.iter().find(|word| !word.contains('=') && !word.starts_with('-'))?;
-    let path = executable(program)?;
+    let path = find_executable(program)?;
     // A virtual environment's `bin/python` and `bin/torchrun` stand beside its `lib`.
     let roots = [path.parent()?.parent()?.to_owned(), fs::canonicalize(&path).ok()?.parent()?.parent()?.to_owned()];
     roots.iter().find_map(|root| version_below(root))
 }
 
-fn executable(program: &str) -> Option<PathBuf> {
+fn find_executable(program: &str) -> Option<PathBuf> {
     if program.contains('/') {
         return Some(PathBuf::from(program));
     }

@@ -11,29 +11,30 @@ use crate::RunError;
 use crate::bounded::read_text;
 use crate::store::write_atomically;
 
-pub(super) static DEEPSPEED: Adapter = Adapter { name: "DeepSpeed", matches, set, finish: |_, _| {} };
+pub(super) static DEEPSPEED: Adapter =
+    Adapter { name: "DeepSpeed", matches: is_deepspeed, set: set_in_config, finish: |_, _| {} };
 
 /// The flags that name the config.
 const FLAGS: [&str; 2] = ["--deepspeed_config", "--deepspeed"];
 
-fn matches(argv: &[String]) -> bool {
-    config(argv).is_some()
+fn is_deepspeed(argv: &[String]) -> bool {
+    config_flag(argv).is_some()
 }
 
-fn config(argv: &[String]) -> Option<(&'static str, &str)> {
+fn config_flag(argv: &[String]) -> Option<(&'static str, &str)> {
     FLAGS.iter().find_map(|flag| {
-        let path = flags::value(argv, flag)?;
+        let path = flags::flag_value(argv, flag)?;
         path.ends_with(".json").then_some((*flag, path))
     })
 }
 
-fn set(argv: &mut Vec<String>, key: &str, value: &str, folder: &Path) -> Result<bool, RunError> {
+fn set_in_config(argv: &mut Vec<String>, key: &str, value: &str, folder: &Path) -> Result<bool, RunError> {
     let field = match key {
         MICRO_BATCH_SIZE => "train_micro_batch_size_per_gpu",
         GRADIENT_ACCUMULATION_STEPS => "gradient_accumulation_steps",
         _ => return Ok(false),
     };
-    let Some((flag, path)) = config(argv) else { return Ok(false) };
+    let Some((flag, path)) = config_flag(argv) else { return Ok(false) };
     let text = read_text(path, HAND_WRITTEN_BYTES).map_err(|error| RunError::file(Path::new(path), error))?;
     let mut fields: Map<String, Value> =
         serde_json::from_str(&text).map_err(|error| RunError::damaged(Path::new(path), error))?;
@@ -47,6 +48,6 @@ fn set(argv: &mut Vec<String>, key: &str, value: &str, folder: &Path) -> Result<
     fields.insert(field.to_owned(), serde_json::from_str(value).unwrap_or_else(|_| value.into()));
     let copy = folder.join("deepspeed.json");
     write_atomically(&copy, format!("{:#}\n", Value::Object(fields)).as_bytes())?;
-    flags::set(argv, flag, &copy.display().to_string());
+    flags::set_flag(argv, flag, &copy.display().to_string());
     Ok(true)
 }

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use tonnage_core::job::keys::{GRADIENT_ACCUMULATION_STEPS, GRPO_STEPS_PER_GENERATION, MICRO_BATCH_SIZE};
 use tonnage_core::record::{BatchRecord, ChangeRecord, JobRecord, NodeRecord};
 
-pub use template::{check, escape};
+pub use template::{check_placeholders, escape_value};
 
 pub use allocator::{TorchVersion, allocator_environment, find_torch};
 
@@ -70,7 +70,7 @@ pub struct Injected {
 
 /// Whether `key` can be given to the command: a template names it, or an adapter has a flag for it.
 pub fn takes_key(command: &[String], key: &str) -> bool {
-    if template::names(command, key) || allocator::takes_key(key) {
+    if template::names_key(command, key) || allocator::takes_key(key) {
         return true;
     }
     // To ask is to try on a copy; what would be written goes nowhere.
@@ -88,9 +88,9 @@ pub fn inject(command: &[String], injection: &Injection<'_>) -> Result<Injected,
     // The variables say the same.
     let warning = write_atomically(&overrides, overrides_text(&values).as_bytes()).err().map(|error| error.to_string());
     let words = template::Words { values: &values, injection, overrides: &overrides };
-    let mut argv = template::fill(command, &words);
+    let mut argv = template::fill_placeholders(command, &words);
     for adapter in ADAPTERS.iter().filter(|adapter| (adapter.matches)(command)) {
-        for (key, value) in values.iter().filter(|(key, _)| !template::names(command, key)) {
+        for (key, value) in values.iter().filter(|(key, _)| !template::names_key(command, key)) {
             (adapter.set)(&mut argv, key, value, &injection.folder)?;
         }
         (adapter.finish)(&mut argv, &injection.folder);

@@ -15,7 +15,7 @@ pub(super) struct Words<'a> {
 }
 
 /// Whether the command has a template for `key`.
-pub(super) fn names(command: &[String], key: &str) -> bool {
+pub(super) fn names_key(command: &[String], key: &str) -> bool {
     command.iter().any(|word| word.contains(&format!("{{{key}}}")) || word.contains(&format!("{{{}}}", short_key(key))))
 }
 
@@ -26,7 +26,7 @@ fn short_key(key: &str) -> &str {
 
 /// The command with its names replaced. A word that names a checkpoint is left out where there is none, and with it the
 /// flag before it.
-pub(super) fn fill(command: &[String], words: &Words<'_>) -> Vec<String> {
+pub(super) fn fill_placeholders(command: &[String], words: &Words<'_>) -> Vec<String> {
     let mut argv: Vec<String> = Vec::with_capacity(command.len());
     let checkpoint = format!("{{{RESUME}}}");
     for word in command {
@@ -51,11 +51,11 @@ const BATCH: [&str; 4] =
 ///
 /// # Errors
 /// With the first that needs a job, or looks like a name misspelt.
-pub fn check(command: &[String], keys: Option<&[String]>) -> Result<(), RunError> {
-    command.iter().flat_map(|word| written(word)).try_for_each(|name| {
+pub fn check_placeholders(command: &[String], keys: Option<&[String]>) -> Result<(), RunError> {
+    command.iter().flat_map(|word| written_placeholders(word)).try_for_each(|name| {
         let is_key = keys.is_some_and(|keys| keys.iter().any(|key| key == name || short_key(key) == name));
         if name == GPU && !is_key {
-            return Err(refused(
+            return Err(refused_placeholder(
                 name,
                 format!(
                     " needs a job, which says the GPU: `tonnage run JOB -- COMMAND`; write {{{{{name}}}}} for the \
@@ -68,10 +68,10 @@ pub fn check(command: &[String], keys: Option<&[String]>) -> Result<(), RunError
         }
         let literal = format!("write {{{{{name}}}}} for the braces themselves");
         if BATCH.contains(&name) {
-            return Err(refused(name, format!(" needs a job: `tonnage run JOB -- COMMAND`; {literal}")));
+            return Err(refused_placeholder(name, format!(" needs a job: `tonnage run JOB -- COMMAND`; {literal}")));
         }
-        match meant(name) {
-            Some(known) => Err(refused(name, format!(": is it `{{{known}}}`? ({literal})"))),
+        match meant_placeholder(name) {
+            Some(known) => Err(refused_placeholder(name, format!(": is it `{{{known}}}`? ({literal})"))),
             None => Ok(()),
         }
     })
@@ -81,7 +81,7 @@ pub fn check(command: &[String], keys: Option<&[String]>) -> Result<(), RunError
 ///
 /// # Errors
 /// When it holds a known name in doubled braces, which cannot be written.
-pub fn escape(value: &str, keys: &[String]) -> Result<String, RunError> {
+pub fn escape_value(value: &str, keys: &[String]) -> Result<String, RunError> {
     let is_known = |name: &str| {
         OWN.contains(&name) || BATCH.contains(&name) || keys.iter().any(|key| key == name || short_key(key) == name)
     };
@@ -91,10 +91,10 @@ pub fn escape(value: &str, keys: &[String]) -> Result<String, RunError> {
         escaped.push_str(&rest[..at]);
         rest = &rest[at..];
         let doubled = rest.strip_prefix("{{").and_then(|inner| inner.split_once("}}")).map(|(name, _)| name);
-        if let Some(name) = doubled.filter(|name| is_known(name) || meant(name).is_some()) {
-            return Err(refused(name, ": a value cannot hold it in doubled braces".to_owned()));
+        if let Some(name) = doubled.filter(|name| is_known(name) || meant_placeholder(name).is_some()) {
+            return Err(refused_placeholder(name, ": a value cannot hold it in doubled braces".to_owned()));
         }
-        match rest.find('}').filter(|end| is_known(&rest[1..*end]) || meant(&rest[1..*end]).is_some()) {
+        match rest.find('}').filter(|end| is_known(&rest[1..*end]) || meant_placeholder(&rest[1..*end]).is_some()) {
             Some(end) => {
                 escaped.push_str(&format!("{{{}}}", &rest[..=end]));
                 rest = &rest[end + 1..];
@@ -108,17 +108,17 @@ pub fn escape(value: &str, keys: &[String]) -> Result<String, RunError> {
     Ok(escaped + rest)
 }
 
-fn refused(name: &str, problem: String) -> RunError {
+fn refused_placeholder(name: &str, problem: String) -> RunError {
     RunError::Template { name: name.to_owned(), problem }
 }
 
 /// The name that `name` is, or is a misspelling of.
-fn meant(name: &str) -> Option<&'static str> {
+fn meant_placeholder(name: &str) -> Option<&'static str> {
     OWN.iter().chain(&BATCH).copied().find(|known| is_misspelt(name, known))
 }
 
 /// The names in braces, those of a shell's `${name}` and doubled ones left out.
-fn written(word: &str) -> Vec<&str> {
+fn written_placeholders(word: &str) -> Vec<&str> {
     let is_name = |text: &&str| {
         !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))
     };
@@ -135,11 +135,11 @@ fn is_misspelt(name: &str, known: &str) -> bool {
     let plain = |text: &str| text.replace(['-', '_', '.'], "").to_ascii_lowercase();
     let (name, known) = (plain(name), plain(known));
     let allowed = if known.len() < 8 { 1 } else { 2 };
-    name == known || (name.len() >= 4 && distance(&name, &known) <= allowed)
+    name == known || (name.len() >= 4 && edit_distance(&name, &known) <= allowed)
 }
 
 /// Letters to insert, leave out or replace.
-fn distance(a: &str, b: &str) -> usize {
+fn edit_distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, ca) in a.chars().enumerate() {
@@ -161,7 +161,7 @@ fn fill_word(word: &str, words: &Words<'_>) -> String {
         filled.push_str(&rest[..at]);
         rest = &rest[at..];
         if let Some((doubled, after)) = rest.strip_prefix("{{").and_then(|rest| rest.split_once("}}"))
-            && (words.meaning(doubled).is_some() || meant(doubled).is_some())
+            && (words.meaning(doubled).is_some() || meant_placeholder(doubled).is_some())
         {
             filled.push_str(&format!("{{{doubled}}}"));
             rest = after;

@@ -5,14 +5,15 @@ use std::path::Path;
 
 use super::{Adapter, flags};
 
-pub(super) static TORCHRUN: Adapter = Adapter { name: "torchrun", matches, set: |_, _, _, _| Ok(false), finish };
+pub(super) static TORCHRUN: Adapter =
+    Adapter { name: "torchrun", matches: is_torchrun, set: |_, _, _, _| Ok(false), finish: finish_command };
 
-fn matches(argv: &[String]) -> bool {
-    launcher(argv).is_some()
+fn is_torchrun(argv: &[String]) -> bool {
+    launcher_index(argv).is_some()
 }
 
 /// The place of the word after which torchrun's own flags may stand.
-fn launcher(argv: &[String]) -> Option<usize> {
+fn launcher_index(argv: &[String]) -> Option<usize> {
     argv.iter().position(|word| word.rsplit('/').next() == Some("torchrun") || word == "torch.distributed.run")
 }
 
@@ -24,8 +25,9 @@ const MEETING_VARIABLES: [&str; 4] = ["PET_STANDALONE", "PET_MASTER_PORT", "PET_
 
 /// A port that nobody has now, for ranks of one machine that are told none.
 fn free_port(argv: &[String]) -> Option<u16> {
-    let is_one_machine = flags::value(argv, "--nnodes").is_none_or(|nodes| matches!(nodes, "1" | "1:1"));
-    let is_told = flags::has(argv, &MEETING) || MEETING_VARIABLES.iter().any(|name| std::env::var_os(name).is_some());
+    let is_one_machine = flags::flag_value(argv, "--nnodes").is_none_or(|nodes| matches!(nodes, "1" | "1:1"));
+    let is_told =
+        flags::has_flag(argv, &MEETING) || MEETING_VARIABLES.iter().any(|name| std::env::var_os(name).is_some());
     if is_told || !is_one_machine {
         return None;
     }
@@ -34,12 +36,12 @@ fn free_port(argv: &[String]) -> Option<u16> {
     Some(listener.local_addr().ok()?.port())
 }
 
-fn finish(argv: &mut Vec<String>, folder: &Path) {
-    let Some(at) = launcher(argv) else { return };
+fn finish_command(argv: &mut Vec<String>, folder: &Path) {
+    let Some(at) = launcher_index(argv) else { return };
     if let Some(port) = free_port(argv) {
         argv.splice(at + 1..at + 1, ["--master-port".to_owned(), port.to_string()]);
     }
-    if flags::has(argv, &["--log_dir", "--tee", "--redirects"]) {
+    if flags::has_flag(argv, &["--log_dir", "--tee", "--redirects"]) {
         return;
     }
     let logs = folder.join("ranks").display().to_string();
@@ -56,8 +58,8 @@ mod tests {
     fn ranks_that_are_told_no_port_get_a_free_one() {
         let told = |command: &str| {
             let mut argv: Vec<String> = command.split(' ').map(str::to_owned).collect();
-            finish(&mut argv, Path::new("logs"));
-            flags::value(&argv, "--master_port").map(|port| port.parse::<u16>().unwrap())
+            finish_command(&mut argv, Path::new("logs"));
+            flags::flag_value(&argv, "--master_port").map(|port| port.parse::<u16>().unwrap())
         };
         let port = told("torchrun --nproc-per-node 2 t.py").unwrap();
         assert!(std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, port)).is_ok(), "{port} is taken");

@@ -39,7 +39,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     ),
 ];
 
-fn words(text: &str, folder: &Path) -> Vec<String> {
+fn split_words(text: &str, folder: &Path) -> Vec<String> {
     text.replace("FOLDER", &folder.display().to_string()).split(' ').map(str::to_owned).collect()
 }
 
@@ -52,13 +52,17 @@ fn every_adapter_says_its_keys_in_its_own_commands() {
     std::fs::write(folder.join("ds.json"), config).unwrap();
     for adapter in ADAPTERS {
         let (_, command, key, wanted) = CASES.iter().find(|case| case.0 == adapter.name).expect(adapter.name);
-        let mut argv = words(command, &folder);
+        let mut argv = split_words(command, &folder);
         assert!((adapter.matches)(&argv), "{command}");
         let said = (adapter.set)(&mut argv, key, "4", &folder).unwrap();
         (adapter.finish)(&mut argv, &folder);
-        assert_eq!((said, argv), (!key.is_empty(), words(wanted, &folder)));
+        assert_eq!((said, argv), (!key.is_empty(), split_words(wanted, &folder)));
         for (name, other, ..) in CASES.iter().filter(|case| case.0 != adapter.name) {
-            assert!(!(adapter.matches)(&words(other, &folder)), "{} takes {name}'s command for its own", adapter.name);
+            assert!(
+                !(adapter.matches)(&split_words(other, &folder)),
+                "{} takes {name}'s command for its own",
+                adapter.name
+            );
         }
     }
     assert_eq!(CASES.len(), ADAPTERS.len());
@@ -75,8 +79,8 @@ fn deepspeeds_auto_is_said_by_the_trainer() {
     std::fs::create_dir_all(&folder).unwrap();
     let config = r#"{"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto"}"#;
     std::fs::write(folder.join("ds.json"), config).unwrap();
-    let alone = words("deepspeed t.py --deepspeed FOLDER/ds.json", &folder);
-    let trainer = [alone.clone(), words("--per_device_train_batch_size 16", &folder)].concat();
+    let alone = split_words("deepspeed t.py --deepspeed FOLDER/ds.json", &folder);
+    let trainer = [alone.clone(), split_words("--per_device_train_batch_size 16", &folder)].concat();
     // The Trainer fills in what is "auto"; without its flags nobody does.
     assert!(takes_key(&trainer, keys::MICRO_BATCH_SIZE) && !takes_key(&alone, keys::MICRO_BATCH_SIZE));
     std::fs::remove_dir_all(folder).unwrap();
@@ -86,7 +90,7 @@ fn deepspeeds_auto_is_said_by_the_trainer() {
 fn scripts_with_flags_of_their_own_are_left_alone() {
     let folder = Path::new("");
     for command in ["python t.py --output_dir out --batch-size 8", "python t.py --config a.json", "sh -c torchrun"] {
-        let argv = words(command, folder);
+        let argv = split_words(command, folder);
         assert!(!takes_key(&argv, keys::MICRO_BATCH_SIZE), "{command}");
     }
 }

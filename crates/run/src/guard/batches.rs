@@ -27,7 +27,8 @@ impl Batches {
     /// The batches with which `job` is the same training, from its own micro-batch down to `least`.
     pub fn of(job: &JobSpec, least: u64) -> Self {
         let now = Batch::of(job);
-        let equals = |batch: &Batch| batch.effective() == now.effective() && generated(batch) == generated(&now);
+        let equals =
+            |batch: &Batch| batch.effective() == now.effective() && generated_rows(batch) == generated_rows(&now);
         let rows = (least.max(1)..=now.micro_batch_size).rev();
         let rows = rows.filter(|rows| *rows == now.micro_batch_size || now.effective().is_multiple_of(*rows));
         let batch = |rows: u64| if rows == now.micro_batch_size { Some(now) } else { Batch::with_rows(job, rows) };
@@ -44,7 +45,7 @@ impl Batches {
 
     /// The largest that is predicted to fit `comfortably`, or tightly where that is enough, by bisection; `below` excludes a
     /// size that has failed and all above.
-    pub fn largest(
+    pub fn largest_batch(
         &self,
         job: &Job<'_>,
         changes: &[Override],
@@ -52,11 +53,17 @@ impl Batches {
         (below, comfortably): (Option<u64>, bool),
     ) -> Option<Choice> {
         let enough = |fit: Fit| fit == Fit::Fits || (fit == Fit::Tight && !comfortably);
-        self.first(below, |batch| choose(job, Some(batch), changes, room).filter(|choice| enough(choice.verdict.fit)))
+        self.first_batch(below, |batch| {
+            choose_batch(job, Some(batch), changes, room).filter(|choice| enough(choice.verdict.fit))
+        })
     }
 
     /// The first that `try_batch` takes, of those below `below`, the largest first: need falls with the rows.
-    pub(super) fn first(&self, below: Option<u64>, try_batch: impl Fn(Batch) -> Option<Choice>) -> Option<Choice> {
+    pub(super) fn first_batch(
+        &self,
+        below: Option<u64>,
+        try_batch: impl Fn(Batch) -> Option<Choice>,
+    ) -> Option<Choice> {
         let smaller = |batch: &&Batch| below.is_none_or(|failed| batch.micro_batch_size < failed);
         let candidates: Vec<Batch> = self.0.iter().filter(smaller).copied().collect();
         let (mut low, mut high) = (0, candidates.len());
@@ -76,12 +83,12 @@ impl Batches {
 }
 
 /// Rows generated at once, of a job that generates.
-fn generated(batch: &Batch) -> Option<u64> {
+fn generated_rows(batch: &Batch) -> Option<u64> {
     batch.steps_per_generation.map(|steps| steps.saturating_mul(batch.micro_batch_size))
 }
 
 /// The job with a batch and changes, on what the GPU has for it.
-pub(super) fn choose(job: &Job<'_>, batch: Option<Batch>, changes: &[Override], room: &Room) -> Option<Choice> {
+pub(super) fn choose_batch(job: &Job<'_>, batch: Option<Batch>, changes: &[Override], room: &Room) -> Option<Choice> {
     let mut all = batch.map(|batch| batch.overrides(&job.spec, &Origin::Guard)).unwrap_or_default();
     all.extend_from_slice(changes);
     let resolved = job.source.resolve(&all).ok()?;

@@ -91,7 +91,7 @@ const fn of_known(class: Class, at_start: bool) -> Reaction {
 }
 
 /// A failure in a few words.
-pub(super) fn words(failure: &FailureRecord) -> String {
+pub(super) fn failure_words(failure: &FailureRecord) -> String {
     let when = if failure.at_start { ", at start" } else { "" };
     format!("{}{when} ({})", failure.class.title(), first_sentence(failure))
 }
@@ -125,7 +125,7 @@ mod tests {
                 Reaction::GiveUp(reason) | Reaction::FromCheckpoint(reason) => reason,
                 _ => "",
             };
-            for text in [reason, words(&failure).as_str()] {
+            for text in [reason, failure_words(&failure).as_str()] {
                 assert!(!text.contains(class.name()) || !class.name().contains('_'), "{text}");
             }
         }

@@ -35,12 +35,12 @@ struct Index {
 }
 
 /// The newest complete one below `folder`, and the torn ones that are newer.
-pub fn newest(folder: &Path) -> (Option<Checkpoint>, Vec<(Checkpoint, String)>) {
+pub fn newest_checkpoint(folder: &Path) -> (Option<Checkpoint>, Vec<(Checkpoint, String)>) {
     let mut all = all_checkpoints(folder);
     all.sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.step));
     let mut torn = Vec::new();
     for checkpoint in all {
-        match complete(&checkpoint) {
+        match check_complete(&checkpoint) {
             Ok(()) => return (Some(checkpoint), torn),
             Err(why) => torn.push((checkpoint, why)),
         }
@@ -63,15 +63,15 @@ pub fn saved_progress(folder: &Path, beyond: u64) -> Option<Progress> {
         all_checkpoints(folder).into_iter().filter(|checkpoint| checkpoint.step > beyond).collect();
     newer.sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.step));
     newer.iter().find_map(|checkpoint| {
-        let state: TrainerState = json(&checkpoint.path.join("trainer_state.json"), TRAINER_STATE_BYTES).ok()?;
+        let state: TrainerState = read_json(&checkpoint.path.join("trainer_state.json"), TRAINER_STATE_BYTES).ok()?;
         let step = state.global_step.filter(|step| *step == checkpoint.step)?;
         Some(Progress { step, total: state.max_steps.filter(|most| *most >= step), ..Progress::default() })
     })
 }
 
 /// Whether everything is there; the Trainer writes its state last but for the random states.
-fn complete(checkpoint: &Checkpoint) -> Result<(), String> {
-    let state: TrainerState = json(&checkpoint.path.join("trainer_state.json"), TRAINER_STATE_BYTES)?;
+fn check_complete(checkpoint: &Checkpoint) -> Result<(), String> {
+    let state: TrainerState = read_json(&checkpoint.path.join("trainer_state.json"), TRAINER_STATE_BYTES)?;
     if state.global_step != Some(checkpoint.step) {
         return Err("trainer_state.json is of another step".to_owned());
     }
@@ -83,7 +83,7 @@ fn complete(checkpoint: &Checkpoint) -> Result<(), String> {
     ["optimizer.pt", "scheduler.pt"].iter().try_for_each(|name| whole_zip_if_there(&checkpoint.path.join(name)))
 }
 
-fn json<T: DeserializeOwned>(path: &Path, most: u64) -> Result<T, String> {
+fn read_json<T: DeserializeOwned>(path: &Path, most: u64) -> Result<T, String> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let text = read_text(path, most).map_err(|error| match error.kind() {
         ErrorKind::NotFound => format!("no {name}"),
@@ -96,7 +96,7 @@ fn json<T: DeserializeOwned>(path: &Path, most: u64) -> Result<T, String> {
 fn weight_files(folder: &Path) -> Result<Vec<String>, String> {
     for index in ["model.safetensors.index.json", "pytorch_model.bin.index.json"] {
         if folder.join(index).exists() {
-            let index: Index = json(&folder.join(index), INDEX_BYTES)?;
+            let index: Index = read_json(&folder.join(index), INDEX_BYTES)?;
             let files: BTreeSet<String> = index.weight_map.into_values().collect();
             return Ok(files.into_iter().collect());
         }
@@ -111,18 +111,18 @@ fn check_whole(path: &Path) -> Result<(), String> {
     } else if path.exists() {
         whole_zip_if_there(path)
     } else {
-        Err(missing(path))
+        Err(missing_file(path))
     }
 }
 
-fn missing(path: &Path) -> String {
+fn missing_file(path: &Path) -> String {
     format!("no {}", path.file_name().unwrap_or_default().to_string_lossy())
 }
 
 /// Eight bytes of length, a JSON header with the end of every tensor, then the tensors.
 fn whole_safetensors(path: &Path) -> Result<(), String> {
     let cut = || format!("{} is cut off", path.file_name().unwrap_or_default().to_string_lossy());
-    let mut file = File::open(path).map_err(|_| missing(path))?;
+    let mut file = File::open(path).map_err(|_| missing_file(path))?;
     let size = file.metadata().map_err(|_| cut())?.len();
     let mut header = vec![0; 8];
     file.read_exact(&mut header).map_err(|_| cut())?;
@@ -194,7 +194,7 @@ mod tests {
         fs::write(folder.join("checkpoint-20/trainer_state.json"), "{\"global_").unwrap();
         write(&folder, 25, 0);
         fs::write(folder.join("checkpoint-25/optimizer.pt"), "PK\x03\x04 cut").unwrap();
-        let (found, torn) = newest(&folder);
+        let (found, torn) = newest_checkpoint(&folder);
         assert_eq!(found.map(|checkpoint| checkpoint.step), Some(10));
         let torn: Vec<_> = torn.iter().map(|(checkpoint, why)| (checkpoint.step, why.as_str())).collect();
         assert_eq!(
@@ -205,7 +205,7 @@ mod tests {
                 (15, "model.safetensors is cut off")
             ]
         );
-        assert_eq!(newest(&folder.join("none")), (None, Vec::new()));
+        assert_eq!(newest_checkpoint(&folder.join("none")), (None, Vec::new()));
         fs::remove_dir_all(folder).unwrap();
     }
 }

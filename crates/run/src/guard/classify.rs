@@ -36,13 +36,13 @@ pub struct ExitEvidence {
 }
 
 /// Classifies a failure.
-pub fn classify(tail: &LogTail, seen: &ExitEvidence) -> FailureRecord {
-    let sources = [source("stderr", &tail.stderr), source("stdout", &tail.stdout)];
+pub fn classify_failure(tail: &LogTail, seen: &ExitEvidence) -> FailureRecord {
+    let sources = [log_source("stderr", &tail.stderr), log_source("stdout", &tail.stdout)];
     let diagnosis = diagnose(&sources);
     let root = diagnosis.root.map(|root| root.finding).filter(|finding| !is_told_by_exit(finding.class()));
     let (class, mut evidence) = match root {
         // Whoever was ended for hanging, or by the kernel, died of that and not of what it said before.
-        _ if seen.stalled.is_some() => (FailureClass::Stalled, vec![hung(seen)]),
+        _ if seen.stalled.is_some() => (FailureClass::Stalled, vec![hung_words(seen)]),
         _ if seen.oom_kills > 0 && seen.exit.signal == Some(KILL) => {
             (Class::HostMemory.into(), vec![format!("memory.events: oom_kill rose by {}", seen.oom_kills)])
         }
@@ -54,7 +54,7 @@ pub fn classify(tail: &LogTail, seen: &ExitEvidence) -> FailureRecord {
     FailureRecord {
         class,
         evidence,
-        numbers: cause.map(numbers).unwrap_or_default(),
+        numbers: cause.map(cause_numbers).unwrap_or_default(),
         seconds: seen.seconds,
         at_start: seen.seconds < seen.startup_seconds as f64 && seen.step.is_none(),
         step: seen.step,
@@ -81,12 +81,12 @@ fn of_signal(signal: i32) -> Class {
     }
 }
 
-fn hung(evidence: &ExitEvidence) -> String {
+fn hung_words(evidence: &ExitEvidence) -> String {
     let state = evidence.stalled.as_deref().filter(|state| !state.is_empty());
     format!("no output and no work{}", state.map_or_else(String::new, |state| format!("; {state}")))
 }
 
-fn source(name: &str, text: &str) -> Source {
+fn log_source(name: &str, text: &str) -> Source {
     let mut scanner = Scanner::new();
     scanner.feed(text.as_bytes());
     Source { name: name.to_owned(), scan: scanner.finish(), ..Source::default() }
@@ -106,7 +106,7 @@ fn of_exit(evidence: &ExitEvidence, tail: &LogTail) -> (FailureClass, Vec<String
 }
 
 /// The sizes of a message, by name.
-fn numbers(cause: &FailureCause) -> Vec<(String, u64)> {
+fn cause_numbers(cause: &FailureCause) -> Vec<(String, u64)> {
     let bytes = |(name, figure): (&'static str, Figure)| match figure {
         Figure::Bytes(bytes) => Some((name.to_owned(), bytes)),
         _ => None,
@@ -123,7 +123,7 @@ mod tests {
                        allocated by PyTorch, and 512.00 MiB is reserved by PyTorch but unallocated. If reserved\n";
 
     fn classified(stderr: &str, evidence: &ExitEvidence) -> FailureRecord {
-        classify(&LogTail { stdout: String::new(), stderr: stderr.to_owned() }, evidence)
+        classify_failure(&LogTail { stdout: String::new(), stderr: stderr.to_owned() }, evidence)
     }
 
     fn exit(code: Option<i32>, signal: Option<i32>) -> ExitEvidence {

@@ -9,10 +9,10 @@ use tonnage_core::record::{AttemptRecord, ChangeRecord, FailureClass, FailureRec
 use tonnage_core::units::Bytes;
 
 use super::Job;
-use super::batches::{Batches, Choice, choose};
-use super::causes::words;
-use super::ladder::{AttemptPlan, Guard, Next, path, plan_of};
-use super::refit::refit;
+use super::batches::{Batches, Choice, choose_batch};
+use super::causes::failure_words;
+use super::ladder::{AttemptPlan, Guard, Next, checkpoint_path, plan_of};
+use super::refit::refit_estimate;
 use super::scaled::Seen;
 
 /// Steps after which an out-of-memory error is growth: the first two reach a step's peak, optimizer state included.
@@ -26,22 +26,22 @@ impl Guard<'_> {
         let (Some(last), Some(failure)) = (attempts.last(), failures.last()) else {
             return Next::End(Outcome::Failed, "nothing was started".to_owned());
         };
-        if let Some(end) = self.growth(last, failure) {
+        if let Some(end) = self.growth_over_steps(last, failure) {
             return end;
         }
         let is_in_pieces = failure.class == FailureClass::Known(Class::Fragmentation);
         if is_in_pieces && last.changes.iter().all(|change| change.key != ALLOCATOR_EXPANDABLE_SEGMENTS) {
             return self.with_expandable_segments(last, failure);
         }
-        if let Some(correction) = refit(failure, last.predicted.as_ref(), &self.room.correction) {
+        if let Some(correction) = refit_estimate(failure, last.predicted.as_ref(), &self.room.correction) {
             self.room.correction = correction;
         }
-        self.smaller(last, failures)
+        self.smaller_batch(last, failures)
     }
 
     /// Memory that many steps did not need is needed now: a leak, a longer batch, an evaluation. A smaller batch would
     /// put it off; only a checkpoint that lies further on makes another attempt worth it.
-    fn growth(&self, last: &AttemptRecord, failure: &FailureRecord) -> Option<Next> {
+    fn growth_over_steps(&self, last: &AttemptRecord, failure: &FailureRecord) -> Option<Next> {
         let made = failure.steps_made.filter(|made| *made >= SETTLED_STEPS)?;
         let allocated = failure.numbers.iter().find(|(name, _)| name == "allocated").map(|(_, bytes)| *bytes);
         let peak = last.predicted.as_ref().map(|predicted| predicted.peak_allocated_bytes).filter(|peak| *peak > 0);
@@ -55,17 +55,24 @@ impl Guard<'_> {
             "memory grows: {made} steps fitted and the next did not ({grown}). A tensor kept from step to step (a leak), \
              a longer batch or an evaluation; a smaller batch would only put it off"
         );
-        Some(match self.further(last) {
+        Some(match self.further_checkpoint(last) {
             Some(newest) => {
                 let reason = format!("{reason}; on from step {}, further than before", newest.step);
-                Next::Start(Box::new(AttemptPlan { resume_from: Some(path(newest)), reason, ..plan_of(last) }), 0)
+                Next::Start(
+                    Box::new(AttemptPlan { resume_from: Some(checkpoint_path(newest)), reason, ..plan_of(last) }),
+                    0,
+                )
             }
             None => Next::End(Outcome::Failed, reason),
         })
     }
 
     fn with_expandable_segments(&self, last: &AttemptRecord, failure: &FailureRecord) -> Next {
-        let mut plan = AttemptPlan { reason: words(failure), resume_from: self.newest().map(path), ..plan_of(last) };
+        let mut plan = AttemptPlan {
+            reason: failure_words(failure),
+            resume_from: self.newest_checkpoint().map(checkpoint_path),
+            ..plan_of(last)
+        };
         plan.changes.push(ChangeRecord {
             key: ALLOCATOR_EXPANDABLE_SEGMENTS.to_owned(),
             value: "true".to_owned(),
@@ -76,8 +83,8 @@ impl Guard<'_> {
     }
 
     /// The largest smaller batch that is predicted to fit, then remedies.
-    fn smaller(&self, last: &AttemptRecord, failures: &[FailureRecord]) -> Next {
-        let failure = failures.last().map(words).unwrap_or_default();
+    fn smaller_batch(&self, last: &AttemptRecord, failures: &[FailureRecord]) -> Next {
+        let failure = failures.last().map(failure_words).unwrap_or_default();
         let Some(job) = &self.job else {
             let reason = format!("{failure}; without a job (`tonnage run JOB -- ...`) no batch can be computed");
             return Next::End(Outcome::Failed, reason);
@@ -91,13 +98,13 @@ impl Guard<'_> {
         let (part, whole) = SHRINK[times.min(SHRINK.len() - 1)];
         let below = (rows * part).div_ceil(whole).max(1);
         let batches = Batches::of(&job.spec, self.policy.min_micro_batch);
-        let kept = kept(&last.changes);
-        let found = |comfortably| batches.largest(job, &kept, &self.room, (Some(below), comfortably));
+        let kept = kept_changes(&last.changes);
+        let found = |comfortably| batches.largest_batch(job, &kept, &self.room, (Some(below), comfortably));
         if let Some(choice) = found(true).or_else(|| found(false)) {
             let reason = format!("{failure}; the largest micro-batch predicted to fit at the same effective batch");
-            return self.plan(&choice, last.changes.clone(), reason);
+            return self.planned_attempt(&choice, last.changes.clone(), reason);
         }
-        match self.remedy(job, &batches, last, &failure) {
+        match self.next_remedy(job, &batches, last, &failure) {
             Ok(next) => next,
             Err(why) => self
                 .if_it_grows(job, &batches, last, (rows, &failure))
@@ -114,29 +121,37 @@ impl Guard<'_> {
         last: &AttemptRecord,
         (rows, failure): (u64, &str),
     ) -> Option<Next> {
-        let changes = kept(&last.changes);
+        let changes = kept_changes(&last.changes);
         let missing = Bytes(self.room.correction.offset_bytes);
         let try_it = |choice: &Choice, what: &str| {
             let reason = format!("{failure}; no batch fits if {missing} are missing at any size: {what}");
-            self.plan(choice, last.changes.clone(), reason)
+            self.planned_attempt(choice, last.changes.clone(), reason)
         };
         let seen = Seen::of(job, batches, &changes, &self.room, rows);
         // Half of what failed at most, so that few are tried.
         let half = Some(rows / 2 + 1);
-        let grows = seen.and_then(|seen| batches.first(half, |batch| seen.choose(job, batch, &changes, &self.room)));
+        let grows = seen
+            .and_then(|seen| batches.first_batch(half, |batch| seen.choose_scaled(job, batch, &changes, &self.room)));
         if let Some(choice) = grows {
             return Some(try_it(&choice, "the largest that fits if what is missing grows with the rows"));
         }
         let least = batches.0.last().filter(|least| least.micro_batch_size < rows)?;
         // What does not even fit by the estimate alone is not tried.
-        let choice = choose(job, Some(*least), &changes, &self.room.without_correction())?;
+        let choice = choose_batch(job, Some(*least), &changes, &self.room.without_correction())?;
         choice.verdict.fits().then(|| try_it(&choice, "the smallest equal one is tried once all the same"))
     }
 
     /// Remedies that the command can be told, one after the other, until a batch fits; why nothing is left, where none does.
-    fn remedy(&self, job: &Job<'_>, batches: &Batches, last: &AttemptRecord, failure: &str) -> Result<Next, String> {
+    fn next_remedy(
+        &self,
+        job: &Job<'_>,
+        batches: &Batches,
+        last: &AttemptRecord,
+        failure: &str,
+    ) -> Result<Next, String> {
         let mut changes = last.changes.clone();
-        let base = |changes: &[ChangeRecord]| choose(job, batches.0.last().copied(), &kept(changes), &self.room);
+        let base =
+            |changes: &[ChangeRecord]| choose_batch(job, batches.0.last().copied(), &kept_changes(changes), &self.room);
         let mut needed = base(&changes).map(|choice| choice.verdict.total_bytes);
         for remedy in REMEDIES.iter().filter(|remedy| self.may_take(remedy)) {
             let Some(with) = self.with_remedy(job, remedy, &changes) else { continue };
@@ -149,9 +164,13 @@ impl Guard<'_> {
             });
             changes = more.collect();
             needed = Some(total);
-            if let Some(choice) = batches.largest(job, &kept(&changes), &self.room, (None, false)) {
+            if let Some(choice) = batches.largest_batch(job, &kept_changes(&changes), &self.room, (None, false)) {
                 let names: Vec<_> = changes.iter().map(|change| change.remedy.as_str()).collect();
-                return Ok(self.plan(&choice, changes.clone(), format!("{failure}; with {}", names.join(", "))));
+                return Ok(self.planned_attempt(
+                    &choice,
+                    changes.clone(),
+                    format!("{failure}; with {}", names.join(", ")),
+                ));
             }
         }
         Err(self.nothing_left(job, batches, last, needed))
@@ -180,9 +199,9 @@ impl Guard<'_> {
     }
 
     fn with_remedy(&self, job: &Job<'_>, remedy: &Remedy, now: &[ChangeRecord]) -> Option<Vec<ChangeRecord>> {
-        let current = job.source.resolve(&kept(now)).ok()?.job;
+        let current = job.source.resolve(&kept_changes(now)).ok()?.job;
         let more = (remedy.apply)(&current).ok()?;
-        if more.iter().any(|(key, _)| *key == MICRO_BATCH_SIZE || !self.tells(key)) {
+        if more.iter().any(|(key, _)| *key == MICRO_BATCH_SIZE || !self.can_tell(key)) {
             return None;
         }
         let more = more.into_iter().map(|(key, value)| ChangeRecord {
@@ -199,7 +218,7 @@ impl Guard<'_> {
     }
 }
 
-fn kept(changes: &[ChangeRecord]) -> Vec<Override> {
+fn kept_changes(changes: &[ChangeRecord]) -> Vec<Override> {
     let set = |change: &ChangeRecord| Override::new(&change.key, &change.value, Origin::Remedy(change.remedy.clone()));
     changes.iter().map(set).collect()
 }

@@ -10,7 +10,7 @@ use tonnage_core::record::{
 use tonnage_core::units::Bytes;
 
 use super::batches::{Batches, Choice};
-use super::causes::{Reaction, comes_from_outside, reaction, with_evidence, words};
+use super::causes::{Reaction, comes_from_outside, failure_words, reaction, with_evidence};
 use super::checkpoint::{self, Checkpoint};
 use super::gpu::LookAtGpu;
 use super::preflight::Preflight;
@@ -70,21 +70,26 @@ impl Guard<'_> {
     }
 
     /// The first attempt, or the refusal.
-    pub fn first(&self, preflight: Option<&Preflight>) -> Next {
-        let Some(preflight) = preflight else { return self.start(AttemptPlan::default()) };
+    pub fn first_attempt(&self, preflight: Option<&Preflight>) -> Next {
+        let Some(preflight) = preflight else { return self.start_attempt(AttemptPlan::default()) };
         if preflight.fits() || self.policy.forced {
             let verdict = preflight.asked.as_ref();
             let more_bytes = self.room.correction.offset_bytes;
-            let predicted =
-                verdict.map(|verdict| self.prediction(&Choice { batch: None, verdict: verdict.clone(), more_bytes }));
+            let predicted = verdict
+                .map(|verdict| self.prediction_record(&Choice { batch: None, verdict: verdict.clone(), more_bytes }));
             let reason = "as asked for".to_owned();
-            return self.start(AttemptPlan { batch: self.batch(None), predicted, reason, ..AttemptPlan::default() });
+            return self.start_attempt(AttemptPlan {
+                batch: self.batch_record(None),
+                predicted,
+                reason,
+                ..AttemptPlan::default()
+            });
         }
         match &preflight.instead {
             Some(choice) if self.may_adjust() => {
                 let reason = "the largest micro-batch predicted to fit at the same effective batch".to_owned();
-                let (batch, predicted) = (self.batch(choice.batch), Some(self.prediction(choice)));
-                self.start(AttemptPlan { batch, predicted, reason, ..AttemptPlan::default() })
+                let (batch, predicted) = (self.batch_record(choice.batch), Some(self.prediction_record(choice)));
+                self.start_attempt(AttemptPlan { batch, predicted, reason, ..AttemptPlan::default() })
             }
             instead => Next::End(Outcome::Refused, format!("{}; {}", preflight.text, self.way_on(instead.as_ref()))),
         }
@@ -103,45 +108,45 @@ impl Guard<'_> {
         if !self.policy.adjusts {
             return "--no-adjust forbids another batch: leave it out".to_owned();
         }
-        let untold: Vec<_> = BATCH.iter().filter(|key| !self.tells(key)).map(|key| format!("{{{key}}}")).collect();
+        let untold: Vec<_> = BATCH.iter().filter(|key| !self.can_tell(key)).map(|key| format!("{{{key}}}")).collect();
         format!("the command cannot be told its batch: write {} where it takes the value", untold.join(" and "))
     }
 
     /// The next attempt of a node whose last one ended with its supervisor: the same, from the newest checkpoint.
     pub fn taken_up(&self, last: &AttemptRecord) -> Next {
-        let resume_from = self.newest().map(path).or_else(|| last.resume_from.clone());
+        let resume_from = self.newest_checkpoint().map(checkpoint_path).or_else(|| last.resume_from.clone());
         let reason = "taken up again".to_owned();
-        self.start(AttemptPlan { resume_from, reason, ..plan_of(last) })
+        self.start_attempt(AttemptPlan { resume_from, reason, ..plan_of(last) })
     }
 
     /// Whether the batch may be changed, and the command can be told.
     pub fn may_adjust(&self) -> bool {
-        self.policy.adjusts && BATCH.iter().all(|key| self.tells(key))
+        self.policy.adjusts && BATCH.iter().all(|key| self.can_tell(key))
     }
 
-    pub(super) fn tells(&self, key: &str) -> bool {
+    pub(super) fn can_tell(&self, key: &str) -> bool {
         takes_key(self.command, key)
     }
 
     /// The start, with the newest complete checkpoint where one may be gone on from.
-    fn start(&self, plan: AttemptPlan) -> Next {
+    fn start_attempt(&self, plan: AttemptPlan) -> Next {
         Next::Start(Box::new(plan), 0)
     }
 
-    fn batch(&self, batch: Option<Batch>) -> Option<BatchRecord> {
+    fn batch_record(&self, batch: Option<Batch>) -> Option<BatchRecord> {
         let job = self.job.as_ref()?;
         // A swarm's rows are not told as a micro-batch.
         Batches::of(&job.spec, 1).0.first()?;
         Some(BatchRecord::new(&batch.unwrap_or_else(|| Batch::of(&job.spec)), &job.spec))
     }
 
-    fn prediction(&self, choice: &Choice) -> PredictionRecord {
+    fn prediction_record(&self, choice: &Choice) -> PredictionRecord {
         let processes = self.job.as_ref().map_or(1, |job| job.spec.task.facts().processes_per_gpu());
         PredictionRecord::new(&choice.verdict, choice.more_bytes, self.room.available(), processes)
     }
 
     /// What follows the failure of the last of `attempts` of a node. What the failure teaches is kept in [`Self::room`].
-    pub fn after(&mut self, attempts: &[AttemptRecord], failures: &[FailureRecord]) -> Next {
+    pub fn after_failure(&mut self, attempts: &[AttemptRecord], failures: &[FailureRecord]) -> Next {
         let (Some(last), Some(failure)) = (attempts.last(), failures.last()) else {
             return Next::End(Outcome::Failed, "nothing was started".to_owned());
         };
@@ -151,14 +156,15 @@ impl Guard<'_> {
             return Next::End(Outcome::Failed, with_evidence(reason, failure));
         }
         if last.number.saturating_sub(self.made_before) >= self.policy.max_attempts {
-            let reason = format!("{}; the budget of {} attempts is spent", words(failure), self.policy.max_attempts);
+            let reason =
+                format!("{}; the budget of {} attempts is spent", failure_words(failure), self.policy.max_attempts);
             return Next::End(Outcome::Failed, reason);
         }
         let next = match reaction {
             Reaction::Smaller => self.after_gpu_memory(attempts, failures),
-            Reaction::WithoutExpandableSegments => self.without(ALLOCATOR_EXPANDABLE_SEGMENTS, last, failure),
-            Reaction::Wait => self.wait(last, failure),
-            Reaction::Again => self.again(last, failures),
+            Reaction::WithoutExpandableSegments => self.without_setting(ALLOCATOR_EXPANDABLE_SEGMENTS, last, failure),
+            Reaction::Wait => self.wait_and_retry(last, failure),
+            Reaction::Again => self.try_again(last, failures),
             Reaction::FromCheckpoint(reason) => self.on_from_checkpoint(reason, last, failure),
             Reaction::GiveUp(reason) => Next::End(Outcome::Failed, with_evidence(reason, failure)),
         };
@@ -170,14 +176,17 @@ impl Guard<'_> {
 
     /// Goes on from a checkpoint that this attempt made; the end, with the way out, where there is none.
     fn on_from_checkpoint(&self, reason: &str, last: &AttemptRecord, failure: &FailureRecord) -> Next {
-        match self.further(last) {
+        match self.further_checkpoint(last) {
             Some(newest) => {
-                let reason = format!("{}; on from step {}, further than before", words(failure), newest.step);
-                Next::Start(Box::new(AttemptPlan { resume_from: Some(path(newest)), reason, ..plan_of(last) }), 0)
+                let reason = format!("{}; on from step {}, further than before", failure_words(failure), newest.step);
+                Next::Start(
+                    Box::new(AttemptPlan { resume_from: Some(checkpoint_path(newest)), reason, ..plan_of(last) }),
+                    0,
+                )
             }
             None => {
                 let way = match self.policy.checkpoints {
-                    Some(_) if self.tells(crate::adapter::RESUME) => "there is no checkpoint further on",
+                    Some(_) if self.can_tell(crate::adapter::RESUME) => "there is no checkpoint further on",
                     _ => {
                         "to go on from checkpoints, it must be told them: `{resume_from_checkpoint}` and --checkpoints"
                     }
@@ -188,8 +197,8 @@ impl Guard<'_> {
     }
 
     /// The newest checkpoint, where it is another than the one that `last` began from.
-    pub(super) fn further(&self, last: &AttemptRecord) -> Option<Checkpoint> {
-        self.newest().filter(|newest| last.resume_from.as_deref() != Some(&*newest.path.to_string_lossy()))
+    pub(super) fn further_checkpoint(&self, last: &AttemptRecord) -> Option<Checkpoint> {
+        self.newest_checkpoint().filter(|newest| last.resume_from.as_deref() != Some(&*newest.path.to_string_lossy()))
     }
 
     /// Names a neighbour that a message without processes does not: with what the driver sees in use now, that the run has
@@ -211,8 +220,8 @@ impl Guard<'_> {
 
     /// Resumes as it was, where the cause may be gone: a kill, a hang, a lost connection. Each time in a row it waits twice
     /// as long.
-    fn again(&self, last: &AttemptRecord, failures: &[FailureRecord]) -> Next {
-        let what = failures.last().map(words).unwrap_or_default();
+    fn try_again(&self, last: &AttemptRecord, failures: &[FailureRecord]) -> Next {
+        let what = failures.last().map(failure_words).unwrap_or_default();
         let in_a_row = failures.iter().rev().take_while(|failure| comes_from_outside(failure));
         let at_once = in_a_row.clone().take_while(|failure| failure.seconds < AT_ONCE_SECONDS).count();
         if at_once > 1 {
@@ -224,42 +233,47 @@ impl Guard<'_> {
             times => 1_u64.checked_shl(times as u32 - 1).unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE),
         };
         let plan = AttemptPlan {
-            resume_from: self.newest().map(path),
+            resume_from: self.newest_checkpoint().map(checkpoint_path),
             reason: format!("again after {what}"),
             ..plan_of(last)
         };
         Next::Start(Box::new(plan), pause)
     }
 
-    fn wait(&self, last: &AttemptRecord, failure: &FailureRecord) -> Next {
-        let reason = format!("again when the neighbour may be gone: {}", words(failure));
+    fn wait_and_retry(&self, last: &AttemptRecord, failure: &FailureRecord) -> Next {
+        let reason = format!("again when the neighbour may be gone: {}", failure_words(failure));
         let needed = last.predicted.map_or(0, |predicted| predicted.corrected_bytes);
         let awaits_bytes = (needed > 0 && (self.look)().is_some()).then_some(needed);
-        let plan = AttemptPlan { resume_from: self.newest().map(path), reason, awaits_bytes, ..plan_of(last) };
+        let plan = AttemptPlan {
+            resume_from: self.newest_checkpoint().map(checkpoint_path),
+            reason,
+            awaits_bytes,
+            ..plan_of(last)
+        };
         // Who cannot see when the memory is free looks from time to time: doubled each time, from half a minute.
         let blind = 30_u64.saturating_mul(1 << (last.number - 1).min(6)).min(self.policy.wait_seconds);
         Next::Start(Box::new(plan), if awaits_bytes.is_some() { self.policy.wait_seconds } else { blind })
     }
 
-    fn without(&self, key: &str, last: &AttemptRecord, failure: &FailureRecord) -> Next {
-        let mut plan = AttemptPlan { reason: format!("without {key}: {}", words(failure)), ..plan_of(last) };
+    fn without_setting(&self, key: &str, last: &AttemptRecord, failure: &FailureRecord) -> Next {
+        let mut plan = AttemptPlan { reason: format!("without {key}: {}", failure_words(failure)), ..plan_of(last) };
         plan.changes.retain(|change| change.key != key);
         Next::Start(Box::new(plan), 0)
     }
 
-    pub(super) fn plan(&self, choice: &Choice, changes: Vec<ChangeRecord>, reason: String) -> Next {
-        let (batch, predicted) = (self.batch(choice.batch), Some(self.prediction(choice)));
-        let resume_from = self.newest().map(path);
+    pub(super) fn planned_attempt(&self, choice: &Choice, changes: Vec<ChangeRecord>, reason: String) -> Next {
+        let (batch, predicted) = (self.batch_record(choice.batch), Some(self.prediction_record(choice)));
+        let resume_from = self.newest_checkpoint().map(checkpoint_path);
         Next::Start(Box::new(AttemptPlan { batch, changes, predicted, resume_from, reason, awaits_bytes: None }), 0)
     }
 
     /// The newest complete checkpoint, where the command can be told to go on from it.
-    pub(super) fn newest(&self) -> Option<Checkpoint> {
+    pub(super) fn newest_checkpoint(&self) -> Option<Checkpoint> {
         let folder = self.policy.checkpoints.as_ref()?;
-        if !self.tells(crate::adapter::RESUME) {
+        if !self.can_tell(crate::adapter::RESUME) {
             return None;
         }
-        checkpoint::newest(std::path::Path::new(folder)).0
+        checkpoint::newest_checkpoint(std::path::Path::new(folder)).0
     }
 
     /// An identical attempt is made only where the cause lies outside the job.
@@ -278,12 +292,12 @@ impl Guard<'_> {
         if outside || !attempts.iter().any(|attempt| same(&attempt)) {
             return Next::Start(Box::new(plan), seconds);
         }
-        let failure = failures.last().map(words).unwrap_or_default();
+        let failure = failures.last().map(failure_words).unwrap_or_default();
         Next::End(Outcome::Failed, format!("{failure}; the same attempt would fail the same way"))
     }
 
     /// What a correction of an earlier supervisor of this run said.
-    pub fn restore(&mut self, correction: &CorrectionRecord) {
+    pub fn restore_correction(&mut self, correction: &CorrectionRecord) {
         if *correction != CorrectionRecord::default() {
             self.room.correction = correction.clone();
         }
@@ -301,7 +315,7 @@ pub(super) fn plan_of(attempt: &AttemptRecord) -> AttemptPlan {
     }
 }
 
-pub(super) fn path(checkpoint: Checkpoint) -> String {
+pub(super) fn checkpoint_path(checkpoint: Checkpoint) -> String {
     checkpoint.path.display().to_string()
 }
 
@@ -326,7 +340,7 @@ mod tests {
             let named = guard.with_neighbour(failure.clone(), &last);
             assert_eq!(named.class.name(), class);
             // It begins when the memory is free, after the longest wait at the latest.
-            let waits = match guard.after(std::slice::from_ref(&last), &[named]) {
+            let waits = match guard.after_failure(std::slice::from_ref(&last), &[named]) {
                 Next::Start(plan, seconds) if plan.awaits_bytes == Some(5 * GIB) => Some(seconds),
                 _ => None,
             };

@@ -14,11 +14,11 @@ mod refit;
 mod scaled;
 
 pub use batches::{Batches, Choice};
-pub use classify::{ExitEvidence, classify};
+pub use classify::{ExitEvidence, classify_failure};
 pub use gpu::{GpuNow, LookAtGpu};
 pub use ladder::{AttemptPlan, Guard, Next};
 pub use preflight::Preflight;
-pub use refit::refit;
+pub use refit::refit_estimate;
 
 use tonnage_core::job::{JobSource, JobSpec};
 use tonnage_core::record::CorrectionRecord;

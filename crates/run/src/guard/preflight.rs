@@ -5,7 +5,7 @@ use tonnage_core::job::{JobSpec, Spreading};
 use tonnage_core::plan::fit::GpuVerdict;
 use tonnage_core::units::Bytes;
 
-use super::batches::{Batches, Choice, choose};
+use super::batches::{Batches, Choice, choose_batch};
 use super::{Job, Room};
 
 /// What a preflight found.
@@ -22,7 +22,7 @@ pub struct Preflight {
 impl Preflight {
     /// Holds `job` against `room`; batches are tried from its own down to `least`.
     pub fn of(job: &Job<'_>, room: &Room, least: u64) -> Self {
-        let Some(mut asked) = choose(job, None, &[], room) else {
+        let Some(mut asked) = choose_batch(job, None, &[], room) else {
             let text = "the job cannot be estimated; it starts unchecked".to_owned();
             return Self { asked: None, instead: None, text };
         };
@@ -33,7 +33,7 @@ impl Preflight {
             Fit::DoesNotFit => {
                 // What was asked for may be tight as well.
                 let smaller = (Some(job.spec.micro_batch_size), false);
-                Batches::of(&job.spec, least).largest(job, &[], &others, smaller)
+                Batches::of(&job.spec, least).largest_batch(job, &[], &others, smaller)
             }
             _ => None,
         };
@@ -53,15 +53,15 @@ fn verdict_text(job: &Job<'_>, room: &Room, asked: &GpuVerdict, instead: Option<
         Fit::Tight => "fits tightly",
         Fit::DoesNotFit => "does not fit",
     };
-    let need = needs(job, asked, room);
-    let mut text = format!("{need}, {} has {}: {verdict}", job.spec.gpu.name, has(room));
+    let need = needs_words(job, asked, room);
+    let mut text = format!("{need}, {} has {}: {verdict}", job.spec.gpu.name, has_words(room));
     if asked.fit == Fit::DoesNotFit {
         text.push_str(&format!("; {}", would_fit(&job.spec, asked, instead)));
     }
     text
 }
 
-fn needs(job: &Job<'_>, asked: &GpuVerdict, room: &Room) -> String {
+fn needs_words(job: &Job<'_>, asked: &GpuVerdict, room: &Room) -> String {
     let total = asked.total_bytes.saturating_add(room.correction.offset_bytes);
     let corrected = match (room.correction.offset_bytes, room.less_bytes) {
         (0, 0) => String::new(),
@@ -98,7 +98,7 @@ fn held_under_a_lease(asked: &GpuVerdict, lease: u64, nodes: u64) -> String {
     }
 }
 
-fn has(room: &Room) -> String {
+fn has_words(room: &Room) -> String {
     let usable = room.correction.usable_bytes.unwrap_or(room.usable_bytes);
     let less = match room.taken_bytes.max(room.used_bytes) {
         0 => return Bytes(usable).to_string(),

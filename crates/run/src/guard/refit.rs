@@ -9,7 +9,7 @@ use tonnage_core::units::Bytes;
 ///
 /// What the job needed at least is what was not free when it asked, and what it asked for; other processes' memory is
 /// not the job's, and is taken off what the GPU has. A message without pids shows others only as a larger context.
-pub fn refit(
+pub fn refit_estimate(
     failure: &FailureRecord,
     predicted: Option<&PredictionRecord>,
     now: &CorrectionRecord,
@@ -29,7 +29,7 @@ pub fn refit(
         where_predicted(predicted),
         Bytes(total),
         if others > 0 { format!(", {} of it other processes'", Bytes(others)) } else { String::new() },
-        misdescribed(needed, calculated),
+        misdescribed_words(needed, calculated),
     );
     Some(CorrectionRecord { offset_bytes: offset.max(now.offset_bytes), usable_bytes: Some(usable), evidence })
 }
@@ -38,7 +38,7 @@ pub fn refit(
 const MISDESCRIBED_TENTHS: u64 = 15;
 
 /// The suspicion that the job's description is wrong, where the message shows much more than it comes to.
-fn misdescribed(needed: u64, calculated: u64) -> String {
+fn misdescribed_words(needed: u64, calculated: u64) -> String {
     let tenths = needed.saturating_mul(10).checked_div(calculated).unwrap_or(0);
     if tenths < MISDESCRIBED_TENTHS {
         return String::new();
@@ -80,12 +80,12 @@ mod tests {
     #[test]
     fn what_was_in_use_and_asked_for_was_needed() {
         let failure = failure(&[("total", 24), ("free", 1), ("requested", 3)]);
-        let correction = refit(&failure, Some(&predicted(20)), &CorrectionRecord::default()).unwrap();
+        let correction = refit_estimate(&failure, Some(&predicted(20)), &CorrectionRecord::default()).unwrap();
         assert_eq!((correction.offset_bytes, correction.usable_bytes), (6 * GIB, Some(24 * GIB)));
-        let known_too_big = refit(&failure, Some(&predicted(30)), &CorrectionRecord::default()).unwrap();
+        let known_too_big = refit_estimate(&failure, Some(&predicted(30)), &CorrectionRecord::default()).unwrap();
         assert_eq!(known_too_big.offset_bytes, 0);
         let said = |predicted: Option<&PredictionRecord>| {
-            refit(&failure, predicted, &CorrectionRecord::default()).unwrap().evidence
+            refit_estimate(&failure, predicted, &CorrectionRecord::default()).unwrap().evidence
         };
         let corrected = PredictionRecord { corrected_bytes: 22 * GIB, ..predicted(20) };
         assert!(said(Some(&corrected)).contains(" where 22.00 GiB was predicted (20.00 GiB calculated); "));
@@ -101,12 +101,12 @@ mod tests {
     #[test]
     fn a_neighbour_is_not_the_jobs_need() {
         let failure = failure(&[("total", 24), ("free", 1), ("requested", 3), ("other_processes", 10)]);
-        let correction = refit(&failure, Some(&predicted(12)), &CorrectionRecord::default()).unwrap();
+        let correction = refit_estimate(&failure, Some(&predicted(12)), &CorrectionRecord::default()).unwrap();
         assert_eq!((correction.offset_bytes, correction.usable_bytes), (4 * GIB, Some(14 * GIB)));
     }
 
     #[test]
     fn a_message_without_numbers_says_nothing() {
-        assert_eq!(refit(&failure(&[("requested", 3)]), None, &CorrectionRecord::default()), None);
+        assert_eq!(refit_estimate(&failure(&[("requested", 3)]), None, &CorrectionRecord::default()), None);
     }
 }

@@ -4,7 +4,7 @@ use tonnage_core::job::Override;
 use tonnage_core::plan::batch::Batch;
 use tonnage_core::record::CorrectionRecord;
 
-use super::batches::{Batches, Choice, choose};
+use super::batches::{Batches, Choice, choose_batch};
 use super::{Job, Room};
 
 /// Bytes at the batch that failed.
@@ -22,7 +22,7 @@ impl Seen {
     /// What the room's correction says of a batch of `rows`; `None` where nothing was seen, or nothing grows.
     pub fn of(job: &Job<'_>, batches: &Batches, changes: &[Override], room: &Room, rows: u64) -> Option<Self> {
         let plenty = Room { usable_bytes: u64::MAX / 2, ..Room::default() };
-        let total = |batch: &Batch| Some(choose(job, Some(*batch), changes, &plenty)?.verdict.total_bytes);
+        let total = |batch: &Batch| Some(choose_batch(job, Some(*batch), changes, &plenty)?.verdict.total_bytes);
         let failed = batches.0.iter().find(|batch| batch.micro_batch_size == rows)?;
         let least = batches.0.last().filter(|least| least.micro_batch_size < rows)?;
         let (most, some) = (total(failed)?, total(least)?);
@@ -41,11 +41,11 @@ impl Seen {
     }
 
     /// The job with `batch`, where it fits so.
-    pub fn choose(&self, job: &Job<'_>, batch: Batch, changes: &[Override], room: &Room) -> Option<Choice> {
-        let plain = choose(job, Some(batch), changes, &room.without_correction())?;
+    pub fn choose_scaled(&self, job: &Job<'_>, batch: Batch, changes: &[Override], room: &Room) -> Option<Choice> {
+        let plain = choose_batch(job, Some(batch), changes, &room.without_correction())?;
         let offset_bytes = self.more_bytes(plain.verdict.total_bytes);
         let room = Room { correction: CorrectionRecord { offset_bytes, ..room.correction.clone() }, ..room.clone() };
-        choose(job, Some(batch), changes, &room).filter(|choice| choice.verdict.fits())
+        choose_batch(job, Some(batch), changes, &room).filter(|choice| choice.verdict.fits())
     }
 }
 

@@ -34,7 +34,7 @@ impl Evidence {
 }
 
 /// Leaves it in the folder of an attempt, on the disk before anybody is told of the end.
-pub(super) fn leave(attempt: &Path, evidence: &Evidence) -> io::Result<()> {
+pub(super) fn leave_evidence(attempt: &Path, evidence: &Evidence) -> io::Result<()> {
     let aside = attempt.join("exit.json.tmp");
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
     file.write_all(serde_json::to_string(evidence)?.as_bytes())?;
@@ -44,13 +44,13 @@ pub(super) fn leave(attempt: &Path, evidence: &Evidence) -> io::Result<()> {
 }
 
 /// Removes what an attempt of the same number left that no journal knows.
-pub(super) fn forget(attempt: &Path) {
+pub(super) fn forget_evidence(attempt: &Path) {
     // Where there is none nothing is to be removed.
     let _ = fs::remove_file(attempt.join(NAME));
 }
 
 /// What was left in the folder of an attempt, if anything was.
-pub fn left(attempt: &Path) -> Option<Evidence> {
+pub fn left_evidence(attempt: &Path) -> Option<Evidence> {
     serde_json::from_str(&read_text(attempt.join(NAME), JSON_BYTES).ok()?).ok()
 }
 
@@ -62,15 +62,15 @@ mod tests {
     #[test]
     fn only_an_end_of_its_own_is_a_success() {
         let folder = TemporaryFolder::make().unwrap();
-        assert_eq!(left(folder.path()), None);
+        assert_eq!(left_evidence(folder.path()), None);
         let done = Evidence { exit: ExitRecord { code: Some(0), signal: None }, asked: false, seconds: 2.5 };
-        leave(folder.path(), &done).unwrap();
-        assert_eq!(left(folder.path()), Some(done));
+        leave_evidence(folder.path(), &done).unwrap();
+        assert_eq!(left_evidence(folder.path()), Some(done));
         assert!(done.is_success() && !Evidence { asked: true, ..done }.is_success());
         assert!(!Evidence { exit: ExitRecord { code: None, signal: Some(15) }, ..done }.is_success());
         fs::write(folder.path().join(NAME), "{\"exit\"").unwrap();
-        assert_eq!(left(folder.path()), None, "what is torn says nothing");
-        forget(folder.path());
+        assert_eq!(left_evidence(folder.path()), None, "what is torn says nothing");
+        forget_evidence(folder.path());
         assert!(!folder.path().join(NAME).exists());
     }
 }

@@ -33,7 +33,7 @@ const MOST_BYTES: usize = 64 << 20;
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Starts the keeper, and ends what it leaves; `logs` is the attempt's folder.
-pub fn guard(grace: Duration, logs: Option<PathBuf>) -> ExitCode {
+pub fn guard_keeper(grace: Duration, logs: Option<PathBuf>) -> ExitCode {
     hold_out(NAME);
     let Ok(control) = std::io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::FAILURE };
     let mut command = Command::new(OWN_PROGRAM);
@@ -85,7 +85,7 @@ fn take_over(control: OwnedFd, logs: &Path) -> Option<Receiver<()>> {
         for (pipe, log) in streams {
             let sender = sender.clone();
             thread::spawn(move || {
-                append(pipe, &log);
+                append_pipe(pipe, &log);
                 // The main thread may have waited long enough.
                 let _ = sender.send(());
             });
@@ -105,7 +105,7 @@ fn wait_for_hangup(control: &OwnedFd) {
 }
 
 /// A log that cannot be written loses its end; the pipe is emptied all the same.
-fn append(mut pipe: File, log: &Path) {
+fn append_pipe(mut pipe: File, log: &Path) {
     let mut log = OpenOptions::new().append(true).create(true).mode(0o600).open(log).ok();
     let (mut chunk, mut bytes) = (vec![0; 64 << 10], 0);
     loop {

@@ -45,22 +45,22 @@ const POLITE: [Signal; 7] = [
 
 /// Runs the command that the supervisor names until it and all it started are gone. `grace` is given to what must be ended; `logs` is
 /// the attempt's folder.
-pub fn keep(grace: Duration, logs: Option<PathBuf>) -> ExitCode {
+pub fn keep_command(grace: Duration, logs: Option<PathBuf>) -> ExitCode {
     hold_out("tonnage");
     let Ok(stdin) = std::io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::from(NOT_STARTED) };
     let mut control = UnixStream::from(stdin);
     let Some((lines, argv)) = read_command(&control) else { return ExitCode::from(NOT_STARTED) };
-    match start(&argv) {
+    match start_command(&argv) {
         Ok(child) => {
             let pid = child.id().cast_signed();
-            say(&mut control, &format!("started {pid} {}", own_pid()));
+            say_line(&mut control, &format!("started {pid} {}", own_pid()));
             let asked = Asked::default();
-            listen(lines, pid, grace, asked.clone());
-            reap(&mut control, pid, grace, &Witness { logs, asked, began: Instant::now() });
+            follow_control(lines, pid, grace, asked.clone());
+            reap_children(&mut control, pid, grace, &Witness { logs, asked, began: Instant::now() });
             ExitCode::SUCCESS
         }
         Err(reason) => {
-            say(&mut control, &format!("failed {reason}"));
+            say_line(&mut control, &format!("failed {reason}"));
             ExitCode::from(NOT_STARTED)
         }
     }
@@ -83,8 +83,8 @@ fn read_command(control: &UnixStream) -> Option<(BufReader<UnixStream>, Vec<Stri
     Some((lines, serde_json::from_str(&line).ok()?))
 }
 
-/// Starts the command by way of [`begin`]; `Err` says why it cannot be started.
-fn start(argv: &[String]) -> Result<Child, String> {
+/// Starts the command by way of [`begin_command`]; `Err` says why it cannot be started.
+fn start_command(argv: &[String]) -> Result<Child, String> {
     let words = |error: std::io::Error| error.to_string();
     let (mut ours, theirs) = UnixStream::pair().map_err(words)?;
     let mut command = Command::new(os::OWN_PROGRAM);
@@ -105,7 +105,7 @@ fn start(argv: &[String]) -> Result<Child, String> {
 }
 
 /// Becomes the command `argv`, which the kernel ends when `keeper` dies. What is on stdin hears why it cannot.
-pub fn begin(keeper: i32, argv: &[std::ffi::OsString]) -> ExitCode {
+pub fn begin_command(keeper: i32, argv: &[std::ffi::OsString]) -> ExitCode {
     let Ok(stdin) = std::io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::from(NOT_STARTED) };
     // The keeper takes no signals; the command must not inherit that.
     let _ = SigSet::empty().thread_set_mask();
@@ -122,7 +122,7 @@ pub fn begin(keeper: i32, argv: &[std::ffi::OsString]) -> ExitCode {
 }
 
 /// A supervisor that is gone hears nothing; that is seen by the listener.
-fn say(control: &mut UnixStream, line: &str) {
+fn say_line(control: &mut UnixStream, line: &str) {
     let _ = control.write_all(format!("{line}\n").as_bytes());
 }
 
@@ -132,7 +132,7 @@ struct Asked(Arc<AtomicBool>);
 
 impl Asked {
     /// Notes that `leader` is asked now; one that is over already was not.
-    fn note(&self, leader: i32) {
+    fn note_leader(&self, leader: i32) {
         if os::is_child_running(leader) {
             self.0.store(true, Ordering::SeqCst);
         }
@@ -148,20 +148,20 @@ struct Witness {
 
 impl Witness {
     /// Leaves it in the attempt's folder. A disk that is full has no room for it: then the supervisor's word is all there is.
-    fn leave(&self, exit: ExitRecord) {
+    fn leave_exit(&self, exit: ExitRecord) {
         let (asked, seconds) = (self.asked.0.load(Ordering::SeqCst), self.began.elapsed().as_secs_f64());
         if let Some(logs) = &self.logs {
-            let _ = evidence::leave(logs, &Evidence { exit, asked, seconds });
+            let _ = evidence::leave_evidence(logs, &Evidence { exit, asked, seconds });
         }
     }
 }
 
 /// Does what the supervisor says, until it is gone.
-fn listen(lines: BufReader<UnixStream>, leader: i32, grace: Duration, asked: Asked) {
+fn follow_control(lines: BufReader<UnixStream>, leader: i32, grace: Duration, asked: Asked) {
     thread::spawn(move || {
         for line in lines.lines() {
             let Ok(line) = line else { break };
-            asked.note(leader);
+            asked.note_leader(leader);
             match line.split_once(' ') {
                 Some(("signal", number)) => forward(leader, number),
                 Some(("end", seconds)) => {
@@ -171,7 +171,7 @@ fn listen(lines: BufReader<UnixStream>, leader: i32, grace: Duration, asked: Ask
                 _ => {}
             }
         }
-        asked.note(leader);
+        asked.note_leader(leader);
         tree::end_tree(own_pid(), Some(leader), &[], grace);
         // The main thread reaps and exits; if it cannot, because the command is unkillable, this one does.
         thread::sleep(Duration::from_secs(1));
@@ -186,16 +186,16 @@ fn forward(leader: i32, number: &str) {
 }
 
 /// Waits for all children, adopted ones too; once the command is gone, what it left is ended.
-fn reap(control: &mut UnixStream, leader: i32, grace: Duration, witness: &Witness) {
+fn reap_children(control: &mut UnixStream, leader: i32, grace: Duration, witness: &Witness) {
     let mut ended = None;
     loop {
         match waitpid(None, None) {
             Ok(WaitStatus::Exited(pid, code)) if pid.as_raw() == leader => {
-                witness.leave(ExitRecord { code: Some(code), signal: None });
+                witness.leave_exit(ExitRecord { code: Some(code), signal: None });
                 ended = Some(format!("exited {code}"));
             }
             Ok(WaitStatus::Signaled(pid, signal, _)) if pid.as_raw() == leader => {
-                witness.leave(ExitRecord { code: None, signal: Some(signal as i32) });
+                witness.leave_exit(ExitRecord { code: None, signal: Some(signal as i32) });
                 ended = Some(format!("signalled {}", signal as i32));
             }
             Ok(_) | Err(Errno::EINTR) => continue,
@@ -206,7 +206,7 @@ fn reap(control: &mut UnixStream, leader: i32, grace: Duration, witness: &Witnes
         thread::spawn(move || tree::end_tree(own_pid(), Some(leader), &[], grace.min(AFTER_THE_COMMAND)));
     }
     // Said last, so that whoever hears it finds no process of this command.
-    say(control, &ended.unwrap_or_else(|| "exited 1".to_owned()));
+    say_line(control, &ended.unwrap_or_else(|| "exited 1".to_owned()));
 }
 
 pub(super) fn own_pid() -> i32 {

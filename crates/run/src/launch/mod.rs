@@ -12,9 +12,9 @@ mod process;
 mod tree;
 mod wait;
 
-pub use evidence::{Evidence, left};
+pub use evidence::{Evidence, left_evidence};
 pub use orphans::{end_processes_of, processes_of};
 pub use output::{Output, Screen};
 pub use process::{Notice, Process, Start};
-pub use tree::{Identity, descendants, end_tree, is_alive, usage, wait_dead};
-pub use wait::{catches, doing};
+pub use tree::{Identity, descendants, end_tree, is_alive, tree_usage, wait_dead};
+pub use wait::{catches_signal, waits_for};

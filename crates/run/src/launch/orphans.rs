@@ -20,7 +20,7 @@ const MARK: &[u8] = b"TONNAGE_ATTEMPT_DIR=";
 /// The processes of the run in `folder` that live, with what is below them, those that keep them left out: the `recorded` ones,
 /// and all that were told its folder. Others that emptied their environment are not seen.
 pub fn processes_of(folder: &Path, recorded: &[Identity]) -> Vec<Identity> {
-    let marked = marked(folder).into_iter().chain(recorded.iter().copied().filter(Identity::is_alive));
+    let marked = marked_processes(folder).into_iter().chain(recorded.iter().copied().filter(Identity::is_alive));
     let mut pids: Vec<i32> = marked.map(|process| process.pid).collect();
     pids.extend(pids.clone().into_iter().flat_map(|pid| descendants(pid, &[])));
     pids.sort_unstable();
@@ -28,12 +28,12 @@ pub fn processes_of(folder: &Path, recorded: &[Identity]) -> Vec<Identity> {
     pids.into_iter().filter_map(Identity::of).filter(Identity::is_alive).collect()
 }
 
-fn marked(folder: &Path) -> Vec<Identity> {
+fn marked_processes(folder: &Path) -> Vec<Identity> {
     let path = folder.display().to_string();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let own = std::process::id().cast_signed();
-    let found = pids.filter(|pid| *pid != own && is_told(*pid, &path) && !keeps(*pid));
+    let found = pids.filter(|pid| *pid != own && is_told(*pid, &path) && !is_keeper(*pid));
     found.filter_map(Identity::of).filter(Identity::is_alive).collect()
 }
 
@@ -45,7 +45,7 @@ fn is_told(pid: i32, run: &str) -> bool {
 }
 
 /// Whether it is a keeper or a guardian: they end by themselves.
-fn keeps(pid: i32) -> bool {
+fn is_keeper(pid: i32) -> bool {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let mut words = line.split(|byte| *byte == 0);
     let (program, command) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -56,15 +56,15 @@ fn keeps(pid: i32) -> bool {
 pub fn end_processes_of(folder: &Path, recorded: &[Identity], grace: Duration) -> (Vec<u32>, bool) {
     let found = processes_of(folder, recorded);
     let pids = found.iter().map(|process| process.pid.cast_unsigned()).collect();
-    signal(&found, Signal::SIGTERM);
+    signal_processes(&found, Signal::SIGTERM);
     if wait_gone(folder, recorded, grace) {
         return (pids, true);
     }
-    signal(&processes_of(folder, recorded), Signal::SIGKILL);
+    signal_processes(&processes_of(folder, recorded), Signal::SIGKILL);
     (pids, wait_gone(folder, recorded, AFTER_KILL))
 }
 
-fn signal(processes: &[Identity], signal: Signal) {
+fn signal_processes(processes: &[Identity], signal: Signal) {
     for process in processes {
         // One that is gone is what is wanted; a stopped one takes no other signal.
         let _ = kill(Pid::from_raw(process.pid), signal);

@@ -47,7 +47,7 @@ pub struct Output {
 
 impl Output {
     /// Reads both pipes to their end, each in a thread.
-    pub(super) fn follow(
+    pub(super) fn follow_pipes(
         (stdout, stderr): (Option<ChildStdout>, Option<ChildStderr>),
         folder: &Path,
         screen: Screen,
@@ -55,16 +55,16 @@ impl Output {
         let following = Arc::new(Following { began: Instant::now(), last_ms: 0.into(), tracker: Mutex::default() });
         let mut readers = Vec::new();
         if let Some(pipe) = stdout {
-            readers.push(reader(pipe, Log::create(folder, "stdout.log"), std::io::stdout(), &screen, &following));
+            readers.push(read_pipe(pipe, Log::create(folder, "stdout.log"), std::io::stdout(), &screen, &following));
         }
         if let Some(pipe) = stderr {
-            readers.push(reader(pipe, Log::create(folder, "stderr.log"), std::io::stderr(), &screen, &following));
+            readers.push(read_pipe(pipe, Log::create(folder, "stderr.log"), std::io::stderr(), &screen, &following));
         }
         Self { folder: folder.to_owned(), following, readers }
     }
 
     /// For how long nothing was written.
-    pub fn silent(&self) -> Duration {
+    pub fn silent_for(&self) -> Duration {
         let last = Duration::from_millis(self.following.last_ms.load(Ordering::Relaxed));
         self.following.began.elapsed().saturating_sub(last)
     }
@@ -80,7 +80,7 @@ impl Output {
     }
 
     /// Waits until both pipes are closed.
-    pub(super) fn finish(&mut self) {
+    pub(super) fn finish_reading(&mut self) {
         for reader in self.readers.drain(..) {
             // A reader that died has left its log as it is.
             let _ = reader.join();
@@ -107,11 +107,11 @@ impl Following {
         let at_ms = self.now_ms();
         self.last_ms.store(at_ms, Ordering::Relaxed);
         let mut tracker = self.tracker();
-        lines.feed(bytes, |line| tracker.read(line, at_ms));
+        lines.feed(bytes, |line| tracker.read_line(line, at_ms));
     }
 }
 
-fn reader(
+fn read_pipe(
     mut pipe: impl Read + Send + 'static,
     mut log: Log,
     stream: impl Write + Send + 'static,
@@ -128,14 +128,14 @@ fn reader(
                 Ok(count) => {
                     let bytes = &chunk[..count];
                     log.write(bytes);
-                    shown.show(bytes);
+                    shown.show_bytes(bytes);
                     following.read_lines(&mut lines, bytes);
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(_) => break,
             }
         }
-        shown.end();
+        shown.end_line();
         following.tracker().read_rest(&lines.rest(), following.now_ms(), true);
     })
 }
@@ -148,7 +148,7 @@ struct Shown<W> {
 
 impl<W: Write> Shown<W> {
     /// A screen that is gone stops nothing.
-    fn show(&mut self, bytes: &[u8]) {
+    fn show_bytes(&mut self, bytes: &[u8]) {
         match &self.screen {
             Screen::Dark => {}
             Screen::Plain => {
@@ -161,7 +161,7 @@ impl<W: Write> Shown<W> {
         }
     }
 
-    fn end(&mut self) {
+    fn end_line(&mut self) {
         self.show_lines(true);
     }
 
@@ -210,7 +210,7 @@ mod tests {
         for size in 1..=text.len() {
             let following = Arc::new(Following { began: Instant::now(), last_ms: 0.into(), tracker: Mutex::default() });
             let log = Log::create(&folder, "stdout.log");
-            reader(Pieces(text.to_vec(), size), log, std::io::sink(), &Screen::Dark, &following).join().unwrap();
+            read_pipe(Pieces(text.to_vec(), size), log, std::io::sink(), &Screen::Dark, &following).join().unwrap();
             let found = following.tracker().progress().map(|now| (now.step, now.total));
             assert_eq!(found, Some((124, Some(500))), "{size} bytes at a time");
         }
@@ -220,10 +220,10 @@ mod tests {
     #[test]
     fn lines_are_labelled_whole() {
         let mut shown = Shown { screen: Screen::Labelled("n1".to_owned()), stream: Vec::new(), pending: Vec::new() };
-        shown.show(b"one\ntw");
-        shown.show(b"o\n\nthree");
+        shown.show_bytes(b"one\ntw");
+        shown.show_bytes(b"o\n\nthree");
         assert_eq!(shown.stream, b"[n1] one\n[n1] two\n");
-        shown.end();
+        shown.end_line();
         assert_eq!(shown.stream, b"[n1] one\n[n1] two\n[n1] three\n");
     }
 }

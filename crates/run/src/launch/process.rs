@@ -66,12 +66,12 @@ impl Process {
     ///
     /// # Errors
     /// When no guardian can be started.
-    pub fn start(start: Start<'_>) -> Result<Self, RunError> {
+    pub fn start_guardian(start: Start<'_>) -> Result<Self, RunError> {
         let refused = |error: std::io::Error| RunError::Start {
             command: start.argv.first().cloned().unwrap_or_default(),
             reason: error.to_string().to_lowercase(),
         };
-        evidence::forget(&start.logs);
+        evidence::forget_evidence(&start.logs);
         let (mut control, theirs) = UnixStream::pair().map_err(refused)?;
         let mut command = Command::new(OWN_PROGRAM);
         command.arg0(guardian::NAME).arg("guardian").arg(start.grace.as_secs().to_string());
@@ -81,7 +81,7 @@ impl Process {
         let mut guardian = command.process_group(0).spawn().map_err(refused)?;
         drop(command);
         let pipes = (guardian.stdout.take(), guardian.stderr.take());
-        let output = Output::follow(pipes, &start.logs, start.screen);
+        let output = Output::follow_pipes(pipes, &start.logs, start.screen);
         pass_on_notices(control.try_clone().map_err(refused)?, start.node, start.notices);
         let words = serde_json::json!(start.argv).to_string();
         control.write_all(format!("{words}\n").as_bytes()).map_err(refused)?;
@@ -94,13 +94,13 @@ impl Process {
     }
 
     /// Sends a signal to the command's group.
-    pub fn signal(&mut self, signal: i32) {
+    pub fn send_signal(&mut self, signal: i32) {
         // A keeper that is gone has been heard of.
         let _ = self.control.write_all(format!("signal {signal}\n").as_bytes());
     }
 
     /// Ends the command and all it started, after `grace`.
-    pub fn end(&mut self, grace: Duration) {
+    pub fn end_within(&mut self, grace: Duration) {
         let _ = self.control.write_all(format!("end {}\n", grace.as_secs()).as_bytes());
     }
 
@@ -110,7 +110,7 @@ impl Process {
     }
 
     /// The processes that keep it: they are not the command's.
-    pub fn keepers(&self) -> impl Iterator<Item = i32> {
+    pub fn keeper_pids(&self) -> impl Iterator<Item = i32> {
         std::iter::once(self.guardian.id().cast_signed()).chain(self.keeper)
     }
 
@@ -123,9 +123,9 @@ impl Process {
     }
 
     /// Waits for the guardian and for what is left of the output.
-    pub fn finish(mut self) -> Output {
+    pub fn finish_output(mut self) -> Output {
         let _ = self.guardian.wait();
-        self.output.finish();
+        self.output.finish_reading();
         self.output
     }
 }
@@ -135,7 +135,7 @@ fn pass_on_notices(control: UnixStream, node: usize, notices: Sender<Notice>) {
     thread::spawn(move || {
         let mut said_the_end = false;
         for line in BufReader::new(control).lines().map_while(Result::ok) {
-            let Some(notice) = notice(node, &line) else { continue };
+            let Some(notice) = parse_notice(node, &line) else { continue };
             said_the_end |= !matches!(notice, Notice::Started { .. });
             // The supervisor is ending when nobody listens.
             let _ = notices.send(notice);
@@ -146,7 +146,7 @@ fn pass_on_notices(control: UnixStream, node: usize, notices: Sender<Notice>) {
     });
 }
 
-fn notice(node: usize, line: &str) -> Option<Notice> {
+fn parse_notice(node: usize, line: &str) -> Option<Notice> {
     let (word, rest) = line.split_once(' ')?;
     match word {
         "started" => {

@@ -33,7 +33,7 @@ struct Stat {
     resident_pages: u64,
 }
 
-fn stat(pid: i32) -> Option<Stat> {
+fn read_stat(pid: i32) -> Option<Stat> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold anything, parentheses too.
     let fields: Vec<&str> = text.get(text.rfind(')')? + 1..)?.split_ascii_whitespace().collect();
@@ -51,25 +51,26 @@ fn stat(pid: i32) -> Option<Stat> {
 impl Identity {
     /// The process called `pid` now.
     pub fn of(pid: i32) -> Option<Self> {
-        stat(pid).map(|stat| Self { pid, began: stat.began })
+        read_stat(pid).map(|stat| Self { pid, began: stat.began })
     }
 
     /// Whether it is still there, and no zombie.
     pub fn is_alive(&self) -> bool {
-        stat(self.pid).is_some_and(|stat| stat.began == self.began && stat.state != 'Z')
+        read_stat(self.pid).is_some_and(|stat| stat.began == self.began && stat.state != 'Z')
     }
 }
 
 /// Whether a process of this number runs.
 pub fn is_alive(pid: i32) -> bool {
-    stat(pid).is_some_and(|stat| stat.state != 'Z')
+    read_stat(pid).is_some_and(|stat| stat.state != 'Z')
 }
 
 /// All processes below `root` that are no zombies, `root` left out, and `spared` with all below them.
 pub fn descendants(root: i32, spared: &[i32]) -> Vec<i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let parents: Vec<(i32, i32, char)> = pids.filter_map(|pid| stat(pid).map(|s| (pid, s.parent, s.state))).collect();
+    let parents: Vec<(i32, i32, char)> =
+        pids.filter_map(|pid| read_stat(pid).map(|s| (pid, s.parent, s.state))).collect();
     let mut found = vec![root];
     let mut at = 0;
     while let Some(parent) = found.get(at).copied() {
@@ -82,14 +83,14 @@ pub fn descendants(root: i32, spared: &[i32]) -> Vec<i32> {
 }
 
 /// CPU seconds and resident bytes of `root` and all below it that live.
-pub fn usage(root: i32) -> (f64, u64) {
-    let pids = std::iter::once(root).chain(children(root));
-    let stats = pids.filter_map(stat);
+pub fn tree_usage(root: i32) -> (f64, u64) {
+    let pids = std::iter::once(root).chain(child_pids(root));
+    let stats = pids.filter_map(read_stat);
     stats.fold((0.0, 0), |(cpu, bytes), s| (cpu + s.ticks as f64 / TICKS, bytes + s.resident_pages * PAGE))
 }
 
 /// All below `root`, by the kernel's lists of children: much less to read than all of `/proc`.
-fn children(root: i32) -> Vec<i32> {
+fn child_pids(root: i32) -> Vec<i32> {
     let mut found = Vec::new();
     let mut next = vec![root];
     while let Some(pid) = next.pop() {
@@ -185,7 +186,7 @@ mod tests {
 
     #[test]
     fn usage_counts_this_process() {
-        let (_, bytes) = usage(std::process::id().cast_signed());
+        let (_, bytes) = tree_usage(std::process::id().cast_signed());
         assert!(bytes > PAGE);
     }
 }

@@ -8,19 +8,19 @@ use super::tree::descendants;
 const NAMED: usize = 4;
 
 /// What the processes below `root` do, in words: `python 17 sleeps in futex_wait_queue`.
-pub fn doing(root: i32) -> String {
+pub fn waits_for(root: i32) -> String {
     let pids = descendants(root, &[]);
-    let mut words: Vec<String> = pids.iter().filter_map(|pid| process(*pid)).take(NAMED).collect();
+    let mut words: Vec<String> = pids.iter().filter_map(|pid| process_state(*pid)).take(NAMED).collect();
     if pids.len() > words.len() && !words.is_empty() {
         words.push(format!("{} more", pids.len() - words.len()));
     }
     words.join(", ")
 }
 
-fn process(pid: i32) -> Option<String> {
+fn process_state(pid: i32) -> Option<String> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let name = field(&status, "Name:")?;
-    let state = match field(&status, "State:")?.chars().next()? {
+    let name = status_field(&status, "Name:")?;
+    let state = match status_field(&status, "State:")?.chars().next()? {
         'R' => "runs",
         'S' => "sleeps",
         'D' => "waits for a device",
@@ -34,14 +34,14 @@ fn process(pid: i32) -> Option<String> {
 }
 
 /// Whether process `pid` has a handler for `signal`; one that has none dies of it.
-pub fn catches(pid: u32, signal: i32) -> bool {
+pub fn catches_signal(pid: u32, signal: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let caught = field(&status, "SigCgt:").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0);
+    let caught = status_field(&status, "SigCgt:").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0);
     let bit = u32::try_from(signal - 1).ok().and_then(|place| 1_u64.checked_shl(place));
     bit.is_some_and(|bit| caught & bit != 0)
 }
 
-fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+fn status_field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
@@ -52,9 +52,9 @@ mod tests {
     #[test]
     fn this_process_is_described() {
         let own = std::process::id();
-        assert!(process(own.cast_signed()).is_some_and(|words| words.contains(&own.to_string())));
+        assert!(process_state(own.cast_signed()).is_some_and(|words| words.contains(&own.to_string())));
         // Rust's runtime takes SIGSEGV (11) for its message about stacks; nobody took SIGUSR1.
-        assert!(catches(own, 11) && !catches(own, 10));
-        assert!(!catches(u32::MAX, 15));
+        assert!(catches_signal(own, 11) && !catches_signal(own, 10));
+        assert!(!catches_signal(u32::MAX, 15));
     }
 }

@@ -7,5 +7,5 @@ mod tail;
 
 pub(crate) use file::Log;
 pub use follower::Follower;
-pub use progress::latest;
+pub use progress::latest_progress;
 pub use tail::{LogTail, log_end};

@@ -11,7 +11,7 @@ use super::log_end;
 const END_BYTES: u64 = 16 << 10;
 
 /// The last progress in the logs of the attempt in `folder`, and when its log was written last, in milliseconds since 1970.
-pub fn latest(folder: &Path) -> Option<(Progress, u64)> {
+pub fn latest_progress(folder: &Path) -> Option<(Progress, u64)> {
     let last = |name: &str| {
         let path = folder.join(name);
         let written = path.metadata().ok()?.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
@@ -24,7 +24,7 @@ pub fn latest(folder: &Path) -> Option<(Progress, u64)> {
 /// What the whole lines of `text` say; of a last one without an end, only a bar.
 fn in_text(text: &[u8]) -> Option<Progress> {
     let (mut lines, mut tracker) = (Lines::default(), Tracker::default());
-    lines.feed(text, |line| tracker.read(line, 0));
+    lines.feed(text, |line| tracker.read_line(line, 0));
     tracker.read_rest(&lines.rest(), 0, false);
     tracker.progress()
 }

@@ -18,7 +18,7 @@ impl LogTail {
     /// Reads the logs in `folder`.
     pub fn read(folder: &Path) -> Self {
         let tail = |name: &str| {
-            let (older, newer) = (folder.join(older(name)), folder.join(name));
+            let (older, newer) = (folder.join(older_name(name)), folder.join(name));
             let end = log_end(&newer, Self::BYTES).unwrap_or_default();
             let before = Self::BYTES.saturating_sub(end.len() as u64);
             // A log that has just begun anew has its last words in the older part.
@@ -35,7 +35,7 @@ impl LogTail {
 }
 
 /// The name of a log's older part.
-fn older(name: &str) -> String {
+fn older_name(name: &str) -> String {
     format!("{name}.1")
 }
 

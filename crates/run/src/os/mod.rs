@@ -1,4 +1,4 @@
-//! What of a kernel keeps a run's processes together. Linux has it; elsewhere what needs it refuses with [`check`].
+//! What of a kernel keeps a run's processes together. Linux has it; elsewhere what needs it refuses with [`check_supported`].
 
 #[cfg_attr(target_os = "linux", path = "linux.rs")]
 #[cfg_attr(not(target_os = "linux"), path = "elsewhere.rs")]
@@ -12,6 +12,6 @@ use crate::RunError;
 ///
 /// # Errors
 /// On systems other than Linux, with what to do there.
-pub fn check() -> Result<(), RunError> {
+pub fn check_supported() -> Result<(), RunError> {
     if cfg!(target_os = "linux") { Ok(()) } else { Err(RunError::NotLinux) }
 }

@@ -27,7 +27,7 @@ impl Environment<'_> {
                 path_first(self.installed.libraries().as_os_str(), inherited("LD_LIBRARY_PATH")),
             ),
             ("PYTHONPATH".to_owned(), path_first(self.installed.python().as_os_str(), inherited("PYTHONPATH"))),
-            ("TONNAGE_PHANTOM_DEVICES".to_owned(), devices(options).into()),
+            ("TONNAGE_PHANTOM_DEVICES".to_owned(), visible_devices(options).into()),
             ("TONNAGE_PHANTOM_LEDGER".to_owned(), self.records.join("ledger").into()),
             ("TONNAGE_PHANTOM_USAGE".to_owned(), self.records.into()),
             ("TONNAGE_PHANTOM_PYTHONPATH".to_owned(), self.installed.python().into()),
@@ -63,7 +63,7 @@ fn path_first(path: &OsStr, others: Option<OsString>) -> OsString {
 }
 
 /// The phantom's devices, as its `config` reads them.
-fn devices(options: &Options) -> String {
+fn visible_devices(options: &Options) -> String {
     let (gpu, count) = (&options.gpu, options.gpus);
     let (major, minor) = gpu.compute_capability;
     let name: String = gpu.name.chars().map(|c| if matches!(c, ',' | ';' | '=') { ' ' } else { c }).collect();

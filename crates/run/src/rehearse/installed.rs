@@ -97,7 +97,7 @@ impl Installed {
         if LIBRARY.is_empty() {
             return Err(RehearseError::NotLinux);
         }
-        let folder = match cache_folder().and_then(|cache| cached(&cache)) {
+        let folder = match cache_folder().and_then(|cache| cached_folder(&cache)) {
             Some(folder) => folder,
             None => {
                 let folder = within.join("installed");
@@ -138,7 +138,7 @@ pub fn write_library(folder: &Path) -> Result<PathBuf, RehearseError> {
     let write = || {
         fs::create_dir_all(folder)?;
         fs::write(&library, LIBRARY)?;
-        for link in links() {
+        for link in library_links() {
             let link = folder.join(Path::new(link).file_name().unwrap_or_default());
             if fs::symlink_metadata(&link).is_ok() {
                 fs::remove_file(&link)?;
@@ -159,19 +159,19 @@ fn cache_folder() -> Option<PathBuf> {
 }
 
 /// The folder in `cache`, made where it is not there; `None` where it cannot be made, or others could write there.
-fn cached(cache: &Path) -> Option<PathBuf> {
+fn cached_folder(cache: &Path) -> Option<PathBuf> {
     make_folder(cache).ok()?;
     if !is_out_of_reach(cache) {
         return None;
     }
     let folder = cache.join(format!("rehearse-{:016x}", content_hash()));
     if !is_intact(&folder) {
-        make(&folder).ok()?;
+        make_links(&folder).ok()?;
     }
     (is_out_of_reach(&folder) && is_intact(&folder)).then_some(folder)
 }
 
-fn files() -> impl Iterator<Item = (PathBuf, &'static [u8])> {
+fn carried_files() -> impl Iterator<Item = (PathBuf, &'static [u8])> {
     let shim = SHIM.iter().map(|(name, text)| (Path::new(PYTHON).join(name), text.as_bytes()));
     shim.chain([(PathBuf::from(LIBRARY_NAME), LIBRARY)])
 }
@@ -179,7 +179,7 @@ fn files() -> impl Iterator<Item = (PathBuf, &'static [u8])> {
 /// FNV-1a over names and contents: a name for the folder; what is in it is compared byte by byte.
 fn content_hash() -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for (name, content) in files() {
+    for (name, content) in carried_files() {
         for byte in name.as_os_str().as_encoded_bytes().iter().chain(content) {
             hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
@@ -189,25 +189,26 @@ fn content_hash() -> u64 {
 
 /// Whether every file is there as it should be, and no other that Python or the linker could take.
 fn is_intact(folder: &Path) -> bool {
-    let is_known =
-        |path: &Path| files().any(|(name, _)| name == path) || LINKS.iter().any(|(link, _)| Path::new(link) == path);
+    let is_known = |path: &Path| {
+        carried_files().any(|(name, _)| name == path) || LINKS.iter().any(|(link, _)| Path::new(link) == path)
+    };
     let leads_here = |link: &str| {
         let target = fs::read_link(folder.join(link));
         target.is_ok_and(|target| Some(target.as_os_str()) == Path::new(LIBRARY_NAME).file_name())
     };
     holds_only(folder, &is_known)
-        && files().all(|(name, content)| fs::read(folder.join(name)).is_ok_and(|found| found == content))
-        && links().all(leads_here)
+        && carried_files().all(|(name, content)| fs::read(folder.join(name)).is_ok_and(|found| found == content))
+        && library_links().all(leads_here)
 }
 
 /// The links for whose names the library has the symbol.
-fn links() -> impl Iterator<Item = &'static str> {
+fn library_links() -> impl Iterator<Item = &'static str> {
     let has = |symbol: &[u8]| LIBRARY.windows(symbol.len()).any(|part| part == symbol);
     LINKS.into_iter().filter(move |(_, symbol)| has(symbol)).map(|(link, _)| link)
 }
 
 /// Writes everything beside its place and then moves it there, so that nobody sees half of it.
-fn make(folder: &Path) -> Result<(), RehearseError> {
+fn make_links(folder: &Path) -> Result<(), RehearseError> {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let unique = format!("{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
     let part = folder.with_extension(format!("part-{unique}"));
@@ -228,12 +229,12 @@ fn make(folder: &Path) -> Result<(), RehearseError> {
 
 fn write_all(folder: &Path) -> io::Result<()> {
     make_folder(folder)?;
-    for (name, content) in files() {
+    for (name, content) in carried_files() {
         let path = folder.join(name);
         path.parent().map_or(Ok(()), make_folder)?;
         write_new(&path, content)?;
     }
-    for link in links() {
+    for link in library_links() {
         let file = Path::new(LIBRARY_NAME).file_name().unwrap_or_default();
         std::os::unix::fs::symlink(file, folder.join(link))?;
     }
@@ -270,15 +271,15 @@ mod tests {
     #[test]
     fn a_damaged_folder_is_made_anew() {
         let temporary = TemporaryFolder::make().unwrap();
-        let folder = cached(&temporary.path().join("tonnage")).unwrap();
+        let folder = cached_folder(&temporary.path().join("tonnage")).unwrap();
         fs::write(folder.join(PYTHON).join("sitecustomize.py"), "half").unwrap();
         assert!(!is_intact(&folder));
-        assert_eq!(cached(&temporary.path().join("tonnage")), Some(folder.clone()));
+        assert_eq!(cached_folder(&temporary.path().join("tonnage")), Some(folder.clone()));
         assert!(is_intact(&folder));
         // What Python would import before its own.
         fs::write(folder.join(PYTHON).join("argparse.py"), "planted").unwrap();
         assert!(!is_intact(&folder));
-        cached(&temporary.path().join("tonnage")).unwrap();
+        cached_folder(&temporary.path().join("tonnage")).unwrap();
         assert!(is_intact(&folder) && !folder.join(PYTHON).join("argparse.py").exists());
     }
 
@@ -288,10 +289,11 @@ mod tests {
         let cache = temporary.path().join("cache");
         make_folder(&cache).unwrap();
         fs::set_permissions(&cache, fs::Permissions::from_mode(0o777)).unwrap();
-        assert_eq!(cached(&cache.join("tonnage")), None);
+        assert_eq!(cached_folder(&cache.join("tonnage")), None);
         fs::set_permissions(&cache, fs::Permissions::from_mode(0o700)).unwrap();
-        let folder = cached(&cache.join("tonnage")).unwrap();
-        let modes = files().map(|(name, _)| fs::metadata(folder.join(name)).unwrap().permissions().mode() & 0o777);
+        let folder = cached_folder(&cache.join("tonnage")).unwrap();
+        let modes =
+            carried_files().map(|(name, _)| fs::metadata(folder.join(name)).unwrap().permissions().mode() & 0o777);
         assert!(modes.into_iter().all(|mode| mode == 0o600));
     }
 }

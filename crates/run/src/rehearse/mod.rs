@@ -89,10 +89,10 @@ impl RehearseError {
     }
 }
 
-/// A signal.
+/// What ended a rehearsal: a signal that this process got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndedBy {
-    /// Its number.
+    /// As the system numbers it, from 1.
     pub signal: i32,
     /// As in `SIGINT`.
     pub name: &'static str,
@@ -127,7 +127,7 @@ pub struct Rehearsed {
 ///
 /// # Errors
 /// When it cannot be set up, started or read; not when the command fails or a signal ends it.
-pub fn rehearse(options: &Options) -> Result<Rehearsed, RehearseError> {
+pub fn rehearse_command(options: &Options) -> Result<Rehearsed, RehearseError> {
     rehearse_with(options, &|name| std::env::var_os(name))
 }
 
@@ -143,8 +143,8 @@ pub fn rehearse_with(
     let installed = Installed::find_or_make(folder.path())?;
     let environment = Environment { options, installed: &installed, records: folder.path() };
     let started = Instant::now();
-    let end = run(options, &environment, inherited)?;
-    let (processes, seen, traces) = folder.read()?;
+    let end = run_command(options, &environment, inherited)?;
+    let (processes, seen, traces) = folder.read_records()?;
     let ended_by = match end {
         End::Exited(_) => None,
         End::Interrupted(signal) => Some(EndedBy { signal: signal as i32, name: signal.as_str() }),
@@ -157,7 +157,7 @@ pub fn rehearse_with(
         processes,
         seen,
         exit_code: match end {
-            End::Exited(status) => code(status),
+            End::Exited(status) => exit_code(status),
             End::Interrupted(_) => None,
         },
         wall_seconds: started.elapsed().as_secs_f64(),
@@ -165,7 +165,7 @@ pub fn rehearse_with(
     Ok(Rehearsed { rehearsal, traces, ended_by, _folder: folder })
 }
 
-fn run(
+fn run_command(
     options: &Options,
     environment: &Environment<'_>,
     inherited: &dyn Fn(&str) -> Option<OsString>,
@@ -180,11 +180,11 @@ fn run(
         command.stdout(Stdio::from(io::stderr()));
     }
     let not_started = |error| RehearseError::Start { command: program.to_string_lossy().into_owned(), error };
-    interrupts::run(&mut command).map_err(not_started)
+    interrupts::run_command(&mut command).map_err(not_started)
 }
 
 /// The exit code as a shell tells it: 128 and the number of a signal that ended the command.
-fn code(status: ExitStatus) -> Option<i32> {
+fn exit_code(status: ExitStatus) -> Option<i32> {
     #[cfg(unix)]
     {
         use std::os::unix::process::ExitStatusExt;

@@ -32,15 +32,15 @@ impl Folder {
     }
 
     /// Everything that was left, by rank.
-    pub fn read(&self) -> Result<Read, RehearseError> {
-        let mut processes = self.records()?;
+    pub fn read_records(&self) -> Result<Read, RehearseError> {
+        let mut processes = self.process_records()?;
         processes.sort_by_key(|process| (process.rank, process.pid));
         let (mut seen, mut traces) = (Vec::new(), Vec::new());
         for process in &mut processes {
             for device in process.devices.clone() {
                 let path = device.trace.as_ref().map(|name| self.path().join(name));
                 // The counters still tell the peaks where a trace is damaged.
-                let (path, recording) = match path.map(recording) {
+                let (path, recording) = match path.map(read_recording) {
                     Some(Ok((path, recording))) => (Some(path), Some(recording)),
                     Some(Err(problem)) => {
                         process.trace_ends.get_or_insert(problem);
@@ -80,7 +80,7 @@ impl Folder {
         Ok(found)
     }
 
-    fn records(&self) -> Result<Vec<ProcessRecord>, RehearseError> {
+    fn process_records(&self) -> Result<Vec<ProcessRecord>, RehearseError> {
         let failed = |error| RehearseError::file(self.path(), error);
         let mut records = Vec::new();
         for entry in fs::read_dir(self.path()).map_err(failed)? {
@@ -99,13 +99,13 @@ impl Folder {
 }
 
 /// The file with what it holds, or why it cannot be used.
-fn recording(path: PathBuf) -> Result<(PathBuf, Recording), String> {
+fn read_recording(path: PathBuf) -> Result<(PathBuf, Recording), String> {
     let unusable = |problem: &dyn std::fmt::Display| {
         format!("{} cannot be used: {problem}", path.file_name().unwrap_or_default().to_string_lossy())
     };
     let mut reader = TimelineReader::of_at_most(REHEARSED_EVENTS);
     for line in BufReader::new(File::open(&path).map_err(|error| unusable(&error))?).lines() {
-        reader.line(&line.map_err(|error| unusable(&error))?).map_err(|error| unusable(&error))?;
+        reader.read_line(&line.map_err(|error| unusable(&error))?).map_err(|error| unusable(&error))?;
     }
     let recording = reader.finish().map_err(|error| unusable(&error))?;
     Ok((path, recording))
@@ -124,7 +124,7 @@ mod tests {
         fs::write(folder.path().join("record-1.json"), RECORD).unwrap();
         fs::write(folder.path().join("record-3.json.part"), "half").unwrap();
         fs::write(folder.path().join("trace-1-0.jsonl"), "{}\n[\"a\",0,512,\"mm\",\"\",\"temporary\"]\n").unwrap();
-        let (processes, seen, traces) = folder.read().unwrap();
+        let (processes, seen, traces) = folder.read_records().unwrap();
         assert_eq!(processes.iter().map(|process| process.rank).collect::<Vec<_>>(), [0, 1]);
         assert_eq!(seen[0].device.peak_reserved_bytes, 2_189_426_688);
         assert_eq!(seen[0].recording.as_ref().unwrap().events.len(), 1);
@@ -140,7 +140,7 @@ mod tests {
         fs::write(folder.path().join("record-1.json"), RECORD).unwrap();
         fs::write(folder.path().join("used-1"), "0 5\n").unwrap();
         fs::write(folder.path().join("used-7"), "0 5\n1 9\n").unwrap();
-        let (processes, ..) = folder.read().unwrap();
+        let (processes, ..) = folder.read_records().unwrap();
         assert_eq!(folder.unrecorded(&processes).unwrap(), [Unrecorded { pid: 7, peak_bytes: 9 }]);
     }
 
@@ -150,7 +150,7 @@ mod tests {
         let mut record: serde_json::Value = serde_json::from_str(RECORD).unwrap();
         record["command"] = serde_json::json!(["python", "train.py", "--api-key", "abcdefgh", "--lr", "1"]);
         fs::write(folder.path().join("record-1.json"), record.to_string()).unwrap();
-        let (processes, ..) = folder.read().unwrap();
+        let (processes, ..) = folder.read_records().unwrap();
         assert_eq!(processes[0].command.join(" "), "python train.py --api-key (hidden) --lr 1");
     }
 
@@ -159,7 +159,7 @@ mod tests {
         let folder = Folder::make().unwrap();
         fs::write(folder.path().join("record-1.json"), RECORD).unwrap();
         fs::write(folder.path().join("trace-1-0.jsonl"), "{}\n[\"f\",0]\n").unwrap();
-        let (processes, seen, traces) = folder.read().unwrap();
+        let (processes, seen, traces) = folder.read_records().unwrap();
         let ends = processes[0].trace_ends.as_deref();
         assert_eq!(ends, Some("trace-1-0.jsonl cannot be used: line 2: frees 0, which is not live"));
         assert_eq!((seen[0].device.peak_reserved_bytes, seen[0].complete), (2_189_426_688, false));
@@ -170,7 +170,7 @@ mod tests {
     fn a_record_of_another_version_is_named() {
         let folder = Folder::make().unwrap();
         fs::write(folder.path().join("record-1.json"), "{\"version\": 9}").unwrap();
-        let error = folder.read().unwrap_err().to_string();
+        let error = folder.read_records().unwrap_err().to_string();
         assert!(error.contains("record-1.json: a record of version 9"), "{error}");
     }
 }

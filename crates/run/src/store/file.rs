@@ -22,7 +22,7 @@ pub fn create_private_folder(path: &Path) -> Result<(), RunError> {
 ///
 /// # Errors
 /// When the file cannot be made.
-pub fn lock(path: &Path) -> Result<Flock<File>, RunError> {
+pub fn lock_file(path: &Path) -> Result<Flock<File>, RunError> {
     let opened = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
     let file = opened.map_err(|error| RunError::file(path, error))?;
     Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| RunError::file(path, error.into()))

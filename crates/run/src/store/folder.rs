@@ -18,7 +18,7 @@ use crate::RunError;
 use crate::bounded::{read_ends, read_text};
 use crate::clock::now_ms;
 use crate::launch::{Identity, processes_of};
-use crate::log::latest;
+use crate::log::latest_progress;
 
 /// One run's folder.
 #[derive(Clone, Debug)]
@@ -113,7 +113,7 @@ impl RunFolder {
 
     /// What it came to.
     pub fn state(&self) -> RunState {
-        RunState::of(&self.run, &self.journal().entries)
+        RunState::of_journal(&self.run, &self.journal().entries)
     }
 
     /// The same, with the progress that the logs of running attempts say now.
@@ -122,7 +122,7 @@ impl RunFolder {
         for (index, node) in state.nodes.iter_mut().enumerate() {
             let running = node.attempts.last().filter(|attempt| attempt.exit.is_none());
             let logs = running.map(|attempt| self.attempt_path(index, attempt.record.number));
-            let Some((now, at_ms)) = logs.and_then(|logs| latest(&logs)) else { continue };
+            let Some((now, at_ms)) = logs.and_then(|logs| latest_progress(&logs)) else { continue };
             // The end of a log may hold only what is counted inside a step of the training.
             let same = |before: Progress| before.unit == now.unit && (before.total == now.total || now.total.is_none());
             if node.progress_since.is_none() || node.progress.is_none_or(same) {

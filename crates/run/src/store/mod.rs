@@ -3,7 +3,7 @@
 mod file;
 mod folder;
 
-pub use file::{create_private_folder, lock, write_atomically};
+pub use file::{create_private_folder, lock_file, write_atomically};
 pub use folder::{Lock, RunFolder};
 
 use std::fs;
@@ -45,7 +45,7 @@ impl Store {
         create_private_folder(&self.root)?;
         create_private_folder(&runs)?;
         run.sequence = self.next_sequence()?;
-        let base = stamp(run.created_ms);
+        let base = time_stamp(run.created_ms);
         let mut attempt = 0;
         loop {
             run.id = if attempt == 0 { base.clone() } else { format!("{base}-{attempt}") };
@@ -61,7 +61,7 @@ impl Store {
     /// The next number of a run. Clocks jump; a counter does not.
     fn next_sequence(&self) -> Result<u64, RunError> {
         let path = self.root.join("sequence");
-        let _held = lock(&path.with_extension("lock"))?;
+        let _held = lock_file(&path.with_extension("lock"))?;
         let counted = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<u64>().ok());
         // Lost, or of a version that did not count.
         let last = counted.unwrap_or_else(|| self.list().last().map_or(0, |run| run.run().sequence));
@@ -121,14 +121,14 @@ impl Store {
 const STAMP_LEN: usize = "20261121-120000".len();
 
 /// Milliseconds since 1970 as `20261121-120000`, UTC.
-fn stamp(ms: u64) -> String {
-    let (year, month, day) = civil(ms / 86_400_000);
+fn time_stamp(ms: u64) -> String {
+    let (year, month, day) = civil_date(ms / 86_400_000);
     let second = ms / 1000 % 86_400;
     format!("{year:04}{month:02}{day:02}-{:02}{:02}{:02}", second / 3600, second / 60 % 60, second % 60)
 }
 
 /// Days since 1970 as year, month and day, by counting eras of 400 years from 1 March of year 0.
-pub(crate) const fn civil(days: u64) -> (u64, u64, u64) {
+pub(crate) const fn civil_date(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let (era, of_era) = (shifted / 146_097, shifted % 146_097);
     let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -145,9 +145,9 @@ mod tests {
 
     #[test]
     fn stamps_are_dates() {
-        assert_eq!(stamp(0), "19700101-000000");
-        assert_eq!(stamp(951_782_399_000), "20000228-235959");
-        assert_eq!(stamp(951_782_400_000), "20000229-000000");
-        assert_eq!(stamp(1_795_257_000_000), "20261121-103000");
+        assert_eq!(time_stamp(0), "19700101-000000");
+        assert_eq!(time_stamp(951_782_399_000), "20000228-235959");
+        assert_eq!(time_stamp(951_782_400_000), "20000229-000000");
+        assert_eq!(time_stamp(1_795_257_000_000), "20261121-103000");
     }
 }

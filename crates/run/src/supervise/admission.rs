@@ -30,7 +30,7 @@ impl Admission {
     /// The ledgers below `root` of the GPUs that `run`, in `folder`, uses; `ranks` of a plain command take a GPU each. `None`
     /// is a run without a job.
     pub fn open(root: &Path, folder: &Path, run: &RunRecord, ranks: Option<u64>) -> Result<Self, RunError> {
-        let gpus = ranks.map_or_else(Vec::new, |ranks| gpus(run, ranks));
+        let gpus = ranks.map_or_else(Vec::new, |ranks| gpus_of_nodes(run, ranks));
         let open = |(gpu, nodes): (String, Vec<usize>)| Ok((Ledger::of_gpu(root, &gpu)?, nodes));
         let ledgers = gpus.into_iter().map(open).collect::<Result<_, RunError>>()?;
         Ok(Self { run: run.id.clone(), folder: folder.to_owned(), ledgers, claims: Cell::new(false) })
@@ -89,7 +89,7 @@ impl Admission {
 }
 
 /// The GPUs, each with the nodes on it: those the nodes name, or the visible ones.
-fn gpus(run: &RunRecord, ranks: u64) -> Vec<(String, Vec<usize>)> {
+fn gpus_of_nodes(run: &RunRecord, ranks: u64) -> Vec<(String, Vec<usize>)> {
     let mut gpus: Vec<(String, Vec<usize>)> = Vec::new();
     for (index, gpu) in run.nodes.iter().enumerate().filter_map(|(index, node)| Some((index, node.gpu.clone()?))) {
         match gpus.iter_mut().find(|(name, _)| *name == gpu) {

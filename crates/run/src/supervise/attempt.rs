@@ -13,7 +13,7 @@ use super::saved::Saved;
 use super::{Supervisor, script};
 use crate::RunError;
 use crate::adapter::{Injection, allocator_environment, find_torch, inject};
-use crate::guard::{AttemptPlan, ExitEvidence, classify};
+use crate::guard::{AttemptPlan, ExitEvidence, classify_failure};
 use crate::launch::{Identity, Notice, Process, Screen, Start};
 
 /// Keepers that have reported an end, or were killed, are dead within moments.
@@ -27,17 +27,17 @@ struct Unrecorded {
 
 impl Supervisor<'_> {
     /// Starts a node's next attempt.
-    pub(super) fn start(&mut self, index: usize, plan: AttemptPlan) {
+    pub(super) fn start_attempt(&mut self, index: usize, plan: AttemptPlan) {
         let number = self.nodes[index].attempts.len() as u32 + 1;
         // Without a folder there are no logs; the job runs all the same.
         let made = self.or_warn(self.folder.attempt(index, number));
         let folder = made.unwrap_or_else(|| self.folder.attempt_path(index, number));
-        let (attempt, secret) = match self.injected(index, number, plan, &folder) {
+        let (attempt, secret) = match self.injected_command(index, number, plan, &folder) {
             Ok(injected) => injected,
             Err(error) => return self.cannot_start(index, &error.to_string()),
         };
         let record = self.node_record(index);
-        self.note(Event::AttemptStarted { attempt: attempt.clone() });
+        self.note_event(Event::AttemptStarted { attempt: attempt.clone() });
         let name = record.map(|record| record.name.clone()).filter(|name| !name.is_empty());
         let screen = match name {
             _ if !self.context.on_screen => Screen::Dark,
@@ -46,7 +46,7 @@ impl Supervisor<'_> {
         };
         let argv = secret.argv;
         let saved = Saved::new(self.guard.policy.checkpoints.as_ref().map(|at| Path::new(&self.run().folder).join(at)));
-        let started = Process::start(Start {
+        let started = Process::start_guardian(Start {
             argv: &argv,
             environment: &[attempt.environment.as_slice(), &secret.environment].concat(),
             folder: Path::new(&self.run().folder),
@@ -66,7 +66,7 @@ impl Supervisor<'_> {
     }
 
     /// The record of an attempt, its files written into `folder`, and what the record does not hold.
-    fn injected(
+    fn injected_command(
         &self,
         index: usize,
         number: u32,
@@ -97,23 +97,23 @@ impl Supervisor<'_> {
             resume_from: plan.resume_from,
             reason: plan.reason,
         };
-        let prepared = script::prepare(self.context.root, folder, self.run(), &attempt)?;
+        let prepared = script::prepare_script(self.context.root, folder, self.run(), &attempt)?;
         for warning in injected.warning.into_iter().chain(prepared.warnings) {
             self.report(&format!("warning: {warning}"));
         }
-        let argv = self.revealed(&attempt.argv)?;
+        let argv = self.revealed_words(&attempt.argv)?;
         Ok((attempt, Unrecorded { argv, environment: prepared.environment }))
     }
 
     /// A node whose next attempt cannot even be tried.
     fn cannot_start(&mut self, index: usize, reason: &str) {
         self.report(&of_node(self.run(), index, reason));
-        self.end(index, Outcome::Failed, reason.to_owned());
+        self.end_node(index, Outcome::Failed, reason.to_owned());
     }
 
     /// The words with the secrets that no record holds.
-    fn revealed(&self, argv: &[String]) -> Result<Vec<String>, RunError> {
-        argv.iter().map(|word| self.context.secrets.reveal(word).map_err(RunError::Secret)).collect()
+    fn revealed_words(&self, argv: &[String]) -> Result<Vec<String>, RunError> {
+        argv.iter().map(|word| self.context.secrets.reveal_in(word).map_err(RunError::Secret)).collect()
     }
 
     pub(super) fn on_notice(&mut self, notice: Notice) {
@@ -124,12 +124,12 @@ impl Supervisor<'_> {
                     running.process.kept_by(keeper);
                     let number = running.number;
                     let began = Identity::of(pid.cast_signed()).map_or(0, |process| process.began);
-                    self.note(Event::ProcessStarted { node, number, pid, began });
+                    self.note_event(Event::ProcessStarted { node, number, pid, began });
                 }
             }
             Notice::NotStarted { node, reason } => self.not_started(node, &reason),
-            Notice::Ended { node, exit } => self.ended(node, exit),
-            Notice::Signal(signal) => self.stop(signal),
+            Notice::Ended { node, exit } => self.attempt_ended(node, exit),
+            Notice::Signal(signal) => self.stop_all(signal),
         }
     }
 
@@ -140,45 +140,45 @@ impl Supervisor<'_> {
         if let Stage::Running(running) = std::mem::take(&mut self.nodes[index].stage) {
             let number = running.number;
             let exit = ExitRecord { code: Some(127), signal: None };
-            running.finish(exit, self.guard.policy);
-            self.note(Event::AttemptEnded { node: index, number, exit, seconds: 0.0 });
+            running.finish_attempt(exit, self.guard.policy);
+            self.note_event(Event::AttemptEnded { node: index, number, exit, seconds: 0.0 });
             let (class, at_start) = (FailureClass::NotStarted, true);
             let failure = FailureRecord { class, at_start, evidence: vec![reason.clone()], ..FailureRecord::default() };
-            self.note(Event::Failed { node: index, number, failure });
+            self.note_event(Event::Failed { node: index, number, failure });
         }
-        self.end(index, Outcome::Failed, reason);
+        self.end_node(index, Outcome::Failed, reason);
     }
 
     /// A process and all it started are gone.
-    fn ended(&mut self, index: usize, exit: ExitRecord) {
+    fn attempt_ended(&mut self, index: usize, exit: ExitRecord) {
         let Some(node) = self.nodes.get_mut(index) else { return };
         if !matches!(node.stage, Stage::Running(_)) {
             return;
         }
         let Stage::Running(running) = std::mem::take(&mut node.stage) else { return };
         let (number, leader) = (running.number, running.pid);
-        let keepers: Vec<i32> = running.process.keepers().collect();
+        let keepers: Vec<i32> = running.process.keeper_pids().collect();
         self.end_orphans(leader, &keepers);
-        let (tail, evidence) = running.finish(exit, self.guard.policy);
+        let (tail, evidence) = running.finish_attempt(exit, self.guard.policy);
         let seconds = evidence.seconds;
         self.nodes[index].exit = exit;
         self.note_what_it_left(index, number, &evidence);
-        self.note(Event::AttemptEnded { node: index, number, exit, seconds });
+        self.note_event(Event::AttemptEnded { node: index, number, exit, seconds });
         if self.stopping.is_some() || self.warned {
-            return self.end(index, Outcome::Stopped, "asked to stop".to_owned());
+            return self.end_node(index, Outcome::Stopped, "asked to stop".to_owned());
         }
         if evidence.is_probed || (exit.is_success() && evidence.stalled.is_none()) {
-            return self.end(index, Outcome::Succeeded, "done".to_owned());
+            return self.end_node(index, Outcome::Succeeded, "done".to_owned());
         }
-        let failure = self.named(index, classify(&tail, &evidence));
-        self.note(Event::Failed { node: index, number, failure: failure.clone() });
+        let failure = self.name_failure(index, classify_failure(&tail, &evidence));
+        self.note_event(Event::Failed { node: index, number, failure: failure.clone() });
         self.nodes[index].lost_seconds += seconds;
         self.nodes[index].failures.push(failure);
-        self.decide(index);
+        self.decide_next(index);
     }
 
     /// A failure as it is recorded: a neighbour named where none of the run's own nodes has the memory, secrets hidden.
-    fn named(&self, index: usize, failure: FailureRecord) -> FailureRecord {
+    fn name_failure(&self, index: usize, failure: FailureRecord) -> FailureRecord {
         let alone = self.nodes.iter().all(|node| !matches!(node.stage, Stage::Running(_)));
         let last = self.nodes[index].attempts.last().filter(|_| alone);
         let mut failure = match last {
@@ -190,7 +190,7 @@ impl Supervisor<'_> {
             failure.evidence.push("the other processes are this run's own nodes".to_owned());
         }
         for text in &mut failure.evidence {
-            *text = hide_in_text(&self.context.secrets.hide(text));
+            *text = hide_in_text(&self.context.secrets.hide_in(text));
         }
         failure
     }
@@ -204,14 +204,14 @@ impl Supervisor<'_> {
 
     fn note_what_it_left(&self, node: usize, number: u32, evidence: &ExitEvidence) {
         if let Some(progress) = evidence.progress {
-            self.note(Event::Progress { node, progress });
+            self.note_event(Event::Progress { node, progress });
         }
         let folder = self.folder.attempt_path(node, number);
-        for (micro_batch_size, gradient_accumulation_steps) in script::rebatched(&folder) {
-            self.note(Event::Rebatched { node, number, micro_batch_size, gradient_accumulation_steps });
+        for (micro_batch_size, gradient_accumulation_steps) in script::read_rebatched(&folder) {
+            self.note_event(Event::Rebatched { node, number, micro_batch_size, gradient_accumulation_steps });
         }
-        if let Some((peak_allocated_bytes, peak_reserved_bytes)) = script::measured(&folder) {
-            self.note(Event::Measured { node, number, peak_allocated_bytes, peak_reserved_bytes });
+        if let Some((peak_allocated_bytes, peak_reserved_bytes)) = script::read_measured(&folder) {
+            self.note_event(Event::Measured { node, number, peak_allocated_bytes, peak_reserved_bytes });
         }
     }
 

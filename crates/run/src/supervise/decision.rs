@@ -8,33 +8,33 @@ use tonnage_core::units::Bytes;
 use super::Supervisor;
 use super::node::{Node, Stage};
 use crate::guard::{AttemptPlan, Next};
-use crate::launch::catches;
+use crate::launch::catches_signal;
 
 impl Supervisor<'_> {
-    pub(super) fn decide(&mut self, index: usize) {
+    pub(super) fn decide_next(&mut self, index: usize) {
         let node = &self.nodes[index];
         let late = self.guard.policy.max_seconds.filter(|limit| self.began.elapsed().as_secs() >= *limit);
         let correction = self.guard.room.correction.clone();
         let next = match late {
             Some(limit) => Next::End(Outcome::Failed, format!("the budget of {limit} s is spent")),
-            None => self.guard.after(&node.attempts, &node.failures),
+            None => self.guard.after_failure(&node.attempts, &node.failures),
         };
         if self.guard.room.correction != correction {
             let correction = self.guard.room.correction.clone();
             self.report(&of_node(self.run(), index, &correction.evidence));
-            self.note(Event::Corrected { correction });
+            self.note_event(Event::Corrected { correction });
         }
-        self.follow(index, next, Instant::now());
+        self.follow_decision(index, next, Instant::now());
     }
 
     /// Does what was decided about a node, not before `at`.
-    pub(super) fn follow(&mut self, index: usize, next: Next, at: Instant) {
+    pub(super) fn follow_decision(&mut self, index: usize, next: Next, at: Instant) {
         match next {
             Next::Start(plan, seconds) => {
                 if !self.nodes[index].attempts.is_empty() {
-                    let text = decision(&plan, seconds);
+                    let text = decision_words(&plan, seconds);
                     self.report(&of_node(self.run(), index, &text));
-                    self.note(Event::Decided { node: index, text });
+                    self.note_event(Event::Decided { node: index, text });
                 }
                 self.nodes[index].stage = Stage::Waiting(at + Duration::from_secs(seconds), plan);
             }
@@ -46,42 +46,42 @@ impl Supervisor<'_> {
                 } else if index == 0 || self.nodes[index - 1].reason != reason {
                     self.report(&reason);
                 }
-                self.end(index, outcome, reason);
+                self.end_node(index, outcome, reason);
             }
         }
     }
 
-    pub(super) fn end(&mut self, index: usize, outcome: Outcome, reason: String) {
+    pub(super) fn end_node(&mut self, index: usize, outcome: Outcome, reason: String) {
         self.nodes[index].stage = Stage::Ended(outcome);
         self.nodes[index].reason.clone_from(&reason);
-        self.note(Event::NodeEnded { node: index, outcome, reason });
+        self.note_event(Event::NodeEnded { node: index, outcome, reason });
     }
 
     /// A scheduler's warning: commands that take the signal get it, and end when they have saved; others are asked to end.
-    fn warn(&mut self, signal: i32) {
+    fn warn_all(&mut self, signal: i32) {
         let takes = |node: &Node| match &node.stage {
-            Stage::Running(running) => running.pid.is_some_and(|pid| catches(pid, signal)),
+            Stage::Running(running) => running.pid.is_some_and(|pid| catches_signal(pid, signal)),
             _ => true,
         };
         if !self.nodes.iter().all(takes) {
-            return self.stop(nix::libc::SIGTERM);
+            return self.stop_all(nix::libc::SIGTERM);
         }
         self.warned = true;
         self.report(&format!("warned by {}: passed on; what ends now is not started again", name_of(signal)));
         for index in 0..self.nodes.len() {
             match &mut self.nodes[index].stage {
-                Stage::Running(running) => running.process.signal(signal),
-                Stage::Waiting(..) => self.end(index, Outcome::Stopped, "asked to stop".to_owned()),
+                Stage::Running(running) => running.process.send_signal(signal),
+                Stage::Waiting(..) => self.end_node(index, Outcome::Stopped, "asked to stop".to_owned()),
                 _ => continue,
             }
-            self.note(Event::Signalled { node: index, signal: name_of(signal) });
+            self.note_event(Event::Signalled { node: index, signal: name_of(signal) });
         }
     }
 
     /// The first time processes are asked, the second time they are ended.
-    pub(super) fn stop(&mut self, signal: i32) {
+    pub(super) fn stop_all(&mut self, signal: i32) {
         if matches!(signal, nix::libc::SIGUSR1 | nix::libc::SIGUSR2) && self.stopping.is_none() {
-            return self.warn(signal);
+            return self.warn_all(signal);
         }
         let again = self.stopping.replace(signal).is_some();
         let grace = Duration::from_secs(self.guard.policy.grace_seconds);
@@ -90,17 +90,17 @@ impl Supervisor<'_> {
         let sent = if signal == nix::libc::SIGINT { signal } else { nix::libc::SIGTERM };
         for index in 0..self.nodes.len() {
             match &mut self.nodes[index].stage {
-                Stage::Running(running) if again => running.kill(),
+                Stage::Running(running) if again => running.kill_all(),
                 Stage::Running(running) => running.ask_to_end(sent, grace),
-                Stage::Waiting(..) => self.end(index, Outcome::Stopped, "asked to stop".to_owned()),
+                Stage::Waiting(..) => self.end_node(index, Outcome::Stopped, "asked to stop".to_owned()),
                 _ => continue,
             }
-            self.note(Event::Signalled { node: index, signal: name_of(signal) });
+            self.note_event(Event::Signalled { node: index, signal: name_of(signal) });
         }
     }
 
     /// A run is as good as the worst of its nodes.
-    pub(super) fn result(&self) -> ResultRecord {
+    pub(super) fn run_result(&self) -> ResultRecord {
         let is = |wanted: Outcome| move |node: &&Node| matches!(node.stage, Stage::Ended(outcome) if outcome == wanted);
         let order = [Outcome::Refused, Outcome::Failed, Outcome::Stopped];
         let place = |outcome: Outcome| self.nodes.iter().position(|node| is(outcome)(&node));
@@ -130,7 +130,7 @@ fn name_of(signal: i32) -> String {
 }
 
 /// A decision in a sentence.
-fn decision(plan: &AttemptPlan, seconds: u64) -> String {
+fn decision_words(plan: &AttemptPlan, seconds: u64) -> String {
     let mut text = plan.reason.clone();
     if let Some(batch) = &plan.batch {
         text.push_str(&format!(

@@ -20,7 +20,7 @@ use tonnage_core::record::{Event, NodeRecord, NodeState, Outcome, Phase, ResultR
 
 use crate::RunError;
 use crate::guard::{Guard, Next, Preflight};
-use crate::launch::{Notice, left};
+use crate::launch::{Notice, left_evidence};
 use crate::os;
 use crate::secrets::Secrets;
 use crate::store::{Lock, RunFolder};
@@ -56,21 +56,21 @@ pub struct SuperviseContext<'a> {
 ///
 /// # Errors
 /// When another supervisor has the run, or its folder cannot be written.
-pub fn supervise(
+pub fn supervise_run(
     folder: &RunFolder,
     guard: Guard<'_>,
     context: SuperviseContext<'_>,
 ) -> Result<ResultRecord, RunError> {
-    os::check()?;
-    let _lock = lock(folder)?;
+    os::check_supported()?;
+    let _lock = lock_run(folder)?;
     let (sender, notices) = channel();
-    signals::take(sender.clone());
+    signals::take_signals(sender.clone());
     // Orphans of a keeper that was killed come to the supervisor.
     os::adopt_orphans();
     let before = folder.state();
     let warn = |error: RunError| (context.report)(&format!("warning: {error}"));
     let grace = Duration::from_secs(guard.policy.grace_seconds);
-    let _ = reclaim::reclaim(folder, &before, grace).map_err(warn);
+    let _ = reclaim::reclaim_orphans(folder, &before, grace).map_err(warn);
     let before = folder.state();
     let ranks = guard.job.as_ref().map(|job| job.spec.parallel.world_size);
     let opened = Admission::open(context.root, folder.path(), folder.run(), ranks).map_err(warn);
@@ -88,15 +88,15 @@ pub fn supervise(
         began: Instant::now(),
         ticks: 0,
     };
-    supervisor.note(Event::Supervised { pid: std::process::id() });
-    supervisor.prepare(&before);
-    let result = supervisor.watch(&notices);
+    supervisor.note_event(Event::Supervised { pid: std::process::id() });
+    supervisor.prepare_nodes(&before);
+    let result = supervisor.watch_nodes(&notices);
     supervisor.or_warn(supervisor.admission.release());
-    supervisor.note(Event::RunEnded { result: result.clone() });
+    supervisor.note_event(Event::RunEnded { result: result.clone() });
     Ok(result)
 }
 
-fn lock(folder: &RunFolder) -> Result<Lock, RunError> {
+fn lock_run(folder: &RunFolder) -> Result<Lock, RunError> {
     let until = Instant::now() + LOCK_TIMEOUT;
     loop {
         match folder.lock()? {
@@ -129,7 +129,7 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Writes an event down.
-    fn note(&self, event: Event) {
+    fn note_event(&self, event: Event) {
         if let Some(text) = self.notes.add(event) {
             self.report(&text);
         }
@@ -149,10 +149,10 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Takes up what an earlier supervisor left, holds the job against the GPU, and plans each node's first attempt.
-    fn prepare(&mut self, before: &RunState) {
-        self.guard.restore(&before.correction);
+    fn prepare_nodes(&mut self, before: &RunState) {
+        self.guard.restore_correction(&before.correction);
         self.guard.made_before = before.nodes.iter().map(|node| node.attempts.len() as u32).max().unwrap_or(0);
-        let first = self.admit();
+        let first = self.admit_run();
         let stagger = Duration::from_secs(self.guard.policy.stagger_seconds);
         let mut at = Instant::now();
         for (index, state) in before.nodes.iter().enumerate() {
@@ -161,7 +161,7 @@ impl<'a> Supervisor<'a> {
             node.failures.extend(state.attempts.iter().filter_map(|attempt| attempt.failure.clone()));
             self.nodes.push(node);
             if state.phase == Phase::Ended(Outcome::Succeeded) {
-                self.end(index, Outcome::Succeeded, "done before".to_owned());
+                self.end_node(index, Outcome::Succeeded, "done before".to_owned());
                 continue;
             }
             if self.was_done_unseen(index, state) {
@@ -171,7 +171,7 @@ impl<'a> Supervisor<'a> {
                 (Next::Start(..), Some(last)) => self.guard.taken_up(&last.record),
                 (first, _) => first.clone(),
             };
-            self.follow(index, next, at);
+            self.follow_decision(index, next, at);
             at += stagger;
         }
     }
@@ -181,23 +181,23 @@ impl<'a> Supervisor<'a> {
         let Some(last) = state.attempts.last().filter(|last| last.failure.is_none()) else { return false };
         let number = last.record.number;
         let folder = self.folder.attempt_path(index, number);
-        let Some(evidence) = left(&folder).filter(|evidence| evidence.is_success()) else { return false };
+        let Some(evidence) = left_evidence(&folder).filter(|evidence| evidence.is_success()) else { return false };
         if last.measured.is_none()
-            && let Some((peak_allocated_bytes, peak_reserved_bytes)) = script::measured(&folder)
+            && let Some((peak_allocated_bytes, peak_reserved_bytes)) = script::read_measured(&folder)
         {
-            self.note(Event::Measured { node: index, number, peak_allocated_bytes, peak_reserved_bytes });
+            self.note_event(Event::Measured { node: index, number, peak_allocated_bytes, peak_reserved_bytes });
         }
         if last.exit.is_none() {
             let (exit, seconds) = (evidence.exit, evidence.seconds);
-            self.note(Event::AttemptEnded { node: index, number, exit, seconds });
+            self.note_event(Event::AttemptEnded { node: index, number, exit, seconds });
         }
         self.nodes[index].exit = evidence.exit;
-        self.end(index, Outcome::Succeeded, "done, while its supervisor died".to_owned());
+        self.end_node(index, Outcome::Succeeded, "done, while its supervisor died".to_owned());
         true
     }
 
     /// The preflight and the claim; a second time where another run was admitted in between.
-    fn admit(&mut self) -> Next {
+    fn admit_run(&mut self) -> Next {
         for _ in 0..3 {
             match self.admission.taken() {
                 Ok(taken) => {
@@ -214,14 +214,14 @@ impl<'a> Supervisor<'a> {
                 Err(error) => self.report(&format!("warning: {error}; other runs are not counted")),
             }
             self.guard.room.used_bytes = (self.guard.look)().map_or(0, |now| now.used_bytes);
-            let Some(preflight) = self.guard.preflight() else { return self.guard.first(None) };
-            let next = self.guard.first(Some(&preflight));
-            if self.claims(&preflight, &next) {
+            let Some(preflight) = self.guard.preflight() else { return self.guard.first_attempt(None) };
+            let next = self.guard.first_attempt(Some(&preflight));
+            if self.claim_memory(&preflight, &next) {
                 // A refusal is said where it is recorded.
                 if matches!(next, Next::Start(..)) {
                     self.report(&preflight.text);
                 }
-                self.note(Event::Preflight { text: preflight.text.clone(), fits: preflight.fits() });
+                self.note_event(Event::Preflight { text: preflight.text.clone(), fits: preflight.fits() });
                 return next;
             }
         }
@@ -229,7 +229,7 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Claims what `next` is to start with; false where another run took it in between.
-    fn claims(&self, preflight: &Preflight, next: &Next) -> bool {
+    fn claim_memory(&self, preflight: &Preflight, next: &Next) -> bool {
         let verdict = match next {
             Next::Start(plan, _) if plan.predicted.is_some() => {
                 preflight.instead.as_ref().filter(|_| !preflight.fits()).map(|choice| &choice.verdict)
@@ -245,7 +245,7 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Watches until every node has ended.
-    fn watch(&mut self, notices: &Receiver<Notice>) -> ResultRecord {
+    fn watch_nodes(&mut self, notices: &Receiver<Notice>) -> ResultRecord {
         let mut next_tick = Instant::now();
         while !self.nodes.iter().all(|node| matches!(node.stage, Stage::Ended(_))) {
             self.start_due();
@@ -255,11 +255,11 @@ impl<'a> Supervisor<'a> {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             if Instant::now() >= next_tick {
-                self.tick();
+                self.tick_nodes();
                 next_tick = Instant::now() + TICK;
             }
         }
-        self.result()
+        self.run_result()
     }
 
     /// Until the next tick, or the next start that is due.
@@ -286,22 +286,22 @@ impl<'a> Supervisor<'a> {
                 continue;
             }
             if let Stage::Waiting(_, plan) = std::mem::take(&mut self.nodes[index].stage) {
-                self.start(index, *plan);
+                self.start_attempt(index, *plan);
             }
         }
     }
 
-    fn tick(&mut self) {
+    fn tick_nodes(&mut self) {
         self.ticks += 1;
         let mut events = Vec::new();
         for node in &mut self.nodes {
             let Stage::Running(running) = &mut node.stage else { continue };
-            events.extend(running.tick(self.guard.policy));
-            if let Some(sample) = running.sample(self.ticks) {
+            events.extend(running.tick_second(self.guard.policy));
+            if let Some(sample) = running.take_sample(self.ticks) {
                 // Samples are for looking back; one that is lost is not missed.
                 let _ = self.folder.sample(&sample);
             }
         }
-        events.into_iter().for_each(|event| self.note(event));
+        events.into_iter().for_each(|event| self.note_event(event));
     }
 }

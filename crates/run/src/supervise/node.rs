@@ -22,7 +22,7 @@ impl Node {
     /// The processes that keep its command, while it runs.
     pub fn keepers(&self) -> Vec<i32> {
         match &self.stage {
-            Stage::Running(running) => running.process.keepers().collect(),
+            Stage::Running(running) => running.process.keeper_pids().collect(),
             _ => Vec::new(),
         }
     }

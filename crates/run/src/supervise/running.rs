@@ -9,7 +9,7 @@ use super::cgroup;
 use super::saved::Saved;
 use crate::clock::now_ms;
 use crate::guard::ExitEvidence;
-use crate::launch::{Process, doing, usage};
+use crate::launch::{Process, tree_usage, waits_for};
 use crate::log::LogTail;
 
 /// Seconds between samples.
@@ -68,37 +68,37 @@ impl Running {
 
     /// Asks it to end by `signal`, and ends it when `grace` is over.
     pub fn ask_to_end(&mut self, signal: i32, grace: Duration) {
-        self.process.signal(signal);
+        self.process.send_signal(signal);
         let by = Instant::now() + grace;
         self.ending = Some(Ending { by, killed: false });
     }
 
     /// Ends it now.
-    pub fn kill(&mut self) {
-        self.process.end(Duration::ZERO);
+    pub fn kill_all(&mut self) {
+        self.process.end_within(Duration::ZERO);
         self.ending = Some(Ending { by: Instant::now(), killed: true });
     }
 
     /// What a second brought.
-    pub fn tick(&mut self, policy: &Policy) -> Vec<Event> {
+    pub fn tick_second(&mut self, policy: &Policy) -> Vec<Event> {
         match &self.ending {
-            Some(ending) if !ending.killed && Instant::now() >= ending.by => self.kill(),
+            Some(ending) if !ending.killed && Instant::now() >= ending.by => self.kill_all(),
             // A keeper that is stopped (SIGSTOP) does not hear that it should end its command.
             Some(ending) if ending.killed && ending.by.elapsed() > KEEPERS_TIME => self.process.end_from_above(),
             _ => {}
         }
-        self.saved.tick();
+        self.saved.tick_second();
         let mut events = Vec::new();
-        events.extend(self.health(policy));
-        events.extend(self.progress());
-        events.extend(self.stall(policy));
-        self.probe(policy);
+        events.extend(self.health_event(policy));
+        events.extend(self.progress_event());
+        events.extend(self.stall_event(policy));
+        self.probe_gpu(policy);
         events
     }
 
     /// Ends a probe that has made its steps; as by Ctrl-C, so that Python ends in order.
-    fn probe(&mut self, policy: &Policy) {
-        let step = self.now().map_or(0, |progress| progress.step);
+    fn probe_gpu(&mut self, policy: &Policy) {
+        let step = self.current_progress().map_or(0, |progress| progress.step);
         let is_over = policy.max_run_seconds.is_some_and(|limit| self.started.elapsed().as_secs() >= limit);
         if !self.is_probed && (is_over || policy.stop_after_steps.is_some_and(|steps| step >= steps)) {
             self.is_probed = true;
@@ -107,9 +107,9 @@ impl Running {
     }
 
     /// Past its start-up, or with a step behind it, it runs.
-    fn health(&mut self, policy: &Policy) -> Option<Event> {
+    fn health_event(&mut self, policy: &Policy) -> Option<Event> {
         let past = self.started.elapsed() >= Duration::from_secs(policy.startup_seconds);
-        let stepped = self.now().is_some_and(|progress| progress.step > 0);
+        let stepped = self.current_progress().is_some_and(|progress| progress.step > 0);
         if self.healthy || !(past || stepped) {
             return None;
         }
@@ -118,12 +118,12 @@ impl Running {
     }
 
     /// Where the training is: by its log, else by what it saved.
-    fn now(&self) -> Option<Progress> {
+    fn current_progress(&self) -> Option<Progress> {
         self.process.output.progress().or_else(|| self.saved.progress())
     }
 
-    fn progress(&mut self) -> Option<Event> {
-        let now = self.now()?;
+    fn progress_event(&mut self) -> Option<Event> {
+        let now = self.current_progress()?;
         let due =
             |(then, at): (Progress, Instant)| then != now && at.elapsed() >= Duration::from_secs(PROGRESS_SECONDS);
         if !self.written.is_none_or(due) {
@@ -134,9 +134,9 @@ impl Running {
     }
 
     /// Neither a byte of output nor work for so long: it hangs, and is ended.
-    fn stall(&mut self, policy: &Policy) -> Option<Event> {
+    fn stall_event(&mut self, policy: &Policy) -> Option<Event> {
         let limit = Duration::from_secs(policy.stall_seconds?);
-        let silent = self.process.output.silent();
+        let silent = self.process.output.silent_for();
         let look = (limit / 4).min(Duration::from_secs(SAMPLE_SECONDS));
         if self.stalled.is_some() || silent < look {
             self.busy = Instant::now();
@@ -148,7 +148,7 @@ impl Running {
         if self.busy.elapsed() < limit {
             return None;
         }
-        let state = doing(self.process.root());
+        let state = waits_for(self.process.root());
         self.stalled = Some(state.clone());
         self.ask_to_end(nix::libc::SIGTERM, Duration::from_secs(policy.grace_seconds));
         Some(Event::Stalled { node: self.node, seconds: silent.as_secs(), state })
@@ -157,7 +157,7 @@ impl Running {
     /// CPU time of the processes since the last look; a GPU at work keeps the thread busy that feeds it.
     fn look_at_work(&mut self) {
         let (then, at) = self.work;
-        let (now, _) = usage(self.process.root());
+        let (now, _) = tree_usage(self.process.root());
         if (now - then) / at.elapsed().as_secs_f64() > IDLE {
             self.busy = Instant::now();
         }
@@ -165,22 +165,22 @@ impl Running {
     }
 
     /// A sample, when one is due.
-    pub fn sample(&self, ticks: u64) -> Option<Sample> {
+    pub fn take_sample(&self, ticks: u64) -> Option<Sample> {
         if !ticks.is_multiple_of(SAMPLE_SECONDS) {
             return None;
         }
-        let (cpu_seconds, resident_bytes) = usage(self.process.root());
-        let step = self.now().map(|progress| progress.step);
+        let (cpu_seconds, resident_bytes) = tree_usage(self.process.root());
+        let step = self.current_progress().map(|progress| progress.step);
         Some(Sample { at_ms: now_ms(), node: self.node, cpu_seconds, resident_bytes, step })
     }
 
     /// Waits for the last output; what is known of the end.
-    pub fn finish(mut self, exit: ExitRecord, policy: &Policy) -> (LogTail, ExitEvidence) {
+    pub fn finish_attempt(mut self, exit: ExitRecord, policy: &Policy) -> (LogTail, ExitEvidence) {
         let seconds = self.started.elapsed().as_secs_f64();
         let oom_kills = cgroup::oom_kills().saturating_sub(self.oom_kills);
         let (stalled, is_probed) = (self.stalled.clone(), self.is_probed);
-        let output = self.process.finish();
-        self.saved.look();
+        let output = self.process.finish_output();
+        self.saved.look_for_saved();
         let progress = output.progress().or_else(|| self.saved.progress());
         let steps_made = output.steps_made().or_else(|| self.saved.steps_made());
         let step = progress.map(|progress| progress.step);

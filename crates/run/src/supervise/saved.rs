@@ -36,14 +36,14 @@ impl Saved {
     }
 
     /// Looks for a newer one, every few seconds.
-    pub fn tick(&mut self) {
+    pub fn tick_second(&mut self) {
         if self.looked.elapsed() >= Duration::from_secs(LOOK_SECONDS) {
-            self.look();
+            self.look_for_saved();
         }
     }
 
     /// Looks for a newer one.
-    pub fn look(&mut self) {
+    pub fn look_for_saved(&mut self) {
         self.looked = Instant::now();
         let beyond = self.newest.map_or(self.before, |newest| newest.step);
         let found = |folder: &Path| saved_progress(folder, beyond);
@@ -68,13 +68,13 @@ mod tests {
         };
         write(10, "{\"global_step\": 10, \"max_steps\": 100}");
         let mut saved = Saved::new(Some(folder.path().to_owned()));
-        saved.look();
+        saved.look_for_saved();
         assert_eq!((saved.progress(), saved.steps_made()), (None, None));
         write(30, "{\"global_step\": 30, \"max_steps\": 100, \"log_history\": [{\"loss\": 1}]}");
         // Torn, and of another step than its folder: neither is a step.
         write(40, "{\"global_");
         write(50, "{\"global_step\": 30, \"max_steps\": 100}");
-        saved.look();
+        saved.look_for_saved();
         assert_eq!(saved.progress().map(|now| (now.step, now.total)), Some((30, Some(100))));
         assert_eq!(saved.steps_made(), Some(20));
     }

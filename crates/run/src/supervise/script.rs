@@ -26,7 +26,7 @@ pub(super) struct Prepared {
 
 /// Writes what an attempt's script may read into `folder`. Only a lease is not done without: nodes that all train at once are
 /// another job.
-pub(super) fn prepare(
+pub(super) fn prepare_script(
     root: &Path,
     folder: &Path,
     run: &RunRecord,
@@ -48,7 +48,7 @@ pub(super) fn prepare(
     };
     let mut paths: Vec<String> = or_warn(python_module(root))?.into_iter().collect();
     if run.policy.observes {
-        paths.extend(or_warn(written(&root.join("observe"), "sitecustomize.py", OBSERVE))?);
+        paths.extend(or_warn(write_file(&root.join("observe"), "sitecustomize.py", OBSERVE))?);
     }
     paths.extend(std::env::var("PYTHONPATH").ok().filter(|path| !path.is_empty()));
     let mut environment = vec![("PYTHONPATH".to_owned(), paths.join(":"))];
@@ -72,7 +72,7 @@ pub(super) fn prepare(
 /// # Errors
 /// When it cannot be.
 pub fn python_module(root: &Path) -> Result<String, RunError> {
-    written(&root.join("python"), "tonnage_guard.py", MODULE)
+    write_file(&root.join("python"), "tonnage_guard.py", MODULE)
 }
 
 /// The job for `tonnage fit`: its file, and what was typed as arguments.
@@ -84,7 +84,7 @@ fn write_job(folder: &Path, job: &JobRecord) -> Result<(), RunError> {
 }
 
 /// The folder with the file in it, written where it is not the same already: Python takes modules from there before its own.
-fn written(folder: &Path, name: &str, text: &str) -> Result<String, RunError> {
+fn write_file(folder: &Path, name: &str, text: &str) -> Result<String, RunError> {
     let path = folder.join(name);
     create_private_folder(folder)?;
     // What is being written aside is no module.
@@ -99,18 +99,18 @@ fn written(folder: &Path, name: &str, text: &str) -> Result<String, RunError> {
 }
 
 /// The batches that the script went on with by itself: rows of a pass, and passes. Every rank tells the same.
-pub(super) fn rebatched(folder: &Path) -> Vec<(u64, u64)> {
+pub(super) fn read_rebatched(folder: &Path) -> Vec<(u64, u64)> {
     let text = read_text(folder.join("batches.json"), JSON_BYTES).unwrap_or_default();
     let batches: Vec<(u64, u64)> = serde_json::from_str(&text).unwrap_or_default();
     batches
 }
 
 /// Peaks of allocated and reserved bytes of the process that reserved most, of those that told theirs.
-pub(super) fn measured(folder: &Path) -> Option<(u64, u64)> {
+pub(super) fn read_measured(folder: &Path) -> Option<(u64, u64)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let is_peaks = |name: &str| name.starts_with("allocator-") && name.ends_with(".json");
     let peaks = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_peaks)).filter_map(|entry| {
-        let value: Value = serde_json::from_slice(&bounded::read(entry.path(), JSON_BYTES).ok()?).ok()?;
+        let value: Value = serde_json::from_slice(&bounded::read_bounded(entry.path(), JSON_BYTES).ok()?).ok()?;
         Some((value.get("peak_allocated_bytes")?.as_u64()?, value.get("peak_reserved_bytes")?.as_u64()?))
     });
     peaks.max_by_key(|(_, reserved)| *reserved)

@@ -11,7 +11,7 @@ use crate::launch::Notice;
 const TAKEN: [Signal; 5] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2];
 
 /// Blocks the signals in this thread and all that it starts, and passes them on as notices. To be called first.
-pub(super) fn take(notices: Sender<Notice>) {
+pub(super) fn take_signals(notices: Sender<Notice>) {
     let set: SigSet = TAKEN.into_iter().collect();
     // Where they cannot be blocked they end the supervisor, whose keepers then end the job.
     if set.thread_block().is_err() {

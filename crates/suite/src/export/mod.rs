@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use tonnage_experiment::record::{Point, Record};
 use tonnage_experiment::run::Run;
-use tonnage_experiment::source::{Limits, gather};
+use tonnage_experiment::source::{Limits, gather_runs};
 use tonnage_run::RunError;
 use tonnage_run::store::{RunFolder, Store};
 
@@ -24,7 +24,6 @@ use crate::system::{Look, looks};
 
 /// What a run measured so far.
 pub struct Measured {
-    /// Its identity.
     pub id: String,
     /// What is known of it; without the system metrics.
     pub run: Run,
@@ -46,7 +45,6 @@ impl Measured {
 /// Where and how a format is written.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// The folder.
     pub folder: PathBuf,
     /// The Python of formats that need one.
     pub python: PathBuf,
@@ -67,7 +65,6 @@ pub trait Sink {
     fn finish(&mut self) -> io::Result<String>;
 }
 
-/// A format.
 pub struct Format {
     /// Its name on the command line.
     pub name: &'static str,
@@ -75,7 +72,6 @@ pub struct Format {
     pub begin: fn(&Target) -> io::Result<Box<dyn Sink>>,
 }
 
-/// All formats.
 pub const FORMATS: &[Format] = &[
     Format { name: "tensorboard", begin: tensorboard::begin },
     Format { name: "csv", begin: csv::begin },
@@ -89,7 +85,7 @@ pub const FORMATS: &[Format] = &[
 pub fn measured_of(suite: &SuiteFolder, store: &Store) -> Result<(Vec<Measured>, Vec<String>), RunError> {
     let (plan, state) = (suite.plan()?, suite.journal.state()?);
     let place = suite.path.join("runs");
-    let gathered = gather(&place, &Limits::default()).map_err(|error| RunError::file(&place, error))?;
+    let gathered = gather_runs(&place, &Limits::default()).map_err(|error| RunError::file(&place, error))?;
     let mut found: HashMap<String, Run> = HashMap::new();
     for run in gathered.runs {
         let id = run.place.split('/').next().unwrap_or_default().to_owned();

@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use tonnage_experiment::event_file::{header, scalar};
+use tonnage_experiment::event_file::{file_header, scalar_event};
 
 use super::names::Names;
 use super::{Measured, Sink, Target};
@@ -64,7 +64,7 @@ impl Written {
         }
         let path = place.join(format!("events.out.tfevents.{}{ENDING}", began as u64));
         let mut file = OpenOptions::new().append(true).create_new(true).open(path)?;
-        file.write_all(&header(began))?;
+        file.write_all(&file_header(began))?;
         Ok(Self { file, last: HashMap::new(), looked_ms: 0 })
     }
 
@@ -81,14 +81,14 @@ impl Written {
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         let mut events = Vec::new();
         for (step, name, value) in points {
-            let at = one.began + seconds.and_then(|seconds| seconds.at(step)).unwrap_or(0.0);
-            events.extend(scalar(name, step, at, value));
+            let at = one.began + seconds.and_then(|seconds| seconds.value_at(step)).unwrap_or(0.0);
+            events.extend(scalar_event(name, step, at, value));
             self.last.insert(name.to_owned(), step);
         }
         // System metrics have no step: they stand at the seconds of the run.
         for look in one.looks.iter().filter(|look| look.at_ms > self.looked_ms) {
             for (name, value) in &look.metrics {
-                events.extend(scalar(name, look.seconds, look.at_ms as f64 / 1e3, *value));
+                events.extend(scalar_event(name, look.seconds, look.at_ms as f64 / 1e3, *value));
             }
         }
         self.looked_ms = one.looks.last().map_or(self.looked_ms, |look| look.at_ms.max(self.looked_ms));
@@ -99,7 +99,7 @@ impl Written {
 #[cfg(test)]
 mod tests {
     use tonnage_experiment::run::Run;
-    use tonnage_experiment::source::{Limits, gather};
+    use tonnage_experiment::source::{Limits, gather_runs};
 
     use super::*;
     use crate::system::Look;
@@ -125,7 +125,7 @@ mod tests {
             for (steps, looks) in [(3, 1), (3, 1), (9, 4)] {
                 sink.take(&measured(steps, looks)).unwrap();
             }
-            let read = gather(&folder, &Limits::default()).unwrap();
+            let read = gather_runs(&folder, &Limits::default()).unwrap();
             assert_eq!(read.runs.len(), 1);
             assert_eq!(read.runs[0].series["loss"].len(), 9);
             assert_eq!(read.runs[0].series["system.gpu.0.temp"].points().last(), Some((4.0, 60.0)));

@@ -51,7 +51,7 @@ pub struct Options {
     pub take_over: bool,
     /// Between two looks at the GPUs.
     pub sample_every: Duration,
-    /// This program.
+    /// Path of this program's own binary.
     pub program: PathBuf,
 }
 
@@ -63,7 +63,6 @@ pub struct Runner<'a> {
     pub folder: &'a SuiteFolder,
     /// Where runs are kept.
     pub store: &'a Store,
-    /// How.
     pub options: Options,
     /// What a run is.
     pub record: &'a MakeRecord<'a>,

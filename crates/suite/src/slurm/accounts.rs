@@ -22,9 +22,7 @@ pub struct Past {
     pub job: u64,
     /// The array's task.
     pub task: Option<u64>,
-    /// Its name.
     pub name: String,
-    /// Its state.
     pub state: JobState,
     /// Seconds that its last start ran.
     pub seconds: Option<f64>,

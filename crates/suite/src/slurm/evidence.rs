@@ -3,12 +3,11 @@
 use std::path::Path;
 
 use serde::Deserialize;
-use tonnage_run::bounded::read;
+use tonnage_run::bounded::read_bounded;
 
 /// Bytes of the lines of a run that are read: a start takes some 300.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// A line.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 struct Line {
@@ -67,7 +66,7 @@ impl Evidence {
         // Over NFS a name is looked up anew once its folder was listed.
         let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
         let is_done = names.into_iter().any(|name| name == "done");
-        let text = read(folder.join("starts.log"), MOST_BYTES).unwrap_or_default();
+        let text = read_bounded(folder.join("starts.log"), MOST_BYTES).unwrap_or_default();
         Self { is_done, starts: starts(&String::from_utf8_lossy(&text)) }
     }
 

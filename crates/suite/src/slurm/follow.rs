@@ -27,25 +27,20 @@ const NEVER_ARRIVED_MS: u64 = 300_000;
 pub enum Standing {
     /// In the queue.
     Queued {
-        /// The job.
         job: String,
         /// Why it waits, in SLURM's word.
         reason: String,
     },
     /// On its nodes.
     Running {
-        /// The job.
         job: String,
-        /// Its nodes.
+        /// As SLURM writes lists of hosts.
         nodes: String,
         /// When its last start began, in seconds since 1970 by its node's clock; `None` where it has not said so.
         began: Option<u64>,
     },
-    /// Nobody knows.
-    Unknown {
-        /// Why.
-        why: String,
-    },
+    /// Neither squeue nor sacct knows it.
+    Unknown { why: String },
 }
 
 impl Standing {
@@ -58,7 +53,6 @@ impl Standing {
         }
     }
 
-    /// The job.
     pub fn job(&self) -> Option<&str> {
         match self {
             Self::Queued { job, .. } | Self::Running { job, .. } => Some(job),

@@ -7,7 +7,7 @@ use tonnage_core::failure::Class;
 use tonnage_core::record::{ExitRecord, FailureClass, FailureRecord, Outcome};
 use tonnage_experiment::record::{End, Record};
 use tonnage_run::RunError;
-use tonnage_run::guard::{ExitEvidence, classify};
+use tonnage_run::guard::{ExitEvidence, classify_failure};
 use tonnage_run::log::LogTail;
 
 use super::accounts::end_of;
@@ -47,11 +47,9 @@ pub(super) struct Finding<'a> {
     pub refusals: u32,
     /// The batch's name.
     pub name: &'a str,
-    /// The batch.
     pub batch: &'a Batch,
     /// The run's place in the array.
     pub task: u64,
-    /// The run.
     pub id: &'a str,
     /// What its script left.
     pub evidence: &'a Evidence,
@@ -233,7 +231,10 @@ fn failure(last: &Start, log: &str) -> FailureRecord {
     let tail = LogTail { stdout: String::new(), stderr: log.to_owned() };
     let seconds = last.ended.map_or(f64::INFINITY, |ended| ended - last.began);
     let exit = ExitRecord { code: last.code, signal: None };
-    classify(&tail, &ExitEvidence { exit, seconds, startup_seconds: STARTUP_SECONDS, ..ExitEvidence::default() })
+    classify_failure(
+        &tail,
+        &ExitEvidence { exit, seconds, startup_seconds: STARTUP_SECONDS, ..ExitEvidence::default() },
+    )
 }
 
 /// Whether SLURM did not start its command, or not on all of its nodes.

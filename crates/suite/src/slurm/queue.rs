@@ -16,11 +16,10 @@ pub struct Queued {
     pub tasks: Vec<u64>,
     /// The job's name.
     pub name: String,
-    /// Its state.
     pub state: JobState,
     /// Why it waits.
     pub reason: String,
-    /// Its nodes.
+    /// As SLURM writes lists of hosts.
     pub nodes: String,
 }
 

@@ -48,7 +48,7 @@ pub(super) fn begin(
         suite: plan.suite.clone(),
         configuration: one.name.clone(),
         seed: Some(run.seed),
-        command: Secrets::of(command, recorded.environment.iter().cloned()).hide_command(command),
+        command: Secrets::found_in(command, recorded.environment.iter().cloned()).hide_command(command),
         versions: versions.map(|(name, version)| (name.to_owned(), version.to_owned())).into(),
         gpu: one.predicted.as_ref().map(|predicted| predicted.gpu.clone()),
         gpus: Some(gpus),

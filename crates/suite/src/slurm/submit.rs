@@ -21,7 +21,6 @@ use crate::render::{Rendering, Shape};
 
 /// What is sent.
 pub struct Submission<'a> {
-    /// SLURM's programs.
     pub client: &'a Client,
     /// The folder of everything of the user's.
     pub root: &'a Path,
@@ -63,7 +62,7 @@ pub struct Sent {
 pub enum Problem {
     /// SLURM refuses it: its words.
     Refused(String),
-    /// Nobody answers.
+    /// No answer within the time limit, in words.
     Silent(String),
     /// The suite cannot be rendered.
     Suite(String),

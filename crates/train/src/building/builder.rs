@@ -23,7 +23,7 @@ pub enum BuildError {
     /// What the job asks for is not trained here.
     #[error("{problem}\nhint: {hint}")]
     Refused {
-        /// What.
+        /// What is wrong, in words.
         problem: String,
         /// The way out.
         hint: String,

@@ -30,11 +30,11 @@ pub type Conversation = Vec<Value>;
 /// What a file holds, all of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Texts.
+    /// A document each, as read.
     Texts(Vec<String>),
     /// Prompts with completions.
     Pairs(Vec<Pair>),
-    /// Conversations.
+    /// To be put into words by the tokenizer's template.
     Conversations(Vec<Conversation>),
 }
 

@@ -17,9 +17,9 @@ const TURN: (&str, &str) = ("<|im_start|>", "<|im_end|>");
 /// Tokens of a row, and for each the label that it is trained on, [`IGNORED`] where it is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Without padding.
+    /// Token ids without padding.
     pub tokens: Vec<u32>,
-    /// As many.
+    /// One for each token; -100 where no loss is taken.
     pub labels: Vec<i64>,
 }
 

@@ -4,7 +4,7 @@ use tonnage_core::job::GenerationSpec;
 
 use tonnage_core::random::SplitMix64;
 
-/// Chooses tokens.
+/// Chooses the next token by temperature, top-k and top-p, with its own random numbers.
 #[derive(Clone, Debug)]
 pub struct Chooser {
     how: GenerationSpec,
@@ -14,7 +14,7 @@ pub struct Chooser {
 /// A token, and what it was drawn with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Drawn {
-    /// Its number.
+    /// The token's id in the vocabulary.
     pub token: u32,
     /// Natural logarithm of its share of what was drawn from.
     pub log_probability: f64,

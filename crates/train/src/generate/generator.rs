@@ -11,7 +11,7 @@ pub trait Decoder {
     /// What is kept of the tokens that went in.
     type Cache;
 
-    /// Nothing yet.
+    /// A cache without keys and values.
     fn new_cache(&self) -> Self::Cache;
 
     /// The logits of the last position of each row, after `input_ids` (rows times tokens) behind what the cache has: rows times
@@ -33,7 +33,7 @@ pub trait Decoder {
     /// PyTorch's.
     fn numbers(&self, numbers: &[i64], sizes: &[i64]) -> Result<Tensor, TrainError>;
 
-    /// The engine.
+    /// The loaded libtorch.
     fn torch(&self) -> &'static Torch;
 
     /// Tokens that a text may have; `None` where there is no end.

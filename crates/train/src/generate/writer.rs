@@ -11,7 +11,7 @@ use crate::language_model::{Call, LanguageModel};
 pub struct Writer<'a> {
     /// The model, without dropout.
     pub model: &'a LanguageModel,
-    /// The engine.
+    /// The loaded libtorch.
     pub torch: &'static Torch,
     /// Where it lies.
     pub device: Device,

@@ -10,7 +10,7 @@ const IGNORED: i64 = -100;
 /// What a loss makes of its rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reduction {
-    /// Their mean.
+    /// `reduction="mean"`, by its number in PyTorch.
     Mean = 1,
 }
 

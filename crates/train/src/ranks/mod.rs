@@ -23,7 +23,7 @@ const ADDRESS_ROOM: usize = 64;
 
 /// The processes of a training, of which this is one. All call the same in the same order.
 pub trait Ranks {
-    /// How many.
+    /// How many processes train, at least 1.
     fn count(&self) -> u64;
 
     /// This one, from 0.
@@ -54,7 +54,7 @@ pub trait Ranks {
     }
 }
 
-/// One process.
+/// A training in one process: nothing is sent.
 pub struct Alone;
 
 impl Ranks for Alone {

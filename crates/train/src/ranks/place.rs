@@ -26,7 +26,7 @@ const RESTARTS: &str = "TORCHELASTIC_RESTART_COUNT";
 pub struct Place {
     /// From 0.
     pub rank: u64,
-    /// How many.
+    /// How many processes train.
     pub ranks: u64,
     /// From 0, on its machine.
     pub local_rank: u64,
@@ -45,7 +45,7 @@ pub struct Place {
 /// Who serves the store where ranks meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServedBy {
-    /// The launcher.
+    /// The launcher (`TORCHELASTIC_USE_AGENT_STORE`).
     Launcher,
     /// Rank 0, on the port.
     FirstRank,

@@ -27,7 +27,7 @@ pub struct AdapterConfig {
     pub task_type: String,
     /// The folder or name of the model.
     pub base_model_name_or_path: String,
-    /// Its rank.
+    /// The rank of LoRA's matrices.
     pub r: u64,
     /// Its factor, over its rank.
     pub lora_alpha: f64,

@@ -48,7 +48,7 @@ impl Tensor {
         Self::of(context, or_stop(cast.to_device(context.device)))
     }
 
-    /// PyTorch's own.
+    /// The engine's tensor.
     pub(crate) fn inner(&self) -> &tonnage_torch::Tensor {
         &self.inner
     }

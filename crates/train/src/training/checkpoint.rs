@@ -41,7 +41,7 @@ pub struct State {
     pub seconds: f64,
     /// Rows of a step over all ranks: another number is another training.
     pub rows_per_step: u64,
-    /// Processes.
+    /// How many processes trained.
     pub ranks: u64,
     /// Tokens of a row.
     pub seq_len: u64,
@@ -56,7 +56,7 @@ pub struct State {
 
 /// What a checkpoint holds besides weights.
 pub struct Saved {
-    /// Its numbers.
+    /// Step, rows and random numbers when it was written.
     pub state: State,
     tensors: BTreeMap<String, Tensor>,
 }
@@ -65,7 +65,7 @@ pub struct Saved {
 pub(super) struct Parts<'a> {
     pub torch: &'static Torch,
     pub device: Device,
-    /// This process.
+    /// This process's rank, from 0.
     pub rank: u64,
     /// Of the optimizer's parameters, in its order.
     pub names: &'a [String],

@@ -47,7 +47,7 @@ pub enum Event {
     Resumed {
         /// Steps that are done.
         step: u64,
-        /// The checkpoint.
+        /// The folder of the checkpoint.
         from: PathBuf,
     },
     /// Steps were made.
@@ -78,7 +78,7 @@ pub enum Event {
     Saved {
         /// Steps that are done.
         step: u64,
-        /// Its folder.
+        /// The checkpoint's folder.
         path: PathBuf,
     },
 }

@@ -42,7 +42,7 @@ pub struct Settings {
     pub waits_for_epochs: bool,
     /// Whether the outputs live until the next pass has its own.
     pub keeps_outputs: bool,
-    /// Processes.
+    /// How many processes train.
     pub ranks: u64,
     /// What DistributedDataParallel is told, where it stands round the model.
     pub ddp: Option<Buckets>,

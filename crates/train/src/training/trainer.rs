@@ -27,11 +27,11 @@ const SHOWN: Duration = Duration::from_secs(5);
 
 /// What a training is made of.
 pub struct Parts<'a> {
-    /// The engine.
+    /// The loaded libtorch.
     pub torch: &'static Torch,
     /// Where the model lies.
     pub device: Device,
-    /// What learns.
+    /// The model whose parameters learn.
     pub model: &'a LanguageModel,
     /// What it goes by.
     pub settings: &'a Settings,
@@ -54,7 +54,7 @@ pub struct Outcome {
     pub step: u64,
     /// The last evaluation.
     pub eval_loss: Option<f64>,
-    /// Of training.
+    /// Seconds of training, without loading.
     pub seconds: f64,
     /// At the end.
     pub held: Held,
@@ -62,7 +62,7 @@ pub struct Outcome {
     pub was_stopped: bool,
 }
 
-/// A training.
+/// A training with all that it holds: model, rows, optimizer and what is told of it.
 pub struct Trainer<'a> {
     maker: Maker<'a>,
     parts: Parts<'a>,

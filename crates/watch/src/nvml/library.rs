@@ -202,6 +202,7 @@ impl Library {
         unsafe { self.read(c"nvmlDeviceGetFanSpeed", device) }
     }
 
+    /// In watts.
     pub fn power(&self, device: Device) -> Reading<f64> {
         // SAFETY: the call fills an unsigned int.
         unsafe { self.read::<c_uint>(c"nvmlDeviceGetPowerUsage", device) }.map(|milli| f64::from(milli) / 1000.0)

@@ -19,11 +19,11 @@ use crate::failure::Failure;
 /// The version of the file, which the pytest plugin shares.
 pub const VERSION: u32 = 1;
 
-/// The file.
+/// What the file holds.
 #[derive(Serialize, Deserialize)]
 pub struct Baseline {
     version: u32,
-    /// By name.
+    /// What was measured, by the name of its job.
     #[serde(default)]
     pub jobs: BTreeMap<String, Taken>,
     /// What others keep in the same file, as the pytest plugin does its tests.
@@ -57,7 +57,6 @@ pub struct Taken {
 /// A figure that changed.
 #[derive(Debug, Serialize)]
 pub struct Change {
-    /// Its name.
     pub what: String,
     /// As the baseline has it; none where it is not known.
     pub baseline_bytes: Option<u64>,

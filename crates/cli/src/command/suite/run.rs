@@ -6,9 +6,9 @@ use std::time::Duration;
 use clap::Args;
 use tonnage_core::record::{JobRecord, Policy, RunRecord};
 use tonnage_run::RunError;
-use tonnage_run::adapter::escape;
+use tonnage_run::adapter::escape_value;
 use tonnage_run::os;
-use tonnage_run::request::{RunTable, cannot_start, record};
+use tonnage_run::request::{RunTable, cannot_start, run_record};
 use tonnage_run::secrets::Secrets;
 use tonnage_run::store::Store;
 use tonnage_suite::folder::SuiteFolder;
@@ -103,7 +103,7 @@ impl RunArgs {
 /// # Errors
 /// When another runner has the suite, or its folder cannot be written.
 pub fn carry_out(suite: &Suite, plan: &Plan, here: &Here, terminal: &Terminal) -> Result<Exit, Failure> {
-    os::check()?;
+    os::check_supported()?;
     if suite.file.command.is_empty() {
         return Err(Failure::input(format!("{}: there is no command", suite.path.display()))
             .hint("command = [\"python\", \"train.py\", \"--seed\", \"{seed}\"]"));
@@ -143,7 +143,7 @@ pub fn carry_out(suite: &Suite, plan: &Plan, here: &Here, terminal: &Terminal) -
         store: &store,
         options,
         record: &record,
-        text: Secrets::of(&suite.file.command, environment).hide_in_job(&suite.file.text),
+        text: Secrets::found_in(&suite.file.command, environment).hide_in_job(&suite.file.text),
         shares_data_order: suite.file.shares_data_order,
         look: &look,
         say: &say,
@@ -232,7 +232,7 @@ fn make(suite: &Suite, plan: &Plan, run: &PlannedRun, place: &Place<'_>) -> Resu
     let values: Vec<(String, String)> =
         job.iter().flat_map(|(job, _)| &job.values).map(|value| (value.key.clone(), value.value.clone())).collect();
     let mut table = match source.as_ref().and_then(|source| source.file.as_ref()) {
-        Some(file) => RunTable::read(&file.name, &file.text).map_err(|error| error.to_string())?,
+        Some(file) => RunTable::read_table(&file.name, &file.text).map_err(|error| error.to_string())?,
         None => RunTable::default(),
     };
     if !place.gpus.is_empty() {
@@ -242,7 +242,7 @@ fn make(suite: &Suite, plan: &Plan, run: &PlannedRun, place: &Place<'_>) -> Resu
     let nodes = job.as_ref().map_or(1, |(_, spec)| spec.task.swarm().map_or(1, |swarm| swarm.nodes));
     table.seed = Some(run.seed.saturating_mul(nodes));
     let problem = std::cell::RefCell::new(None);
-    let written = |value: &str| match escape(value, &keys) {
+    let written = |value: &str| match escape_value(value, &keys) {
         Ok(escaped) => escaped,
         Err(error) => {
             *problem.borrow_mut() = Some(error.to_string());
@@ -260,7 +260,7 @@ fn make(suite: &Suite, plan: &Plan, run: &PlannedRun, place: &Place<'_>) -> Resu
     };
     let directory = suite.directory.display().to_string();
     let (mut made, secrets) =
-        record(command, directory, job, &table, policy).map_err(|error| format!("{}: {error}", one.place()))?;
+        run_record(command, directory, job, &table, policy).map_err(|error| format!("{}: {error}", one.place()))?;
     if let [node] = made.nodes.as_mut_slice() {
         node.seed = table.seed.unwrap_or(run.seed);
         // Where the command names a folder by its seed or a key of the job, that is where its checkpoints are.

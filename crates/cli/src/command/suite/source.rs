@@ -45,13 +45,10 @@ pub struct Suite {
     typed: Vec<String>,
     /// Groups that are wanted.
     groups: Vec<String>,
-    /// The file.
     pub file: SuiteFile,
     /// Its path, from anywhere.
     pub path: PathBuf,
-    /// Its name.
     pub name: String,
-    /// Its configurations.
     pub configurations: Vec<Configuration>,
     /// The job, where there is one.
     pub job: Option<JobSource>,

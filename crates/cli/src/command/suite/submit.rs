@@ -117,7 +117,7 @@ pub fn send(
         Some((name.into_string().ok()?, value.into_string().ok()?))
     };
     let environment: Vec<(String, String)> = std::env::vars_os().filter_map(readable).collect();
-    let text = Secrets::of(&suite.file.command, environment.iter().cloned()).hide_in_job(&suite.file.text);
+    let text = Secrets::found_in(&suite.file.command, environment.iter().cloned()).hide_in_job(&suite.file.text);
     let say = |text: &str| terminal.say(text);
     rendering(suite, plan, &elsewhere, &limits, Some(&folder.path), &mut |rendering| {
         if !is_test {

@@ -57,7 +57,7 @@ impl CompareArgs {
         let names = if self.names { Names::Compare } else { Names::Ignore };
         let comparison = compare(simulated.trace(), &recording, names);
         let document = || Ok(format!("{:#}\n", comparison_json(&comparison)));
-        terminal.show(self.json, document, || text::comparison(&comparison, &terminal.look))?;
+        terminal.show(self.json, document, || text::comparison_screen(&comparison, &terminal.look))?;
         Ok(if comparison.first.is_none() { Exit::Done } else { Exit::No })
     }
 }

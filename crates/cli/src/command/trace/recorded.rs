@@ -69,7 +69,7 @@ impl Source<'_> {
             if !reader.has_begun() && !text.trim().is_empty() && !text.trim_start().starts_with('{') {
                 return Err(self.unknown());
             }
-            reader.line(text).map_err(|error| self.wrong(&error))?;
+            reader.read_line(text).map_err(|error| self.wrong(&error))?;
         }
         if reader.has_begun() { reader.finish().map_err(|error| self.wrong(&error)) } else { Err(self.unknown()) }
     }

@@ -60,7 +60,7 @@ impl ReplayArgs {
         let screen = || {
             let labels: Vec<_> = recording.phases().map(|phase| phase.label()).collect();
             let view = ReplayView { labels: &labels, replayed, oom, retries: allocator.stats().num_alloc_retries };
-            text::replayed(&view, &terminal.look)
+            text::replay_screen(&view, &terminal.look)
         };
         terminal.show(self.json, || Ok(format!("{:#}\n", document(&recording, replayed, oom))), screen)?;
         Ok(if oom.is_some() { Exit::No } else { Exit::Done })

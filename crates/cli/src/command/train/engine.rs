@@ -86,7 +86,6 @@ fn python() -> Option<PathBuf> {
 
 /// Where to compute, and a sentence on why.
 pub struct Chosen {
-    /// The device.
     pub device: Device,
     /// For who reads.
     pub why: String,

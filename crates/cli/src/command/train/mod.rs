@@ -21,7 +21,7 @@ use tonnage_core::units::Bytes;
 use tonnage_report::text;
 use tonnage_run::clock::now_ms;
 use tonnage_run::os;
-use tonnage_run::request::{RunTable, record};
+use tonnage_run::request::{RunTable, run_record};
 use tonnage_run::store::Store;
 use tonnage_torch::{Device, Found};
 use tonnage_train::ranks::Place;
@@ -199,7 +199,7 @@ impl TrainArgs {
 
     /// Under guard: the trainer is a child, whose end is seen whatever it is.
     fn guarded(&self, job: &TrainJob, found: &Found, device: Device, terminal: &Terminal) -> Result<Exit, Failure> {
-        os::check()?;
+        os::check_supported()?;
         let output = job.output();
         let on_gpu = device != Device::Cpu;
         let source = on_a_gpu(job.source.clone(), "a training on a GPU is held against it");
@@ -216,7 +216,7 @@ impl TrainArgs {
             ..Policy::default()
         };
         let here = std::env::current_dir().map_err(|error| Failure::file(".", &error))?;
-        let (run, secrets) = record(command, here.display().to_string(), recorded, &table, policy)?;
+        let (run, secrets) = run_record(command, here.display().to_string(), recorded, &table, policy)?;
         let folder = Store::of_user().create(run)?;
         terminal.say(&format!("run {}, checkpoints and metrics in {}", folder.id(), output.display()));
         let beside =
@@ -241,7 +241,7 @@ impl TrainArgs {
             let (run, mut state) = (folder.run(), folder.state());
             state.result = Some(result.clone());
             let line = tonnage_report::RunLine::new(run, &state, false, now_ms());
-            terminal.tell(&text::run(run, &state, &line, false, &terminal.look));
+            terminal.tell(&text::run_screen(run, &state, &line, false, &terminal.look));
             ended.rows().into_iter().for_each(|row| terminal.tell(&row));
         }
         Ok(exit(&result))

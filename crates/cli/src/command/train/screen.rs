@@ -132,7 +132,7 @@ mod tests {
         let line = line(&Event::Step(report), None);
         assert_eq!(line, "step 30/200: loss 3.2500, lr 3.00e-4, grad norm 1.50, 15203 tokens/s, 2 min 5 s left");
         let mut tracker = tonnage_core::progress::Tracker::default();
-        tracker.read(&line, 0);
+        tracker.read_line(&line, 0);
         assert_eq!(tracker.progress().map(|progress| (progress.step, progress.total)), Some((30, Some(200))));
     }
 }

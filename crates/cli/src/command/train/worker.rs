@@ -81,7 +81,6 @@ impl TrainerArgs {
 
 /// The process that trains: the only one, or one of several.
 pub struct Rank {
-    /// What.
     pub job: TrainJob,
     /// Which of several.
     pub place: Option<Place>,

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tonnage_core::estimate::{Deployment, Estimate};
 use tonnage_core::job::{JobSource, JobSpec};
 use tonnage_core::limit::JSON_BYTES;
-use tonnage_core::plan::proposal::consider;
+use tonnage_core::plan::proposal::consider_remedies;
 use tonnage_core::plan::remedy::Results;
 use tonnage_run::bounded::read_text;
 use tonnage_watch::{PredictedPhase, Prediction};
@@ -72,7 +72,7 @@ fn phases(peaks: impl Iterator<Item = (String, u64, u64)>, context: (u64, u64)) 
 fn find_advice(source: JobSource, job: JobSpec, prediction: &Prediction) {
     let advice = Arc::clone(&prediction.advice);
     thread::spawn(move || {
-        let proposals = consider(&job, &source);
+        let proposals = consider_remedies(&job, &source);
         let alone = proposals.map(|proposals| proposals.alone).unwrap_or_default();
         // One that leaves the training as it is comes before one that saves more.
         let same = alone.iter().find(|proposal| proposal.remedy.results == Results::Same);

@@ -55,7 +55,7 @@ impl<'a> Counted<'a> {
     }
 
     /// Runs every time but the last.
-    pub fn run<F: FnMut(u64, Place)>(mut self, run: &mut Run<'_, F>) -> Result<(), Failed> {
+    pub fn run_counted<F: FnMut(u64, Place)>(mut self, run: &mut Run<'_, F>) -> Result<(), Failed> {
         let last = self.growing.times.saturating_sub(1);
         let (mut time, mut before, mut counted) = (0, 0, 0);
         while time < last {
@@ -64,10 +64,10 @@ impl<'a> Counted<'a> {
             if is_new {
                 self.plan = self.plan_for(run, before);
             }
-            let after = self.growing.after(time);
+            let after = self.growing.size_after(time);
             let places = is_new || after >= last || counted + 1 >= self.growing.stride.small;
             counted = if places { 0 } else { counted + 1 };
-            self.time(run, before, places)?;
+            self.count_time(run, before, places)?;
             for (old, new) in &self.growing.carried {
                 let new = std::mem::replace(&mut run.blocks[*new as usize], BlockId::NONE);
                 if new != BlockId::NONE {
@@ -80,35 +80,40 @@ impl<'a> Counted<'a> {
     }
 
     /// One time of the stretch. What it frees that was there before was asked for at the time `before`.
-    fn time<F: FnMut(u64, Place)>(&self, run: &mut Run<'_, F>, before: u64, mut places: bool) -> Result<(), Failed> {
+    fn count_time<F: FnMut(u64, Place)>(
+        &self,
+        run: &mut Run<'_, F>,
+        before: u64,
+        mut places: bool,
+    ) -> Result<(), Failed> {
         for (at_step, step) in self.plan.steps.iter().enumerate() {
             if let Step::Large(at) = *step {
                 if !places && run.may_flush(at) {
                     // Which segments of the small pool are in use is asked now.
-                    self.plan.steps[..at_step].iter().try_for_each(|step| run.place(step))?;
+                    self.plan.steps[..at_step].iter().try_for_each(|step| run.place_step(step))?;
                     places = true;
                 }
-                run.op(at)?;
+                run.replay_op(at)?;
                 continue;
             }
             let (high, at, after) = match *step {
                 Step::Same { high, at, after, .. } => (high, at, after),
                 Step::Growing(at) | Step::Large(at) => {
-                    let after = self.level(run, at, before);
+                    let after = self.level_at(run, at, before);
                     (Level::default().or_higher(after), at, after)
                 }
             };
             if places {
-                run.place(step)?;
+                run.place_step(step)?;
             }
             let highest = run.allocator.small_blocks_pass(Level::default(), high, after);
-            run.rise(highest, at);
+            run.note_rise(highest, at);
         }
         Ok(())
     }
 
     /// What a small request changes whose size is another each time.
-    fn level<F>(&self, run: &Run<'_, F>, at: usize, before: u64) -> Level {
+    fn level_at<F>(&self, run: &Run<'_, F>, at: usize, before: u64) -> Level {
         let Op { id, kind, .. } = run.ops[at];
         let asked = |at: usize, time: u64| match run.ops[at].kind {
             Kind::Alloc { bytes, growth } => bytes_at(bytes, growth, time),
@@ -126,7 +131,7 @@ impl<'a> Counted<'a> {
     fn plan_for<F>(&self, run: &Run<'_, F>, before: u64) -> Plan {
         let mut steps = Vec::new();
         for at in 0..run.ops.len() {
-            match self.does(run, at) {
+            match self.effect_of(run, at) {
                 Does::Nothing => steps.push(Step::Large(at)),
                 Does::Growing => steps.push(Step::Growing(at)),
                 Does::Same(bytes, sign) => {
@@ -135,15 +140,15 @@ impl<'a> Counted<'a> {
                         steps.push(Step::Same { range: at..at, high, at, after });
                     }
                     if let Some(step) = steps.last_mut() {
-                        step.add(at, (run.allocator.block_for(bytes).0, bytes), sign);
+                        step.add_change(at, (run.allocator.block_for(bytes).0, bytes), sign);
                     }
                 }
             }
         }
-        Plan { steps, until: self.until(run, before) }
+        Plan { steps, until: self.plan_ends(run, before) }
     }
 
-    fn does<F>(&self, run: &Run<'_, F>, at: usize) -> Does {
+    fn effect_of<F>(&self, run: &Run<'_, F>, at: usize) -> Does {
         let of = |op: Op, time: u64, sign: i64| match op.kind {
             Kind::Alloc { bytes, growth } => match run.allocator.block_for(bytes_at(bytes, growth, time)) {
                 (_, false) => Does::Nothing,
@@ -165,7 +170,7 @@ impl<'a> Counted<'a> {
     }
 
     /// Before which time the plan for this one holds.
-    fn until<F>(&self, run: &Run<'_, F>, before: u64) -> u64 {
+    fn plan_ends<F>(&self, run: &Run<'_, F>, before: u64) -> u64 {
         let now = run.time;
         let is_small = |op: &Op, time: u64| match op.kind {
             Kind::Alloc { bytes, growth } => run.allocator.block_for(bytes_at(bytes, growth, time)).1,
@@ -189,7 +194,7 @@ impl<'a> Counted<'a> {
 
 impl Step {
     /// One more small request, for a block of so many bytes and so many asked for.
-    fn add(&mut self, at: usize, (block, bytes): (u64, u64), sign: i64) {
+    fn add_change(&mut self, at: usize, (block, bytes): (u64, u64), sign: i64) {
         let Self::Same { range, high, at: high_at, after } = self else { return };
         *after = after.plus_block(block, bytes, sign);
         if after.block > high.block {
@@ -211,14 +216,14 @@ impl<F> Run<'_, F> {
     }
 
     /// Gives small requests their blocks, or takes those back; what is allocated is counted elsewhere.
-    fn place(&mut self, step: &Step) -> Result<(), Failed> {
+    fn place_step(&mut self, step: &Step) -> Result<(), Failed> {
         let mut range = match step {
             Step::Large(_) => return Ok(()),
             Step::Same { range, .. } => range.clone(),
             Step::Growing(at) => *at..at + 1,
         };
         let Self { allocator, blocks, ops, first, time, .. } = self;
-        allocator.uncounted(|allocator| {
+        allocator.run_uncounted(|allocator| {
             range.try_for_each(|at| {
                 let Op { id, stream, kind } = ops[at];
                 let block = &mut blocks[id as usize];

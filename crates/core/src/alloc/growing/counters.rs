@@ -3,7 +3,7 @@
 use crate::alloc::arena::{BlockId, NIL};
 use crate::alloc::caching::CachingAllocator;
 use crate::alloc::config::{LARGE_SEGMENT, MIN_BLOCK_SIZE};
-use crate::alloc::pool::PoolKind;
+use crate::alloc::pool_kind::PoolKind;
 use crate::alloc::stats::Stats;
 use crate::units::round_up;
 
@@ -17,7 +17,7 @@ pub(super) struct Level {
 
 impl Level {
     /// With a request of so many bytes, made (1) or given back (-1).
-    pub fn plus(self, bytes: u64, sign: i64) -> Self {
+    pub fn plus_bytes(self, bytes: u64, sign: i64) -> Self {
         self.plus_block(round_up(bytes, MIN_BLOCK_SIZE), bytes, sign)
     }
 
@@ -72,7 +72,7 @@ impl CachingAllocator {
     /// The size of the block for a request, and whether that is the small pool's.
     pub(super) fn block_for(&self, bytes: u64) -> (u64, bool) {
         let block = self.config.round_size(bytes);
-        (block, PoolKind::of(block) == PoolKind::Small)
+        (block, PoolKind::for_size(block) == PoolKind::Small)
     }
 
     /// What was asked for with a live block of the small pool.
@@ -83,7 +83,7 @@ impl CachingAllocator {
     /// Whether this may take more from the driver than it has at once: then cached blocks of both pools go.
     pub(super) fn may_flush(&self, stream: u8, bytes: u64) -> bool {
         let size = self.config.round_size(bytes);
-        let pool = &self.pools[PoolKind::of(size) as usize];
+        let pool = &self.pools[PoolKind::for_size(size) as usize];
         let is_cached = self.max_split_size == u64::MAX
             && pool.is_admitted(stream)
             && pool.lower_bound(&self.arena, stream, size) != NIL;
@@ -91,7 +91,7 @@ impl CachingAllocator {
     }
 
     /// Does something of which the counters of what is allocated have been told.
-    pub(super) fn uncounted<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> T {
+    pub(super) fn run_uncounted<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> T {
         let Stats { allocated, peak_allocated, requested, peak_requested, rounded512, peak_rounded512, .. } =
             self.stats;
         let done = run(self);

@@ -26,12 +26,12 @@ pub(super) struct Layers {
 
 impl Layers {
     /// The longest run of equal sections; `None` where they are not most of the stretch.
-    pub fn find(ops: &[Op]) -> Option<Self> {
+    pub fn find_layers(ops: &[Op]) -> Option<Self> {
         let middle = ops.len() / 2;
-        let distances = (1..ops.len().saturating_sub(middle)).filter(|distance| equal(ops, middle, *distance));
+        let distances = (1..ops.len().saturating_sub(middle)).filter(|distance| equal_ops(ops, middle, *distance));
         for len in distances.take(MOST_DISTANCES) {
-            let after = (middle..ops.len() - len).take_while(|at| equal(ops, *at, len)).count();
-            let before = (0..middle).rev().take_while(|at| equal(ops, *at, len)).count();
+            let after = (middle..ops.len() - len).take_while(|at| equal_ops(ops, *at, len)).count();
+            let before = (0..middle).rev().take_while(|at| equal_ops(ops, *at, len)).count();
             let count = (before + after) / len + 1;
             if count > MOST_ARRANGEMENTS && 2 * count * len > ops.len() {
                 return Some(Self { begin: middle - before, len, count });
@@ -40,13 +40,13 @@ impl Layers {
         None
     }
 
-    fn section(&self, at: usize) -> Range<usize> {
+    fn layer_ops(&self, at: usize) -> Range<usize> {
         self.begin + at * self.len..self.begin + (at + 1) * self.len
     }
 }
 
 /// Whether the event so far behind another does the same.
-fn equal(ops: &[Op], at: usize, distance: usize) -> bool {
+fn equal_ops(ops: &[Op], at: usize, distance: usize) -> bool {
     let (one, Some(other)) = (ops[at], ops.get(at + distance)) else { return false };
     one.stream == other.stream
         && match (one.kind, other.kind) {
@@ -77,21 +77,21 @@ struct Known {
 impl<F: FnMut(u64, super::Place)> Run<'_, F> {
     /// One time of the stretch; whether layers answered alike.
     pub(super) fn with_layers(&mut self, layers: &Layers) -> Result<bool, (usize, Box<OutOfMemory>)> {
-        self.range(0..layers.begin)?;
+        self.replay_range(0..layers.begin)?;
         let mut live = Live::new();
         let mut known: Vec<Known> = Vec::new();
         let (mut at, mut is_disturbed, mut found) = (0, true, false);
         while at < layers.count {
             if at >= MOST_WATCHED && !found {
-                self.range(layers.section(at).start..layers.section(layers.count - 1).end)?;
+                self.replay_range(layers.layer_ops(at).start..layers.layer_ops(layers.count - 1).end)?;
                 break;
             }
-            let section = layers.section(at);
+            let section = layers.layer_ops(at);
             let lives = live.iter().map(|(made, _, addr)| (section.start - made, *addr)).collect();
             known.push(Known { lives, is_disturbed });
-            if let Some(period) = period(&known) {
+            if let Some(period) = shortest_period(&known) {
                 let sections = (layers.count - at) / period * period;
-                if sections > 0 && self.skip(layers, at..at + sections, &mut live)? {
+                if sections > 0 && self.skip_layers(layers, at..at + sections, &mut live)? {
                     at += sections;
                     found = true;
                     known.clear();
@@ -99,22 +99,22 @@ impl<F: FnMut(u64, super::Place)> Run<'_, F> {
                     continue;
                 }
             }
-            is_disturbed = self.watched(section, &mut live)?;
+            is_disturbed = self.watch_section(section, &mut live)?;
             at += 1;
         }
-        self.range(layers.section(layers.count - 1).end..self.ops.len())?;
+        self.replay_range(layers.layer_ops(layers.count - 1).end..self.ops.len())?;
         Ok(found)
     }
 
     /// Runs a section and keeps account of its small blocks; whether it changed anything else of the small pool.
-    fn watched(&mut self, section: Range<usize>, live: &mut Live) -> Result<bool, (usize, Box<OutOfMemory>)> {
+    fn watch_section(&mut self, section: Range<usize>, live: &mut Live) -> Result<bool, (usize, Box<OutOfMemory>)> {
         let mut is_disturbed = false;
         for at in section {
             let id = self.ops[at].id as usize;
             let before = (self.allocator.stats().num_device_alloc, self.allocator.stats().num_device_free);
             match self.ops[at].kind {
                 Kind::Alloc { bytes, growth } => {
-                    self.op(at)?;
+                    self.replay_op(at)?;
                     let small = is_small(bytes_at(bytes, growth, self.time));
                     let stats = self.allocator.stats();
                     is_disturbed |= before.1 != stats.num_device_free || small && before.0 != stats.num_device_alloc;
@@ -127,7 +127,7 @@ impl<F: FnMut(u64, super::Place)> Run<'_, F> {
                         Some(at) => drop(live.swap_remove(at)),
                         None => is_disturbed |= self.allocator.is_in_small_pool(self.blocks[id]),
                     }
-                    self.op(at)?;
+                    self.replay_op(at)?;
                 }
             }
         }
@@ -137,26 +137,26 @@ impl<F: FnMut(u64, super::Place)> Run<'_, F> {
 
     /// Runs sections whose small requests are answered as before, without them; `false`, and nothing has happened, where
     /// the device may have no room for their large ones.
-    fn skip(
+    fn skip_layers(
         &mut self,
         layers: &Layers,
         sections: Range<usize>,
         live: &mut Live,
     ) -> Result<bool, (usize, Box<OutOfMemory>)> {
-        let first = layers.section(sections.start);
-        let (parts, large) = self.parts(first.clone());
+        let first = layers.layer_ops(sections.start);
+        let (parts, large) = self.section_parts(first.clone());
         if self.allocator.room() < large.saturating_mul(sections.len() as u64) {
             return Ok(false);
         }
         for section in sections.clone() {
-            let begin = layers.section(section).start;
+            let begin = layers.layer_ops(section).start;
             let mut level = Level::default();
             for part in &parts {
                 match *part {
-                    Part::Large(at) => self.op(begin + at)?,
+                    Part::Large(at) => self.replay_op(begin + at)?,
                     Part::Small { high, at, after } => {
                         let highest = self.allocator.small_blocks_pass(level, high, after);
-                        self.rise(highest, begin + at);
+                        self.note_rise(highest, begin + at);
                         level = after;
                     }
                 }
@@ -172,7 +172,7 @@ impl<F: FnMut(u64, super::Place)> Run<'_, F> {
     }
 
     /// A section in parts, and the most that its large requests can take from the driver.
-    fn parts(&self, section: Range<usize>) -> (Vec<Part>, u64) {
+    fn section_parts(&self, section: Range<usize>) -> (Vec<Part>, u64) {
         let (mut parts, mut large) = (Vec::new(), 0_u64);
         let (mut level, mut high, mut high_at) = (Level::default(), Level::default(), 0);
         for at in section.clone() {
@@ -186,13 +186,13 @@ impl<F: FnMut(u64, super::Place)> Run<'_, F> {
             };
             match asked.filter(|bytes| is_small(*bytes)) {
                 Some(bytes) if rises => {
-                    level = level.plus(bytes, 1);
+                    level = level.plus_bytes(bytes, 1);
                     if level.block > high.block {
                         high_at = at - section.start;
                     }
                     high = high.or_higher(level);
                 }
-                Some(bytes) => level = level.plus(bytes, -1),
+                Some(bytes) => level = level.plus_bytes(bytes, -1),
                 None => {
                     parts.push(Part::Small { high, at: high_at, after: level });
                     parts.push(Part::Large(at - section.start));
@@ -209,7 +209,7 @@ impl<F: FnMut(u64, super::Place)> Run<'_, F> {
 }
 
 /// After how many sections the small pool is as it is now.
-fn period(known: &[Known]) -> Option<usize> {
+fn shortest_period(known: &[Known]) -> Option<usize> {
     let (now, earlier) = known.split_last()?;
     let mut is_disturbed = now.is_disturbed;
     for (period, before) in (1..=MOST_ARRANGEMENTS).zip(earlier.iter().rev()) {

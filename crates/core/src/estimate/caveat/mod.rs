@@ -9,12 +9,12 @@ use crate::step::Repetition;
 use crate::trace::Trace;
 use of_gpu::{old_gpu, shared_with_host};
 use of_model::{
-    context, count, cudnn, device, garbage_collection, generic, judge, liger, loop_of_shards, loss_scaling,
-    math_attention, plain_loop, prefers_cudnn, towers,
+    context_caveat, count_caveat, cudnn_caveat, device_caveat, garbage_collection, generic_caveat, judge_caveat,
+    liger_caveat, loop_of_shards, loss_scaling, math_attention, plain_loop, prefers_cudnn, towers_caveat,
 };
 use of_setup::{
-    engine, flash_attn_package, left_open, nccl, quantized_judge, repeats, replayed_tokens, silicon, split,
-    transformers,
+    engine_caveat, flash_attn_package, left_open, nccl_caveat, quantized_judge, repeats_caveat, replayed_tokens,
+    silicon_caveat, split_caveat, transformers_caveat,
 };
 
 /// Something the reader must know about a figure.
@@ -42,7 +42,7 @@ pub enum Direction {
     More,
     /// The total may be less.
     Less,
-    /// Either.
+    /// It may be more or less.
     Both,
 }
 
@@ -75,7 +75,7 @@ impl Caveat {
 }
 
 /// The caveats of a job whose peak is `reserved` bytes and whose model, unsplit and without adapters, has `parameters`.
-pub(super) fn caveats(
+pub(super) fn all_caveats(
     job: &JobSpec,
     trace: &Trace,
     reserved: u64,
@@ -85,31 +85,31 @@ pub(super) fn caveats(
     let of_model = [
         math_attention(job, trace, reserved),
         loss_scaling(job),
-        context(&job.gpu),
-        cudnn(job, reserved),
+        context_caveat(&job.gpu),
+        cudnn_caveat(job, reserved),
         prefers_cudnn(job),
-        count(job, parameters),
-        generic(job, reserved, parameters),
-        judge(job, trace),
-        towers(job, reserved),
-        device(&job.gpu, reserved),
+        count_caveat(job, parameters),
+        generic_caveat(job, reserved, parameters),
+        judge_caveat(job, trace),
+        towers_caveat(job, reserved),
+        device_caveat(&job.gpu, reserved),
         old_gpu(&job.gpu),
         shared_with_host(&job.gpu),
         garbage_collection(job),
-        liger(job),
+        liger_caveat(job),
         plain_loop(job, reserved),
         loop_of_shards(job, reserved),
     ];
     let of_setup = [
         flash_attn_package(job, reserved),
-        nccl(job),
-        split(job, reserved),
-        transformers(job, reserved),
-        silicon(job, reserved),
+        nccl_caveat(job),
+        split_caveat(job, reserved),
+        transformers_caveat(job, reserved),
+        silicon_caveat(job, reserved),
         quantized_judge(job, trace),
-        engine(job),
+        engine_caveat(job),
         replayed_tokens(trace, reserved),
-        repetition.and_then(|run| repeats(job, run)),
+        repetition.and_then(|run| repeats_caveat(job, run)),
     ];
     let of_model = of_model.into_iter().flatten();
     let of_setup = of_setup.into_iter().flatten().chain(left_open(job, reserved));

@@ -1,7 +1,7 @@
 //! What is not known of a model and of the loop that runs it.
 
 use super::Caveat;
-use crate::estimate::engine::loaded;
+use crate::estimate::engine::loaded_bytes;
 use crate::family::generic_allowance;
 use crate::gpu::Gpu;
 use crate::job::{Attention, JobSpec, LossKernel, Precision, Strategy};
@@ -56,7 +56,7 @@ pub(super) fn loss_scaling(job: &JobSpec) -> Option<Caveat> {
     Some(Caveat::remark("loss_scaling", text))
 }
 
-pub(super) fn context(gpu: &Gpu) -> Option<Caveat> {
+pub(super) fn context_caveat(gpu: &Gpu) -> Option<Caveat> {
     gpu.context_bytes.is_none().then(|| {
         let text = "nobody measured the CUDA context of this GPU; it is taken to grow with the multiprocessors";
         Caveat::remark("context_not_measured", text)
@@ -64,7 +64,7 @@ pub(super) fn context(gpu: &Gpu) -> Option<Caveat> {
 }
 
 /// A tenth of the peak: an allowance, not a measurement.
-pub(super) fn cudnn(job: &JobSpec, reserved: u64) -> Option<Caveat> {
+pub(super) fn cudnn_caveat(job: &JobSpec, reserved: u64) -> Option<Caveat> {
     (job.attention == Attention::Cudnn).then(|| {
         let text = "the workspace of cuDNN attention is not known; the range allows a tenth of the peak for it";
         Caveat::widening("cudnn_workspace", text, reserved / 10)
@@ -88,7 +88,7 @@ const TRAINED_BYTES: u64 = 16;
 const FROZEN_BYTES: u64 = 4;
 
 /// How many ranks share the model's parameters.
-pub(super) fn sharers(job: &JobSpec) -> u64 {
+pub(super) fn gpu_sharers(job: &JobSpec) -> u64 {
     match job.parallel.strategy {
         Strategy::TensorParallel { size } => size.max(1),
         Strategy::PipelineParallel { stages, .. } => stages.max(1),
@@ -97,19 +97,19 @@ pub(super) fn sharers(job: &JobSpec) -> u64 {
 }
 
 /// Whether the model has as many parameters as somebody else counted. What a multimodal model has beyond them is left out,
-/// not wrong: [`towers`] speaks of it.
-pub(super) fn count(job: &JobSpec, parameters: u64) -> Option<Caveat> {
+/// not wrong: [`towers_caveat`] speaks of it.
+pub(super) fn count_caveat(job: &JobSpec, parameters: u64) -> Option<Caveat> {
     let counted = job.model.beside.counted.as_ref()?;
     let is_left_out = job.model.beside.left_out.is_some() && counted.parameters > parameters;
     (counted.parameters != parameters && !is_left_out).then(|| {
         let text = format!("the model was built with {parameters} parameters, {} {}", counted.who, counted.parameters);
-        let share = counted.parameters.abs_diff(parameters).div_ceil(sharers(job));
+        let share = counted.parameters.abs_diff(parameters).div_ceil(gpu_sharers(job));
         Caveat::widening("parameter_count", text, share.saturating_mul(TRAINED_BYTES))
     })
 }
 
 /// The allowance is measured; it only holds for a model whose parameters are the right ones.
-pub(super) fn generic(job: &JobSpec, reserved: u64, parameters: u64) -> Option<Caveat> {
+pub(super) fn generic_caveat(job: &JobSpec, reserved: u64, parameters: u64) -> Option<Caveat> {
     let allowance = generic_allowance(&job.model.model_type)?;
     let model_type = &job.model.model_type;
     let checked = job.model.beside.counted.as_ref().is_some_and(|counted| counted.parameters == parameters);
@@ -134,7 +134,7 @@ pub(super) fn generic(job: &JobSpec, reserved: u64, parameters: u64) -> Option<C
 }
 
 /// A judge of a type that no family mirrors, or without its towers.
-pub(super) fn judge(job: &JobSpec, trace: &Trace) -> Option<Caveat> {
+pub(super) fn judge_caveat(job: &JobSpec, trace: &Trace) -> Option<Caveat> {
     let model = &job.task.facts().judge()?.model;
     let is_partial = generic_allowance(&model.model_type).is_some() || model.beside.left_out.is_some();
     is_partial.then(|| {
@@ -143,12 +143,12 @@ pub(super) fn judge(job: &JobSpec, trace: &Trace) -> Option<Caveat> {
              to fit",
             model.model_type
         );
-        Caveat::widening("judge_generic", text, loaded(trace, "judge") / 5).open()
+        Caveat::widening("judge_generic", text, loaded_bytes(trace, "judge") / 5).open()
     })
 }
 
 /// The towers of a multimodal model: what is known of them is added, and what is not keeps the job from fitting surely.
-pub(super) fn towers(job: &JobSpec, reserved: u64) -> Option<Caveat> {
+pub(super) fn towers_caveat(job: &JobSpec, reserved: u64) -> Option<Caveat> {
     let left_out = job.model.beside.left_out.as_ref()?;
     let each = if job.task.trains() && job.lora.is_none() { TRAINED_BYTES } else { FROZEN_BYTES };
     let (what, parameters) = match left_out.parameters {
@@ -167,7 +167,7 @@ pub(super) fn towers(job: &JobSpec, reserved: u64) -> Option<Caveat> {
 }
 
 /// Scratch space inside operators was measured on compute capability 8.0 and 9.0 only.
-pub(super) fn device(gpu: &Gpu, reserved: u64) -> Option<Caveat> {
+pub(super) fn device_caveat(gpu: &Gpu, reserved: u64) -> Option<Caveat> {
     let (major, minor) = gpu.compute_capability;
     (!matches!((major, minor), (8, 0) | (9, 0))).then(|| {
         let text = format!("scratch space of kernels was measured on sm_80 and sm_90, not on sm_{major}{minor}");
@@ -183,7 +183,7 @@ pub(super) fn garbage_collection(job: &JobSpec) -> Option<Caveat> {
 }
 
 /// Liger's patches bring other kernels along by default.
-pub(super) fn liger(job: &JobSpec) -> Option<Caveat> {
+pub(super) fn liger_caveat(job: &JobSpec) -> Option<Caveat> {
     (job.logits.loss == LossKernel::Liger && !job.liger_kernels).then(|| {
         let text = "of Liger only the fused loss is simulated (liger_kernel_config with all else false); use_liger_kernel = true \
                     brings its norms, rotary embeddings and MLPs too";

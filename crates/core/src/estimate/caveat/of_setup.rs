@@ -1,7 +1,7 @@
 //! What is not known of what lies round the model: packages, ranks, versions, engines, what was left out.
 
 use super::Caveat;
-use crate::estimate::engine::loaded;
+use crate::estimate::engine::loaded_bytes;
 use crate::job::{
     Allowance, Attention, CheckpointPolicy, JobSpec, JudgeWeights, Rollout, Strategy, TransformersVersion,
 };
@@ -12,7 +12,7 @@ use crate::units::{Bytes, MIB};
 /// An allowance, not a measurement: users report about this much a rank with four ranks.
 const NCCL_ALLOWANCE: u64 = 1 << 30;
 
-pub(super) fn nccl(job: &JobSpec) -> Option<Caveat> {
+pub(super) fn nccl_caveat(job: &JobSpec) -> Option<Caveat> {
     (job.parallel.world_size > 1).then(|| {
         let text = "NCCL's communicators and channels lie outside PyTorch's allocator and were not measured; the range allows \
                     1 GiB a rank";
@@ -32,7 +32,7 @@ pub(super) fn left_open(job: &JobSpec, reserved: u64) -> impl Iterator<Item = Ca
 }
 
 /// A fifth of the peak: an allowance, not a measurement.
-pub(super) fn split(job: &JobSpec, reserved: u64) -> Option<Caveat> {
+pub(super) fn split_caveat(job: &JobSpec, reserved: u64) -> Option<Caveat> {
     let (code, text) = match job.parallel.strategy {
         Strategy::TensorParallel { .. } => (
             "tensor_parallel_assumed",
@@ -64,7 +64,7 @@ pub(super) fn split(job: &JobSpec, reserved: u64) -> Option<Caveat> {
 const SILICON_ALLOWANCE_PERCENT: u64 = 9;
 
 /// What real allocators held in training with transformers 4, beyond what is simulated of it.
-pub(super) fn silicon(job: &JobSpec, reserved: u64) -> Option<Caveat> {
+pub(super) fn silicon_caveat(job: &JobSpec, reserved: u64) -> Option<Caveat> {
     (job.task.trains() && job.model.is_in_transformers() && job.transformers.is_before_5()).then(|| {
         let text = format!(
             "published totals of training with transformers 4 on A100s reach {SILICON_ALLOWANCE_PERCENT} % above what is \
@@ -80,7 +80,7 @@ const SEGMENT_ALLOWANCE: u64 = 20 << 20;
 
 /// A tenth or a fiftieth of the peak: allowances, where the versions measured around it differ by less from what is
 /// simulated of them.
-pub(super) fn transformers(job: &JobSpec, reserved: u64) -> Option<Caveat> {
+pub(super) fn transformers_caveat(job: &JobSpec, reserved: u64) -> Option<Caveat> {
     let version = job.transformers;
     if version == TransformersVersion::DEFAULT || !job.model.is_in_transformers() {
         return None;
@@ -153,14 +153,14 @@ pub(super) fn quantized_judge(job: &JobSpec, trace: &Trace) -> Option<Caveat> {
         let text = "the judge's linear layers are simulated from bitsandbytes' source (0.50) and were not measured: head and \
                     embeddings in bf16, int8 without outlier columns, nf4 unpacked whole for more than 4 rows; the range allows \
                     a twentieth of its weights";
-        Caveat::widening("judge_quantized", text, loaded(trace, "judge") / 20)
+        Caveat::widening("judge_quantized", text, loaded_bytes(trace, "judge") / 20)
     })
 }
 
 /// An allowance, not a measurement: CUDA graphs are captured beyond the share, and stay when the engine sleeps.
 const ENGINE_ALLOWANCE: u64 = 1 << 30;
 
-pub(super) fn engine(job: &JobSpec) -> Option<Caveat> {
+pub(super) fn engine_caveat(job: &JobSpec) -> Option<Caveat> {
     let Rollout::Vllm { sleep_mode, .. } = job.task.grpo()?.rollout else { return None };
     let asleep = if sleep_mode { ", and to hold nothing of it asleep" } else { "" };
     let text = format!(
@@ -170,7 +170,7 @@ pub(super) fn engine(job: &JobSpec) -> Option<Caveat> {
     Some(Caveat::adding("vllm_assumed", text, ENGINE_ALLOWANCE))
 }
 
-pub(super) fn repeats(job: &JobSpec, run: Repetition) -> Option<Caveat> {
+pub(super) fn repeats_caveat(job: &JobSpec, run: Repetition) -> Option<Caveat> {
     let whole = run.steps == job.steps && run.passes == job.gradient_accumulation_steps;
     (!whole).then(|| {
         let text = format!(

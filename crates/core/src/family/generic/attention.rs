@@ -59,11 +59,11 @@ impl GenericAttention {
     pub(super) fn forward(&self, hidden_states: &Tensor, call: &LayerCall, layer: usize) -> AttentionOutput {
         let _module = self.module.enter();
         let (batch, tokens) = (hidden_states.size(0), hidden_states.size(1));
-        let [mut query, mut key, mut value] = self.project(hidden_states);
+        let [mut query, mut key, mut value] = self.project_qkv(hidden_states);
         if let Positions::Rotary(rotary) = self.config.shape.positions {
             let apply = if rotary.joins { apply_partial_rotary_pos_emb } else { apply_rotary_pos_emb };
             let dtype = query.dtype();
-            let table = |table: &Tensor| if rotary.interleaves { twice(table) } else { table.clone() };
+            let table = |table: &Tensor| if rotary.interleaves { doubled_half(table) } else { table.clone() };
             let (cos, sin) = (table(&call.cos), table(&call.sin));
             if rotary.in_float32 {
                 let (turned_query, turned_key) = apply(&query.float(), &key.float(), &cos, &sin);
@@ -81,7 +81,7 @@ impl GenericAttention {
     }
 
     /// Query, key and value, [batch, heads, tokens, head_dim] each.
-    fn project(&self, hidden_states: &Tensor) -> [Tensor; 3] {
+    fn project_qkv(&self, hidden_states: &Tensor) -> [Tensor; 3] {
         let (query_width, key_value_width) = self.config.widths();
         let [query, key, value] = match self.qkv.as_slice() {
             [fused] if query_width == key_value_width => fused.forward(hidden_states).split_last(),
@@ -95,10 +95,10 @@ impl GenericAttention {
             Some((query_norm, key_norm)) => (Some(query_norm), Some(key_norm)),
             None => (None, None),
         };
-        [self.heads(query, query_norm), self.heads(key, key_norm), self.heads(value, None)]
+        [self.split_heads(query, query_norm), self.split_heads(key, key_norm), self.split_heads(value, None)]
     }
 
-    fn heads(&self, projected: Tensor, norm: Option<&Norm>) -> Tensor {
+    fn split_heads(&self, projected: Tensor, norm: Option<&Norm>) -> Tensor {
         let whole = self.config.shape.qk_norm == QkNorm::Whole;
         let (batch, tokens, width) = (projected.size(0), projected.size(1), projected.size(-1));
         let sizes = [batch, tokens, width / self.config.head_dim, self.config.head_dim];
@@ -192,7 +192,7 @@ fn falcon_eager(query: &Tensor, key: &Tensor, value: &Tensor, mask: Option<&Tens
 }
 
 /// The first half of a table, each number twice in a row: a table of its own in every layer.
-fn twice(table: &Tensor) -> Tensor {
+fn doubled_half(table: &Tensor) -> Tensor {
     let last = table.sizes().len() - 1;
     let half = table.slice_any(last, table.size(-1) / 2);
     cat(&[&half, &half], last)

@@ -8,7 +8,7 @@ use crate::job::{FieldError, Fields};
 use crate::model::family::bounds::{bound_weights, check_divides, check_rotary};
 use crate::model::nn::{Activation, LayerType};
 
-use super::shape::{MlpKind, Positions, Shape, shape};
+use super::shape::{MlpKind, Positions, Shape, shape_of_type};
 
 /// Names of a size, the commonest first.
 const HIDDEN: &[&str] = &["hidden_size", "n_embd", "n_embed"];
@@ -51,12 +51,12 @@ pub(super) struct GenericConfig {
 
 impl GenericConfig {
     pub(super) fn read(model_type: &str, fields: &Fields) -> Result<Self, FieldError> {
-        let Some(shape) = shape(model_type, fields)? else {
+        let Some(shape) = shape_of_type(model_type, fields)? else {
             return Err(FieldError::new("model_type", format!("no generic decoder stands in for `{model_type}`")));
         };
-        let (heads_key, heads) = needed(fields, HEADS)?;
-        let (hidden_key, hidden_size) = needed(fields, HIDDEN)?;
-        let (layers_key, _) = needed(fields, LAYERS)?;
+        let (heads_key, heads) = needed_size(fields, HEADS)?;
+        let (hidden_key, hidden_size) = needed_size(fields, HIDDEN)?;
+        let (layers_key, _) = needed_size(fields, LAYERS)?;
         let num_hidden_layers = fields.layers(layers_key, 1)?;
         let head_dim = match fields.optional_size("head_dim")?.or(default_head_dim(model_type)) {
             Some(head_dim) => head_dim,
@@ -65,20 +65,20 @@ impl GenericConfig {
                 hidden_size / heads
             }
         };
-        let (sliding_window, layer_types) = windows(fields, num_hidden_layers)?;
+        let (sliding_window, layer_types) = layer_windows(fields, num_hidden_layers)?;
         let dropout =
             |(key, default): (&str, f64)| if key.is_empty() { Ok(0.0) } else { fields.probability(key, default) };
         let config = Self {
-            vocab_size: needed(fields, &["vocab_size"])?.1,
+            vocab_size: needed_size(fields, &["vocab_size"])?.1,
             hidden_size,
-            intermediate_size: inner(fields, &shape, hidden_size)?,
+            intermediate_size: inner_size(fields, &shape, hidden_size)?,
             num_hidden_layers,
             num_attention_heads: heads,
             num_key_value_heads: key_value_heads(fields, &shape, heads)?,
             head_dim,
             rotary_dim: rotary_dim(fields, &shape, head_dim)?,
-            positions: optional(fields, TABLE)?.map_or(0, |(_, positions)| positions),
-            activation: activation(fields, &shape)?,
+            positions: optional_size(fields, TABLE)?.map_or(0, |(_, positions)| positions),
+            activation: mlp_activation(fields, &shape)?,
             embedding_dropout: dropout(shape.embedding_dropout)?,
             residual_dropout: dropout(shape.residual_dropout)?,
             attention_dropout: dropout(shape.attention_dropout)?,
@@ -127,15 +127,15 @@ impl GenericConfig {
 }
 
 /// The first of these names that the config has, with its size.
-fn optional(fields: &Fields, names: &[&'static str]) -> Result<Option<(&'static str, u64)>, FieldError> {
+fn optional_size(fields: &Fields, names: &[&'static str]) -> Result<Option<(&'static str, u64)>, FieldError> {
     match names.iter().find(|name| fields.get(name).is_some()) {
         Some(name) => Ok(fields.optional_size(name)?.map(|size| (*name, size))),
         None => Ok(None),
     }
 }
 
-fn needed(fields: &Fields, names: &[&'static str]) -> Result<(&'static str, u64), FieldError> {
-    optional(fields, names)?
+fn needed_size(fields: &Fields, names: &[&'static str]) -> Result<(&'static str, u64), FieldError> {
+    optional_size(fields, names)?
         .ok_or_else(|| FieldError::new(names[0], "is missing: the generic decoder fills in no size"))
 }
 
@@ -148,8 +148,8 @@ fn default_head_dim(model_type: &str) -> Option<u64> {
     }
 }
 
-fn inner(fields: &Fields, shape: &Shape, hidden_size: u64) -> Result<u64, FieldError> {
-    match optional(fields, INNER)? {
+fn inner_size(fields: &Fields, shape: &Shape, hidden_size: u64) -> Result<u64, FieldError> {
+    match optional_size(fields, INNER)? {
         Some((_, inner)) => Ok(inner),
         None if shape.mlp == MlpKind::Plain => Ok(4 * hidden_size),
         None => Err(FieldError::new(INNER[0], "is missing: the generic decoder fills in no size")),
@@ -185,7 +185,7 @@ fn rotary_dim(fields: &Fields, shape: &Shape, head_dim: u64) -> Result<u64, Fiel
     Ok(turned)
 }
 
-fn activation(fields: &Fields, shape: &Shape) -> Result<MlpActivation, FieldError> {
+fn mlp_activation(fields: &Fields, shape: &Shape) -> Result<MlpActivation, FieldError> {
     let (keys, default) = shape.activation;
     let key = keys.iter().find(|key| fields.get(key).is_some()).or(keys.first()).copied().unwrap_or("hidden_act");
     let name = if keys.is_empty() { default } else { fields.text(key, default)? };
@@ -198,7 +198,7 @@ fn activation(fields: &Fields, shape: &Shape) -> Result<MlpActivation, FieldErro
 }
 
 /// The window and each layer's type: `layer_types`, or a window on every layer where only that is named.
-fn windows(fields: &Fields, layers: u64) -> Result<(u64, Rc<[LayerType]>), FieldError> {
+fn layer_windows(fields: &Fields, layers: u64) -> Result<(u64, Rc<[LayerType]>), FieldError> {
     let window =
         fields.optional_size("sliding_window")?.filter(|_| fields.flag("use_sliding_window", true) != Ok(false));
     let Some(window) = window else {

@@ -7,7 +7,7 @@
 
 use crate::job::Fields;
 
-use super::shape::{Scores, shape};
+use super::shape::{Scores, shape_of_type};
 
 /// What the range of an answer allows for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,7 +34,7 @@ const OWN_SCORES: Allowance =
 /// The allowance for a model type that the generic decoder stands in for.
 pub fn generic_allowance(model_type: &str) -> Option<Allowance> {
     // The kinds do not depend on a config's flags.
-    let shape = shape(model_type, &Fields::default()).ok()??;
+    let shape = shape_of_type(model_type, &Fields::default()).ok()??;
     Some(match shape.scores {
         Scores::Interface => INTERFACE,
         Scores::BroadcastKeys | Scores::RepeatedKeys => OWN_KEYS,

@@ -55,13 +55,13 @@ const BLOOM: Shape = Shape {
 };
 
 /// The types whose MLP has no gate.
-pub(super) fn plain(model_type: &str, fields: &Fields) -> Result<Option<Shape>, FieldError> {
+pub(super) fn plain_shape(model_type: &str, fields: &Fields) -> Result<Option<Shape>, FieldError> {
     let shape = match model_type {
         "gpt_neox" => gpt_neox(fields)?,
-        "phi" => phi(fields)?,
-        "starcoder2" => starcoder2(fields.flag("use_bias", true)?),
-        "opt" => opt(fields)?,
-        "falcon" => falcon(fields)?,
+        "phi" => phi_shape(fields)?,
+        "starcoder2" => starcoder2_shape(fields.flag("use_bias", true)?),
+        "opt" => opt_shape(fields)?,
+        "falcon" => falcon_shape(fields)?,
         "gpt_bigcode" => Shape {
             names: Names { qkv: &["c_attn"], o: "c_proj", up: "c_fc", down: "c_proj" },
             key_value_heads: fields.flag("multi_query", true)?.then_some(1),
@@ -96,7 +96,7 @@ fn gpt_neox(fields: &Fields) -> Result<Shape, FieldError> {
     })
 }
 
-fn phi(fields: &Fields) -> Result<Shape, FieldError> {
+fn phi_shape(fields: &Fields) -> Result<Shape, FieldError> {
     if fields.flag("qk_layernorm", false)? {
         return Err(FieldError::unsimulated("qk_layernorm", "norms on queries and keys are not simulated for phi"));
     }
@@ -112,7 +112,7 @@ fn phi(fields: &Fields) -> Result<Shape, FieldError> {
     })
 }
 
-const fn starcoder2(bias: bool) -> Shape {
+const fn starcoder2_shape(bias: bool) -> Shape {
     Shape {
         names: Names { qkv: LLAMA.names.qkv, o: "o_proj", up: "c_fc", down: "c_proj" },
         qkv_bias: bias,
@@ -126,7 +126,7 @@ const fn starcoder2(bias: bool) -> Shape {
     }
 }
 
-fn opt(fields: &Fields) -> Result<Shape, FieldError> {
+fn opt_shape(fields: &Fields) -> Result<Shape, FieldError> {
     if !fields.flag("do_layer_norm_before", true)? {
         return Err(FieldError::unsimulated(
             "do_layer_norm_before",
@@ -161,7 +161,7 @@ fn opt(fields: &Fields) -> Result<Shape, FieldError> {
     })
 }
 
-fn falcon(fields: &Fields) -> Result<Shape, FieldError> {
+fn falcon_shape(fields: &Fields) -> Result<Shape, FieldError> {
     if fields.flag("alibi", false)? {
         return Err(FieldError::unsimulated("alibi", "Falcon's ALiBi attention is not simulated"));
     }

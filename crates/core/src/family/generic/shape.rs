@@ -2,7 +2,7 @@
 
 use crate::job::{FieldError, Fields};
 
-use super::plain::plain;
+use super::plain::plain_shape;
 
 /// How a norm is computed, which decides what it keeps for backward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,7 +170,7 @@ pub(super) const LLAMA: Shape = Shape {
 ///
 /// # Errors
 /// When a flag is not of its type, or asks for what no switch does.
-pub(super) fn shape(model_type: &str, fields: &Fields) -> Result<Option<Shape>, FieldError> {
+pub(super) fn shape_of_type(model_type: &str, fields: &Fields) -> Result<Option<Shape>, FieldError> {
     let flag = |key: &str, default: bool| fields.flag(key, default);
     let attention_bias = |default: bool| flag("attention_bias", default);
     let shape = match model_type {
@@ -179,63 +179,63 @@ pub(super) fn shape(model_type: &str, fields: &Fields) -> Result<Option<Shape>, 
             scales: [true, false, false],
             activation: (&["hidden_activation", "hidden_act"], "gelu_pytorch_tanh"),
             tied: true,
-            ..biased(attention_bias(false)?, false)
+            ..biased_shape(attention_bias(false)?, false)
         },
-        "granite" => Shape { scales: [true; 3], ..biased(attention_bias(false)?, flag("mlp_bias", false)?) },
+        "granite" => Shape { scales: [true; 3], ..biased_shape(attention_bias(false)?, flag("mlp_bias", false)?) },
         "helium" => Shape {
             positions: Positions::Rotary(Rotary { interleaves: true, ..ROTARY }),
-            ..biased(attention_bias(false)?, flag("mlp_bias", false)?)
+            ..biased_shape(attention_bias(false)?, flag("mlp_bias", false)?)
         },
         "seed_oss" => Shape {
             qkv_bias: attention_bias(true)?,
             o_bias: flag("attention_out_bias", false)?,
             residual_dropout: ("residual_dropout", 0.1),
             attention_dropout: ("attention_dropout", 0.1),
-            ..biased(false, flag("mlp_bias", false)?)
+            ..biased_shape(false, flag("mlp_bias", false)?)
         },
-        "smollm3" => Shape { tied: true, ..biased(attention_bias(false)?, flag("mlp_bias", false)?) },
+        "smollm3" => Shape { tied: true, ..biased_shape(attention_bias(false)?, flag("mlp_bias", false)?) },
         "ernie4_5" => {
             let bias = flag("use_bias", false)?;
             let rotary = Rotary { in_float32: true, interleaves: true, ..ROTARY };
-            Shape { positions: Positions::Rotary(rotary), tied: true, ..biased(bias, bias) }
+            Shape { positions: Positions::Rotary(rotary), tied: true, ..biased_shape(bias, bias) }
         }
         "ministral" | "ministral3" | "cwm" => LLAMA,
         "qwen2_vl_text" | "qwen2_5_vl_text" => Shape { qkv_bias: true, ..LLAMA },
-        "qwen3_vl_text" => Shape { qk_norm: QkNorm::PerHead, ..biased(attention_bias(false)?, false) },
+        "qwen3_vl_text" => Shape { qk_norm: QkNorm::PerHead, ..biased_shape(attention_bias(false)?, false) },
         "olmo" => Shape {
             norm: NormKind::Unweighted,
             positions: Positions::Rotary(Rotary { in_float32: true, ..ROTARY }),
-            ..biased(attention_bias(false)?, false)
+            ..biased_shape(attention_bias(false)?, false)
         },
         "olmo2" | "olmo3" => Shape {
             norm: NormKind::RmsInFloat32,
             order: Order::PostNorm,
             qk_norm: QkNorm::Whole,
             positions: Positions::Rotary(Rotary { in_float32: true, ..ROTARY }),
-            ..biased(attention_bias(false)?, false)
+            ..biased_shape(attention_bias(false)?, false)
         },
         "exaone4" => Shape { order: Order::PostNorm, qk_norm: QkNorm::PerHead, ..LLAMA },
-        "cohere" | "cohere2" => cohere(fields)?,
-        "glm" => Shape { order: Order::PreNorm, ..glm(attention_bias(true)?) },
-        "glm4" => glm(attention_bias(true)?),
-        "glm4v_text" => glm(true),
-        "stablelm" => stablelm(fields)?,
+        "cohere" | "cohere2" => cohere_shape(fields)?,
+        "glm" => Shape { order: Order::PreNorm, ..glm_shape(attention_bias(true)?) },
+        "glm4" => glm_shape(attention_bias(true)?),
+        "glm4v_text" => glm_shape(true),
+        "stablelm" => stablelm_shape(fields)?,
         "arcee" => Shape {
             mlp: MlpKind::Plain,
             activation: (&["hidden_act"], "relu2"),
-            ..biased(attention_bias(false)?, flag("mlp_bias", false)?)
+            ..biased_shape(attention_bias(false)?, flag("mlp_bias", false)?)
         },
-        _ => return plain(model_type, fields),
+        _ => return plain_shape(model_type, fields),
     };
     Ok(Some(shape))
 }
 
 /// Llama with these biases on its attention and its MLP.
-const fn biased(attention: bool, mlp: bool) -> Shape {
+const fn biased_shape(attention: bool, mlp: bool) -> Shape {
     Shape { qkv_bias: attention, o_bias: attention, mlp_bias: mlp, ..LLAMA }
 }
 
-fn cohere(fields: &Fields) -> Result<Shape, FieldError> {
+fn cohere_shape(fields: &Fields) -> Result<Shape, FieldError> {
     Ok(Shape {
         norm: NormKind::LayerInFloat32,
         order: Order::Parallel,
@@ -243,12 +243,12 @@ fn cohere(fields: &Fields) -> Result<Shape, FieldError> {
         positions: Positions::Rotary(Rotary { in_float32: true, ..ROTARY }),
         scales: [false, false, true],
         tied: true,
-        ..biased(fields.flag("attention_bias", false)?, false)
+        ..biased_shape(fields.flag("attention_bias", false)?, false)
     })
 }
 
 /// GLM 4's, with or without biases on queries, keys and values.
-const fn glm(qkv_bias: bool) -> Shape {
+const fn glm_shape(qkv_bias: bool) -> Shape {
     Shape {
         mlp: MlpKind::GatedFused,
         order: Order::Sandwich,
@@ -258,7 +258,7 @@ const fn glm(qkv_bias: bool) -> Shape {
     }
 }
 
-fn stablelm(fields: &Fields) -> Result<Shape, FieldError> {
+fn stablelm_shape(fields: &Fields) -> Result<Shape, FieldError> {
     if fields.flag("qk_layernorm", false)? {
         return Err(FieldError::unsimulated("qk_layernorm", "norms of their own for each head are not simulated"));
     }

@@ -17,9 +17,9 @@ pub(crate) use layers::CastedSparseEmbedding;
 pub(crate) use loss::{ActLossHead, Results};
 pub(crate) use model::{Batch, Carry};
 
-pub(super) const FAMILY: Family = Family { model_types: &[HRM], build: Build::Hrm(build) };
+pub(super) const FAMILY: Family = Family { model_types: &[HRM], build: Build::Hrm(build_hrm) };
 
 /// Builds the model with its loss head on the device; buffers are as large as the batch.
-fn build(job: &JobSpec, at: &Builder) -> Result<ActLossHead, BuildError> {
+fn build_hrm(job: &JobSpec, at: &Builder) -> Result<ActLossHead, BuildError> {
     Ok(ActLossHead::new(at, Config::read(&job.model.config, job.micro_batch_size, job.seq_len)?))
 }

@@ -20,7 +20,7 @@ pub(crate) struct Batch {
 
 impl Batch {
     /// Each tensor of the batch and of another one, in the order of the dictionary.
-    fn zip(&self, other: &Self, f: impl Fn(&Tensor, &Tensor) -> Tensor) -> Self {
+    fn zip_with(&self, other: &Self, f: impl Fn(&Tensor, &Tensor) -> Tensor) -> Self {
         Self {
             inputs: f(&self.inputs, &other.inputs),
             labels: f(&self.labels, &other.labels),
@@ -156,17 +156,17 @@ impl Inner {
         };
         let cos_sin = cos_sin.as_ref();
         let input_embeddings = self.input_embeddings(batch);
-        let (mut z_h, mut z_l) = self.think(carry, &input_embeddings, cos_sin);
+        let (mut z_h, mut z_l) = self.think_step(carry, &input_embeddings, cos_sin);
         z_l = self.l_level.forward(&z_l, &z_h.add(&input_embeddings), cos_sin);
         z_h = self.h_level.forward(&z_h, &z_l, cos_sin);
         let new_carry = InnerCarry { z_h: z_h.detach(), z_l: z_l.detach() };
-        let output = self.answer(&z_h);
+        let output = self.output_logits(&z_h);
         let q_logits = self.q_head.forward(&z_h.select(1)).float();
         (new_carry, output, (q_logits.select(1), q_logits.select(1)))
     }
 
     /// All cycles but the last turn of each level, without gradients.
-    fn think(&self, carry: &InnerCarry, input_embeddings: &Tensor, cos_sin: Option<&CosSin>) -> (Tensor, Tensor) {
+    fn think_step(&self, carry: &InnerCarry, input_embeddings: &Tensor, cos_sin: Option<&CosSin>) -> (Tensor, Tensor) {
         let _no_grad = input_embeddings.context().set_grad_enabled(false);
         let (mut z_h, mut z_l) = (carry.z_h.clone(), carry.z_l.clone());
         let (h_cycles, l_cycles) = (self.config.h_cycles, self.config.l_cycles);
@@ -184,7 +184,7 @@ impl Inner {
     }
 
     /// `lm_head(z_H)[:, puzzle_emb_len:]`
-    fn answer(&self, z_h: &Tensor) -> Tensor {
+    fn output_logits(&self, z_h: &Tensor) -> Tensor {
         let logits = self.lm_head.forward(z_h);
         if self.puzzle_emb.is_some() { logits.slice_any(1, self.config.seq_len) } else { logits.alias_all() }
     }
@@ -225,7 +225,7 @@ impl ActModel {
             inner_carry: self.inner.empty_carry(context, rows),
             steps: full(context, "zeros.default", &[rows], DType::Int32),
             halted: full(context, "ones.default", &[rows], DType::Bool),
-            current_data: batch.zip(batch, |tensor, _| tensor.map("empty_like.default", tensor.dtype())),
+            current_data: batch.zip_with(batch, |tensor, _| tensor.map("empty_like.default", tensor.dtype())),
         }
     }
 
@@ -233,7 +233,7 @@ impl ActModel {
         let _module = self.module.enter();
         let new_inner_carry = self.inner.reset_carry(&carry.halted, &carry.inner_carry);
         let new_steps = carry.halted.choose_or_number(&carry.steps);
-        let new_current_data = carry.current_data.zip(batch, |old, new| {
+        let new_current_data = carry.current_data.zip_with(batch, |old, new| {
             let ones = vec![1; new.sizes().len() - 1];
             carry.halted.view(&[&[carry.halted.size(0)][..], &ones].concat()).choose(new, old)
         });
@@ -241,12 +241,12 @@ impl ActModel {
             self.inner.forward(&new_inner_carry, &new_current_data);
         drop(new_inner_carry);
         let mut outputs = Outputs { logits, q_halt_logits, q_continue_logits, target_q_continue: None };
-        let (steps, halted) = self.halt(new_steps, &inner_carry, &new_current_data, &mut outputs);
+        let (steps, halted) = self.halt_step(new_steps, &inner_carry, &new_current_data, &mut outputs);
         (Carry { inner_carry, steps, halted, current_data: new_current_data }, outputs)
     }
 
     /// Which rows halt, and what halting is worth: the value of the next segment, for which the model runs once more.
-    fn halt(&self, steps: Tensor, carry: &InnerCarry, batch: &Batch, outputs: &mut Outputs) -> (Tensor, Tensor) {
+    fn halt_step(&self, steps: Tensor, carry: &InnerCarry, batch: &Batch, outputs: &mut Outputs) -> (Tensor, Tensor) {
         let context = Rc::clone(steps.context());
         let _no_grad = context.set_grad_enabled(false);
         let new_steps = steps.add_scalar(1.0);

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{CasePrecision, checkpointing, clip, model_of, plain_job};
+use super::{CasePrecision, checkpoint_policy, clip_spec, model_of, plain_job};
 use crate::job::{Attention, JobSpec, OptimizerKind, Task};
 use crate::model_type::AGI2;
 
@@ -70,7 +70,7 @@ impl Case {
     }
 }
 
-pub(super) fn job(case: Case) -> JobSpec {
+pub(super) fn job_of_case(case: Case) -> JobSpec {
     let model = model_of(&case.id, AGI2, case.config());
     JobSpec {
         micro_batch_size: case.batch,
@@ -78,8 +78,8 @@ pub(super) fn job(case: Case) -> JobSpec {
         steps: case.steps,
         precision: case.precision.precision(),
         attention: Attention::Eager,
-        clip_grad_norm: clip(case.clip_grad_norm),
-        gradient_checkpointing: checkpointing(case.gradient_checkpointing),
+        clip_grad_norm: clip_spec(case.clip_grad_norm),
+        gradient_checkpointing: checkpoint_policy(case.gradient_checkpointing),
         gradient_accumulation_steps: case.grad_accum,
         optimizer: case.optimizer,
         ..plain_job(model, Task::CausalLm)

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::rl::OptimizerName;
-use super::{CaseLora, CasePrecision, checkpointing, clip, model, plain_job};
+use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, model_of_case, plain_job};
 use crate::job::{DpoSpec, JobError, JobSpec, OptimizerKind};
 use crate::model_type::QWEN2;
 
@@ -55,7 +55,7 @@ impl Default for DpoCase {
     }
 }
 
-pub(super) fn job(case: DpoCase) -> Result<JobSpec, JobError> {
+pub(super) fn job_of_case(case: DpoCase) -> Result<JobSpec, JobError> {
     let dpo = DpoSpec {
         prompt_len: case.prompt_len,
         completion_len: case.completion_len,
@@ -66,12 +66,12 @@ pub(super) fn job(case: DpoCase) -> Result<JobSpec, JobError> {
         seq_len: case.prompt_len.saturating_add(case.completion_len),
         gradient_accumulation_steps: case.grad_accum,
         precision: case.precision.precision(),
-        gradient_checkpointing: checkpointing(case.gradient_checkpointing),
+        gradient_checkpointing: checkpoint_policy(case.gradient_checkpointing),
         optimizer: case.optim.map_or(OptimizerKind::AdamwFused, OptimizerName::kind),
-        clip_grad_norm: clip(Some(case.max_grad_norm).filter(|norm| *norm > 0.0)),
+        clip_grad_norm: clip_spec(Some(case.max_grad_norm).filter(|norm| *norm > 0.0)),
         lora: case.lora.map(Into::into),
         liger_kernels: case.liger,
         steps: case.steps,
-        ..plain_job(model(case.id, case.model)?, dpo.into())
+        ..plain_job(model_of_case(case.id, case.model)?, dpo.into())
     })
 }

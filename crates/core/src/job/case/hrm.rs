@@ -92,7 +92,7 @@ impl Case {
     }
 }
 
-pub(super) fn job(case: Case) -> JobSpec {
+pub(super) fn job_of_case(case: Case) -> JobSpec {
     let model = model_of(&case.id, HRM, case.config());
     let strategy = if case.world > 1 { Strategy::AllReduce } else { Strategy::None };
     JobSpec {

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{CaseLora, CasePrecision, checkpointing, clip, default_model, model, plain_job};
+use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, default_model, model_of_case, plain_job};
 use crate::job::{
     Attention, JobError, JobSpec, LogitsPath, LossKernel, OptimizerKind, Task, TaskName, TransformersVersion,
 };
@@ -74,7 +74,7 @@ impl Default for Case {
     }
 }
 
-pub(super) fn job(case: Case) -> Result<JobSpec, JobError> {
+pub(super) fn job_of_case(case: Case) -> Result<JobSpec, JobError> {
     let task = match case.task {
         TaskName::CausalLm => Task::CausalLm,
         TaskName::MaskedLm => Task::MaskedLm,
@@ -92,9 +92,9 @@ pub(super) fn job(case: Case) -> Result<JobSpec, JobError> {
         gradient_accumulation_steps: case.grad_accum,
         precision: case.precision.precision(),
         attention: case.attn,
-        gradient_checkpointing: checkpointing(case.gradient_checkpointing),
+        gradient_checkpointing: checkpoint_policy(case.gradient_checkpointing),
         optimizer: case.optimizer,
-        clip_grad_norm: clip(case.clip_grad_norm),
+        clip_grad_norm: clip_spec(case.clip_grad_norm),
         zero_grad_set_to_none: case.zero_grad_set_to_none,
         train_mode: case.train_mode && trains,
         lora: case.lora.map(Into::into),
@@ -103,7 +103,7 @@ pub(super) fn job(case: Case) -> Result<JobSpec, JobError> {
         steps: case.steps,
         transformers,
         device_map: case.device_map,
-        ..plain_job(model(case.id, case.model)?, task)
+        ..plain_job(model_of_case(case.id, case.model)?, task)
     })
 }
 

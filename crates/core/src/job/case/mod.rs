@@ -31,14 +31,14 @@ pub fn from_case(value: &Value) -> Result<JobSpec, JobError> {
         return Err(JobError::new("reference case: must be a JSON object"));
     };
     match case.get("kind").and_then(Value::as_str) {
-        None => lm::job(read_case(value)?),
+        None => lm::job_of_case(read_case(value)?),
         Some("trl_grpo") => rl::grpo_job(read_case(value)?),
-        Some("trl_dpo") => dpo::job(read_case(value)?),
-        Some("trainer") => trainer::job(read_case(value)?),
+        Some("trl_dpo") => dpo::job_of_case(read_case(value)?),
+        Some("trainer") => trainer::job_of_case(read_case(value)?),
         Some("swarm_node") => rl::swarm_job(read_case(value)?),
-        Some("parallel") => parallel::job(read_case(value)?),
-        Some(HRM) => Ok(hrm::job(read_case(value)?)),
-        Some(AGI2) => Ok(agi2::job(read_case(value)?)),
+        Some("parallel") => parallel::job_of_case(read_case(value)?),
+        Some(HRM) => Ok(hrm::job_of_case(read_case(value)?)),
+        Some(AGI2) => Ok(agi2::job_of_case(read_case(value)?)),
         Some(other) => Err(JobError::new(format!("reference case: unknown kind `{other}`"))),
     }
 }
@@ -98,7 +98,7 @@ fn default_model() -> Map<String, Value> {
 }
 
 /// `family` is Hugging Face's `model_type`; the other keys are fields of its config class.
-fn model(name: String, mut config: Map<String, Value>) -> Result<ModelSpec, JobError> {
+fn model_of_case(name: String, mut config: Map<String, Value>) -> Result<ModelSpec, JobError> {
     match config.remove("family") {
         Some(Value::String(model_type)) => {
             Ok(ModelSpec { name, model_type, config: Fields(config), beside: Beside::default() })
@@ -107,11 +107,11 @@ fn model(name: String, mut config: Map<String, Value>) -> Result<ModelSpec, JobE
     }
 }
 
-const fn checkpointing(on: bool) -> CheckpointPolicy {
+const fn checkpoint_policy(on: bool) -> CheckpointPolicy {
     if on { CheckpointPolicy::EveryLayer } else { CheckpointPolicy::Off }
 }
 
-fn clip(max_norm: Option<f64>) -> Option<ClipSpec> {
+fn clip_spec(max_norm: Option<f64>) -> Option<ClipSpec> {
     max_norm.map(|max_norm| ClipSpec { max_norm })
 }
 

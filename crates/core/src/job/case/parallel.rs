@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{CasePrecision, checkpointing, clip, default_model, model, plain_job};
+use super::{CasePrecision, checkpoint_policy, clip_spec, default_model, model_of_case, plain_job};
 use crate::dtype::DType;
 use crate::job::{Ddp, Fsdp2, JobError, JobSpec, OptimizerKind, Parallel, ShardInit, Strategy, Task};
 
@@ -123,18 +123,18 @@ impl Case {
     }
 }
 
-pub(super) fn job(case: Case) -> Result<JobSpec, JobError> {
+pub(super) fn job_of_case(case: Case) -> Result<JobSpec, JobError> {
     Ok(JobSpec {
         micro_batch_size: case.micro_batch,
         seq_len: case.seq_len,
         gradient_accumulation_steps: case.grad_accum,
         materialized: !(case.strategy == CaseStrategy::Fsdp2 && case.init == ShardInit::Meta),
         precision: case.precision.precision(),
-        gradient_checkpointing: checkpointing(case.gradient_checkpointing),
+        gradient_checkpointing: checkpoint_policy(case.gradient_checkpointing),
         optimizer: case.optimizer,
-        clip_grad_norm: clip(case.clip_grad_norm),
+        clip_grad_norm: clip_spec(case.clip_grad_norm),
         steps: case.steps,
         parallel: Parallel { world_size: case.world, rank: case.rank, strategy: case.strategy() },
-        ..plain_job(model(case.id, case.model)?, Task::CausalLm)
+        ..plain_job(model_of_case(case.id, case.model)?, Task::CausalLm)
     })
 }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{CaseLora, CasePrecision, checkpointing, clip, default_model, model, plain_job};
+use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, default_model, model_of_case, plain_job};
 use crate::job::{
     GrpoSpec, JobError, JobSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, LogProbs, OptimizerKind, Rollout,
     SwarmLogProbs, SwarmSpec,
@@ -94,7 +94,7 @@ impl JudgeCase {
     fn spec(self) -> Result<JudgeSpec, JobError> {
         let half = self.precision.is_none_or(|precision| precision == CasePrecision::Bf16);
         Ok(JudgeSpec {
-            model: model("judge".to_owned(), self.model)?,
+            model: model_of_case("judge".to_owned(), self.model)?,
             weights: if half { JudgeWeights::Bf16 } else { JudgeWeights::Fp32 },
             phase: JudgePhase::Generate,
             extra_prompt_tokens: self.prompt_extra,
@@ -154,13 +154,13 @@ pub(super) fn grpo_job(case: GrpoCase) -> Result<JobSpec, JobError> {
         seq_len: case.prompt_len.saturating_add(case.completion_len),
         gradient_accumulation_steps: case.grad_accum,
         precision: case.precision.precision(),
-        gradient_checkpointing: checkpointing(case.gradient_checkpointing),
+        gradient_checkpointing: checkpoint_policy(case.gradient_checkpointing),
         optimizer: case.optim.map_or(OptimizerKind::AdamwFused, OptimizerName::kind),
-        clip_grad_norm: clip(Some(case.max_grad_norm).filter(|norm| *norm > 0.0)),
+        clip_grad_norm: clip_spec(Some(case.max_grad_norm).filter(|norm| *norm > 0.0)),
         lora: case.lora.map(Into::into),
         steps: case.steps,
         liger_kernels: case.liger,
-        ..plain_job(model(case.id, case.model)?, grpo.into())
+        ..plain_job(model_of_case(case.id, case.model)?, grpo.into())
     })
 }
 
@@ -254,10 +254,10 @@ pub(super) fn swarm_job(case: SwarmCase) -> Result<JobSpec, JobError> {
         micro_batch_size: train_rows,
         seq_len: case.prompt_len.saturating_add(case.completion_len),
         precision: case.precision.precision(),
-        gradient_checkpointing: checkpointing(case.gradient_checkpointing),
+        gradient_checkpointing: checkpoint_policy(case.gradient_checkpointing),
         optimizer: case.optimizer,
         steps: case.steps,
         materialized: true,
-        ..plain_job(model(case.id, case.model)?, swarm.into())
+        ..plain_job(model_of_case(case.id, case.model)?, swarm.into())
     })
 }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::rl::OptimizerName;
-use super::{CaseLora, CasePrecision, checkpointing, clip, model, plain_job};
+use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, model_of_case, plain_job};
 use crate::job::{
     Attention, Ddp, Framework, JobError, JobSpec, LogitsPath, LossKernel, OptimizerKind, Parallel, Strategy, Task,
     TaskName,
@@ -68,8 +68,8 @@ impl Default for TrainerCase {
     }
 }
 
-pub(super) fn job(case: TrainerCase) -> Result<JobSpec, JobError> {
-    let model = model(case.id, case.model)?;
+pub(super) fn job_of_case(case: TrainerCase) -> Result<JobSpec, JobError> {
+    let model = model_of_case(case.id, case.model)?;
     let task = if case.task == TaskName::MaskedLm { Task::MaskedLm } else { Task::CausalLm };
     let brings_loss = case.use_liger_kernel && case.framework == Framework::Trainer && model.facts().liger.fuses_loss();
     let loss = if brings_loss { LossKernel::Liger } else { case.loss };
@@ -83,9 +83,9 @@ pub(super) fn job(case: TrainerCase) -> Result<JobSpec, JobError> {
         gradient_accumulation_steps: case.grad_accum,
         precision: case.precision.precision(),
         attention: case.attn,
-        gradient_checkpointing: checkpointing(case.gradient_checkpointing),
+        gradient_checkpointing: checkpoint_policy(case.gradient_checkpointing),
         optimizer: case.optimizer.map_or(OptimizerKind::AdamwFused, OptimizerName::kind),
-        clip_grad_norm: clip(case.clip_grad_norm),
+        clip_grad_norm: clip_spec(case.clip_grad_norm),
         lora: case.lora.map(Into::into),
         liger_kernels: case.use_liger_kernel,
         logits: LogitsPath { keep_outputs: case.keep_outputs, logits_to_keep: None, loss },

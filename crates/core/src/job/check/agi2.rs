@@ -5,7 +5,7 @@ use crate::job::{Attention, CheckpointPolicy, JobError, JobSpec, LossKernel, Pre
 use crate::model_type::AGI2;
 
 /// Refuses settings that the loop does not read.
-pub(super) fn fits(job: &JobSpec) -> Result<(), JobError> {
+pub(super) fn check_agi2(job: &JobSpec) -> Result<(), JobError> {
     if job.model.model_type != AGI2 {
         return Ok(());
     }
@@ -42,7 +42,7 @@ pub(super) fn fits(job: &JobSpec) -> Result<(), JobError> {
 }
 
 /// What of the job is not as in the trainer, and how its rows are cut.
-pub(super) fn notes(job: &JobSpec) -> Vec<String> {
+pub(super) fn agi2_notes(job: &JobSpec) -> Vec<String> {
     if job.model.model_type != AGI2 {
         return Vec::new();
     }
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn what_the_loop_does_not_read_is_refused_by_name() {
-        assert_eq!(fits(&job()), Ok(()));
+        assert_eq!(check_agi2(&job()), Ok(()));
         let mut cases = vec![
             (JobSpec { precision: Precision::Bf16, ..job() }, "`precision`"),
             (JobSpec { attention: Attention::Sdpa, ..job() }, "`attention`"),
@@ -107,7 +107,7 @@ mod tests {
         spread.parallel.world_size = 2;
         cases.push((spread, "`world_size`"));
         for (job, key) in cases {
-            assert!(fits(&job).unwrap_err().to_string().starts_with(key), "{key}");
+            assert!(check_agi2(&job).unwrap_err().to_string().starts_with(key), "{key}");
         }
     }
 
@@ -120,6 +120,6 @@ mod tests {
             "AGI2's trainer has no switch for gradient accumulation and bf16: estimated as its loop with it written in",
             "activation `relu`: AGI2's layers do not read it, they run gelu",
         ];
-        assert_eq!(notes(&job), expected);
+        assert_eq!(agi2_notes(&job), expected);
     }
 }

@@ -4,7 +4,7 @@ use crate::job::keys;
 use crate::job::{Attention, JobError, JobSpec};
 
 /// Refuses what the package refuses, and calls that are not simulated.
-pub(super) fn fits(job: &JobSpec) -> Result<(), JobError> {
+pub(super) fn check_flash_attn(job: &JobSpec) -> Result<(), JobError> {
     if job.attention != Attention::FlashAttention2 {
         return Ok(());
     }
@@ -49,9 +49,9 @@ mod tests {
 
     #[test]
     fn what_the_package_refuses_is_refused_with_its_words() {
-        assert_eq!(fits(&job("llama", "bf16")), Ok(()));
-        assert_eq!(fits(&job("llama", "amp_bf16")), Ok(()));
-        let problem = |job: &JobSpec| fits(job).unwrap_err().problem;
+        assert_eq!(check_flash_attn(&job("llama", "bf16")), Ok(()));
+        assert_eq!(check_flash_attn(&job("llama", "amp_bf16")), Ok(()));
+        let problem = |job: &JobSpec| check_flash_attn(job).unwrap_err().problem;
         assert!(problem(&job("llama", "fp32")).contains("only support fp16 and bf16"));
         assert!(problem(&job("gpt2", "bf16")).contains("not simulated for `gpt2`"));
         let turing = JobSpec { gpu: Gpu::parse("t4").unwrap(), ..job("llama", "fp16") };

@@ -22,7 +22,7 @@ const MAX_TOKENS_PER_PASS: u64 = 1 << 32;
 const MAX_RANK: u64 = 1 << 16;
 
 /// Positions the model has by its config, or by its config class's default where rows beyond them stop.
-pub(super) fn positions(model: &ModelSpec) -> Option<u64> {
+pub(super) fn model_positions(model: &ModelSpec) -> Option<u64> {
     let facts = model.facts();
     let written = facts.positions_keys.iter().find_map(|key| model.config.get(key)?.as_u64());
     written.filter(|positions| *positions > 0).or(facts.default_positions)
@@ -31,25 +31,25 @@ pub(super) fn positions(model: &ModelSpec) -> Option<u64> {
 /// Tokens of the rows that the model was published for: one length, or its positions.
 pub(super) fn row_length(model: &ModelSpec) -> Option<u64> {
     let row = model.facts().row_key.and_then(|key| model.config.get(key)?.as_u64());
-    row.or_else(|| positions(model))
+    row.or_else(|| model_positions(model))
 }
 
 /// Refuses what PyTorch would refuse, and sizes beyond any machine.
-pub(crate) fn possible(job: &JobSpec) -> Result<(), JobError> {
+pub(crate) fn check_possible(job: &JobSpec) -> Result<(), JobError> {
     fits_sizes(job)?;
     fits_transformers(job)?;
     fits_positions(job)?;
-    task::fits(job)?;
-    flash_attn::fits(job)?;
+    task::check_task(job)?;
+    flash_attn::check_flash_attn(job)?;
     trainer::fits_ranks(job)?;
-    agi2::fits(job)?;
+    agi2::check_agi2(job)?;
     fits_loss(job)?;
     fits_liger_layers(job)?;
     fits_lora(job)
 }
 
 /// What the answer must say about the job.
-pub(super) fn notes(job: &JobSpec, settings: &Settings, published_dtype: Option<&str>) -> Vec<String> {
+pub(super) fn all_notes(job: &JobSpec, settings: &Settings, published_dtype: Option<&str>) -> Vec<String> {
     let defaulted =
         |key: &'static str| settings.get(key).is_none_or(|setting| matches!(setting.origin, Origin::Default(_)));
     let notes = [
@@ -60,7 +60,7 @@ pub(super) fn notes(job: &JobSpec, settings: &Settings, published_dtype: Option<
         cache_and_checkpointing(job),
         liger_does_nothing(job),
     ];
-    notes.into_iter().flatten().chain(agi2::notes(job)).collect()
+    notes.into_iter().flatten().chain(agi2::agi2_notes(job)).collect()
 }
 
 /// A strategy that somebody named for ranks that nobody counted.
@@ -120,7 +120,7 @@ fn fits_transformers(job: &JobSpec) -> Result<(), JobError> {
 
 fn fits_positions(job: &JobSpec) -> Result<(), JobError> {
     let stops = job.model.facts().beyond_positions == BeyondPositions::Stops;
-    match positions(&job.model) {
+    match model_positions(&job.model) {
         Some(positions) if stops && total_tokens(job) > positions => Err(JobError::new(format!(
             "{} tokens are more than the {positions} positions of {}",
             total_tokens(job),
@@ -222,7 +222,7 @@ fn native_bf16(job: &JobSpec) -> Option<String> {
 
 fn beyond_positions(job: &JobSpec) -> Option<String> {
     let follow = job.model.facts().beyond_positions == BeyondPositions::FollowRows;
-    let positions = positions(&job.model).filter(|_| !follow)?;
+    let positions = model_positions(&job.model).filter(|_| !follow)?;
     (total_tokens(job) > positions)
         .then(|| format!("{} tokens go beyond the {positions} positions of {}", total_tokens(job), job.model.name))
 }

@@ -5,7 +5,7 @@ use crate::job::{Attention, CheckpointPolicy, JobError, JobSpec, LossKernel, Pre
 use crate::model_type::ModelKind;
 
 /// Refuses what the task's program does not do.
-pub(super) fn fits(job: &JobSpec) -> Result<(), JobError> {
+pub(super) fn check_task(job: &JobSpec) -> Result<(), JobError> {
     if job.model.facts().kind == ModelKind::Puzzle && job.task.facts().spreading() != Spreading::OwnRanks {
         return Err(JobError::new("HRM is no language model").about(&[keys::TASK]).hint("set task = \"hrm\""));
     }
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn what_a_program_does_not_read_is_refused_by_name() {
-        assert_eq!(fits(&JobSpec { optimizer: OptimizerKind::Lion, ..hrm() }), Ok(()));
+        assert_eq!(check_task(&JobSpec { optimizer: OptimizerKind::Lion, ..hrm() }), Ok(()));
         let cases = [
             (JobSpec { precision: Precision::AmpBf16, ..hrm() }, "`precision`"),
             (JobSpec { attention: Attention::Eager, ..hrm() }, "`attention`"),
@@ -123,7 +123,7 @@ mod tests {
             (JobSpec { train_mode: false, ..hrm() }, "`train_mode`"),
         ];
         for (job, key) in cases {
-            assert!(fits(&job).unwrap_err().to_string().starts_with(key), "{key}");
+            assert!(check_task(&job).unwrap_err().to_string().starts_with(key), "{key}");
         }
     }
 

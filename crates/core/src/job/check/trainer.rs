@@ -16,7 +16,7 @@ const MAX_CHUNKS: u64 = 1 << 14;
 const MAX_PARTS: u64 = 1 << 17;
 
 /// Refuses a policy that writes no text, and a loss that the trainer does not use.
-fn policy(job: &JobSpec) -> Result<(), JobError> {
+fn check_policy(job: &JobSpec) -> Result<(), JobError> {
     if job.model.facts().kind != ModelKind::Decoder {
         return Err(JobError::new(format!("`{}` generates no text", job.model.model_type))
             .about(&[keys::TASK])
@@ -31,8 +31,8 @@ fn policy(job: &JobSpec) -> Result<(), JobError> {
 }
 
 /// `GRPOConfig.__post_init__`: a generation batch holds whole groups, of at least two.
-pub(in crate::job) fn grpo(job: &JobSpec, grpo: &GrpoSpec) -> Result<(), JobError> {
-    policy(job)?;
+pub(in crate::job) fn check_grpo(job: &JobSpec, grpo: &GrpoSpec) -> Result<(), JobError> {
+    check_policy(job)?;
     if grpo.num_generations < 2 {
         return Err(JobError::new(format!("`num_generations` is {}: an advantage needs 2", grpo.num_generations))
             .about(&[keys::NUM_GENERATIONS])
@@ -89,8 +89,8 @@ pub(in crate::job) fn grpo(job: &JobSpec, grpo: &GrpoSpec) -> Result<(), JobErro
 }
 
 /// What `DPOTrainer` refuses.
-pub(in crate::job) fn dpo(job: &JobSpec, dpo: &DpoSpec) -> Result<(), JobError> {
-    policy(job)?;
+pub(in crate::job) fn check_dpo(job: &JobSpec, dpo: &DpoSpec) -> Result<(), JobError> {
+    check_policy(job)?;
     not_zero(&[(keys::PROMPT_LEN, dpo.prompt_len), (keys::COMPLETION_LEN, dpo.completion_len)])?;
     if job.gradient_accumulation_steps > MAX_HELD_BATCHES {
         let problem = format!(
@@ -122,8 +122,8 @@ fn bound_rows(rows: u64, named: &str, tokens: u64) -> Result<(), JobError> {
 }
 
 /// What a node refuses.
-pub(in crate::job) fn swarm(job: &JobSpec, swarm: &SwarmSpec) -> Result<(), JobError> {
-    policy(job)?;
+pub(in crate::job) fn check_swarm(job: &JobSpec, swarm: &SwarmSpec) -> Result<(), JobError> {
+    check_policy(job)?;
     let chunk = match swarm.log_probs {
         SwarmLogProbs::Full => 1,
         SwarmLogProbs::Chunked { rows } | SwarmLogProbs::ChunkedHead { rows } => rows,

@@ -113,13 +113,13 @@ fn meaning(name: &str) -> Option<SmallGptKey> {
 }
 
 /// Reads such a file; keys of a job file may stand in it too.
-pub(in crate::job) fn read(source: Source<'_>, table: &DeTable<'_>) -> Result<Settings, JobError> {
-    let mut settings = defaults()?;
+pub(in crate::job) fn read_gpt_file(source: Source<'_>, table: &DeTable<'_>) -> Result<Settings, JobError> {
+    let mut settings = gpt_defaults()?;
     for (key, value) in table {
         read_key(source, &mut settings, table, (key, value))?;
     }
     rows_as_long_as_positions(&mut settings)?;
-    let notes = notes(&settings, table);
+    let notes = gpt_notes(&settings, table);
     settings.notes.extend(notes);
     Ok(settings)
 }
@@ -142,7 +142,7 @@ fn read_key(
             if name == "model_seed" {
                 return prompt(source, settings, entry);
             }
-            source.set(settings, ours, entry)
+            source.set_entry(settings, ours, entry)
         }
         Some(Amp) => set_precision(source, settings, entry),
         Some(Device) => device(source, settings, entry),
@@ -150,11 +150,11 @@ fn read_key(
         Some(ModelName) if table.contains_key("model_path") || table.contains_key("save_path") => Ok(()),
         Some(ModelName) => output_dir(source, settings, entry, "trained/"),
         Some(Resume) if text(source, entry)?.is_empty() => Ok(()),
-        Some(Resume) => source.set(settings, keys::RESUME_FROM_CHECKPOINT, entry),
+        Some(Resume) => source.set_entry(settings, keys::RESUME_FROM_CHECKPOINT, entry),
         Some(Tokenizer) => tokenizer(source, settings, entry),
         Some(Unneeded(_)) => Ok(()),
         Some(Compile) if !is_true(value.get_ref()) => Ok(()),
-        Some(Compile | Similarity) => Err(not_simulated(name).at(Some(source.place(key)))),
+        Some(Compile | Similarity) => Err(not_simulated(name).at_place(Some(source.place_of(key)))),
         None => {
             only_one(source, table, name, name, key)?;
             known_entry(source, settings, entry)
@@ -177,7 +177,7 @@ fn only_one(
         // Said where it is found first, which is once.
         Some((other, _)) if *other < name || meaning(name).is_none() => {
             let error = JobError::new(format!("`{name}` and `{other}` mean the same")).about(&[ours]);
-            Err(error.hint("leave one of them out").at(Some(source.place(key))))
+            Err(error.hint("leave one of them out").at_place(Some(source.place_of(key))))
         }
         _ => Ok(()),
     }
@@ -186,7 +186,8 @@ fn only_one(
 fn text<'t>(source: Source<'_>, (key, value): Entry<'t>) -> Result<&'t str, JobError> {
     match value.get_ref() {
         DeValue::String(text) => Ok(text),
-        _ => Err(JobError::new(format!("`{}` must be a text in quotes", key.get_ref())).at(Some(source.place(value)))),
+        _ => Err(JobError::new(format!("`{}` must be a text in quotes", key.get_ref()))
+            .at_place(Some(source.place_of(value)))),
     }
 }
 
@@ -195,13 +196,13 @@ fn prompt(source: Source<'_>, settings: &mut Settings, entry: Entry<'_>) -> Resu
     let error = |error: JobError| error.hint("it is what generating begins with; chance is decided by `seed`");
     match text(source, entry).map_err(error)? {
         "" => Ok(()),
-        _ => source.set(settings, keys::GENERATION_PROMPT, entry),
+        _ => source.set_entry(settings, keys::GENERATION_PROMPT, entry),
     }
 }
 
 fn device(source: Source<'_>, settings: &mut Settings, entry: Entry<'_>) -> Result<(), JobError> {
     let of_cpu = text(source, entry)?.eq_ignore_ascii_case("cpu");
-    if of_cpu { settings.set(keys::USE_CPU, &true.into(), Origin::JobFile(source.place(entry.0))) } else { Ok(()) }
+    if of_cpu { settings.set(keys::USE_CPU, &true.into(), Origin::JobFile(source.place_of(entry.0))) } else { Ok(()) }
 }
 
 fn tokenizer(source: Source<'_>, settings: &mut Settings, entry: Entry<'_>) -> Result<(), JobError> {
@@ -209,14 +210,14 @@ fn tokenizer(source: Source<'_>, settings: &mut Settings, entry: Entry<'_>) -> R
         "char" | "basic" => "characters",
         named => named,
     };
-    settings.set(keys::DATA_TOKENIZER, &Value::from(named), Origin::JobFile(source.place(entry.0)))
+    settings.set(keys::DATA_TOKENIZER, &Value::from(named), Origin::JobFile(source.place_of(entry.0)))
 }
 
 /// `trained/lilwill.pt` is one file of that trainer's; here its checkpoints are a folder of that name.
 fn output_dir(source: Source<'_>, settings: &mut Settings, entry: Entry<'_>, below: &str) -> Result<(), JobError> {
     let path = text(source, entry)?;
     let folder = format!("{below}{}", path.strip_suffix(".pt").unwrap_or(path));
-    settings.set(keys::OUTPUT_DIR, &Value::from(folder), Origin::JobFile(source.place(entry.0)))
+    settings.set(keys::OUTPUT_DIR, &Value::from(folder), Origin::JobFile(source.place_of(entry.0)))
 }
 
 fn is_true(value: &DeValue<'_>) -> bool {
@@ -248,7 +249,7 @@ fn rows_as_long_as_positions(settings: &mut Settings) -> Result<(), JobError> {
 /// Whose defaults they are.
 pub(in crate::job) const OF_AGI2: &str = "AGI2's trainer's";
 
-fn defaults() -> Result<Settings, JobError> {
+fn gpt_defaults() -> Result<Settings, JobError> {
     let mut settings = Settings::default();
     let origin = || Origin::Default(OF_AGI2.to_owned());
     let mut field =
@@ -283,10 +284,10 @@ pub(in crate::job) fn of_the_loop() -> [(&'static str, Value); 6] {
 /// `use_amp` is that trainer's fp16 autocast with a GradScaler.
 fn set_precision(source: Source<'_>, settings: &mut Settings, (key, value): Entry<'_>) -> Result<(), JobError> {
     let DeValue::Boolean(on) = value.get_ref() else {
-        return Err(JobError::new("`use_amp` must be true or false").at(Some(source.place(value))));
+        return Err(JobError::new("`use_amp` must be true or false").at_place(Some(source.place_of(value))));
     };
     let precision = if *on { "amp-fp16" } else { "fp32" };
-    settings.set(keys::PRECISION, &Value::from(precision), Origin::JobFile(source.place(key)))
+    settings.set(keys::PRECISION, &Value::from(precision), Origin::JobFile(source.place_of(key)))
 }
 
 fn known_entry(source: Source<'_>, settings: &mut Settings, entry: Entry<'_>) -> Result<(), JobError> {
@@ -306,7 +307,7 @@ fn ignored(table: &DeTable<'_>) -> Vec<String> {
     names.filter(|name| costs_nothing(name)).map(|name| format!("`{name}`")).collect()
 }
 
-fn notes(settings: &Settings, table: &DeTable<'_>) -> Vec<String> {
+fn gpt_notes(settings: &Settings, table: &DeTable<'_>) -> Vec<String> {
     let said = |key: &str| table.contains_key(key);
     let mut notes = vec![
         "a small-GPT training file: estimated as AGI2's own trainer runs it (roby2358/agi2 at 6e54453)".to_owned(),
@@ -342,7 +343,7 @@ mod tests {
     fn reads_the_trainers_file_as_its_own_job() {
         let text = "sources = [\"a.txt\"]\nbatch_size = 24\nseq_len = 256\nlearning_rate = 1e-4\n\
             model_embd = 384\nmodel_dropout = 0.0\nuse_amp = true\ngpu = \"t4\"\n";
-        let settings = job_file::read("lilwill.toml", text).unwrap();
+        let settings = job_file::read_job_file("lilwill.toml", text).unwrap();
         let said = |name| settings.get(name).map(|setting| setting.value.clone());
         assert_eq!(said("micro_batch_size"), Some(json!(24)));
         assert_eq!(said("seq_len"), Some(json!(256)));
@@ -368,7 +369,7 @@ mod tests {
             ("model_positions = 64", 64),
             ("model_positions = 64\nseq_len = 1024", 1024),
         ] {
-            let settings = job_file::read("a.toml", text).unwrap();
+            let settings = job_file::read_job_file("a.toml", text).unwrap();
             assert_eq!(settings.get("seq_len").unwrap().value, json!(tokens), "{text}");
         }
     }
@@ -380,16 +381,17 @@ mod tests {
             ("model_embd = 8\nsigmoid_scale_end = 2", "a.toml:2:1: `sigmoid_scale_end`: a key of later versions"),
             ("model_embd = 8\nuse_compile = true", "a.toml:2:1: `use_compile`: what torch.compile makes"),
         ] {
-            let error = job_file::read("a.toml", text).unwrap_err();
+            let error = job_file::read_job_file("a.toml", text).unwrap_err();
             assert!(error.to_string().starts_with(problem), "{error}");
             assert!(error.hint.unwrap().contains("tonnage rehearse"));
         }
-        assert!(job_file::read("a.toml", "model_embd = 8\nuse_compile = false").is_ok());
+        assert!(job_file::read_job_file("a.toml", "model_embd = 8\nuse_compile = false").is_ok());
     }
 
     #[test]
     fn two_words_for_one_thing_are_one_too_many() {
-        let error = |text: &str| job_file::read("a.toml", &format!("model_embd = 8\n{text}")).unwrap_err().to_string();
+        let error =
+            |text: &str| job_file::read_job_file("a.toml", &format!("model_embd = 8\n{text}")).unwrap_err().to_string();
         let same = "a.toml:3:1: `micro_batch_size` and `batch_size` mean the same";
         assert_eq!(error("batch_size = 4\nmicro_batch_size = 8"), same);
         assert_eq!(error("seq_len = 8\nseq_len_end = 8"), "a.toml:3:1: `seq_len_end` and `seq_len` mean the same");
@@ -415,7 +417,7 @@ mod tests {
             (resolved.job.seq_len, resolved.job.row_growth),
             (64, Some(RowGrowth { first: 2, last: 64, epochs: 100 }))
         );
-        let read = |line: &str| job_file::read("a.toml", &format!("model_embd = 8\n{line}"));
+        let read = |line: &str| job_file::read_job_file("a.toml", &format!("model_embd = 8\n{line}"));
         assert!(read("resume = \"\"").unwrap().get("resume_from_checkpoint").is_none());
         let number = read("model_seed = 1").unwrap_err();
         assert!(number.to_string().contains("must be a text") && number.hint.unwrap().contains("`seed`"));
@@ -432,7 +434,7 @@ mod tests {
             ("model_embd = 8\nuse_amp = 1", "a.toml:2:11: `use_amp` must be true or false", ""),
         ];
         for (text, problem, hint) in cases {
-            let error = job_file::read("a.toml", text).unwrap_err();
+            let error = job_file::read_job_file("a.toml", text).unwrap_err();
             assert_eq!((error.to_string().as_str(), error.hint.as_deref().unwrap_or("")), (problem, hint));
         }
     }

@@ -10,14 +10,14 @@ const TOWERS: [&str; 3] = ["vision_config", "audio_config", "encoder_config"];
 /// What is left out of the multimodal model whose config is `outer`.
 pub(super) fn left_out(outer_type: &str, outer: &Fields) -> LeftOut {
     let towers = TOWERS.iter().filter_map(|key| outer.object(key).ok()?);
-    let counts: Option<Vec<u64>> = towers.map(|tower| parameters(&tower)).collect();
+    let counts: Option<Vec<u64>> = towers.map(|tower| tower_parameters(&tower)).collect();
     let total = counts.unwrap_or_default().iter().fold(0_u64, |sum, count| sum.saturating_add(*count));
     LeftOut { model_type: outer_type.to_owned(), parameters: (total > 0).then_some(total) }
 }
 
 /// Parameters of the layers of a transformer tower: four matrices of attention and the MLP's two; a lower bound, as
 /// embeddings, projectors and a third matrix of gated MLPs come on top.
-fn parameters(tower: &Fields) -> Option<u64> {
+fn tower_parameters(tower: &Fields) -> Option<u64> {
     let read = |keys: &[&str]| keys.iter().find_map(|key| tower.get(key).and_then(Value::as_u64));
     let width = read(&["hidden_size", "embed_dim", "width", "d_model"])?;
     let layers = read(&["num_hidden_layers", "depth", "layers", "encoder_layers"])?;

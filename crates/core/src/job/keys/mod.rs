@@ -53,7 +53,7 @@ impl Key {
 
     /// The same, also by the name that another program has for it.
     pub fn called(name: &str) -> Option<&'static Self> {
-        Self::find(name).or_else(|| match words::name(name)? {
+        Self::find(name).or_else(|| match words::meaning_of_name(name)? {
             Meaning::Key(ours) => Self::find(ours),
             Meaning::Says(_) | Meaning::Sentence(_) => None,
         })
@@ -61,7 +61,7 @@ impl Key {
 
     /// The key name that a mistyped one most likely meant.
     pub fn nearest(name: &str) -> Option<&'static str> {
-        match words::name(name) {
+        match words::meaning_of_name(name) {
             Some(Meaning::Key(ours)) => Some(ours),
             Some(_) => None,
             None => nearest(name, KEYS.iter().map(|key| key.name)),

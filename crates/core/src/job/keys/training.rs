@@ -23,214 +23,232 @@ pub(super) const INITS: Kind = Kind::Choice(&[
 /// More steps than any training has.
 const STEPS: Kind = Kind::Size { min: 1, max: 1 << 40 };
 
-const fn key(name: &'static str, kind: Kind, default: Default, doc: &'static str, example: &'static str) -> Key {
+const fn training_key(
+    name: &'static str,
+    kind: Kind,
+    default: Default,
+    doc: &'static str,
+    example: &'static str,
+) -> Key {
     Key { name, kind, default, doc, example }
 }
 
-const fn fixed(json: &'static str) -> Default {
+const fn fixed_default(json: &'static str) -> Default {
     Default::Fixed(json, "transformers' default")
 }
 
 pub(super) const KEYS: [Key; 31] = [
-    key(
+    training_key(
         names::LEARNING_RATE,
         Kind::Number { min: 0.0, max: 1e3 },
-        fixed("5e-5"),
+        fixed_default("5e-5"),
         "the optimizer's learning rate, at its highest",
         "3e-4",
     ),
-    key(
+    training_key(
         names::LR_SCHEDULER_TYPE,
         SCHEDULES,
-        fixed("\"linear\""),
+        fixed_default("\"linear\""),
         "how the learning rate falls after the warm-up",
         "\"cosine\"",
     ),
-    key(
+    training_key(
         names::WARMUP_STEPS,
         Kind::Number { min: 0.0, max: 1e12 },
-        fixed("0.0"),
+        fixed_default("0.0"),
         "steps in which the learning rate rises from 0; below 1 it is a share of all steps",
         "100",
     ),
-    key(
+    training_key(
         names::WEIGHT_DECAY,
         Kind::Number { min: 0.0, max: 1e3 },
-        fixed("0.0"),
+        fixed_default("0.0"),
         "the optimizer's weight decay, of all weights alike; the Trainer leaves out biases and norms",
         "0.1",
     ),
-    key(
+    training_key(
         names::ADAM_BETA1,
         Kind::Number { min: 0.0, max: 0.999_999 },
-        fixed("0.9"),
+        fixed_default("0.9"),
         "how much of the average of gradients Adam keeps in a step",
         "0.95",
     ),
-    key(
+    training_key(
         names::ADAM_BETA2,
         Kind::Number { min: 0.0, max: 0.999_999 },
-        fixed("0.999"),
+        fixed_default("0.999"),
         "how much of the average of squared gradients Adam keeps in a step",
         "0.95",
     ),
-    key(
+    training_key(
         names::ADAM_EPSILON,
         Kind::Number { min: 0.0, max: 1.0 },
-        fixed("1e-8"),
+        fixed_default("1e-8"),
         "what Adam adds to the root of the squares",
         "1e-6",
     ),
-    key(
+    training_key(
         names::SEED,
         Kind::Size { min: 0, max: u32::MAX as u64 },
-        fixed("42"),
+        fixed_default("42"),
         "decides new weights, the order of the data, and dropout",
         "1",
     ),
-    key(
+    training_key(
         names::INIT,
         INITS,
         Default::Fixed("\"auto\"", "what a model's folder holds is what is meant by it"),
         "where the first weights come from",
         "\"from_config\"",
     ),
-    key(
+    training_key(
         names::OUTPUT_DIR,
         Kind::Text,
         Default::Rule("runs/ and the job file's name"),
         "the folder of checkpoints and metrics",
         "\"runs/small\"",
     ),
-    key(
+    training_key(
         names::LOGGING_STEPS,
         STEPS,
         Default::Fixed("10", "a point often enough to draw a curve; transformers has 500"),
         "steps between two points of metrics.jsonl",
         "50",
     ),
-    key(
+    training_key(
         names::EVAL_STEPS,
         STEPS,
         Default::Rule("whenever a checkpoint is saved"),
         "steps between two evaluations",
         "200",
     ),
-    key(
+    training_key(
         names::EARLY_STOPPING_PATIENCE,
         STEPS,
         Default::Unset,
         "evaluations in a row without a lower loss, after which it ends; epochs of training for the guide's small GPT",
         "3",
     ),
-    key(names::SAVE_STEPS, STEPS, fixed("500"), "steps between two checkpoints; the last step has one", "1000"),
-    key(
+    training_key(
+        names::SAVE_STEPS,
+        STEPS,
+        fixed_default("500"),
+        "steps between two checkpoints; the last step has one",
+        "1000",
+    ),
+    training_key(
         names::SAVE_TOTAL_LIMIT,
         Kind::Size { min: 1, max: 1 << 20 },
         Default::Fixed("2", "the last and one to fall back on; transformers keeps all"),
         "checkpoints that are kept, the newest",
         "5",
     ),
-    key(
+    training_key(
         names::RESUME_FROM_CHECKPOINT,
         Kind::Text,
         Default::Unset,
         "a checkpoint to go on with where the output folder has none: its folder",
         "\"runs/small/checkpoint-500\"",
     ),
-    key(names::USE_CPU, Kind::Switch, fixed("false"), "trains on the CPU though there is a GPU", "true"),
-    key(
+    training_key(
+        names::USE_CPU,
+        Kind::Switch,
+        fixed_default("false"),
+        "trains on the CPU though there is a GPU",
+        "true",
+    ),
+    training_key(
         names::DATA_TRAIN_FILES,
         Kind::Texts,
         Default::Unset,
         "texts to train on: plain text, or JSON lines of `text`, `prompt` and `completion`, or `messages`",
         "[\"corpus.txt\"]",
     ),
-    key(
+    training_key(
         names::DATA_EVAL_FILES,
         Kind::Texts,
         Default::Unset,
         "texts to evaluate on, in place of a share of the others",
         "[\"held-out.txt\"]",
     ),
-    key(
+    training_key(
         names::DATA_EVAL_SHARE,
         Kind::Number { min: 0.0, max: 0.9 },
         Default::Fixed("0.05", "as transformers' run_clm.py holds out where no validation file is given"),
         "the share of the texts that is evaluated on, at their end",
         "0.1",
     ),
-    key(
+    training_key(
         names::DATA_TOKENIZER,
         Kind::Text,
         Default::Rule("the model's tokenizer.json, else bytes"),
         "how text becomes tokens: a tokenizer.json or its folder, `bytes`, or `characters` of the texts",
         "\"bytes\"",
     ),
-    key(
+    training_key(
         names::DATA_TEXT_FIELD,
         Kind::Text,
         Default::Fixed("\"text\"", "what most data sets call it"),
         "the field of a JSON line that holds its text",
         "\"content\"",
     ),
-    key(
+    training_key(
         names::DATA_END_OF_TEXT,
         Kind::TextOrNumber,
         Default::Rule("the model's eos_token_id, where its tokenizer has it"),
         "the token between two texts, as text or as a number",
         "\"<|endoftext|>\"",
     ),
-    key(
+    training_key(
         names::DATA_ASSISTANT_ONLY_LOSS,
         Kind::Switch,
         Default::Fixed("true", "as `prompt` and `completion` are learnt; TRL's SFTConfig has false"),
         "of `messages`, learns what the assistant says; else all of the conversation",
         "false",
     ),
-    key(
+    training_key(
         names::GENERATION_MAX_NEW_TOKENS,
         Kind::Size { min: 1, max: MOST_NEW_TOKENS },
         Default::Fixed("100", "a paragraph; transformers has 20"),
         "tokens that are generated at most",
         "300",
     ),
-    key(
+    training_key(
         names::GENERATION_DO_SAMPLE,
         Kind::Switch,
-        fixed("false"),
+        fixed_default("false"),
         "draws each token by chance, in place of the likeliest",
         "true",
     ),
-    key(
+    training_key(
         names::GENERATION_TEMPERATURE,
         Kind::Number { min: 0.0, max: 100.0 },
-        fixed("1.0"),
+        fixed_default("1.0"),
         "flattens (above 1) or sharpens what is drawn from; 0 is the likeliest token",
         "0.8",
     ),
-    key(
+    training_key(
         names::GENERATION_TOP_K,
         Kind::Size { min: 0, max: 1 << 31 },
-        fixed("50"),
+        fixed_default("50"),
         "tokens that are drawn from, the likeliest; 0 for all",
         "40",
     ),
-    key(
+    training_key(
         names::GENERATION_TOP_P,
         Kind::Number { min: 0.0, max: 1.0 },
-        fixed("1.0"),
+        fixed_default("1.0"),
         "the likeliest tokens that together have this probability are drawn from",
         "0.95",
     ),
-    key(
+    training_key(
         names::GENERATION_NUM_BEAMS,
         Kind::Size { min: 1, max: 1024 },
-        fixed("1"),
+        fixed_default("1"),
         "texts that are followed at once, the likeliest",
         "4",
     ),
-    key(
+    training_key(
         names::GENERATION_PROMPT,
         Kind::Text,
         Default::Unset,

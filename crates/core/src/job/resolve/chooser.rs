@@ -30,7 +30,7 @@ impl<'a> Chooser<'a> {
         Self { settings, source, provenance, trainer: Vec::new(), notes: Vec::new() }
     }
 
-    pub fn take(&mut self, name: &str, default: Value, why: &str) -> Value {
+    pub fn take_value(&mut self, name: &str, default: Value, why: &str) -> Value {
         let (value, origin) = match self.settings.get(name) {
             Some(setting) => (setting.value.clone(), setting.origin.clone()),
             None => (default, Origin::Default(why.to_owned())),
@@ -40,20 +40,20 @@ impl<'a> Chooser<'a> {
     }
 
     /// The value of a key whose default is the trainer's or stands in the table.
-    pub fn fixed(&mut self, name: &str) -> Value {
+    pub fn fixed_value(&mut self, name: &str) -> Value {
         if let Some((_, json, why)) = self.trainer.iter().find(|(key, ..)| *key == name) {
             let why = why.clone();
-            return self.take(name, serde_json::from_str(json).unwrap_or_default(), &why);
+            return self.take_value(name, serde_json::from_str(json).unwrap_or_default(), &why);
         }
         let (json, why) = match Key::find(name).map(|key| key.default) {
             Some(keys::Default::Fixed(json, why)) => (json, why),
             _ => ("null", "not set"),
         };
-        self.take(name, serde_json::from_str(json).unwrap_or_default(), why)
+        self.take_value(name, serde_json::from_str(json).unwrap_or_default(), why)
     }
 
     /// The size that was said for `name`, before its turn comes.
-    pub fn said(&self, name: &str) -> Option<u64> {
+    pub fn said_size(&self, name: &str) -> Option<u64> {
         self.settings.get(name)?.value.as_u64()
     }
 
@@ -62,43 +62,43 @@ impl<'a> Chooser<'a> {
         self.settings.get(name).is_some()
     }
 
-    pub fn size(&mut self, name: &str) -> u64 {
-        self.fixed(name).as_u64().unwrap_or_default()
+    pub fn take_size(&mut self, name: &str) -> u64 {
+        self.fixed_value(name).as_u64().unwrap_or_default()
     }
 
     /// A size, if it was said; `rule` is what happens where it was not.
     pub fn size_if_said(&mut self, name: &str, rule: &str) -> Option<u64> {
-        self.take(name, Value::Null, rule).as_u64()
+        self.take_value(name, Value::Null, rule).as_u64()
     }
 
     pub fn size_or(&mut self, name: &str, default: u64, why: &str) -> u64 {
-        self.take(name, default.into(), why).as_u64().unwrap_or(default)
+        self.take_value(name, default.into(), why).as_u64().unwrap_or(default)
     }
 
-    pub fn number(&mut self, name: &str) -> f64 {
-        self.fixed(name).as_f64().unwrap_or_default()
+    pub fn take_number(&mut self, name: &str) -> f64 {
+        self.fixed_value(name).as_f64().unwrap_or_default()
     }
 
-    pub fn switch(&mut self, name: &str) -> bool {
-        self.fixed(name).as_bool().unwrap_or_default()
+    pub fn take_switch(&mut self, name: &str) -> bool {
+        self.fixed_value(name).as_bool().unwrap_or_default()
     }
 
     pub fn switch_or(&mut self, name: &str, default: bool, why: &str) -> bool {
-        self.take(name, default.into(), why).as_bool().unwrap_or(default)
+        self.take_value(name, default.into(), why).as_bool().unwrap_or(default)
     }
 
-    pub fn word<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, JobError> {
-        let word = self.fixed(name);
-        variant(name, word)
+    pub fn take_word<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, JobError> {
+        let word = self.fixed_value(name);
+        parse_variant(name, word)
     }
 
     pub fn word_or<T: DeserializeOwned>(&mut self, name: &str, default: &str, why: &str) -> Result<T, JobError> {
-        let word = self.take(name, default.into(), why);
-        variant(name, word)
+        let word = self.take_value(name, default.into(), why);
+        parse_variant(name, word)
     }
 
     /// What was said, else the installed version, else the default.
-    pub fn transformers(&mut self) -> Result<TransformersVersion, JobError> {
+    pub fn take_transformers(&mut self) -> Result<TransformersVersion, JobError> {
         let name = keys::TRANSFORMERS;
         let installed = self.source.installed.as_ref().filter(|_| !self.is_said(name));
         let simulated = installed.and_then(|found| Some((found.version.parse::<TransformersVersion>().ok()?, found)));
@@ -108,25 +108,25 @@ impl<'a> Chooser<'a> {
             self.provenance.push(Provenance { key: name.to_owned(), value, origin });
             return Ok(version);
         }
-        let version = self.fixed(name).as_str().unwrap_or_default().parse();
+        let version = self.fixed_value(name).as_str().unwrap_or_default().parse();
         version.map_err(|error: TransformersError| {
             let hint = "the version is the one that `pip show transformers` prints, in quotes";
             let refused = JobError::of_kind(JobErrorKind::Value, format!("`{name}`: {error}")).about(&[name]);
-            self.about(name, refused.hint(hint).caused_by(error))
+            self.about_key(name, refused.hint(hint).caused_by(error))
         })
     }
 
     /// What was said, of the catalog or gathered, else what holds where nobody names one.
-    pub fn gpu(&mut self) -> Result<Gpu, JobError> {
+    pub fn take_gpu(&mut self) -> Result<Gpu, JobError> {
         if let Some((named, origin)) = self.source.named_gpu(self.settings) {
             let value = Value::from(named.written()).to_string();
             self.provenance.push(Provenance { key: keys::GPU.to_owned(), value, origin: origin.clone() });
             return Ok(named.gpu.clone());
         }
-        let value = self.take(keys::GPU, DEFAULT_GPU.into(), "none was named; sizes are as on this one");
+        let value = self.take_value(keys::GPU, DEFAULT_GPU.into(), "none was named; sizes are as on this one");
         let gpu = Gpu::parse(value.as_str().unwrap_or_default());
         gpu.map_err(|error| {
-            self.about(
+            self.about_key(
                 keys::GPU,
                 JobError::of_kind(JobErrorKind::Value, format!("`gpu`: {error}"))
                     .about(&[keys::GPU])
@@ -141,7 +141,7 @@ impl<'a> Chooser<'a> {
         let dropouts = model.facts().dropout_keys;
         for (name, fields) in [(keys::DROPOUT, dropouts), (keys::TIE_WORD_EMBEDDINGS, &["tie_word_embeddings"])] {
             if self.settings.get(name).is_some() {
-                let value = self.take(name, Value::Null, "");
+                let value = self.take_value(name, Value::Null, "");
                 fields.iter().for_each(|field| drop(model.config.0.insert((*field).to_owned(), value.clone())));
             } else {
                 self.provenance.push(Provenance {
@@ -154,13 +154,13 @@ impl<'a> Chooser<'a> {
     }
 
     /// Adapters exist as soon as any key of `[lora]` is set.
-    pub fn lora(&mut self, model_type: &str) -> Result<Option<LoraSpec>, JobError> {
+    pub fn take_lora(&mut self, model_type: &str) -> Result<Option<LoraSpec>, JobError> {
         if !self.settings.has_table("lora") {
             return Ok(None);
         }
-        let r = self.size(keys::LORA_R);
-        let alpha = self.number(keys::LORA_ALPHA);
-        let dropout = self.number(keys::LORA_DROPOUT);
+        let r = self.take_size(keys::LORA_R);
+        let alpha = self.take_number(keys::LORA_ALPHA);
+        let dropout = self.take_number(keys::LORA_DROPOUT);
         let default = model_type::facts(model_type).lora_targets;
         if default.is_empty() && self.settings.get(keys::LORA_TARGETS).is_none() {
             return Err(JobError::new(format!("`lora.targets`: peft knows no target modules for `{model_type}`"))
@@ -168,13 +168,13 @@ impl<'a> Chooser<'a> {
                 .hint("name them, or set lora.targets = \"all-linear\""));
         }
         let targets =
-            self.take(keys::LORA_TARGETS, default.to_vec().into(), "peft's target modules for the model type");
+            self.take_value(keys::LORA_TARGETS, default.to_vec().into(), "peft's target modules for the model type");
         let targets = targets.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
         Ok(Some(LoraSpec { r, alpha, dropout, targets }))
     }
 
     /// What was said about length, time and price; of several lengths only one can hold.
-    pub fn run(&mut self) -> Result<RunSpec, JobError> {
+    pub fn take_run(&mut self) -> Result<RunSpec, JobError> {
         let lengths: Vec<_> = [keys::MAX_STEPS, keys::TRAIN_TOKENS, keys::TRAIN_ROWS]
             .into_iter()
             .filter(|key| self.is_said(key))
@@ -182,32 +182,32 @@ impl<'a> Chooser<'a> {
         if let [first, second, ..] = lengths[..] {
             let error = JobError::new(format!("`{second}`: the length of the training is said by `{first}` already"))
                 .about(&[second]);
-            return Err(self.about(second, error.hint("give one of them")));
+            return Err(self.about_key(second, error.hint("give one of them")));
         }
         let length = lengths.first().map(|key| {
-            let size = self.size(key);
+            let size = self.take_size(key);
             match *key {
                 keys::MAX_STEPS => RunLength::Steps(size),
                 keys::TRAIN_TOKENS => RunLength::Tokens(size),
-                _ => RunLength::Epochs { epochs: self.number(keys::NUM_TRAIN_EPOCHS), rows: size },
+                _ => RunLength::Epochs { epochs: self.take_number(keys::NUM_TRAIN_EPOCHS), rows: size },
             }
         });
-        let step_seconds = self.is_said(keys::STEP_TIME).then(|| self.number(keys::STEP_TIME));
-        let dollars_per_gpu_hour = self.is_said(keys::PRICE).then(|| self.number(keys::PRICE));
-        let allow_tf32 = self.is_said(keys::ALLOW_TF32) && self.switch(keys::ALLOW_TF32);
+        let step_seconds = self.is_said(keys::STEP_TIME).then(|| self.take_number(keys::STEP_TIME));
+        let dollars_per_gpu_hour = self.is_said(keys::PRICE).then(|| self.take_number(keys::PRICE));
+        let allow_tf32 = self.is_said(keys::ALLOW_TF32) && self.take_switch(keys::ALLOW_TF32);
         Ok(RunSpec { length, step_seconds, dollars_per_gpu_hour, allow_tf32 })
     }
 
-    pub fn allocator(&mut self) -> Result<AllocatorConfig, JobError> {
+    pub fn take_allocator(&mut self) -> Result<AllocatorConfig, JobError> {
         let mut set = Vec::new();
         for key in keys::KEYS.iter().filter(|key| key.name.starts_with(keys::ALLOCATOR)) {
             if self.settings.get(key.name).is_some() {
-                set.push((key.name, self.take(key.name, Value::Null, "")));
+                set.push((key.name, self.take_value(key.name, Value::Null, "")));
             }
         }
         let last = set.last().map_or(keys::ALLOCATOR, |(name, _)| *name);
-        allocator::config(&set).map_err(|problem| {
-            self.about(
+        allocator::allocator_config(&set).map_err(|problem| {
+            self.about_key(
                 last,
                 JobError::of_kind(JobErrorKind::Value, format!("`allocator`: {problem}")).about(&[keys::ALLOCATOR]),
             )
@@ -215,15 +215,15 @@ impl<'a> Chooser<'a> {
     }
 
     /// The error with the place where `name` was set.
-    pub fn about(&self, name: &str, error: JobError) -> JobError {
+    pub fn about_key(&self, name: &str, error: JobError) -> JobError {
         match self.settings.get(name).map(|setting| &setting.origin) {
-            Some(Origin::JobFile(place)) => error.at(Some(place.clone())),
+            Some(Origin::JobFile(place)) => error.at_place(Some(place.clone())),
             _ => error,
         }
     }
 }
 
-fn variant<T: DeserializeOwned>(name: &str, word: Value) -> Result<T, JobError> {
+fn parse_variant<T: DeserializeOwned>(name: &str, word: Value) -> Result<T, JobError> {
     serde_json::from_value(word)
         .map_err(|error| JobError::of_kind(JobErrorKind::Value, format!("`{name}`: {error}")).about(&[name]))
 }

@@ -18,7 +18,7 @@ pub(super) fn own_labels(
     let is_plain = matches!(task, TaskName::CausalLm | TaskName::MaskedLm)
         && !matches!(framework, Framework::Trainer | Framework::Trl);
     if choose.is_said(keys::OWN_LABELS) {
-        let said = choose.switch(keys::OWN_LABELS);
+        let said = choose.take_switch(keys::OWN_LABELS);
         if !is_plain {
             let problem =
                 format!("`{}` is of plain loops: what trains here decides its labels itself", keys::OWN_LABELS);
@@ -67,7 +67,7 @@ pub(super) fn row_growth(
         return Ok(None);
     }
     let refused = |problem: String, hint: &str| Err(JobError::new(problem).about(&[keys::SEQ_LEN_START]).hint(hint));
-    let first = choose.size(keys::SEQ_LEN_START);
+    let first = choose.take_size(keys::SEQ_LEN_START);
     if model_type != AGI2 {
         let problem = format!("`{}`: only the guide's small GPT has rows that grow", keys::SEQ_LEN_START);
         return refused(problem, "leave it out, or train once at each length");

@@ -12,19 +12,19 @@ use crate::job::{
 use crate::model_type::ModelKind;
 
 /// The job that the settings describe; its keys are decided in the order of the table.
-pub(super) fn job(choose: &mut Chooser<'_>, model: Model, source: &JobSource) -> Result<JobSpec, JobError> {
+pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSource) -> Result<JobSpec, JobError> {
     let model_type = model.spec.model_type.clone();
     let name: TaskName = choose.word_or(
         keys::TASK,
         default_task(model.spec.facts().kind),
         &format!("what a {model_type} model is trained on"),
     )?;
-    let framework = framework(choose, name, model.spec.is_in_transformers())?;
+    let framework = resolve_framework(choose, name, model.spec.is_in_transformers())?;
     trainer::set_defaults(choose, name, framework, &model)?;
     let mut model = model.spec;
-    let micro_batch_size = ranks::rows(choose, name)?;
-    let lengths = Lengths::of(choose, name, &model);
-    let accumulation = ranks::accumulation(choose, micro_batch_size)?;
+    let micro_batch_size = ranks::resolve_rows(choose, name)?;
+    let lengths = Lengths::take_lengths(choose, name, &model);
+    let accumulation = ranks::resolve_accumulation(choose, micro_batch_size)?;
     let trains = !matches!(name, TaskName::InferenceForward | TaskName::Generate);
     let is_in_transformers = model.is_in_transformers();
     let liger_kernels = liger_kernels(choose, name);
@@ -37,14 +37,14 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, source: &JobSource) ->
         max_new_tokens: lengths.max_new_tokens,
         gradient_accumulation_steps: accumulation,
         materialized: false,
-        precision: choose.word(keys::PRECISION)?,
-        attention: choose.word(keys::ATTENTION)?,
-        gradient_checkpointing: checkpoint_policy(choose.switch(keys::GRADIENT_CHECKPOINTING)),
-        optimizer: choose.word(keys::OPTIMIZER)?,
-        clip_grad_norm: Some(choose.number(keys::CLIP_GRAD_NORM))
+        precision: choose.take_word(keys::PRECISION)?,
+        attention: choose.take_word(keys::ATTENTION)?,
+        gradient_checkpointing: checkpoint_policy(choose.take_switch(keys::GRADIENT_CHECKPOINTING)),
+        optimizer: choose.take_word(keys::OPTIMIZER)?,
+        clip_grad_norm: Some(choose.take_number(keys::CLIP_GRAD_NORM))
             .filter(|norm| *norm > 0.0)
             .map(|max_norm| ClipSpec { max_norm }),
-        zero_grad_set_to_none: choose.switch(keys::ZERO_GRAD_SET_TO_NONE),
+        zero_grad_set_to_none: choose.take_switch(keys::ZERO_GRAD_SET_TO_NONE),
         train_mode: choose.switch_or(keys::TRAIN_MODE, trains, "training mode when the task trains"),
         own_labels: data::own_labels(choose, name, framework, source)?,
         row_growth: data::row_growth(choose, &model.model_type, lengths.seq_len)?,
@@ -52,23 +52,23 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, source: &JobSource) ->
             choose.model_overrides(&mut model);
             model
         },
-        use_cache: choose.switch(keys::USE_CACHE),
-        logits: logits(choose, fuses)?,
-        steps: u32::try_from(choose.size(keys::STEPS)).unwrap_or(u32::MAX),
-        transformers: if is_in_transformers { choose.transformers()? } else { TransformersVersion::DEFAULT },
-        device_map: is_in_transformers && choose.switch(keys::DEVICE_MAP),
-        gpu: choose.gpu()?,
-        lora: choose.lora(&model_type)?,
-        task: task(choose, name, &lengths, accumulation, source)?,
+        use_cache: choose.take_switch(keys::USE_CACHE),
+        logits: resolve_logits(choose, fuses)?,
+        steps: u32::try_from(choose.take_size(keys::STEPS)).unwrap_or(u32::MAX),
+        transformers: if is_in_transformers { choose.take_transformers()? } else { TransformersVersion::DEFAULT },
+        device_map: is_in_transformers && choose.take_switch(keys::DEVICE_MAP),
+        gpu: choose.take_gpu()?,
+        lora: choose.take_lora(&model_type)?,
+        task: resolve_task(choose, name, &lengths, accumulation, source)?,
         liger_kernels,
         parallel: Parallel::default(),
         run: RunSpec::default(),
         left_open: source.left_open.clone(),
         allocator: AllocatorConfig::default(),
     };
-    job.parallel = ranks::parallel(choose, name, looks_for_unused(&job))?;
-    job.run = choose.run()?;
-    job.allocator = choose.allocator()?;
+    job.parallel = ranks::resolve_parallel(choose, name, looks_for_unused(&job))?;
+    job.run = choose.take_run()?;
+    job.allocator = choose.take_allocator()?;
     job.micro_batch_size = job.task.swarm().map_or(micro_batch_size, |swarm| swarm.train_rows);
     Ok(job)
 }
@@ -76,7 +76,7 @@ pub(super) fn job(choose: &mut Chooser<'_>, model: Model, source: &JobSource) ->
 /// Whether the trainer applies Liger's kernels; where nothing does, a key that nothing reads is refused.
 fn liger_kernels(choose: &mut Chooser<'_>, task: TaskName) -> bool {
     let applies = matches!(task, TaskName::CausalLm | TaskName::MaskedLm | TaskName::Grpo | TaskName::Dpo);
-    applies && choose.is_said(keys::USE_LIGER_KERNEL) && choose.switch(keys::USE_LIGER_KERNEL)
+    applies && choose.is_said(keys::USE_LIGER_KERNEL) && choose.take_switch(keys::USE_LIGER_KERNEL)
 }
 
 /// Whether a trainer asks DDP to look for unused parameters (transformers 5.17, trainer.py): adapters make the model none of
@@ -87,24 +87,24 @@ fn looks_for_unused(job: &JobSpec) -> bool {
 }
 
 /// What becomes of the logits; `fuses`: whether Liger's kernels bring their loss.
-fn logits(choose: &mut Chooser<'_>, fuses: bool) -> Result<LogitsPath, JobError> {
+fn resolve_logits(choose: &mut Chooser<'_>, fuses: bool) -> Result<LogitsPath, JobError> {
     let (loss, why) = if fuses { ("liger", "what use_liger_kernel brings") } else { ("full", "transformers' default") };
     Ok(LogitsPath {
-        keep_outputs: choose.switch(keys::KEEP_OUTPUTS),
-        logits_to_keep: Some(choose.size(keys::LOGITS_TO_KEEP)).filter(|positions| *positions > 0),
+        keep_outputs: choose.take_switch(keys::KEEP_OUTPUTS),
+        logits_to_keep: Some(choose.take_size(keys::LOGITS_TO_KEEP)).filter(|positions| *positions > 0),
         loss: choose.word_or(keys::LOSS, loss, why)?,
     })
 }
 
 /// What trains: said, or what most train such a task with.
-fn framework(choose: &mut Chooser<'_>, task: TaskName, in_transformers: bool) -> Result<Framework, JobError> {
+fn resolve_framework(choose: &mut Chooser<'_>, task: TaskName, in_transformers: bool) -> Result<Framework, JobError> {
     // Others' models have a loop of their own.
     let usual = if in_transformers { Framework::usual(task) } else { Framework::Loop };
     let usual = serde_json::to_value(usual).unwrap_or_default();
     choose.word_or(keys::FRAMEWORK, usual.as_str().unwrap_or_default(), "what most train such a task with")
 }
 
-fn task(
+fn resolve_task(
     choose: &mut Chooser<'_>,
     name: TaskName,
     lengths: &Lengths,
@@ -117,9 +117,9 @@ fn task(
         TaskName::InferenceForward => Task::InferenceForward,
         TaskName::Generate => Task::Generate,
         TaskName::Hrm => Task::Hrm,
-        TaskName::Grpo => trainer::grpo(choose, lengths, accumulation, source)?,
-        TaskName::Dpo => trainer::dpo(choose, lengths),
-        TaskName::Swarm => trainer::swarm(choose, lengths)?,
+        TaskName::Grpo => trainer::resolve_grpo(choose, lengths, accumulation, source)?,
+        TaskName::Dpo => trainer::resolve_dpo(choose, lengths),
+        TaskName::Swarm => trainer::resolve_swarm(choose, lengths)?,
     })
 }
 
@@ -142,7 +142,7 @@ pub(super) struct Lengths {
 }
 
 impl Lengths {
-    fn of(choose: &mut Chooser<'_>, name: TaskName, model: &ModelSpec) -> Self {
+    fn take_lengths(choose: &mut Chooser<'_>, name: TaskName, model: &ModelSpec) -> Self {
         match name {
             TaskName::Grpo | TaskName::Dpo | TaskName::Swarm => Self::of_trainer(choose),
             _ => Self::of_one_model(choose, name, check::row_length(model)),
@@ -152,7 +152,7 @@ impl Lengths {
     fn of_one_model(choose: &mut Chooser<'_>, task: TaskName, positions: Option<u64>) -> Self {
         let new_tokens = if task == TaskName::Generate { 20 } else { 0 };
         let room =
-            positions.map_or(1024, |n| n.saturating_sub(choose.said(keys::MAX_NEW_TOKENS).unwrap_or(new_tokens)));
+            positions.map_or(1024, |n| n.saturating_sub(choose.said_size(keys::MAX_NEW_TOKENS).unwrap_or(new_tokens)));
         let seq_len = choose.size_or(keys::SEQ_LEN, room.clamp(1, 1024), seq_len_rule(task));
         let why = "transformers' default for generate, else none";
         let max_new_tokens = choose.size_or(keys::MAX_NEW_TOKENS, new_tokens, why);
@@ -160,8 +160,8 @@ impl Lengths {
     }
 
     fn of_trainer(choose: &mut Chooser<'_>) -> Self {
-        let prompt = choose.size(keys::PROMPT_LEN);
-        let completion = choose.size(keys::COMPLETION_LEN);
+        let prompt = choose.take_size(keys::PROMPT_LEN);
+        let completion = choose.take_size(keys::COMPLETION_LEN);
         Self { seq_len: prompt.saturating_add(completion), max_new_tokens: 0, prompt, completion }
     }
 }

@@ -35,13 +35,13 @@ impl Resolved {
     pub fn locate(&self, error: &FieldError) -> JobError {
         let located = JobError::from(error.clone());
         match self.origin(&format!("model.{}", error.key)) {
-            Some(Origin::JobFile(place)) => located.at(Some(place.clone())),
+            Some(Origin::JobFile(place)) => located.at_place(Some(place.clone())),
             Some(origin) if origin.is_above_file() => {
                 let set_by = format!("it was set by {origin}");
                 let hint = located.hint.as_ref().map_or_else(|| set_by.clone(), |hint| format!("{set_by}; {hint}"));
                 located.hint(hint)
             }
-            _ => located.at(self.config_file.as_ref().and_then(|(file, text)| place_of(file, text, &error.key))),
+            _ => located.at_place(self.config_file.as_ref().and_then(|(file, text)| place_of(file, text, &error.key))),
         }
     }
 
@@ -65,16 +65,16 @@ impl Resolved {
 fn at_key(provenance: &[Provenance], error: JobError) -> JobError {
     let place_of = |key: &String| {
         let decided = provenance.iter().find(|value| value.key == *key)?;
-        model_source::place(&decided.origin)
+        model_source::place_of_origin(&decided.origin)
     };
     let place = error.keys.iter().find_map(place_of);
-    error.at(place)
+    error.at_place(place)
 }
 
 /// The same while values are still being decided.
 fn at_setting(settings: &Settings, error: JobError) -> JobError {
-    let place = error.keys.iter().find_map(|key| model_source::place(&settings.get(key)?.origin));
-    error.at(place)
+    let place = error.keys.iter().find_map(|key| model_source::place_of_origin(&settings.get(key)?.origin));
+    error.at_place(place)
 }
 
 /// Where a config says `key` first; a key that it leaves out has no place but the file.
@@ -82,7 +82,7 @@ fn place_of(file: &str, text: &str, key: &str) -> Option<Place> {
     let quoted = format!("\"{key}\"");
     let is_key = |at: &usize| text[at + quoted.len()..].trim_start().starts_with(':');
     let at = text.match_indices(&quoted).map(|(at, _)| at).find(is_key)?;
-    Some(Place::at(file, text, at))
+    Some(Place::of_offset(file, text, at))
 }
 
 /// The job of `source` with `changes`.
@@ -91,21 +91,21 @@ fn place_of(file: &str, text: &str, key: &str) -> Option<Place> {
 /// When a layer cannot be read, names no model, or says what cannot be.
 pub(super) fn resolve(source: &JobSource, changes: &[Override]) -> Result<Resolved, JobError> {
     let settings = source.settings(changes)?;
-    let model = model_source::load(&settings, source)?;
+    let model = model_source::load_model(&settings, source)?;
     let mut choose = Chooser::new(&settings, source, model.provenance.clone());
     let mut notes = [source.notes.as_slice(), &settings.notes].concat();
     let published_dtype = model.published_dtype.clone();
     let config_file = model.config_file.clone();
-    let job = job::job(&mut choose, model, source).map_err(|error| at_setting(&settings, error))?;
-    let training = training::training(&mut choose).map_err(|error| at_setting(&settings, error))?;
+    let job = job::resolve_job(&mut choose, model, source).map_err(|error| at_setting(&settings, error))?;
+    let training = training::resolve_training(&mut choose).map_err(|error| at_setting(&settings, error))?;
     notes.extend(choose.notes);
     let provenance = choose.provenance;
     refuse_unread(&settings, &provenance, &job)?;
-    check::possible(&job).map_err(|error| at_key(&provenance, error))?;
+    check::check_possible(&job).map_err(|error| at_key(&provenance, error))?;
     if let (UnnamedGpu::Refused { problem, hint }, None) = (&source.unnamed_gpu, settings.get(keys::GPU)) {
         return Err(JobError::new(problem.clone()).about(&[keys::GPU]).hint(hint.clone()));
     }
-    notes.extend(check::notes(&job, &settings, published_dtype.as_deref()));
+    notes.extend(check::all_notes(&job, &settings, published_dtype.as_deref()));
     let mut resolved = Resolved { job, training, provenance, notes, config_file };
     let of_source = source_notes(source, &settings, &resolved);
     resolved.notes.extend(of_source);
@@ -146,7 +146,7 @@ fn refuse_unread(settings: &Settings, provenance: &[Provenance], job: &JobSpec) 
         _ => "leave it out, or choose what reads it (`tonnage keys` says)".to_owned(),
     };
     let error = JobError::new(format!("`{key}` has no meaning for this job (task = {task})")).about(&[key]).hint(hint);
-    Err(error.at(model_source::place(&setting.origin)))
+    Err(error.at_place(model_source::place_of_origin(&setting.origin)))
 }
 
 #[cfg(test)]

@@ -9,11 +9,11 @@ use crate::job::{Ddp, Fsdp2, JobError, Parallel, Strategy, TaskName};
 
 /// Rows of a rank's pass: said, or for HRM, whose step is one pass, what `global_batch_size` leaves to each rank
 /// (`config.global_batch_size // world_size`, pretrain.py).
-pub(super) fn rows(choose: &mut Chooser<'_>, task: TaskName) -> Result<u64, JobError> {
-    match (task, choose.said(keys::GLOBAL_BATCH_SIZE)) {
+pub(super) fn resolve_rows(choose: &mut Chooser<'_>, task: TaskName) -> Result<u64, JobError> {
+    match (task, choose.said_size(keys::GLOBAL_BATCH_SIZE)) {
         (TaskName::Swarm, _) => Ok(0),
         (TaskName::Hrm, Some(global)) if !choose.is_said(keys::MICRO_BATCH_SIZE) => {
-            let ranks = choose.said(keys::WORLD_SIZE).unwrap_or(1).max(1);
+            let ranks = choose.said_size(keys::WORLD_SIZE).unwrap_or(1).max(1);
             if !global.is_multiple_of(ranks) {
                 let problem = format!("`global_batch_size` {global} does not divide by `world_size` {ranks}");
                 return Err(JobError::new(problem)
@@ -22,21 +22,21 @@ pub(super) fn rows(choose: &mut Chooser<'_>, task: TaskName) -> Result<u64, JobE
             }
             Ok(choose.size_or(keys::MICRO_BATCH_SIZE, global / ranks, "what `global_batch_size` leaves to each rank"))
         }
-        _ => Ok(choose.size(keys::MICRO_BATCH_SIZE)),
+        _ => Ok(choose.take_size(keys::MICRO_BATCH_SIZE)),
     }
 }
 
 /// Micro-batches per optimizer step: said, or what the global batch leaves.
-pub(super) fn accumulation(choose: &mut Chooser<'_>, micro_batch_size: u64) -> Result<u64, JobError> {
-    let Some(global) = choose.said(keys::GLOBAL_BATCH_SIZE) else {
-        return Ok(choose.size(keys::GRADIENT_ACCUMULATION_STEPS));
+pub(super) fn resolve_accumulation(choose: &mut Chooser<'_>, micro_batch_size: u64) -> Result<u64, JobError> {
+    let Some(global) = choose.said_size(keys::GLOBAL_BATCH_SIZE) else {
+        return Ok(choose.take_size(keys::GRADIENT_ACCUMULATION_STEPS));
     };
-    choose.take(keys::GLOBAL_BATCH_SIZE, Value::Null, "");
-    let world_size = choose.said(keys::WORLD_SIZE).unwrap_or(1);
+    choose.take_value(keys::GLOBAL_BATCH_SIZE, Value::Null, "");
+    let world_size = choose.said_size(keys::WORLD_SIZE).unwrap_or(1);
     let rows = micro_batch_size.saturating_mul(world_size).max(1);
     let of_all = format!("`micro_batch_size` {micro_batch_size} x `world_size` {world_size} = {rows} rows");
     if choose.is_said(keys::GRADIENT_ACCUMULATION_STEPS) {
-        let steps = choose.size(keys::GRADIENT_ACCUMULATION_STEPS);
+        let steps = choose.take_size(keys::GRADIENT_ACCUMULATION_STEPS);
         return if rows.saturating_mul(steps) == global {
             Ok(steps)
         } else {
@@ -60,28 +60,32 @@ pub(super) fn accumulation(choose: &mut Chooser<'_>, micro_batch_size: u64) -> R
 
 /// What is spread over the ranks; nothing when no key says so. `trainer_looks`: whether a trainer asks DDP to look for unused
 /// parameters.
-pub(super) fn parallel(choose: &mut Chooser<'_>, task: TaskName, trainer_looks: bool) -> Result<Parallel, JobError> {
+pub(super) fn resolve_parallel(
+    choose: &mut Chooser<'_>,
+    task: TaskName,
+    trainer_looks: bool,
+) -> Result<Parallel, JobError> {
     let tables = ["ddp", "zero1", "fsdp2", "deepspeed", "pipeline"];
     let table = tables.into_iter().find(|table| choose.settings.has_table(table));
     if !choose.is_said(keys::WORLD_SIZE) && !choose.is_said(keys::PARALLEL) && table.is_none() {
         return Ok(Parallel::default());
     }
-    let world_size = choose.size(keys::WORLD_SIZE);
+    let world_size = choose.take_size(keys::WORLD_SIZE);
     let several = if task == TaskName::Hrm { "all_reduce" } else { "ddp" };
     let default = table.unwrap_or(if world_size > 1 { several } else { "none" });
     let strategy: String = choose.word_or(keys::PARALLEL, default, "what its table or more than one rank asks for")?;
     let strategy = match strategy.as_str() {
         "data_parallel" => Strategy::DataParallel,
         "all_reduce" => Strategy::AllReduce,
-        "ddp" => Strategy::Ddp(ddp(choose, trainer_looks)),
-        "zero1" => zero1(choose, trainer_looks),
-        "fsdp2" => Strategy::Fsdp2(fsdp2(choose)?),
+        "ddp" => Strategy::Ddp(resolve_ddp(choose, trainer_looks)),
+        "zero1" => resolve_zero1(choose, trainer_looks),
+        "fsdp2" => Strategy::Fsdp2(resolve_fsdp2(choose)?),
         "deepspeed" => {
-            Strategy::DeepSpeed { stage: u8::try_from(choose.size(keys::DEEPSPEED_STAGE)).unwrap_or(u8::MAX) }
+            Strategy::DeepSpeed { stage: u8::try_from(choose.take_size(keys::DEEPSPEED_STAGE)).unwrap_or(u8::MAX) }
         }
         "tensor" => Strategy::TensorParallel { size: world_size },
         "pipeline" => {
-            Strategy::PipelineParallel { stages: world_size, schedule: choose.word(keys::PIPELINE_SCHEDULE)? }
+            Strategy::PipelineParallel { stages: world_size, schedule: choose.take_word(keys::PIPELINE_SCHEDULE)? }
         }
         _ if world_size > 1 => {
             let problem = format!("`world_size` is {world_size}, but parallel = \"none\" spreads nothing");
@@ -94,31 +98,31 @@ pub(super) fn parallel(choose: &mut Chooser<'_>, task: TaskName, trainer_looks: 
     Ok(Parallel { world_size, strategy, ..Parallel::default() })
 }
 
-fn ddp(choose: &mut Chooser<'_>, trainer_looks: bool) -> Ddp {
+fn resolve_ddp(choose: &mut Chooser<'_>, trainer_looks: bool) -> Ddp {
     let bucket_cap_mb = choose.size_if_said(keys::DDP_BUCKET_CAP_MB, "PyTorch's: 25, the first bucket 1");
-    let gradient_as_bucket_view = choose.switch(keys::DDP_GRADIENT_AS_BUCKET_VIEW);
-    let static_graph = choose.switch(keys::DDP_STATIC_GRAPH);
+    let gradient_as_bucket_view = choose.take_switch(keys::DDP_GRADIENT_AS_BUCKET_VIEW);
+    let static_graph = choose.take_switch(keys::DDP_STATIC_GRAPH);
     let whose = if trainer_looks { "Hugging Face Trainer's ddp_find_unused_parameters" } else { "PyTorch's default" };
     let find_unused_parameters = choose.switch_or(keys::DDP_FIND_UNUSED_PARAMETERS, trainer_looks, whose);
     Ddp { bucket_cap_mb, gradient_as_bucket_view, static_graph, find_unused_parameters }
 }
 
-fn zero1(choose: &mut Chooser<'_>, trainer_looks: bool) -> Strategy {
-    let ddp = choose.switch(keys::ZERO1_DDP).then(|| ddp(choose, trainer_looks));
-    Strategy::Zero1 { ddp, parameters_as_bucket_view: choose.switch(keys::ZERO1_PARAMETERS_AS_BUCKET_VIEW) }
+fn resolve_zero1(choose: &mut Chooser<'_>, trainer_looks: bool) -> Strategy {
+    let ddp = choose.take_switch(keys::ZERO1_DDP).then(|| resolve_ddp(choose, trainer_looks));
+    Strategy::Zero1 { ddp, parameters_as_bucket_view: choose.take_switch(keys::ZERO1_PARAMETERS_AS_BUCKET_VIEW) }
 }
 
-fn fsdp2(choose: &mut Chooser<'_>) -> Result<Fsdp2, JobError> {
-    let param_dtype = dtype(choose, keys::FSDP2_PARAM_DTYPE, "the weights' own");
-    let reduce_dtype = dtype(choose, keys::FSDP2_REDUCE_DTYPE, "the gradients' own");
-    let reshard_after_forward = choose.switch(keys::FSDP2_RESHARD_AFTER_FORWARD);
-    let shard_root_only = choose.switch(keys::FSDP2_SHARD_ROOT_ONLY);
-    let init = choose.word(keys::FSDP2_INIT)?;
+fn resolve_fsdp2(choose: &mut Chooser<'_>) -> Result<Fsdp2, JobError> {
+    let param_dtype = resolve_dtype(choose, keys::FSDP2_PARAM_DTYPE, "the weights' own");
+    let reduce_dtype = resolve_dtype(choose, keys::FSDP2_REDUCE_DTYPE, "the gradients' own");
+    let reshard_after_forward = choose.take_switch(keys::FSDP2_RESHARD_AFTER_FORWARD);
+    let shard_root_only = choose.take_switch(keys::FSDP2_SHARD_ROOT_ONLY);
+    let init = choose.take_word(keys::FSDP2_INIT)?;
     Ok(Fsdp2 { param_dtype, reduce_dtype, reshard_after_forward, shard_root_only, init })
 }
 
-fn dtype(choose: &mut Chooser<'_>, key: &str, rule: &str) -> Option<DType> {
-    match choose.take(key, Value::Null, rule).as_str()? {
+fn resolve_dtype(choose: &mut Chooser<'_>, key: &str, rule: &str) -> Option<DType> {
+    match choose.take_value(key, Value::Null, rule).as_str()? {
         "fp32" => Some(DType::Float32),
         "bf16" => Some(DType::Bfloat16),
         "fp16" => Some(DType::Float16),

@@ -41,7 +41,7 @@ pub(super) fn set_defaults(
 ) -> Result<(), JobError> {
     let (rows, why) = match task {
         TaskName::Grpo | TaskName::Dpo => {
-            let trl: TrlVersion = choose.word(keys::TRL)?;
+            let trl: TrlVersion = choose.take_word(keys::TRL)?;
             let trainer = if task == TaskName::Grpo { "GRPOConfig" } else { "DPOConfig" };
             choose.notes.push(format!("behaviour and defaults are those of TRL {}", trl.name()));
             (trl.defaults(task), format!("TRL {}'s {trainer}", trl.name()))
@@ -76,22 +76,22 @@ fn loaded_dtype(task: TaskName, model: &Model) -> Option<(&'static str, String, 
     Some((keys::PRECISION, precision.to_owned(), why))
 }
 
-pub(super) fn grpo(
+pub(super) fn resolve_grpo(
     choose: &mut Chooser<'_>,
     lengths: &Lengths,
     accumulation: u64,
     source: &JobSource,
 ) -> Result<Task, JobError> {
-    let num_generations = choose.size(keys::NUM_GENERATIONS);
+    let num_generations = choose.take_size(keys::NUM_GENERATIONS);
     let steps_per_generation =
         choose.size_or(keys::GRPO_STEPS_PER_GENERATION, accumulation, "TRL's: gradient_accumulation_steps");
-    let num_iterations = choose.size(keys::GRPO_NUM_ITERATIONS);
-    let beta = choose.number(keys::GRPO_BETA);
-    let log_probs = choose.word(keys::GRPO_LOG_PROBS)?;
-    let padded = choose.switch(keys::GRPO_PADDED);
-    let cast_lm_head_to_fp32 = choose.switch(keys::GRPO_CAST_LM_HEAD_TO_FP32);
-    let rollout = rollout(choose)?;
-    let judge = judge(choose, source)?;
+    let num_iterations = choose.take_size(keys::GRPO_NUM_ITERATIONS);
+    let beta = choose.take_number(keys::GRPO_BETA);
+    let log_probs = choose.take_word(keys::GRPO_LOG_PROBS)?;
+    let padded = choose.take_switch(keys::GRPO_PADDED);
+    let cast_lm_head_to_fp32 = choose.take_switch(keys::GRPO_CAST_LM_HEAD_TO_FP32);
+    let rollout = resolve_rollout(choose)?;
+    let judge = resolve_judge(choose, source)?;
     Ok(GrpoSpec {
         prompt_len: lengths.prompt,
         completion_len: lengths.completion,
@@ -108,68 +108,69 @@ pub(super) fn grpo(
     .into())
 }
 
-fn rollout(choose: &mut Chooser<'_>) -> Result<Rollout, JobError> {
+fn resolve_rollout(choose: &mut Chooser<'_>) -> Result<Rollout, JobError> {
     let default = if choose.settings.has_table("vllm") { "vllm" } else { "generate" };
     let word: String = choose.word_or(keys::GRPO_ROLLOUT, default, "vllm when a key of [vllm] is set")?;
     if word != "vllm" {
         return Ok(Rollout::Generate);
     }
-    let gpu_memory_utilization = choose.number(keys::VLLM_GPU_MEMORY_UTILIZATION);
-    let sleep_mode = choose.switch(keys::VLLM_SLEEP_MODE);
+    let gpu_memory_utilization = choose.take_number(keys::VLLM_GPU_MEMORY_UTILIZATION);
+    let sleep_mode = choose.take_switch(keys::VLLM_SLEEP_MODE);
     Ok(Rollout::Vllm { gpu_memory_utilization, sleep_mode })
 }
 
 /// A judge exists as soon as any key of `[judge]` is set.
-fn judge(choose: &mut Chooser<'_>, source: &JobSource) -> Result<Option<JudgeSpec>, JobError> {
+fn resolve_judge(choose: &mut Chooser<'_>, source: &JobSource) -> Result<Option<JudgeSpec>, JobError> {
     if !choose.settings.has_table("judge") {
         return Ok(None);
     }
     let Some(setting) = choose.settings.get(keys::JUDGE_MODEL) else { return Err(no_model(choose.settings)) };
-    let model = model_source::second(setting, source)?;
-    choose.take(keys::JUDGE_MODEL, serde_json::Value::Null, "");
-    let weights = choose.word(keys::JUDGE_WEIGHTS)?;
-    let phase: JudgePhase = choose.word(keys::JUDGE_PHASE)?;
-    let extra_prompt_tokens = choose.size(keys::JUDGE_EXTRA_PROMPT_TOKENS);
+    let model = model_source::second_model(setting, source)?;
+    choose.take_value(keys::JUDGE_MODEL, serde_json::Value::Null, "");
+    let weights = choose.take_word(keys::JUDGE_WEIGHTS)?;
+    let phase: JudgePhase = choose.take_word(keys::JUDGE_PHASE)?;
+    let extra_prompt_tokens = choose.take_size(keys::JUDGE_EXTRA_PROMPT_TOKENS);
     let new_tokens = match phase {
-        JudgePhase::Generate => choose.size(keys::JUDGE_NEW_TOKENS),
+        JudgePhase::Generate => choose.take_size(keys::JUDGE_NEW_TOKENS),
         JudgePhase::Forward => 0,
     };
     let rows = choose.size_if_said(keys::JUDGE_ROWS, "all completions of a generation batch");
-    let place = choose.word(keys::JUDGE_PLACE)?;
+    let place = choose.take_word(keys::JUDGE_PLACE)?;
     Ok(Some(JudgeSpec { model, weights, phase, extra_prompt_tokens, new_tokens, rows, place }))
 }
 
 fn no_model(settings: &Settings) -> JobError {
     let set = settings.keys().find(|(key, _)| key.starts_with("judge."));
-    let (key, place) = set.map_or(("judge", None), |(key, setting)| (key, model_source::place(&setting.origin)));
+    let (key, place) =
+        set.map_or(("judge", None), |(key, setting)| (key, model_source::place_of_origin(&setting.origin)));
     JobError::new(format!("`{key}` is set, but the judge has no model: its phase has nothing to run"))
         .about(&[key, keys::JUDGE_MODEL])
         .hint("name one, for example: judge.model = \"Qwen/Qwen2.5-14B\"")
-        .at(place)
+        .at_place(place)
 }
 
-pub(super) fn dpo(choose: &mut Chooser<'_>, lengths: &Lengths) -> Task {
-    let precompute_ref_log_probs = choose.switch(keys::DPO_PRECOMPUTE_REF_LOG_PROBS);
+pub(super) fn resolve_dpo(choose: &mut Chooser<'_>, lengths: &Lengths) -> Task {
+    let precompute_ref_log_probs = choose.take_switch(keys::DPO_PRECOMPUTE_REF_LOG_PROBS);
     DpoSpec { prompt_len: lengths.prompt, completion_len: lengths.completion, precompute_ref_log_probs }.into()
 }
 
-pub(super) fn swarm(choose: &mut Chooser<'_>, lengths: &Lengths) -> Result<Task, JobError> {
-    let nodes = choose.size(keys::SWARM_NODES);
-    let gpus = choose.size(keys::SWARM_GPUS);
+pub(super) fn resolve_swarm(choose: &mut Chooser<'_>, lengths: &Lengths) -> Result<Task, JobError> {
+    let nodes = choose.take_size(keys::SWARM_NODES);
+    let gpus = choose.take_size(keys::SWARM_GPUS);
     let lease = choose.size_if_said(keys::SWARM_LEASE, "every node at once");
-    let local_questions = choose.size(keys::SWARM_LOCAL_QUESTIONS);
-    let external_questions = choose.size(keys::SWARM_EXTERNAL_QUESTIONS);
-    let num_generations = choose.size(keys::NUM_GENERATIONS);
+    let local_questions = choose.take_size(keys::SWARM_LOCAL_QUESTIONS);
+    let external_questions = choose.take_size(keys::SWARM_EXTERNAL_QUESTIONS);
+    let num_generations = choose.take_size(keys::NUM_GENERATIONS);
     let why = "GenRL's: one completion of each local question at a time";
     let generate_rows = choose.size_or(keys::SWARM_GENERATE_ROWS, local_questions, why);
-    let kind: String = choose.word(keys::SWARM_LOG_PROBS)?;
+    let kind: String = choose.take_word(keys::SWARM_LOG_PROBS)?;
     let log_probs = match kind.as_str() {
-        "chunked" => SwarmLogProbs::Chunked { rows: choose.size(keys::SWARM_ROWS_PER_CHUNK) },
-        "chunked_head" => SwarmLogProbs::ChunkedHead { rows: choose.size(keys::SWARM_ROWS_PER_CHUNK) },
+        "chunked" => SwarmLogProbs::Chunked { rows: choose.take_size(keys::SWARM_ROWS_PER_CHUNK) },
+        "chunked_head" => SwarmLogProbs::ChunkedHead { rows: choose.take_size(keys::SWARM_ROWS_PER_CHUNK) },
         _ => SwarmLogProbs::Full,
     };
-    let logits_to_keep = choose.switch(keys::SWARM_LOGITS_TO_KEEP);
-    let empty_cache = choose.switch(keys::SWARM_EMPTY_CACHE);
+    let logits_to_keep = choose.take_switch(keys::SWARM_LOGITS_TO_KEEP);
+    let empty_cache = choose.take_switch(keys::SWARM_EMPTY_CACHE);
     Ok(SwarmSpec {
         prompt_len: lengths.prompt,
         completion_len: lengths.completion,

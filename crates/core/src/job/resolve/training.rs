@@ -8,61 +8,61 @@ use crate::job::keys::{self, Default, Key};
 use crate::job::{DataSpec, GenerationSpec, JobError, JobErrorKind, TrainingSpec};
 
 /// What was said of training, data and generation.
-pub(super) fn training(choose: &mut Chooser<'_>) -> Result<TrainingSpec, JobError> {
+pub(super) fn resolve_training(choose: &mut Chooser<'_>) -> Result<TrainingSpec, JobError> {
     let mut said = Said(choose);
     Ok(TrainingSpec {
-        learning_rate: said.number(keys::LEARNING_RATE),
-        lr_scheduler_type: said.word(keys::LR_SCHEDULER_TYPE)?,
-        warmup_steps: said.number(keys::WARMUP_STEPS),
-        weight_decay: said.number(keys::WEIGHT_DECAY),
-        betas: (said.number(keys::ADAM_BETA1), said.number(keys::ADAM_BETA2)),
-        adam_epsilon: said.number(keys::ADAM_EPSILON),
-        seed: said.size(keys::SEED).unwrap_or_default(),
-        init: said.word(keys::INIT)?,
-        max_steps: said.0.said(keys::MAX_STEPS),
-        num_train_epochs: said.number(keys::NUM_TRAIN_EPOCHS),
-        output_dir: said.text(keys::OUTPUT_DIR),
-        logging_steps: said.size(keys::LOGGING_STEPS).unwrap_or(1),
-        eval_steps: said.size(keys::EVAL_STEPS),
-        early_stopping_patience: said.size(keys::EARLY_STOPPING_PATIENCE),
-        save_steps: said.size(keys::SAVE_STEPS).unwrap_or(1),
-        save_total_limit: said.size(keys::SAVE_TOTAL_LIMIT).unwrap_or(1),
-        resume_from_checkpoint: said.text(keys::RESUME_FROM_CHECKPOINT),
-        use_cpu: said.value(keys::USE_CPU).as_bool().unwrap_or_default(),
-        lora_alpha: said.number(keys::LORA_ALPHA),
-        data: data(&mut said),
-        generation: generation(&mut said),
+        learning_rate: said.said_number(keys::LEARNING_RATE),
+        lr_scheduler_type: said.said_word(keys::LR_SCHEDULER_TYPE)?,
+        warmup_steps: said.said_number(keys::WARMUP_STEPS),
+        weight_decay: said.said_number(keys::WEIGHT_DECAY),
+        betas: (said.said_number(keys::ADAM_BETA1), said.said_number(keys::ADAM_BETA2)),
+        adam_epsilon: said.said_number(keys::ADAM_EPSILON),
+        seed: said.said_size(keys::SEED).unwrap_or_default(),
+        init: said.said_word(keys::INIT)?,
+        max_steps: said.0.said_size(keys::MAX_STEPS),
+        num_train_epochs: said.said_number(keys::NUM_TRAIN_EPOCHS),
+        output_dir: said.said_text(keys::OUTPUT_DIR),
+        logging_steps: said.said_size(keys::LOGGING_STEPS).unwrap_or(1),
+        eval_steps: said.said_size(keys::EVAL_STEPS),
+        early_stopping_patience: said.said_size(keys::EARLY_STOPPING_PATIENCE),
+        save_steps: said.said_size(keys::SAVE_STEPS).unwrap_or(1),
+        save_total_limit: said.said_size(keys::SAVE_TOTAL_LIMIT).unwrap_or(1),
+        resume_from_checkpoint: said.said_text(keys::RESUME_FROM_CHECKPOINT),
+        use_cpu: said.said_value(keys::USE_CPU).as_bool().unwrap_or_default(),
+        lora_alpha: said.said_number(keys::LORA_ALPHA),
+        data: resolve_data(&mut said),
+        generation: resolve_generation(&mut said),
     })
 }
 
-fn data(said: &mut Said<'_, '_>) -> DataSpec {
+fn resolve_data(said: &mut Said<'_, '_>) -> DataSpec {
     DataSpec {
-        train_files: said.texts(keys::DATA_TRAIN_FILES),
-        eval_files: said.texts(keys::DATA_EVAL_FILES),
-        eval_share: said.number(keys::DATA_EVAL_SHARE),
-        tokenizer: said.text(keys::DATA_TOKENIZER),
-        text_field: said.text(keys::DATA_TEXT_FIELD).unwrap_or_default(),
-        end_of_text: said.text(keys::DATA_END_OF_TEXT),
-        assistant_only_loss: said.value(keys::DATA_ASSISTANT_ONLY_LOSS).as_bool().unwrap_or(true),
+        train_files: said.said_texts(keys::DATA_TRAIN_FILES),
+        eval_files: said.said_texts(keys::DATA_EVAL_FILES),
+        eval_share: said.said_number(keys::DATA_EVAL_SHARE),
+        tokenizer: said.said_text(keys::DATA_TOKENIZER),
+        text_field: said.said_text(keys::DATA_TEXT_FIELD).unwrap_or_default(),
+        end_of_text: said.said_text(keys::DATA_END_OF_TEXT),
+        assistant_only_loss: said.said_value(keys::DATA_ASSISTANT_ONLY_LOSS).as_bool().unwrap_or(true),
     }
 }
 
-fn generation(said: &mut Said<'_, '_>) -> GenerationSpec {
+fn resolve_generation(said: &mut Said<'_, '_>) -> GenerationSpec {
     let draws = [keys::GENERATION_TEMPERATURE, keys::GENERATION_TOP_K, keys::GENERATION_TOP_P];
     // Who says how to draw wants to draw, unless beams are followed.
     let is_implied = draws.iter().any(|key| said.0.is_said(key)) && !said.0.is_said(keys::GENERATION_NUM_BEAMS);
     let do_sample = match said.0.is_said(keys::GENERATION_DO_SAMPLE) {
-        true => said.value(keys::GENERATION_DO_SAMPLE).as_bool().unwrap_or_default(),
+        true => said.said_value(keys::GENERATION_DO_SAMPLE).as_bool().unwrap_or_default(),
         false => is_implied,
     };
     GenerationSpec {
-        max_new_tokens: said.size(keys::GENERATION_MAX_NEW_TOKENS).unwrap_or(1),
+        max_new_tokens: said.said_size(keys::GENERATION_MAX_NEW_TOKENS).unwrap_or(1),
         do_sample,
-        temperature: said.number(keys::GENERATION_TEMPERATURE),
-        top_k: said.size(keys::GENERATION_TOP_K).unwrap_or_default(),
-        top_p: said.number(keys::GENERATION_TOP_P),
-        num_beams: said.size(keys::GENERATION_NUM_BEAMS).unwrap_or(1),
-        prompt: said.text(keys::GENERATION_PROMPT).unwrap_or_default(),
+        temperature: said.said_number(keys::GENERATION_TEMPERATURE),
+        top_k: said.said_size(keys::GENERATION_TOP_K).unwrap_or_default(),
+        top_p: said.said_number(keys::GENERATION_TOP_P),
+        num_beams: said.said_size(keys::GENERATION_NUM_BEAMS).unwrap_or(1),
+        prompt: said.said_text(keys::GENERATION_PROMPT).unwrap_or_default(),
     }
 }
 
@@ -70,7 +70,7 @@ fn generation(said: &mut Said<'_, '_>) -> GenerationSpec {
 struct Said<'c, 'a>(&'c mut Chooser<'a>);
 
 impl Said<'_, '_> {
-    fn value(&mut self, name: &str) -> Value {
+    fn said_value(&mut self, name: &str) -> Value {
         let default = match Key::find(name).map(|key| key.default) {
             Some(Default::Fixed(json, _)) => serde_json::from_str(json).unwrap_or_default(),
             _ => Value::Null,
@@ -78,30 +78,30 @@ impl Said<'_, '_> {
         let is_noted = self.0.provenance.iter().any(|value| value.key == name);
         match self.0.settings.get(name) {
             Some(setting) if is_noted => setting.value.clone(),
-            Some(_) => self.0.take(name, default, ""),
+            Some(_) => self.0.take_value(name, default, ""),
             None => default,
         }
     }
 
-    fn number(&mut self, name: &str) -> f64 {
-        self.value(name).as_f64().unwrap_or_default()
+    fn said_number(&mut self, name: &str) -> f64 {
+        self.said_value(name).as_f64().unwrap_or_default()
     }
 
-    fn size(&mut self, name: &str) -> Option<u64> {
-        self.value(name).as_u64()
+    fn said_size(&mut self, name: &str) -> Option<u64> {
+        self.said_value(name).as_u64()
     }
 
-    fn text(&mut self, name: &str) -> Option<String> {
-        self.value(name).as_str().map(str::to_owned)
+    fn said_text(&mut self, name: &str) -> Option<String> {
+        self.said_value(name).as_str().map(str::to_owned)
     }
 
-    fn texts(&mut self, name: &str) -> Vec<String> {
-        let value = self.value(name);
+    fn said_texts(&mut self, name: &str) -> Vec<String> {
+        let value = self.said_value(name);
         value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     }
 
-    fn word<T: DeserializeOwned>(&mut self, name: &'static str) -> Result<T, JobError> {
-        let word = self.value(name);
+    fn said_word<T: DeserializeOwned>(&mut self, name: &'static str) -> Result<T, JobError> {
+        let word = self.said_value(name);
         serde_json::from_value(word)
             .map_err(|error| JobError::of_kind(JobErrorKind::Value, format!("`{name}`: {error}")).about(&[name]))
     }

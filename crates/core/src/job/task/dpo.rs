@@ -20,7 +20,7 @@ impl TaskFacts for DpoSpec {
     }
 
     fn check(&self, job: &JobSpec) -> Result<(), JobError> {
-        check::trainer::dpo(job, self)
+        check::trainer::check_dpo(job, self)
     }
 
     fn completion_len(&self) -> Option<u64> {

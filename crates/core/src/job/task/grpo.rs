@@ -38,7 +38,7 @@ impl TaskFacts for GrpoSpec {
     }
 
     fn check(&self, job: &JobSpec) -> Result<(), JobError> {
-        check::trainer::grpo(job, self)
+        check::trainer::check_grpo(job, self)
     }
 
     fn passes(&self) -> Passes {

@@ -43,7 +43,7 @@ impl TaskFacts for SwarmSpec {
     }
 
     fn check(&self, job: &JobSpec) -> Result<(), JobError> {
-        check::trainer::swarm(job, self)
+        check::trainer::check_swarm(job, self)
     }
 
     fn passes(&self) -> Passes {

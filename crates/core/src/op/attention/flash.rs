@@ -34,7 +34,7 @@ struct Entry {
 /// Whose build of the kernel runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kernel {
-    /// PyTorch's copy.
+    /// The copy of flash-attn 2 that PyTorch compiles in.
     PyTorch,
     /// The flash-attn package.
     Package,

@@ -23,17 +23,15 @@ const MAX_SPLITS: u64 = 200;
 /// One attention call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Efficient {
-    /// Batch.
     pub batch: u64,
     /// Heads, of query, key and value alike.
     pub heads: u64,
-    /// Query length.
+    /// In tokens.
     pub queries: u64,
-    /// Key length.
+    /// In tokens.
     pub keys: u64,
     /// Head size, of query, key and value alike.
     pub head_size: u64,
-    /// Their dtype.
     pub dtype: DType,
 }
 

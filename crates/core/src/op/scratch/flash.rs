@@ -25,7 +25,6 @@ const MAX_SPLITS: u64 = 128;
 pub struct Flash {
     /// Rows of the batch.
     pub batch: u64,
-    /// Query heads.
     pub heads: u64,
     /// Key and value heads; divides `heads`.
     pub kv_heads: u64,

@@ -14,9 +14,8 @@ const FLOAT: u64 = 4;
 /// One gradient or parameter of a list; contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item<'a> {
-    /// Sizes.
+    /// In bytes, a tensor each.
     pub sizes: &'a [u64],
-    /// Dtype.
     pub dtype: DType,
 }
 

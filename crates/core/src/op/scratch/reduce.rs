@@ -96,7 +96,6 @@ pub struct Reduction<'a> {
     pub input: DType,
     /// The dtype of the (first) output.
     pub output: DType,
-    /// The reduction.
     pub kind: ReduceKind,
 }
 

@@ -21,7 +21,7 @@ pub(super) fn foreach_all_gather(group: &ParamGroup) -> Tensor {
     let context = &group.comm.context;
     let _stream = context.enter_stream(ALL_GATHER_COPY_IN_STREAM);
     let _category = context.enter_category(Category::Communication);
-    let numel = total(group.params.iter().map(|param| param.sharded_data().numel()));
+    let numel = total_aligned(group.params.iter().map(|param| param.sharded_data().numel()));
     let dtype = group.precision.param_dtype.unwrap_or(group.precision.orig_dtype);
     let flat = |numel| Tensor::empty(context, "FSDP::all_gather", Shape::new(&[numel]), dtype);
     let _cast_inputs = group.precision.param_dtype.map(|_| flat(numel));
@@ -45,7 +45,7 @@ pub(super) fn foreach_reduce(group: &ParamGroup, params: &[&FsdpParam], unsharde
     let _unsharded_grad = unsharded_grads.last().filter(|_| world_size > 1).cloned();
     let grad_dtype = unsharded_grads.first().map_or(group.precision.orig_dtype, Tensor::dtype);
     let reduce_dtype = group.precision.reduce_dtype.unwrap_or(grad_dtype);
-    let numel = total(params.iter().map(|param| param.padded_unsharded_numel()));
+    let numel = total_aligned(params.iter().map(|param| param.padded_unsharded_numel()));
     let flat = |numel| Tensor::empty(context, "FSDP::post_backward_reduce", Shape::new(&[numel]), reduce_dtype);
     let reduce_scatter_input = {
         let _category = context.enter_category(Category::Communication);
@@ -80,6 +80,6 @@ fn chunk_cat(group: &ParamGroup, params: &[&FsdpParam], grads: &[Tensor], reduce
     drop(padded.collect::<Vec<Scratch>>());
 }
 
-fn total(sizes: impl Iterator<Item = u64>) -> u64 {
+fn total_aligned(sizes: impl Iterator<Item = u64>) -> u64 {
     sizes.fold(0, u64::saturating_add)
 }

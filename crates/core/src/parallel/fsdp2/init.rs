@@ -35,7 +35,7 @@ struct Shards<'a> {
 }
 
 /// Shards a model: its layers in order, then what is left of it.
-pub(super) fn shard(
+pub(super) fn shard_units(
     policy: &Fsdp2,
     context: &Rc<Context>,
     mesh: Mesh,
@@ -45,7 +45,7 @@ pub(super) fn shard(
     let shards = Shards { context, mesh, precision, root_only: policy.shard_root_only };
     match policy.init {
         ShardInit::Full => shards.shard_loaded(placed),
-        ShardInit::Meta => shards.materialize(placed),
+        ShardInit::Meta => shards.materialize_units(placed),
     }
 }
 
@@ -55,7 +55,7 @@ impl Shards<'_> {
     }
 
     /// The layers, then the root.
-    fn modules(&self, placed: &[Placed]) -> Vec<Option<u32>> {
+    fn unit_modules(&self, placed: &[Placed]) -> Vec<Option<u32>> {
         let mut modules: Vec<Option<u32>> = placed.iter().map(|placed| self.unit_of(placed)).collect();
         modules.retain(Option::is_some);
         modules.dedup();
@@ -65,15 +65,15 @@ impl Shards<'_> {
 
     /// `fully_shard` unit by unit: a unit's full parameters go when all its shards are there.
     fn shard_loaded(&self, mut placed: Vec<Placed>) -> Vec<Unit> {
-        let modules = self.modules(&placed);
+        let modules = self.unit_modules(&placed);
         let unit = |module: Option<u32>| {
             let of_unit = placed.extract_if(.., |placed| self.unit_of(placed) == module);
             let of_unit: Vec<Placed> = of_unit.collect();
             let is_parameter = |placed: &&Placed| matches!(placed.kind, PlacedKind::Parameter(_));
             let shard = |placed: &Placed| {
-                let sizes = self.sizes(&placed.tensor);
-                let data = self.parameter("new_zeros.default", sizes.padded);
-                self.param(&placed.tensor, data, sizes)
+                let sizes = self.shard_sizes(&placed.tensor);
+                let data = self.empty_parameter("new_zeros.default", sizes.padded);
+                self.fsdp_param(&placed.tensor, data, sizes)
             };
             Unit { module, params: of_unit.iter().filter(is_parameter).map(shard).collect() }
         };
@@ -81,28 +81,28 @@ impl Shards<'_> {
     }
 
     /// `to_empty`: memory for every shard and buffer in the order of `_apply`, for a tied parameter once more.
-    fn materialize(&self, placed: Vec<Placed>) -> Vec<Unit> {
+    fn materialize_units(&self, placed: Vec<Placed>) -> Vec<Unit> {
         let mut units: Vec<(Option<u32>, Vec<Local>)> =
-            self.modules(&placed).into_iter().map(|module| (module, Vec::new())).collect();
+            self.unit_modules(&placed).into_iter().map(|module| (module, Vec::new())).collect();
         self.ask_devices_of_fake_tensors();
         let mut current = None;
         for placed in placed {
             let module = self.unit_of(&placed);
             // A layer's shards are padded when `_apply` leaves it, the root's at the end.
             if current != module && current.is_some() {
-                self.pad(&mut units, current);
+                self.pad_units(&mut units, current);
             }
             current = module;
             let Some((_, locals)) = units.iter_mut().find(|(of, _)| *of == module) else { continue };
             match placed.kind {
-                PlacedKind::Parameter(_) => locals.push(self.local(placed.tensor)),
+                PlacedKind::Parameter(_) => locals.push(self.local_shard(placed.tensor)),
                 PlacedKind::Buffer => self.materialize_buffer(&placed.tensor),
                 PlacedKind::Tied => locals.iter_mut().for_each(|local| self.replace_tied(local, &placed.tensor)),
             }
         }
-        self.pad(&mut units, None);
+        self.pad_units(&mut units, None);
         let unit = |(module, locals): (Option<u32>, Vec<Local>)| {
-            let params = locals.into_iter().map(|local| self.param(&local.unsharded, local.data, local.sizes));
+            let params = locals.into_iter().map(|local| self.fsdp_param(&local.unsharded, local.data, local.sizes));
             Unit { module, params: params.collect() }
         };
         units.into_iter().map(unit).collect()
@@ -121,36 +121,36 @@ impl Shards<'_> {
         buffer.materialize("empty_permuted.default");
     }
 
-    fn local(&self, unsharded: Tensor) -> Local {
-        let sizes = self.sizes(&unsharded);
-        let data = self.parameter("empty_permuted.default", sizes.local);
+    fn local_shard(&self, unsharded: Tensor) -> Local {
+        let sizes = self.shard_sizes(&unsharded);
+        let data = self.empty_parameter("empty_permuted.default", sizes.local);
         Local { unsharded, data, sizes }
     }
 
     fn replace_tied(&self, local: &mut Local, parameter: &Tensor) {
         if local.unsharded.is_same(parameter) {
-            local.data = self.parameter("empty_permuted.default", local.sizes.local);
+            local.data = self.empty_parameter("empty_permuted.default", local.sizes.local);
         }
     }
 
     /// `reset_sharded_param` of a unit that has its memory: shards that fall short are copied to padded ones.
-    fn pad(&self, units: &mut [(Option<u32>, Vec<Local>)], module: Option<u32>) {
+    fn pad_units(&self, units: &mut [(Option<u32>, Vec<Local>)], module: Option<u32>) {
         let Some((_, locals)) = units.iter_mut().find(|(of, _)| *of == module) else { return };
         for local in locals.iter_mut().filter(|local| local.data.sizes() != &local.sizes.padded) {
-            local.data = self.parameter("new_zeros.default", local.sizes.padded);
+            local.data = self.empty_parameter("new_zeros.default", local.sizes.padded);
         }
     }
 
-    fn parameter(&self, op: &'static str, sizes: Shape) -> Tensor {
+    fn empty_parameter(&self, op: &'static str, sizes: Shape) -> Tensor {
         let _category = self.context.enter_category(Category::Parameter);
         full(self.context, op, &sizes, self.precision.orig_dtype)
     }
 
-    fn sizes(&self, unsharded: &Tensor) -> ShardSizes {
+    fn shard_sizes(&self, unsharded: &Tensor) -> ShardSizes {
         ShardSizes::new(unsharded.sizes(), self.mesh)
     }
 
-    fn param(&self, unsharded: &Tensor, data: Tensor, sizes: ShardSizes) -> FsdpParam {
+    fn fsdp_param(&self, unsharded: &Tensor, data: Tensor, sizes: ShardSizes) -> FsdpParam {
         FsdpParam::new(unsharded.clone(), data, sizes, self.mesh, self.precision)
     }
 }

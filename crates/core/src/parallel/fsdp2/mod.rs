@@ -68,13 +68,13 @@ impl Drop for FullyShardedModel {
 }
 
 /// Shards a model.
-pub(super) fn wrap(policy: &Fsdp2, job: &JobSpec, context: &Rc<Context>, loaded: Loaded) -> Box<dyn Wrapper> {
+pub(super) fn wrap_fsdp2(policy: &Fsdp2, job: &JobSpec, context: &Rc<Context>, loaded: Loaded) -> Box<dyn Wrapper> {
     let Loaded { model, parameters, placed, builder, .. } = loaded;
     let hooks = builder.module_hooks();
     let Parallel { world_size, rank, .. } = job.parallel;
     let mesh = Mesh { world_size, rank };
     let precision = Precision::new(policy, job.precision.weight_dtype());
-    let units = init::shard(policy, context, mesh, precision, placed);
+    let units = init::shard_units(policy, context, mesh, precision, placed);
     let sharded: Vec<(Tensor, Tensor)> = units.iter().flat_map(Unit::parameters).collect();
     let in_order = parameters.iter().filter_map(|parameter| {
         let (_, sharded) = sharded.iter().find(|(unsharded, _)| unsharded.is_same(parameter))?;

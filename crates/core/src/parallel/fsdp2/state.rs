@@ -126,7 +126,7 @@ impl State {
     }
 
     /// `cast_forward_inputs`; tables and masks have the dtype of the hidden states.
-    fn cast(&self, hidden_states: &Tensor) -> Tensor {
+    fn cast_inputs(&self, hidden_states: &Tensor) -> Tensor {
         match self.param_dtype.filter(|_| hidden_states.dtype().is_floating_point()) {
             Some(dtype) => hidden_states.to(dtype),
             None => hidden_states.clone(),
@@ -146,7 +146,7 @@ impl ForwardHooks for State {
             return hidden_states.clone();
         }
         self.training_state.set(TrainingState::Forward);
-        let hidden_states = self.cast(hidden_states);
+        let hidden_states = self.cast_inputs(hidden_states);
         self.group.pre_forward();
         let group = Rc::clone(&self.group);
         hidden_states.with_backward_hook("RegisterPostBackwardFunctionBackward", move || group.post_backward())

@@ -1,27 +1,27 @@
 //! accelerate 1.15: flags of `accelerate launch` (commands/launch.py), and handlers of `Accelerator` where it has none.
 
-use super::{Line, code, launcher};
+use super::{Line, as_code, as_launcher};
 use crate::job::keys;
 
 /// What a loop under accelerate is told.
-pub(super) fn lines(key: &str, value: &str) -> Option<Vec<Line>> {
+pub(super) fn config_lines(key: &str, value: &str) -> Option<Vec<Line>> {
     match (key, value) {
-        (keys::GRADIENT_ACCUMULATION_STEPS, passes) => launcher(format!("--gradient_accumulation_steps {passes}")),
-        (keys::PRECISION, "amp-bf16") => launcher("--mixed_precision bf16"),
+        (keys::GRADIENT_ACCUMULATION_STEPS, passes) => as_launcher(format!("--gradient_accumulation_steps {passes}")),
+        (keys::PRECISION, "amp-bf16") => as_launcher("--mixed_precision bf16"),
         (keys::DDP_GRADIENT_AS_BUCKET_VIEW, _) => {
-            code("Accelerator(kwargs_handlers=[DistributedDataParallelKwargs(gradient_as_bucket_view=True)])")
+            as_code("Accelerator(kwargs_handlers=[DistributedDataParallelKwargs(gradient_as_bucket_view=True)])")
         }
-        _ => launch(key, value),
+        _ => launch_lines(key, value),
     }
 }
 
 /// What its launcher is told about ranks.
-pub(super) fn launch(key: &str, value: &str) -> Option<Vec<Line>> {
+pub(super) fn launch_lines(key: &str, value: &str) -> Option<Vec<Line>> {
     match (key, value) {
-        (keys::WORLD_SIZE, "1") => launcher("--num_processes 1"),
-        (keys::WORLD_SIZE, ranks) => launcher(format!("--num_processes {ranks}")),
+        (keys::WORLD_SIZE, "1") => as_launcher("--num_processes 1"),
+        (keys::WORLD_SIZE, ranks) => as_launcher(format!("--num_processes {ranks}")),
         (keys::PARALLEL, "fsdp2") => {
-            launcher("--use_fsdp --fsdp_version 2 --fsdp_auto_wrap_policy TRANSFORMER_BASED_WRAP")
+            as_launcher("--use_fsdp --fsdp_version 2 --fsdp_auto_wrap_policy TRANSFORMER_BASED_WRAP")
         }
         (keys::PARALLEL, "zero1") => Some(vec![
             Line::Launcher("--use_deepspeed --zero_stage 1".to_owned()),
@@ -31,7 +31,7 @@ pub(super) fn launch(key: &str, value: &str) -> Option<Vec<Line>> {
                     .to_owned(),
             ),
         ]),
-        (keys::PARALLEL, "ddp") => launcher("--multi_gpu"),
+        (keys::PARALLEL, "ddp") => as_launcher("--multi_gpu"),
         (keys::PARALLEL, _) => Some(Vec::new()),
         _ => None,
     }

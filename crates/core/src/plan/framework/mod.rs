@@ -57,8 +57,8 @@ impl Framework {
     /// What `changes` are in its words; `job` is the job with them.
     pub fn patch(self, job: &JobSpec, changes: &[Change]) -> Patch {
         let mut patch = Patch::default();
-        for (key, value) in &[ranks(job, changes).as_slice(), changes].concat() {
-            for line in self.lines(job, key, value) {
+        for (key, value) in &[ranks_changed(job, changes).as_slice(), changes].concat() {
+            for line in self.lines_for(job, key, value) {
                 if !patch.lines.contains(&line) {
                     patch.lines.push(line);
                 }
@@ -67,7 +67,7 @@ impl Framework {
         patch
     }
 
-    fn lines(self, job: &JobSpec, key: &str, value: &str) -> Vec<Line> {
+    fn lines_for(self, job: &JobSpec, key: &str, value: &str) -> Vec<Line> {
         // Which GPU it is, is not the framework's business.
         if key == keys::GPU {
             return Vec::new();
@@ -76,18 +76,18 @@ impl Framework {
             return vec![Line::Environment("PYTORCH_ALLOC_CONF=expandable_segments:True".to_owned())];
         }
         let own = match self {
-            Self::Trl => transformers::trl(job, key, value),
-            Self::Trainer => transformers::trainer(job, key, value),
-            Self::Accelerate => accelerate::lines(key, value),
-            Self::DeepSpeed => deepspeed::lines(key, value),
-            Self::Loop => pytorch::launch(key, value),
-            Self::RlSwarm => rl_swarm::lines(key, value),
+            Self::Trl => transformers::trl_lines(job, key, value),
+            Self::Trainer => transformers::trainer_lines(job, key, value),
+            Self::Accelerate => accelerate::config_lines(key, value),
+            Self::DeepSpeed => deepspeed::config_lines(key, value),
+            Self::Loop => pytorch::launch_lines(key, value),
+            Self::RlSwarm => rl_swarm::config_lines(key, value),
         };
-        own.unwrap_or_else(|| pytorch::code(job, key, value))
+        own.unwrap_or_else(|| pytorch::code_lines(job, key, value))
     }
 
     /// How a training is started, `{}` standing for launcher flags and arguments.
-    const fn command(self, several: bool) -> (&'static str, &'static str) {
+    const fn command_words(self, several: bool) -> (&'static str, &'static str) {
         match self {
             Self::Trl | Self::Trainer if !several => ("python", "train.py"),
             Self::Trl | Self::Trainer | Self::Accelerate => ("accelerate launch", "train.py"),
@@ -102,7 +102,7 @@ impl Framework {
 }
 
 /// What a launcher must be told of a job on several ranks, if no change says it.
-fn ranks(job: &JobSpec, changes: &[Change]) -> Vec<Change> {
+fn ranks_changed(job: &JobSpec, changes: &[Change]) -> Vec<Change> {
     let (world_size, strategy) = (job.parallel.world_size, job.parallel.strategy);
     if world_size < 2 || changes.is_empty() {
         return Vec::new();
@@ -122,7 +122,7 @@ impl Patch {
         let environment = of(|line| if let Line::Environment(text) = line { Some(text) } else { None });
         let launcher = of(|line| if let Line::Launcher(text) = line { Some(text) } else { None });
         let arguments = of(|line| if let Line::Argument(text) = line { Some(text) } else { None });
-        let (start, script) = framework.command(!launcher.is_empty());
+        let (start, script) = framework.command_words(!launcher.is_empty());
         let words =
             [environment, vec![start.to_owned()], launcher, vec![script.to_owned(), "...".to_owned()], arguments];
         words.concat().join(" ")
@@ -160,23 +160,23 @@ impl Line {
     }
 }
 
-fn argument(text: impl Into<String>) -> Option<Vec<Line>> {
+fn as_argument(text: impl Into<String>) -> Option<Vec<Line>> {
     Some(vec![Line::Argument(text.into())])
 }
 
-fn launcher(text: impl Into<String>) -> Option<Vec<Line>> {
+fn as_launcher(text: impl Into<String>) -> Option<Vec<Line>> {
     Some(vec![Line::Launcher(text.into())])
 }
 
-fn config(text: impl Into<String>) -> Option<Vec<Line>> {
+fn as_config(text: impl Into<String>) -> Option<Vec<Line>> {
     Some(vec![Line::Config(text.into())])
 }
 
-fn code(text: impl Into<String>) -> Option<Vec<Line>> {
+fn as_code(text: impl Into<String>) -> Option<Vec<Line>> {
     Some(vec![Line::Code(text.into())])
 }
 
-fn remark(text: impl Into<String>) -> Option<Vec<Line>> {
+fn as_remark(text: impl Into<String>) -> Option<Vec<Line>> {
     Some(vec![Line::Remark(text.into())])
 }
 

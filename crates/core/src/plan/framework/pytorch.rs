@@ -1,19 +1,19 @@
 //! Plain PyTorch: torchrun's flags, and the line of code that every framework comes down to where it has no option.
 
-use super::{Line, launcher};
+use super::{Line, as_launcher};
 use crate::job::JobSpec;
 use crate::job::keys;
 
 /// What torchrun is told.
-pub(super) fn launch(key: &str, value: &str) -> Option<Vec<Line>> {
+pub(super) fn launch_lines(key: &str, value: &str) -> Option<Vec<Line>> {
     match key {
-        keys::WORLD_SIZE => launcher(format!("--nproc_per_node {value}")),
+        keys::WORLD_SIZE => as_launcher(format!("--nproc_per_node {value}")),
         _ => None,
     }
 }
 
 /// The line of code.
-pub(super) fn code(job: &JobSpec, key: &str, value: &str) -> Vec<Line> {
+pub(super) fn code_lines(job: &JobSpec, key: &str, value: &str) -> Vec<Line> {
     let own = |value| job.task.facts().own_argument(key, value, job.parallel.world_size);
     if let Some(argument) = value.parse().ok().and_then(own) {
         return vec![Line::Argument(argument)];
@@ -52,13 +52,13 @@ pub(super) fn code(job: &JobSpec, key: &str, value: &str) -> Vec<Line> {
         (keys::DDP_GRADIENT_AS_BUCKET_VIEW, _) => {
             "DistributedDataParallel(model, gradient_as_bucket_view=True)".to_owned()
         }
-        _ => return reinforcement(key, value),
+        _ => return reinforcement_lines(key, value),
     };
     vec![Line::Code(text)]
 }
 
 /// The same for trainers that generate, whose second models are the user's own code in every framework.
-fn reinforcement(key: &str, value: &str) -> Vec<Line> {
+fn reinforcement_lines(key: &str, value: &str) -> Vec<Line> {
     let text = match (key, value) {
         (keys::JUDGE_WEIGHTS, "int8") => {
             "judge = from_pretrained(judge_name, quantization_config=BitsAndBytesConfig(load_in_8bit=True))".to_owned()

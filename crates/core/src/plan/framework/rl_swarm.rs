@@ -1,28 +1,28 @@
 //! rl-swarm: overrides of its Hydra config (rgym_exp, config/rg-swarm.yaml), which a node's process reads.
 
-use super::{Line, argument, code, remark};
+use super::{Line, as_argument, as_code, as_remark};
 use crate::job::keys;
 
 /// What a node is told.
-pub(super) fn lines(key: &str, value: &str) -> Option<Vec<Line>> {
+pub(super) fn config_lines(key: &str, value: &str) -> Option<Vec<Line>> {
     match (key, value) {
-        (keys::COMPLETION_LEN, tokens) => argument(format!("++game_manager.trainer.config.max_new_tokens={tokens}")),
-        (keys::PRECISION, "bf16") => argument("training.dtype=bfloat16"),
-        (keys::PRECISION, _) => code("trainer: self.autocast = torch.amp.autocast(\"cuda\", dtype=torch.bfloat16)"),
+        (keys::COMPLETION_LEN, tokens) => as_argument(format!("++game_manager.trainer.config.max_new_tokens={tokens}")),
+        (keys::PRECISION, "bf16") => as_argument("training.dtype=bfloat16"),
+        (keys::PRECISION, _) => as_code("trainer: self.autocast = torch.amp.autocast(\"cuda\", dtype=torch.bfloat16)"),
         (keys::GRADIENT_CHECKPOINTING, _) => {
-            remark("GenRL checkpoints unless told not to: leave `enable_gradient_checkpointing` as it is")
+            as_remark("GenRL checkpoints unless told not to: leave `enable_gradient_checkpointing` as it is")
         }
-        (keys::ATTENTION, name) => argument(format!("++game_manager.trainer.models.0.attn_implementation={name}")),
+        (keys::ATTENTION, name) => as_argument(format!("++game_manager.trainer.models.0.attn_implementation={name}")),
         (keys::OPTIMIZER, "adamw8bit") => {
-            code("trainer: self.optimizer = bitsandbytes.optim.Adam8bit(self.model.parameters(), lr=...)")
+            as_code("trainer: self.optimizer = bitsandbytes.optim.Adam8bit(self.model.parameters(), lr=...)")
         }
         (keys::OPTIMIZER, _) => {
-            code("trainer: self.optimizer = torch.optim.Adam(self.model.parameters(), lr=..., fused=True)")
+            as_code("trainer: self.optimizer = torch.optim.Adam(self.model.parameters(), lr=..., fused=True)")
         }
-        (keys::SWARM_NODES, nodes) => remark(format!("start {nodes} nodes: run_rl_swarm.sh once for each")),
-        (keys::SWARM_GPUS, _) => remark("start each node with the CUDA_VISIBLE_DEVICES of its GPU"),
+        (keys::SWARM_NODES, nodes) => as_remark(format!("start {nodes} nodes: run_rl_swarm.sh once for each")),
+        (keys::SWARM_GPUS, _) => as_remark("start each node with the CUDA_VISIBLE_DEVICES of its GPU"),
         (keys::SWARM_LEASE, _) => {
-            remark("rl-swarm has no such option: hold a lock of the GPU round the trainer's training step")
+            as_remark("rl-swarm has no such option: hold a lock of the GPU round the trainer's training step")
         }
         _ => None,
     }

@@ -1,6 +1,6 @@
 //! Attention without a matrix of scores.
 
-use super::{Remedy, Results, change_one, done};
+use super::{Remedy, Results, already_done, change_one};
 use crate::job::Attention;
 use crate::job::keys;
 
@@ -11,6 +11,6 @@ pub(super) const SDPA: Remedy = Remedy {
     caution: "",
     apply: |job| match job.attention {
         Attention::Eager | Attention::Math => change_one(keys::ATTENTION, "sdpa"),
-        _ => done("attention keeps no scores already"),
+        _ => already_done("attention keeps no scores already"),
     },
 };

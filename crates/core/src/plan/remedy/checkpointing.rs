@@ -1,6 +1,6 @@
 //! Activations made again instead of kept.
 
-use super::{Applied, Remedy, Results, change_one, done, is_read, not_for};
+use super::{Applied, Remedy, Results, already_done, change_one, is_read, not_for};
 use crate::job::keys;
 use crate::job::{CheckpointPolicy, JobSpec};
 
@@ -9,14 +9,14 @@ pub(super) const LAYERS: Remedy = Remedy {
     text: "make every layer's activations again in backward",
     results: Results::Same,
     caution: "",
-    apply: layers,
+    apply: checkpoint_layers,
 };
 
-fn layers(job: &JobSpec) -> Applied {
+fn checkpoint_layers(job: &JobSpec) -> Applied {
     is_read(job, keys::GRADIENT_CHECKPOINTING)?;
     match job.gradient_checkpointing {
         _ if !job.task.trains() || !job.train_mode => not_for("nothing is kept for a backward pass"),
         CheckpointPolicy::Off => change_one(keys::GRADIENT_CHECKPOINTING, "true"),
-        CheckpointPolicy::EveryLayer => done("every layer is checkpointed already"),
+        CheckpointPolicy::EveryLayer => already_done("every layer is checkpointed already"),
     }
 }

@@ -1,6 +1,6 @@
 //! Fewer tokens a row.
 
-use super::{Applied, Remedy, Results, change_one, done, not_for};
+use super::{Applied, Remedy, Results, already_done, change_one, not_for};
 use crate::job::LossOf;
 use crate::job::keys;
 
@@ -10,7 +10,7 @@ pub(super) const SHORTER_COMPLETIONS: Remedy = Remedy {
     results: Results::Changed,
     caution: "",
     apply: |job| match job.task.facts().completion_len() {
-        Some(tokens) => halved(keys::COMPLETION_LEN, tokens),
+        Some(tokens) => halved_length(keys::COMPLETION_LEN, tokens),
         None => not_for("rows have no completions"),
     },
 };
@@ -21,11 +21,11 @@ pub(super) const SHORTER_ROWS: Remedy = Remedy {
     results: Results::Changed,
     caution: "",
     apply: |job| match job.task.facts().loss() {
-        LossOf::NextToken | LossOf::MaskedToken => halved(keys::SEQ_LEN, job.seq_len),
+        LossOf::NextToken | LossOf::MaskedToken => halved_length(keys::SEQ_LEN, job.seq_len),
         LossOf::Trainer | LossOf::Nobody => not_for("the length of rows is not free"),
     },
 };
 
-fn halved(key: &'static str, tokens: u64) -> Applied {
-    if tokens < 2 { done("one token is left") } else { change_one(key, (tokens / 2).to_string()) }
+fn halved_length(key: &'static str, tokens: u64) -> Applied {
+    if tokens < 2 { already_done("one token is left") } else { change_one(key, (tokens / 2).to_string()) }
 }

@@ -11,11 +11,11 @@ pub const SMALLER: Remedy = Remedy {
     text: "fewer rows a pass and as many more passes: exactly the same effective batch",
     results: Results::Rounding,
     caution: "products of fewer rows also reach less of the GPU's rate, which is not in the factor",
-    apply: fewer,
+    apply: fewer_rows,
 };
 
 /// Half the rows, or the most below that which divide the effective batch and leave groups whole.
-fn fewer(job: &JobSpec) -> Applied {
+fn fewer_rows(job: &JobSpec) -> Applied {
     if !job.task.trains() {
         return not_for("nothing is accumulated");
     }

@@ -155,7 +155,7 @@ const fn not_for(reason: &'static str) -> Applied {
 }
 
 /// Declines for a job that does so already.
-const fn done(reason: &'static str) -> Applied {
+const fn already_done(reason: &'static str) -> Applied {
     Err(Declined::Done(reason))
 }
 

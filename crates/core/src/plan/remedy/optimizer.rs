@@ -1,6 +1,6 @@
 //! The optimizer's temporaries and its state.
 
-use super::{Remedy, Results, change_one, done, not_for};
+use super::{Remedy, Results, already_done, change_one, not_for};
 use crate::job::keys;
 use crate::job::{OptimizerKind, Strategy};
 
@@ -14,7 +14,7 @@ pub(super) const FUSED: Remedy = Remedy {
         OptimizerKind::Adamw | OptimizerKind::Adam | OptimizerKind::AdamwForloop => {
             change_one(keys::OPTIMIZER, "adamw_fused")
         }
-        OptimizerKind::AdamwFused | OptimizerKind::AdamAtan2 => done("the optimizer is fused already"),
+        OptimizerKind::AdamwFused | OptimizerKind::AdamAtan2 => already_done("the optimizer is fused already"),
         _ => not_for("the optimizer has no fused kernel"),
     },
 };
@@ -26,7 +26,7 @@ pub(super) const EIGHT_BIT: Remedy = Remedy {
     caution: "",
     apply: |job| match (job.optimizer, job.parallel.strategy) {
         _ if !job.task.trains() => not_for("nothing is trained"),
-        (OptimizerKind::Adamw8bit, _) => done("the moments are in 8 bits already"),
+        (OptimizerKind::Adamw8bit, _) => already_done("the moments are in 8 bits already"),
         (
             OptimizerKind::Adamw | OptimizerKind::Adam | OptimizerKind::AdamwFused | OptimizerKind::AdamwForloop,
             Strategy::None | Strategy::Ddp(_),

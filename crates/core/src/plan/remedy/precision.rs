@@ -1,6 +1,6 @@
 //! Half precision.
 
-use super::{Declined, Remedy, Results, change_one, done, is_read};
+use super::{Declined, Remedy, Results, already_done, change_one, is_read};
 use crate::job::keys;
 use crate::job::{JobSpec, Precision};
 
@@ -20,7 +20,7 @@ pub(super) const AUTOCAST: Remedy = Remedy {
     caution: "",
     apply: |job| match job.precision {
         Precision::Fp32 => has_bf16(job).and_then(|()| change_one(keys::PRECISION, "amp-bf16")),
-        _ => done("it computes in half precision already"),
+        _ => already_done("it computes in half precision already"),
     },
 };
 
@@ -33,6 +33,6 @@ pub(super) const HALF_WEIGHTS: Remedy = Remedy {
         Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => {
             has_bf16(job).and_then(|()| change_one(keys::PRECISION, "bf16"))
         }
-        _ => done("weights are in half precision already"),
+        _ => already_done("weights are in half precision already"),
     },
 };

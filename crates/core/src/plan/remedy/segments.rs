@@ -2,7 +2,7 @@
 
 use crate::job::keys;
 
-use super::{Remedy, Results, change_one, done};
+use super::{Remedy, Results, already_done, change_one};
 
 /// Segments that grow.
 pub const EXPANDABLE: Remedy = Remedy {
@@ -11,7 +11,7 @@ pub const EXPANDABLE: Remedy = Remedy {
     results: Results::Same,
     caution: "",
     apply: |job| match job.allocator.expandable_segments {
-        true => done("segments are expandable already"),
+        true => already_done("segments are expandable already"),
         false => change_one(keys::ALLOCATOR_EXPANDABLE_SEGMENTS, "true"),
     },
 };

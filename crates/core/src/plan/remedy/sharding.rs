@@ -1,9 +1,9 @@
 //! State spread over ranks.
 
-use super::{Applied, Remedy, Results, change_one, done, not_for};
+use super::{Applied, Remedy, Results, already_done, change_one, not_for};
 use crate::job::keys;
 use crate::job::{JobSpec, Spreading, Strategy};
-use crate::plan::spread::spread;
+use crate::plan::spread::spread_over;
 
 pub(super) const ZERO1: Remedy = Remedy {
     name: "zero1",
@@ -12,7 +12,9 @@ pub(super) const ZERO1: Remedy = Remedy {
     caution: "",
     apply: |job| match job.parallel.strategy {
         Strategy::Ddp(_) if job.parallel.world_size > 1 => change_one(keys::PARALLEL, "zero1"),
-        Strategy::Zero1 { .. } | Strategy::Fsdp2(_) | Strategy::DeepSpeed { .. } => done("state is divided already"),
+        Strategy::Zero1 { .. } | Strategy::Fsdp2(_) | Strategy::DeepSpeed { .. } => {
+            already_done("state is divided already")
+        }
         _ => not_for("there are no ranks under DDP"),
     },
 };
@@ -24,7 +26,7 @@ pub(super) const FSDP2: Remedy = Remedy {
     caution: "",
     apply: |job| match job.parallel.strategy {
         Strategy::Ddp(_) | Strategy::Zero1 { .. } if job.parallel.world_size > 1 => change_one(keys::PARALLEL, "fsdp2"),
-        Strategy::Fsdp2(_) => done("parameters are sharded already"),
+        Strategy::Fsdp2(_) => already_done("parameters are sharded already"),
         _ => not_for("there are no ranks under DDP"),
     },
 };
@@ -34,11 +36,11 @@ pub(super) const TWICE_THE_GPUS: Remedy = Remedy {
     text: "spread over twice as many GPUs, sharded where the task can be: exactly the same effective batch",
     results: Results::Rounding,
     caution: "twice as many GPUs are paid for",
-    apply: doubled,
+    apply: doubled_gpus,
 };
 
-fn doubled(job: &JobSpec) -> Applied {
-    let over = |gpus: u64| match spread(job, gpus.saturating_mul(2)) {
+fn doubled_gpus(job: &JobSpec) -> Applied {
+    let over = |gpus: u64| match spread_over(job, gpus.saturating_mul(2)) {
         Some(changes) if !changes.is_empty() => Ok(changes),
         _ => not_for("its rows or nodes do not divide over twice as many"),
     };
@@ -76,7 +78,7 @@ pub(super) const BUCKET_VIEWS: Remedy = Remedy {
         Strategy::Ddp(ddp) | Strategy::Zero1 { ddp: Some(ddp), .. } if !ddp.gradient_as_bucket_view => {
             change_one(keys::DDP_GRADIENT_AS_BUCKET_VIEW, "true")
         }
-        Strategy::Ddp(_) => done("gradients are views already"),
+        Strategy::Ddp(_) => already_done("gradients are views already"),
         _ => not_for("there are no buckets"),
     },
 };

@@ -1,11 +1,11 @@
 //! The engine that generates beside the trainer.
 
-use super::{Declined, Remedy, Results, change_one, done};
+use super::{Declined, Remedy, Results, already_done, change_one};
 use crate::job::keys;
 use crate::job::{JobSpec, Rollout};
 
 /// Its share of the GPU, and whether it sleeps.
-fn engine(job: &JobSpec) -> Result<(f64, bool), Declined> {
+fn vllm_engine(job: &JobSpec) -> Result<(f64, bool), Declined> {
     match job.task.grpo().map(|grpo| grpo.rollout) {
         Some(Rollout::Vllm { gpu_memory_utilization, sleep_mode }) => Ok((gpu_memory_utilization, sleep_mode)),
         Some(Rollout::Generate) | None => Err(Declined::NotApplicable("there is no vLLM engine")),
@@ -18,7 +18,11 @@ pub(super) const SLEEP: Remedy = Remedy {
     results: Results::Same,
     caution: "",
     apply: |job| {
-        if engine(job)?.1 { done("the engine sleeps already") } else { change_one(keys::VLLM_SLEEP_MODE, "true") }
+        if vllm_engine(job)?.1 {
+            already_done("the engine sleeps already")
+        } else {
+            change_one(keys::VLLM_SLEEP_MODE, "true")
+        }
     },
 };
 
@@ -27,5 +31,5 @@ pub(super) const SMALLER_SHARE: Remedy = Remedy {
     text: "give the engine two thirds of its share of the GPU",
     results: Results::Same,
     caution: "a smaller cache holds fewer completions at once, which is not in the factor",
-    apply: |job| change_one(keys::VLLM_GPU_MEMORY_UTILIZATION, format!("{:.2}", engine(job)?.0 * 2.0 / 3.0)),
+    apply: |job| change_one(keys::VLLM_GPU_MEMORY_UTILIZATION, format!("{:.2}", vllm_engine(job)?.0 * 2.0 / 3.0)),
 };

@@ -1,6 +1,6 @@
 //! Fewer weights that are trained or held.
 
-use super::{Remedy, Results, change_one, done, not_for};
+use super::{Remedy, Results, already_done, change_one, not_for};
 use crate::job::Strategy;
 use crate::job::keys;
 
@@ -10,7 +10,7 @@ pub(super) const LORA: Remedy = Remedy {
     results: Results::Changed,
     caution: "",
     apply: |job| match job.parallel.strategy {
-        _ if job.lora.is_some() => done("adapters are trained already"),
+        _ if job.lora.is_some() => already_done("adapters are trained already"),
         _ if !job.task.facts().takes_adapters() => not_for("the task trains all weights"),
         Strategy::None => Ok(vec![(keys::LORA_R, "16".to_owned()), (keys::LORA_TARGETS, "all-linear".to_owned())]),
         _ => not_for("adapters are not simulated under this strategy"),
@@ -24,7 +24,7 @@ pub(super) const NO_REFERENCE: Remedy = Remedy {
     caution: "",
     apply: |job| match job.task.grpo() {
         Some(grpo) if grpo.beta > 0.0 => change_one(keys::GRPO_BETA, "0"),
-        Some(_) => done("there is no reference model"),
+        Some(_) => already_done("there is no reference model"),
         None => not_for("the task is no GRPO"),
     },
 };
@@ -36,7 +36,7 @@ pub(super) const PRECOMPUTED_REFERENCE: Remedy = Remedy {
     caution: "one pass over the data set before training is not in the factor",
     apply: |job| match job.task.dpo() {
         Some(dpo) if !dpo.precompute_ref_log_probs => change_one(keys::DPO_PRECOMPUTE_REF_LOG_PROBS, "true"),
-        Some(_) => done("they are computed before training already"),
+        Some(_) => already_done("they are computed before training already"),
         None => not_for("the task is no DPO"),
     },
 };

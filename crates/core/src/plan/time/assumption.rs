@@ -44,7 +44,7 @@ pub fn assumptions() -> &'static [Assumption] {
 }
 
 /// The figure called `name`; a test asks for every name in use.
-pub(super) fn assumed(name: &str) -> Range {
+pub(super) fn assumed_range(name: &str) -> Range {
     let found = assumptions().iter().find(|assumption| assumption.name == name);
     found.map_or(Range::exactly(1.0), Assumption::range)
 }

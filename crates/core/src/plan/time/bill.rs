@@ -1,6 +1,6 @@
-//! [`bill`]: the time, energy and price of a job on its GPU, with whatever the user measured or pays in place of ours.
+//! [`bill_of`]: the time, energy and price of a job on its GPU, with whatever the user measured or pays in place of ours.
 
-use super::{Costs, Measured, Range, Run, StepTime, Time, costs, step_time};
+use super::{Costs, Measured, Range, Run, StepTime, Time, costs_of, step_time};
 use crate::estimate::{EstimateError, SimulatedJob};
 use crate::gpu::{Gpu, Price, PriceKind, prices_of};
 use crate::job::{JobSpec, Spreading};
@@ -65,7 +65,7 @@ impl Scale {
 }
 
 /// The price of an hour of `gpu`: the user's, or the lowest of our list for what is not taken away.
-pub fn price(job: &JobSpec, gpu: &Gpu) -> Option<Price> {
+pub fn price_of(job: &JobSpec, gpu: &Gpu) -> Option<Price> {
     let own = job.run.dollars_per_gpu_hour.and_then(Price::own);
     own.or_else(|| prices_of(&gpu.id, PriceKind::OnDemand)?.lowest())
 }
@@ -82,13 +82,13 @@ pub fn gpus_taken(job: &JobSpec) -> u64 {
 ///
 /// # Errors
 /// When a second model cannot be simulated.
-pub fn bill(simulated: &SimulatedJob<'_>, gpu: &Gpu, scale: Scale) -> Result<Option<Bill>, EstimateError> {
+pub fn bill_of(simulated: &SimulatedJob<'_>, gpu: &Gpu, scale: Scale) -> Result<Option<Bill>, EstimateError> {
     let job = simulated.job();
     let estimated = step_time(simulated, gpu)?;
     let Some(step) = scale.time(estimated.as_ref()) else { return Ok(None) };
     let gpus = gpus_taken(job);
     let steps = job.run.length.map_or(STEPS_OF_A_SAMPLE, |length| length.steps(job));
-    let price = price(job, gpu);
-    let costs = costs(step.seconds, Run { steps, gpus }, gpu.rates.as_ref(), price.as_ref());
+    let price = price_of(job, gpu);
+    let costs = costs_of(step.seconds, Run { steps, gpus }, gpu.rates.as_ref(), price.as_ref());
     Ok(Some(Bill { step, estimated, steps, is_whole: job.run.length.is_some(), gpus, costs }))
 }

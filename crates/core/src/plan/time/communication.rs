@@ -4,8 +4,8 @@ use crate::dtype::DType;
 use crate::gpu::Rates;
 use crate::job::{JobSpec, Strategy};
 
-use super::assumption::assumed;
-use super::{Range, seconds};
+use super::assumption::assumed_range;
+use super::{Range, seconds_at};
 
 /// Bytes that a rank sends in one optimizer step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,41 +24,42 @@ struct Sizes {
 
 /// The communication of a job with so many parameters; `None` where it is not reckoned with (activations sent between the
 /// parts of a layer or of a model).
-pub fn communication(job: &JobSpec, parameter_count: u64, trainable_count: u64) -> Option<Communication> {
+pub fn communication_of(job: &JobSpec, parameter_count: u64, trainable_count: u64) -> Option<Communication> {
     let world_size = job.parallel.world_size.max(1);
     let passes = job.gradient_accumulation_steps.max(1);
     let sizes = Sizes { parameters: parameter_count, trainable: trainable_count, weight: job.precision.weight_dtype() };
     let whole = match job.parallel.strategy {
         Strategy::None => 0,
-        Strategy::DataParallel => sizes.all().saturating_add(sizes.gradients()).saturating_mul(passes),
-        Strategy::Ddp(_) | Strategy::AllReduce => all_reduce(sizes.gradients()),
-        Strategy::Zero1 { .. } => all_reduce(sizes.gradients()).saturating_add(sizes.gradients()),
+        Strategy::DataParallel => sizes.all_bytes().saturating_add(sizes.gradient_bytes()).saturating_mul(passes),
+        Strategy::Ddp(_) | Strategy::AllReduce => all_reduce(sizes.gradient_bytes()),
+        Strategy::Zero1 { .. } => all_reduce(sizes.gradient_bytes()).saturating_add(sizes.gradient_bytes()),
         Strategy::Fsdp2(options) => {
             let gathers = if options.reshard_after_forward { 2 } else { 1 };
-            let gathered = bytes(sizes.parameters, options.param_dtype.unwrap_or(sizes.weight));
-            let reduced = bytes(sizes.trainable, options.reduce_dtype.or(options.param_dtype).unwrap_or(sizes.weight));
+            let gathered = bytes_of(sizes.parameters, options.param_dtype.unwrap_or(sizes.weight));
+            let reduced =
+                bytes_of(sizes.trainable, options.reduce_dtype.or(options.param_dtype).unwrap_or(sizes.weight));
             gathered.saturating_mul(gathers).saturating_mul(passes).saturating_add(reduced)
         }
         Strategy::DeepSpeed { stage: 3 } => {
-            sizes.all().saturating_mul(2).saturating_mul(passes).saturating_add(sizes.gradients())
+            sizes.all_bytes().saturating_mul(2).saturating_mul(passes).saturating_add(sizes.gradient_bytes())
         }
-        Strategy::DeepSpeed { .. } => all_reduce(sizes.gradients()),
+        Strategy::DeepSpeed { .. } => all_reduce(sizes.gradient_bytes()),
         Strategy::TensorParallel { .. } | Strategy::PipelineParallel { .. } => return None,
     };
     Some(Communication { bytes_per_step: share_of_others(whole, world_size) })
 }
 
 impl Sizes {
-    const fn all(self) -> u64 {
-        bytes(self.parameters, self.weight)
+    const fn all_bytes(self) -> u64 {
+        bytes_of(self.parameters, self.weight)
     }
 
-    const fn gradients(self) -> u64 {
-        bytes(self.trainable, self.weight)
+    const fn gradient_bytes(self) -> u64 {
+        bytes_of(self.trainable, self.weight)
     }
 }
 
-const fn bytes(count: u64, dtype: DType) -> u64 {
+const fn bytes_of(count: u64, dtype: DType) -> u64 {
     count.saturating_mul(dtype.size())
 }
 
@@ -79,7 +80,10 @@ impl Communication {
         if self.bytes_per_step == 0 {
             return Some(Range::default());
         }
-        Some(seconds(self.bytes_per_step, rates.link?, assumed("link")).times(assumed("exposed_communication")))
+        Some(
+            seconds_at(self.bytes_per_step, rates.link?, assumed_range("link"))
+                .times(assumed_range("exposed_communication")),
+        )
     }
 }
 
@@ -94,7 +98,7 @@ mod tests {
     fn ranks_send_what_their_collectives_do() {
         let case = json!({"model": {"family": "gpt2"}, "precision": "fp32", "micro_batch": 1, "seq_len": 8});
         let mut job = job::from_case(&case).unwrap();
-        let sent = |job: &JobSpec| communication(job, 100, 80).map(|communication| communication.bytes_per_step);
+        let sent = |job: &JobSpec| communication_of(job, 100, 80).map(|communication| communication.bytes_per_step);
         assert_eq!(sent(&job), Some(0));
         job.parallel = Parallel { world_size: 4, rank: 0, strategy: Strategy::Ddp(Ddp::default()) };
         assert_eq!(sent(&job), Some(2 * 80 * 4 * 3 / 4));

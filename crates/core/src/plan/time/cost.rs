@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use super::Range;
-use super::assumption::assumed;
+use super::assumption::assumed_range;
 use crate::gpu::{Price, Rates};
 use crate::work::Work;
 
@@ -36,14 +36,14 @@ pub struct Costs {
 }
 
 /// The costs of a run whose mean step takes `step_seconds`.
-pub fn costs(step_seconds: Range, run: Run, rates: Option<&Rates>, price: Option<&Price>) -> Costs {
+pub fn costs_of(step_seconds: Range, run: Run, rates: Option<&Rates>, price: Option<&Price>) -> Costs {
     let wall_seconds = step_seconds.scaled(run.steps as f64);
     let gpu_hours = wall_seconds.scaled(run.gpus as f64 / SECONDS_PER_HOUR);
     let watts = rates.and_then(|rates| rates.watts);
     Costs {
         wall_seconds,
         gpu_hours,
-        kilowatt_hours: watts.map(|watts| gpu_hours.times(assumed("power")).scaled(watts as f64 / 1000.0)),
+        kilowatt_hours: watts.map(|watts| gpu_hours.times(assumed_range("power")).scaled(watts as f64 / 1000.0)),
         dollars: price.map(|price| gpu_hours.scaled(price.dollars_per_gpu_hour)),
         price: price.cloned(),
     }
@@ -64,7 +64,7 @@ mod tests {
         let step = Range { low: 1.0, typical: 2.0, high: 4.0 };
         let rates = Rates { watts: Some(400), ..Rates::default() };
         let price = Price::own(2.5).unwrap();
-        let costs = costs(step, Run { steps: 1800, gpus: 8 }, Some(&rates), Some(&price));
+        let costs = costs_of(step, Run { steps: 1800, gpus: 8 }, Some(&rates), Some(&price));
         assert_eq!(costs.wall_seconds.typical, 3600.0);
         assert_eq!(costs.gpu_hours, Range { low: 4.0, typical: 8.0, high: 16.0 });
         assert_eq!(costs.dollars.unwrap().high, 40.0);
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_left_out() {
-        let costs = costs(Range::exactly(1.0), Run { steps: 1, gpus: 1 }, None, None);
+        let costs = costs_of(Range::exactly(1.0), Run { steps: 1, gpus: 1 }, None, None);
         assert_eq!((costs.kilowatt_hours, costs.dollars), (None, None));
     }
 }

@@ -9,9 +9,9 @@ mod measured;
 mod step;
 
 pub use assumption::{Assumption, assumptions};
-pub use bill::{Bill, STEPS_OF_A_SAMPLE, Scale, bill, gpus_taken, price};
-pub use communication::{Communication, communication};
-pub use cost::{Costs, Run, cost_factor, costs};
+pub use bill::{Bill, STEPS_OF_A_SAMPLE, Scale, bill_of, gpus_taken, price_of};
+pub use communication::{Communication, communication_of};
+pub use cost::{Costs, Run, cost_factor, costs_of};
 pub use measured::Measured;
 pub use step::{Part, StepTime, step_time};
 
@@ -21,7 +21,7 @@ use crate::gpu::{Gpu, Rates};
 use crate::trace::PhaseKind;
 use crate::work::{Amount, Work};
 
-use assumption::assumed;
+use assumption::assumed_range;
 
 /// From the best to the worst that may be expected, and what is likely.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -145,20 +145,20 @@ impl Speed {
 
     /// The mean time of a step in a job of `steps`.
     pub fn step(&self, work: &Work, steps: u64) -> Time {
-        let seconds = self.phases(work, steps).iter().fold(Range::default(), |sum, phase| sum.plus(phase.seconds));
+        let seconds = self.phase_times(work, steps).iter().fold(Range::default(), |sum, phase| sum.plus(phase.seconds));
         Time { seconds, basis: self.basis() }
     }
 
     /// The time of each kind of phase in the mean of `steps` steps.
-    pub fn phases(&self, work: &Work, steps: u64) -> Vec<PhaseTime> {
+    pub fn phase_times(&self, work: &Work, steps: u64) -> Vec<PhaseTime> {
         let phases = work.mean_of_steps(steps).into_iter();
-        phases.map(|(phase, amount)| self.phase(phase, &amount)).collect()
+        phases.map(|(phase, amount)| self.phase_time(phase, &amount)).collect()
     }
 
     /// How the times are found, in words.
     pub fn basis(&self) -> String {
         let share = |name| {
-            let Range { low, high, .. } = assumed(name);
+            let Range { low, high, .. } = assumed_range(name);
             format!("{:.0}-{:.0} %", low * 100.0, high * 100.0)
         };
         let tf32 = if self.allow_tf32 && self.rates.tf32.is_some() { " with TF32" } else { "" };
@@ -168,21 +168,21 @@ impl Speed {
             self.name,
             share("tensor_cores"),
             share("bandwidth"),
-            assumed("microseconds_per_launch").low,
-            assumed("microseconds_per_launch").high,
+            assumed_range("microseconds_per_launch").low,
+            assumed_range("microseconds_per_launch").high,
         )
     }
 
-    fn phase(&self, phase: PhaseKind, amount: &Amount) -> PhaseTime {
-        let compute = self.compute(amount);
-        let operands = self.moved(amount.product_bytes);
+    fn phase_time(&self, phase: PhaseKind, amount: &Amount) -> PhaseTime {
+        let compute = self.compute_seconds(amount);
+        let operands = self.memory_seconds(amount.product_bytes);
         // Whether products wait for their operands differs between the products of a phase (prompts and generated tokens):
         // at best all of one kind hide in the other, at worst they add up.
         let products = Range { high: compute.high + operands.high, ..compute.max(operands) };
-        let other = self.moved(amount.other_bytes);
+        let other = self.memory_seconds(amount.other_bytes);
         let turns = if is_leased(phase) { self.processes.div_ceil(self.lease) } else { 1 };
         let launches = amount.launches.saturating_mul(turns);
-        let host = assumed("microseconds_per_launch").scaled(launches as f64 / 1e6);
+        let host = assumed_range("microseconds_per_launch").scaled(launches as f64 / 1e6);
         let device = products.plus(other).scaled(self.processes as f64);
         let waits = if operands.typical > compute.typical { operands.typical } else { 0.0 };
         let memory = (other.typical + waits) * self.processes as f64;
@@ -194,22 +194,22 @@ impl Speed {
         PhaseTime { phase, seconds: device.max(host), bound }
     }
 
-    fn compute(&self, amount: &Amount) -> Range {
+    fn compute_seconds(&self, amount: &Amount) -> Range {
         let Rates { float32, tf32, bfloat16, float16, .. } = self.rates;
         let flops = amount.flops;
         let single = tf32.filter(|_| self.allow_tf32);
         [(flops.float32, single), (flops.bfloat16, bfloat16), (flops.float16, float16)]
             .into_iter()
             .map(|(flops, tensor_cores)| match tensor_cores {
-                Some(rate) => seconds(flops, rate, assumed("tensor_cores")),
+                Some(rate) => seconds_at(flops, rate, assumed_range("tensor_cores")),
                 // Types that the tensor cores lack run on CUDA cores.
-                None => seconds(flops, float32, assumed("cuda_cores")),
+                None => seconds_at(flops, float32, assumed_range("cuda_cores")),
             })
             .fold(Range::default(), Range::plus)
     }
 
-    fn moved(&self, bytes: u64) -> Range {
-        seconds(bytes, self.rates.bandwidth, assumed("bandwidth"))
+    fn memory_seconds(&self, bytes: u64) -> Range {
+        seconds_at(bytes, self.rates.bandwidth, assumed_range("bandwidth"))
     }
 }
 
@@ -219,7 +219,7 @@ const fn is_leased(phase: PhaseKind) -> bool {
 }
 
 /// The time of `amount` at shares of a rate.
-fn seconds(amount: u64, rate: u64, share: Range) -> Range {
+fn seconds_at(amount: u64, rate: u64, share: Range) -> Range {
     let at_peak = amount as f64 / rate.max(1) as f64;
     Range { low: at_peak / share.high, typical: at_peak / share.typical, high: at_peak / share.low }
 }
@@ -232,35 +232,35 @@ mod tests {
     use crate::work::Flops;
 
     fn speed(gpu: &str) -> Speed {
-        Speed::new(&gpu::find(gpu).unwrap().gpu(), false).unwrap()
+        Speed::new(&gpu::find_gpu(gpu).unwrap().gpu(), false).unwrap()
     }
 
     #[test]
     fn a_phase_is_bound_by_what_takes_longest() {
         let amount = Amount { flops: Flops::new(DType::Bfloat16, 312_000_000_000_000), ..Amount::default() };
-        let compute = speed("a100-80").phase(PhaseKind::Forward, &amount);
+        let compute = speed("a100-80").phase_time(PhaseKind::Forward, &amount);
         assert_eq!(compute.bound, Bound::Compute);
         assert!((compute.seconds.typical - 1.0 / 0.6).abs() < 1e-9);
         let memory = Amount { other_bytes: 2_039_000_000_000_000, ..amount };
-        assert_eq!(speed("a100-80").phase(PhaseKind::Forward, &memory).bound, Bound::Memory);
+        assert_eq!(speed("a100-80").phase_time(PhaseKind::Forward, &memory).bound, Bound::Memory);
         let host = Amount { launches: 1_000_000_000, ..memory };
-        assert_eq!(speed("a100-80").phase(PhaseKind::Forward, &host).seconds.typical, 8000.0);
+        assert_eq!(speed("a100-80").phase_time(PhaseKind::Forward, &host).seconds.typical, 8000.0);
     }
 
     #[test]
     fn types_without_tensor_cores_run_on_cuda_cores() {
         let bf16 = Amount { flops: Flops::new(DType::Bfloat16, 1 << 40), ..Amount::default() };
         let single = Amount { flops: Flops::new(DType::Float32, 1 << 40), ..Amount::default() };
-        assert_eq!(speed("v100-16").compute(&bf16), speed("v100-16").compute(&single));
-        let tf32 = Speed::new(&gpu::find("a100-80").unwrap().gpu(), true).unwrap();
-        assert!(tf32.compute(&single).high < speed("a100-80").compute(&single).low);
+        assert_eq!(speed("v100-16").compute_seconds(&bf16), speed("v100-16").compute_seconds(&single));
+        let tf32 = Speed::new(&gpu::find_gpu("a100-80").unwrap().gpu(), true).unwrap();
+        assert!(tf32.compute_seconds(&single).high < speed("a100-80").compute_seconds(&single).low);
     }
 
     #[test]
     fn processes_take_turns_on_a_gpu() {
         let compute = Amount { flops: Flops::new(DType::Bfloat16, 312_000_000_000_000), ..Amount::default() };
         let host = Amount { launches: 1_000_000, ..Amount::default() };
-        let time = |speed: Speed, amount| speed.phase(PhaseKind::Forward, amount).seconds.typical;
+        let time = |speed: Speed, amount| speed.phase_time(PhaseKind::Forward, amount).seconds.typical;
         let alone = |amount| time(speed("a100-80"), amount);
         let shared = |amount, lease| time(speed("a100-80").shared(8, lease), amount);
         assert_eq!(shared(&compute, None), 8.0 * alone(&compute));

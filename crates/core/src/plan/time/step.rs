@@ -1,8 +1,8 @@
 //! [`step_time`]: the mean optimizer step of a job on all its GPUs: its process's phases, a second model elsewhere, what
 //! crosses links, and what a pipeline waits.
 
-use super::assumption::assumed;
-use super::{Bound, PhaseTime, Range, Speed, Time, communication};
+use super::assumption::assumed_range;
+use super::{Bound, PhaseTime, Range, Speed, Time, communication_of};
 use crate::estimate::{EstimateError, SimulatedJob};
 use crate::gpu::Gpu;
 use crate::job::{GrpoSpec, JobSpec, JudgePlace, Rollout, Strategy};
@@ -50,7 +50,7 @@ pub fn step_time(simulated: &SimulatedJob<'_>, gpu: &Gpu) -> Result<Option<StepT
     let steps = job.run.length.map_or(STEPS, |length| length.steps(job));
     let mut step = StepTime {
         time: Time { seconds: Range::default(), basis: speed.basis() },
-        parts: phases(&speed, simulated.work(), steps),
+        parts: step_parts(&speed, simulated.work(), steps),
         flops: (simulated.work().flops_of_steps(steps) / steps as f64).round() as u64,
         notes: Vec::new(),
     };
@@ -65,13 +65,13 @@ pub fn step_time(simulated: &SimulatedJob<'_>, gpu: &Gpu) -> Result<Option<StepT
 }
 
 /// The phases of the mean step; what takes no time is left out.
-fn phases(speed: &Speed, work: &Work, steps: u64) -> Vec<Part> {
+fn step_parts(speed: &Speed, work: &Work, steps: u64) -> Vec<Part> {
     let part = |phase: PhaseTime| Part { name: phase.phase.name(), seconds: phase.seconds, bound: Some(phase.bound) };
-    speed.phases(work, steps).into_iter().map(part).filter(|part| part.seconds.high > 0.0).collect()
+    speed.phase_times(work, steps).into_iter().map(part).filter(|part| part.seconds.high > 0.0).collect()
 }
 
 /// The judge of a job as if it were alone on a GPU.
-fn apart(job: &JobSpec, grpo: &GrpoSpec) -> JobSpec {
+fn judge_apart(job: &JobSpec, grpo: &GrpoSpec) -> JobSpec {
     let judge = grpo.judge.clone().map(|judge| crate::job::JudgeSpec { place: JudgePlace::OtherGpu, ..judge });
     JobSpec { task: GrpoSpec { judge, rollout: Rollout::Generate, ..grpo.clone() }.into(), ..job.clone() }
 }
@@ -82,7 +82,7 @@ fn batches_per_step(job: &JobSpec, grpo: &GrpoSpec) -> f64 {
 }
 
 impl StepTime {
-    fn add(&mut self, name: &'static str, seconds: Range) {
+    fn add_part(&mut self, name: &'static str, seconds: Range) {
         if seconds.high > 0.0 {
             self.parts.push(Part { name, seconds, bound: None });
         }
@@ -96,15 +96,15 @@ impl StepTime {
             JudgePlace::SameGpu => {}
             JudgePlace::Cpu => self.notes.push("how long the judge takes on the host is not known".to_owned()),
             JudgePlace::OtherGpu => {
-                if let Some(judge) = SimulatedJob::of_judge(&apart(job, grpo))? {
+                if let Some(judge) = SimulatedJob::of_judge(&judge_apart(job, grpo))? {
                     let seconds = speed.step(judge.work(), steps).seconds.scaled(batches);
-                    self.add("judge on its own GPU", seconds);
+                    self.add_part("judge on its own GPU", seconds);
                 }
             }
             JudgePlace::Offload => {
-                if let Some(judge) = SimulatedJob::of_judge(&apart(job, grpo))? {
+                if let Some(judge) = SimulatedJob::of_judge(&judge_apart(job, grpo))? {
                     let bytes = judge.estimate()?.after_load_bytes as f64 * 2.0 * batches;
-                    self.add("judge to and from the host", over_host_link(bytes));
+                    self.add_part("judge to and from the host", over_host_link(bytes));
                 }
             }
         }
@@ -120,20 +120,20 @@ impl StepTime {
         let mut work = simulated.work().clone();
         work.phases.retain(|phase| phase.phase.kind == PhaseKind::Generate);
         work.phases.iter_mut().for_each(|phase| phase.amount.launches = 0);
-        self.add("vLLM's generation", speed.step(&work, steps).seconds);
+        self.add_part("vLLM's generation", speed.step(&work, steps).seconds);
         self.notes.push("vLLM's generation is taken as the policy's own generate without its launches".to_owned());
         if sleep_mode {
             let copy = simulated.parameter_count().saturating_mul(2) as f64 * batches_per_step(job, grpo);
-            self.add("weights to the woken engine", over_host_link(copy));
+            self.add_part("weights to the woken engine", over_host_link(copy));
         }
         Ok(())
     }
 
     fn add_links(&mut self, simulated: &SimulatedJob<'_>, speed: &Speed) {
         let job = simulated.job();
-        let sent = communication(job, simulated.parameter_count(), simulated.trainable_count());
+        let sent = communication_of(job, simulated.parameter_count(), simulated.trainable_count());
         match sent.and_then(|sent| sent.seconds_per_step(speed.rates())) {
-            Some(seconds) => self.add("communication", seconds),
+            Some(seconds) => self.add_part("communication", seconds),
             None => self.notes.push("what ranks send each other is not reckoned in".to_owned()),
         }
     }
@@ -143,11 +143,11 @@ impl StepTime {
         let Strategy::PipelineParallel { stages, .. } = job.parallel.strategy else { return };
         let passes = job.gradient_accumulation_steps.max(1) as f64;
         let busy = self.parts.iter().fold(Range::default(), |sum, part| sum.plus(part.seconds));
-        self.add("pipeline bubble", busy.scaled(stages.saturating_sub(1) as f64 / passes));
+        self.add_part("pipeline bubble", busy.scaled(stages.saturating_sub(1) as f64 / passes));
     }
 }
 
 fn over_host_link(bytes: f64) -> Range {
-    let Range { low, typical, high } = assumed("host_link");
+    let Range { low, typical, high } = assumed_range("host_link");
     Range { low: bytes / (high * 1e9), typical: bytes / (typical * 1e9), high: bytes / (low * 1e9) }
 }

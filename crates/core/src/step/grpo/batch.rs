@@ -20,7 +20,7 @@ pub(super) struct Batch {
 
 impl Batch {
     /// The same with every tensor that has rows replaced; in the dictionary's order.
-    fn map(&self, mut change: impl FnMut(&Tensor) -> Tensor) -> Self {
+    fn map_tensors(&self, mut change: impl FnMut(&Tensor) -> Tensor) -> Self {
         Self {
             prompt_ids: change(&self.prompt_ids),
             prompt_mask: change(&self.prompt_mask),
@@ -38,7 +38,7 @@ impl Batch {
     /// `shuffle_sequence_dict`: `tensor[permutation]` by a permutation made on the host.
     pub(super) fn shuffled(&self) -> Self {
         let rows = self.prompt_ids.size(0);
-        self.map(|tensor| {
+        self.map_tensors(|tensor| {
             let _permutation = full(tensor.context(), "_to_copy.default", &[rows], DType::Int64);
             let sizes = Shape::new(tensor.sizes());
             Tensor::empty(tensor.context(), "index.Tensor", sizes, tensor.dtype())
@@ -46,8 +46,8 @@ impl Batch {
     }
 
     /// One of the views of `split_tensor_dict`, which all have as many rows.
-    pub(super) fn part(&self, chunks: u64) -> Self {
+    pub(super) fn part_of(&self, chunks: u64) -> Self {
         let rows = self.prompt_ids.size(0) / chunks.max(1);
-        self.map(|tensor| tensor.narrow_any(0, rows))
+        self.map_tensors(|tensor| tensor.narrow_any(0, rows))
     }
 }

@@ -15,7 +15,7 @@ use super::trainer::Trainer;
 use crate::step::calls::Calls;
 use crate::step::generate::{GenerateCall, GenerationConfig, SpecialTokens, generate};
 use crate::step::inputs::has_begin_token;
-use crate::step::models::{Kind, load};
+use crate::step::models::{Kind, load_model};
 use crate::step::simulation::{SimulateError, Simulation};
 
 /// How often a judge on its own GPU scores: the second time shows what the first leaves behind.
@@ -34,20 +34,20 @@ impl Judge {
     ///
     /// # Errors
     /// When its config is not one its family can build.
-    pub(super) fn load(job: &JobSpec, context: &Rc<Context>, judge: &JudgeSpec) -> Result<Self, BuildError> {
+    pub(super) fn load_judge(job: &JobSpec, context: &Rc<Context>, judge: &JudgeSpec) -> Result<Self, BuildError> {
         let kind = match judge.weights {
             JudgeWeights::Fp32 => Kind::of(DType::Float32),
             JudgeWeights::Bf16 => Kind::of(DType::Bfloat16),
             JudgeWeights::Int8 => Kind::quantized(Quantization::Int8),
             JudgeWeights::Nf4 => Kind::quantized(Quantization::Nf4),
         };
-        let (model, builder) = load(job, context, ("judge", &judge.model), kind)?;
+        let (model, builder) = load_model(job, context, ("judge", &judge.model), kind)?;
         let has_begin_token = has_begin_token(&judge.model);
         Ok(Self { model, spec: judge.clone(), has_begin_token, parameter_count: builder.parameter_count() })
     }
 
     /// Scores so many completions, some at a time.
-    fn score(&self, context: &Rc<Context>, grpo: &GrpoSpec, rows: u64) {
+    fn score_completions(&self, context: &Rc<Context>, grpo: &GrpoSpec, rows: u64) {
         let at_once = self.spec.rows.unwrap_or(rows).max(1);
         let mut calls = Calls::default();
         for (rows, times) in [(at_once, rows / at_once), (rows % at_once, 1)] {
@@ -63,13 +63,13 @@ impl Judge {
         let attention_mask = ids.ones_like();
         let _no_grad = context.set_grad_enabled(false);
         match self.spec.phase {
-            JudgePhase::Generate => self.answer(context, &ids, attention_mask),
-            JudgePhase::Forward => self.read(&ids, attention_mask),
+            JudgePhase::Generate => self.answer_rows(context, &ids, attention_mask),
+            JudgePhase::Forward => self.score_answers(&ids, attention_mask),
         }
     }
 
     /// `generate`, then the answer to the host, for which it is made contiguous.
-    fn answer(&self, context: &Rc<Context>, ids: &Tensor, attention_mask: Tensor) {
+    fn answer_rows(&self, context: &Rc<Context>, ids: &Tensor, attention_mask: Tensor) {
         let config = GenerationConfig {
             max_new_tokens: self.spec.new_tokens,
             sampling: None,
@@ -82,7 +82,7 @@ impl Judge {
     }
 
     /// One forward pass with the cache that a model makes by default; the last position's logits are the score.
-    fn read(&self, ids: &Tensor, attention_mask: Tensor) {
+    fn score_answers(&self, ids: &Tensor, attention_mask: Tensor) {
         let output = self.model.forward(&ForwardCall {
             input_ids: ids,
             attention_mask: Some(&attention_mask),
@@ -98,16 +98,16 @@ impl Judge {
 
 impl Trainer<'_> {
     /// The reward function, which asks a judge on this GPU; weights that were offloaded come and go.
-    pub(super) fn judge(&self, rows: u64) {
+    pub(super) fn judge_rows(&self, rows: u64) {
         let offloaded = self.spec.judge.as_ref().filter(|judge| judge.place == JudgePlace::Offload);
         if let Some(judge) = offloaded {
-            match Judge::load(self.job, self.context, judge) {
-                Ok(judge) => judge.score(self.context, self.spec, rows),
+            match Judge::load_judge(self.job, self.context, judge) {
+                Ok(judge) => judge.score_completions(self.context, self.spec, rows),
                 Err(error) => self.context.fail(&[], || error.to_string()),
             }
         }
         if let Some(judge) = &self.judge_model {
-            judge.score(self.context, self.spec, rows);
+            judge.score_completions(self.context, self.spec, rows);
         }
     }
 }
@@ -120,12 +120,12 @@ pub fn simulate_judge(job: &JobSpec) -> Result<Option<Simulation>, SimulateError
     let Task::Grpo(grpo) = &job.task else { return Ok(None) };
     let Some(spec) = grpo.judge.as_ref().filter(|judge| judge.place == JudgePlace::OtherGpu) else { return Ok(None) };
     let context = Context::new(job.gpu.device());
-    let judge = Judge::load(job, &context, spec)?;
+    let judge = Judge::load_judge(job, &context, spec)?;
     let rows = job.micro_batch_size.saturating_mul(grpo.steps_per_generation);
     for step in 1..=BATCHES {
         context.begin_step(step);
         context.phase(PhaseKind::Reward);
-        judge.score(&context, grpo, rows);
+        judge.score_completions(&context, grpo, rows);
     }
     context.end();
     if let Some(error) = context.take_failure() {

@@ -22,14 +22,14 @@ pub(super) fn compute_loss(trainer: &Trainer, inputs: &Batch) -> Tensor {
         batch_size: None,
         entropy: true,
     };
-    let (per_token_logps, entropies) = trainer.per_token_logps(&trainer.policy(), &call);
+    let (per_token_logps, entropies) = trainer.per_token_logps(&trainer.prepared_policy(), &call);
     let advantages = inputs.advantages.unsqueeze(1);
     let old_per_token_logps = inputs.old_per_token_logps.clone().unwrap_or_else(|| per_token_logps.detach());
     let log_ratio = &per_token_logps - &old_per_token_logps;
     let coef_1 = log_ratio.exp();
     // `use_bias_correction_kl`, on by default, weighs the divergence by the ratio.
     let per_token_kl = inputs.ref_per_token_logps.as_ref().map(|reference| {
-        let per_token_kl = divergence(reference, &per_token_logps);
+        let per_token_kl = kl_divergence(reference, &per_token_logps);
         &per_token_kl * &coef_1
     });
     let coef_2 = coef_1.clamp();
@@ -46,7 +46,7 @@ pub(super) fn compute_loss(trainer: &Trainer, inputs: &Batch) -> Tensor {
         let weighted = per_token_kl.mul_scalar(UNTOLD);
         per_token_loss = &per_token_loss + &weighted;
     }
-    let normalizer = normalizer(&inputs.num_items_in_batch);
+    let normalizer = loss_normalizer(&inputs.num_items_in_batch);
     let loss = {
         let sum = {
             let masked = &per_token_loss * mask;
@@ -65,7 +65,7 @@ pub(super) fn compute_loss(trainer: &Trainer, inputs: &Batch) -> Tensor {
 }
 
 /// `exp(reference - policy) - (reference - policy) - 1`
-fn divergence(reference: &Tensor, policy: &Tensor) -> Tensor {
+fn kl_divergence(reference: &Tensor, policy: &Tensor) -> Tensor {
     let difference = {
         let ratio = {
             let log_ratio = reference - policy;
@@ -78,7 +78,7 @@ fn divergence(reference: &Tensor, policy: &Tensor) -> Tensor {
 }
 
 /// `num_items.clamp(min=1.0) / processes * gradient_accumulation_steps / steps_per_generation`
-fn normalizer(num_items_in_batch: &Tensor) -> Tensor {
+fn loss_normalizer(num_items_in_batch: &Tensor) -> Tensor {
     let mut normalizer = {
         let clamped = {
             let items = num_items_in_batch.to(DType::Float32);

@@ -20,7 +20,7 @@ use crate::job::{GrpoSpec, JobSpec, JudgePlace};
 use crate::tensor::Context;
 
 use super::liger::apply_liger_kernels;
-use super::models::{Kind, Loaded, Policy, load};
+use super::models::{Kind, Loaded, Policy, load_model};
 use super::train::Repetition;
 use super::trainer as hf_trainer;
 use judge::Judge;
@@ -28,7 +28,7 @@ pub use judge::simulate_judge;
 use trainer::Trainer;
 
 /// Puts the other models beside the policy and trains.
-pub(super) fn train(
+pub(super) fn train_grpo(
     job: &JobSpec,
     spec: &GrpoSpec,
     context: &Rc<Context>,
@@ -39,7 +39,7 @@ pub(super) fn train(
     }
     policy.builder.load_buffers_last();
     let resident = spec.judge.as_ref().filter(|judge| judge.place == JudgePlace::SameGpu);
-    let judge_model = resident.map(|judge| Judge::load(job, context, judge)).transpose()?;
+    let judge_model = resident.map(|judge| Judge::load_judge(job, context, judge)).transpose()?;
     policy.builder.load_adapters_last();
     let reference = load_reference(job, spec, context)?;
     policy.builder.cast_head()?;
@@ -60,12 +60,12 @@ pub(super) fn train(
         last_loaded_step: Cell::new(None),
         buffered_inputs: RefCell::default(),
     };
-    Ok(hf_trainer::train(job, context, &trainer.parameters, &trainer))
+    Ok(hf_trainer::run_trainer(job, context, &trainer.parameters, &trainer))
 }
 
 /// The policy's twin that the divergence is measured from; adapters that can be switched off make one unnecessary.
 fn load_reference(job: &JobSpec, spec: &GrpoSpec, context: &Rc<Context>) -> Result<Option<Loaded>, BuildError> {
     let is_needed = spec.beta != 0.0 && job.lora.is_none();
     let kind = Kind { fp32_head: spec.cast_lm_head_to_fp32, ..Kind::of(job.precision.weight_dtype()) };
-    is_needed.then(|| load(job, context, ("reference", &job.model), kind)).transpose()
+    is_needed.then(|| load_model(job, context, ("reference", &job.model), kind)).transpose()
 }

@@ -14,7 +14,7 @@ use crate::step::sampling::Sampling;
 
 impl Trainer<'_> {
     /// `_generate(prompts)` for so many rows.
-    pub(super) fn generate(&self, rows: u64, pass: u64) {
+    pub(super) fn generate_rows(&self, rows: u64, pass: u64) {
         match self.spec.rollout {
             Rollout::Generate => {
                 self.context.phase(PhaseKind::Generate);
@@ -34,7 +34,7 @@ impl Trainer<'_> {
             full(context, "_to_copy.default", &[rows, self.spec.prompt_len], DType::Int64)
         };
         let (input_ids, attention_mask) = (input(), input());
-        let prompt_completion_ids = self.generated(&input_ids, &attention_mask);
+        let prompt_completion_ids = self.generate_chunk(&input_ids, &attention_mask);
         let completion_ids = prompt_completion_ids.narrow_any(1, completion_len);
         let is_eos = {
             let eos_token_ids = full(context, "_to_copy.default", &[1], DType::Int64);
@@ -53,7 +53,7 @@ impl Trainer<'_> {
     }
 
     /// `unwrapped_model.generate(...)`, with gradient checkpointing off.
-    fn generated(&self, input_ids: &Tensor, attention_mask: &Tensor) -> Tensor {
+    fn generate_chunk(&self, input_ids: &Tensor, attention_mask: &Tensor) -> Tensor {
         let _no_grad = self.context.set_grad_enabled(false);
         let checkpointing = self.mode.set_checkpointing(CheckpointPolicy::Off);
         let config = GenerationConfig {
@@ -66,7 +66,7 @@ impl Trainer<'_> {
         // What `prepare` has wrapped is `PeftModel.forward`; its `generate` calls the base model's own.
         let ids = match self.job.lora {
             Some(_) => generate(self.context, self.model, &call),
-            None => generate(self.context, &self.policy(), &call),
+            None => generate(self.context, &self.prepared_policy(), &call),
         };
         self.mode.set_checkpointing(checkpointing);
         ids

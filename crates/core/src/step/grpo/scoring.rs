@@ -26,7 +26,7 @@ impl Trainer<'_> {
     /// Generates and scores `rows` completions.
     pub(super) fn generate_and_score(&self, rows: u64, pass: u64) -> Batch {
         self.context.phase(PhaseKind::Prepare);
-        self.generate(rows, pass);
+        self.generate_rows(rows, pass);
         let to_device = |tokens: u64, dtype: DType| {
             let _category = self.context.enter_category(Category::Input);
             full(self.context, "_to_copy.default", &[rows, tokens], dtype)
@@ -51,7 +51,7 @@ impl Trainer<'_> {
         };
         let frozen = self.frozen_logps(&call, sampling_per_token_logps.as_ref().map(|logps| (logps, &completion_mask)));
         let rewards_per_func = self.calculate_rewards(rows);
-        let advantages = self.advantages(&rewards_per_func);
+        let advantages = self.compute_advantages(&rewards_per_func);
         let Frozen { old_per_token_logps, correction, ref_per_token_logps } = frozen;
         if let (Some(old), Some(sampling), Some(correction)) =
             (&old_per_token_logps, &sampling_per_token_logps, &correction)
@@ -83,7 +83,7 @@ impl Trainer<'_> {
         let checkpointing = self.mode.set_checkpointing(CheckpointPolicy::Off);
         let is_aligned = self.job.gradient_accumulation_steps.is_multiple_of(self.generate_every());
         let is_needed = !is_aligned || sampled.is_some();
-        let old_per_token_logps = is_needed.then(|| self.frozen_logps_of(&self.policy(), call));
+        let old_per_token_logps = is_needed.then(|| self.frozen_logps_of(&self.prepared_policy(), call));
         let correction = old_per_token_logps
             .as_ref()
             .and_then(|old| sampled.map(|(sampling, mask)| self.importance_sampling(old, sampling, mask)));
@@ -91,7 +91,7 @@ impl Trainer<'_> {
             Some(reference) => self.frozen_logps_of(&reference, call),
             None => {
                 self.mode.enable_adapters(false);
-                let logps = self.frozen_logps_of(&self.policy(), call);
+                let logps = self.frozen_logps_of(&self.prepared_policy(), call);
                 self.mode.enable_adapters(true);
                 logps
             }
@@ -112,7 +112,7 @@ impl Trainer<'_> {
         let context = self.context;
         context.phase(PhaseKind::Reward);
         let rewards_per_func = full(context, "zeros.default", &[rows, 1], DType::Float32);
-        self.judge(rows);
+        self.judge_rows(rows);
         full(context, "_to_copy.default", &[rows], DType::Float32);
         let is_unscored = {
             let is_nan = rewards_per_func.map("ne.Tensor", DType::Bool);
@@ -125,7 +125,7 @@ impl Trainer<'_> {
     }
 
     /// Rewards less their group's mean, over their group's deviation; and what is logged of them.
-    fn advantages(&self, rewards_per_func: &Tensor) -> Tensor {
+    fn compute_advantages(&self, rewards_per_func: &Tensor) -> Tensor {
         let rows = rewards_per_func.size(0);
         let groups = rows / self.spec.num_generations;
         let _unscorable_mask = {

@@ -36,16 +36,16 @@ pub(super) struct Trainer<'a> {
 
 impl Trainer<'_> {
     /// `self.model`, wrapped.
-    pub(super) fn policy(&self) -> Prepared<'_> {
-        self.prepared(self.model, true)
+    pub(super) fn prepared_policy(&self) -> Prepared<'_> {
+        self.prepared_model(self.model, true)
     }
 
     /// `self.ref_model`, wrapped.
     pub(super) fn reference(&self) -> Option<Prepared<'_>> {
-        self.reference.as_deref().map(|model| self.prepared(model, false))
+        self.reference.as_deref().map(|model| self.prepared_model(model, false))
     }
 
-    fn prepared<'a>(&'a self, model: &'a dyn Model, entropy: bool) -> Prepared<'a> {
+    fn prepared_model<'a>(&'a self, model: &'a dyn Model, entropy: bool) -> Prepared<'a> {
         let autocast = self.job.precision.autocast_dtype();
         let head_outputs = TokenOutputs { entropy, ..TokenOutputs::default() };
         Prepared { context: self.context, model, autocast, head_outputs }
@@ -72,7 +72,7 @@ impl Recipe for Trainer<'_> {
 
     fn compute_loss(&self, _pass: u64) -> Option<Tensor> {
         let buffered = self.buffered_inputs.borrow();
-        let inputs = buffered.as_ref()?.part(self.spec.steps_per_generation);
+        let inputs = buffered.as_ref()?.part_of(self.spec.steps_per_generation);
         Some(compute_loss(self, &inputs))
     }
 }

@@ -16,7 +16,7 @@ pub(crate) struct Copied {
 impl Copied {
     /// Of slices of one pass, in their order; nothing is copied yet.
     pub(crate) fn new(slices: &[TraceSlice]) -> Self {
-        let (first, until) = span(slices);
+        let (first, until) = span_of(slices);
         Self { first, ids: vec![NOT_COPIED; until.saturating_sub(first) as usize] }
     }
 
@@ -31,7 +31,7 @@ impl Copied {
 }
 
 /// The first allocation of the slices, and the one after their last.
-fn span(slices: &[TraceSlice]) -> (AllocationId, AllocationId) {
+fn span_of(slices: &[TraceSlice]) -> (AllocationId, AllocationId) {
     let first = slices.first().map_or(0, |slice| slice.allocations.start);
     (first, slices.last().map_or(first, |slice| slice.allocations.end))
 }
@@ -41,7 +41,7 @@ impl Recorder {
     /// more than allocate, free and begin phases.
     pub(crate) fn left_by(&self, slices: &[TraceSlice]) -> Option<Vec<AllocationId>> {
         let trace = self.trace.borrow();
-        let (first, until) = span(slices);
+        let (first, until) = span_of(slices);
         let mut is_left = vec![false; until.saturating_sub(first) as usize];
         for event in slices.iter().flat_map(|slice| &trace.events[slice.events.clone()]) {
             match *event {
