@@ -4,7 +4,7 @@
 //! what follows a failure, [`adapter`] speaks the flags of trainers and launchers, [`ledger`] shares a GPU among runs.
 //!
 //! Runs and rehearsals need Linux. On macOS the crate compiles, reads what is stored, and refuses to start anything
-//! ([`os::check`]); on Windows only [`home`] and [`RunError`] are there.
+//! ([`os::check_supported`]); on Windows only [`home`] and [`RunError`] are there.
 
 // No library for others: a field whose name says all is not said again. What is documented says a unit, a range or a source.
 #![allow(missing_docs)]

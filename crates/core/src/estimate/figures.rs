@@ -44,7 +44,7 @@ pub struct Estimate {
     pub total_bytes: u64,
     /// The least and the most that the total may be.
     pub range: (u64, u64),
-    /// Room beyond what is known of the job; see [`margin`](super::margin).
+    /// Room beyond what is known of the job; see [`safety_margin`](super::safety_margin).
     pub margin_bytes: u64,
     /// The most that the total may be, and the margin: the job fits a GPU that has as much; `NO_SIZE` where something is
     /// left out that no allowance covers.

@@ -1,7 +1,7 @@
 //! What is stored of a run: the only types that files hold, versioned, read by older and newer versions.
 //!
 //! A run is one [`RunRecord`], written once, and a journal of [`Entry`]s, only ever appended to. Everything else (is it
-//! running, which attempt, how far) is read off the journal by [`RunState::of`]. A field that a newer version adds is
+//! running, which attempt, how far) is read off the journal by [`RunState::of_journal`]. A field that a newer version adds is
 //! passed over, one that an older version lacked has its default, an event of an unknown name stays as it was found.
 
 mod attempt;

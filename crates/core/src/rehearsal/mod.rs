@@ -2,7 +2,7 @@
 //!
 //! Every process leaves a [`ProcessRecord`] and a [`crate::recording::Recording`] for each device it used. [`verdict_on`]
 //! answers for a GPU, by what was seen or by replaying the recording within its memory; [`AtPeak`] tells what the peak
-//! consists of; [`against`] puts an estimate beside it.
+//! consists of; [`compare_estimate`] puts an estimate beside it.
 
 mod against;
 mod peak;

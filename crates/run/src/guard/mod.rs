@@ -1,4 +1,4 @@
-//! The guard: what follows a failure. It is classified ([`classify`]), its numbers correct the estimate ([`refit`]), and
+//! The guard: what follows a failure. It is classified ([`classify_failure`]), its numbers correct the estimate ([`refit_estimate`]), and
 //! the next attempt is computed (`ladder`): the largest micro-batch predicted to fit at exactly the same effective
 //! batch, then remedies; or a wait, or the end with its reason.
 

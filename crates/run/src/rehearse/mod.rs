@@ -134,7 +134,7 @@ pub fn rehearse_command(options: &Options) -> Result<Rehearsed, RehearseError> {
 /// Rehearses, `inherited` being the environment's variables that the command's are made from.
 ///
 /// # Errors
-/// As of [`rehearse`].
+/// As of [`rehearse_command`].
 pub fn rehearse_with(
     options: &Options,
     inherited: &dyn Fn(&str) -> Option<OsString>,
