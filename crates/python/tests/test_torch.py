@@ -133,7 +133,8 @@ class OverThePhantom(unittest.TestCase):
     def test_pytest_rehearses_what_is_marked(self):
         def run(rows, most, *options):
             (self.folder / "test_it.py").write_text(TEST.replace("ROWS", str(rows)).replace("MOST", most))
-            words = (PYTHON, "-m", "pytest", "-p", "tonnage.pytest_plugin", "-p", "no:cacheprovider", "-q", *options)
+            # The installed module is a plugin by its entry point.
+            words = (PYTHON, "-m", "pytest", "-p", "no:cacheprovider", "-q", *options)
             answer = self.run_program(*words)
             return answer.returncode, answer.stdout
 
