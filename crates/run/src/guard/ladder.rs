@@ -21,9 +21,8 @@ use crate::adapter::takes_key;
 const BATCH: [&str; 2] = [MICRO_BATCH_SIZE, GRADIENT_ACCUMULATION_STEPS];
 /// The longest wait before a retry of what was ended from outside, in seconds; the first is one.
 const LONGEST_PAUSE: u64 = 60;
-/// What is ended from outside in its first seconds, twice in a row, is not started a third time. The end of a keeper, which is waited for
-/// up to five seconds, counts among them.
-const AT_ONCE_SECONDS: f64 = 6.0;
+/// What is ended from outside in its first second, twice in a row, is not started a third time.
+const AT_ONCE_SECONDS: f64 = 1.0;
 
 /// An attempt to make.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -13,6 +13,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
@@ -40,11 +41,13 @@ pub fn guard_keeper(grace: Duration, logs: Option<PathBuf>) -> ExitCode {
     command.arg0("tonnage").arg("keep").arg(grace.as_secs().to_string());
     match command.spawn() {
         Ok(keeper) => {
-            let written = logs.and_then(|logs| take_over(control, &logs));
+            let control = Arc::new(control);
+            let written = logs.and_then(|logs| take_over(Arc::clone(&control), &logs));
             wait_for(&keeper);
             tree::end_tree(own_pid(), None, &[], grace);
-            if let Some(written) = written {
-                // One message for each stream that was taken over; none where the supervisor lives.
+            // A supervisor that lives writes the output itself, and waits for this process.
+            if let Some(written) = written.filter(|_| has_hung_up(&control, PollTimeout::ZERO)) {
+                // One message for each stream that was taken over.
                 while written.recv_timeout(LAST_WORDS).is_ok() {}
             }
             ExitCode::SUCCESS
@@ -70,7 +73,7 @@ fn wait_for(keeper: &Child) {
 
 /// Holds the reading ends of the command's output, and writes what comes into its logs once the supervisor does not. Without
 /// it, a job that saves its state within the grace would die of SIGPIPE when it says so.
-fn take_over(control: OwnedFd, logs: &Path) -> Option<Receiver<()>> {
+fn take_over(control: Arc<OwnedFd>, logs: &Path) -> Option<Receiver<()>> {
     // A pipe opened by the name of its writing end is opened for reading.
     let stdout = File::open("/proc/self/fd/1").ok()?;
     let stderr = File::open("/proc/self/fd/2").ok()?;
@@ -81,7 +84,7 @@ fn take_over(control: OwnedFd, logs: &Path) -> Option<Receiver<()>> {
     let (sender, written) = channel();
     let streams = [(stdout, logs.join("stdout.log")), (stderr, logs.join("stderr.log"))];
     thread::spawn(move || {
-        wait_for_hangup(&control);
+        has_hung_up(&control, PollTimeout::NONE);
         for (pipe, log) in streams {
             let sender = sender.clone();
             thread::spawn(move || {
@@ -94,12 +97,13 @@ fn take_over(control: OwnedFd, logs: &Path) -> Option<Receiver<()>> {
     Some(written)
 }
 
-fn wait_for_hangup(control: &OwnedFd) {
+/// Whether the supervisor's end of the socket closes within `timeout`.
+fn has_hung_up(control: &OwnedFd, timeout: PollTimeout) -> bool {
     loop {
         let mut fds = [PollFd::new(control.as_fd(), PollFlags::empty())];
-        match poll(&mut fds, PollTimeout::NONE) {
+        match poll(&mut fds, timeout) {
             Err(Errno::EINTR) => {}
-            _ => return,
+            ready => return ready != Ok(0),
         }
     }
 }
