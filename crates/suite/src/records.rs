@@ -73,6 +73,18 @@ fn identity(runner: &Runner<'_>, run: &PlannedRun, folder: &RunFolder, gpus: &[S
     }
 }
 
+/// How a run ended, as reports read it.
+pub(crate) fn record_of_end(end: &Ended) -> End {
+    End {
+        outcome: word(end.outcome).to_owned(),
+        reason: end.reason.clone(),
+        attempts: end.attempts,
+        seconds: Some(end.seconds),
+        lost_seconds: Some(end.lost_seconds),
+        ..End::default()
+    }
+}
+
 /// Adds what the run measured, as far as it did not say so itself, and how it ended.
 pub(crate) fn finish(runner: &Runner<'_>, run: &PlannedRun, folder: &RunFolder, end: &Ended) -> Result<(), RunError> {
     let path = place(runner, run).join("records.jsonl");
@@ -84,15 +96,7 @@ pub(crate) fn finish(runner: &Runner<'_>, run: &PlannedRun, folder: &RunFolder, 
     if memory != Memory::default() {
         lines.push_str(&Record::Memory(memory).line());
     }
-    let record = End {
-        outcome: word(end.outcome).to_owned(),
-        reason: end.reason.clone(),
-        attempts: end.attempts,
-        seconds: Some(end.seconds),
-        lost_seconds: Some(end.lost_seconds),
-        ..End::default()
-    };
-    lines.push_str(&Record::End(record).line());
+    lines.push_str(&Record::End(record_of_end(end)).line());
     if !is_measured {
         return append(&path, &lines).map_err(|error| RunError::file(&path, error));
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tonnage_core::failure::Class;
 use tonnage_core::record::{ExitRecord, FailureClass, FailureRecord, Outcome};
-use tonnage_experiment::record::{End, Record};
+use tonnage_experiment::record::Record;
 use tonnage_run::RunError;
 use tonnage_run::guard::{ExitEvidence, classify_failure};
 use tonnage_run::log::LogTail;
@@ -18,8 +18,7 @@ use crate::folder::SuiteFolder;
 use crate::journal::{Batch, Ended, Event};
 use crate::measured::points_of_logs;
 use crate::plan::{Plan, PlannedRun};
-use crate::records::{append, has_points};
-use crate::runner::word;
+use crate::records::{append, has_points, record_of_end};
 
 /// Bytes of a log's end in which a cause is looked for: tracebacks of all ranks and more.
 const LOG_BYTES: u64 = 512 << 10;
@@ -88,15 +87,7 @@ impl Finding<'_> {
             let points = points_of_logs(&self.batch.metrics, logs, self.plan, self.run, path);
             points.into_iter().for_each(|point| lines.push_str(&Record::Point(point).line()));
         }
-        let record = End {
-            outcome: word(end.outcome).to_owned(),
-            reason: end.reason.clone(),
-            attempts: end.attempts,
-            seconds: Some(end.seconds),
-            lost_seconds: Some(end.lost_seconds),
-            ..End::default()
-        };
-        lines.push_str(&Record::End(record).line());
+        lines.push_str(&Record::End(record_of_end(end)).line());
         lines
     }
 
