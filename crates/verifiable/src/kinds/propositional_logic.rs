@@ -1,0 +1,238 @@
+//! What follows from premises: any short conclusion is right that needs two premises at least. Its truth is looked up, so there are
+//! many right answers, and neither a premise itself nor a tautology is one.
+
+use tonnage_core::random::SplitMix64;
+
+use crate::kind::{Kind, Made, Question};
+
+pub(super) const KIND: Kind = Kind {
+    name: "propositional_logic",
+    about: "a conclusion with one connective at most, which no premise alone entails",
+    levels: 3,
+    is_terse: false,
+    make,
+    check,
+};
+
+const VARIABLES: [char; 4] = ['P', 'Q', 'R', 'S'];
+/// Where each variable is true among the 16 assignments of four.
+const TRUTHS: [u16; 4] = [0xaaaa, 0xcccc, 0xf0f0, 0xff00];
+const CONNECTIVES: [&str; 4] = ["&", "|", "->", "<->"];
+/// Premises that are tried before the plain ones are taken.
+const MOST_TRIES: u32 = 500;
+/// Parentheses and negations within one another, and characters of an answer.
+const MOST_DEPTH: usize = 24;
+const MOST_CHARACTERS: usize = 200;
+
+fn make(random: &mut SplitMix64, level: u32) -> Made {
+    let variables = level as usize + 1;
+    let found = (0..MOST_TRIES).find_map(|_| {
+        let premises: Vec<String> =
+            (0..2 + random.below(u64::from(level))).map(|_| premise(random, variables)).collect();
+        let answer = conclusion(random, &premises, variables)?;
+        Some((premises, answer))
+    });
+    // Modus ponens of two variables, drawn.
+    let (premises, answer) = found.unwrap_or_else(|| {
+        let first = random.index_below(variables);
+        let (p, q) = (VARIABLES[first], VARIABLES[(first + 1) % variables]);
+        (vec![format!("{p} -> {q}"), p.to_string()], q.to_string())
+    });
+    let lines: String = premises.iter().zip(1..).map(|(premise, number)| format!("{number}. {premise}\n")).collect();
+    let text = format!(
+        "Given:\n{lines}What follows from these together, but from none of them alone? Answer with a formula of at most one \
+         connective, written with ~ & | -> <-> as above."
+    );
+    Made { facts: premises.join(";"), ..Made::new(text, answer) }
+}
+
+fn literal(random: &mut SplitMix64, variables: usize) -> String {
+    let sign = if random.below(3) == 0 { "~" } else { "" };
+    format!("{sign}{}", VARIABLES[random.index_below(variables)])
+}
+
+fn premise(random: &mut SplitMix64, variables: usize) -> String {
+    if random.below(4) == 0 {
+        return literal(random, variables);
+    }
+    let connective = CONNECTIVES[random.index_below(CONNECTIVES.len())];
+    format!("{} {connective} {}", literal(random, variables), literal(random, variables))
+}
+
+/// The first that follows, literals before others, from a place that chance decides.
+fn conclusion(random: &mut SplitMix64, premises: &[String], variables: usize) -> Option<String> {
+    let literals: Vec<String> =
+        VARIABLES[..variables].iter().flat_map(|name| [name.to_string(), format!("~{name}")]).collect();
+    let pairs = literals.iter().flat_map(|left| {
+        literals.iter().flat_map(move |right| ["|", "->"].map(|connective| format!("{left} {connective} {right}")))
+    });
+    let mut candidates: Vec<String> = literals.clone();
+    let start = random.index_below(candidates.len());
+    candidates.rotate_left(start);
+    candidates.into_iter().chain(pairs).find(|candidate| follows(premises.iter().map(String::as_str), candidate))
+}
+
+fn check(question: &Question, answer: &str) -> bool {
+    follows(question.facts.split(';'), answer)
+}
+
+/// Whether all premises together can be true and entail `candidate`, which none alone entails and which is not always true.
+fn follows<'a>(premises: impl Iterator<Item = &'a str>, candidate: &str) -> bool {
+    let (Some(found), true) = (Formula::read(candidate), candidate.len() <= MOST_CHARACTERS) else { return false };
+    let Some(premises) = premises.map(Formula::read).collect::<Option<Vec<_>>>() else { return false };
+    let together = premises.iter().fold(u16::MAX, |all, premise| all & premise.truth);
+    let entails = |truth: u16| truth & !found.truth == 0;
+    let known = premises.iter().fold(0, |all, premise| all | premise.variables);
+    together != 0
+        && found.connectives <= 1
+        && found.variables & !known == 0
+        && entails(together)
+        && !entails(u16::MAX)
+        && !premises.iter().any(|premise| entails(premise.truth))
+}
+
+/// A formula by what it says: where it is true.
+#[derive(Clone, Copy)]
+struct Formula {
+    truth: u16,
+    connectives: u32,
+    /// A bit each.
+    variables: u8,
+}
+
+impl Formula {
+    fn read(text: &str) -> Option<Self> {
+        let mut reader = Reader { text: text.trim(), depth: 0 };
+        let formula = reader.equivalence()?;
+        reader.text.is_empty().then_some(formula)
+    }
+
+    fn joined(self, other: Self, truth: u16) -> Self {
+        let connectives = self.connectives + other.connectives + 1;
+        Self { truth, connectives, variables: self.variables | other.variables }
+    }
+}
+
+/// What is left to read: `~` binds before `&`, `|`, `->` (to the right) and `<->`.
+struct Reader<'t> {
+    text: &'t str,
+    depth: usize,
+}
+
+impl Reader<'_> {
+    fn takes(&mut self, symbols: &[&str]) -> bool {
+        let text = self.text.trim_start();
+        match symbols.iter().find_map(|symbol| text.strip_prefix(symbol)) {
+            Some(rest) => {
+                self.text = rest.trim_start();
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn equivalence(&mut self) -> Option<Formula> {
+        let mut left = self.implication()?;
+        while self.takes(&["<->", "\u{2194}"]) {
+            let right = self.implication()?;
+            left = left.joined(right, !(left.truth ^ right.truth));
+        }
+        Some(left)
+    }
+
+    fn implication(&mut self) -> Option<Formula> {
+        let left = self.disjunction()?;
+        if !self.takes(&["->", "\u{2192}"]) {
+            return Some(left);
+        }
+        let right = self.deeper(Self::implication)?;
+        Some(left.joined(right, !left.truth | right.truth))
+    }
+
+    fn disjunction(&mut self) -> Option<Formula> {
+        let mut left = self.conjunction()?;
+        while self.takes(&["|", "\u{2228}"]) {
+            let right = self.conjunction()?;
+            left = left.joined(right, left.truth | right.truth);
+        }
+        Some(left)
+    }
+
+    fn conjunction(&mut self) -> Option<Formula> {
+        let mut left = self.negation()?;
+        while self.takes(&["&", "\u{2227}"]) {
+            let right = self.negation()?;
+            left = left.joined(right, left.truth & right.truth);
+        }
+        Some(left)
+    }
+
+    fn negation(&mut self) -> Option<Formula> {
+        if self.takes(&["~", "\u{ac}"]) {
+            let inner = self.deeper(Self::negation)?;
+            return Some(Formula { truth: !inner.truth, ..inner });
+        }
+        if self.takes(&["("]) {
+            let inner = self.deeper(Self::equivalence)?;
+            return self.takes(&[")"]).then_some(inner);
+        }
+        let name = self.text.chars().next()?;
+        let at = VARIABLES.iter().position(|variable| *variable == name)?;
+        self.text = self.text[name.len_utf8()..].trim_start();
+        Some(Formula { truth: TRUTHS[at], connectives: 0, variables: 1 << at })
+    }
+
+    fn deeper(&mut self, read: fn(&mut Self) -> Option<Formula>) -> Option<Formula> {
+        self.depth += 1;
+        let formula = (self.depth <= MOST_DEPTH).then(|| read(self)).flatten();
+        self.depth -= 1;
+        formula
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_right(premises: &str, answer: &str) -> bool {
+        follows(premises.split(';'), answer)
+    }
+
+    #[test]
+    fn a_conclusion_needs_two_premises() {
+        let premises = "P -> Q;P;~Q | R";
+        for right in ["Q", "R", "P & Q", "(Q)", "~~R", "Q \u{2227} R", "P <-> R"] {
+            assert!(is_right(premises, right), "{right}");
+        }
+        for wrong in [
+            "P",
+            "~R",
+            "P -> Q",
+            "~P | Q",
+            "P | ~P",
+            "S",
+            "S | ~S",
+            "Q & R & P",
+            "",
+            "Q R",
+            "(Q",
+            "Q)",
+            "q",
+            "P -> R -> Q",
+        ] {
+            assert!(!is_right(premises, wrong), "{wrong}");
+        }
+        assert!(!is_right("P;~P", "Q"), "of a contradiction nothing is a conclusion");
+        assert!(!is_right("P -> Q;P", "R | Q"), "R stands in no premise");
+    }
+
+    #[test]
+    fn formulas_bind_as_they_are_read() {
+        let truth = |text: &str| Formula::read(text).map(|formula| formula.truth);
+        assert_eq!(truth("P -> Q -> R"), truth("P -> (Q -> R)"));
+        assert_eq!(truth("~P & Q | R"), truth("((~P) & Q) | R"));
+        assert_eq!(truth("P <-> Q"), truth("(P -> Q) & (Q -> P)"));
+        assert_eq!(truth(&"~".repeat(1000)), None);
+        assert_eq!(truth(&format!("{}P{}", "(".repeat(30), ")".repeat(30))), None);
+    }
+}
