@@ -199,6 +199,18 @@ fn what_the_host_wrote_is_true_and_the_rest_valid() {
 
 #[test]
 #[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
+fn rows_by_a_mask_allocate_the_same_without_values() {
+    let peaks = [&[][..], &["--no-values"]].map(|options| {
+        let output = rehearse("masks.py", &[&["--gpu", "l4", "--whole"], options].concat());
+        assert_eq!(output.status.code(), Some(0), "{options:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let device = document(&output)["processes"][0]["devices"][0].clone();
+        (device["peak_per_phase"].clone(), device["peak_reserved_per_phase"].clone())
+    });
+    assert!(peaks[0].0.is_object() && peaks[0] == peaks[1], "{peaks:?}");
+}
+
+#[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
 fn a_part_that_the_device_left_out_takes_the_verdict_away() {
     let output = rehearse("skips.py", &["--gpu", "l4"]);
     assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));

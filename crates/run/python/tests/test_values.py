@@ -43,6 +43,20 @@ class Followed(unittest.TestCase):
         self.known.give(tensor, self.torch.ones(4), self.known.Certainty.WRITTEN)
         self.assertIsNone(self.known.of(tensor))
 
+    def test_without_values_only_what_holds_by_a_rule_is_known(self):
+        certainty, uniform = self.known.Certainty, self.known.uniform((3,), self.torch.bool, True)
+        written, ruled, later = self.torch.zeros(3), self.torch.zeros(3, dtype=self.torch.bool), self.torch.zeros(3, dtype=self.torch.bool)
+        self.known.give(written, self.torch.ones(3), certainty.WRITTEN)
+        self.known.give(ruled, uniform, certainty.ASSUMED)
+        self.addCleanup(setattr, self.known.Values, "is_on", True)
+        self.known.turn_off()
+        self.known.give(later, uniform, certainty.ASSUMED)
+        self.assertIsNone(self.known.of(written))
+        for tensor in (ruled, later):
+            self.assertTrue(self.known.of(tensor).value.all())
+        self.known.give(written, self.torch.ones(3), certainty.WRITTEN)
+        self.assertIsNone(self.known.of(written))
+
     def test_even_shares_and_the_worst(self):
         counts = lambda places: self.torch.bincount(places.flatten(), minlength=8).tolist()  # noqa: E731
         self.assertEqual(counts(self.choices.spread((64, 2), 1, 8)), [16] * 8)

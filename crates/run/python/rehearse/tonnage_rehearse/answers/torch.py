@@ -6,32 +6,9 @@ from .. import caveats
 
 
 def install(torch):
-    """Scatters by masks, recurrent networks, and memory that is shared between processes."""
-    _install_scatter(torch)
+    """Recurrent networks, and memory that is shared between processes."""
     _install_recurrent(torch)
     torch.UntypedStorage._share_cuda_ = _not_shared
-
-
-def _install_scatter(torch):
-    class MaskedScatter(torch.autograd.Function):
-        """Its backward pass selects by the mask: as many elements as the source has."""
-
-        @staticmethod
-        def forward(ctx, target, mask, source):
-            ctx.count, ctx.shape = source.numel(), source.shape
-            return torch.ops.aten.masked_scatter(target, mask, source)
-
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient, None, gradient.reshape(-1)[: ctx.count].clone().reshape(ctx.shape)
-
-    def masked_scatter(self, mask, source):
-        if not self.is_cuda:
-            return scatter(self, mask, source)
-        return MaskedScatter.apply(self, mask, source)
-
-    scatter = torch.Tensor.masked_scatter
-    torch.Tensor.masked_scatter = masked_scatter
 
 
 def _install_recurrent(torch):

@@ -129,13 +129,13 @@ def _moved(original, name):
 def read_into(out, source):
     """The host has copied a device's tensor: what is known of it, or zeros."""
     torch = known._torch()
-    if not (type(source) in (torch.Tensor, torch.nn.Parameter) and known.Values.is_on):
+    if type(source) not in (torch.Tensor, torch.nn.Parameter):
         return
     found = known.of(source)
     with Computing():
         if found is not None:
             out.data.copy_(found.value)
-        elif 0 < out.numel() * out.element_size() <= SMALL:
+        elif known.Values.is_on and 0 < out.numel() * out.element_size() <= SMALL:
             out.data.zero_()
 
 

@@ -39,8 +39,7 @@ class Computing:
         Spent.depth -= 1
         self.grad.__exit__(None, None, None)
         if Spent.seconds > PATIENCE:
-            known.Values.is_on = False
-            known.Values.by_id.clear()
+            known.turn_off()
 
 
 def install(torch):
@@ -97,9 +96,9 @@ def _following(original, name):
 def _comparing(original, name):
     def compared(*args, **kwargs):
         out = original(*args, **kwargs)
-        if _compiling() or Spent.depth or not known.is_plain(out):
+        if _compiling() or Spent.depth or not known.is_plain(out) or not (known.Values.is_on or any_known(args)):
             return out
-        follow(original, name, out, args, kwargs, unknown_is_zero=True)
+        follow(original, name, out, args, kwargs, unknown_is_zero=known.Values.is_on)
         return out
 
     return compared
@@ -139,7 +138,7 @@ def change(original, tensor, before, args, kwargs):
 
 def follow(original, name, out, args, kwargs, unknown_is_zero=False):
     """Gives the results of a function their values, where those of its arguments are known."""
-    if not known.Values.is_on:
+    if not (known.Values.is_on or known.Values.by_id):
         return
     try:
         with Computing():

@@ -26,6 +26,7 @@ class Values:
     """The values of this process."""
 
     is_on = True
+    """Whether the host's values are kept. Without, only what holds by a rule is: sizes and truth values are answered all the same."""
     in_model = False
     """While an outermost module runs."""
     by_id = {}  # noqa: RUF012
@@ -76,7 +77,7 @@ def is_plain(tensor):
 
 def give(tensor, value, certainty, family=None):
     """From now on this is the tensor's value."""
-    if not Values.is_on or not is_plain(tensor) or value.shape != tensor.shape or value.device.type != "cpu":
+    if not (Values.is_on or certainty is Certainty.ASSUMED) or not is_plain(tensor) or value.shape != tensor.shape or value.device.type != "cpu":
         return
     torch = _torch()
     if torch._C._functorch.peek_interpreter_stack() is not None:
@@ -89,6 +90,13 @@ def give(tensor, value, certainty, family=None):
     known.ref = _Ref(tensor, _gone)
     known.ref.key = id(tensor)
     Values.by_id[id(tensor)] = known
+
+
+def turn_off():
+    """From now on only what holds by a rule is known."""
+    Values.is_on = False
+    for key in [key for key, one in Values.by_id.items() if one.certainty is not Certainty.ASSUMED]:
+        Values.by_id.pop(key, None)
 
 
 def forget(tensor):

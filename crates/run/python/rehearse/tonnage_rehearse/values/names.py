@@ -16,7 +16,7 @@ tensor_split chunk unbind narrow select index_select take gather take_along_dim 
 clone detach unfold atleast_1d atleast_2d meshgrid cartesian_prod
 """
 _LISTS = """
-cumsum cumprod cummax cummin diff searchsorted bucketize scatter scatter_add index_add index_fill index_copy masked_scatter
+cumsum cumprod cummax cummin diff searchsorted bucketize scatter scatter_add index_add index_fill index_copy
 histc kthvalue msort isin
 """
 FOLLOWED = frozenset((_ARITHMETIC + _SHAPES + _LISTS).split())

@@ -24,11 +24,13 @@ def install(torch):
 def value_of(tensor):
     """What the host reads, and how certain it is; None for tensors that are not of a phantom alone."""
     torch = known._torch()
-    if Spent.depth or type(tensor) not in (torch.Tensor, torch.nn.Parameter) or not tensor.is_cuda or not known.Values.is_on:
+    if Spent.depth or type(tensor) not in (torch.Tensor, torch.nn.Parameter) or not tensor.is_cuda:
         return None, Certainty.WRITTEN
     found = known.of(tensor)
     if found is not None:
         return found.value, found.certainty
+    if not known.Values.is_on:
+        return None, Certainty.WRITTEN
     return known.uniform(tensor.shape, tensor.dtype), Certainty.UNKNOWN
 
 

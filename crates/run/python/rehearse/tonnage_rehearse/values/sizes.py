@@ -4,7 +4,7 @@ here it reads the size that is known, or one that is never too small, and the re
 from .. import caveats
 from ..answers import batch
 from . import choices, known
-from .follow import Computing, Spent, _compiling, change, follow, replace
+from .follow import Computing, Spent, _compiling, any_known, change, follow, replace
 from .known import Answered, Certainty
 from .numbers import host_numbers, is_printed, size_told
 
@@ -16,6 +16,7 @@ def install(torch):
         replace(torch, owners, name, _nonzero)
     replace(torch, owners, "where", _where)
     replace(torch, owners, "masked_select", _selected)
+    replace(torch, (torch, torch.Tensor), "masked_scatter", _scattered)
     for name in ("unique", "unique_consecutive", "_unique2"):
         replace(torch, owners, name, _unique)
     replace(torch, owners, "repeat_interleave", _repeated)
@@ -30,7 +31,7 @@ def install(torch):
 
 def is_of_device(tensor):
     """A tensor of a device, outside compiled code and our own computing."""
-    return not _compiling() and not Spent.depth and known.is_plain(tensor) and known.Values.is_on
+    return not _compiling() and not Spent.depth and known.is_plain(tensor)
 
 
 def elements(mask, name):
@@ -109,6 +110,29 @@ def _selected(original, name):
         return out
 
     return masked_select
+
+
+def _scattered(original, name):
+    """Its backward pass selects by the mask: as many elements as the source has, or fewer."""
+
+    def masked_scatter(input, mask, source):
+        out = original(input, mask, source)
+        if is_of_device(input) and out.grad_fn is not None:
+            _answer_within(out.grad_fn, Answered(min(source.numel(), _true_elements(mask, out))))
+        if any_known((input, mask, source)):
+            follow(original, name, out, (input, mask, source), {})
+        return out
+
+    return masked_scatter
+
+
+def _true_elements(mask, out):
+    """As far as it is known, when the mask is spread over `out`; else all of them."""
+    found = known.of(mask)
+    if found is None or not mask.numel():
+        return out.numel()
+    with Computing():
+        return int(found.value.count_nonzero()) * (out.numel() // mask.numel())
 
 
 def _unique(original, name):
