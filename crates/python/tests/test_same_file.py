@@ -72,17 +72,21 @@ class SameFile(unittest.TestCase):
         self.assertEqual(keys, [])
         return {(document["peak_allocated_bytes"], document["peak_reserved_bytes"])}
 
-    def check_equal(self, estimated, peaks, allocated_within=0, reserved_within=0):
-        """To the byte, but for a gap that is known and said where it stands."""
+    def check_equal(self, estimated, peaks, over_by_at_most=0, under_by_at_most=0, reserved_within=0):
+        """To the byte, but for a gap that is known and said where it stands: the estimate may be so much over, or under."""
+        ((ours, ours_reserved),) = estimated
         for allocated, reserved in peaks:
-            for ours, theirs, within in zip(*estimated, (allocated, reserved), (allocated_within, reserved_within), strict=True):
-                self.assertLessEqual(abs(ours - theirs), within, (estimated, peaks))
+            self.assertTrue(-under_by_at_most <= ours - allocated <= over_by_at_most, (estimated, peaks))
+            self.assertLessEqual(abs(ours_reserved - reserved), reserved_within, (estimated, peaks))
 
     def check_sft(self, reserved_within=0, **keys):
         file = self.write("sft.yaml", {**SFT, **keys})
         peaks = self.peaks("-m", "trl.scripts.sft", "--config", file)
-        # A known gap of the rehearsal: the numbers of rows that a mask chooses are not kept for the backward pass, some kilobytes.
-        self.check_equal(self.estimated(("trl-sft", file)), peaks, allocated_within=2**14, reserved_within=reserved_within)
+        # TRL's head takes `hidden_states[mask]`. For the backward pass PyTorch keeps the mask (`grad_fn._saved_indices`) and finds the places
+        # anew; the estimate keeps the places, two int64 a token, as the reference that it is held to asks for them (`nonzero_static`).
+        places = 2 * 8 * keys["per_device_train_batch_size"] * (TOKENS - 1)
+        blocks = -(-places // 512) * 512
+        self.check_equal(self.estimated(("trl-sft", file)), peaks, over_by_at_most=blocks, reserved_within=reserved_within)
 
     def test_trl_sft_as_it_is(self):
         self.check_sft(per_device_train_batch_size=2)
@@ -95,9 +99,9 @@ class SameFile(unittest.TestCase):
         # device_map loads in the order of the checkpoint's names, and the estimate in the model's: one segment of small blocks more.
         self.check_sft(per_device_train_batch_size=2, gradient_accumulation_steps=2, dtype="bfloat16", reserved_within=2**21, **lora)
 
-    def check_trainer(self, allocated_within=0, **keys):
+    def check_trainer(self, under_by_at_most=0, **keys):
         file = self.write("clm.json", {**CLM, **keys})
-        self.check_equal(self.estimated(("trainer", file)), self.peaks(SCRIPT, "clm", file), allocated_within=allocated_within)
+        self.check_equal(self.estimated(("trainer", file)), self.peaks(SCRIPT, "clm", file), under_by_at_most=under_by_at_most)
 
     def test_trainer_as_it_is(self):
         self.check_trainer(per_device_train_batch_size=4)
@@ -107,7 +111,7 @@ class SameFile(unittest.TestCase):
 
     def test_trainer_with_checkpointing(self):
         # One block of the smallest size more is alive than the estimate has; which, nobody has found yet.
-        self.check_trainer(per_device_train_batch_size=2, bf16=True, gradient_checkpointing=True, allocated_within=512)
+        self.check_trainer(per_device_train_batch_size=2, bf16=True, gradient_checkpointing=True, under_by_at_most=512)
 
     def test_accelerate_starts_two_ranks(self):
         file = self.write("clm.json", {**CLM, "per_device_train_batch_size": 2, "bf16": True})
