@@ -15,7 +15,7 @@ use crate::failure::Failure;
 ///
 /// # Errors
 /// With a sentence, for a word that has no equal here.
-pub fn translated(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<OsString>, Failure> {
+pub fn translate_flags(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<OsString>, Failure> {
     let typed: Vec<OsString> = typed.into_iter().collect();
     let Some(own) = typed.get(1).and_then(|name| flags_of_job_command(name.to_str()?)) else { return Ok(typed) };
     let mut words = Vec::with_capacity(typed.len());
@@ -26,13 +26,13 @@ pub fn translated(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<OsStr
             words.extend(rest);
             break;
         }
-        let Some((name, value)) = foreign(&word, &own) else {
+        let Some((name, value)) = foreign_flag(&word, &own) else {
             words.push(word);
             continue;
         };
         match words::meaning_of_name(&name) {
             Some(Meaning::Key(keys::MODEL)) => words.extend(value.map(OsString::from)),
-            Some(Meaning::Key(key)) => words.push(flag(key, value.as_deref())),
+            Some(Meaning::Key(key)) => words.push(flag_for(key, value.as_deref())),
             Some(Meaning::Says(_) | Meaning::Sentence(_)) if is_off(value.as_deref(), rest.peek()) => {
                 rest.next_if(|_| value.is_none());
             }
@@ -41,10 +41,10 @@ pub fn translated(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<OsStr
                 words.extend(says.iter().filter_map(|(key, text)| value_typed_for(key, text, &typed)));
             }
             Some(Meaning::Sentence(sentence)) => {
-                return Err(Failure::input(format!("`--{name}` is no flag here")).hint(sentence));
+                return Err(Failure::bad_input(format!("`--{name}` is no flag here")).with_hint(sentence));
             }
             // A flag of ours with `_` for `-`, or one that nobody knows.
-            None => words.push(joined(&name, value.as_deref())),
+            None => words.push(join_flag(&name, value.as_deref())),
         }
     }
     Ok(words)
@@ -59,28 +59,28 @@ fn flags_of_job_command(name: &str) -> Option<Vec<String>> {
 }
 
 /// Name and value of a flag that the command does not have as it was typed.
-fn foreign(word: &OsString, own: &[String]) -> Option<(String, Option<String>)> {
+fn foreign_flag(word: &OsString, own: &[String]) -> Option<(String, Option<String>)> {
     let text = word.to_str()?.strip_prefix("--")?;
     let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value.to_owned())));
     let is_ours = |name: &str| own.iter().any(|flag| flag == name) || matches!(name, "help" | "version");
     (!is_ours(name)).then(|| (name.replace('_', "-"), value))
 }
 
-fn joined(name: &str, value: Option<&str>) -> OsString {
+fn join_flag(name: &str, value: Option<&str>) -> OsString {
     value.map_or_else(|| format!("--{name}"), |value| format!("--{name}={value}")).into()
 }
 
 /// The flag of a key of ours; a switch stands for itself.
-fn flag(key: &str, value: Option<&str>) -> OsString {
+fn flag_for(key: &str, value: Option<&str>) -> OsString {
     let name = Key::find(key).map_or_else(|| key.to_owned(), |key| key.flag().trim_start_matches('-').to_owned());
     let is_switch = Key::find(key).is_some_and(|key| matches!(key.kind, Kind::Switch));
     let value = value.map(|value| if is_switch { value.to_lowercase() } else { value.to_owned() });
-    joined(&name, value.as_deref())
+    join_flag(&name, value.as_deref())
 }
 
 /// What a switch of theirs says, unless the key's own flag was typed.
 fn value_typed_for(key: &str, text: &str, typed: &[OsString]) -> Option<OsString> {
-    let own = flag(key, None);
+    let own = flag_for(key, None);
     let own = own.to_str()?;
     let means_it = |word: &str| {
         let name = word.split('=').next().unwrap_or_default();
@@ -106,7 +106,7 @@ mod tests {
 
     fn words(text: &str) -> Result<String, String> {
         let typed = text.split(' ').map(OsString::from);
-        let said = translated(typed).map_err(|failure| failure.hint.unwrap_or_default())?;
+        let said = translate_flags(typed).map_err(|failure| failure.hint.unwrap_or_default())?;
         Ok(said.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "))
     }
 

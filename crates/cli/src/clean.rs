@@ -10,12 +10,12 @@ const KEPT: (usize, usize) = (200, 60);
 const LONGEST: usize = 8000;
 
 /// A text of ours, with our colours; what else a terminal would obey is shown as `\u001b`, which JSON reads too.
-pub fn styled(text: &str) -> Cow<'_, str> {
-    escaped(text, true)
+pub fn clean_styled(text: &str) -> Cow<'_, str> {
+    escape_controls(text, true)
 }
 
 /// A text without any sequence, its long words shortened.
-pub fn plain(text: &str) -> String {
+pub fn clean_plain(text: &str) -> String {
     let mut short = String::with_capacity(text.len().min(LONGEST));
     for piece in text.split_inclusive([' ', '\n']) {
         let word = piece.trim_end_matches([' ', '\n']);
@@ -33,10 +33,10 @@ pub fn plain(text: &str) -> String {
     if length > LONGEST {
         short = short.chars().take(LONGEST).collect::<String>() + &format!("… ({} more characters)", length - LONGEST);
     }
-    escaped(&short, false).into_owned()
+    escape_controls(&short, false).into_owned()
 }
 
-fn escaped(text: &str, keeps_styles: bool) -> Cow<'_, str> {
+fn escape_controls(text: &str, keeps_styles: bool) -> Cow<'_, str> {
     if !text.chars().any(is_obeyed) {
         return Cow::Borrowed(text);
     }
@@ -78,21 +78,21 @@ mod tests {
     #[test]
     fn nothing_is_obeyed_but_colours_of_ours() {
         assert_eq!(
-            plain("a\u{1b}]0;pwn\u{7}\r\u{9b}2J\u{202e}b\n\tc"),
+            clean_plain("a\u{1b}]0;pwn\u{7}\r\u{9b}2J\u{202e}b\n\tc"),
             "a\\u001b]0;pwn\\u0007\\u000d\\u009b2J\\u202eb\n\tc"
         );
-        assert_eq!(plain("\u{1b}[31mred"), "\\u001b[31mred");
-        assert_eq!(styled("\u{1b}[1;31mred\u{1b}[0m\u{1b}[2J"), "\u{1b}[1;31mred\u{1b}[0m\\u001b[2J");
-        assert!(matches!(styled("as it was: é 中\n"), Cow::Borrowed(_)));
+        assert_eq!(clean_plain("\u{1b}[31mred"), "\\u001b[31mred");
+        assert_eq!(clean_styled("\u{1b}[1;31mred\u{1b}[0m\u{1b}[2J"), "\u{1b}[1;31mred\u{1b}[0m\\u001b[2J");
+        assert!(matches!(clean_styled("as it was: é 中\n"), Cow::Borrowed(_)));
     }
 
     #[test]
     fn long_words_are_shortened() {
-        let shown = plain(&format!("key `{}` is unknown\nhint", "k".repeat(100_000)));
+        let shown = clean_plain(&format!("key `{}` is unknown\nhint", "k".repeat(100_000)));
         assert!(
             shown.len() < 400 && shown.ends_with(" is unknown\nhint") && shown.contains("…(99742 more characters)…"),
             "{shown}"
         );
-        assert!(plain(&"word ".repeat(10_000)).len() < LONGEST + 100);
+        assert!(clean_plain(&"word ".repeat(10_000)).len() < LONGEST + 100);
     }
 }

@@ -16,7 +16,7 @@ const MOST_FILES: usize = 16;
 const ENDS: [&str; 9] = [".yaml", ".yml", ".json", ".toml", ".sh", ".slurm", ".sbatch", ".py", ".ipynb"];
 
 /// `--from KIND FILE`
-pub fn flag() -> Arg {
+pub fn config_flag() -> Arg {
     let kinds: String = KINDS.iter().map(|(_, name, what)| format!("\n- {name}: {what}")).collect();
     Arg::new("from")
         .long("from")
@@ -36,7 +36,7 @@ pub fn flag() -> Arg {
 type Typed = (Vec<(Option<Kind>, String)>, Option<String>);
 
 /// The files that were typed, each with its kind, and a model's name among them.
-pub fn typed(matches: &ArgMatches) -> Result<Typed, clap::Error> {
+pub fn typed_configs(matches: &ArgMatches) -> Result<Typed, clap::Error> {
     let mut files = Vec::new();
     let mut model = None;
     for words in matches.get_occurrences::<String>("from").into_iter().flatten() {
@@ -53,13 +53,14 @@ pub fn typed(matches: &ArgMatches) -> Result<Typed, clap::Error> {
                 _ if any && model.is_none() => model = Some(word.clone()),
                 _ => {
                     let names: Vec<&str> = KINDS.iter().map(|(_, name, _)| *name).collect();
-                    let failure = Failure::input(format!("--from: `{word}` is neither a kind of config nor a file"));
-                    return Err(failure.hint(format!("kinds are {}", names.join(", "))).into_clap());
+                    let failure =
+                        Failure::bad_input(format!("--from: `{word}` is neither a kind of config nor a file"));
+                    return Err(failure.with_hint(format!("kinds are {}", names.join(", "))).into_clap());
                 }
             }
         }
         if let Some(kind) = kind {
-            return Err(Failure::input(format!("--from {}: no file follows", kind.name())).into_clap());
+            return Err(Failure::bad_input(format!("--from {}: no file follows", kind.name())).into_clap());
         }
     }
     Ok((files, model))
@@ -73,22 +74,22 @@ fn is_file(word: &str) -> bool {
 ///
 /// # Errors
 /// When a file cannot be read or understood.
-pub fn read(files: &[(Option<Kind>, String)]) -> Result<Option<Reading>, Failure> {
+pub fn read_configs(files: &[(Option<Kind>, String)]) -> Result<Option<Reading>, Failure> {
     if files.is_empty() {
         return Ok(None);
     }
     let mut texts: Vec<(Option<Kind>, String, String)> = Vec::new();
     for (kind, path) in files {
-        texts.push((*kind, path.clone(), text(path)?));
+        texts.push((*kind, path.clone(), config_text(path)?));
     }
     loop {
         let given: Vec<_> = texts.iter().map(|(kind, name, text)| (*kind, ConfigText { name, text })).collect();
         let reading = read_files(&given)?;
         let folders: Vec<&Path> = files.iter().filter_map(|(_, path)| Path::new(path).parent()).collect();
-        let found = reading.wanted().iter().find_map(|name| beside(&folders, name));
+        let found = reading.wanted().iter().find_map(|name| file_beside(&folders, name));
         match found.filter(|path| texts.len() < MOST_FILES && texts.iter().all(|(_, name, _)| name != path)) {
             Some(path) => {
-                let text = text(&path)?;
+                let text = config_text(&path)?;
                 texts.push((None, path, text));
             }
             None => return Ok(Some(reading)),
@@ -96,8 +97,8 @@ pub fn read(files: &[(Option<Kind>, String)]) -> Result<Option<Reading>, Failure
     }
 }
 
-fn text(path: &str) -> Result<String, Failure> {
-    read_text(path, HAND_WRITTEN_BYTES).map_err(|error| Failure::file(path, &error))
+fn config_text(path: &str) -> Result<String, Failure> {
+    read_text(path, HAND_WRITTEN_BYTES).map_err(|error| Failure::about_file(path, &error))
 }
 
 /// Reads objects that another program hands over: the names of a type, and its attributes as JSON.
@@ -109,7 +110,7 @@ pub fn read_handed(objects: &[(String, String)]) -> Result<Option<Reading>, Fail
         return Ok(None);
     }
     let attributes = |(class, text): &(String, String)| {
-        serde_json::from_str(text).map_err(|error| Failure::input(format!("{class}: {error}")))
+        serde_json::from_str(text).map_err(|error| Failure::bad_input(format!("{class}: {error}")))
     };
     let parsed: Vec<Map<String, Value>> = objects.iter().map(attributes).collect::<Result<_, _>>()?;
     let objects = objects.iter().zip(&parsed).map(|((class, _), attributes)| Object { class, attributes });
@@ -117,7 +118,7 @@ pub fn read_handed(objects: &[(String, String)]) -> Result<Option<Reading>, Fail
 }
 
 /// The file called `name` in the working folder, or in one that a config lies in or below.
-fn beside(folders: &[&Path], name: &str) -> Option<String> {
+fn file_beside(folders: &[&Path], name: &str) -> Option<String> {
     let mut places: Vec<PathBuf> = vec![PathBuf::from(name)];
     places.extend(folders.iter().flat_map(|folder| folder.ancestors().take(4).map(|above| above.join(name))));
     let base = Path::new(name).file_name()?;
@@ -127,12 +128,13 @@ fn beside(folders: &[&Path], name: &str) -> Option<String> {
 
 /// A config without a model.
 pub fn no_model() -> Failure {
-    Failure::input("the configs name no model")
-        .hint("name it before them: `tonnage estimate Qwen/Qwen2.5-0.5B --from ...`, in Python `estimate(model, args)`")
+    Failure::bad_input("the configs name no model").with_hint(
+        "name it before them: `tonnage estimate Qwen/Qwen2.5-0.5B --from ...`, in Python `estimate(model, args)`",
+    )
 }
 
 /// A config beside a job file.
 pub fn beside_a_job_file() -> Failure {
-    Failure::input("a job file is given beside a trainer's config (--from, or an object of Python)")
-        .hint("give one of them; flags change either")
+    Failure::bad_input("a job file is given beside a trainer's config (--from, or an object of Python)")
+        .with_hint("give one of them; flags change either")
 }

@@ -4,7 +4,7 @@
 ///
 /// # Errors
 /// When it is no number with a unit.
-pub fn seconds(text: &str) -> Result<f64, String> {
+pub fn parse_seconds(text: &str) -> Result<f64, String> {
     let wrong = || format!("`{text}` is no time: write it as 90m, 24h or 3d");
     let text_trimmed = text.trim();
     let unit_start = text_trimmed.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(wrong)?;
@@ -26,7 +26,7 @@ pub fn seconds(text: &str) -> Result<f64, String> {
 ///
 /// # Errors
 /// When it is no amount above 0.
-pub fn dollars(text: &str) -> Result<f64, String> {
+pub fn parse_dollars(text: &str) -> Result<f64, String> {
     let amount = text.trim().trim_start_matches('$').replace(',', "").parse::<f64>().ok();
     amount
         .filter(|amount| amount.is_finite() && *amount > 0.0)
@@ -39,17 +39,17 @@ mod tests {
 
     #[test]
     fn times_have_units() {
-        assert_eq!(seconds("90m"), Ok(5400.0));
-        assert_eq!(seconds(" 1.5 h "), Ok(5400.0));
-        assert_eq!(seconds("3d"), Ok(259_200.0));
+        assert_eq!(parse_seconds("90m"), Ok(5400.0));
+        assert_eq!(parse_seconds(" 1.5 h "), Ok(5400.0));
+        assert_eq!(parse_seconds("3d"), Ok(259_200.0));
         for wrong in ["24", "h", "-1h", "1y", "", "infh"] {
-            assert!(seconds(wrong).is_err(), "{wrong}");
+            assert!(parse_seconds(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn dollars_may_have_a_sign() {
-        assert_eq!(dollars("$1,200"), Ok(1200.0));
-        assert!(["0", "-3", "x", "inf"].iter().all(|text| dollars(text).is_err()));
+        assert_eq!(parse_dollars("$1,200"), Ok(1200.0));
+        assert!(["0", "-3", "x", "inf"].iter().all(|text| parse_dollars(text).is_err()));
     }
 }

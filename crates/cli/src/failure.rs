@@ -33,12 +33,12 @@ pub struct OfJob {
 
 impl Failure {
     /// Input that cannot be used.
-    pub fn input(problem: impl Into<String>) -> Self {
+    pub fn bad_input(problem: impl Into<String>) -> Self {
         Self { problem: problem.into(), hint: None, exit: Exit::Usage, of_job: None }
     }
 
     /// The same with what to do next.
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
@@ -55,13 +55,13 @@ impl Failure {
     }
 
     /// A file that cannot be read or written.
-    pub fn file(path: &str, error: &std::io::Error) -> Self {
-        Self::input(format!("{path}: {}", reason(error)))
+    pub fn about_file(path: &str, error: &std::io::Error) -> Self {
+        Self::bad_input(format!("{path}: {}", io_reason(error)))
     }
 }
 
 /// An I/O error in lowercase and without its number.
-fn reason(error: &std::io::Error) -> String {
+fn io_reason(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }
@@ -77,12 +77,12 @@ impl From<JobError> for Failure {
 impl From<EstimateError> for Failure {
     fn from(error: EstimateError) -> Self {
         let hint = error.hint().map(str::to_owned);
-        Self { hint, ..Self::input(error.to_string()) }
+        Self { hint, ..Self::bad_input(error.to_string()) }
     }
 }
 
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Self {
-        Self::input(error.to_string())
+        Self::bad_input(error.to_string())
     }
 }

@@ -19,11 +19,11 @@ const NVML: &str = "TONNAGE_NVML_LIBRARY";
 const DRIVER: &str = "/proc/driver/nvidia/gpus";
 
 /// The GPU that `name` means where it is a file or the one of this machine; `None` where the catalog must say.
-pub fn special(name: &str) -> Option<Result<NamedGpu, Failure>> {
+pub fn special_gpu(name: &str) -> Option<Result<NamedGpu, Failure>> {
     let plain = |gpu: Gpu| NamedGpu { gpu, caveat: None };
     let name = name.trim();
     match Path::new(name).extension().and_then(|extension| extension.to_str()) {
-        _ if name.eq_ignore_ascii_case(LIVE) => Some(live()),
+        _ if name.eq_ignore_ascii_case(LIVE) => Some(live_gpu()),
         Some("toml") => Some(from_file(name, Gpu::from_toml).map(plain)),
         Some("json") => Some(from_file(name, Gpu::from_json).map(plain)),
         _ => None,
@@ -31,22 +31,22 @@ pub fn special(name: &str) -> Option<Result<NamedGpu, Failure>> {
 }
 
 /// The GPU that `name` means.
-pub fn named(name: &str) -> Result<Gpu, Failure> {
-    special(name).map_or_else(|| Gpu::parse(name.trim()).map_err(unknown), |found| found.map(|own| own.gpu))
+pub fn gpu_named(name: &str) -> Result<Gpu, Failure> {
+    special_gpu(name).map_or_else(|| Gpu::parse(name.trim()).map_err(unknown_gpu), |found| found.map(|own| own.gpu))
 }
 
 /// The GPUs of a list: names, `all` of the catalog, or those `priced` there.
-pub fn list(names: &str) -> Result<Vec<Gpu>, Failure> {
+pub fn gpus_named(names: &str) -> Result<Vec<Gpu>, Failure> {
     match names.trim().to_ascii_lowercase().as_str() {
         "all" => Ok(catalog_gpus(|_| true)),
         "priced" => Ok(catalog_gpus(|row| prices_of(&row.id, PriceKind::OnDemand).is_some())),
         _ => {
             let named: Result<Vec<Gpu>, Failure> =
-                names.split(',').filter(|name| !name.trim().is_empty()).map(named).collect();
+                names.split(',').filter(|name| !name.trim().is_empty()).map(gpu_named).collect();
             let hint = "name them: `--gpus h100,a100-80`; `tonnage gpus` lists those that are known";
-            named.and_then(
-                |gpus| if gpus.is_empty() { Err(Failure::input("no GPU is named").hint(hint)) } else { Ok(gpus) },
-            )
+            named.and_then(|gpus| {
+                if gpus.is_empty() { Err(Failure::bad_input("no GPU is named").with_hint(hint)) } else { Ok(gpus) }
+            })
         }
     }
 }
@@ -56,19 +56,19 @@ fn catalog_gpus(keep: impl Fn(&CatalogGpu) -> bool) -> Vec<Gpu> {
 }
 
 fn from_file(path: &str, read: impl Fn(&str) -> Result<Gpu, GpuError>) -> Result<Gpu, Failure> {
-    let text = read_text(path, HAND_WRITTEN_BYTES).map_err(|error| Failure::file(path, &error))?;
-    read(&text).map_err(|error| Failure::input(format!("{path}: {error}")).hint(error.hint()))
+    let text = read_text(path, HAND_WRITTEN_BYTES).map_err(|error| Failure::about_file(path, &error))?;
+    read(&text).map_err(|error| Failure::bad_input(format!("{path}: {error}")).with_hint(error.hint()))
 }
 
 /// The first GPU that the driver of this machine names: through NVML, which knows its memory as well, else in its files.
-fn live() -> Result<NamedGpu, Failure> {
+fn live_gpu() -> Result<NamedGpu, Failure> {
     let library = std::env::var_os(NVML).map(PathBuf::from);
     match live_gpus(library.as_deref()).ok().and_then(|gpus| gpus.into_iter().next()) {
         Some(live) => of_driver(&live),
-        None => match models().first() {
-            Some(model) => named(model).map(|gpu| NamedGpu { gpu, caveat: None }),
-            None => Err(Failure::input("no NVIDIA driver was found on this machine")
-                .hint("name the GPU: `tonnage gpus` lists those that are known")),
+        None => match known_models().first() {
+            Some(model) => gpu_named(model).map(|gpu| NamedGpu { gpu, caveat: None }),
+            None => Err(Failure::bad_input("no NVIDIA driver was found on this machine")
+                .with_hint("name the GPU: `tonnage gpus` lists those that are known")),
         },
     }
 }
@@ -82,25 +82,26 @@ fn of_driver(live: &LiveGpu) -> Result<NamedGpu, Failure> {
             let (gpu, caveat) = Gpu::outside_catalog(&live.name, live.total_bytes, capability, cores);
             Ok(NamedGpu { gpu, caveat: Some(caveat) })
         }
-        (Err(error), _) => Err(unknown(error)),
+        (Err(error), _) => Err(unknown_gpu(error)),
     }
 }
 
 /// The models that the driver's files name.
-fn models() -> Vec<String> {
+fn known_models() -> Vec<String> {
     let folders = fs::read_dir(DRIVER).into_iter().flatten();
     let text = |folder: std::io::Result<fs::DirEntry>| fs::read_to_string(folder.ok()?.path().join("information")).ok();
-    let mut models: Vec<String> = folders.filter_map(text).filter_map(|text| model(&text).map(str::to_owned)).collect();
+    let mut models: Vec<String> =
+        folders.filter_map(text).filter_map(|text| smi_model(&text).map(str::to_owned)).collect();
     models.sort();
     models
 }
 
-fn unknown(error: GpuError) -> Failure {
+fn unknown_gpu(error: GpuError) -> Failure {
     Failure::from(JobError::new(error.to_string()).hint(error.hint()))
 }
 
 /// What the driver's text says in its line `Model:`.
-fn model(text: &str) -> Option<&str> {
+fn smi_model(text: &str) -> Option<&str> {
     text.lines().find_map(|line| line.strip_prefix("Model:")).map(str::trim)
 }
 
@@ -111,18 +112,18 @@ mod tests {
     #[test]
     fn the_drivers_text_names_a_model() {
         let text = "Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 44\nGPU UUID: \t GPU-0\n";
-        assert_eq!(model(text), Some("NVIDIA H100 80GB HBM3"));
-        assert_eq!(named("NVIDIA H100 80GB HBM3").unwrap().id, "h100");
-        assert_eq!(model("IRQ: 44"), None);
+        assert_eq!(smi_model(text), Some("NVIDIA H100 80GB HBM3"));
+        assert_eq!(gpu_named("NVIDIA H100 80GB HBM3").unwrap().id, "h100");
+        assert_eq!(smi_model("IRQ: 44"), None);
     }
 
     #[test]
     fn lists_are_names_or_words() {
-        let ids = |names: &str| list(names).unwrap().into_iter().map(|gpu| gpu.id).collect::<Vec<_>>();
+        let ids = |names: &str| gpus_named(names).unwrap().into_iter().map(|gpu| gpu.id).collect::<Vec<_>>();
         assert_eq!(ids("h100, l4"), ["h100", "l4"]);
         assert_eq!(ids("all").len(), catalog().len());
         assert!(ids("priced").len() < catalog().len() && ids("priced").contains(&"h200".to_owned()));
-        assert_eq!(list(" , ").unwrap_err().problem, "no GPU is named");
-        assert!(list("hh200").unwrap_err().hint.unwrap().contains("h200"));
+        assert_eq!(gpus_named(" , ").unwrap_err().problem, "no GPU is named");
+        assert!(gpus_named("hh200").unwrap_err().hint.unwrap().contains("h200"));
     }
 }

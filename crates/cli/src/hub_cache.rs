@@ -32,7 +32,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// With what is wrong with the file, in words.
-    pub fn config(&self) -> Result<String, String> {
+    pub fn read_config(&self) -> Result<String, String> {
         let path = self.folder.join("config.json");
         let inside = self.folder.parent().and_then(Path::parent).and_then(|root| root.canonicalize().ok());
         let real = match path.canonicalize() {
@@ -41,7 +41,7 @@ impl Snapshot {
                 return Err(format!("{} is a link to what is not there: download it again", path.display()));
             }
             Err(_) => {
-                let revision = self.short();
+                let revision = self.short_commit();
                 return Err(format!("its revision {revision} in the hub cache has no config.json: `hf download` it"));
             }
         };
@@ -53,13 +53,13 @@ impl Snapshot {
     }
 
     /// The beginning of the commit.
-    pub fn short(&self) -> &str {
+    pub fn short_commit(&self) -> &str {
         self.revision.get(..SHORT).unwrap_or(&self.revision)
     }
 }
 
 /// Where Hugging Face's programs keep what they download (huggingface_hub 1.33, `constants.py`).
-fn root(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+fn cache_root(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
     let said = |name: &str| variable(name).filter(|value| !value.as_os_str().is_empty());
     let home = || said("HOME");
     let cache = || said("XDG_CACHE_HOME").or_else(|| Some(home()?.join(".cache")));
@@ -73,8 +73,8 @@ fn root(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
 }
 
 /// The model called `name` in the cache of this user; `None` where there is none.
-pub fn find(name: &str) -> Option<Snapshot> {
-    find_in(&root(|name| std::env::var_os(name).map(PathBuf::from))?, name)
+pub fn find_snapshot(name: &str) -> Option<Snapshot> {
+    find_in(&cache_root(|name| std::env::var_os(name).map(PathBuf::from))?, name)
 }
 
 fn find_in(root: &Path, name: &str) -> Option<Snapshot> {
@@ -137,7 +137,7 @@ mod tests {
     fn the_cache_is_where_the_variables_say() {
         let with = |set: &[(&str, &str)]| {
             let set: Vec<(String, PathBuf)> = set.iter().map(|(name, value)| ((*name).into(), value.into())).collect();
-            root(|name| set.iter().find(|(set, _)| set == name).map(|(_, value)| value.clone()))
+            cache_root(|name| set.iter().find(|(set, _)| set == name).map(|(_, value)| value.clone()))
         };
         let path = |text: &str| Some(PathBuf::from(text));
         let home = ("HOME", "/h");

@@ -66,11 +66,11 @@ impl Args for JobArgs {
             .help_heading("Job");
         command
             .arg(model)
-            .args(flags().map(flag))
+            .args(key_flags().map(flag_of))
             .arg(gpu_file)
             .arg(set)
-            .arg(config_input::flag())
-            .args(small_gpt::flags())
+            .arg(config_input::config_flag())
+            .args(small_gpt::small_gpt_flags())
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -80,11 +80,12 @@ impl Args for JobArgs {
 
 impl FromArgMatches for JobArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let (from, named) = config_input::typed(matches)?;
+        let (from, named) = config_input::typed_configs(matches)?;
         let model = matches.get_one::<String>("MODEL").cloned().or(named);
-        let mut overrides: Vec<_> =
-            flags().filter_map(|key| Some(Override::flag(key.name, matches.get_one::<String>(key.name)?))).collect();
-        let small_gpt = small_gpt::read(matches, model.as_deref(), &mut overrides)?;
+        let mut overrides: Vec<_> = key_flags()
+            .filter_map(|key| Some(Override::flag(key.name, matches.get_one::<String>(key.name)?)))
+            .collect();
+        let small_gpt = small_gpt::read_guide(matches, model.as_deref(), &mut overrides)?;
         if let Some(path) = matches.get_one::<String>("gpu-file") {
             let suffix = if path.ends_with(".toml") || path.ends_with(".json") { "" } else { ".toml" };
             let origin = Origin::Flag("--gpu-file".to_owned());
@@ -94,7 +95,7 @@ impl FromArgMatches for JobArgs {
             let assignment = Override::assignment(text);
             overrides.push(assignment.map_err(|error| Failure::from(error).into_clap_of(ErrorKind::NoEquals))?);
         }
-        check(&overrides)?;
+        check_overrides(&overrides)?;
         Ok(Self { model, overrides, small_gpt, from, handed: Handed::default() })
     }
 
@@ -105,34 +106,34 @@ impl FromArgMatches for JobArgs {
 }
 
 /// Refuses a key that is set twice: the last would win without a word.
-fn check(overrides: &[Override]) -> Result<(), clap::Error> {
+fn check_overrides(overrides: &[Override]) -> Result<(), clap::Error> {
     for (at, given) in overrides.iter().enumerate() {
         let called =
             |given: &Override| Key::called(&given.key).map_or_else(|| given.key.clone(), |key| key.name.to_owned());
         if let Some(first) = overrides[..at].iter().find(|first| called(first) == called(given)) {
             let (first, again) = (first.origin.said(), given.origin.said());
-            let failure = Failure::input(format!("`{}` is set twice: {first} and {again}", called(given)));
-            return Err(failure.hint("leave out one of them").into_clap());
+            let failure = Failure::bad_input(format!("`{}` is set twice: {first} and {again}", called(given)));
+            return Err(failure.with_hint("leave out one of them").into_clap());
         }
     }
     Ok(())
 }
 
 /// The keys that have a flag; the model is the positional argument.
-fn flags() -> impl Iterator<Item = &'static Key> {
+fn key_flags() -> impl Iterator<Item = &'static Key> {
     KEYS.iter().filter(|key| key.name != keys::MODEL)
 }
 
-fn flag(key: &'static Key) -> Arg {
-    let brief = brief(key.name);
+fn flag_of(key: &'static Key) -> Arg {
+    let brief = brief_help(key.name);
     let mut arg = Arg::new(key.name)
         .long(key.flag().trim_start_matches('-').to_owned())
         .value_name(key.kind.value_name())
-        .help(brief.map_or_else(|| help(key), |(_, text)| text.to_owned()))
+        .help(brief.map_or_else(|| help_of(key), |(_, text)| text.to_owned()))
         .long_help(with_words(key, brief.map(|(_, text)| text)))
         .display_order(brief.map_or(BRIEF.len(), |(at, _)| at))
         .hide_possible_values(brief.is_some())
-        .help_heading(heading(key.name))
+        .help_heading(heading_of(key.name))
         .allow_negative_numbers(true)
         .hide_short_help(brief.is_none());
     arg = match key.name {
@@ -149,7 +150,7 @@ fn flag(key: &'static Key) -> Arg {
 }
 
 /// What the short help says of the keys that most jobs have, and at which place; of the others it says nothing.
-fn brief(name: &str) -> Option<(usize, &'static str)> {
+fn brief_help(name: &str) -> Option<(usize, &'static str)> {
     BRIEF.iter().enumerate().find(|(_, (key, _))| *key == name).map(|(at, (_, text))| (at, *text))
 }
 
@@ -169,12 +170,12 @@ const BRIEF: [(&str, &str); 10] = [
 
 /// The long help of a key of which the short help names but some words.
 fn with_words(key: &Key, brief: Option<&str>) -> String {
-    let Kind::Choice(words) = key.kind else { return help(key) };
+    let Kind::Choice(words) = key.kind else { return help_of(key) };
     if brief.is_none() {
-        return help(key);
+        return help_of(key);
     }
     let lines: String = words.iter().map(|(word, doc)| format!("\n- {word}: {doc}")).collect();
-    format!("{}\n\nPossible values:{lines}", help(key))
+    format!("{}\n\nPossible values:{lines}", help_of(key))
 }
 
 /// Words with what they mean, for help and completion; which are taken, the table of keys says.
@@ -194,14 +195,14 @@ impl TypedValueParser for Words {
     }
 }
 
-fn help(key: &Key) -> String {
+fn help_of(key: &Key) -> String {
     match key.default {
-        KeyDefault::Unset => sentence(key.doc),
-        _ => format!("{} [default: {}]", sentence(key.doc), key.default_text()),
+        KeyDefault::Unset => first_sentence(key.doc),
+        _ => format!("{} [default: {}]", first_sentence(key.doc), key.default_text()),
     }
 }
 
-fn heading(name: &str) -> &'static str {
+fn heading_of(name: &str) -> &'static str {
     match name {
         keys::PROMPT_LEN | keys::COMPLETION_LEN | keys::NUM_GENERATIONS | keys::TRL => return "Reinforcement learning",
         keys::WORLD_SIZE | keys::PARALLEL | keys::GLOBAL_BATCH_SIZE => return "Several GPUs",
@@ -247,7 +248,7 @@ fn heading(name: &str) -> &'static str {
 }
 
 /// The text with a capital, unless it begins with code (`use_cache`).
-fn sentence(doc: &str) -> String {
+fn first_sentence(doc: &str) -> String {
     let first_word = doc.split([' ', ':']).next().unwrap_or_default();
     if first_word.contains(['_', '(', '.']) {
         return doc.to_owned();

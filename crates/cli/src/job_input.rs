@@ -23,7 +23,7 @@ use crate::gpu_input;
 use crate::hub_cache::{self, Snapshot};
 use crate::installed;
 use crate::job_args::JobArgs;
-use crate::patched::patched;
+use crate::patched::patch_toml;
 use crate::terminal::Terminal;
 use crate::weights::weights_beside;
 
@@ -54,11 +54,11 @@ pub fn read_source(args: &JobArgs) -> Result<JobSource, Failure> {
 /// When nothing is named or a file cannot be read.
 pub fn read_job(args: &JobArgs) -> Result<(JobSource, Option<Reading>), Failure> {
     // The module hands over objects, the command line names files; nobody does both.
-    let reading = config_input::read(&args.from)?.or(config_input::read_handed(&args.handed.objects)?);
+    let reading = config_input::read_configs(&args.from)?.or(config_input::read_handed(&args.handed.objects)?);
     let mut overrides = args.overrides.clone();
     let file = match (&args.model, &args.small_gpt) {
         (Some(path), _) if is_job_file(path) => {
-            let text = read_text(path, HAND_WRITTEN_BYTES).map_err(|error| Failure::file(path, &error))?;
+            let text = read_text(path, HAND_WRITTEN_BYTES).map_err(|error| Failure::about_file(path, &error))?;
             Some(JobText { name: path.clone(), text })
         }
         (Some(model), _) => {
@@ -70,23 +70,24 @@ pub fn read_job(args: &JobArgs) -> Result<(JobSource, Option<Reading>), Failure>
         (None, None) if reading.is_some() => return Err(config_input::no_model()),
         (None, Some(text)) => Some(JobText { name: "flags of a small GPT".to_owned(), text: text.clone() }),
         (None, None) => {
-            let failure = Failure::input("no model is given");
-            return Err(failure.hint("name one: `tonnage estimate gpt2`; `tonnage models` lists those built in"));
+            let failure = Failure::bad_input("no model is given");
+            return Err(failure.with_hint("name one: `tonnage estimate gpt2`; `tonnage models` lists those built in"));
         }
     };
     let handed = &args.handed;
-    let installed = handed.environment.as_deref().map_or_else(installed::active, installed::known);
+    let installed =
+        handed.environment.as_deref().map_or_else(installed::active_transformers, installed::transformers_in);
     let mut source = JobSource::new().with(&overrides).installed(installed).noted(handed.notes.iter().cloned());
     source.file = file;
     let configs = handed.configs.iter().cloned();
     let mut source = configs.fold(source, |source, (name, config)| source.config(name, config));
-    let Some(reading) = reading else { return Ok((gather(source, &[])?, None)) };
+    let Some(reading) = reading else { return Ok((gather_source(source, &[])?, None)) };
     if source.file.is_some() {
         return Err(config_input::beside_a_job_file());
     }
     // What a config says lies below what was typed.
     let typed = std::mem::take(&mut source.overrides);
-    source = gather(source.with(reading.changes()).with(&typed), &[])?;
+    source = gather_source(source.with(reading.changes()).with(&typed), &[])?;
     source.overrides = typed;
     Ok((reading.source(source)?, Some(reading)))
 }
@@ -96,14 +97,14 @@ pub fn read_job(args: &JobArgs) -> Result<(JobSource, Option<Reading>), Failure>
 /// # Errors
 /// When a GPU's file cannot be read.
 pub fn recorded_source(record: &JobRecord) -> Result<JobSource, Failure> {
-    gather(record.source(), &[])
+    gather_source(record.source(), &[])
 }
 
 /// The same with what the job with `changes` names besides.
 ///
 /// # Errors
 /// When a GPU's file cannot be read.
-pub fn gather(mut source: JobSource, changes: &[Override]) -> Result<JobSource, Failure> {
+pub fn gather_source(mut source: JobSource, changes: &[Override]) -> Result<JobSource, Failure> {
     let file = source.file.as_ref().map(|file| Path::new(&file.name).to_owned());
     let folder = file.as_deref().and_then(Path::parent);
     for lookup in source.lookups(changes) {
@@ -116,7 +117,7 @@ pub fn gather(mut source: JobSource, changes: &[Override]) -> Result<JobSource, 
                 Some(line) => source.first_line(name, line),
                 None => source,
             },
-            Lookup::Gpu(name) => match gpu_input::special(&name).transpose()? {
+            Lookup::Gpu(name) => match gpu_input::special_gpu(&name).transpose()? {
                 Some(gpu) => source.gpu(name, gpu),
                 None => source,
             },
@@ -141,7 +142,7 @@ pub fn gather_each<'a>(
             distinct.push(given);
         }
     }
-    distinct.into_iter().try_fold(source, |source, change| gather(source, std::slice::from_ref(change)))
+    distinct.into_iter().try_fold(source, |source, change| gather_source(source, std::slice::from_ref(change)))
 }
 
 /// The keys whose values may name what only files or a driver tell of.
@@ -157,7 +158,7 @@ fn first_line(folder: Option<&Path>, name: &str) -> Option<String> {
 
 /// The same job for an answer that `asks` for a GPU: where nobody names one it is this machine's.
 pub fn on_a_gpu(source: JobSource, asks: &str) -> JobSource {
-    let found = gpu_input::special(gpu_input::LIVE).and_then(Result::ok);
+    let found = gpu_input::special_gpu(gpu_input::LIVE).and_then(Result::ok);
     source.unnamed_gpu(match found {
         Some(gpu) => {
             UnnamedGpu::Found { gpu: Box::new(gpu), origin: Origin::Flag("--gpu live, as none was named".to_owned()) }
@@ -172,7 +173,7 @@ pub fn on_a_gpu(source: JobSource, asks: &str) -> JobSource {
 /// The same job in the environment of the program that runs it, where it has one.
 pub fn run_by(source: JobSource, program: &OsStr) -> JobSource {
     let active = source.installed.clone();
-    source.installed(installed::beside(program).or(active))
+    source.installed(installed::transformers_beside(program).or(active))
 }
 
 /// The text of a job file that says all that was typed, and `changes`.
@@ -181,14 +182,14 @@ pub fn run_by(source: JobSource, program: &OsStr) -> JobSource {
 /// When the job file cannot take them.
 pub fn job_file_text(source: &JobSource, changes: &[Override]) -> Result<String, Failure> {
     let text = source.file.as_ref().map_or("", |file| file.text.as_str());
-    patched(text, &[source.written_overrides().as_slice(), changes].concat())
+    patch_toml(text, &[source.written_overrides().as_slice(), changes].concat())
 }
 
 /// Simulates what was resolved; an error says where the key or the model's field stands.
 ///
 /// # Errors
 /// When the model cannot be built.
-pub fn simulate(resolved: &Resolved) -> Result<SimulatedJob<'_>, Failure> {
+pub fn simulate_resolved(resolved: &Resolved) -> Result<SimulatedJob<'_>, Failure> {
     SimulatedJob::new(&resolved.job).map_err(|error| match (error.field(), error.job()) {
         (Some(field), _) => resolved.locate(field).into(),
         (None, Some(refused)) => resolved.locate_job(refused.clone()).into(),
@@ -213,23 +214,23 @@ fn config_named(folder: Option<&Path>, name: &str) -> Option<ConfigSource> {
 /// The config at `path`: a file, or a folder with a `config.json`.
 fn config_at(path: &Path) -> Option<ConfigSource> {
     let text = read_config(path)?;
-    Some(ConfigSource { weights: weights(path, &text), text, note: None })
+    Some(ConfigSource { weights: readable_weights(path, &text), text, note: None })
 }
 
 fn cached_config(name: &str, snapshot: &Snapshot) -> ConfigSource {
-    let (revision, place) = (snapshot.short(), snapshot.folder.display());
+    let (revision, place) = (snapshot.short_commit(), snapshot.folder.display());
     let note = format!("the config of {name} is that of revision {revision} in the hub cache: {place}");
-    let text = snapshot.config();
-    ConfigSource { weights: weights(&snapshot.folder, &text), text, note: Some(note) }
+    let text = snapshot.read_config();
+    ConfigSource { weights: readable_weights(&snapshot.folder, &text), text, note: Some(note) }
 }
 
-fn weights(path: &Path, config: &Result<String, String>) -> WeightsBeside {
+fn readable_weights(path: &Path, config: &Result<String, String>) -> WeightsBeside {
     if config.is_ok() { weights_beside(path) } else { WeightsBeside::Absent }
 }
 
 /// The model in the hub cache, unless one of that name is built in.
 fn hub_snapshot(name: &str) -> Option<Snapshot> {
-    if Preset::find(name).is_some() { None } else { hub_cache::find(name) }
+    if Preset::find(name).is_some() { None } else { hub_cache::find_snapshot(name) }
 }
 
 /// The text of the config at `path`; `None` where the name is a published model's.

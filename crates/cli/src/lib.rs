@@ -40,8 +40,8 @@ use terminal::Terminal;
 /// The program: reads the words of the command line and answers.
 pub fn main() -> ExitCode {
     let terminal = Terminal::detect();
-    let words = match brought::translated(std::env::args_os()) {
-        Ok(words) => typed::arguments(words),
+    let words = match brought::translate_flags(std::env::args_os()) {
+        Ok(words) => typed::split_arguments(words),
         Err(failure) => return terminal.fail(&failure).into(),
     };
     let cli = Cli::try_parse_from(&words)
@@ -96,11 +96,11 @@ fn without_usage(error: clap::Error) -> clap::Error {
 /// What is wrong with the words, said of words that a terminal can be shown.
 fn refusal(words: &[OsString], error: clap::Error) -> clap::Error {
     let (first, others) = words.split_first().map_or((None, &[][..]), |(first, others)| (Some(first.clone()), others));
-    let shown = others.iter().map(|word| OsString::from(clean::plain(&word.to_string_lossy())));
+    let shown = others.iter().map(|word| OsString::from(clean::clean_plain(&word.to_string_lossy())));
     let shown: Vec<OsString> = first.into_iter().chain(shown).collect();
     if shown == words {
         return error;
     }
-    let said = || clap::Error::raw(error.kind(), clean::plain(&error.to_string()));
+    let said = || clap::Error::raw(error.kind(), clean::clean_plain(&error.to_string()));
     Cli::try_parse_from(shown).err().map_or_else(said, without_guesses)
 }

@@ -36,11 +36,11 @@ impl LogText {
     ///
     /// # Errors
     /// When it is packed or no text: with the way to read it.
-    pub fn of(name: &str, first: &[u8]) -> Result<Self, Failure> {
+    pub fn of_log(name: &str, first: &[u8]) -> Result<Self, Failure> {
         let file = if name == "stdin" { "LOG" } else { name };
         if let Some((_, what, tool)) = PACKED.iter().find(|(magic, _, _)| first.starts_with(magic)) {
             let problem = format!("{name}: it is {what}, and cannot be read as it is");
-            return Err(Failure::input(problem).hint(format!("`{tool} {file} | tonnage doctor -`")));
+            return Err(Failure::bad_input(problem).with_hint(format!("`{tool} {file} | tonnage doctor -`")));
         }
         if first.starts_with(b"\xff\xfe") || first.starts_with(b"\xfe\xff") {
             return Ok(Self::Wide(Wide { is_big: first.starts_with(b"\xfe"), ..Wide::default() }));
@@ -49,7 +49,7 @@ impl LogText {
         let zeros = head.iter().filter(|byte| **byte == 0).count();
         if zeros * 10 > head.len() {
             let hint = format!("of UTF-16 without its mark: `iconv -f UTF-16LE -t UTF-8 {file} | tonnage doctor -`");
-            return Err(Failure::input(format!("{name}: it is binary, not the text of a log")).hint(hint));
+            return Err(Failure::bad_input(format!("{name}: it is binary, not the text of a log")).with_hint(hint));
         }
         Ok(Self::Plain)
     }
@@ -57,7 +57,7 @@ impl LogText {
 
 impl Wide {
     /// The next bytes as UTF-8; half a character waits for the rest.
-    pub fn text(&mut self, bytes: &[u8]) -> String {
+    pub fn decode_text(&mut self, bytes: &[u8]) -> String {
         let bytes = [std::mem::take(&mut self.left), bytes.to_vec()].concat();
         let pairs = bytes.chunks_exact(2);
         self.left = pairs.remainder().to_vec();
@@ -81,8 +81,8 @@ mod tests {
         for to_bytes in [u16::to_le_bytes as fn(u16) -> [u8; 2], u16::to_be_bytes] {
             let bytes: Vec<u8> = "\u{feff}Killed \u{1f600}\n".encode_utf16().flat_map(to_bytes).collect();
             for size in [1, 3, 64] {
-                let Ok(LogText::Wide(mut wide)) = LogText::of("x", &bytes) else { panic!("it is UTF-16") };
-                let text: String = bytes.chunks(size).map(|piece| wide.text(piece)).collect();
+                let Ok(LogText::Wide(mut wide)) = LogText::of_log("x", &bytes) else { panic!("it is UTF-16") };
+                let text: String = bytes.chunks(size).map(|piece| wide.decode_text(piece)).collect();
                 assert_eq!(text, "Killed \u{1f600}\n", "{size}");
             }
         }
@@ -90,11 +90,11 @@ mod tests {
 
     #[test]
     fn what_is_no_text_is_refused_with_the_way_out() {
-        let hint = |first: &[u8]| LogText::of("a.log", first).unwrap_err().hint.unwrap();
+        let hint = |first: &[u8]| LogText::of_log("a.log", first).unwrap_err().hint.unwrap();
         assert_eq!(hint(b"\x1f\x8b\x08"), "`zcat a.log | tonnage doctor -`");
         assert_eq!(hint(b"\x28\xb5\x2f\xfd"), "`zstdcat a.log | tonnage doctor -`");
         assert!(hint(b"K\0i\0l\0l\0e\0d\0").contains("iconv"));
-        assert!(matches!(LogText::of("a.log", b"one \0 in a line of text"), Ok(LogText::Plain)));
-        assert!(matches!(LogText::of("a.log", b""), Ok(LogText::Plain)));
+        assert!(matches!(LogText::of_log("a.log", b"one \0 in a line of text"), Ok(LogText::Plain)));
+        assert!(matches!(LogText::of_log("a.log", b""), Ok(LogText::Plain)));
     }
 }

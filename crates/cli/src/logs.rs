@@ -34,18 +34,18 @@ impl Logs {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn read(&mut self, path: &Path) -> Result<(), Failure> {
+    pub fn read_path(&mut self, path: &Path) -> Result<(), Failure> {
         if path == Path::new("-") {
-            let scan = scan("stdin", io::stdin().lock())?;
+            let scan = scan_log("stdin", io::stdin().lock())?;
             self.sources.push(Source { name: "stdin".to_owned(), scan, ..Source::default() });
             return Ok(());
         }
         let name = path.display().to_string();
         if !path.is_dir() {
-            return self.file(path);
+            return self.scan_file(path);
         }
         let mut files = Vec::new();
-        self.collect(path, 0, &mut files)?;
+        self.collect_logs(path, 0, &mut files)?;
         if files.is_empty() {
             return Err(self.no_logs(&name));
         }
@@ -53,7 +53,7 @@ impl Logs {
         for file in &files {
             // What is no text is none of a folder's logs.
             if is_text(file)? {
-                self.file(file)?;
+                self.scan_file(file)?;
             } else {
                 self.not_read += 1;
             }
@@ -65,43 +65,44 @@ impl Logs {
     ///
     /// # Errors
     /// When it is no text.
-    pub fn text(&mut self, name: &str, text: &[u8]) -> Result<(), Failure> {
+    pub fn scan_text(&mut self, name: &str, text: &[u8]) -> Result<(), Failure> {
         let (rank, attempt) = place_of(name);
-        self.sources.push(Source { name: name.to_owned(), rank, attempt, scan: scan(&printable(name), text)? });
+        self.sources.push(Source { name: name.to_owned(), rank, attempt, scan: scan_log(&printable(name), text)? });
         Ok(())
     }
 
     /// Why a folder has none.
     fn no_logs(&self, name: &str) -> Failure {
-        let failure = |why: &str| Failure::input(format!("{}: {why}", printable(name)));
+        let failure = |why: &str| Failure::bad_input(format!("{}: {why}", printable(name)));
         match &self.packed {
             Some(path) => {
                 let tool = packed_by(path).unwrap_or("zcat");
                 let path = printable(&path.display().to_string());
-                failure("the logs in this folder are compressed").hint(format!("`{tool} {path} | tonnage doctor -`"))
+                failure("the logs in this folder are compressed")
+                    .with_hint(format!("`{tool} {path} | tonnage doctor -`"))
             }
-            None => failure("no logs in this folder").hint(format!("logs end in .{}", ENDINGS.join(", ."))),
+            None => failure("no logs in this folder").with_hint(format!("logs end in .{}", ENDINGS.join(", ."))),
         }
     }
 
-    fn file(&mut self, path: &Path) -> Result<(), Failure> {
+    fn scan_file(&mut self, path: &Path) -> Result<(), Failure> {
         let name = path.display().to_string();
         let shown = printable(&name);
-        let scan = scan(&shown, File::open(path).map_err(|error| Failure::file(&shown, &error))?)?;
+        let scan = scan_log(&shown, File::open(path).map_err(|error| Failure::about_file(&shown, &error))?)?;
         let (rank, attempt) = place_of(&name);
         self.sources.push(Source { name, rank, attempt, scan });
         Ok(())
     }
 
     /// The logs of a folder and those below it; links to folders are not followed.
-    fn collect(&mut self, folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
-        let failed = |error: io::Error| Failure::file(&printable(&folder.display().to_string()), &error);
+    fn collect_logs(&mut self, folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
+        let failed = |error: io::Error| Failure::about_file(&printable(&folder.display().to_string()), &error);
         for entry in fs::read_dir(folder).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let kind = entry.file_type().map_err(failed)?;
             let path = entry.path();
             if kind.is_dir() && depth < DEEPEST {
-                self.collect(&path, depth + 1, files)?;
+                self.collect_logs(&path, depth + 1, files)?;
             } else if path.is_file() && looks_like_a_log(&path) && files.len() < MOST_FILES {
                 files.push(path);
             } else if !kind.is_dir() {
@@ -148,11 +149,11 @@ fn is_text(path: &Path) -> Result<bool, Failure> {
     let name = printable(&path.display().to_string());
     let mut first = Vec::new();
     let read = File::open(path).and_then(|file| file.take(PIECE as u64).read_to_end(&mut first));
-    read.map_err(|error| Failure::file(&name, &error))?;
-    Ok(LogText::of(&name, &first).is_ok())
+    read.map_err(|error| Failure::about_file(&name, &error))?;
+    Ok(LogText::of_log(&name, &first).is_ok())
 }
 
-fn scan(name: &str, mut log: impl Read) -> Result<Scan, Failure> {
+fn scan_log(name: &str, mut log: impl Read) -> Result<Scan, Failure> {
     let mut scanner = Scanner::new();
     let mut piece = vec![0; PIECE];
     let mut text = None;
@@ -161,16 +162,16 @@ fn scan(name: &str, mut log: impl Read) -> Result<Scan, Failure> {
             Ok(0) => break,
             Ok(length) => length,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(Failure::file(name, &error)),
+            Err(error) => return Err(Failure::about_file(name, &error)),
         };
         let bytes = piece.get(..length).unwrap_or_default();
         let kind = match &mut text {
             Some(kind) => kind,
-            unknown => unknown.insert(LogText::of(name, bytes)?),
+            unknown => unknown.insert(LogText::of_log(name, bytes)?),
         };
         let wide = match kind {
             LogText::Plain => None,
-            LogText::Wide(wide) => Some(wide.text(bytes)),
+            LogText::Wide(wide) => Some(wide.decode_text(bytes)),
         };
         let bytes = wide.as_ref().map_or(bytes, String::as_bytes);
         scanner.feed(bytes);

@@ -11,23 +11,23 @@ use crate::hub_cache;
 pub fn model_folder(source: &JobSource, resolved: &Resolved) -> Option<PathBuf> {
     let said = resolved.provenance.iter().find(|value| value.key == MODEL)?;
     let said: String = serde_json::from_str(&said.value).ok()?;
-    let places = [Some(PathBuf::from(&said)), beside(source, &said)];
+    let places = [Some(PathBuf::from(&said)), file_beside_job(source, &said)];
     let found = places.into_iter().flatten().find(|path| path.exists());
     let folder =
         found.map(|path| if path.is_dir() { path } else { path.parent().map(Path::to_owned).unwrap_or_default() });
-    let cached = || [said.as_str(), resolved.job.model.name.as_str()].into_iter().find_map(hub_cache::find);
+    let cached = || [said.as_str(), resolved.job.model.name.as_str()].into_iter().find_map(hub_cache::find_snapshot);
     folder.or_else(|| Some(cached()?.folder))
 }
 
 /// A file that a job names: from the working folder, or from the job file's.
-pub fn file(source: &JobSource, name: &str) -> PathBuf {
+pub fn model_file(source: &JobSource, name: &str) -> PathBuf {
     let path = PathBuf::from(name);
     if path.exists() {
         return path;
     }
-    beside(source, name).filter(|path| path.exists()).unwrap_or(path)
+    file_beside_job(source, name).filter(|path| path.exists()).unwrap_or(path)
 }
 
-fn beside(source: &JobSource, name: &str) -> Option<PathBuf> {
+fn file_beside_job(source: &JobSource, name: &str) -> Option<PathBuf> {
     Some(Path::new(&source.file.as_ref()?.name).parent()?.join(name))
 }

@@ -10,9 +10,9 @@ use crate::failure::Failure;
 ///
 /// # Errors
 /// When the text is no TOML, or has a value where a change needs a table.
-pub fn patched(text: &str, changes: &[Override]) -> Result<String, Failure> {
+pub fn patch_toml(text: &str, changes: &[Override]) -> Result<String, Failure> {
     let mut document: DocumentMut =
-        text.parse().map_err(|error| Failure::input(format!("the job file is no TOML: {error}")))?;
+        text.parse().map_err(|error| Failure::bad_input(format!("the job file is no TOML: {error}")))?;
     for change in changes {
         if change.key == keys::PARALLEL {
             for table in tables_of_other_strategies(&change.value) {
@@ -27,7 +27,7 @@ pub fn patched(text: &str, changes: &[Override]) -> Result<String, Failure> {
 fn set_key(document: &mut DocumentMut, change: &Override) -> Result<(), Failure> {
     let known = Key::find(&change.key);
     let key = known.map_or(change.key.as_str(), |key| key.name);
-    let new = written(known.map(|key| key.kind), &change.value);
+    let new = written_value(known.map(|key| key.kind), &change.value);
     let Some((table, field)) = key.split_once('.') else {
         put_value(document.as_table_mut(), key, new);
         return Ok(());
@@ -48,12 +48,13 @@ fn set_key(document: &mut DocumentMut, change: &Override) -> Result<(), Failure>
             document.insert(table, Item::Table(made));
         }
         Some(item) if table == keys::ALLOCATOR && item.is_str() => {
-            let settings = format!("{},{field}:{}", item.as_str().unwrap_or_default(), capital(&change.value));
+            let settings =
+                format!("{},{field}:{}", item.as_str().unwrap_or_default(), capitalised_words(&change.value));
             *item = value(settings);
         }
         Some(item) => {
             let Some(inner) = item.as_table_like_mut() else {
-                return Err(Failure::input(format!("`{table}` is no table, so `{key}` cannot be set")));
+                return Err(Failure::bad_input(format!("`{table}` is no table, so `{key}` cannot be set")));
             };
             inner.insert(field, value(new));
         }
@@ -72,7 +73,7 @@ fn put_value(table: &mut Table, key: &str, mut new: Value) {
 }
 
 /// The value as TOML has it.
-fn written(kind: Option<Kind>, text: &str) -> Value {
+fn written_value(kind: Option<Kind>, text: &str) -> Value {
     let number = || text.replace('_', "").parse::<i64>().ok().map(Value::from);
     let float = || text.parse::<f64>().ok().map(Value::from);
     let switch = || text.parse::<bool>().ok().map(Value::from);
@@ -92,7 +93,7 @@ fn written(kind: Option<Kind>, text: &str) -> Value {
 }
 
 /// `True`, as PyTorch's settings write it.
-fn capital(text: &str) -> String {
+fn capitalised_words(text: &str) -> String {
     match text {
         "true" => "True".to_owned(),
         "false" => "False".to_owned(),
@@ -106,7 +107,7 @@ mod tests {
 
     fn check(text: &str, changes: &[&str], expected: &str) {
         let changes: Vec<_> = changes.iter().map(|change| Override::assignment(change).unwrap()).collect();
-        assert_eq!(patched(text, &changes).unwrap(), expected);
+        assert_eq!(patch_toml(text, &changes).unwrap(), expected);
     }
 
     #[test]
@@ -136,6 +137,6 @@ mod tests {
     #[test]
     fn an_empty_job_can_be_written() {
         check("", &["model=gpt2", "gradient-checkpointing=true"], "model = \"gpt2\"\ngradient_checkpointing = true\n");
-        assert!(patched("model = ", &[]).is_err());
+        assert!(patch_toml("model = ", &[]).is_err());
     }
 }

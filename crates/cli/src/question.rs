@@ -12,7 +12,7 @@ use tonnage_report::{Answer, EstimateView, Look, plot, svg, text};
 use crate::command::estimate::WithConfig;
 use crate::command::{cost, doctor, estimate, fit, gpus, json, models, plan, trace};
 use crate::job_args::JobArgs;
-use crate::job_input::simulate;
+use crate::job_input::simulate_resolved;
 use crate::terminal::Terminal;
 
 pub use crate::failure::{Failure, OfJob};
@@ -34,7 +34,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    fn job(self) -> JobArgs {
+    fn into_job_args(self) -> JobArgs {
         let overrides = self.settings.iter().map(|(key, value)| Override::caller(key_called(key), value)).collect();
         JobArgs { model: self.model, overrides, handed: self.handed, ..JobArgs::default() }
     }
@@ -66,7 +66,7 @@ impl Estimated {
     /// # Errors
     /// When a value cannot be written as JSON.
     pub fn document(&self) -> Result<String, Failure> {
-        json(&self.view())
+        json(&self.with_config())
     }
 
     /// The same as a value.
@@ -74,16 +74,16 @@ impl Estimated {
     /// # Errors
     /// When a value cannot be written as JSON.
     pub fn value(&self) -> Result<Value, Failure> {
-        serde_json::to_value(self.view()).map_err(|error| Failure::input(error.to_string()))
+        serde_json::to_value(self.with_config()).map_err(|error| Failure::bad_input(error.to_string()))
     }
 
-    fn view(&self) -> WithConfig<'_> {
+    fn with_config(&self) -> WithConfig<'_> {
         WithConfig { view: EstimateView::new(&self.answer, estimate::TOP), config: self.config.clone() }
     }
 
     /// The screen, without colours.
     pub fn screen(&self) -> String {
-        uncoloured(&text::estimate_screen(&self.answer, &look()))
+        without_colour(&text::estimate_screen(&self.answer, &plain_look()))
     }
 
     /// The step as a plot of text.
@@ -91,9 +91,9 @@ impl Estimated {
     /// # Errors
     /// When the job cannot be simulated.
     pub fn plot(&self) -> Result<String, Failure> {
-        let simulated = simulate(&self.answer.resolved)?;
+        let simulated = simulate_resolved(&self.answer.resolved)?;
         let timeline = simulated.timeline(estimate::PICTURE_POINTS)?;
-        Ok(uncoloured(&plot::plot_timeline(&timeline, self.usable(), estimate::PLOT_HEIGHT, &look())))
+        Ok(without_colour(&plot::plot_timeline(&timeline, self.usable_bytes(), estimate::PLOT_HEIGHT, &plain_look())))
     }
 
     /// The step as a picture.
@@ -101,13 +101,13 @@ impl Estimated {
     /// # Errors
     /// When the job cannot be simulated.
     pub fn svg(&self) -> Result<String, Failure> {
-        let simulated = simulate(&self.answer.resolved)?;
+        let simulated = simulate_resolved(&self.answer.resolved)?;
         let timeline = simulated.timeline(estimate::PICTURE_POINTS)?;
-        Ok(svg::timeline_svg(&timeline, &self.answer.resolved.job, &self.answer.estimate, self.usable()))
+        Ok(svg::timeline_svg(&timeline, &self.answer.resolved.job, &self.answer.estimate, self.usable_bytes()))
     }
 
-    fn usable(&self) -> Option<u64> {
-        estimate::usable(&self.answer)
+    fn usable_bytes(&self) -> Option<u64> {
+        estimate::usable_bytes(&self.answer)
     }
 }
 
@@ -116,7 +116,7 @@ impl Estimated {
 /// # Errors
 /// When the job cannot be resolved or simulated.
 pub fn estimate(asked: Asked) -> Result<Estimated, Failure> {
-    let (answer, reading) = estimate::EstimateArgs::of(asked.job()).alone()?;
+    let (answer, reading) = estimate::EstimateArgs::of_job(asked.into_job_args()).alone()?;
     Ok(Estimated { answer, config: reading.as_ref().map(Reading::to_json) })
 }
 
@@ -126,22 +126,22 @@ pub fn estimate(asked: Asked) -> Result<Estimated, Failure> {
 /// When the words are wrong, or the command cannot answer.
 pub fn ask(words: &[String], asked: Asked) -> Result<Kept, Failure> {
     let line = std::iter::once("tonnage").chain(words.iter().map(String::as_str));
-    let question = Question::try_parse_from(line).map_err(|error| refused(&error))?;
-    kept(|terminal| match question.asks {
+    let question = Question::try_parse_from(line).map_err(|error| refused_words(&error))?;
+    keep_output(|terminal| match question.asks {
         Asks::Estimate(mut args) => {
-            args.job = asked.job();
+            args.job = asked.into_job_args();
             args.run(terminal)
         }
         Asks::Fit(mut args) => {
-            args.job = asked.job();
+            args.job = asked.into_job_args();
             args.run(terminal)
         }
         Asks::Plan(mut args) => {
-            args.job = asked.job();
+            args.job = asked.into_job_args();
             args.run(terminal)
         }
         Asks::Cost(mut args) => {
-            args.job = asked.job();
+            args.job = asked.into_job_args();
             args.run(terminal)
         }
         Asks::Trace(command) => command.run(terminal),
@@ -155,15 +155,16 @@ pub fn ask(words: &[String], asked: Asked) -> Result<Kept, Failure> {
 /// # Errors
 /// When a log or the job cannot be read.
 pub fn ask_doctor(asked: AskedLogs) -> Result<Kept, Failure> {
-    let args = doctor::DoctorArgs::of(asked.paths, asked.texts, asked.exit_status, asked.job.map(Asked::job));
-    kept(|terminal| args.run(terminal))
+    let args =
+        doctor::DoctorArgs::of_logs(asked.paths, asked.texts, asked.exit_status, asked.job.map(Asked::into_job_args));
+    keep_output(|terminal| args.run(terminal))
 }
 
-fn kept<T>(answer: impl FnOnce(&Terminal) -> Result<T, Failure>) -> Result<Kept, Failure> {
-    let terminal = Terminal::keeping(look());
+fn keep_output<T>(answer: impl FnOnce(&Terminal) -> Result<T, Failure>) -> Result<Kept, Failure> {
+    let terminal = Terminal::keeping(plain_look());
     answer(&terminal)?;
     let kept = terminal.into_kept();
-    Ok(Kept { screen: uncoloured(&kept.screen), ..kept })
+    Ok(Kept { screen: without_colour(&kept.screen), ..kept })
 }
 
 /// The commands that answer.
@@ -186,12 +187,12 @@ enum Asks {
 }
 
 /// What clap says of wrong words, without its usage.
-fn refused(error: &clap::Error) -> Failure {
+fn refused_words(error: &clap::Error) -> Failure {
     let text = error.to_string();
     let said = text.split("\n\nUsage:").next().unwrap_or_default().trim_start_matches("error: ").trim_end();
     match said.split_once("\nhint: ") {
-        Some((problem, hint)) => Failure::input(problem).hint(hint),
-        None => Failure::input(said),
+        Some((problem, hint)) => Failure::bad_input(problem).with_hint(hint),
+        None => Failure::bad_input(said),
     }
 }
 
@@ -202,11 +203,11 @@ fn key_called(name: &str) -> &str {
     KEYS.iter().find(written).filter(|_| !known).map_or(name, |key| key.name)
 }
 
-fn look() -> Look {
+fn plain_look() -> Look {
     Look { width: WIDTH, unicode: true }
 }
 
-fn uncoloured(screen: &str) -> String {
+fn without_colour(screen: &str) -> String {
     anstream::adapter::strip_str(screen).to_string()
 }
 

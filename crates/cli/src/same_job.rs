@@ -8,7 +8,7 @@ use crate::job_args::JobArgs;
 
 /// `tonnage plan` with the job of `job` and `changes`, on `gpus` where several were asked; `None` where flags of a small GPT
 /// stand for the model.
-pub fn plan(job: &JobArgs, changes: &[Override], gpus: Option<&str>) -> Option<String> {
+pub fn plan_command(job: &JobArgs, changes: &[Override], gpus: Option<&str>) -> Option<String> {
     let from = job.from.iter().flat_map(|(kind, file)| {
         let kind = kind.map(|kind| kind.name().to_owned());
         ["--from".to_owned()].into_iter().chain(kind).chain([file.clone()])
@@ -50,9 +50,9 @@ mod tests {
         ];
         let job = JobArgs { model: Some("gpt2".to_owned()), overrides, ..JobArgs::default() };
         let said = "tonnage plan gpt2 --seq-len=256 --set model.n_layer=2 --gradient-checkpointing=true";
-        assert_eq!(plan(&job, &[], None).unwrap(), format!("{said} --gpu=l4"));
-        assert_eq!(plan(&job, &[], Some("l4,t4")).unwrap(), format!("{said} --gpus l4,t4"));
+        assert_eq!(plan_command(&job, &[], None).unwrap(), format!("{said} --gpu=l4"));
+        assert_eq!(plan_command(&job, &[], Some("l4,t4")).unwrap(), format!("{said} --gpus l4,t4"));
         let other = Override::new("model", "gpt2-xl", Origin::Flag("--models".to_owned()));
-        assert!(plan(&job, &[other], None).unwrap().starts_with("tonnage plan gpt2-xl "));
+        assert!(plan_command(&job, &[other], None).unwrap().starts_with("tonnage plan gpt2-xl "));
     }
 }

@@ -22,7 +22,7 @@ const MIXED_PRECISION: &str = "mixed-precision";
 const HEADING: &str = "Small GPT";
 
 /// Flags of the founders' small-GPT trainer, under its names.
-pub fn flags() -> Vec<Arg> {
+pub fn small_gpt_flags() -> Vec<Arg> {
     let sizes = GPT_FLAGS.iter().map(|(flag, _, _, doc)| {
         let parser = clap::value_parser!(u64).range(1..);
         Arg::new(*flag)
@@ -52,7 +52,7 @@ pub fn flags() -> Vec<Arg> {
 }
 
 /// What the flags of a small GPT say: where no model is named, the text of a small-GPT file; else changes to the model.
-pub fn read(
+pub fn read_guide(
     matches: &ArgMatches,
     model: Option<&str>,
     overrides: &mut Vec<Override>,
@@ -90,8 +90,8 @@ fn of_a_small_gpt(flag: &str) -> Failure {
     } else {
         "say `--precision amp-bf16` or `--precision amp-fp16`"
     };
-    Failure::input(format!(
+    Failure::bad_input(format!(
         "`--{flag}` is for a small GPT, given by its training file or by `--model-embd` and its like"
     ))
-    .hint(hint)
+    .with_hint(hint)
 }

@@ -14,13 +14,13 @@ const TICK: Duration = Duration::from_millis(100);
 const BAR: usize = 30;
 
 /// How many of them run at once.
-pub fn threads() -> usize {
+pub fn thread_count() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// `answer` of each item, in the order of the items.
-pub fn sweep<T: Sync, R: Send>(items: &[T], terminal: &Terminal, answer: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let threads = threads().min(items.len().max(1));
+pub fn sweep_items<T: Sync, R: Send>(items: &[T], terminal: &Terminal, answer: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let threads = thread_count().min(items.len().max(1));
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let worker = || {
         let mut answers = Vec::new();
@@ -52,16 +52,16 @@ fn show_progress(total: usize, done: &AtomicUsize, finished: impl Fn() -> bool, 
     while !finished() {
         std::thread::sleep(TICK.min(SILENT_FOR.saturating_sub(started.elapsed()).max(Duration::from_millis(5))));
         if started.elapsed() > SILENT_FOR {
-            draw(done.load(Ordering::Relaxed), total, started, terminal);
+            draw_progress(done.load(Ordering::Relaxed), total, started, terminal);
             drawn = true;
         }
     }
     if drawn {
-        erase();
+        erase_progress();
     }
 }
 
-fn draw(done: usize, total: usize, started: Instant, terminal: &Terminal) {
+fn draw_progress(done: usize, total: usize, started: Instant, terminal: &Terminal) {
     let full = done * BAR / total.max(1);
     let (block, rest) = if terminal.look.unicode { ("█", "░") } else { ("#", ".") };
     let left = match done {
@@ -73,7 +73,7 @@ fn draw(done: usize, total: usize, started: Instant, terminal: &Terminal) {
     let _ = io::stderr().flush();
 }
 
-fn erase() {
+fn erase_progress() {
     let _ = write!(io::stderr(), "\r\x1b[K");
     let _ = io::stderr().flush();
 }

@@ -7,7 +7,7 @@ use anstyle::{AnsiColor, Style};
 use terminal_size::{Width, terminal_size_of};
 use tonnage_report::Look;
 
-use crate::clean::{plain, styled};
+use crate::clean::{clean_plain, clean_styled};
 use crate::exit::Exit;
 use crate::failure::Failure;
 
@@ -62,7 +62,7 @@ impl Terminal {
     }
 
     /// Keeps with `write`; false where answers are printed.
-    fn keep(&self, write: impl FnOnce(&mut Kept)) -> bool {
+    fn keep_instead(&self, write: impl FnOnce(&mut Kept)) -> bool {
         let Some(kept) = &self.kept else { return false };
         write(&mut kept.lock().unwrap_or_else(PoisonError::into_inner));
         true
@@ -77,7 +77,7 @@ impl Terminal {
     ) -> Result<(), Failure> {
         if self.is_kept() {
             let (document, screen) = (document()?, screen());
-            self.keep(|kept| {
+            self.keep_instead(|kept| {
                 kept.document = document;
                 kept.screen.push_str(&screen);
             });
@@ -88,31 +88,31 @@ impl Terminal {
 
     /// Prints the answer.
     pub fn print(&self, text: &str) -> Result<(), Failure> {
-        if self.keep(|kept| kept.screen.push_str(text)) {
+        if self.keep_instead(|kept| kept.screen.push_str(text)) {
             return Ok(());
         }
         let mut stdout = anstream::AutoStream::auto(io::stdout().lock());
-        finish(stdout.write_all(styled(text).as_bytes()).and_then(|()| stdout.flush()))
+        check_written(stdout.write_all(clean_styled(text).as_bytes()).and_then(|()| stdout.flush()))
     }
 
     /// Says beside the answer what was done.
     pub fn note(&self, text: &str) {
-        self.talk(AnsiColor::Green.on_default().bold(), "note", text);
+        self.print_talk(AnsiColor::Green.on_default().bold(), "note", text);
     }
 
     /// Prints a part of an answer that goes on; false when nobody reads it any more.
     pub fn stream(&self, text: &str) -> Result<bool, Failure> {
         let mut stdout = io::stdout().lock();
-        match stdout.write_all(styled(text).as_bytes()).and_then(|()| stdout.flush()) {
+        match stdout.write_all(clean_styled(text).as_bytes()).and_then(|()| stdout.flush()) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-            written => finish(written).map(|()| true),
+            written => check_written(written).map(|()| true),
         }
     }
 
     /// Prints what another program wrote, as it is.
     pub fn print_bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut stdout = io::stdout().lock();
-        finish(stdout.write_all(bytes).and_then(|()| stdout.flush()))
+        check_written(stdout.write_all(bytes).and_then(|()| stdout.flush()))
     }
 
     /// Prints a screen about the work, on stderr; where answers are kept nobody reads along.
@@ -122,31 +122,31 @@ impl Terminal {
         }
         let mut stderr = anstream::AutoStream::auto(io::stderr().lock());
         // Nothing can be done about a stderr that is closed.
-        let _ = stderr.write_all(styled(text).as_bytes());
+        let _ = stderr.write_all(clean_styled(text).as_bytes());
     }
 
     /// Prints the error and gives its exit code.
     pub fn fail(&self, failure: &Failure) -> Exit {
         let (red, cyan) = (AnsiColor::Red.on_default().bold(), AnsiColor::Cyan.on_default().bold());
-        self.talk(red, "error", &failure.problem);
+        self.print_talk(red, "error", &failure.problem);
         if let Some(hint) = &failure.hint {
-            self.talk(cyan, "hint", hint);
+            self.print_talk(cyan, "hint", hint);
         }
         failure.exit
     }
 
     /// Says something about the work, on stderr.
     pub fn say(&self, text: &str) {
-        self.talk(AnsiColor::Green.on_default().bold(), "tonnage", text);
+        self.print_talk(AnsiColor::Green.on_default().bold(), "tonnage", text);
     }
 
-    fn talk(&self, style: Style, label: &str, text: &str) {
-        if self.keep(|kept| kept.screen.push_str(&format!("{label}: {text}\n"))) {
+    fn print_talk(&self, style: Style, label: &str, text: &str) {
+        if self.keep_instead(|kept| kept.screen.push_str(&format!("{label}: {text}\n"))) {
             return;
         }
         let mut stderr = anstream::AutoStream::auto(io::stderr().lock());
         // Nothing can be done about a stderr that is closed.
-        let _ = writeln!(stderr, "{style}{label}:{style:#} {}", plain(text));
+        let _ = writeln!(stderr, "{style}{label}:{style:#} {}", clean_plain(text));
     }
 }
 
@@ -157,9 +157,9 @@ fn forces_colour(variable: impl Fn(&str) -> Option<String>) -> bool {
 }
 
 /// Whoever closes the pipe has read enough.
-fn finish(written: io::Result<()>) -> Result<(), Failure> {
+fn check_written(written: io::Result<()>) -> Result<(), Failure> {
     match written {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::file("stdout", &error)),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::about_file("stdout", &error)),
         _ => Ok(()),
     }
 }

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use tonnage_core::job::{KEYS, Kind};
 
 /// The arguments, with each optional value joined to its flag. A model's name is neither a number nor a truth value.
-pub fn arguments(typed: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+pub fn split_arguments(typed: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = Vec::new();
     // What follows `--` is another program's.
     let mut is_ours = true;
@@ -54,7 +54,7 @@ mod tests {
             ("estimate gpt2 -1 -b -5", "estimate gpt2 -1 -b -5"),
         ];
         for (typed, meant) in cases {
-            let joined = arguments(typed.split(' ').map(OsString::from));
+            let joined = split_arguments(typed.split(' ').map(OsString::from));
             assert_eq!(joined, meant.split(' ').map(OsString::from).collect::<Vec<_>>(), "{typed}");
         }
     }

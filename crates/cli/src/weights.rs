@@ -18,18 +18,18 @@ pub fn weights_beside(path: &Path) -> WeightsBeside {
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
     let (single, index) = (folder.join(SINGLE), folder.join(INDEX));
     let found = if single.exists() {
-        count(&single).map(WeightsBeside::Counted)
+        count_tensors(&single).map(WeightsBeside::Counted)
     } else if index.exists() {
-        sharded(folder, &index)
+        sharded_weights(folder, &index)
     } else {
         Ok(WeightsBeside::Absent)
     };
     found.unwrap_or_else(|failure| WeightsBeside::Unreadable { problem: failure.problem, hint: failure.hint })
 }
 
-fn sharded(folder: &Path, index: &Path) -> Result<WeightsBeside, Failure> {
-    let text = read_text(index, INDEX_BYTES).map_err(|error| Failure::file(&shown_path(index), &error))?;
-    let index = safetensors::parse_index(&text).map_err(|error| about(index, &error))?;
+fn sharded_weights(folder: &Path, index: &Path) -> Result<WeightsBeside, Failure> {
+    let text = read_text(index, INDEX_BYTES).map_err(|error| Failure::about_file(&shown_path(index), &error))?;
+    let index = safetensors::parse_index(&text).map_err(|error| about_weights(index, &error))?;
     let (files, counted) = (index.files, index.parameters);
     // A name from a file stays inside the folder.
     let inside = |name: &String| Path::new(name).file_name().map(|name| folder.join(name));
@@ -38,13 +38,13 @@ fn sharded(folder: &Path, index: &Path) -> Result<WeightsBeside, Failure> {
         Some(missing) => {
             Ok(counted.map_or_else(|| WeightsBeside::Incomplete(shown_path(missing)), WeightsBeside::Counted))
         }
-        None => paths.iter().map(|path| count(path)).sum::<Result<u64, Failure>>().map(WeightsBeside::Counted),
+        None => paths.iter().map(|path| count_tensors(path)).sum::<Result<u64, Failure>>().map(WeightsBeside::Counted),
     }
 }
 
-fn count(path: &Path) -> Result<u64, Failure> {
-    let header = read_header(path).map_err(|error| Failure::file(&shown_path(path), &error))?;
-    let weights = safetensors::parse_header(&header).map_err(|error| about(path, &error))?;
+fn count_tensors(path: &Path) -> Result<u64, Failure> {
+    let header = read_header(path).map_err(|error| Failure::about_file(&shown_path(path), &error))?;
+    let weights = safetensors::parse_header(&header).map_err(|error| about_weights(path, &error))?;
     Ok(weights.parameters)
 }
 
@@ -64,6 +64,7 @@ fn shown_path(path: &Path) -> String {
     path.display().to_string()
 }
 
-fn about(path: &Path, error: &impl std::fmt::Display) -> Failure {
-    Failure::input(format!("{}: {error}", shown_path(path))).hint("download it again, or move it away to do without")
+fn about_weights(path: &Path, error: &impl std::fmt::Display) -> Failure {
+    Failure::bad_input(format!("{}: {error}", shown_path(path)))
+        .with_hint("download it again, or move it away to do without")
 }

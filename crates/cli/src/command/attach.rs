@@ -6,9 +6,9 @@ use clap::Args;
 use tonnage_report::text;
 use tonnage_run::store::Store;
 
-use super::list::line;
+use super::list::run_line;
 use super::logs::LogReader;
-use super::status::show;
+use super::status::show_run;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::Terminal;
@@ -38,19 +38,19 @@ impl AttachArgs {
         let folder = Store::of_user().find_living(&self.run)?;
         let mut reader = LogReader::new(&folder, None, None, true);
         reader.as_json = self.json;
-        reader.print(terminal)?;
+        reader.print_new(terminal)?;
         while folder.is_supervised() {
             std::thread::sleep(LOOK);
-            reader.print(terminal)?;
+            reader.print_new(terminal)?;
         }
-        reader.print(terminal)?;
+        reader.print_new(terminal)?;
         reader.print_rests(terminal)?;
         let state = folder.state();
         if self.json {
-            show(&folder, true, true, terminal)?;
+            show_run(&folder, true, true, terminal)?;
         } else {
-            terminal.tell(&text::run_screen(folder.run(), &state, &line(&folder), false, &terminal.look));
+            terminal.tell(&text::run_screen(folder.run(), &state, &run_line(&folder), false, &terminal.look));
         }
-        Ok(state.result.as_ref().map_or(Exit::No, super::supervise::exit))
+        Ok(state.result.as_ref().map_or(Exit::No, super::supervise::exit_of))
     }
 }

@@ -11,10 +11,10 @@ use crate::failure::Failure;
 ///
 /// # Errors
 /// When a list names no value.
-pub fn take(overrides: &mut Vec<Override>) -> Result<Vec<Vec<Override>>, Failure> {
+pub fn take_axes(overrides: &mut Vec<Override>) -> Result<Vec<Vec<Override>>, Failure> {
     let (lists, others): (Vec<_>, Vec<_>) = overrides.drain(..).partition(is_list);
     *overrides = others;
-    lists.iter().map(values).collect()
+    lists.iter().map(listed_values).collect()
 }
 
 /// Whether a comma separates values: not in texts, of which some have commas themselves.
@@ -28,11 +28,13 @@ fn is_list(given: &Override) -> bool {
     given.value.contains(',') && (of_key || of_gpus || of_field || of_models)
 }
 
-fn values(list: &Override) -> Result<Vec<Override>, Failure> {
+fn listed_values(list: &Override) -> Result<Vec<Override>, Failure> {
     let value = |text: &str| Override { value: text.trim().to_owned(), ..list.clone() };
     let values: Vec<_> = list.value.split(',').filter(|text| !text.trim().is_empty()).map(value).collect();
     if values.is_empty() {
-        return Err(Failure::input(format!("`{}` names no value", list.origin.said())).hint("write them as `a,b,c`"));
+        return Err(
+            Failure::bad_input(format!("`{}` names no value", list.origin.said())).with_hint("write them as `a,b,c`")
+        );
     }
     values.iter().try_for_each(Override::check)?;
     Ok(values)

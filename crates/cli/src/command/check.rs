@@ -10,7 +10,7 @@ use tonnage_core::units::Bytes;
 use tonnage_report::{fit_name, text};
 
 use self::baseline::{Baseline, Change, Taken, VERSION};
-use super::estimate::{EstimateArgs, exit_code, usable};
+use super::estimate::{EstimateArgs, exit_code, usable_bytes};
 use super::json;
 use crate::exit::{self, Exit, FailOn};
 use crate::failure::Failure;
@@ -42,7 +42,7 @@ pub struct CheckArgs {
     name: Option<String>,
 
     /// By how many percent it may take more
-    #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = percent, help_heading = "Answer")]
+    #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = parse_percent, help_heading = "Answer")]
     tolerance: f64,
 
     /// Writes what it takes now into the baseline
@@ -89,8 +89,8 @@ impl CheckArgs {
         if let Some(reading) = &reading {
             terminal.tell(&text::config_lines(reading, &terminal.look));
         }
-        let answer = question.answer(source.resolve(&[])?)?;
-        let now = Taken::of(&answer);
+        let answer = question.answer_resolved(source.resolve(&[])?)?;
+        let now = Taken::of_answer(&answer);
         let fits = exit_code([&answer], self.fail_on) == Exit::Done;
         if self.update {
             let before = baseline.jobs.insert(name.clone(), now.clone());
@@ -107,7 +107,7 @@ impl CheckArgs {
             job: &name,
             passed: grew.is_empty() && fits,
             grew,
-            verdict: usable(&answer).map(|_| fit_name(answer.deployment.fit())),
+            verdict: usable_bytes(&answer).map(|_| fit_name(answer.deployment.fit())),
             fits,
             tolerance_percent: self.tolerance,
             notes: now.notes(before),
@@ -115,7 +115,7 @@ impl CheckArgs {
             baseline: before,
             now: &now,
         };
-        terminal.show(self.json, || json(&checked), || screen(&checked))?;
+        terminal.show(self.json, || json(&checked), || screen_of(&checked))?;
         Ok(if checked.passed { Exit::Done } else { Exit::No })
     }
 
@@ -129,13 +129,13 @@ impl CheckArgs {
 }
 
 /// A percentage that is not negative.
-fn percent(text: &str) -> Result<f64, String> {
+fn parse_percent(text: &str) -> Result<f64, String> {
     let number: f64 = text.trim_end_matches('%').parse().map_err(|_| format!("`{text}` is no number"))?;
     let allowed = 0.0..=1000.0;
     if allowed.contains(&number) { Ok(number) } else { Err("a percentage from 0 to 1000".to_owned()) }
 }
 
-fn screen(checked: &Checked<'_>) -> String {
+fn screen_of(checked: &Checked<'_>) -> String {
     let (job, percent) = (checked.job, checked.tolerance_percent);
     let allowed = if percent > 0.0 { format!("{percent} % more than the baseline") } else { "the baseline".to_owned() };
     let total = Bytes(checked.now.total_bytes);
@@ -154,7 +154,7 @@ fn screen(checked: &Checked<'_>) -> String {
     }
     for change in &checked.changes {
         let [then, now] = change.sizes();
-        text.push_str(&format!("  {:<28}{then:>14}{now:>14}{:>14}\n", change.what, change.signed()));
+        text.push_str(&format!("  {:<28}{then:>14}{now:>14}{:>14}\n", change.what, change.signed_difference()));
     }
     for note in &checked.notes {
         text.push_str(&format!("\n  {note}\n"));

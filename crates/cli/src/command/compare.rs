@@ -12,22 +12,23 @@ const FORM: &str = "write it as `key=a,b,c`, for example `--compare micro_batch_
 ///
 /// # Errors
 /// When a list names no key, or there are too many combinations.
-pub fn variants(lists: &[String]) -> Result<Vec<Vec<Override>>, Failure> {
+pub fn read_variants(lists: &[String]) -> Result<Vec<Vec<Override>>, Failure> {
     let mut variants = vec![Vec::new()];
     for list in lists {
-        let changes = changes(list)?;
+        let changes = read_changes(list)?;
         let with = |variant: &Vec<Override>| {
             changes.iter().map(|change| [variant.as_slice(), std::slice::from_ref(change)].concat()).collect::<Vec<_>>()
         };
         variants = variants.iter().flat_map(with).collect();
         if variants.len() > MOST {
-            return Err(Failure::input(format!("`--compare` makes more than {MOST} jobs")).hint("compare fewer values"));
+            return Err(Failure::bad_input(format!("`--compare` makes more than {MOST} jobs"))
+                .with_hint("compare fewer values"));
         }
     }
     Ok(variants)
 }
 
-fn changes(list: &str) -> Result<Vec<Override>, Failure> {
+fn read_changes(list: &str) -> Result<Vec<Override>, Failure> {
     let (key, values) = match list.split_once('=') {
         Some((key, values)) => (key.trim(), values),
         None => (key_of_words(list)?, list),
@@ -35,7 +36,7 @@ fn changes(list: &str) -> Result<Vec<Override>, Failure> {
     let change = |value: &str| Override::new(key, value.trim(), Origin::Flag(format!("--compare {key}=")));
     let changes: Vec<_> = values.split(',').filter(|value| !value.trim().is_empty()).map(change).collect();
     if changes.is_empty() {
-        return Err(Failure::input(format!("`--compare {list}` names no value")).hint(FORM));
+        return Err(Failure::bad_input(format!("`--compare {list}` names no value")).with_hint(FORM));
     }
     changes.iter().try_for_each(Override::check)?;
     Ok(changes)
@@ -49,7 +50,8 @@ fn key_of_words(list: &str) -> Result<&'static str, Failure> {
         _ => false,
     };
     let key = KEYS.iter().find(|key| list.split(',').all(|word| knows(&key.kind, word)));
-    key.map(|key| key.name).ok_or_else(|| Failure::input(format!("`--compare {list}` names no key")).hint(FORM))
+    key.map(|key| key.name)
+        .ok_or_else(|| Failure::bad_input(format!("`--compare {list}` names no key")).with_hint(FORM))
 }
 
 #[cfg(test)]
@@ -59,7 +61,7 @@ mod tests {
     fn texts(lists: &[&str]) -> Vec<String> {
         let lists: Vec<_> = lists.iter().map(|list| (*list).to_owned()).collect();
         let text = |change: &Override| format!("{}={}", change.key, change.value);
-        let variants = variants(&lists).unwrap();
+        let variants = read_variants(&lists).unwrap();
         variants.iter().map(|changes| changes.iter().map(text).collect::<Vec<_>>().join(" ")).collect()
     }
 
@@ -72,11 +74,11 @@ mod tests {
 
     #[test]
     fn refuses_what_names_no_key_and_what_is_too_much() {
-        assert!(changes("fp32,eager").unwrap_err().problem.contains("names no key"));
+        assert!(read_changes("fp32,eager").unwrap_err().problem.contains("names no key"));
         for empty in ["seq_len=", "seq_len= , "] {
-            assert!(changes(empty).unwrap_err().problem.contains("names no value"), "{empty}");
+            assert!(read_changes(empty).unwrap_err().problem.contains("names no value"), "{empty}");
         }
         let many = (0..100).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
-        assert!(variants(&[format!("seq_len={many}")]).is_err());
+        assert!(read_variants(&[format!("seq_len={many}")]).is_err());
     }
 }

@@ -26,8 +26,8 @@ pub struct CompletionsArgs {
 
 /// The command line with the names that models and GPUs have: paths are taken as well, so that only shells are told of them.
 fn with_names(cli: Command) -> Command {
-    let models = PossibleValuesParser::new(models());
-    let gpus = PossibleValuesParser::new(gpus());
+    let models = PossibleValuesParser::new(model_names());
+    let gpus = PossibleValuesParser::new(gpu_names());
     cli.mut_subcommands(|command| {
         command.mut_args(|argument| match argument.get_id().as_str() {
             "MODEL" | "models" => argument.value_parser(models.clone()).hide_possible_values(true),
@@ -38,13 +38,13 @@ fn with_names(cli: Command) -> Command {
 }
 
 /// Names of the hub, and short in lowercase, as one types them.
-fn models() -> Vec<String> {
+fn model_names() -> Vec<String> {
     let full = Preset::all().iter().map(|preset| preset.name.to_owned());
     let short = Preset::all().iter().filter_map(|preset| Some(preset.name.rsplit('/').next()?.to_lowercase()));
     full.chain(short).collect()
 }
 
-fn gpus() -> Vec<String> {
+fn gpu_names() -> Vec<String> {
     let rows = catalog().iter().map(|row| row.id.clone());
     rows.chain([LIVE.to_owned()]).collect()
 }

@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::job_args::{self, JobArgs};
 use crate::job_input::{gather_each, on_a_gpu, read_source};
 use crate::same_job;
-use crate::sweep::sweep;
+use crate::sweep::sweep_items;
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "Examples:
@@ -53,60 +53,61 @@ impl CostArgs {
     /// # Errors
     /// When the suite or the job cannot be read or simulated, or a file cannot be written.
     pub fn run(mut self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let lists = axes::take(&mut self.job.overrides)?;
-        let suite = self.read(&lists)?;
+        let lists = axes::take_axes(&mut self.job.overrides)?;
+        let suite = self.read_suite(&lists)?;
         let source = on_a_gpu(read_source(&self.job)?, "time and price are those of a GPU");
         let changes = suite.configurations.iter().flat_map(|configuration| &configuration.changes).chain(&suite.set);
         // The command line wins over what the suite shares.
         let source = gather_each(source, changes)?.pin();
         let first = [suite.set.as_slice(), suite.configurations[0].changes.as_slice()].concat();
         if let Some(path) = &self.suite {
-            suite.check(&source).map_err(|error| placed(path, error))?;
+            suite.check(&source).map_err(|error| placed_error(path, error))?;
         }
         let base = source.resolve(&first)?.job;
         let reference = CostReference::new(&base)?;
         let price = |configuration: &Configuration| reference.price_of(configuration, &suite.set, &source);
-        let rows = sweep(&suite.configurations, terminal, price);
+        let rows = sweep_items(&suite.configurations, terminal, price);
         let answer = SuiteAnswer { job: base, rows };
         if let Some(path) = &self.csv {
-            fs::write(path, suite_csv(&answer)).map_err(|error| Failure::file(&path.display().to_string(), &error))?;
+            fs::write(path, suite_csv(&answer))
+                .map_err(|error| Failure::about_file(&path.display().to_string(), &error))?;
         }
         terminal.show(self.json, || json(&SuiteView::new(&answer)), || text::suite_screen(&answer, &terminal.look))?;
         let fits = |row: &tonnage_core::plan::suite::Priced| row.appraisal.as_ref().is_ok_and(|one| one.verdict.fits());
         let Some(failed) = answer.rows.iter().find(|row| !fits(row)) else { return Ok(Exit::Done) };
         let changes = [suite.set.as_slice(), failed.configuration.changes.as_slice()].concat();
-        if let Some(plan) = same_job::plan(&self.job, &changes, None).filter(|_| !self.json) {
+        if let Some(plan) = same_job::plan_command(&self.job, &changes, None).filter(|_| !self.json) {
             terminal.print(&text::way_out(&plan, &terminal.look))?;
         }
         Ok(Exit::No)
     }
 
     /// The configurations: of the file, times those of the lists. A job that the file names is the command line's model.
-    fn read(&mut self, lists: &[Vec<Override>]) -> Result<Suite, Failure> {
+    fn read_suite(&mut self, lists: &[Vec<Override>]) -> Result<Suite, Failure> {
         let of_lists = Suite::of_axes(lists)?;
         let Some(path) = &self.suite else { return Ok(of_lists) };
         let shown = path.display().to_string();
-        let text = read_text(path, HAND_WRITTEN_BYTES).map_err(|error| Failure::file(&shown, &error))?;
-        let file = SuiteFile::read(&text).map_err(|error| placed(path, error))?;
-        let all = expand(&file, &Typed::default()).map_err(|error| placed(path, error))?;
+        let text = read_text(path, HAND_WRITTEN_BYTES).map_err(|error| Failure::about_file(&shown, &error))?;
+        let file = SuiteFile::read(&text).map_err(|error| placed_error(path, error))?;
+        let all = expand(&file, &Typed::default()).map_err(|error| placed_error(path, error))?;
         let mut suite = priced(&file, &all);
         if self.job.model.is_none() {
-            self.job.model = suite.job.as_deref().map(|job| beside(path, job));
+            self.job.model = suite.job.as_deref().map(|job| path_beside(path, job));
         }
         if !lists.is_empty() {
-            suite.configurations = times(&suite.configurations, &of_lists.configurations);
+            suite.configurations = combine_configurations(&suite.configurations, &of_lists.configurations);
         }
         Ok(suite)
     }
 }
 
 /// The error with the suite's file.
-pub(super) fn placed(suite: &Path, error: JobError) -> Failure {
-    Failure::input(format!("{}: {}", suite.display(), error.problem)).hint(error.hint.unwrap_or_default())
+pub(super) fn placed_error(suite: &Path, error: JobError) -> Failure {
+    Failure::bad_input(format!("{}: {}", suite.display(), error.problem)).with_hint(error.hint.unwrap_or_default())
 }
 
 /// Every configuration of the file with every one of the lists.
-fn times(of_file: &[Configuration], of_lists: &[Configuration]) -> Vec<Configuration> {
+fn combine_configurations(of_file: &[Configuration], of_lists: &[Configuration]) -> Vec<Configuration> {
     let both = |a: &Configuration, b: &Configuration| Configuration {
         name: format!("{} {}", a.name, b.name),
         changes: [a.changes.as_slice(), b.changes.as_slice()].concat(),
@@ -117,7 +118,7 @@ fn times(of_file: &[Configuration], of_lists: &[Configuration]) -> Vec<Configura
 }
 
 /// The job file that a suite names by a path from its own folder; a model's name stays what it is.
-pub(super) fn beside(suite: &Path, job: &str) -> String {
+pub(super) fn path_beside(suite: &Path, job: &str) -> String {
     let path = suite.parent().unwrap_or(Path::new("")).join(job);
     if path.exists() { path.to_string_lossy().into_owned() } else { job.to_owned() }
 }

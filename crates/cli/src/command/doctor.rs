@@ -44,7 +44,7 @@ pub struct DoctorArgs {
     job: Option<String>,
 
     /// The exit status of the job: a number of a shell (137) or of Python (-9)
-    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = status)]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = parse_status)]
     exit_status: Option<i64>,
 
     /// Prints JSON (see docs/json.md)
@@ -62,7 +62,7 @@ pub struct DoctorArgs {
 
 impl DoctorArgs {
     /// What another program asks.
-    pub fn of(
+    pub fn of_logs(
         logs: Vec<PathBuf>,
         texts: Vec<(String, Vec<u8>)>,
         exit_status: Option<i64>,
@@ -77,8 +77,8 @@ impl DoctorArgs {
     /// When a log or the job cannot be read.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let mut logs = Logs::default();
-        self.logs.iter().try_for_each(|path| logs.read(path))?;
-        self.texts.iter().try_for_each(|(name, text)| logs.text(name, text))?;
+        self.logs.iter().try_for_each(|path| logs.read_path(path))?;
+        self.texts.iter().try_for_each(|(name, text)| logs.scan_text(name, text))?;
         logs.sources.extend(self.exit_status.and_then(exit_status));
         let diagnosis = diagnose(&logs.sources);
         let named = |job| JobArgs { model: Some(job), ..JobArgs::default() };
@@ -94,7 +94,7 @@ impl DoctorArgs {
     }
 }
 
-fn status(text: &str) -> Result<i64, String> {
+fn parse_status(text: &str) -> Result<i64, String> {
     match text.parse().map_err(|_| "not a number".to_owned())? {
         0 => Err("0 is what a job that ended well leaves; without a failure there is nothing to explain".to_owned()),
         status @ (-64..=-1 | 1..=255) => Ok(status),

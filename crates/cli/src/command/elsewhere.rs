@@ -16,9 +16,9 @@ pub struct Unread {
 }
 
 impl Unread {
-    fn refuse(name: &str) -> Failure {
+    fn refuse_command(name: &str) -> Failure {
         let problem = format!("`tonnage {name}` needs Linux");
-        Failure::input(problem).hint(
+        Failure::bad_input(problem).with_hint(
             "run it on the machine with the GPU, or in WSL 2 (`wsl --install`); `tonnage estimate`, `fit`, `plan`, `doctor` \
              and `watch` work here",
         )
@@ -43,7 +43,7 @@ macro_rules! refused {
                     /// Always.
                     pub fn run(self, _terminal: &super::Terminal) -> Result<super::Exit, super::Failure> {
                         drop(self.unread.words);
-                        Err(super::Unread::refuse($name))
+                        Err(super::Unread::refuse_command($name))
                     }
                 }
             )+

@@ -19,7 +19,7 @@ use super::{compare, json};
 use crate::exit::{self, Exit, FailOn};
 use crate::failure::Failure;
 use crate::job_args::{self, JobArgs};
-use crate::job_input::{self, gather_each, read_job, simulate};
+use crate::job_input::{self, gather_each, read_job, simulate_resolved};
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "Examples:
@@ -100,7 +100,7 @@ pub struct WithConfig<'a> {
 
 impl EstimateArgs {
     /// The plain question about a job.
-    pub fn of(job: JobArgs) -> Self {
+    pub fn of_job(job: JobArgs) -> Self {
         let (compare, top, svg, trace, fail_on) = (Vec::new(), None, None, None, None);
         let (explain, timeline, legacy, json, quiet) = (false, false, false, false, false);
         Self { job, compare, explain, top, timeline, svg, trace, legacy, fail_on, json, quiet }
@@ -108,7 +108,7 @@ impl EstimateArgs {
 
     /// The same for a gate, which needs a verdict on a GPU where `fail_on` asks for one.
     pub fn gate(job: JobArgs, fail_on: Option<FailOn>) -> Self {
-        Self { fail_on, ..Self::of(job) }
+        Self { fail_on, ..Self::of_job(job) }
     }
 
     /// The answer to the question about a job, with what became of the keys of configs, and nothing printed.
@@ -117,7 +117,7 @@ impl EstimateArgs {
     /// When the job cannot be resolved or simulated.
     pub fn alone(&self) -> Result<(Answer, Option<Reading>), Failure> {
         let (source, reading) = read_job(&self.job)?;
-        Ok((self.answer(source.resolve(&[])?)?, reading))
+        Ok((self.answer_resolved(source.resolve(&[])?)?, reading))
     }
 
     /// Answers.
@@ -127,23 +127,28 @@ impl EstimateArgs {
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let (source, reading) = read_job(&self.job)?;
         if self.compare.is_empty() {
-            return self.one(&source, reading.as_ref(), terminal);
+            return self.estimate_one(&source, reading.as_ref(), terminal);
         }
         if let Some(reading) = &reading {
             terminal.tell(&text::config_lines(reading, &terminal.look));
         }
-        self.several(source, terminal)
+        self.estimate_several(source, terminal)
     }
 
-    fn one(&self, source: &JobSource, reading: Option<&Reading>, terminal: &Terminal) -> Result<Exit, Failure> {
+    fn estimate_one(
+        &self,
+        source: &JobSource,
+        reading: Option<&Reading>,
+        terminal: &Terminal,
+    ) -> Result<Exit, Failure> {
         let resolved = source.resolve(&[])?;
         let seen = seen_before(source, &resolved)?;
-        let answer = self.answer(resolved)?;
+        let answer = self.answer_resolved(resolved)?;
         if self.json {
             let view = EstimateView::new(&answer, self.top.unwrap_or(TOP));
             terminal.print(&json(&WithConfig { view, config: reading.map(Reading::to_json) })?)?;
         } else if !self.quiet {
-            terminal.print(&self.screen(&answer, terminal))?;
+            terminal.print(&self.screen_of(&answer, terminal))?;
             if let Some(reading) = reading {
                 let all = if self.explain { text::config_keys(reading, &terminal.look) } else { String::new() };
                 terminal.print(&(all + &text::config_lines(reading, &terminal.look)))?;
@@ -155,13 +160,14 @@ impl EstimateArgs {
         Ok(exit_code([&answer], self.fail_on))
     }
 
-    fn several(&self, source: JobSource, terminal: &Terminal) -> Result<Exit, Failure> {
-        let variants = compare::variants(&self.compare)?;
+    fn estimate_several(&self, source: JobSource, terminal: &Terminal) -> Result<Exit, Failure> {
+        let variants = compare::read_variants(&self.compare)?;
         let source = gather_each(source, variants.iter().flatten())?;
         let mut failures = Vec::new();
         let mut answers = Vec::new();
         for changes in variants {
-            let answer = source.resolve(&changes).map_err(Failure::from).and_then(|resolved| self.answer(resolved));
+            let answer =
+                source.resolve(&changes).map_err(Failure::from).and_then(|resolved| self.answer_resolved(resolved));
             let changes = changes.into_iter().map(|change| (change.key, change.value)).collect();
             let answer = answer.map_err(|failure| {
                 let problem = failure.problem.clone();
@@ -193,22 +199,22 @@ impl EstimateArgs {
     ///
     /// # Errors
     /// When the job cannot be simulated, or a gate has no GPU.
-    pub fn answer(&self, resolved: Resolved) -> Result<Answer, Failure> {
+    pub fn answer_resolved(&self, resolved: Resolved) -> Result<Answer, Failure> {
         self.check_gpu_is_named(&resolved)?;
-        let simulated = simulate(&resolved)?;
+        let simulated = simulate_resolved(&resolved)?;
         let mut estimate = simulated.estimate()?;
         add_input_caveats(&mut estimate, &resolved);
         let usable = resolved.names_gpu().then_some(estimate.usable_bytes);
         let drawn = self.timeline || self.svg.is_some();
         let timeline = drawn.then(|| simulated.timeline(PICTURE_POINTS)).transpose()?;
         if let Some(path) = &self.trace {
-            write(path, &write_timeline(simulated.trace()))?;
+            write_file(path, &write_timeline(simulated.trace()))?;
         }
         if let (Some(path), Some(timeline)) = (&self.svg, &timeline) {
-            write(path, &svg::timeline_svg(timeline, &resolved.job, &estimate, usable))?;
+            write_file(path, &svg::timeline_svg(timeline, &resolved.job, &estimate, usable))?;
         }
         let deployment = Deployment::new(&simulated, estimate.clone())?;
-        let legacy = if self.legacy { Some(legacy(&resolved)?) } else { None };
+        let legacy = if self.legacy { Some(legacy_estimate(&resolved)?) } else { None };
         let carriers = (!resolved.names_gpu()).then(|| fits_from(&simulated, &estimate));
         Ok(Answer { resolved, estimate, carriers, deployment, timeline, legacy })
     }
@@ -221,11 +227,11 @@ impl EstimateArgs {
             (_, Some(_)) => "--fail-on",
             (_, None) => return Ok(()),
         };
-        let failure = Failure::input(format!("{asks} answers by the verdict on a GPU, and no GPU is named"));
-        Err(failure.hint(job_input::NAME_A_GPU))
+        let failure = Failure::bad_input(format!("{asks} answers by the verdict on a GPU, and no GPU is named"));
+        Err(failure.with_hint(job_input::NAME_A_GPU))
     }
 
-    fn screen(&self, answer: &Answer, terminal: &Terminal) -> String {
+    fn screen_of(&self, answer: &Answer, terminal: &Terminal) -> String {
         let look = &terminal.look;
         let mut screen = text::estimate_screen(answer, look);
         if let Some(legacy) = &answer.legacy {
@@ -236,7 +242,7 @@ impl EstimateArgs {
             screen.push_str(&text::largest_tensors(&answer.estimate, top, look));
         }
         if let Some(timeline) = answer.timeline.as_ref().filter(|_| self.timeline) {
-            screen.push_str(&plot::plot_timeline(timeline, usable(answer), PLOT_HEIGHT, look));
+            screen.push_str(&plot::plot_timeline(timeline, usable_bytes(answer), PLOT_HEIGHT, look));
         }
         if self.explain {
             screen.push_str(&text::explain_screen(answer, look));
@@ -261,7 +267,7 @@ fn way_out(answer: &Answer, terminal: &Terminal) -> String {
 }
 
 /// Bytes of the GPU, if one was named.
-pub fn usable(answer: &Answer) -> Option<u64> {
+pub fn usable_bytes(answer: &Answer) -> Option<u64> {
     answer.carriers.is_none().then_some(answer.estimate.usable_bytes)
 }
 
@@ -304,13 +310,15 @@ fn plan_of_the_same_job(typed: impl Iterator<Item = String>) -> Vec<String> {
 }
 
 /// What the formula of the small-GPT guide says.
-fn legacy(resolved: &Resolved) -> Result<LegacyEstimate, Failure> {
+fn legacy_estimate(resolved: &Resolved) -> Result<LegacyEstimate, Failure> {
     let model = &resolved.job.model;
     let estimate = LegacyEstimate::of(&resolved.job).map_err(|error| Failure::from(resolved.locate(&error)))?;
     estimate.ok_or_else(|| {
-        let failure =
-            Failure::input(format!("`--legacy` is a formula for small GPTs and GPT-2, not for {}", model.model_type));
-        failure.hint("try `tonnage estimate examples/lilwill.toml --legacy`")
+        let failure = Failure::bad_input(format!(
+            "`--legacy` is a formula for small GPTs and GPT-2, not for {}",
+            model.model_type
+        ));
+        failure.with_hint("try `tonnage estimate examples/lilwill.toml --legacy`")
     })
 }
 
@@ -330,8 +338,8 @@ pub fn exit_code<'a>(answers: impl IntoIterator<Item = &'a Answer>, fail_on: Opt
     if answers.into_iter().any(fits) { Exit::Done } else { Exit::No }
 }
 
-fn write(path: &PathBuf, text: &str) -> Result<(), Failure> {
-    fs::write(path, text).map_err(|error| Failure::file(&path.display().to_string(), &error))
+fn write_file(path: &PathBuf, text: &str) -> Result<(), Failure> {
+    fs::write(path, text).map_err(|error| Failure::about_file(&path.display().to_string(), &error))
 }
 
 /// What a probe or a run of such a job showed.

@@ -20,7 +20,7 @@ use crate::gpu_input;
 use crate::job_args::{self, JobArgs};
 use crate::job_input::{gather_each, read_source};
 use crate::same_job;
-use crate::sweep::{sweep, threads};
+use crate::sweep::{sweep_items, thread_count};
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "Examples:
@@ -88,16 +88,16 @@ impl FitArgs {
     /// # Errors
     /// When the job cannot be resolved or simulated, or a file cannot be written.
     pub fn run(mut self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let mut axes = axes::take(&mut self.job.overrides)?;
+        let mut axes = axes::take_axes(&mut self.job.overrides)?;
         // Several GPUs are columns, however they are named.
         let listed = axes.iter().position(|axis| axis.iter().any(|value| value.key == GPU)).map(|at| axes.remove(at));
         if let (None, Some(listed)) = (&self.gpus, listed) {
             let names: Vec<&str> = listed.iter().map(|value| value.value.as_str()).collect();
             self.gpus = Some(names.join(","));
         }
-        if let Some(models) = models(&self.models) {
+        if let Some(models) = model_overrides(&self.models) {
             if self.job.model.is_some() {
-                return Err(Failure::input("a model is given beside --models").hint("name it in the list"));
+                return Err(Failure::bad_input("a model is given beside --models").with_hint("name it in the list"));
             }
             self.job.model = self.models.first().cloned();
             axes.insert(0, models);
@@ -105,30 +105,30 @@ impl FitArgs {
         let source = gather_each(read_source(&self.job)?, axes.iter().flatten())?;
         let first: Vec<Override> = axes.iter().filter_map(|axis| axis.first().cloned()).collect();
         let base = source.resolve(&first)?;
-        let gpus = gpus(self.gpus.as_deref(), base.names_gpu().then_some(&base.job.gpu))?;
-        let variants = variants(&axes, &self.rows)?;
+        let gpus = asked_gpus(self.gpus.as_deref(), base.names_gpu().then_some(&base.job.gpu))?;
+        let variants = cross_variants(&axes, &self.rows)?;
         let named = self.gpus.as_deref().or((!base.names_gpu()).then_some("all"));
-        let plan = same_job::plan(&self.job, &first, named);
+        let plan = same_job::plan_command(&self.job, &first, named);
         if let Some(key) = &self.solve {
-            let solved = solve::solve(key, base, gpus, &variants, &source, terminal)?;
-            let exit = solve::show(&solved, self.csv.as_deref(), self.json, terminal)?;
+            let solved = solve::solve_key(key, base, gpus, &variants, &source, terminal)?;
+            let exit = solve::show_solved(&solved, self.csv.as_deref(), self.json, terminal)?;
             return self.way_out(exit, plan, terminal);
         }
         let known = VerdictTable::new(&base.job, &gpus, &source);
         let parts =
-            if self.prune { pruned_parts(&known, &variants) } else { table_parts(&known, &variants, threads()) };
-        let answers = sweep(&parts, terminal, |part| answer_part(&known, &variants, part, &source));
+            if self.prune { pruned_parts(&known, &variants) } else { table_parts(&known, &variants, thread_count()) };
+        let answers = sweep_items(&parts, terminal, |part| answer_part(&known, &variants, part, &source));
         let rows = table_rows(&known, &variants, answers.into_iter().flatten().collect());
         let largest = if self.no_largest || !axes.is_empty() {
             Vec::new()
         } else {
             let places: Vec<usize> = (0..gpus.len()).collect();
-            sweep(&places, terminal, |at| largest_that_fits(&known, *at))
+            sweep_items(&places, terminal, |at| largest_that_fits(&known, *at))
         };
         // Of a job whose rows are not to choose, nothing is the largest.
         let largest = if largest.iter().all(Option::is_none) && self.rows.is_empty() { Vec::new() } else { largest };
         let answer = FitAnswer { job: base.job, gpus, rows, largest };
-        let exit = self.show(&answer, terminal)?;
+        let exit = self.show_answer(&answer, terminal)?;
         self.way_out(exit, plan, terminal)
     }
 
@@ -140,10 +140,11 @@ impl FitArgs {
         }
     }
 
-    fn show(&self, answer: &FitAnswer, terminal: &Terminal) -> Result<Exit, Failure> {
+    fn show_answer(&self, answer: &FitAnswer, terminal: &Terminal) -> Result<Exit, Failure> {
         all_impossible(&answer.rows)?;
         if let Some(path) = &self.csv {
-            fs::write(path, fit_csv(answer)).map_err(|error| Failure::file(&path.display().to_string(), &error))?;
+            fs::write(path, fit_csv(answer))
+                .map_err(|error| Failure::about_file(&path.display().to_string(), &error))?;
         }
         let screen = || match &self.csv {
             // Nobody reads so long a table twice.
@@ -160,7 +161,7 @@ impl FitArgs {
 }
 
 /// The models as values of a key.
-fn models(names: &[String]) -> Option<Vec<Override>> {
+fn model_overrides(names: &[String]) -> Option<Vec<Override>> {
     let value = |name: &String| Override::new(MODEL, name.trim(), Origin::Flag("--models".to_owned()));
     (!names.is_empty()).then(|| names.iter().map(value).collect())
 }
@@ -169,13 +170,13 @@ fn models(names: &[String]) -> Option<Vec<Override>> {
 fn all_impossible(rows: &[Row]) -> Result<(), Failure> {
     let mut cells = rows.iter().flat_map(|row| &row.cells);
     match (cells.clone().any(Result::is_ok), cells.next()) {
-        (false, Some(Err(problem))) => Err(Failure::input(problem.clone())),
+        (false, Some(Err(problem))) => Err(Failure::bad_input(problem.clone())),
         _ => Ok(()),
     }
 }
 
 /// Every combination of the axes and the rows.
-fn variants(axes: &[Vec<Override>], rows: &[u64]) -> Result<Vec<Variant>, Failure> {
+fn cross_variants(axes: &[Vec<Override>], rows: &[u64]) -> Result<Vec<Variant>, Failure> {
     let mut variants = vec![Variant::default()];
     for axis in axes {
         let with = |variant: &Variant, change: &Override| Variant {
@@ -187,7 +188,9 @@ fn variants(axes: &[Vec<Override>], rows: &[u64]) -> Result<Vec<Variant>, Failur
             .flat_map(|variant| axis.iter().map(|change| with(variant, change)).collect::<Vec<_>>())
             .collect();
         if variants.len().saturating_mul(rows.len().max(1)) > MOST_VARIANTS {
-            return Err(Failure::input(format!("more than {MOST_VARIANTS} variants")).hint("give fewer values"));
+            return Err(
+                Failure::bad_input(format!("more than {MOST_VARIANTS} variants")).with_hint("give fewer values")
+            );
         }
     }
     if rows.is_empty() {
@@ -198,12 +201,12 @@ fn variants(axes: &[Vec<Override>], rows: &[u64]) -> Result<Vec<Variant>, Failur
 }
 
 /// Those of `--gpus`, else the job's, else all; of the whole catalog the largest first.
-fn gpus(names: Option<&str>, own: Option<&Gpu>) -> Result<Vec<Gpu>, Failure> {
+fn asked_gpus(names: Option<&str>, own: Option<&Gpu>) -> Result<Vec<Gpu>, Failure> {
     let names = match (names, own) {
         (None, Some(own)) => return Ok(vec![own.clone()]),
         (names, _) => names.unwrap_or("all"),
     };
-    let mut gpus = gpu_input::list(names)?;
+    let mut gpus = gpu_input::gpus_named(names)?;
     if ["all", "priced"].iter().any(|word| names.trim().eq_ignore_ascii_case(word)) {
         gpus.sort_by_key(|gpu| std::cmp::Reverse(gpu.usable_bytes));
     }

@@ -86,58 +86,58 @@ impl GenerateArgs {
     /// # Errors
     /// When there is no such model, no PyTorch, or the prompt cannot be continued.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let folder = model_in(&self.folder()?).map_err(|error| train_failure(&error))?;
-        let how = self.how(generation_in(&folder).map_err(|error| train_failure(&error))?)?;
+        let folder = model_in(&self.model_folder()?).map_err(|error| train_failure(&error))?;
+        let how = self.generation_settings(generation_in(&folder).map_err(|error| train_failure(&error))?)?;
         let adapter = AdapterConfig::read(&folder).map_err(|error| train_failure(&error))?;
         let base = adapter.as_ref().map(base_folder);
         let source = read_source(&JobArgs {
             model: Some(shown_path(base.as_deref().unwrap_or(&folder))),
-            overrides: overrides(adapter.as_ref()),
+            overrides: adapter_overrides(adapter.as_ref()),
             small_gpt: None,
             handed: Handed::default(),
             from: Vec::new(),
         })?;
         let job = source.resolve(&[])?.job;
         let (found, chosen) = self.engine.choose(false)?;
-        let shim = engine::shim(&found, terminal)?;
-        let torch = engine::load(&found, &shim, chosen.device)?;
+        let shim = engine::build_shim(&found, terminal)?;
+        let torch = engine::load_torch(&found, &shim, chosen.device)?;
         let author = Author::open(torch, chosen.device, &job, &folder, base.as_deref());
         let author = author.map_err(|error| train_failure(&error))?;
         if chosen.device == Device::Cpu && std::env::var_os("TONNAGE_QUIET").is_none() {
             terminal.note(&format!("{} {}", shown_path(&folder), chosen.why));
         }
         match &self.prompt {
-            Some(prompt) => self.one(&author, prompt, &how, terminal)?,
-            None if std::io::stdin().is_terminal() && !self.json => self.ask(&author, &how, terminal)?,
-            None => self.one(&author, &read_prompt()?, &how, terminal)?,
+            Some(prompt) => self.write_one(&author, prompt, &how, terminal)?,
+            None if std::io::stdin().is_terminal() && !self.json => self.ask_prompts(&author, &how, terminal)?,
+            None => self.write_one(&author, &read_prompt()?, &how, terminal)?,
         }
         Ok(Exit::Done)
     }
 
     /// A folder, or where a run of that name keeps its checkpoints.
-    fn folder(&self) -> Result<PathBuf, Failure> {
+    fn model_folder(&self) -> Result<PathBuf, Failure> {
         if self.from.exists() {
             return Ok(self.from.clone());
         }
         let name = self.from.to_string_lossy();
         let run = Store::of_user().find(&name).map_err(|_| {
-            Failure::input(format!("{name}: no such folder, and no run is called so"))
-                .hint("`tonnage train` says where its checkpoints go; `tonnage list` names runs")
+            Failure::bad_input(format!("{name}: no such folder, and no run is called so"))
+                .with_hint("`tonnage train` says where its checkpoints go; `tonnage list` names runs")
         })?;
         let folder = run
             .run()
             .policy
             .checkpoints
             .clone()
-            .ok_or_else(|| Failure::input(format!("run {name} keeps no checkpoints")))?;
+            .ok_or_else(|| Failure::bad_input(format!("run {name} keeps no checkpoints")))?;
         Ok(Path::new(&run.run().folder).join(folder))
     }
 
-    fn how(&self, model: GenerationSpec) -> Result<GenerationSpec, Failure> {
+    fn generation_settings(&self, model: GenerationSpec) -> Result<GenerationSpec, Failure> {
         let draws = self.temperature.is_some() || self.top_k.is_some() || self.top_p.is_some() || self.do_sample;
         let in_range = |name: &str, value: Option<f64>, most: f64| match value {
             Some(value) if !(0.0..=most).contains(&value) => {
-                Err(Failure::input(format!("--{name} must be a number from 0 to {most}, found {value}")))
+                Err(Failure::bad_input(format!("--{name} must be a number from 0 to {most}, found {value}")))
             }
             value => Ok(value),
         };
@@ -145,8 +145,8 @@ impl GenerateArgs {
         let top_p = in_range("top-p", self.top_p, 1.0)?;
         let num_beams = self.beam.unwrap_or(if draws || self.greedy { 1 } else { model.num_beams });
         if num_beams > 1 && draws {
-            return Err(Failure::input("beams are followed by likelihood: they are not drawn")
-                .hint("leave out --beam, or --temperature, --top-k, --top-p and --do-sample"));
+            return Err(Failure::bad_input("beams are followed by likelihood: they are not drawn")
+                .with_hint("leave out --beam, or --temperature, --top-k, --top-p and --do-sample"));
         }
         Ok(GenerationSpec {
             max_new_tokens: self.max_new_tokens.unwrap_or(model.max_new_tokens),
@@ -159,7 +159,13 @@ impl GenerateArgs {
         })
     }
 
-    fn one(&self, author: &Author, prompt: &str, how: &GenerationSpec, terminal: &Terminal) -> Result<(), Failure> {
+    fn write_one(
+        &self,
+        author: &Author,
+        prompt: &str,
+        how: &GenerationSpec,
+        terminal: &Terminal,
+    ) -> Result<(), Failure> {
         let began = std::time::Instant::now();
         let streams = !self.json;
         if streams {
@@ -172,10 +178,10 @@ impl GenerateArgs {
         if streams {
             return terminal.print("\n");
         }
-        terminal.print(&(self.document(prompt, &written, how, began.elapsed().as_secs_f64()) + "\n"))
+        terminal.print(&(self.json_document(prompt, &written, how, began.elapsed().as_secs_f64()) + "\n"))
     }
 
-    fn document(&self, prompt: &str, written: &Written, how: &GenerationSpec, seconds: f64) -> String {
+    fn json_document(&self, prompt: &str, written: &Written, how: &GenerationSpec, seconds: f64) -> String {
         let generated = &written.generated;
         let stop = match generated.stop {
             tonnage_train::generate::Stop::EndOfText => "end_of_text",
@@ -201,13 +207,14 @@ impl GenerateArgs {
     }
 
     /// Line by line, until the input ends.
-    fn ask(&self, author: &Author, how: &GenerationSpec, terminal: &Terminal) -> Result<(), Failure> {
+    fn ask_prompts(&self, author: &Author, how: &GenerationSpec, terminal: &Terminal) -> Result<(), Failure> {
         loop {
             terminal.tell("> ");
             // Nothing can be done about a stderr that is closed.
             let _ = std::io::stderr().flush();
             let mut line = String::new();
-            let read = std::io::stdin().read_line(&mut line).map_err(|error| Failure::file("the input", &error))?;
+            let read =
+                std::io::stdin().read_line(&mut line).map_err(|error| Failure::about_file("the input", &error))?;
             if read == 0 {
                 terminal.tell("\n");
                 return Ok(());
@@ -217,14 +224,14 @@ impl GenerateArgs {
                 continue;
             }
             // A prompt that cannot be continued is said; the next may be better.
-            if let Err(failure) = self.one(author, prompt, how, terminal) {
+            if let Err(failure) = self.write_one(author, prompt, how, terminal) {
                 terminal.fail(&failure);
             }
         }
     }
 }
 
-fn overrides(adapter: Option<&AdapterConfig>) -> Vec<Override> {
+fn adapter_overrides(adapter: Option<&AdapterConfig>) -> Vec<Override> {
     let mut overrides = vec![Override::caller(FRAMEWORK, "loop")];
     if let Some(adapter) = adapter {
         overrides.push(Override::caller(LORA_R, adapter.r));
@@ -245,10 +252,10 @@ fn shown_path(path: &Path) -> String {
 fn read_prompt() -> Result<String, Failure> {
     let mut text = String::new();
     let read = std::io::stdin().take(PROMPT_BYTES).read_to_string(&mut text);
-    read.map_err(|error| Failure::file("the input", &error))?;
+    read.map_err(|error| Failure::about_file("the input", &error))?;
     let text = text.strip_suffix('\n').unwrap_or(&text).to_owned();
     if text.is_empty() {
-        return Err(Failure::input("there is no prompt").hint("give one: tonnage generate FOLDER \"Once\""));
+        return Err(Failure::bad_input("there is no prompt").with_hint("give one: tonnage generate FOLDER \"Once\""));
     }
     Ok(text)
 }

@@ -32,8 +32,8 @@ impl GpusArgs {
         let called = |gpu: &&CatalogGpu| format!("{} {}", gpu.id, gpu.name).to_lowercase().contains(&wanted);
         let rows: Vec<_> = catalog().iter().filter(called).cloned().collect();
         if rows.is_empty() {
-            return Err(Failure::input(format!("no GPU of the catalog is called `{wanted}`"))
-                .hint("give its memory as PyTorch reports it: `--gpu 24GiB`"));
+            return Err(Failure::bad_input(format!("no GPU of the catalog is called `{wanted}`"))
+                .with_hint("give its memory as PyTorch reports it: `--gpu 24GiB`"));
         }
         let gpus = || rows.iter().map(row_json).collect::<Vec<_>>();
         let document = || Ok(format!("{:#}\n", json!({"version": 1, "gpus": gpus()})));

@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::terminal::Terminal;
 
 /// The attempt's folder, which the command is told too.
-fn attempt() -> Option<PathBuf> {
+fn attempt_folder() -> Option<PathBuf> {
     std::env::var_os("TONNAGE_ATTEMPT_DIR").map(PathBuf::from)
 }
 
@@ -29,7 +29,7 @@ impl GuardianArgs {
     /// # Errors
     /// Never; what goes wrong is told to the supervisor.
     pub fn run(self, _terminal: &Terminal) -> Result<Exit, Failure> {
-        guardian::guard_keeper(Duration::from_secs(self.grace), attempt());
+        guardian::guard_keeper(Duration::from_secs(self.grace), attempt_folder());
         Ok(Exit::Done)
     }
 }
@@ -47,7 +47,7 @@ impl KeepArgs {
     /// # Errors
     /// Never; what goes wrong is told to the supervisor.
     pub fn run(self, _terminal: &Terminal) -> Result<Exit, Failure> {
-        keeper::keep_command(Duration::from_secs(self.grace), attempt());
+        keeper::keep_command(Duration::from_secs(self.grace), attempt_folder());
         Ok(Exit::Done)
     }
 }

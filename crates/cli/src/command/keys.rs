@@ -30,7 +30,9 @@ impl KeysArgs {
         let wanted = self.filter.as_deref().unwrap_or_default().to_lowercase().replace('-', "_");
         let keys: Vec<&Key> = KEYS.iter().filter(|key| key.name.contains(&wanted)).collect();
         if keys.is_empty() {
-            return Err(Failure::input(format!("no key is called `{wanted}`")).hint("`tonnage keys` lists them all"));
+            return Err(
+                Failure::bad_input(format!("no key is called `{wanted}`")).with_hint("`tonnage keys` lists them all")
+            );
         }
         if self.json {
             let keys: Vec<_> = keys.into_iter().map(key_json).collect();

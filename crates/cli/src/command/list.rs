@@ -26,7 +26,7 @@ impl ListArgs {
     /// When nothing can be printed.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let runs = Store::of_user().list();
-        let lines: Vec<RunLine> = runs.iter().map(line).collect();
+        let lines: Vec<RunLine> = runs.iter().map(run_line).collect();
         if self.json {
             terminal.print(&format!("{:#}\n", json!({"version": tonnage_report::VERSION, "runs": lines})))?;
         } else {
@@ -37,7 +37,7 @@ impl ListArgs {
 }
 
 /// A run in a line, as it is now.
-pub fn line(folder: &RunFolder) -> RunLine {
+pub fn run_line(folder: &RunFolder) -> RunLine {
     let state = folder.state_now();
     let line = RunLine::new(folder.run(), &state, folder.is_supervised(), now_ms());
     // Who ended is not looked for.

@@ -54,17 +54,17 @@ impl LogsArgs {
         let folder = if self.follow { store.find_living(&self.run)? } else { store.find(&self.run)? };
         let known = |name: &String| folder.run().nodes.iter().any(|node| node.name == *name);
         if let Some(name) = self.node.as_ref().filter(|name| !known(name)) {
-            return Err(Failure::input(format!("run {} has no node `{name}`", folder.id())));
+            return Err(Failure::bad_input(format!("run {} has no node `{name}`", folder.id())));
         }
         let mut reader = LogReader::new(&folder, self.node, self.attempt, false);
         reader.as_json = self.json;
-        reader.print(terminal)?;
+        reader.print_new(terminal)?;
         while self.follow && folder.is_supervised() {
             std::thread::sleep(LOOK);
-            reader.print(terminal)?;
+            reader.print_new(terminal)?;
         }
         // What was written between the last look and the end.
-        reader.print(terminal)?;
+        reader.print_new(terminal)?;
         reader.print_rests(terminal).map(|()| Exit::Done)
     }
 }
@@ -104,8 +104,8 @@ impl<'a> LogReader<'a> {
     ///
     /// # Errors
     /// When stdout cannot be written.
-    pub fn print(&mut self, terminal: &Terminal) -> Result<(), Failure> {
-        self.find();
+    pub fn print_new(&mut self, terminal: &Terminal) -> Result<(), Failure> {
+        self.find_logs();
         let (run, as_json, is_shown) = (self.folder.id(), self.as_json, self.is_shown);
         for log in &mut self.logs {
             loop {
@@ -114,9 +114,9 @@ impl<'a> LogReader<'a> {
                     break;
                 }
                 let text = match (as_json, is_shown) {
-                    (true, _) => log.objects(run, &bytes),
-                    (false, true) => labelled(&log.colours.only(&bytes), &log.node),
-                    (false, false) => labelled(&bytes, &log.node),
+                    (true, _) => log.json_lines(run, &bytes),
+                    (false, true) => label_lines(&log.colours.only(&bytes), &log.node),
+                    (false, false) => label_lines(&bytes, &log.node),
                 };
                 terminal.print_bytes(&text)?;
             }
@@ -131,11 +131,11 @@ impl<'a> LogReader<'a> {
     pub(super) fn print_rests(&mut self, terminal: &Terminal) -> Result<(), Failure> {
         let run = self.folder.id();
         let rests = self.logs.iter_mut().filter(|log| !log.rest.is_empty());
-        rests.map(|log| log.objects(run, b"\n")).try_for_each(|text| terminal.print_bytes(&text))
+        rests.map(|log| log.json_lines(run, b"\n")).try_for_each(|text| terminal.print_bytes(&text))
     }
 
     /// Logs that were not there at the last look.
-    fn find(&mut self) {
+    fn find_logs(&mut self) {
         let state = self.folder.state();
         for (index, node) in state.nodes.iter().enumerate() {
             let name = self.folder.run().nodes.get(index).map_or("", |node| node.name.as_str());
@@ -160,7 +160,7 @@ impl<'a> LogReader<'a> {
 
 impl Log {
     /// The lines that end in `bytes`, each as an object; what is no UTF-8 is replaced.
-    fn objects(&mut self, run: &str, bytes: &[u8]) -> Vec<u8> {
+    fn json_lines(&mut self, run: &str, bytes: &[u8]) -> Vec<u8> {
         self.rest.extend_from_slice(bytes);
         let Some(end) = self.rest.iter().rposition(|byte| *byte == b'\n') else { return Vec::new() };
         let after = self.rest.split_off(end + 1);
@@ -175,7 +175,7 @@ impl Log {
 }
 
 /// The lines, each with the label of a swarm's node.
-fn labelled(bytes: &[u8], label: &str) -> Vec<u8> {
+fn label_lines(bytes: &[u8], label: &str) -> Vec<u8> {
     if label.is_empty() {
         return bytes.to_vec();
     }

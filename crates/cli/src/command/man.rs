@@ -26,7 +26,8 @@ impl ManArgs {
             None => root,
             Some(name) => {
                 let found = root.get_subcommands().find(|command| command.get_name() == name);
-                let unknown = || Failure::input(format!("no command is called `{name}`")).hint("see `tonnage --help`");
+                let unknown =
+                    || Failure::bad_input(format!("no command is called `{name}`")).with_hint("see `tonnage --help`");
                 found.ok_or_else(unknown)?.clone().name(format!("tonnage-{name}"))
             }
         };

@@ -168,6 +168,6 @@ impl Cli {
 
 /// A document as text.
 pub fn json(view: &impl serde::Serialize) -> Result<String, Failure> {
-    let text = serde_json::to_string_pretty(view).map_err(|error| Failure::input(error.to_string()))?;
+    let text = serde_json::to_string_pretty(view).map_err(|error| Failure::bad_input(error.to_string()))?;
     Ok(text + "\n")
 }

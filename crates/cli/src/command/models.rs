@@ -32,8 +32,8 @@ impl ModelsArgs {
         let presets: Vec<_> =
             Preset::all().iter().filter(|preset| preset.name.to_lowercase().contains(&wanted)).collect();
         if presets.is_empty() {
-            return Err(Failure::input(format!("no built-in model is called `{wanted}`"))
-                .hint("download its config.json and give the path to `tonnage estimate`"));
+            return Err(Failure::bad_input(format!("no built-in model is called `{wanted}`"))
+                .with_hint("download its config.json and give the path to `tonnage estimate`"));
         }
         let types: Vec<_> = presets.iter().map(|preset| model_type(preset)).collect();
         let known = known_model_types();

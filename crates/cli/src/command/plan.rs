@@ -26,7 +26,7 @@ use crate::failure::Failure;
 use crate::gpu_input;
 use crate::job_args::{self, JobArgs};
 use crate::job_input::{job_file_text, on_a_gpu, read_source};
-use crate::sweep::sweep;
+use crate::sweep::sweep_items;
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "Examples:
@@ -44,11 +44,11 @@ pub struct PlanArgs {
     pub(crate) job: JobArgs,
 
     /// The most that the training may cost, in dollars: searches GPUs, their number and remedies
-    #[arg(long, value_name = "DOLLARS", value_parser = duration::dollars, help_heading = "Search")]
+    #[arg(long, value_name = "DOLLARS", value_parser = duration::parse_dollars, help_heading = "Search")]
     budget: Option<f64>,
 
     /// The longest that it may take (90m, 24h, 3d): searches as well
-    #[arg(long, value_name = "TIME", value_parser = duration::seconds, help_heading = "Search")]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_seconds, help_heading = "Search")]
     deadline: Option<f64>,
 
     /// The GPUs that are searched, by name, `all` of the catalog, or those `priced` in it [default: priced]
@@ -95,20 +95,20 @@ impl PlanArgs {
                 (source, job)
             }
         };
-        if searches { self.search(&source, &job, terminal) } else { self.remedies(&source, &job, terminal) }
+        if searches { self.search_values(&source, &job, terminal) } else { self.show_remedies(&source, &job, terminal) }
     }
 
-    fn remedies(&self, source: &JobSource, job: &JobSpec, terminal: &Terminal) -> Result<Exit, Failure> {
+    fn show_remedies(&self, source: &JobSource, job: &JobSpec, terminal: &Terminal) -> Result<Exit, Failure> {
         let proposals = consider_remedies(job, source)?;
         let changes = proposals.together.as_ref().map(|together| together.changes.as_slice()).unwrap_or_default();
         let with = source.resolve(&overrides(changes, &Origin::Plan))?.job;
-        self.write(source, changes, terminal)?;
+        self.write_changes(source, changes, terminal)?;
         let screen = || text::plan_screen(job, &proposals, &with, &terminal.look);
         terminal.show(self.json, || json(&PlanView::new(&proposals, &with)), screen)?;
-        Ok(if FailOn::passes(self.fail_on, best(&proposals)) { Exit::Done } else { Exit::No })
+        Ok(if FailOn::passes(self.fail_on, best_fit(&proposals)) { Exit::Done } else { Exit::No })
     }
 
-    fn search(&self, source: &JobSource, job: &JobSpec, terminal: &Terminal) -> Result<Exit, Failure> {
+    fn search_values(&self, source: &JobSource, job: &JobSpec, terminal: &Terminal) -> Result<Exit, Failure> {
         let limits = SearchLimits { dollars: self.budget, seconds: self.deadline };
         if job.run.length.is_none() {
             terminal.note(&format!(
@@ -116,9 +116,9 @@ impl PlanArgs {
                  --train-tokens, or --train-rows and --num-train-epochs"
             ));
         }
-        let scale = measured(job)?;
+        let scale = measured_scale(job)?;
         let gpu_groups = self.gpu_groups(job)?;
-        let found = sweep(&gpu_groups, terminal, |gpu_group| {
+        let found = sweep_items(&gpu_groups, terminal, |gpu_group| {
             candidates_on(job, gpu_group, source, scale, self.change_training)
         });
         let mut left_out = if can_spread(job) { Vec::new() } else { vec![self.not_spread(job)] };
@@ -140,7 +140,7 @@ impl PlanArgs {
             .unwrap_or_default();
         let with = source.resolve(&overrides(&changes, &Origin::Plan))?.job;
         let gpu = chosen.map(|candidate| (GPU, candidate.gpu.id.clone()));
-        self.write(source, &[gpu.into_iter().collect(), changes].concat(), terminal)?;
+        self.write_changes(source, &[gpu.into_iter().collect(), changes].concat(), terminal)?;
         let document = || json(&SearchView::new(&candidates, choice, &limits, &with, &left_out));
         let screen = || {
             text::search_screen(job, &candidates, choice, &limits, &with, &terminal.look)
@@ -159,7 +159,7 @@ impl PlanArgs {
     }
 
     fn gpu_groups(&self, job: &JobSpec) -> Result<Vec<GpuGroup>, Failure> {
-        let mut gpus: Vec<Gpu> = gpu_input::list(self.gpus.as_deref().unwrap_or("priced"))?;
+        let mut gpus: Vec<Gpu> = gpu_input::gpus_named(self.gpus.as_deref().unwrap_or("priced"))?;
         // A price of one's own is that of the job's GPU.
         if self.gpus.is_none() && job.run.dollars_per_gpu_hour.is_some() && !gpus.contains(&job.gpu) {
             gpus.push(job.gpu.clone());
@@ -168,16 +168,20 @@ impl PlanArgs {
     }
 
     /// Writes the job file with `changes`, if asked for.
-    fn write(&self, source: &JobSource, changes: &[Change], terminal: &Terminal) -> Result<(), Failure> {
+    fn write_changes(&self, source: &JobSource, changes: &[Change], terminal: &Terminal) -> Result<(), Failure> {
         let Some(path) = &self.write else { return Ok(()) };
         let text = job_file_text(source, &overrides(changes, &Origin::Plan))?;
         let name = path.display().to_string();
         let mut file = fs::OpenOptions::new().write(true).create_new(true).open(path).map_err(|error| {
-            let failure = Failure::file(&name, &error);
+            let failure = Failure::about_file(&name, &error);
             let exists = error.kind() == std::io::ErrorKind::AlreadyExists;
-            if exists { failure.hint("--write replaces no file: name another, or remove this one") } else { failure }
+            if exists {
+                failure.with_hint("--write replaces no file: name another, or remove this one")
+            } else {
+                failure
+            }
         })?;
-        file.write_all(text.as_bytes()).map_err(|error| Failure::file(&name, &error))?;
+        file.write_all(text.as_bytes()).map_err(|error| Failure::about_file(&name, &error))?;
         let changed = match changes.len() {
             0 => "nothing changed".to_owned(),
             1 => "1 change".to_owned(),
@@ -194,11 +198,15 @@ const ASKS: &str = "a plan makes the job fit a GPU";
 /// The other way out of a plan without a GPU.
 fn hint_at_search(failure: Failure, searches: bool) -> Failure {
     let hint = failure.hint.clone().unwrap_or_default();
-    if searches { failure } else { failure.hint(format!("{hint}; or search all that have a price: --gpus priced")) }
+    if searches {
+        failure
+    } else {
+        failure.with_hint(format!("{hint}; or search all that have a price: --gpus priced"))
+    }
 }
 
 /// How what the user measured carries over to other GPUs and to changed jobs.
-fn measured(job: &JobSpec) -> Result<Scale, Failure> {
+fn measured_scale(job: &JobSpec) -> Result<Scale, Failure> {
     let own = Scale::own(job);
     if own == Scale::Estimated {
         return Ok(own);
@@ -207,7 +215,7 @@ fn measured(job: &JobSpec) -> Result<Scale, Failure> {
     Ok(own.for_others(base.bill.as_ref().and_then(|bill| bill.estimated.as_ref())))
 }
 
-fn best(proposals: &Proposals) -> Fit {
+fn best_fit(proposals: &Proposals) -> Fit {
     let together = proposals.together.as_ref().map(|together| &together.appraisal);
     together.unwrap_or(&proposals.base).verdict.fit
 }

@@ -20,9 +20,9 @@ use tonnage_run::secrets::Secrets;
 use tonnage_run::store::Store;
 use tonnage_run::supervise::python_module;
 
-use super::rehearse::{failure, nothing_seen};
-use super::run::request;
-use super::supervise::{library, supervise_here};
+use super::rehearse::{nothing_seen, rehearse_failure};
+use super::run::make_request;
+use super::supervise::{supervise_here, watch_library};
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
 use crate::job_args::{self, JobArgs};
@@ -100,27 +100,29 @@ impl ProbeArgs {
             grace_seconds: self.grace,
             ..policy
         };
-        let (run, secrets) = request(&self.job, &self.command, policy)?;
+        let (run, secrets) = make_request(&self.job, &self.command, policy)?;
         let Some(job) = run.job.clone() else {
-            return Err(Failure::input("there is no job to compare with").hint("`tonnage probe JOB -- COMMAND`"));
+            return Err(
+                Failure::bad_input("there is no job to compare with").with_hint("`tonnage probe JOB -- COMMAND`")
+            );
         };
         let spec = recorded_source(&job)?.resolve(&[])?.job;
-        let has_gpu = || library().is_some_and(|library| library.count().is_ok_and(|count| count > 0));
+        let has_gpu = || watch_library().is_some_and(|library| library.count().is_ok_and(|count| count > 0));
         let rehearses = self.rehearse || !(self.measure || has_gpu());
         let seen = if rehearses {
-            match self.rehearsed(&run, &secrets, &spec)? {
+            match self.probe_rehearsed(&run, &secrets, &spec)? {
                 Ok(seen) => seen,
                 Err(exit) => return Ok(exit),
             }
         } else {
-            self.measured(run, secrets, terminal)?
+            self.probe_here(run, secrets, terminal)?
         };
         let kept = Kept::new(seen.by, &spec, seen.calculated.1, seen.seen.1);
         corrections::keep_correction(Store::of_user().root(), &job, kept.clone())?;
         self.print_seen(&seen, &kept, terminal)
     }
 
-    fn measured(&self, run: RunRecord, secrets: Secrets, terminal: &Terminal) -> Result<Seen, Failure> {
+    fn probe_here(&self, run: RunRecord, secrets: Secrets, terminal: &Terminal) -> Result<Seen, Failure> {
         let folder = Store::of_user().create(run)?;
         let result = supervise_here(&folder, secrets, !self.json, terminal)?;
         if result.outcome != Outcome::Succeeded {
@@ -131,19 +133,24 @@ impl ProbeArgs {
         let attempt = state.nodes.iter().flat_map(|node| node.attempts.last()).next();
         let found = attempt.and_then(|attempt| Some((attempt.record.predicted?, attempt.measured?)));
         let Some((predicted, seen)) = found else {
-            let failure = Failure::input("the command told no peaks: is it Python with PyTorch on a GPU?");
-            return Err(failure.hint("a process that is killed tells nothing; a longer --grace may help"));
+            let failure = Failure::bad_input("the command told no peaks: is it Python with PyTorch on a GPU?");
+            return Err(failure.with_hint("a process that is killed tells nothing; a longer --grace may help"));
         };
         let calculated = (predicted.peak_allocated_bytes, predicted.peak_reserved_bytes);
         Ok(Seen { by: "measured", calculated, seen, run: Some(folder.id().to_owned()) })
     }
 
     /// Over a phantom of the job's GPU; an exit where the command used none.
-    fn rehearsed(&self, run: &RunRecord, secrets: &Secrets, spec: &JobSpec) -> Result<Result<Seen, Exit>, Failure> {
+    fn probe_rehearsed(
+        &self,
+        run: &RunRecord,
+        secrets: &Secrets,
+        spec: &JobSpec,
+    ) -> Result<Result<Seen, Exit>, Failure> {
         let verdict = verdict_on(spec, &spec.gpu)?;
-        let told = TemporaryFolder::make().map_err(|error| Failure::file("a temporary folder", &error))?;
+        let told = TemporaryFolder::make().map_err(|error| Failure::about_file("a temporary folder", &error))?;
         let options = Options {
-            command: command(run, secrets, spec, told.path())?,
+            command: probe_command(run, secrets, spec, told.path())?,
             gpu: Gpu { usable_bytes: spec.gpu.usable_bytes.saturating_mul(ROOMIER), ..spec.gpu.clone() },
             asked: vec![spec.gpu.clone()],
             gpus: u32::try_from(spec.parallel.world_size.max(1)).unwrap_or(1),
@@ -162,7 +169,7 @@ impl ProbeArgs {
             ("PYTHONPATH", None) => Some(OsString::from(&module)),
             (_, own) => own,
         };
-        let rehearsed = rehearse_with(&options, &inherited).and_then(Rehearsed::whole).map_err(failure)?;
+        let rehearsed = rehearse_with(&options, &inherited).and_then(Rehearsed::whole).map_err(rehearse_failure)?;
         let Some(fullest) = rehearsed.rehearsal.fullest() else {
             return nothing_seen(&rehearsed.rehearsal).map(Err);
         };
@@ -197,7 +204,7 @@ impl ProbeArgs {
 }
 
 /// The command as its first attempt would be told, by files in `folder`, with its variables in front.
-fn command(run: &RunRecord, secrets: &Secrets, spec: &JobSpec, folder: &Path) -> Result<Vec<OsString>, Failure> {
+fn probe_command(run: &RunRecord, secrets: &Secrets, spec: &JobSpec, folder: &Path) -> Result<Vec<OsString>, Failure> {
     let injection = Injection {
         batch: Some(tonnage_core::record::BatchRecord::new(&tonnage_core::plan::batch::Batch::of(spec), spec)),
         node: run.nodes.first(),
@@ -211,7 +218,8 @@ fn command(run: &RunRecord, secrets: &Secrets, spec: &JobSpec, folder: &Path) ->
     let mut words = vec!["env".to_owned(), "TONNAGE_PROBE=1".to_owned()];
     words.extend(set.filter(|set| !set.starts_with("CUDA_VISIBLE_DEVICES=")));
     for word in &told.argv {
-        let word = secrets.reveal_in(word).map_err(|name| Failure::input(format!("the secret {name} is not known")))?;
+        let word =
+            secrets.reveal_in(word).map_err(|name| Failure::bad_input(format!("the secret {name} is not known")))?;
         words.push(word);
     }
     Ok(words.into_iter().map(OsString::from).collect())

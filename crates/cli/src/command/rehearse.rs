@@ -18,7 +18,7 @@ use super::json;
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
 use crate::job_args::JobArgs;
-use crate::job_input::{read_source, run_by, simulate};
+use crate::job_input::{read_source, run_by, simulate_resolved};
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "Examples:
@@ -106,24 +106,24 @@ impl RehearseArgs {
     /// # Errors
     /// When nothing could be rehearsed; not when the command fails.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let phantoms = gpus(self.gpu.as_deref().unwrap_or(DEFAULT_GPU))?;
+        let phantoms = parse_gpus(self.gpu.as_deref().unwrap_or(DEFAULT_GPU))?;
         if let Some(folder) = &self.write_library {
-            let library = write_library(folder).map_err(failure)?;
+            let library = write_library(folder).map_err(rehearse_failure)?;
             terminal.print(&how_to_preload(&library, &phantoms))?;
             return Ok(Exit::Done);
         }
-        let options = self.options(&phantoms)?;
+        let options = self.rehearsal_options(&phantoms)?;
         let program = self.command.first().map_or(OsStr::new(""), OsString::as_os_str);
-        let job = self.against.as_deref().map(|name| job(name, program)).transpose()?;
-        self.save_trace.as_deref().map(writable).transpose()?;
-        let rehearsed = rehearse_command(&options).map_err(failure)?;
+        let job = self.against.as_deref().map(|name| estimated_job(name, program)).transpose()?;
+        self.save_trace.as_deref().map(check_writable).transpose()?;
+        let rehearsed = rehearse_command(&options).map_err(rehearse_failure)?;
         let rehearsal = &rehearsed.rehearsal;
         if rehearsal.seen.is_empty() {
-            return nothing_seen(&rehearsed.whole().map_err(failure)?.rehearsal);
+            return nothing_seen(&rehearsed.whole().map_err(rehearse_failure)?.rehearsal);
         }
         let against = job.as_ref().map(|job| compare_with_job(job, rehearsal)).transpose()?;
         if let Some(path) = &self.save_trace {
-            save(path, &rehearsed)?;
+            save_timelines(path, &rehearsed)?;
         }
         if self.json {
             terminal.print(&json(&RehearsalView::new(rehearsal, against.as_ref()))?)?;
@@ -135,12 +135,12 @@ impl RehearseArgs {
         }
         Ok(match rehearsed.ended_by {
             Some(EndedBy { signal, .. }) => command_exit(Some(128 + signal)),
-            None => answer(rehearsal),
+            None => exit_of(rehearsal),
         })
     }
 
-    fn options(&self, phantoms: &[Gpu]) -> Result<Options, Failure> {
-        let gpu = largest_gpu(phantoms).ok_or_else(|| Failure::input("`--gpu`: no GPU is named"))?;
+    fn rehearsal_options(&self, phantoms: &[Gpu]) -> Result<Options, Failure> {
+        let gpu = largest_gpu(phantoms).ok_or_else(|| Failure::bad_input("`--gpu`: no GPU is named"))?;
         Ok(Options {
             command: self.command.clone(),
             gpu: gpu.clone(),
@@ -177,7 +177,7 @@ fn how_to_preload(library: &Path, gpus: &[Gpu]) -> String {
 }
 
 /// The GPUs in a list; a custom GPU has commas of its own (`24GiB,sm_86,multiprocessors=82`).
-fn gpus(text: &str) -> Result<Vec<Gpu>, Failure> {
+fn parse_gpus(text: &str) -> Result<Vec<Gpu>, Failure> {
     let mut names: Vec<String> = Vec::new();
     for part in text.split(',') {
         match names.last_mut() {
@@ -186,7 +186,7 @@ fn gpus(text: &str) -> Result<Vec<Gpu>, Failure> {
         }
     }
     let parse = |name: &String| {
-        Gpu::parse(name).map_err(|error| Failure::input(format!("`--gpu`: {error}")).hint(error.hint()))
+        Gpu::parse(name).map_err(|error| Failure::bad_input(format!("`--gpu`: {error}")).with_hint(error.hint()))
     };
     let gpus: Vec<Gpu> = names.iter().map(parse).collect::<Result<_, _>>()?;
     gpus.iter().try_for_each(has_room)?;
@@ -200,11 +200,11 @@ fn has_room(gpu: &Gpu) -> Result<(), Failure> {
         return Ok(());
     }
     let problem = format!("`--gpu`: of {usable} nothing is left beside the CUDA context, which takes {context}");
-    Err(Failure::input(problem)
-        .hint("its context goes by multiprocessors: name them, as in 8GiB,sm_89,multiprocessors=58"))
+    Err(Failure::bad_input(problem)
+        .with_hint("its context goes by multiprocessors: name them, as in 8GiB,sm_89,multiprocessors=58"))
 }
 
-pub(super) fn failure(error: RehearseError) -> Failure {
+pub(super) fn rehearse_failure(error: RehearseError) -> Failure {
     let hint = match &error {
         RehearseError::Start { .. } => Some("name the program after `--`, as you would start it".to_owned()),
         RehearseError::NotLinux => {
@@ -230,11 +230,11 @@ pub(super) fn nothing_seen(rehearsal: &Rehearsal) -> Result<Exit, Failure> {
         );
         let hint = "Python must be started without -S, -E and -I; a process that is killed (SIGKILL, os._exit) leaves no figures; \
                     of programs other than Python no more is known than this peak";
-        let failure = Failure::input(problem).hint(hint);
+        let failure = Failure::bad_input(problem).with_hint(hint);
         return Err(Failure { exit: if code == Some(0) { Exit::Usage } else { command_exit(code) }, ..failure });
     }
     match code {
-        Some(0) => Err(Failure::input("no process of the command used the GPU").hint(
+        Some(0) => Err(Failure::bad_input("no process of the command used the GPU").with_hint(
             "it must be Python with a CUDA build of PyTorch that trains on `cuda` (is a flag for it missing?), with LD_PRELOAD and \
              LD_LIBRARY_PATH as it was given them; pass these on where a launcher or container clears the environment",
         )),
@@ -248,45 +248,45 @@ fn command_exit(code: Option<i32>) -> Exit {
 
 /// The job to put beside the rehearsal, with the transformers that `program` will find; read before the command runs, because
 /// that may take long.
-fn job(name: &str, program: &OsStr) -> Result<Resolved, Failure> {
+fn estimated_job(name: &str, program: &OsStr) -> Result<Resolved, Failure> {
     let args = JobArgs { model: Some(name.to_owned()), ..JobArgs::default() };
     Ok(run_by(read_source(&args)?, program).resolve(&[])?)
 }
 
 /// The estimate of `job` beside the fullest device.
 fn compare_with_job(job: &Resolved, rehearsal: &Rehearsal) -> Result<Against, Failure> {
-    let seen = rehearsal.fullest().ok_or_else(|| Failure::input("nothing was seen"))?;
-    compare_estimate(&simulate(job)?, seen).map_err(Failure::from)
+    let seen = rehearsal.fullest().ok_or_else(|| Failure::bad_input("nothing was seen"))?;
+    compare_estimate(&simulate_resolved(job)?, seen).map_err(Failure::from)
 }
 
 /// Refuses a place for the trace before the command runs, because that may take long.
-fn writable(path: &Path) -> Result<(), Failure> {
+fn check_writable(path: &Path) -> Result<(), Failure> {
     let is_new = !path.exists();
     let opened = fs::OpenOptions::new().append(true).create(true).open(path);
     let tried = opened.and_then(|_| if is_new { fs::remove_file(path) } else { Ok(()) });
-    tried.map_err(|error| Failure::file(&format!("`--save-trace`: {}", path.display()), &error))
+    tried.map_err(|error| Failure::about_file(&format!("`--save-trace`: {}", path.display()), &error))
 }
 
 /// Copies the traces to where the user wants them.
-fn save(path: &Path, rehearsed: &Rehearsed) -> Result<(), Failure> {
+fn save_timelines(path: &Path, rehearsed: &Rehearsed) -> Result<(), Failure> {
     let several = rehearsed.traces.iter().flatten().count() > 1;
     for (seen, trace) in rehearsed.rehearsal.seen.iter().zip(&rehearsed.traces) {
         let Some(trace) = trace else { continue };
-        let to = if several { numbered(path, seen.rank, seen.device.index) } else { path.to_owned() };
-        fs::copy(trace, &to).map_err(|error| Failure::file(&to.display().to_string(), &error))?;
+        let to = if several { numbered_path(path, seen.rank, seen.device.index) } else { path.to_owned() };
+        fs::copy(trace, &to).map_err(|error| Failure::about_file(&to.display().to_string(), &error))?;
     }
     Ok(())
 }
 
 /// `step.jsonl` as `step-rank1-gpu0.jsonl`.
-fn numbered(path: &Path, rank: u32, device: u32) -> PathBuf {
+fn numbered_path(path: &Path, rank: u32, device: u32) -> PathBuf {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let extension = path.extension().map_or_else(String::new, |text| format!(".{}", text.to_string_lossy()));
     path.with_file_name(format!("{stem}-rank{rank}-gpu{device}{extension}"))
 }
 
 /// What scripts are told: the verdict, or that the command failed for its own reasons.
-fn answer(rehearsal: &Rehearsal) -> Exit {
+fn exit_of(rehearsal: &Rehearsal) -> Exit {
     if rehearsal.is_waiting() {
         return Exit::Waiting;
     }
@@ -309,14 +309,15 @@ mod tests {
 
     #[test]
     fn lists_of_gpus_may_hold_custom_ones() {
-        let ids = |text: &str| gpus(text).unwrap().into_iter().map(|gpu| gpu.compute_capability).collect::<Vec<_>>();
+        let ids =
+            |text: &str| parse_gpus(text).unwrap().into_iter().map(|gpu| gpu.compute_capability).collect::<Vec<_>>();
         assert_eq!(ids("t4,24GiB,sm_86,multiprocessors=82,l4"), [(7, 5), (8, 6), (8, 9)]);
-        assert!(gpus("t4,,l4").is_err());
+        assert!(parse_gpus("t4,,l4").is_err());
     }
 
     #[test]
     fn traces_of_several_devices_have_names_of_their_own() {
-        assert_eq!(numbered(Path::new("a/step.jsonl"), 1, 0), Path::new("a/step-rank1-gpu0.jsonl"));
-        assert_eq!(numbered(Path::new("step"), 0, 3), Path::new("step-rank0-gpu3"));
+        assert_eq!(numbered_path(Path::new("a/step.jsonl"), 1, 0), Path::new("a/step-rank1-gpu0.jsonl"));
+        assert_eq!(numbered_path(Path::new("step"), 0, 3), Path::new("step-rank0-gpu3"));
     }
 }

@@ -34,7 +34,7 @@ impl RemoveArgs {
         let store = Store::of_user();
         let removed = match self.keep {
             Some(keep) => {
-                let mut ended: Vec<RunFolder> = store.list().into_iter().filter(|run| !lives(run)).collect();
+                let mut ended: Vec<RunFolder> = store.list().into_iter().filter(|run| !run_lives(run)).collect();
                 ended.truncate(ended.len().saturating_sub(keep));
                 ended
             }
@@ -53,15 +53,15 @@ impl RemoveArgs {
     }
 }
 
-fn lives(run: &RunFolder) -> bool {
+fn run_lives(run: &RunFolder) -> bool {
     run.is_supervised() || !run.left_behind().is_empty()
 }
 
 fn find_run(store: &Store, name: &str) -> Result<RunFolder, Failure> {
     let run = store.find(name)?;
-    if lives(&run) {
-        let failure = Failure::input(format!("run {} lives: nothing was removed", run.id()));
-        return Err(failure.hint(format!("`tonnage stop {}` first", run.id())));
+    if run_lives(&run) {
+        let failure = Failure::bad_input(format!("run {} lives: nothing was removed", run.id()));
+        return Err(failure.with_hint(format!("`tonnage stop {}` first", run.id())));
     }
     Ok(run)
 }

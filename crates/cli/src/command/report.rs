@@ -42,7 +42,7 @@ pub struct ReportArgs {
     metric: Option<String>,
 
     /// The axis that comes first: steps, generated-tokens, training-tokens, gpu-hours
-    #[arg(long, value_name = "AXIS", value_parser = axis, help_heading = "Question")]
+    #[arg(long, value_name = "AXIS", value_parser = parse_axis, help_heading = "Question")]
     by: Option<Axis>,
 
     /// What the other configurations are compared with
@@ -66,7 +66,7 @@ pub struct ReportArgs {
     unpaired: bool,
 
     /// What a logged reward is over a round's completions: sum or mean
-    #[arg(long, value_name = "HOW", value_parser = total, help_heading = "Question")]
+    #[arg(long, value_name = "HOW", value_parser = parse_total, help_heading = "Question")]
     reward: Option<Total>,
 
     /// The most that one completion can earn
@@ -102,12 +102,12 @@ pub struct ReportArgs {
     fail_on_check: bool,
 }
 
-fn axis(name: &str) -> Result<Axis, String> {
+fn parse_axis(name: &str) -> Result<Axis, String> {
     let names: Vec<&str> = AXES.iter().map(|row| row.1).collect();
     Axis::of_name(name).ok_or_else(|| format!("there are {}", names.join(", ")))
 }
 
-fn total(name: &str) -> Result<Total, String> {
+fn parse_total(name: &str) -> Result<Total, String> {
     match name {
         "sum" => Ok(Total::Sum),
         "mean" => Ok(Total::Mean),
@@ -121,34 +121,35 @@ impl ReportArgs {
     /// # Errors
     /// When nothing can be read, what is asked about is not there, or a file cannot be written.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let path = self.path()?;
+        let path = self.output_path()?;
         let shown = path.display().to_string();
-        let mut gathered = gather_runs(&path, &Limits::default()).map_err(|error| Failure::file(&shown, &error))?;
+        let mut gathered =
+            gather_runs(&path, &Limits::default()).map_err(|error| Failure::about_file(&shown, &error))?;
         if gathered.runs.is_empty() {
-            return Err(nothing(&shown, &gathered));
+            return Err(nothing_found(&shown, &gathered));
         }
         let runs = std::mem::take(&mut gathered.runs);
-        let all = Experiment::new(runs, &self.question()).map_err(unanswerable)?;
+        let all = Experiment::new(runs, &self.asked_question()).map_err(unanswerable_failure)?;
         if let Some(by) = self.by.filter(|by| all.axes.first() != Some(by)) {
-            let failure = Failure::input(format!("not every run says its {}", by.words()));
+            let failure = Failure::bad_input(format!("not every run says its {}", by.words()));
             let known: Vec<&str> = all.axes.iter().map(|axis| axis.name()).collect();
-            return Err(failure.hint(format!("all say {}", known.join(", "))));
+            return Err(failure.with_hint(format!("all say {}", known.join(", "))));
         }
-        let (document, flags) = make_document(&all, &gathered, &self.made());
+        let (document, flags) = make_document(&all, &gathered, &self.made_by());
         if let Some(folder) = &self.figures {
             write_figures(&document, folder)?;
         }
         if let Some(file) = &self.html {
-            write(file, html(&document).as_bytes())?;
+            write_bytes(file, html(&document).as_bytes())?;
             terminal.note(&format!("the page is {}", file.display()));
         }
-        self.print(&document, &gathered, terminal)?;
+        self.print_document(&document, &gathered, terminal)?;
         let forbids = flags.iter().any(|flag| flag.severity == Severity::Refutes);
         Ok(if self.fail_on_check && forbids { Exit::No } else { Exit::Done })
     }
 
     /// What is named: a path, or a suite or a run of the user's.
-    fn path(&self) -> Result<PathBuf, Failure> {
+    fn output_path(&self) -> Result<PathBuf, Failure> {
         if self.of.exists() {
             return Ok(self.of.clone());
         }
@@ -156,13 +157,14 @@ impl ReportArgs {
         let is_name = !name.is_empty() && !name.contains(['/', '\\']) && name != "..";
         let found = if is_name { suite_or_run(&name) } else { None };
         found.ok_or_else(|| {
-            let failure =
-                Failure::input(format!("{name}: there is no such file or folder, and no suite or run of that name"));
-            failure.hint("name a folder of logs, or see `tonnage list`")
+            let failure = Failure::bad_input(format!(
+                "{name}: there is no such file or folder, and no suite or run of that name"
+            ));
+            failure.with_hint("name a folder of logs, or see `tonnage list`")
         })
     }
 
-    fn question(&self) -> Question {
+    fn asked_question(&self) -> Question {
         let told = |yes: bool, no: bool| (yes || no).then_some(yes);
         Question {
             metric: self.metric.clone(),
@@ -176,7 +178,7 @@ impl ReportArgs {
         }
     }
 
-    fn made(&self) -> Made {
+    fn made_by(&self) -> Made {
         let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
         let command: Vec<String> = std::iter::once("tonnage".to_owned()).chain(words).collect();
         Made {
@@ -186,7 +188,7 @@ impl ReportArgs {
         }
     }
 
-    fn print(&self, document: &Document, gathered: &Gathered, terminal: &Terminal) -> Result<(), Failure> {
+    fn print_document(&self, document: &Document, gathered: &Gathered, terminal: &Terminal) -> Result<(), Failure> {
         if self.json {
             return terminal.print(&json(document));
         }
@@ -223,36 +225,37 @@ fn suite_or_run(_name: &str) -> Option<PathBuf> {
 }
 
 /// Why a folder has no runs.
-fn nothing(shown: &str, gathered: &Gathered) -> Failure {
+fn nothing_found(shown: &str, gathered: &Gathered) -> Failure {
     let first = gathered.not_read.first();
     let why = first.map_or_else(String::new, |one| {
         let more = gathered.not_read.len() - 1;
         let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
         format!("; {}: {}{more}", one.file, one.why)
     });
-    Failure::input(format!("{shown}: no metrics in it{why}")).hint(format!("what is read: {}", Gathered::forms()))
+    Failure::bad_input(format!("{shown}: no metrics in it{why}"))
+        .with_hint(format!("what is read: {}", Gathered::forms()))
 }
 
-fn unanswerable(why: Unanswerable) -> Failure {
+fn unanswerable_failure(why: Unanswerable) -> Failure {
     let hint = match &why {
         Unanswerable::NoMetric => "the records hold no number by step; docs/report.md says what is read",
         Unanswerable::NoSuchMetric(..) => "--metric takes one of them, or several by `*`",
         Unanswerable::NoSuchBaseline(..) => "--baseline takes one of them",
     };
-    Failure::input(why.to_string()).hint(hint)
+    Failure::bad_input(why.to_string()).with_hint(hint)
 }
 
 fn write_figures(document: &Document, folder: &Path) -> Result<(), Failure> {
-    fs::create_dir_all(folder).map_err(|error| Failure::file(&folder.display().to_string(), &error))?;
+    fs::create_dir_all(folder).map_err(|error| Failure::about_file(&folder.display().to_string(), &error))?;
     for block in &document.blocks {
         if let Block::Figure(figure) = block {
-            write(&folder.join(format!("{}.svg", figure.name)), svg(figure).as_bytes())?;
-            write(&folder.join(format!("{}.png", figure.name)), &png(figure))?;
+            write_bytes(&folder.join(format!("{}.svg", figure.name)), svg(figure).as_bytes())?;
+            write_bytes(&folder.join(format!("{}.png", figure.name)), &png(figure))?;
         }
     }
     Ok(())
 }
 
-fn write(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    fs::write(file, bytes).map_err(|error| Failure::file(&file.display().to_string(), &error))
+fn write_bytes(file: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    fs::write(file, bytes).map_err(|error| Failure::about_file(&file.display().to_string(), &error))
 }

@@ -20,7 +20,7 @@ use tonnage_run::store::{RunFolder, Store};
 use tonnage_run::{RunError, os};
 
 use super::json;
-use super::supervise::{exit, supervise_here};
+use super::supervise::{exit_of, supervise_here};
 use crate::exit::{self, Exit, FailOn};
 use crate::failure::Failure;
 use crate::job_args::{self, JobArgs};
@@ -126,7 +126,7 @@ struct PolicyArgs {
 }
 
 impl PolicyArgs {
-    fn apply(&self, policy: Policy) -> Policy {
+    fn apply_flags(&self, policy: Policy) -> Policy {
         Policy {
             max_attempts: self.max_attempts.unwrap_or(policy.max_attempts),
             max_seconds: self.max_time.or(policy.max_seconds),
@@ -157,13 +157,13 @@ impl RunArgs {
         let (folder, secrets) = match &self.resume {
             Some(name) => (store.find(name)?, Secrets::default()),
             None => {
-                let (run, secrets) = self.request()?;
-                self.check(&run)?;
+                let (run, secrets) = self.read_request()?;
+                self.check_request(&run)?;
                 (store.create(run)?, secrets)
             }
         };
         if self.detach {
-            detach(&folder, &secrets)?;
+            start_supervisor(&folder, &secrets)?;
             return terminal.print(&format!("{}\n", folder.id())).map(|()| Exit::Done);
         }
         terminal.say(&format!("run {}", folder.id()));
@@ -177,11 +177,11 @@ impl RunArgs {
         } else {
             terminal.tell(&text::run_screen(run, &state, &line, false, &terminal.look));
         }
-        Ok(exit(&result))
+        Ok(exit_of(&result))
     }
 
     /// A job that needs more is answered by the guard, which has smaller batches.
-    fn check(&self, run: &RunRecord) -> Result<(), Failure> {
+    fn check_request(&self, run: &RunRecord) -> Result<(), Failure> {
         let (Some(_), Some(job)) = (self.fail_on, &run.job) else { return Ok(()) };
         let spec = recorded_source(job)?.resolve(&[])?.job;
         let verdict = verdict_on(&spec, &spec.gpu)?;
@@ -195,8 +195,8 @@ impl RunArgs {
         Err(Failure { problem, hint, exit: Exit::No, of_job: None })
     }
 
-    fn request(&self) -> Result<(RunRecord, Secrets), Failure> {
-        request(&self.job, &self.command, |policy| self.policy.apply(policy))
+    fn read_request(&self) -> Result<(RunRecord, Secrets), Failure> {
+        make_request(&self.job, &self.command, |policy| self.policy.apply_flags(policy))
     }
 }
 
@@ -204,7 +204,7 @@ impl RunArgs {
 ///
 /// # Errors
 /// When the job cannot be resolved, or there is no command.
-pub fn request(
+pub fn make_request(
     job: &JobArgs,
     command: &[String],
     policy: impl Fn(Policy) -> Policy,
@@ -218,20 +218,19 @@ pub fn request(
     };
     let command = if command.is_empty() { table.command.clone() } else { command.to_vec() };
     if command.is_empty() {
-        return Err(Failure::input("there is no command")
-            .hint("write it after `--`, or as `command` in the job file's [run] table"));
+        return Err(Failure::bad_input("there is no command")
+            .with_hint("write it after `--`, or as `command` in the job file's [run] table"));
     }
     if let Some(problem) = cannot_start(&command) {
-        return Err(
-            Failure::input(problem).hint("is its environment activated, its name spelt right? Nothing was recorded")
-        );
+        return Err(Failure::bad_input(problem)
+            .with_hint("is its environment activated, its name spelt right? Nothing was recorded"));
     }
     let source = source.map(|source| run_by(source, OsStr::new(&command[0])));
     let resolved = source.as_ref().map(|source| source.resolve(&[])).transpose()?;
     let given = source.as_ref().zip(resolved.as_ref());
     let job = given.map(|(source, resolved)| (JobRecord::new(source, resolved), &resolved.job));
     let policy = policy(table.apply(Policy::default()));
-    let here = std::env::current_dir().map_err(|error| Failure::file(".", &error))?;
+    let here = std::env::current_dir().map_err(|error| Failure::about_file(".", &error))?;
     Ok(run_record(command, here.display().to_string(), job, &table, policy)?)
 }
 
@@ -240,17 +239,17 @@ const TAKES_ITS_RUN: Duration = Duration::from_secs(5);
 
 /// Starts a supervisor that is no child of this terminal, and waits until it has the run: whoever asks for the run that
 /// lives finds this one.
-fn detach(folder: &RunFolder, secrets: &Secrets) -> Result<(), Failure> {
+fn start_supervisor(folder: &RunFolder, secrets: &Secrets) -> Result<(), Failure> {
     let path = folder.path().join("supervisor.log");
     let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
     let log = opened.map_err(|error| RunError::file(&path, error))?;
-    let program = std::env::current_exe().map_err(|error| Failure::file("tonnage", &error))?;
+    let program = std::env::current_exe().map_err(|error| Failure::about_file("tonnage", &error))?;
     let mut command = Command::new(program);
     command.arg("supervise").arg(folder.path()).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
-    let mut child = command.spawn().map_err(|error| Failure::file("tonnage", &error))?;
+    let mut child = command.spawn().map_err(|error| Failure::about_file("tonnage", &error))?;
     // Through a pipe: what stands in a file or on a command line is read by others.
     let told = child.stdin.take().map(|mut pipe| pipe.write_all(serde_json::json!(secrets.0).to_string().as_bytes()));
-    told.transpose().map_err(|error| Failure::file("tonnage", &error))?;
+    told.transpose().map_err(|error| Failure::about_file("tonnage", &error))?;
     let until = Instant::now() + TAKES_ITS_RUN;
     let has_ended = |child: &mut Child| !matches!(child.try_wait(), Ok(None));
     while !folder.is_supervised() && !has_ended(&mut child) && Instant::now() < until {

@@ -3,7 +3,7 @@
 use clap::Args;
 use tonnage_run::store::Store;
 
-use super::status::show;
+use super::status::show_run;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::Terminal;
@@ -28,6 +28,6 @@ impl ShowArgs {
     /// When there is no such run.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let folder = Store::of_user().find(&self.run)?;
-        show(&folder, true, self.json, terminal)
+        show_run(&folder, true, self.json, terminal)
     }
 }

@@ -14,7 +14,7 @@ use tonnage_report::{SolveAnswer, SolveRow, SolveView, solve_csv, text};
 use super::json;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::sweep::sweep;
+use crate::sweep::sweep_items;
 use crate::terminal::Terminal;
 
 /// No larger value is tried: no sequence is longer, and no batch larger.
@@ -24,7 +24,7 @@ const MOST: u64 = 1 << 20;
 ///
 /// # Errors
 /// When the key is none of a number of things.
-pub fn solve(
+pub fn solve_key(
     key: &str,
     base: Resolved,
     gpus: Vec<Gpu>,
@@ -34,13 +34,12 @@ pub fn solve(
 ) -> Result<SolveAnswer, Failure> {
     let (name, range) = key_and_range(key)?;
     if variants.iter().flat_map(|variant| &variant.changes).any(|change| change.key == name) {
-        return Err(
-            Failure::input(format!("--solve: `{name}` is given a list of values too")).hint("leave one of both out")
-        );
+        return Err(Failure::bad_input(format!("--solve: `{name}` is given a list of values too"))
+            .with_hint("leave one of both out"));
     }
     let places: Vec<(usize, usize)> =
         (0..variants.len()).flat_map(|variant| (0..gpus.len()).map(move |gpu| (variant, gpu))).collect();
-    let found = sweep(&places, terminal, |(variant, gpu)| {
+    let found = sweep_items(&places, terminal, |(variant, gpu)| {
         on_gpu(&name, &range, &variants[*variant].changes, &gpus[*gpu], source)
     });
     let mut found = found.into_iter();
@@ -51,7 +50,7 @@ pub fn solve(
     let rows: Vec<SolveRow> = variants.iter().map(row).collect();
     let mut cells = rows.iter().flat_map(|row| &row.cells);
     if let (false, Some(Err(problem))) = (cells.clone().any(Result::is_ok), cells.next()) {
-        return Err(Failure::input(problem.clone()));
+        return Err(Failure::bad_input(problem.clone()));
     }
     Ok(SolveAnswer { job: base.job, key: name, gpus, rows })
 }
@@ -60,9 +59,14 @@ pub fn solve(
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn show(answer: &SolveAnswer, csv: Option<&Path>, as_json: bool, terminal: &Terminal) -> Result<Exit, Failure> {
+pub fn show_solved(
+    answer: &SolveAnswer,
+    csv: Option<&Path>,
+    as_json: bool,
+    terminal: &Terminal,
+) -> Result<Exit, Failure> {
     if let Some(path) = csv {
-        fs::write(path, solve_csv(answer)).map_err(|error| Failure::file(&path.display().to_string(), &error))?;
+        fs::write(path, solve_csv(answer)).map_err(|error| Failure::about_file(&path.display().to_string(), &error))?;
     }
     terminal.show(as_json, || json(&SolveView::new(answer)), || text::solve_screen(answer, &terminal.look))?;
     Ok(if answer.fits() { Exit::Done } else { Exit::No })
@@ -82,8 +86,8 @@ fn key_and_range(key: &str) -> Result<(String, RangeInclusive<u64>), Failure> {
                 grpo.completion_len, swarm.nodes, model.num_hidden_layers";
     match found.map(|key| (key.name, key.kind)) {
         Some((name, Kind::Size { min, max })) => Ok((name.to_owned(), min.max(1)..=max.min(MOST))),
-        Some((name, _)) => Err(Failure::input(format!("--solve: `{name}` is no whole number")).hint(hint)),
-        None => Err(Failure::input(format!("--solve: there is no key `{key}`")).hint(hint)),
+        Some((name, _)) => Err(Failure::bad_input(format!("--solve: `{name}` is no whole number")).with_hint(hint)),
+        None => Err(Failure::bad_input(format!("--solve: there is no key `{key}`")).with_hint(hint)),
     }
 }
 

@@ -10,8 +10,8 @@ use tonnage_run::store::{RunFolder, Store};
 use tonnage_suite::folder::SuiteFolder;
 use tonnage_suite::status::Status;
 
-use super::list::line;
-use super::suite::living::{Living, view};
+use super::list::run_line;
+use super::suite::living::{Living, suite_view};
 use super::suite::status as suite_status;
 use super::{json as document, suite};
 use crate::exit::Exit;
@@ -49,12 +49,12 @@ impl StatusArgs {
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let store = Store::of_user();
         let suites: Vec<_> = match self.run.as_str() {
-            "last" => Living::default().look(&store).into_iter().map(view).collect(),
+            "last" => Living::default().look(&store).into_iter().map(suite_view).collect(),
             _ => Vec::new(),
         };
         let folder = match store.find_living(&self.run) {
             Err(RunError::NoSuchRun(_)) if is_suite(&store, &self.run) => {
-                return suite_status::tell(Some(&self.run), self.json, terminal);
+                return suite_status::tell_status(Some(&self.run), self.json, terminal);
             }
             // All that lives was sent to SLURM.
             Err(_) if !suites.is_empty() => return tell_suites(&suites, self.json, terminal),
@@ -71,7 +71,7 @@ impl StatusArgs {
             terminal.print(&document(&answer)?)?;
             return Ok(Exit::Done);
         }
-        show(&folder, false, false, terminal)?;
+        show_run(&folder, false, false, terminal)?;
         let of_suite = of_suite.map(|(suite, name)| format!("of suite {suite}: {name}"));
         let said: Vec<String> = of_suite.into_iter().chain(suites.iter().flat_map(lines_of)).collect();
         print_lines(&said, terminal)
@@ -113,18 +113,18 @@ fn suite_of(store: &Store, run: &str) -> Option<(String, String)> {
 }
 
 fn run_document(folder: &RunFolder) -> Value {
-    run_json(folder.run(), &folder.state_now(), &line(folder))
+    run_json(folder.run(), &folder.state_now(), &run_line(folder))
 }
 
 /// Prints a run; `full` with all that its attempts were given.
 ///
 /// # Errors
 /// When stdout cannot be written.
-pub fn show(folder: &RunFolder, full: bool, as_json: bool, terminal: &Terminal) -> Result<Exit, Failure> {
+pub fn show_run(folder: &RunFolder, full: bool, as_json: bool, terminal: &Terminal) -> Result<Exit, Failure> {
     if as_json {
         terminal.print(&document(&run_document(folder))?)?;
     } else {
-        let (run, state, line) = (folder.run(), folder.state_now(), line(folder));
+        let (run, state, line) = (folder.run(), folder.state_now(), run_line(folder));
         terminal.print(&text::run_screen(run, &state, &line, full, &terminal.look))?;
     }
     Ok(Exit::Done)

@@ -8,8 +8,8 @@ use nix::unistd::Pid;
 use tonnage_run::store::{RunFolder, Store};
 use tonnage_run::supervise::end_left_behind;
 
-use super::list::line;
-use super::status::show;
+use super::list::run_line;
+use super::status::show_run;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::Terminal;
@@ -45,21 +45,21 @@ impl StopArgs {
         let folder = Store::of_user().find_living(&self.run)?;
         let supervisor = folder.state().supervisor.filter(|_| folder.is_supervised());
         match supervisor {
-            Some(supervisor) => self.ask(&folder, Pid::from_raw(supervisor.cast_signed()), terminal),
+            Some(supervisor) => self.ask_supervisor(&folder, Pid::from_raw(supervisor.cast_signed()), terminal),
             None if folder.left_behind().is_empty() => {
-                let state = line(&folder).state;
+                let state = run_line(&folder).state;
                 terminal.say(&format!("nothing was stopped: run {} does not run ({state})", folder.id()));
-                self.tell(&folder, terminal).map(|_| Exit::No)
+                self.tell_ended(&folder, terminal).map(|_| Exit::No)
             }
             None => self.end_left_behind(&folder, terminal),
         }
     }
 
     /// Asks the supervisor, and waits for it.
-    fn ask(&self, folder: &RunFolder, supervisor: Pid, terminal: &Terminal) -> Result<Exit, Failure> {
+    fn ask_supervisor(&self, folder: &RunFolder, supervisor: Pid, terminal: &Terminal) -> Result<Exit, Failure> {
         for _ in 0..=usize::from(self.now) {
             kill(supervisor, Signal::SIGTERM)
-                .map_err(|error| Failure::input(format!("process {supervisor}: {error}")))?;
+                .map_err(|error| Failure::bad_input(format!("process {supervisor}: {error}")))?;
             std::thread::sleep(Duration::from_millis(50));
         }
         // One that was stopped (Ctrl-Z, SIGSTOP) hears it when it goes on.
@@ -67,7 +67,7 @@ impl StopArgs {
         let grace = if self.now { 0 } else { folder.run().policy.grace_seconds };
         if wait_until(TIMEOUT + Duration::from_secs(grace), || !folder.is_supervised()) {
             terminal.say(&format!("run {} has ended", folder.id()));
-            return self.tell(folder, terminal);
+            return self.tell_ended(folder, terminal);
         }
         if !self.now {
             let problem = format!("run {} has not ended yet", folder.id());
@@ -109,11 +109,11 @@ impl StopArgs {
             "run {id} had lost its supervisor; its {what} {} ended",
             if count == 1 { "has" } else { "have" }
         ));
-        self.tell(folder, terminal)
+        self.tell_ended(folder, terminal)
     }
 
-    fn tell(&self, folder: &RunFolder, terminal: &Terminal) -> Result<Exit, Failure> {
-        if self.json { show(folder, false, true, terminal) } else { Ok(Exit::Done) }
+    fn tell_ended(&self, folder: &RunFolder, terminal: &Terminal) -> Result<Exit, Failure> {
+        if self.json { show_run(folder, false, true, terminal) } else { Ok(Exit::Done) }
     }
 }
 

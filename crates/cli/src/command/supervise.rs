@@ -37,7 +37,7 @@ impl SuperviseArgs {
         let told = std::io::read_to_string(std::io::stdin()).unwrap_or_default();
         let secrets = Secrets(serde_json::from_str(&told).unwrap_or_default());
         let result = supervise_here(&folder, secrets, false, terminal)?;
-        Ok(exit(&result))
+        Ok(exit_of(&result))
     }
 }
 
@@ -53,7 +53,7 @@ pub fn supervise_here(
 ) -> Result<ResultRecord, Failure> {
     let run = folder.run();
     // Checkpoints, configs and the command are where the run was made, wherever it is taken up.
-    std::env::set_current_dir(&run.folder).map_err(|error| Failure::file(&run.folder, &error))?;
+    std::env::set_current_dir(&run.folder).map_err(|error| Failure::about_file(&run.folder, &error))?;
     let source = run.job.as_ref().map(recorded_source).transpose()?;
     let spec = source.as_ref().map(|source| source.resolve(&[])).transpose()?.map(|resolved| resolved.job);
     let usable_bytes = run.policy.capacity_bytes.or(spec.as_ref().map(|spec| spec.gpu.usable_bytes)).unwrap_or(0);
@@ -62,7 +62,7 @@ pub fn supervise_here(
     let kept = kept.unwrap_or_default();
     let seen = spec.as_ref().map(|spec| (kept.on_a_gpu(spec), kept.less_bytes(spec))).unwrap_or_default();
     let (correction, less_bytes) = with_peaks_of_a_suite(seen, &run.policy);
-    let library = library();
+    let library = watch_library();
     if let Some(note) = spec.as_ref().zip(library.as_ref()).and_then(|(spec, library)| several_gpus(spec, library)) {
         terminal.say(&note);
     }
@@ -98,7 +98,7 @@ fn with_peaks_of_a_suite(
 const SAME_GPU_PERCENT: u64 = 10;
 
 /// NVML, where there is one.
-pub fn library() -> Option<Library> {
+pub fn watch_library() -> Option<Library> {
     let path = std::env::var_os(super::watch::LIBRARY).map(PathBuf::from);
     Library::open(path.as_deref()).ok()
 }
@@ -128,7 +128,7 @@ fn read_gpu(library: &Library, usable_bytes: u64) -> Option<GpuNow> {
 }
 
 /// What scripts are told of a result.
-pub const fn exit(result: &ResultRecord) -> Exit {
+pub const fn exit_of(result: &ResultRecord) -> Exit {
     match result.outcome {
         Outcome::Succeeded => Exit::Done,
         Outcome::Failed | Outcome::Stopped | Outcome::Refused => Exit::No,

@@ -75,10 +75,10 @@ impl Baseline {
         }
         let shown = path.display().to_string();
         let text = read_text(path, JSON_BYTES).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => Failure::file(&shown, &error).hint("--update writes it"),
-            _ => Failure::file(&shown, &error),
+            std::io::ErrorKind::NotFound => Failure::about_file(&shown, &error).with_hint("--update writes it"),
+            _ => Failure::about_file(&shown, &error),
         })?;
-        let is_no_baseline = |error: serde_json::Error| Failure::input(format!("{shown} is no baseline: {error}"));
+        let is_no_baseline = |error: serde_json::Error| Failure::bad_input(format!("{shown} is no baseline: {error}"));
         // A version of later is no error of its fields.
         let version =
             serde_json::from_str::<Value>(&text).map_err(is_no_baseline)?.get("version").and_then(Value::as_u64);
@@ -86,7 +86,8 @@ impl Baseline {
             Some(version) if version != u64::from(VERSION) => {
                 let problem =
                     format!("{shown} is a baseline of version {version}, this program knows version {VERSION}");
-                Err(Failure::input(problem).hint("use the version of Tonnage that wrote it, or delete it and --update"))
+                Err(Failure::bad_input(problem)
+                    .with_hint("use the version of Tonnage that wrote it, or delete it and --update"))
             }
             _ => serde_json::from_str(&text).map_err(is_no_baseline),
         }
@@ -97,7 +98,7 @@ impl Baseline {
     /// # Errors
     /// When it cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), Failure> {
-        let failed = |error: &std::io::Error| Failure::file(&path.display().to_string(), error);
+        let failed = |error: &std::io::Error| Failure::about_file(&path.display().to_string(), error);
         // What a link names is written, not the link.
         let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let mut name = place.file_name().unwrap_or_default().to_owned();
@@ -115,15 +116,16 @@ impl Baseline {
         self.jobs.get(name).ok_or_else(|| {
             let names: Vec<&str> = self.jobs.keys().map(String::as_str).collect();
             let has = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            Failure::input(format!("{} has no job `{name}`", path.display()))
-                .hint(format!("--update writes it there; --name says under which name it stands (there are: {has})"))
+            Failure::bad_input(format!("{} has no job `{name}`", path.display())).with_hint(format!(
+                "--update writes it there; --name says under which name it stands (there are: {has})"
+            ))
         })
     }
 }
 
 impl Taken {
     /// What the answer says.
-    pub fn of(answer: &Answer) -> Self {
+    pub fn of_answer(answer: &Answer) -> Self {
         let estimate = &answer.estimate;
         let processes = &answer.deployment.processes;
         let high = |one: &Process| shown_bound(one.estimate.safe_bytes).map(|_| one.estimate.range.1);
@@ -146,14 +148,14 @@ impl Taken {
     }
 
     /// The figures that a gate holds.
-    fn held(&self) -> [(&'static str, Option<u64>); 3] {
+    fn held_figures(&self) -> [(&'static str, Option<u64>); 3] {
         let (total, peak) = (Some(self.total_bytes), Some(self.peak_allocated_bytes));
         [("total", total), ("total at most", self.high_bytes), ("peak allocated", peak)]
     }
 
     /// Of these, those that are more than `before` and `percent` allow.
     pub fn grew_beyond(&self, before: &Self, percent: f64) -> Vec<&'static str> {
-        let pairs = self.held().into_iter().zip(before.held());
+        let pairs = self.held_figures().into_iter().zip(before.held_figures());
         let grew = pairs.filter(|((_, now), (_, then))| match (now, then) {
             (Some(now), Some(then)) => *now > with_percent(*then, percent),
             (now, then) => now.is_none() && then.is_some(),
@@ -177,9 +179,13 @@ impl Taken {
     /// What differs: the figures themselves, then what the peak is made of and the phases, those that grew most first.
     pub fn changes(&self, before: &Self) -> Vec<Change> {
         let reserved = ("peak reserved", Some(self.peak_reserved_bytes), Some(before.peak_reserved_bytes));
-        let held = self.held().into_iter().zip(before.held()).map(|((what, now), (_, then))| (what, now, then));
+        let held = self
+            .held_figures()
+            .into_iter()
+            .zip(before.held_figures())
+            .map(|((what, now), (_, then))| (what, now, then));
         let own = held.chain([reserved]);
-        let mut changes: Vec<Change> = own.map(|(what, now, then)| change(what, then, now)).collect();
+        let mut changes: Vec<Change> = own.map(|(what, now, then)| change_of(what, then, now)).collect();
         changes.extend(of_maps("", &before.bytes_by_category_at_peak, &self.bytes_by_category_at_peak));
         changes.extend(of_maps("phase ", &before.peak_per_phase, &self.peak_per_phase));
         changes.retain(|change| change.baseline_bytes != change.now_bytes);
@@ -189,13 +195,13 @@ impl Taken {
 
 impl Change {
     /// By how much.
-    fn by(&self) -> Option<i128> {
+    fn difference_bytes(&self) -> Option<i128> {
         Some(i128::from(self.now_bytes?) - i128::from(self.baseline_bytes?))
     }
 
     /// By how much, with its sign, for people.
-    pub fn signed(&self) -> String {
-        let Some(by) = self.by() else { return String::new() };
+    pub fn signed_difference(&self) -> String {
+        let Some(by) = self.difference_bytes() else { return String::new() };
         let bytes = Bytes(u64::try_from(by.unsigned_abs()).unwrap_or(u64::MAX));
         format!("{}{bytes}", if by < 0 { '-' } else { '+' })
     }
@@ -218,13 +224,13 @@ fn of_maps(prefix: &str, before: &BTreeMap<String, u64>, now: &BTreeMap<String, 
     names.sort();
     names.dedup();
     let bytes = |map: &BTreeMap<String, u64>, name: &String| Some(map.get(name).copied().unwrap_or(0));
-    let named = |name: &String| change(&format!("{prefix}{name}"), bytes(before, name), bytes(now, name));
+    let named = |name: &String| change_of(&format!("{prefix}{name}"), bytes(before, name), bytes(now, name));
     let mut changes: Vec<Change> = names.into_iter().map(named).collect();
-    changes.sort_by_key(|change| -change.by().unwrap_or(0));
+    changes.sort_by_key(|change| -change.difference_bytes().unwrap_or(0));
     changes
 }
 
-fn change(what: &str, baseline_bytes: Option<u64>, now_bytes: Option<u64>) -> Change {
+fn change_of(what: &str, baseline_bytes: Option<u64>, now_bytes: Option<u64>) -> Change {
     Change { what: what.to_owned(), baseline_bytes, now_bytes }
 }
 

@@ -10,7 +10,7 @@ use tonnage_suite::export::{FORMATS, Measured, Sink, Target, measured_of};
 use tonnage_suite::folder::SuiteFolder;
 
 use super::living::Living;
-use super::status::find;
+use super::status::find_suite;
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
 use crate::terminal::Terminal;
@@ -58,26 +58,26 @@ impl ExportArgs {
     /// # Errors
     /// When there is no such suite, no metrics of it, or they cannot be written.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let folder = find(self.name.as_deref())?;
+        let folder = find_suite(self.name.as_deref())?;
         let store = Store::of_user();
         let shown = self.out.display().to_string();
-        let failed = |error: std::io::Error| Failure::file(&shown, &error);
+        let failed = |error: std::io::Error| Failure::about_file(&shown, &error);
         let look = || measured_of(&folder, &store);
         let (runs, missed) = look()?;
         if !self.follow {
             missed.iter().for_each(|why| terminal.say(&format!("not exported: {why}")));
             if runs.is_empty() {
-                return Err(Failure::input(format!("{}: no metrics yet", folder.path.display()))
-                    .hint("docs/suite.md says how a run measures"));
+                return Err(Failure::bad_input(format!("{}: no metrics yet", folder.path.display()))
+                    .with_hint("docs/suite.md says how a run measures"));
             }
         }
         let format = FORMATS.iter().find(|format| format.name == self.to);
-        let format = format.ok_or_else(|| Failure::input(format!("there is no format `{}`", self.to)))?;
+        let format = format.ok_or_else(|| Failure::bad_input(format!("there is no format `{}`", self.to)))?;
         let target = Target { folder: self.out.clone(), python: self.python.clone() };
         let mut sink = (format.begin)(&target).map_err(failed)?;
         sink.take(&runs).map_err(failed)?;
         if self.follow {
-            follow(&folder, &store, sink.as_mut()).map_err(|error| match error {
+            follow_suite(&folder, &store, sink.as_mut()).map_err(|error| match error {
                 Stopped::Read(failure) => failure,
                 Stopped::Written(error) => failed(error),
             })?;
@@ -94,7 +94,7 @@ enum Stopped {
 }
 
 /// Gives what is new, until nothing of the suite lives.
-fn follow(folder: &SuiteFolder, store: &Store, sink: &mut dyn Sink) -> Result<(), Stopped> {
+fn follow_suite(folder: &SuiteFolder, store: &Store, sink: &mut dyn Sink) -> Result<(), Stopped> {
     let (mut living, mut took) = (Living::beside(), Duration::ZERO);
     loop {
         std::thread::sleep(BETWEEN.max(took * 10));

@@ -25,7 +25,7 @@ pub struct Export {
 }
 
 /// Reads `FORMAT=FOLDER`.
-pub fn export(text: &str) -> Result<Export, String> {
+pub fn parse_export(text: &str) -> Result<Export, String> {
     let names = FORMATS.iter().map(|format| format.name).collect::<Vec<_>>().join(", ");
     let wrong = || format!("FORMAT=FOLDER, with a format of {names}");
     let (format, folder) = text.split_once('=').filter(|(_, folder)| !folder.is_empty()).ok_or_else(wrong)?;
@@ -48,7 +48,7 @@ impl Exporters {
         let mut started = Self::default();
         for export in wanted {
             let log = suite.path.join(format!("export-{}.log", export.format));
-            let failed = |error: std::io::Error| Failure::file(&log.display().to_string(), &error);
+            let failed = |error: std::io::Error| Failure::about_file(&log.display().to_string(), &error);
             let program = std::env::current_exe().map_err(failed)?;
             let opened =
                 OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&log).map_err(failed)?;

@@ -48,27 +48,27 @@ impl Living {
 
     /// Those that a runner has, or whose runs go on without one, here or on SLURM.
     pub fn look(&mut self, store: &Store) -> Vec<Summary> {
-        self.ask(store);
+        self.ask_slurm(store);
         let folders = SuiteFolder::all(store.root());
-        folders.iter().filter_map(|folder| self.summary(folder, store)).collect()
+        folders.iter().filter_map(|folder| self.suite_summary(folder, store)).collect()
     }
 
     /// Whether a suite has a runner, or runs that go on without one.
     pub fn lives(&mut self, folder: &SuiteFolder, store: &Store) -> bool {
-        self.ask(store);
-        self.summary(folder, store).is_some()
+        self.ask_slurm(store);
+        self.suite_summary(folder, store).is_some()
     }
 
-    fn ask(&self, store: &Store) {
+    fn ask_slurm(&self, store: &Store) {
         match &self.begun {
-            None => ask(store, &self.views),
+            None => ask_controller(store, &self.views),
             Some(begun) => begun.call_once(|| ask_always(store.clone(), Arc::clone(&self.views))),
         }
     }
 
-    fn summary(&mut self, folder: &SuiteFolder, store: &Store) -> Option<Summary> {
-        let view = locked(&self.views).get(&folder.path).cloned();
-        let (plan, state) = self.read(folder)?;
+    fn suite_summary(&mut self, folder: &SuiteFolder, store: &Store) -> Option<Summary> {
+        let view = locked_views(&self.views).get(&folder.path).cloned();
+        let (plan, state) = self.read_suite(folder)?;
         let is_sent = has_open(state);
         // Whoever looks after what was sent holds the lock for a moment, and runs nothing.
         let is_run = folder.is_run() && (!is_sent || state.runner.is_some_and(is_process));
@@ -82,7 +82,7 @@ impl Living {
         })
     }
 
-    fn read(&mut self, folder: &SuiteFolder) -> Option<(&Plan, &State)> {
+    fn read_suite(&mut self, folder: &SuiteFolder) -> Option<(&Plan, &State)> {
         let stamp = ["plan.json", "journal.log"].map(|name| {
             let file = std::fs::metadata(folder.path.join(name)).ok()?;
             Some((file.modified().ok()?, file.len()))
@@ -96,7 +96,7 @@ impl Living {
     }
 }
 
-fn locked(views: &Views) -> MutexGuard<'_, HashMap<PathBuf, View>> {
+fn locked_views(views: &Views) -> MutexGuard<'_, HashMap<PathBuf, View>> {
     views.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -105,12 +105,12 @@ fn is_process(pid: u32) -> bool {
 }
 
 /// Asks SLURM where the runs are that were sent to it.
-fn ask(store: &Store, views: &Views) {
+fn ask_controller(store: &Store, views: &Views) {
     for folder in SuiteFolder::all(store.root()) {
         // What cannot be read, or is another's for now, keeps what was said before.
         let Ok(plan) = folder.plan() else { continue };
         if let Ok(Some(view)) = looked_after(&folder, store.root(), &plan) {
-            locked(views).insert(folder.path.clone(), view);
+            locked_views(views).insert(folder.path.clone(), view);
         }
     }
 }
@@ -119,7 +119,7 @@ fn ask(store: &Store, views: &Views) {
 fn ask_always(store: Store, views: Views) {
     thread::spawn(move || {
         loop {
-            ask(&store, &views);
+            ask_controller(&store, &views);
             thread::sleep(Poll::pause().max(LEAST));
         }
     });
@@ -136,7 +136,7 @@ fn goes_on(plan: &Plan, state: &State, store: &Store) -> bool {
 }
 
 /// As `watch` shows it.
-pub fn view(summary: Summary) -> SuiteView {
+pub fn suite_view(summary: Summary) -> SuiteView {
     let run = |run: tonnage_suite::status::Running| SuiteRun {
         name: run.name,
         run: run.run,

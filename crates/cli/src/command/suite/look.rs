@@ -37,7 +37,7 @@ impl Looker {
         self.begun.call_once(|| {
             let (newest, every) = (Arc::clone(&self.newest), self.every);
             // Started by the first look: by then the runner has taken the signals that no other thread must get.
-            thread::spawn(move || ask(&newest, every));
+            thread::spawn(move || ask_driver(&newest, every));
         });
         let newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         let is_fresh = |(at, _): &&(Instant, Readings)| at.elapsed() < self.every * STALE;
@@ -45,19 +45,19 @@ impl Looker {
     }
 }
 
-fn ask(newest: &Mutex<Option<(Instant, Readings)>>, every: Duration) {
+fn ask_driver(newest: &Mutex<Option<(Instant, Readings)>>, every: Duration) {
     let path = std::env::var_os(LIBRARY).map(PathBuf::from);
     let Ok(library) = Library::open(path.as_deref()) else { return };
     let mut sampler = NvmlSampler::new(library, Kernel::of_this_machine());
     while let Some(sample) = sampler.sample() {
-        let readings = sample.devices.iter().map(reading).collect();
+        let readings = sample.devices.iter().map(device_reading).collect();
         *newest.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), readings));
         thread::sleep(every);
     }
 }
 
 /// A GPU's names and values; what is absent has none. The names are those of `wandb-symon` of wandb 0.31.
-fn reading(device: &DeviceSample) -> (Vec<String>, BTreeMap<String, f64>) {
+fn device_reading(device: &DeviceSample) -> (Vec<String>, BTreeMap<String, f64>) {
     let names = std::iter::once(device.index.to_string()).chain(device.uuid.clone().ok()).collect();
     let mut values = BTreeMap::new();
     let mut add = |name: &str, value: Option<f64>| {

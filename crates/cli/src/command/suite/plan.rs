@@ -47,17 +47,17 @@ impl PlanArgs {
     /// # Errors
     /// When the suite cannot be read.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let suite = self.source.read()?;
-        let plan = suite.plan(terminal)?;
+        let suite = self.source.read_suite()?;
+        let plan = suite.make_plan(terminal)?;
         let hours = self.limit.or(suite.file.limits.hours).unwrap_or(0.0);
         if !(hours.is_finite() && hours >= 0.0) {
-            return Err(Failure::input("--limit is a number of hours"));
+            return Err(Failure::bad_input("--limit is a number of hours"));
         }
         let slots = self.slots.map(|slots| slots as usize).or(suite.file.run.slots);
         let gpus = self.gpus.map(|gpus| gpus as usize).or(suite.file.limits.gpus);
-        let against = Against { machine: machine(&plan, gpus, slots), hours };
+        let against = Against { machine: machine_for(&plan, gpus, slots), hours };
         match self.json {
-            true => terminal.print(&document(&view(&plan, &against))?)?,
+            true => terminal.print(&document(&plan_view(&plan, &against))?)?,
             false => terminal.print(&screen(&plan, &against, &terminal.look))?,
         }
         let is_bad = |one: &tonnage_suite::plan::Planned| {
@@ -68,7 +68,7 @@ impl PlanArgs {
 }
 
 /// The machine that a plan is for: as many GPUs as the widest run takes, with the memory of the smallest GPU that is named.
-pub fn machine(plan: &Plan, gpus: Option<usize>, slots: Option<usize>) -> Machine {
+pub fn machine_for(plan: &Plan, gpus: Option<usize>, slots: Option<usize>) -> Machine {
     let predicted = || plan.configurations.iter().filter_map(|one| one.predicted.as_ref());
     let widest = predicted().map(|one| usize::try_from(one.gpus).unwrap_or(usize::MAX)).max().unwrap_or(1);
     let gpus = gpus.unwrap_or(widest.min(1024));
@@ -80,7 +80,7 @@ pub fn machine(plan: &Plan, gpus: Option<usize>, slots: Option<usize>) -> Machin
     }
 }
 
-fn view(plan: &Plan, against: &Against) -> serde_json::Value {
+fn plan_view(plan: &Plan, against: &Against) -> serde_json::Value {
     let placed = plan.packed(&against.machine);
     let mut places: Vec<Option<serde_json::Value>> = vec![None; plan.runs.len()];
     for one in placed {

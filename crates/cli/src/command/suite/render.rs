@@ -10,7 +10,7 @@ use tonnage_suite::file::{Elsewhere, Limits, text};
 use tonnage_suite::plan::{Plan, PlannedRun, fill_names};
 use tonnage_suite::render::{ENGINES, Engine, Rendered, Rendering};
 
-use super::plan::machine;
+use super::plan::machine_for;
 use super::source::{Source, Suite};
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
@@ -51,14 +51,14 @@ impl RenderArgs {
     /// # Errors
     /// When the suite cannot be read, or the engine cannot hold it.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let suite = self.source.read()?;
-        let plan = suite.plan(terminal)?;
+        let suite = self.source.read_suite()?;
+        let plan = suite.make_plan(terminal)?;
         let engine = ENGINES.iter().find(|engine| engine.name == self.engine);
-        let engine = engine.ok_or_else(|| Failure::input(format!("there is no engine `{}`", self.engine)))?;
-        let files = files(&suite, &plan, engine, self.gpus.map(|gpus| gpus as usize))?;
+        let engine = engine.ok_or_else(|| Failure::bad_input(format!("there is no engine `{}`", self.engine)))?;
+        let files = render_files(&suite, &plan, engine, self.gpus.map(|gpus| gpus as usize))?;
         for file in files {
             match &self.out {
-                Some(folder) => write(folder, &file, terminal)?,
+                Some(folder) => write_rendered(folder, &file, terminal)?,
                 None => terminal.print(&format!("# {}\n{}", file.name, file.text))?,
             }
         }
@@ -66,10 +66,10 @@ impl RenderArgs {
     }
 }
 
-fn write(folder: &Path, file: &Rendered, terminal: &Terminal) -> Result<(), Failure> {
+fn write_rendered(folder: &Path, file: &Rendered, terminal: &Terminal) -> Result<(), Failure> {
     let path = folder.join(&file.name);
     let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, &file.text));
-    written.map_err(|error| Failure::file(&path.display().to_string(), &error))?;
+    written.map_err(|error| Failure::about_file(&path.display().to_string(), &error))?;
     terminal.note(&path.display().to_string());
     Ok(())
 }
@@ -78,11 +78,16 @@ fn write(folder: &Path, file: &Rendered, terminal: &Terminal) -> Result<(), Fail
 ///
 /// # Errors
 /// When it cannot hold the suite.
-pub fn files(suite: &Suite, plan: &Plan, engine: &Engine, gpus: Option<usize>) -> Result<Vec<Rendered>, Failure> {
+pub fn render_files(
+    suite: &Suite,
+    plan: &Plan,
+    engine: &Engine,
+    gpus: Option<usize>,
+) -> Result<Vec<Rendered>, Failure> {
     let file = &suite.file;
     let limits = Limits { gpus: gpus.or(file.limits.gpus), ..file.limits.clone() };
-    rendering(suite, plan, &file.elsewhere, &limits, None, &mut |rendering| {
-        (engine.render)(rendering).map_err(|problem| Failure::input(format!("{}: {problem}", suite.path.display())))
+    with_rendering(suite, plan, &file.elsewhere, &limits, None, &mut |rendering| {
+        (engine.render)(rendering).map_err(|problem| Failure::bad_input(format!("{}: {problem}", suite.path.display())))
     })
 }
 
@@ -90,7 +95,7 @@ pub fn files(suite: &Suite, plan: &Plan, engine: &Engine, gpus: Option<usize>) -
 ///
 /// # Errors
 /// When there is no command, a name of it is one that only `tonnage run` knows, or `work` fails.
-pub fn rendering<T>(
+pub fn with_rendering<T>(
     suite: &Suite,
     plan: &Plan,
     elsewhere: &Elsewhere,
@@ -99,22 +104,22 @@ pub fn rendering<T>(
     work: &mut dyn FnMut(&Rendering<'_>) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     if suite.file.command.is_empty() {
-        return Err(Failure::input(format!("{}: there is no command", suite.path.display())));
+        return Err(Failure::bad_input(format!("{}: there is no command", suite.path.display())));
     }
-    let commands = commands(suite, plan)?;
+    let commands = run_commands(suite, plan)?;
     work(&Rendering {
         plan,
         commands: &commands,
         elsewhere,
         limits,
         grace_seconds: suite.file.run.grace_seconds.unwrap_or(GRACE_SECONDS),
-        machine: machine(plan, limits.gpus, suite.file.run.slots),
+        machine: machine_for(plan, limits.gpus, suite.file.run.slots),
         place,
     })
 }
 
 /// The words of every run, with the keys of its job filled in: nothing is left to fill in elsewhere.
-fn commands(suite: &Suite, plan: &Plan) -> Result<Vec<Vec<String>>, Failure> {
+fn run_commands(suite: &Suite, plan: &Plan) -> Result<Vec<Vec<String>>, Failure> {
     let mut values: Vec<HashMap<String, String>> = Vec::new();
     for one in &suite.configurations {
         let resolved = suite.job.as_ref().map(|job| job.resolve(&one.changes)).transpose()?;
@@ -129,14 +134,14 @@ fn commands(suite: &Suite, plan: &Plan) -> Result<Vec<Vec<String>>, Failure> {
         known.insert("configuration".to_owned(), one.name.clone());
         values.push(known);
     }
-    plan.runs.iter().map(|run| words(suite, &values[run.configuration], run)).collect()
+    plan.runs.iter().map(|run| run_words(suite, &values[run.configuration], run)).collect()
 }
 
 /// Names that only `tonnage run` can fill in.
 const HERE: [&str; 7] =
     ["attempt", "attempt_dir", "overrides", "node", "node_name", "role", keys::RESUME_FROM_CHECKPOINT];
 
-fn words(suite: &Suite, known: &HashMap<String, String>, run: &PlannedRun) -> Result<Vec<String>, Failure> {
+fn run_words(suite: &Suite, known: &HashMap<String, String>, run: &PlannedRun) -> Result<Vec<String>, Failure> {
     let unknown = std::cell::Cell::new(None);
     let meaning = |name: &str| match HERE.iter().find(|here| **here == name) {
         Some(here) => {
@@ -148,11 +153,11 @@ fn words(suite: &Suite, known: &HashMap<String, String>, run: &PlannedRun) -> Re
     };
     let words = fill_names(&suite.file.command, &meaning);
     if let Some(name) = unknown.get() {
-        return Err(Failure::input(format!("`{{{name}}}` is filled in by `tonnage run` alone"))
-            .hint("let the job's command be `tonnage run -- ...` there, or find what it names in the script"));
+        return Err(Failure::bad_input(format!("`{{{name}}}` is filled in by `tonnage run` alone"))
+            .with_hint("let the job's command be `tonnage run -- ...` there, or find what it names in the script"));
     }
     match words.iter().find(|word| word.contains('\0')) {
-        Some(_) => Err(Failure::input("a word of the command holds a zero byte")),
+        Some(_) => Err(Failure::bad_input("a word of the command holds a zero byte")),
         None => Ok(words),
     }
 }

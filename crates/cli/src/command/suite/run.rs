@@ -16,7 +16,7 @@ use tonnage_suite::peaks::Peaks;
 use tonnage_suite::plan::{Plan, PlannedRun, fill, fill_names};
 use tonnage_suite::runner::{Options, Outcomes, Place, Runner};
 
-use super::super::supervise::library;
+use super::super::supervise::watch_library;
 use super::exporters::{self, Export, Exporters};
 use super::look::Looker;
 use super::source::{Source, Suite};
@@ -78,7 +78,7 @@ pub struct Here {
     take_over: bool,
 
     /// Hands on what runs measure while they run: `tensorboard=events`, `csv=tables`, `wandb=offline`; several times
-    #[arg(long, value_name = "FORMAT=FOLDER", value_parser = exporters::export)]
+    #[arg(long, value_name = "FORMAT=FOLDER", value_parser = exporters::parse_export)]
     export: Vec<Export>,
 
     /// The Python that has wandb
@@ -92,8 +92,8 @@ impl RunArgs {
     /// # Errors
     /// When the suite cannot be read, another runner has it, or its folder cannot be written.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let suite = self.source.read()?;
-        let plan = suite.plan(terminal)?;
+        let suite = self.source.read_suite()?;
+        let plan = suite.make_plan(terminal)?;
         carry_out(&suite, &plan, &self.here, terminal)
     }
 }
@@ -105,25 +105,25 @@ impl RunArgs {
 pub fn carry_out(suite: &Suite, plan: &Plan, here: &Here, terminal: &Terminal) -> Result<Exit, Failure> {
     os::check_supported()?;
     if suite.file.command.is_empty() {
-        return Err(Failure::input(format!("{}: there is no command", suite.path.display()))
-            .hint("command = [\"python\", \"train.py\", \"--seed\", \"{seed}\"]"));
+        return Err(Failure::bad_input(format!("{}: there is no command", suite.path.display()))
+            .with_hint("command = [\"python\", \"train.py\", \"--seed\", \"{seed}\"]"));
     }
     let store = Store::of_user();
     let folder = SuiteFolder::new(store.root(), &suite.name);
-    let Some(held) = folder.lock().map_err(unwritable)? else {
-        return Err(Failure::input(format!("suite {} is run already", suite.name)).hint(format!(
+    let Some(held) = folder.lock().map_err(unwritable_folder)? else {
+        return Err(Failure::bad_input(format!("suite {} is run already", suite.name)).with_hint(format!(
             "`tonnage suite status {}` tells where it is, `tonnage suite stop {}` ends it",
             suite.name, suite.name
         )));
     };
     // What cannot be started is said before anything is.
-    let here_now = std::env::current_dir().map_err(|error| Failure::file(".", &error))?;
-    let record = |run: &PlannedRun, place: &Place<'_>| make(suite, plan, run, place);
+    let here_now = std::env::current_dir().map_err(|error| Failure::about_file(".", &error))?;
+    let record = |run: &PlannedRun, place: &Place<'_>| make_run(suite, plan, run, place);
     if let Some(first) = plan.runs.first() {
         let nowhere = Place { gpus: &[], peaks: &Peaks::default() };
-        let (checked, _) = record(first, &nowhere).map_err(Failure::input)?;
+        let (checked, _) = record(first, &nowhere).map_err(Failure::bad_input)?;
         in_folder(&suite.directory, || cannot_start(&checked.command))?
-            .map_or(Ok(()), |problem| Err(Failure::input(problem).hint("nothing was started")))?;
+            .map_or(Ok(()), |problem| Err(Failure::bad_input(problem).with_hint("nothing was started")))?;
     }
     folder.keep(plan)?;
     // The command was looked for where it runs; folders of exports are where they were typed.
@@ -134,7 +134,7 @@ pub fn carry_out(suite: &Suite, plan: &Plan, here: &Here, terminal: &Terminal) -
     let environment =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let say = |text: &str| terminal.say(text);
-    let options = options(suite, plan, here)?;
+    let options = runner_options(suite, plan, here)?;
     let looker = Looker::new(options.sample_every);
     let look = || looker.look();
     let runner = Runner {
@@ -152,9 +152,9 @@ pub fn carry_out(suite: &Suite, plan: &Plan, here: &Here, terminal: &Terminal) -
         let goes_on = format!("runs that were started go on; `tonnage suite run {}` takes them up", plan.file);
         let failure = Failure::from(error);
         let hint = failure.hint.clone().unwrap_or(goes_on);
-        failure.hint(hint)
+        failure.with_hint(hint)
     })?;
-    terminal.say(&summary(&suite.name, outcomes));
+    terminal.say(&outcome_summary(&suite.name, outcomes));
     // Exporters go on until nobody has the suite.
     drop(held);
     exporters.finish(terminal);
@@ -162,12 +162,12 @@ pub fn carry_out(suite: &Suite, plan: &Plan, here: &Here, terminal: &Terminal) -
 }
 
 /// A suite's folder that cannot be made or written.
-pub fn unwritable(error: RunError) -> Failure {
+pub fn unwritable_folder(error: RunError) -> Failure {
     Failure::from(error)
-        .hint("TONNAGE_HOME names the folder that runs and suites are kept in: it must be one that you may write")
+        .with_hint("TONNAGE_HOME names the folder that runs and suites are kept in: it must be one that you may write")
 }
 
-fn summary(name: &str, outcomes: Outcomes) -> String {
+fn outcome_summary(name: &str, outcomes: Outcomes) -> String {
     let Outcomes { succeeded, failed, missing } = outcomes;
     let next = match (failed, missing) {
         (0, 0) => format!("; tonnage report {name} says what they show"),
@@ -179,42 +179,42 @@ fn summary(name: &str, outcomes: Outcomes) -> String {
 
 /// What `work` says in another folder than this one; a suite's command is found from there.
 fn in_folder<T>(folder: &std::path::Path, work: impl FnOnce() -> T) -> Result<T, Failure> {
-    std::env::set_current_dir(folder).map_err(|error| Failure::file(&folder.display().to_string(), &error))?;
+    std::env::set_current_dir(folder).map_err(|error| Failure::about_file(&folder.display().to_string(), &error))?;
     Ok(work())
 }
 
-fn options(suite: &Suite, plan: &Plan, here: &Here) -> Result<Options, Failure> {
+fn runner_options(suite: &Suite, plan: &Plan, here: &Here) -> Result<Options, Failure> {
     let run = &suite.file.run;
     let has_job = plan.configurations.iter().any(|one| one.predicted.is_some());
-    let gpus = if here.gpus.is_empty() { visible(has_job) } else { here.gpus.clone() };
+    let gpus = if here.gpus.is_empty() { visible_gpus(has_job) } else { here.gpus.clone() };
     let by_default = if has_job { usize::MAX } else { gpus.len().max(1) };
     let stagger = here.stagger.or(run.stagger_seconds).unwrap_or(if has_job { STAGGER } else { 0.0 });
-    let stagger = seconds("--stagger", stagger)?;
+    let stagger = parse_duration("--stagger", stagger)?;
     Ok(Options {
         slots: here.slots.map(|slots| slots as usize).or(run.slots).unwrap_or(by_default).max(1),
         stagger,
         pause_after: here.pause_after.map(|count| count as usize).or(run.pause_after).unwrap_or(3),
         fail_fast: here.fail_fast || run.fail_fast,
         take_over: here.take_over,
-        sample_every: seconds("[run] sample_seconds", run.sample_seconds.unwrap_or(SAMPLE))?,
-        program: std::env::current_exe().map_err(|error| Failure::file("tonnage", &error))?,
+        sample_every: parse_duration("[run] sample_seconds", run.sample_seconds.unwrap_or(SAMPLE))?,
+        program: std::env::current_exe().map_err(|error| Failure::about_file("tonnage", &error))?,
         gpus,
     })
 }
 
-fn seconds(what: &str, value: f64) -> Result<Duration, Failure> {
-    Duration::try_from_secs_f64(value).map_err(|_| Failure::input(format!("{what} is a number of seconds from 0")))
+fn parse_duration(what: &str, value: f64) -> Result<Duration, Failure> {
+    Duration::try_from_secs_f64(value).map_err(|_| Failure::bad_input(format!("{what} is a number of seconds from 0")))
 }
 
 /// The GPUs that may be used, by the names that CUDA_VISIBLE_DEVICES takes. Where nothing tells of one, a job gets the first.
-fn visible(has_job: bool) -> Vec<String> {
+fn visible_gpus(has_job: bool) -> Vec<String> {
     let named = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
     let named: Vec<String> =
         named.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect();
     if !named.is_empty() {
         return named;
     }
-    let count = library().and_then(|library| library.count().ok()).unwrap_or(0);
+    let count = watch_library().and_then(|library| library.count().ok()).unwrap_or(0);
     match count {
         0 if has_job => vec!["0".to_owned()],
         count => (0..count).map(|gpu| gpu.to_string()).collect(),
@@ -222,7 +222,7 @@ fn visible(has_job: bool) -> Vec<String> {
 }
 
 /// The record of a run, and its command's secrets.
-fn make(suite: &Suite, plan: &Plan, run: &PlannedRun, place: &Place<'_>) -> Result<(RunRecord, Secrets), String> {
+fn make_run(suite: &Suite, plan: &Plan, run: &PlannedRun, place: &Place<'_>) -> Result<(RunRecord, Secrets), String> {
     let one = suite.configurations.get(run.configuration).ok_or("no such configuration")?;
     let source = suite.job.as_ref().map(|job| job.clone().with(&one.changes));
     let resolved = source.as_ref().map(|source| source.resolve(&[])).transpose().map_err(|error| error.to_string())?;
@@ -256,7 +256,7 @@ fn make(suite: &Suite, plan: &Plan, run: &PlannedRun, place: &Place<'_>) -> Resu
     let policy = Policy {
         seen_more_bytes: place.peaks.more(),
         seen_less_bytes: place.peaks.less(),
-        ..policy(suite, &table, job.is_some())
+        ..run_policy(suite, &table, job.is_some())
     };
     let directory = suite.directory.display().to_string();
     let (mut made, secrets) =
@@ -264,20 +264,20 @@ fn make(suite: &Suite, plan: &Plan, run: &PlannedRun, place: &Place<'_>) -> Resu
     if let [node] = made.nodes.as_mut_slice() {
         node.seed = table.seed.unwrap_or(run.seed);
         // Where the command names a folder by its seed or a key of the job, that is where its checkpoints are.
-        made.policy.checkpoints = made.policy.checkpoints.map(|place| filled(place, run.seed, &values));
+        made.policy.checkpoints = made.policy.checkpoints.map(|place| fill_place(place, run.seed, &values));
     }
     Ok((made, secrets))
 }
 
 /// A folder's name with what is known of a run before it is started.
-fn filled(place: String, seed: u64, values: &[(String, String)]) -> String {
+fn fill_place(place: String, seed: u64, values: &[(String, String)]) -> String {
     let of_key =
         |name: &str| values.iter().find(|(key, _)| key == name).map(|(_, value)| value.trim_matches('"').to_owned());
     let meaning = |name: &str| if name == "seed" { Some(seed.to_string()) } else { of_key(name) };
     fill_names(std::slice::from_ref(&place), &meaning).pop().unwrap_or(place)
 }
 
-fn policy(suite: &Suite, table: &RunTable, has_job: bool) -> Policy {
+fn run_policy(suite: &Suite, table: &RunTable, has_job: bool) -> Policy {
     let run = &suite.file.run;
     let policy = table.apply(Policy::default());
     Policy {

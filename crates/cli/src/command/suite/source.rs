@@ -16,11 +16,11 @@ use tonnage_suite::expand::{Configuration, Typed, expand, priced, settle};
 use tonnage_suite::file::SuiteFile;
 use tonnage_suite::plan::{Making, Plan, Predicted};
 
-use super::super::cost::{beside, placed};
+use super::super::cost::{path_beside, placed_error};
 use crate::failure::Failure;
 use crate::job_args::JobArgs;
 use crate::job_input::{gather_each, on_a_gpu, read_source};
-use crate::sweep::sweep;
+use crate::sweep::sweep_items;
 use crate::terminal::Terminal;
 
 /// A suite's file, and what wins over it.
@@ -61,7 +61,7 @@ pub struct Suite {
 impl Source {
     /// Of a plan that was kept: its file, and what was typed beside it.
     #[cfg(unix)]
-    pub fn of(file: &Path, set: &[String], groups: &[String]) -> Self {
+    pub fn of_file(file: &Path, set: &[String], groups: &[String]) -> Self {
         Self { file: file.to_owned(), set: set.to_vec(), groups: groups.to_vec() }
     }
 
@@ -69,17 +69,17 @@ impl Source {
     ///
     /// # Errors
     /// When something of it cannot be read, or does not hold.
-    pub fn read(&self) -> Result<Suite, Failure> {
+    pub fn read_suite(&self) -> Result<Suite, Failure> {
         let shown = self.file.display().to_string();
-        let text = read_text(&self.file, HAND_WRITTEN_BYTES).map_err(|error| Failure::file(&shown, &error))?;
-        let at = |error| placed(&self.file, error);
+        let text = read_text(&self.file, HAND_WRITTEN_BYTES).map_err(|error| Failure::about_file(&shown, &error))?;
+        let at = |error| placed_error(&self.file, error);
         let file = SuiteFile::read(&text).map_err(at)?;
         let mut typed = Typed::read(&self.set, &self.groups)?;
         let job = job_source(&file, &self.file, &mut typed)?;
         let mut configurations = expand(&file, &typed).map_err(at)?;
         let changes = configurations.iter().flat_map(|one| &one.changes);
         let job = job.map(|job| gather_each(job, changes)).transpose()?.map(JobSource::pin);
-        hold(&file, &mut configurations, job.as_ref()).map_err(at)?;
+        hold_typed(&file, &mut configurations, job.as_ref()).map_err(at)?;
         let stem = self.file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
         let name = file.called(&stem).map_err(at)?;
         let folder = match self.file.parent() {
@@ -88,9 +88,9 @@ impl Source {
         };
         let directory = folder.join(file.directory.as_deref().unwrap_or("."));
         let directory = std::fs::canonicalize(&directory)
-            .map_err(|error| Failure::file(&directory.display().to_string(), &error))?;
+            .map_err(|error| Failure::about_file(&directory.display().to_string(), &error))?;
         let code = version(&file.code, &file.command, &directory)
-            .map_err(|error| Failure::input(format!("{shown}: code: {error}")))?;
+            .map_err(|error| Failure::bad_input(format!("{shown}: code: {error}")))?;
         let path = std::path::absolute(&self.file).unwrap_or_else(|_| self.file.clone());
         let (typed, groups) = (self.set.clone(), self.groups.clone());
         Ok(Suite { typed, groups, file, path, name, configurations, job, directory, code })
@@ -101,12 +101,13 @@ impl Source {
 fn job_source(file: &SuiteFile, path: &Path, typed: &mut Typed) -> Result<Option<JobSource>, Failure> {
     let Some(job) = &file.job else { return Ok(None) };
     let gpu = typed.take_one(keys::GPU).map(|gpu| Override::flag(keys::GPU, gpu));
-    let args = JobArgs { model: Some(beside(path, job)), overrides: gpu.into_iter().collect(), ..JobArgs::default() };
+    let args =
+        JobArgs { model: Some(path_beside(path, job)), overrides: gpu.into_iter().collect(), ..JobArgs::default() };
     Ok(Some(on_a_gpu(read_source(&args)?, "a plan is held against a GPU")))
 }
 
 /// Rules and constraints of the file, and what every suite must hold of its jobs.
-fn hold(
+fn hold_typed(
     file: &SuiteFile,
     configurations: &mut [Configuration],
     job: Option<&JobSource>,
@@ -116,7 +117,7 @@ fn hold(
     let known = std::cell::RefCell::new(HashMap::new());
     let value = |changes: &[Override], key: &str| {
         let mut known = known.borrow_mut();
-        let resolved = known.entry(said(changes)).or_insert_with(|| job.resolve(changes).ok());
+        let resolved = known.entry(said_changes(changes)).or_insert_with(|| job.resolve(changes).ok());
         // A job that cannot be is said later; what was said of it holds for the constraints.
         let Some(resolved) = resolved else {
             return changes.iter().rfind(|change| change.key == key).map(|change| change.value.clone());
@@ -129,7 +130,7 @@ fn hold(
 }
 
 /// Changes as one text, to know them again.
-fn said(changes: &[Override]) -> String {
+fn said_changes(changes: &[Override]) -> String {
     changes.iter().map(|change| format!("{}={}\n", change.key, change.value)).collect()
 }
 
@@ -138,7 +139,7 @@ impl Suite {
     ///
     /// # Errors
     /// When the job that all start from cannot be.
-    pub fn plan(&self, terminal: &Terminal) -> Result<Plan, Failure> {
+    pub fn make_plan(&self, terminal: &Terminal) -> Result<Plan, Failure> {
         let said = match &self.job {
             Some(job) => said_of_job(job, &self.configurations)?,
             None => Vec::new(),
@@ -154,11 +155,11 @@ impl Suite {
             typed: &self.typed,
             groups: &self.groups,
         };
-        Ok(Plan::make(&making, self.predictions(terminal)))
+        Ok(Plan::make(&making, self.predict_jobs(terminal)))
     }
 
     /// What is predicted of each configuration; each distinct job is simulated once.
-    fn predictions(&self, terminal: &Terminal) -> Vec<Result<Option<Predicted>, String>> {
+    fn predict_jobs(&self, terminal: &Terminal) -> Vec<Result<Option<Predicted>, String>> {
         let Some(job) = &self.job else { return vec![Ok(None); self.configurations.len()] };
         let mut distinct: Vec<&Configuration> = Vec::new();
         let mut index: HashMap<String, usize> = HashMap::new();
@@ -166,18 +167,18 @@ impl Suite {
             .configurations
             .iter()
             .map(|one| {
-                *index.entry(said(&one.changes)).or_insert_with(|| {
+                *index.entry(said_changes(&one.changes)).or_insert_with(|| {
                     distinct.push(one);
                     distinct.len() - 1
                 })
             })
             .collect();
-        let known = sweep(&distinct, terminal, |one| predicted(job, &one.changes));
+        let known = sweep_items(&distinct, terminal, |one| predict_job(job, &one.changes));
         places.into_iter().map(|at| known[at].clone().map(Some)).collect()
     }
 }
 
-fn predicted(source: &JobSource, changes: &[Override]) -> Result<Predicted, String> {
+fn predict_job(source: &JobSource, changes: &[Override]) -> Result<Predicted, String> {
     let job = source.resolve(changes).map_err(|error| error.to_string())?.job;
     let appraisal = appraise(&job, &job.gpu, Scale::own(&job)).map_err(|error| error.to_string())?;
     Ok(Predicted::of(&appraisal, &job.gpu.id, fit_words(appraisal.verdict.fit), gpus_taken(&job)))

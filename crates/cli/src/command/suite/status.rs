@@ -19,7 +19,7 @@ use tonnage_suite::status::Status;
 use super::super::json;
 use super::run::{Here, carry_out};
 use super::source::Source;
-use super::submit::{There, looked_after, send};
+use super::submit::{There, looked_after, send_suite};
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
 use crate::terminal::Terminal;
@@ -43,7 +43,7 @@ impl StatusArgs {
     /// # Errors
     /// When there is no such suite.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        tell(self.name.as_deref(), self.json, terminal)
+        tell_status(self.name.as_deref(), self.json, terminal)
     }
 }
 
@@ -51,12 +51,12 @@ impl StatusArgs {
 ///
 /// # Errors
 /// When there is no such suite.
-pub fn tell(name: Option<&str>, as_json: bool, terminal: &Terminal) -> Result<Exit, Failure> {
-    let folder = find(name)?;
+pub fn tell_status(name: Option<&str>, as_json: bool, terminal: &Terminal) -> Result<Exit, Failure> {
+    let folder = find_suite(name)?;
     let (plan, is_run) = (folder.plan()?, folder.is_run());
     let view = looked_after(&folder, Store::of_user().root(), &plan)?;
     let state = folder.journal.state()?;
-    let orphaned = if is_run { 0 } else { orphaned(&plan, &state) };
+    let orphaned = if is_run { 0 } else { orphaned_runs(&plan, &state) };
     let status = Status::new(&plan, &state, is_run, now_ms()).orphaned(orphaned);
     let status = match &view {
         Some(view) => status.elsewhere(view),
@@ -70,7 +70,7 @@ pub fn tell(name: Option<&str>, as_json: bool, terminal: &Terminal) -> Result<Ex
 }
 
 /// Started runs that have neither ended nor a supervisor that lives; of another machine's nothing is known here.
-fn orphaned(plan: &Plan, state: &State) -> usize {
+fn orphaned_runs(plan: &Plan, state: &State) -> usize {
     let (store, own) = (Store::of_user(), host());
     let lives = |run: &str| RunFolder::open(store.root().join("runs").join(run)).is_ok_and(|run| run.is_supervised());
     let is_orphaned = |id: &str| match state.of(id) {
@@ -101,16 +101,16 @@ impl StopArgs {
     /// # Errors
     /// When there is no such suite, or it does not end.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let folder = find(self.name.as_deref())?;
+        let folder = find_suite(self.name.as_deref())?;
         let plan = folder.plan()?;
         // What has ended meanwhile is not cancelled.
         looked_after(&folder, Store::of_user().root(), &plan)?;
         let state = folder.journal.state()?;
-        let is_sent = cancel(&folder, &state, &plan.suite, terminal)?;
+        let is_sent = cancel_suite(&folder, &state, &plan.suite, terminal)?;
         let times = 1 + usize::from(self.now);
         if let Some(runner) = state.runner.filter(|_| folder.is_run()) {
-            (0..times).for_each(|_| ask(runner));
-            return wait(|| !folder.is_run(), terminal, &plan.suite);
+            (0..times).for_each(|_| ask_runner(runner));
+            return wait_ended(|| !folder.is_run(), terminal, &plan.suite);
         }
         // The runner died, and its runs went on.
         let store = Store::of_user();
@@ -128,13 +128,13 @@ impl StopArgs {
             return Ok(Exit::No);
         }
         let supervisors = living.iter().filter_map(|run| run.state().supervisor);
-        supervisors.for_each(|supervisor| (0..times).for_each(|_| ask(supervisor)));
-        wait(|| !living.iter().any(RunFolder::is_supervised), terminal, &plan.suite)
+        supervisors.for_each(|supervisor| (0..times).for_each(|_| ask_runner(supervisor)));
+        wait_ended(|| !living.iter().any(RunFolder::is_supervised), terminal, &plan.suite)
     }
 }
 
 /// Asks SLURM to cancel what was sent of a suite and has not ended; whether something was.
-fn cancel(folder: &SuiteFolder, state: &State, name: &str, terminal: &Terminal) -> Result<bool, Failure> {
+fn cancel_suite(folder: &SuiteFolder, state: &State, name: &str, terminal: &Terminal) -> Result<bool, Failure> {
     if state.batches.is_empty() {
         return Ok(false);
     }
@@ -143,7 +143,7 @@ fn cancel(folder: &SuiteFolder, state: &State, name: &str, terminal: &Terminal) 
     cancelled.refused.iter().for_each(|why| terminal.say(&format!("not cancelled: {why}")));
     if let Some(why) = cancelled.silence {
         let hint = "nothing is known of what was sent: ask again once SLURM answers";
-        let failure = Failure::input(format!("SLURM does not answer: {why}")).hint(hint);
+        let failure = Failure::bad_input(format!("SLURM does not answer: {why}")).with_hint(hint);
         return Err(Failure { exit: Exit::No, ..failure });
     }
     if cancelled.asked > 0 {
@@ -155,13 +155,13 @@ fn cancel(folder: &SuiteFolder, state: &State, name: &str, terminal: &Terminal) 
     Ok(cancelled.asked > 0)
 }
 
-fn ask(pid: u32) {
+fn ask_runner(pid: u32) {
     // Whoever has just gone is what is wanted.
     let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGTERM);
     std::thread::sleep(Duration::from_millis(50));
 }
 
-fn wait(has_ended: impl Fn() -> bool, terminal: &Terminal, name: &str) -> Result<Exit, Failure> {
+fn wait_ended(has_ended: impl Fn() -> bool, terminal: &Terminal, name: &str) -> Result<Exit, Failure> {
     let until = Instant::now() + Duration::from_secs(60);
     while !has_ended() {
         if Instant::now() > until {
@@ -208,7 +208,7 @@ impl RetryArgs {
     /// # Errors
     /// When there is no such suite, nothing of it failed so, or its file is another now.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let folder = find(self.name.as_deref())?;
+        let folder = find_suite(self.name.as_deref())?;
         let kept = folder.plan()?;
         looked_after(&folder, Store::of_user().root(), &kept)?;
         let state = folder.journal.state()?;
@@ -224,20 +224,22 @@ impl RetryArgs {
             terminal.say(&format!("nothing of suite {} failed so: nothing was started", kept.suite));
             return Ok(Exit::No);
         }
-        let suite = Source::of(Path::new(&kept.file), &kept.typed, &kept.groups).read()?;
-        let plan = suite.plan(terminal)?;
+        let suite = Source::of_file(Path::new(&kept.file), &kept.typed, &kept.groups).read_suite()?;
+        let plan = suite.make_plan(terminal)?;
         let missing = ids.iter().filter(|id| plan.runs.iter().all(|run| run.id != **id)).count();
         if missing > 0 {
             let problem = format!(
                 "{missing} of the failed runs are no longer in {}: the file or the code is another now",
                 kept.file
             );
-            return Err(Failure::input(problem).hint(format!("tonnage suite run {} runs what it says now", kept.file)));
+            return Err(
+                Failure::bad_input(problem).with_hint(format!("tonnage suite run {} runs what it says now", kept.file))
+            );
         }
         terminal.say(&format!("{} runs of suite {} are run again", ids.len(), kept.suite));
         let was_sent = |id: &String| state.runs.get(id).is_some_and(|run| run.batch.is_some());
         if self.engine.as_deref().map_or_else(|| ids.iter().all(was_sent), |engine| engine == "slurm") {
-            return send(&suite, &plan, &self.there, &ids, false, terminal);
+            return send_suite(&suite, &plan, &self.there, &ids, false, terminal);
         }
         folder.journal.append(Event::Retried { ids })?;
         carry_out(&suite, &plan, &self.here, terminal)
@@ -245,7 +247,7 @@ impl RetryArgs {
 }
 
 /// The suite of this name, or the one that something happened to last.
-pub fn find(name: Option<&str>) -> Result<SuiteFolder, Failure> {
+pub fn find_suite(name: Option<&str>) -> Result<SuiteFolder, Failure> {
     let mut all = SuiteFolder::all(Store::of_user().root());
     let names = all
         .iter()
@@ -257,10 +259,9 @@ pub fn find(name: Option<&str>) -> Result<SuiteFolder, Failure> {
         Some(name) => all.into_iter().find(|one| one.path.file_name().is_some_and(|own| own == name)),
     };
     found.ok_or_else(|| match (name, names.is_empty()) {
-        (_, true) => Failure::input("no suite was run here yet").hint("tonnage suite run FILE"),
-        (Some(name), false) => {
-            Failure::input(format!("there is no suite `{}`", name.escape_debug())).hint(format!("there are {names}"))
-        }
-        (None, false) => Failure::input("no suite was run here yet"),
+        (_, true) => Failure::bad_input("no suite was run here yet").with_hint("tonnage suite run FILE"),
+        (Some(name), false) => Failure::bad_input(format!("there is no suite `{}`", name.escape_debug()))
+            .with_hint(format!("there are {names}")),
+        (None, false) => Failure::bad_input("no suite was run here yet"),
     })
 }

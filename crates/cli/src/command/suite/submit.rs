@@ -14,8 +14,8 @@ use tonnage_suite::slurm::records::Recorded;
 use tonnage_suite::slurm::submit::{Problem, Sent, Submission, hours_of};
 use tonnage_suite::slurm::{Client, Poll, View};
 
-use super::render::rendering;
-use super::run::unwritable;
+use super::render::with_rendering;
+use super::run::unwritable_folder;
 use super::source::{Source, Suite};
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
@@ -83,9 +83,9 @@ impl SubmitArgs {
     /// # Errors
     /// When the suite cannot be read, or SLURM does not answer.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let suite = self.source.read()?;
-        let plan = suite.plan(terminal)?;
-        send(&suite, &plan, &self.there, &[], self.test_only, terminal)
+        let suite = self.source.read_suite()?;
+        let plan = suite.make_plan(terminal)?;
+        send_suite(&suite, &plan, &self.there, &[], self.test_only, terminal)
     }
 }
 
@@ -93,7 +93,7 @@ impl SubmitArgs {
 ///
 /// # Errors
 /// When another process has the suite, its folder cannot be written, or SLURM does not answer.
-pub fn send(
+pub fn send_suite(
     suite: &Suite,
     plan: &Plan,
     there: &There,
@@ -103,12 +103,12 @@ pub fn send(
 ) -> Result<Exit, Failure> {
     let (store, client) = (Store::of_user(), Client::default());
     let folder = SuiteFolder::new(store.root(), &suite.name);
-    let Some(_held) = folder.lock().map_err(unwritable)? else {
-        return Err(Failure::input(format!("suite {} is run, or sent, by another process", suite.name))
-            .hint(format!("`tonnage suite status {}` tells where it is", suite.name)));
+    let Some(_held) = folder.lock().map_err(unwritable_folder)? else {
+        return Err(Failure::bad_input(format!("suite {} is run, or sent, by another process", suite.name))
+            .with_hint(format!("`tonnage suite status {}` tells where it is", suite.name)));
     };
     plan.twins().iter().for_each(|twins| terminal.say(twins));
-    let elsewhere = there.over(&suite.file.elsewhere);
+    let elsewhere = there.over_file(&suite.file.elsewhere);
     let own = suite.file.limits.hours;
     let of_partition = hours_of(&client, elsewhere.partition.as_deref());
     let hours = own.into_iter().chain(of_partition).min_by(f64::total_cmp);
@@ -119,7 +119,7 @@ pub fn send(
     let environment: Vec<(String, String)> = std::env::vars_os().filter_map(readable).collect();
     let text = Secrets::found_in(&suite.file.command, environment.iter().cloned()).hide_in_job(&suite.file.text);
     let say = |text: &str| terminal.say(text);
-    rendering(suite, plan, &elsewhere, &limits, Some(&folder.path), &mut |rendering| {
+    with_rendering(suite, plan, &elsewhere, &limits, Some(&folder.path), &mut |rendering| {
         if !is_test {
             folder.keep(plan)?;
         }
@@ -128,7 +128,7 @@ pub fn send(
             root: store.root(),
             folder: &folder,
             rendering,
-            options: &there.options(),
+            options: &there.sbatch_options(),
             retried: retried.iter().map(String::as_str).collect(),
             record: Recorded {
                 text: &text,
@@ -138,11 +138,16 @@ pub fn send(
             },
             say: &say,
         };
-        answer(submission.send(is_test), suite, is_test, terminal)
+        answer_sent(submission.send(is_test), suite, is_test, terminal)
     })
 }
 
-fn answer(sent: Result<Sent, Problem>, suite: &Suite, is_test: bool, terminal: &Terminal) -> Result<Exit, Failure> {
+fn answer_sent(
+    sent: Result<Sent, Problem>,
+    suite: &Suite,
+    is_test: bool,
+    terminal: &Terminal,
+) -> Result<Exit, Failure> {
     let name = &suite.name;
     match sent {
         Ok(_) if is_test => {
@@ -150,25 +155,25 @@ fn answer(sent: Result<Sent, Problem>, suite: &Suite, is_test: bool, terminal: &
             Ok(Exit::Done)
         }
         Ok(sent) => {
-            terminal.say(&summary(name, &sent));
+            terminal.say(&sent_summary(name, &sent));
             Ok(if sent.unfit + sent.unheard + sent.failed == 0 { Exit::Done } else { Exit::No })
         }
         Err(Problem::Refused(words)) => {
             let problem = format!("SLURM does not take suite {name}: {words}");
-            Err(Failure { exit: Exit::No, ..Failure::input(problem).hint(hint(&words)) })
+            Err(Failure { exit: Exit::No, ..Failure::bad_input(problem).with_hint(hint_for(&words)) })
         }
         Err(Problem::Silent(why)) => {
             let hint = "nothing was sent; what was sent before is where it is";
-            let failure = Failure::input(format!("SLURM does not answer: {why}")).hint(hint);
+            let failure = Failure::bad_input(format!("SLURM does not answer: {why}")).with_hint(hint);
             Err(Failure { exit: Exit::No, ..failure })
         }
-        Err(Problem::Suite(problem)) => Err(Failure::input(format!("{}: {problem}", suite.path.display()))),
+        Err(Problem::Suite(problem)) => Err(Failure::bad_input(format!("{}: {problem}", suite.path.display()))),
         Err(Problem::Run(error)) => Err(error.into()),
     }
 }
 
 /// The way out, by what `sbatch` says.
-fn hint(words: &str) -> &'static str {
+fn hint_for(words: &str) -> &'static str {
     let known = [
         (
             "Requested node configuration is not available",
@@ -184,7 +189,7 @@ fn hint(words: &str) -> &'static str {
     known.iter().find(|(word, _)| words.contains(word)).map_or("`suite render` prints the scripts", |(_, hint)| hint)
 }
 
-fn summary(name: &str, sent: &Sent) -> String {
+fn sent_summary(name: &str, sent: &Sent) -> String {
     let mut parts = vec![format!("{} sent", sent.sent)];
     let counted = [
         (sent.open, "in the queue or running"),
@@ -200,7 +205,7 @@ fn summary(name: &str, sent: &Sent) -> String {
 
 impl There {
     /// The file's table, with what was typed over it.
-    fn over(&self, file: &Elsewhere) -> Elsewhere {
+    fn over_file(&self, file: &Elsewhere) -> Elsewhere {
         let typed = |typed: &Option<String>, said: &Option<String>| typed.clone().or_else(|| said.clone());
         Elsewhere {
             account: typed(&self.account, &file.account),
@@ -214,7 +219,7 @@ impl There {
     }
 
     /// What was typed, as words: variables like SBATCH_PARTITION win over a script's directives, and these over both.
-    fn options(&self) -> Vec<String> {
+    fn sbatch_options(&self) -> Vec<String> {
         let named = [
             ("account", &self.account),
             ("partition", &self.partition),

@@ -11,7 +11,7 @@ use super::recorded;
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
 use crate::job_args::JobArgs;
-use crate::job_input::{read_source, simulate};
+use crate::job_input::{read_source, simulate_resolved};
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "Examples:
@@ -48,12 +48,12 @@ impl CompareArgs {
     /// When the job cannot be simulated or the recording cannot be read.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let Some(path) = &self.recording else {
-            return Err(Failure::input("no recording is given").hint("`tonnage trace compare JOB RECORDING`"));
+            return Err(Failure::bad_input("no recording is given").with_hint("`tonnage trace compare JOB RECORDING`"));
         };
-        let mut recording = recorded::read(path, self.device)?;
+        let mut recording = recorded::read_recording(path, self.device)?;
         end_with_the_job(&mut recording);
         let resolved = read_source(&self.job)?.resolve(&[])?;
-        let simulated = simulate(&resolved)?;
+        let simulated = simulate_resolved(&resolved)?;
         let names = if self.names { Names::Compare } else { Names::Ignore };
         let comparison = compare(simulated.trace(), &recording, names);
         let document = || Ok(format!("{:#}\n", comparison_json(&comparison)));

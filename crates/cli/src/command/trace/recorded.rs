@@ -19,13 +19,13 @@ const PICKLE: u8 = 0x80;
 ///
 /// # Errors
 /// When the file cannot be read or is neither.
-pub fn read(path: &str, device: usize) -> Result<Recording, Failure> {
-    let failed = |error| Failure::file(path, &error);
+pub fn read_recording(path: &str, device: usize) -> Result<Recording, Failure> {
+    let failed = |error| Failure::about_file(path, &error);
     let mut file = BufReader::new(File::open(path).map_err(failed)?);
     let is_gzip = file.fill_buf().map_err(failed)?.starts_with(&GZIP);
     let content: Box<dyn Read> = if is_gzip { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
     let source = Source { path, how: if is_gzip { "unpacked" } else { "read" }, most: RECORDING_BYTES };
-    source.read(BufReader::new(content), device)
+    source.read_content(BufReader::new(content), device)
 }
 
 /// Where a recording comes from, and how much of it is taken.
@@ -36,60 +36,66 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    fn read(&self, mut content: impl BufRead, device: usize) -> Result<Recording, Failure> {
-        let first = content.fill_buf().map_err(|error| self.failed(&error))?.first().copied();
+    fn read_content(&self, mut content: impl BufRead, device: usize) -> Result<Recording, Failure> {
+        let first = content.fill_buf().map_err(|error| self.read_failed(&error))?.first().copied();
         if first != Some(PICKLE) {
-            return self.timeline(content);
+            return self.read_timeline(content);
         }
         let mut bytes = Vec::new();
-        content.take(self.most + 1).read_to_end(&mut bytes).map_err(|error| self.failed(&error))?;
+        content.take(self.most + 1).read_to_end(&mut bytes).map_err(|error| self.read_failed(&error))?;
         if bytes.len() as u64 > self.most {
             return Err(self.too_large());
         }
         read_snapshot(&bytes, device).map_err(|error| {
-            Failure::input(format!("{}: {error}", self.path))
-                .hint("call torch.cuda.memory._record_memory_history() before the job and _dump_snapshot() after it")
+            Failure::bad_input(format!("{}: {error}", self.path)).with_hint(
+                "call torch.cuda.memory._record_memory_history() before the job and _dump_snapshot() after it",
+            )
         })
     }
 
     /// Reads line by line, so that the text is never held.
-    fn timeline(&self, mut content: impl BufRead) -> Result<Recording, Failure> {
+    fn read_timeline(&self, mut content: impl BufRead) -> Result<Recording, Failure> {
         let (mut reader, mut line, mut left) = (TimelineReader::default(), Vec::new(), self.most);
         loop {
             line.clear();
             // One byte more than a line may have, so that a longer one is refused by its length.
             let most = (LINE_BYTES as u64 + 2).min(left + 1);
             let count =
-                content.by_ref().take(most).read_until(b'\n', &mut line).map_err(|error| self.failed(&error))?;
+                content.by_ref().take(most).read_until(b'\n', &mut line).map_err(|error| self.read_failed(&error))?;
             if count == 0 {
                 break;
             }
             left = left.checked_sub(count as u64).ok_or_else(|| self.too_large())?;
-            let text = str::from_utf8(&line).map_err(|_| self.unknown())?;
+            let text = str::from_utf8(&line).map_err(|_| self.unknown_format())?;
             if !reader.has_begun() && !text.trim().is_empty() && !text.trim_start().starts_with('{') {
-                return Err(self.unknown());
+                return Err(self.unknown_format());
             }
-            reader.read_line(text).map_err(|error| self.wrong(&error))?;
+            reader.read_line(text).map_err(|error| self.wrong_timeline(&error))?;
         }
-        if reader.has_begun() { reader.finish().map_err(|error| self.wrong(&error)) } else { Err(self.unknown()) }
+        if reader.has_begun() {
+            reader.finish().map_err(|error| self.wrong_timeline(&error))
+        } else {
+            Err(self.unknown_format())
+        }
     }
 
-    fn failed(&self, error: &std::io::Error) -> Failure {
-        Failure::file(self.path, error)
+    fn read_failed(&self, error: &std::io::Error) -> Failure {
+        Failure::about_file(self.path, error)
     }
 
-    fn wrong(&self, error: &TimelineError) -> Failure {
-        Failure::input(format!("{}:{}: {}", self.path, error.line, error.reason))
+    fn wrong_timeline(&self, error: &TimelineError) -> Failure {
+        Failure::bad_input(format!("{}:{}: {}", self.path, error.line, error.reason))
     }
 
     fn too_large(&self) -> Failure {
-        let failure = Failure::input(format!("{}: more than {} when it is {}", self.path, Bytes(self.most), self.how));
-        failure.hint("record fewer events: torch.cuda.memory._record_memory_history(max_entries=100000)")
+        let failure =
+            Failure::bad_input(format!("{}: more than {} when it is {}", self.path, Bytes(self.most), self.how));
+        failure.with_hint("record fewer events: torch.cuda.memory._record_memory_history(max_entries=100000)")
     }
 
-    fn unknown(&self) -> Failure {
-        Failure::input(format!("{}: neither a timeline nor a memory snapshot", self.path))
-            .hint("`tonnage trace write` writes timelines, torch.cuda.memory._dump_snapshot() snapshots")
+    fn unknown_format(&self) -> Failure {
+        Failure::bad_input(format!("{}: neither a timeline nor a memory snapshot", self.path))
+            .with_hint("`tonnage trace write` writes timelines, torch.cuda.memory._dump_snapshot() snapshots")
     }
 }
 
@@ -104,7 +110,7 @@ mod tests {
 
     fn refusal(bytes: &[u8], most: u64) -> String {
         let source = Source { path: "bomb.gz", how: "unpacked", most };
-        let failure = source.read(BufReader::new(MultiGzDecoder::new(bytes)), 0).unwrap_err();
+        let failure = source.read_content(BufReader::new(MultiGzDecoder::new(bytes)), 0).unwrap_err();
         assert!(failure.hint.is_some() || failure.problem.contains("bomb.gz:"), "{}", failure.problem);
         failure.problem
     }

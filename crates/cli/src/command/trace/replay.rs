@@ -47,10 +47,10 @@ impl ReplayArgs {
     /// # Errors
     /// When the recording or a setting cannot be read.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let recording = recorded::read(&self.recording, self.device)?;
+        let recording = recorded::read_recording(&self.recording, self.device)?;
         let config = AllocatorConfig::parse(self.allocator.as_deref().unwrap_or(recording.settings()))
-            .map_err(|error| Failure::input(format!("`--allocator`: {error}")))?;
-        let capacity = self.capacity.as_deref().map(capacity).transpose()?;
+            .map_err(|error| Failure::bad_input(format!("`--allocator`: {error}")))?;
+        let capacity = self.capacity.as_deref().map(parse_capacity).transpose()?;
         let mut allocator = CachingAllocator::new(config, capacity);
         let outcome = replay(&mut allocator, recording.requests());
         let (replayed, oom) = match &outcome {
@@ -62,17 +62,18 @@ impl ReplayArgs {
             let view = ReplayView { labels: &labels, replayed, oom, retries: allocator.stats().num_alloc_retries };
             text::replay_screen(&view, &terminal.look)
         };
-        terminal.show(self.json, || Ok(format!("{:#}\n", document(&recording, replayed, oom))), screen)?;
+        terminal.show(self.json, || Ok(format!("{:#}\n", json_document(&recording, replayed, oom))), screen)?;
         Ok(if oom.is_some() { Exit::No } else { Exit::Done })
     }
 }
 
-fn capacity(text: &str) -> Result<u64, Failure> {
+fn parse_capacity(text: &str) -> Result<u64, Failure> {
     let gpu = Gpu::parse(text);
-    gpu.map(|gpu| gpu.usable_bytes).map_err(|error| Failure::input(format!("`--capacity`: {error}")).hint(error.hint()))
+    gpu.map(|gpu| gpu.usable_bytes)
+        .map_err(|error| Failure::bad_input(format!("`--capacity`: {error}")).with_hint(error.hint()))
 }
 
-fn document(recording: &Recording, replayed: &Replayed, oom: Option<&ReplayOom>) -> serde_json::Value {
+fn json_document(recording: &Recording, replayed: &Replayed, oom: Option<&ReplayOom>) -> serde_json::Value {
     let phases: Vec<_> = recording
         .phases()
         .zip(&replayed.phases)

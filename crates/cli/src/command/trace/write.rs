@@ -9,7 +9,7 @@ use tonnage_core::recording::write_timeline;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::job_args::JobArgs;
-use crate::job_input::{read_source, simulate};
+use crate::job_input::{read_source, simulate_resolved};
 use crate::terminal::Terminal;
 
 /// Writes the predicted trace of a job as a timeline: one JSON array a line
@@ -32,10 +32,10 @@ impl WriteArgs {
     /// When the job cannot be simulated or the file cannot be written.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let resolved = read_source(&self.job)?.resolve(&[])?;
-        let timeline = write_timeline(simulate(&resolved)?.trace());
+        let timeline = write_timeline(simulate_resolved(&resolved)?.trace());
         match self.output {
             Some(path) => {
-                fs::write(&path, timeline).map_err(|error| Failure::file(&path.display().to_string(), &error))?;
+                fs::write(&path, timeline).map_err(|error| Failure::about_file(&path.display().to_string(), &error))?;
             }
             None => terminal.print(&timeline)?,
         }

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 ///
 /// # Errors
 /// When the job cannot be trained, or its data, tokenizer or weights cannot be read.
-pub fn check(job: &TrainJob, program: &Program<'_>) -> Result<String, Failure> {
+pub fn check_training(job: &TrainJob, program: &Program<'_>) -> Result<String, Failure> {
     let ready =
         program.prepare(job.resolved.job.parallel.world_size.max(1), 0).map_err(|error| train_failure(&error))?;
     let weights = program.first_weights().map_err(|error| train_failure(&error))?;

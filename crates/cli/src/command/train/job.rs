@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::hub_cache;
 use crate::job_args::JobArgs;
 use crate::job_input::read_source;
-use crate::model_folder::{file, model_folder};
+use crate::model_folder::{model_file, model_folder};
 
 /// Where trainings go that name no folder.
 const RUNS: &str = "runs";
@@ -36,7 +36,7 @@ impl TrainJob {
     ///
     /// # Errors
     /// When it cannot be read or resolved, or it is of another number of ranks.
-    pub fn read(args: &JobArgs, ranks: Option<u64>) -> Result<Self, Failure> {
+    pub fn read_job(args: &JobArgs, ranks: Option<u64>) -> Result<Self, Failure> {
         let source = on_ranks(read_source(args)?, ranks)?;
         let is_said = |resolved: &Resolved| !matches!(resolved.origin(FRAMEWORK), Some(Origin::Default(_)) | None);
         let resolved = source.resolve(&[])?;
@@ -56,15 +56,15 @@ impl TrainJob {
     }
 
     /// The folder of its checkpoints.
-    pub fn output(&self) -> PathBuf {
+    pub fn output_folder(&self) -> PathBuf {
         if let Some(said) = &self.resolved.training.output_dir {
             return PathBuf::from(said);
         }
-        Path::new(RUNS).join(self.name())
+        Path::new(RUNS).join(self.job_name())
     }
 
     /// What to call it: the job file's name, else the model's.
-    pub fn name(&self) -> String {
+    pub fn job_name(&self) -> String {
         let of_file = self.source.file.as_ref().and_then(|file| Path::new(&file.name).file_stem());
         let named = of_file.map(|stem| stem.to_string_lossy().into_owned());
         let model = || self.resolved.job.model.name.rsplit('/').next().unwrap_or("model").to_owned();
@@ -73,14 +73,14 @@ impl TrainJob {
     }
 
     /// The training, writing to `output`, from its newest checkpoint there if it `resumes`.
-    pub fn program(&self, output: Option<PathBuf>, resumes: bool) -> Program<'_> {
+    pub fn make_program(&self, output: Option<PathBuf>, resumes: bool) -> Program<'_> {
         let data = &self.resolved.training.data;
-        let found = |names: &[String]| names.iter().map(|name| file(&self.source, name)).collect();
+        let found = |names: &[String]| names.iter().map(|name| model_file(&self.source, name)).collect();
         Program {
             job: &self.resolved.job,
             training: &self.resolved.training,
             model_folder: model_folder(&self.source, &self.resolved),
-            gpt2_folder: hub_cache::find(GPT2).map(|snapshot| snapshot.folder),
+            gpt2_folder: hub_cache::find_snapshot(GPT2).map(|snapshot| snapshot.folder),
             train_files: found(&data.train_files),
             eval_files: found(&data.eval_files),
             output,
@@ -92,8 +92,14 @@ impl TrainJob {
     ///
     /// # Errors
     /// When this program's own place is not known.
-    pub fn command(&self, found: &Found, device: Device, output: &Path, guarded: bool) -> Result<Vec<String>, Failure> {
-        let program = std::env::current_exe().map_err(|error| Failure::file("tonnage", &error))?;
+    pub fn trainer_command(
+        &self,
+        found: &Found,
+        device: Device,
+        output: &Path,
+        guarded: bool,
+    ) -> Result<Vec<String>, Failure> {
+        let program = std::env::current_exe().map_err(|error| Failure::about_file("tonnage", &error))?;
         let mut words = vec![program.display().to_string(), "trainer".to_owned()];
         words.extend(
             self.model
@@ -132,8 +138,10 @@ fn on_ranks(source: JobSource, ranks: Option<u64>) -> Result<JobSource, Failure>
     let said = !matches!(resolved.origin(WORLD_SIZE), Some(Origin::Default(_)) | None);
     let of_job = resolved.job.parallel.world_size;
     if said && of_job != ranks {
-        return Err(Failure::input(format!("the job is of {of_job} ranks (world_size), and {ranks} are to train it"))
-            .hint("start as many as it says, or leave world_size out of it"));
+        return Err(Failure::bad_input(format!(
+            "the job is of {of_job} ranks (world_size), and {ranks} are to train it"
+        ))
+        .with_hint("start as many as it says, or leave world_size out of it"));
     }
     Ok(source.with(&[Override::new(WORLD_SIZE, ranks.to_string(), Origin::Flag("ranks".to_owned()))]))
 }

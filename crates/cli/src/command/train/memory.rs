@@ -34,7 +34,7 @@ struct Printed {
 impl Beside {
     /// Starts it: this program once more, over a phantom of `gpu`.
     pub fn start(job: &TrainJob, found: &Found, output: &Path, gpu: &Gpu) -> Self {
-        let command = job.command(found, Device::Cuda(0), output, false).map_err(|failure| failure.problem);
+        let command = job.trainer_command(found, Device::Cuda(0), output, false).map_err(|failure| failure.problem);
         let started = command.and_then(|words| {
             let (program, arguments) = words.split_first().ok_or("nothing is started")?;
             let gpu = NamedGpu { gpu: gpu.clone(), caveat: None }.written();
@@ -53,7 +53,7 @@ impl Beside {
     }
 
     /// Its peaks; a training that failed waits for none.
-    fn ended(self, result: &ResultRecord) -> Result<Printed, String> {
+    fn ended_record(self, result: &ResultRecord) -> Result<Printed, String> {
         let mut child = self.started?;
         if result.outcome != Outcome::Succeeded {
             // It may have ended already.
@@ -68,7 +68,7 @@ impl Beside {
 ///
 /// # Errors
 /// When the disk has no room.
-pub fn record(
+pub fn memory_record(
     beside: Option<Beside>,
     folder: &RunFolder,
     gpu: &Gpu,
@@ -91,7 +91,7 @@ pub fn record(
             .map(|predicted| peaks((predicted.peak_allocated_bytes, predicted.peak_reserved_bytes))),
         rehearsed: None,
     };
-    match beside.map(|beside| beside.ended(result)) {
+    match beside.map(|beside| beside.ended_record(result)) {
         Some(Ok(printed)) => {
             memory.rehearsed = Some(printed.rehearsed);
             memory.predicted = memory.predicted.or(Some(printed.predicted));
@@ -104,6 +104,6 @@ pub fn record(
     if memory == (MemoryRecord { gpu: memory.gpu.clone(), ..MemoryRecord::default() }) {
         return Ok(None);
     }
-    folder.append(Event::Memory { memory: memory.clone() }).map_err(|error| Failure::input(error.to_string()))?;
+    folder.append(Event::Memory { memory: memory.clone() }).map_err(|error| Failure::bad_input(error.to_string()))?;
     Ok(Some(memory))
 }

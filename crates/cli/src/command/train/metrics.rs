@@ -12,7 +12,7 @@ use tonnage_experiment::record::{End, FORMAT, Identity, Memory, Point, Record};
 use tonnage_train::training::{Event, StepReport};
 
 use super::job::TrainJob;
-use super::shown;
+use super::shown_bytes;
 use crate::failure::Failure;
 
 /// Its name in the output folder.
@@ -37,15 +37,16 @@ impl Metrics {
     /// When the disk has no room.
     pub fn begin(&self, job: &TrainJob, torch: &str, gpu: Option<String>, step: u64) -> Result<(), Failure> {
         let text = fs::read_to_string(&self.path).unwrap_or_default();
-        let kept: String = text.lines().filter(|line| stays(line, step)).map(|line| format!("{line}\n")).collect();
-        let identity = if kept.is_empty() { self.identity(job, torch, gpu).line() } else { String::new() };
+        let kept: String =
+            text.lines().filter(|line| stays_before(line, step)).map(|line| format!("{line}\n")).collect();
+        let identity = if kept.is_empty() { self.identity_record(job, torch, gpu).line() } else { String::new() };
         let part = self.path.with_extension("part");
-        let failed = |error: &std::io::Error| Failure::file(&self.path.display().to_string(), error);
+        let failed = |error: &std::io::Error| Failure::about_file(&self.path.display().to_string(), error);
         fs::write(&part, kept + &identity).map_err(|error| failed(&error))?;
         fs::rename(&part, &self.path).map_err(|error| failed(&error))
     }
 
-    fn identity(&self, job: &TrainJob, torch: &str, gpu: Option<String>) -> Record {
+    fn identity_record(&self, job: &TrainJob, torch: &str, gpu: Option<String>) -> Record {
         let training = &job.resolved.training;
         let spec = &job.resolved.job;
         let parameters: [(&str, Value); 5] = [
@@ -57,7 +58,7 @@ impl Metrics {
         ];
         Record::Run(Box::new(Identity {
             format: FORMAT,
-            configuration: job.name(),
+            configuration: job.job_name(),
             seed: Some(training.seed),
             command: std::env::args().collect(),
             versions: BTreeMap::from([
@@ -77,7 +78,7 @@ impl Metrics {
     /// When the disk has no room.
     pub fn add(&self, event: &Event) -> Result<(), Failure> {
         match event {
-            Event::Step(report) => self.write(&self.point(report)),
+            Event::Step(report) => self.write(&self.point_record(report)),
             Event::Evaluated { step, loss, seconds, tokens_trained } => {
                 let metrics =
                     BTreeMap::from([("eval/loss".to_owned(), *loss), ("eval/perplexity".to_owned(), loss.exp())]);
@@ -94,7 +95,7 @@ impl Metrics {
         }
     }
 
-    fn point(&self, report: &StepReport) -> Record {
+    fn point_record(&self, report: &StepReport) -> Record {
         let mut metrics = BTreeMap::from([
             ("loss".to_owned(), report.loss),
             (keys::LEARNING_RATE.to_owned(), report.learning_rate),
@@ -124,12 +125,12 @@ impl Metrics {
         let opened = OpenOptions::new().append(true).create(true).open(&self.path);
         // One write of a whole line: others may read meanwhile.
         let written = opened.and_then(|mut file| file.write_all(record.line().as_bytes()));
-        written.map_err(|error| Failure::file(&self.path.display().to_string(), &error))
+        written.map_err(|error| Failure::about_file(&self.path.display().to_string(), &error))
     }
 }
 
 /// Whether a line is of what is still there after going back to `step`.
-fn stays(line: &str, step: u64) -> bool {
+fn stays_before(line: &str, step: u64) -> bool {
     match serde_json::from_str::<Record>(line) {
         Ok(Record::Point(point)) => point.step <= step as f64,
         Ok(Record::End(_) | Record::Memory(_)) => false,
@@ -151,7 +152,7 @@ pub struct Ended {
 ///
 /// # Errors
 /// When the disk has no room.
-pub fn ended(output: &Path, result: &ResultRecord, memory: Option<&MemoryRecord>) -> Result<Ended, Failure> {
+pub fn record_end(output: &Path, result: &ResultRecord, memory: Option<&MemoryRecord>) -> Result<Ended, Failure> {
     let metrics = Metrics::new(output, None);
     let text = fs::read_to_string(&metrics.path).unwrap_or_default();
     let mut ended = Ended { last: BTreeMap::new(), memory: None };
@@ -193,7 +194,7 @@ pub fn ended(output: &Path, result: &ResultRecord, memory: Option<&MemoryRecord>
 
 impl Ended {
     /// Lines for a terminal.
-    pub fn rows(&self) -> Vec<String> {
+    pub fn table_rows(&self) -> Vec<String> {
         let value = |name: &str| self.last.get(name).copied();
         let mut rows = Vec::new();
         if let Some(loss) = value("loss") {
@@ -204,8 +205,8 @@ impl Ended {
             let percent = (measured as f64 / predicted.max(1) as f64 - 1.0) * 100.0;
             rows.push(format!(
                 "  memory    {} reserved as predicted, {} measured ({percent:+.2} %)\n",
-                shown(predicted),
-                shown(measured)
+                shown_bytes(predicted),
+                shown_bytes(measured)
             ));
         }
         rows
@@ -219,8 +220,8 @@ mod tests {
     #[test]
     fn going_back_leaves_out_what_came_later() {
         let point = |step: f64| Record::Point(Point { step, ..Point::default() }).line();
-        assert!(stays(&point(10.0), 10) && !stays(&point(11.0), 10));
-        assert!(!stays(&Record::End(End::default()).line(), 10) && !stays("{\"record\": \"po", 10));
-        assert!(stays(&Record::Run(Box::default()).line(), 0));
+        assert!(stays_before(&point(10.0), 10) && !stays_before(&point(11.0), 10));
+        assert!(!stays_before(&Record::End(End::default()).line(), 10) && !stays_before("{\"record\": \"po", 10));
+        assert!(stays_before(&Record::Run(Box::default()).line(), 0));
     }
 }

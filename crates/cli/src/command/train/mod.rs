@@ -26,7 +26,7 @@ use tonnage_run::store::Store;
 use tonnage_torch::{Device, Found};
 use tonnage_train::ranks::Place;
 
-use super::supervise::{exit, library, supervise_here};
+use super::supervise::{exit_of, supervise_here, watch_library};
 use crate::exit::{self, Exit};
 use crate::failure::Failure;
 use crate::job_args::{self, JobArgs};
@@ -123,19 +123,19 @@ impl EngineArgs {
     /// # Errors
     /// When there is none, or no such device.
     pub fn choose(&self, use_cpu: bool) -> Result<(Found, engine::Chosen), Failure> {
-        let found = engine::find(self.torch.as_deref())?;
+        let found = engine::find_torch(self.torch.as_deref())?;
         if use_cpu && self.device == "auto" {
             let why = format!("on the CPU, as `{}` says", keys::USE_CPU);
             return Ok((found, engine::Chosen { device: Device::Cpu, why }));
         }
-        let chosen = engine::device(&self.device, &found, gpus())?;
+        let chosen = engine::choose_device(&self.device, &found, visible_gpus())?;
         Ok((found, chosen))
     }
 }
 
 /// GPUs that NVML shows.
-fn gpus() -> u32 {
-    library().and_then(|library| library.count().ok()).unwrap_or(0)
+fn visible_gpus() -> u32 {
+    watch_library().and_then(|library| library.count().ok()).unwrap_or(0)
 }
 
 impl TrainArgs {
@@ -145,68 +145,68 @@ impl TrainArgs {
     /// When the job is none that can be trained here, there is no PyTorch, or the output folder holds another training.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         if let Some(version) = &self.get_torch {
-            return engine::fetch(Some(version), terminal);
+            return engine::fetch_torch(Some(version), terminal);
         }
-        if let Some(place) = ranks::place()?.filter(|_| !(self.dry_run || self.rehearse)) {
+        if let Some(place) = ranks::place_of_rank()?.filter(|_| !(self.dry_run || self.rehearse)) {
             return self.train_as_rank(place, terminal);
         }
-        let job = TrainJob::read(&self.job, self.ranks)?;
-        let program = job.program(None, false);
-        let checked = check::check(&job, &program)?;
+        let job = TrainJob::read_job(&self.job, self.ranks)?;
+        let program = job.make_program(None, false);
+        let checked = check::check_training(&job, &program)?;
         let (found, chosen) = self.engine.choose(job.resolved.training.use_cpu)?;
-        terminal.say(&engine::about(&found));
-        let shim = engine::shim(&found, terminal)?;
+        terminal.say(&engine::about_torch(&found));
+        let shim = engine::build_shim(&found, terminal)?;
         if self.rehearse {
-            return rehearsal::rehearse(&job, &found, self.json, terminal);
+            return rehearsal::rehearse_training(&job, &found, self.json, terminal);
         }
         let is_spread = matches!(job.resolved.job.parallel.strategy, Strategy::Ddp(_));
         if is_spread {
             // Once, before all ranks wait for it.
-            shim.ranks(&found, &mut |text| terminal.say(text)).map_err(engine::failure)?;
+            shim.ranks(&found, &mut |text| terminal.say(text)).map_err(engine::torch_failure)?;
         }
         drop(shim);
         terminal.say(&format!("{}; {}", checked, chosen.why));
-        screen::estimate(&job, chosen.device, terminal)?;
-        let output = job.output();
+        screen::print_estimate(&job, chosen.device, terminal)?;
+        let output = job.output_folder();
         if self.dry_run {
             terminal.say(&format!("nothing was started; checkpoints would go to {}", output.display()));
             return Ok(Exit::Done);
         }
-        self.prepare(&job)?;
-        self.guarded(&job, &found, chosen.device, terminal)
+        self.prepare_output(&job)?;
+        self.run_guarded(&job, &found, chosen.device, terminal)
     }
 
     /// Makes the output folder ready for this training.
-    fn prepare(&self, job: &TrainJob) -> Result<(), Failure> {
-        let output = job.output();
-        output::prepare(&output, self.resume, self.overwrite)?;
+    fn prepare_output(&self, job: &TrainJob) -> Result<(), Failure> {
+        let output = job.output_folder();
+        output::prepare_folder(&output, self.resume, self.overwrite)?;
         ranks::check_resumed(&output, job.resolved.job.parallel.world_size.max(1))
     }
 
     /// As one of the processes that torchrun has started, which guards them itself.
     fn train_as_rank(self, place: Place, terminal: &Terminal) -> Result<Exit, Failure> {
         worker::with_patient_threads()?;
-        let signals = worker::Signals::take()?;
-        let job = TrainJob::read(&self.job, Some(place.ranks))?;
+        let signals = worker::Signals::take_signals()?;
+        let job = TrainJob::read_job(&self.job, Some(place.ranks))?;
         if place.rank == 0 {
             let (found, chosen) = self.engine.choose(job.resolved.training.use_cpu)?;
-            terminal.say(&format!("{}; rank 0 of {}, {}", engine::about(&found), place.ranks, chosen.why));
-            screen::estimate(&job, chosen.device, terminal)?;
-            self.prepare(&job)?;
+            terminal.say(&format!("{}; rank 0 of {}, {}", engine::about_torch(&found), place.ranks, chosen.why));
+            screen::print_estimate(&job, chosen.device, terminal)?;
+            self.prepare_output(&job)?;
         }
         worker::Rank { job, place: Some(place), engine: self.engine, is_phantom: false }.train(&signals, terminal)
     }
 
     /// Under guard: the trainer is a child, whose end is seen whatever it is.
-    fn guarded(&self, job: &TrainJob, found: &Found, device: Device, terminal: &Terminal) -> Result<Exit, Failure> {
+    fn run_guarded(&self, job: &TrainJob, found: &Found, device: Device, terminal: &Terminal) -> Result<Exit, Failure> {
         os::check_supported()?;
-        let output = job.output();
+        let output = job.output_folder();
         let on_gpu = device != Device::Cpu;
         let source = on_a_gpu(job.source.clone(), "a training on a GPU is held against it");
         let resolved = if on_gpu { source.resolve(&[])? } else { job.resolved.clone() };
         // On the CPU there is no GPU's memory to hold the job against.
         let recorded = on_gpu.then(|| (JobRecord::new(&source, &resolved), &resolved.job));
-        let command = job.command(found, device, &output, on_gpu)?;
+        let command = job.trainer_command(found, device, &output, on_gpu)?;
         let table = RunTable::default();
         let policy = Policy {
             max_attempts: self.max_attempts,
@@ -215,15 +215,15 @@ impl TrainArgs {
             checkpoints: Some(output.display().to_string()),
             ..Policy::default()
         };
-        let here = std::env::current_dir().map_err(|error| Failure::file(".", &error))?;
+        let here = std::env::current_dir().map_err(|error| Failure::about_file(".", &error))?;
         let (run, secrets) = run_record(command, here.display().to_string(), recorded, &table, policy)?;
         let folder = Store::of_user().create(run)?;
         terminal.say(&format!("run {}, checkpoints and metrics in {}", folder.id(), output.display()));
         let beside =
             (!self.no_rehearsal && found.has_cuda()).then(|| Beside::start(job, found, &output, &resolved.job.gpu));
         let result = supervise_here(&folder, secrets, !self.json, terminal)?;
-        let memory = memory::record(beside, &folder, &resolved.job.gpu, &result, terminal)?;
-        let ended = metrics::ended(&output, &result, memory.as_ref())?;
+        let memory = memory::memory_record(beside, &folder, &resolved.job.gpu, &result, terminal)?;
+        let ended = metrics::record_end(&output, &result, memory.as_ref())?;
         if self.json {
             terminal.print(&format!(
                 "{:#}\n",
@@ -242,13 +242,13 @@ impl TrainArgs {
             state.result = Some(result.clone());
             let line = tonnage_report::RunLine::new(run, &state, false, now_ms());
             terminal.tell(&text::run_screen(run, &state, &line, false, &terminal.look));
-            ended.rows().into_iter().for_each(|row| terminal.tell(&row));
+            ended.table_rows().into_iter().for_each(|row| terminal.tell(&row));
         }
-        Ok(exit(&result))
+        Ok(exit_of(&result))
     }
 }
 
 /// Bytes as people read them.
-fn shown(bytes: u64) -> String {
+fn shown_bytes(bytes: u64) -> String {
     Bytes(bytes).to_string()
 }

@@ -36,7 +36,7 @@ const LAUNCHER: &str = "TONNAGE_RANKS_LAUNCHER";
 ///
 /// # Errors
 /// When the variables are wrong.
-pub fn place() -> Result<Option<Place>, Failure> {
+pub fn place_of_rank() -> Result<Option<Place>, Failure> {
     Place::of_variables(&|name| std::env::var(name).ok()).map_err(|error| super::engine::train_failure(&error))
 }
 
@@ -55,8 +55,8 @@ pub fn check_resumed(output: &Path, ranks: u64) -> Result<(), Failure> {
     let words = |count: u64| if count == 1 { "1 process".to_owned() } else { format!("{count} ranks") };
     let (place, old, new) = (output.display(), words(then), words(ranks));
     let way = if then == 1 { "without --ranks it goes on".to_owned() } else { format!("--ranks {then} goes on") };
-    Err(Failure::input(format!("{place} was trained to step {step} by {old}, and {new} cannot go on from there"))
-        .hint(format!("{way}; --overwrite begins anew with {new}, and --output-dir elsewhere")))
+    Err(Failure::bad_input(format!("{place} was trained to step {step} by {old}, and {new} cannot go on from there"))
+        .with_hint(format!("{way}; --overwrite begins anew with {new}, and --output-dir elsewhere")))
 }
 
 /// The GPU of a rank: that of its number on its machine.
@@ -68,12 +68,14 @@ pub fn device_of(chosen: Device, place: &Place, devices: usize) -> Result<Device
         Device::Cpu => Ok(Device::Cpu),
         Device::Cuda(0) if (devices as u64) < place.local_ranks => {
             let ranks = place.local_ranks;
-            Err(Failure::input(format!("{ranks} ranks on this machine need {ranks} GPUs, and PyTorch sees {devices}"))
-                .hint("fewer ranks with --ranks, or --device cpu"))
+            Err(Failure::bad_input(format!(
+                "{ranks} ranks on this machine need {ranks} GPUs, and PyTorch sees {devices}"
+            ))
+            .with_hint("fewer ranks with --ranks, or --device cpu"))
         }
         Device::Cuda(0) => Ok(Device::Cuda(u8::try_from(place.local_rank).unwrap_or(u8::MAX))),
-        other => Err(Failure::input(format!("--device {other}: each of several ranks has a GPU of its own"))
-            .hint("--device cuda, with CUDA_VISIBLE_DEVICES for which of them")),
+        other => Err(Failure::bad_input(format!("--device {other}: each of several ranks has a GPU of its own"))
+            .with_hint("--device cuda, with CUDA_VISIBLE_DEVICES for which of them")),
     }
 }
 
@@ -84,12 +86,12 @@ pub fn device_of(chosen: Device, place: &Place, devices: usize) -> Result<Device
 pub fn end_with_launcher() -> Result<(), Failure> {
     let Some(launcher) = std::env::var(LAUNCHER).ok().and_then(|number| number.parse().ok()) else { return Ok(()) };
     #[cfg(target_os = "linux")]
-    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(|error| Failure::file("a rank", &error.into()))?;
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(|error| Failure::about_file("a rank", &error.into()))?;
     // It may have gone before that was set.
     if nix::unistd::getppid() == Pid::from_raw(launcher) {
         Ok(())
     } else {
-        Err(Failure::input("the launcher has ended"))
+        Err(Failure::bad_input("the launcher has ended"))
     }
 }
 
@@ -104,41 +106,41 @@ struct Started {
 ///
 /// # Errors
 /// When they cannot be started, or one fails: the error names it.
-pub fn launch(ranks: u64, signals: &Signals) -> Result<Exit, Failure> {
-    let failed = |error: &std::io::Error| Failure::file("a rank", error);
+pub fn launch_ranks(ranks: u64, signals: &Signals) -> Result<Exit, Failure> {
+    let failed = |error: &std::io::Error| Failure::about_file("a rank", error);
     // Rank 0 gets the socket itself: between choosing a port and listening on it nobody else can take it.
     let listener = TcpListener::bind(("127.0.0.1", 0)).map_err(|error| failed(&error))?;
     let port = listener.local_addr().map_err(|error| failed(&error))?.port();
     let mut all = Vec::new();
     let mut listener = Some(listener);
     for rank in 0..ranks {
-        let started = start(rank, ranks, port, listener.take().as_ref());
+        let started = start_rank(rank, ranks, port, listener.take().as_ref());
         match started {
             Ok(one) => all.push(one),
             Err(error) => {
-                end(&mut all, Signal::SIGKILL);
+                end_all(&mut all, Signal::SIGKILL);
                 return Err(failed(&error));
             }
         }
     }
-    let cause = wait(&mut all, signals).map_err(|error| failed(&error))?;
+    let cause = wait_all(&mut all, signals).map_err(|error| failed(&error))?;
     for one in all.iter_mut().flat_map(|one| one.told.drain(..)) {
         // A thread that only copies lines: were it to panic, nothing is lost but those.
         let _ = one.join();
     }
     match cause {
         None => Ok(Exit::Done),
-        Some((_, status)) if signals.asked() && status.code() == Some(1) => {
-            Err(Failure { exit: Exit::No, ..Failure::input("stopped; what rank 0 said of it stands above") })
+        Some((_, status)) if signals.was_asked() && status.code() == Some(1) => {
+            Err(Failure { exit: Exit::No, ..Failure::bad_input("stopped; what rank 0 said of it stands above") })
         }
         Some((rank, status)) => Err(Failure {
             exit: Exit::No,
-            ..Failure::input(format!("rank {rank} of {ranks} {}; the others were ended", how(status)))
+            ..Failure::bad_input(format!("rank {rank} of {ranks} {}; the others were ended", how_ended(status)))
         }),
     }
 }
 
-fn how(status: ExitStatus) -> String {
+fn how_ended(status: ExitStatus) -> String {
     match (status.signal(), status.code()) {
         (Some(signal), _) => {
             let name = Signal::try_from(signal).map_or_else(|_| signal.to_string(), |signal| signal.to_string());
@@ -149,7 +151,7 @@ fn how(status: ExitStatus) -> String {
     }
 }
 
-fn start(rank: u64, ranks: u64, port: u16, listener: Option<&TcpListener>) -> std::io::Result<Started> {
+fn start_rank(rank: u64, ranks: u64, port: u16, listener: Option<&TcpListener>) -> std::io::Result<Started> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(std::env::args_os().skip(1)).stdin(Stdio::null());
     let number = rank.to_string();
@@ -173,13 +175,13 @@ fn start(rank: u64, ranks: u64, port: u16, listener: Option<&TcpListener>) -> st
     }
     let mut child = command.spawn()?;
     let mut told = Vec::new();
-    told.extend(child.stdout.take().map(|from| copied(rank, from)));
-    told.extend(child.stderr.take().map(|from| copied(rank, from)));
+    told.extend(child.stdout.take().map(|from| copy_output(rank, from)));
+    told.extend(child.stderr.take().map(|from| copy_output(rank, from)));
     Ok(Started { child, ended: None, told })
 }
 
 /// Copies lines to stderr, each with the rank before it, as PyTorch marks them.
-fn copied(rank: u64, from: impl Read + Send + 'static) -> JoinHandle<()> {
+fn copy_output(rank: u64, from: impl Read + Send + 'static) -> JoinHandle<()> {
     thread::spawn(move || {
         let mut lines = BufReader::new(from);
         let mut line = Vec::new();
@@ -196,7 +198,7 @@ fn copied(rank: u64, from: impl Read + Send + 'static) -> JoinHandle<()> {
 }
 
 /// Until all have ended: the first that failed, with how, if one did.
-fn wait(all: &mut [Started], signals: &Signals) -> std::io::Result<Option<(usize, ExitStatus)>> {
+fn wait_all(all: &mut [Started], signals: &Signals) -> std::io::Result<Option<(usize, ExitStatus)>> {
     let mut passed_on = false;
     let mut failed_at: Option<Instant> = None;
     let mut failed: Vec<(usize, ExitStatus)> = Vec::new();
@@ -213,12 +215,12 @@ fn wait(all: &mut [Started], signals: &Signals) -> std::io::Result<Option<(usize
         if all.iter().all(|one| one.ended.is_some()) {
             break;
         }
-        if signals.asked() && !passed_on {
+        if signals.was_asked() && !passed_on {
             passed_on = true;
-            end(all, Signal::SIGTERM);
+            end_all(all, Signal::SIGTERM);
         }
         if !failed.is_empty() && failed_at.get_or_insert_with(Instant::now).elapsed() >= GRACE {
-            end(all, Signal::SIGKILL);
+            end_all(all, Signal::SIGKILL);
         }
         thread::sleep(LOOKED_AT_EVERY);
     }
@@ -232,7 +234,7 @@ fn wait(all: &mut [Started], signals: &Signals) -> std::io::Result<Option<(usize
 }
 
 /// Signals those that have not been seen to end: their numbers are theirs until then.
-fn end(all: &mut [Started], signal: Signal) {
+fn end_all(all: &mut [Started], signal: Signal) {
     for one in all.iter().filter(|one| one.ended.is_none()) {
         // One that has ended meanwhile needs it no more.
         let _ = kill(Pid::from_raw(one.child.id().cast_signed()), signal);
@@ -278,8 +280,8 @@ mod tests {
 
     #[test]
     fn an_end_is_said_in_words() {
-        assert_eq!(how(ExitStatus::from_raw(9)), "was killed by SIGKILL");
-        assert_eq!(how(ExitStatus::from_raw(2 << 8)), "ended with exit code 2");
-        assert!(how(ExitStatus::from_raw(i32::from(LOST_ANOTHER) << 8)).contains("lost its connection"));
+        assert_eq!(how_ended(ExitStatus::from_raw(9)), "was killed by SIGKILL");
+        assert_eq!(how_ended(ExitStatus::from_raw(2 << 8)), "ended with exit code 2");
+        assert!(how_ended(ExitStatus::from_raw(i32::from(LOST_ANOTHER) << 8)).contains("lost its connection"));
     }
 }

@@ -10,9 +10,9 @@ use tonnage_run::private::TemporaryFolder;
 use tonnage_run::rehearse::{Options, Rehearsed, rehearse_with};
 use tonnage_torch::{Device, Found};
 
-use super::super::rehearse::failure;
+use super::super::rehearse::rehearse_failure;
 use super::job::TrainJob;
-use super::shown;
+use super::shown_bytes;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::Terminal;
@@ -29,18 +29,18 @@ const PEAKS_BYTES: u64 = 1 << 16;
 ///
 /// # Errors
 /// When this PyTorch has no CUDA, the job cannot be estimated, or the trainer fails.
-pub fn rehearse(job: &TrainJob, found: &Found, as_json: bool, terminal: &Terminal) -> Result<Exit, Failure> {
+pub fn rehearse_training(job: &TrainJob, found: &Found, as_json: bool, terminal: &Terminal) -> Result<Exit, Failure> {
     if !found.has_cuda() {
-        return Err(Failure::input(
+        return Err(Failure::bad_input(
             "a rehearsal needs a PyTorch with CUDA: the phantom stands for the driver under it",
         )
-        .hint("no GPU is needed: `pip install torch` on Linux brings CUDA; --torch names another PyTorch"));
+        .with_hint("no GPU is needed: `pip install torch` on Linux brings CUDA; --torch names another PyTorch"));
     }
     let spec = &job.resolved.job;
     let verdict = verdict_on(spec, &spec.gpu)?;
     let ranks = spec.parallel.world_size.max(1);
-    let folder = TemporaryFolder::make().map_err(|error| Failure::file("a temporary folder", &error))?;
-    let words = job.command(found, Device::Cuda(0), &job.output(), false)?;
+    let folder = TemporaryFolder::make().map_err(|error| Failure::about_file("a temporary folder", &error))?;
+    let words = job.trainer_command(found, Device::Cuda(0), &job.output_folder(), false)?;
     let set = ["env".to_owned(), format!("TONNAGE_ATTEMPT_DIR={}", folder.path().display())];
     let steps = ["--phantom-steps".to_owned(), STEPS.max(u64::from(spec.steps)).to_string()];
     let options = Options {
@@ -58,17 +58,17 @@ pub fn rehearse(job: &TrainJob, found: &Found, as_json: bool, terminal: &Termina
         stdout_to_stderr: true,
     };
     let rehearsed =
-        rehearse_with(&options, &|name| std::env::var_os(name)).and_then(Rehearsed::whole).map_err(failure)?;
+        rehearse_with(&options, &|name| std::env::var_os(name)).and_then(Rehearsed::whole).map_err(rehearse_failure)?;
     if rehearsed.rehearsal.exit_code != Some(0) {
         let problem = "the trainer failed over the phantom; its own words stand above";
-        return Err(Failure { exit: Exit::No, ..Failure::input(problem) });
+        return Err(Failure { exit: Exit::No, ..Failure::bad_input(problem) });
     }
-    let seen = peaks(folder.path())?;
+    let seen = read_peaks(folder.path())?;
     if seen.len() as u64 != ranks {
-        return Err(Failure::input(format!("of {ranks} ranks {} left their peaks", seen.len())));
+        return Err(Failure::bad_input(format!("of {ranks} ranks {} left their peaks", seen.len())));
     }
     let calculated = Peaks { rank: 0, allocated: verdict.peak_allocated_bytes, reserved: verdict.peak_reserved_bytes };
-    print(&calculated, &seen, as_json, terminal)?;
+    print_peaks(&calculated, &seen, as_json, terminal)?;
     Ok(if verdict.fits() { Exit::Done } else { Exit::No })
 }
 
@@ -80,8 +80,8 @@ struct Peaks {
 }
 
 /// Those that each rank left, in their order.
-fn peaks(folder: &std::path::Path) -> Result<Vec<Peaks>, Failure> {
-    let failed = |error: &std::io::Error| Failure::file(&folder.display().to_string(), error);
+fn read_peaks(folder: &std::path::Path) -> Result<Vec<Peaks>, Failure> {
+    let failed = |error: &std::io::Error| Failure::about_file(&folder.display().to_string(), error);
     let is_peaks = |name: &str| name.starts_with("allocator-") && name.ends_with(".json");
     let mut all = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(|error| failed(&error))?.flatten() {
@@ -93,14 +93,14 @@ fn peaks(folder: &std::path::Path) -> Result<Vec<Peaks>, Failure> {
         let number = |name: &str| value.get(name).and_then(Value::as_u64);
         let peaks = number("rank").zip(number("peak_allocated_bytes").zip(number("peak_reserved_bytes")));
         let (rank, (allocated, reserved)) =
-            peaks.ok_or_else(|| Failure::input(format!("{} holds no peaks", entry.path().display())))?;
+            peaks.ok_or_else(|| Failure::bad_input(format!("{} holds no peaks", entry.path().display())))?;
         all.push(Peaks { rank, allocated, reserved });
     }
     all.sort_by_key(|peaks| peaks.rank);
     Ok(all)
 }
 
-fn print(calculated: &Peaks, seen: &[Peaks], as_json: bool, terminal: &Terminal) -> Result<(), Failure> {
+fn print_peaks(calculated: &Peaks, seen: &[Peaks], as_json: bool, terminal: &Terminal) -> Result<(), Failure> {
     let largest = seen.iter().max_by_key(|peaks| peaks.reserved).unwrap_or(calculated);
     if as_json {
         let in_json =
@@ -117,7 +117,7 @@ fn print(calculated: &Peaks, seen: &[Peaks], as_json: bool, terminal: &Terminal)
     }
     let row = |name: &str, predicted: u64, seen: u64| {
         let difference = (seen as f64 / predicted.max(1) as f64 - 1.0) * 100.0;
-        format!("  {name:<18}{:>12}{:>12}{difference:>+9.2} %\n", shown(predicted), shown(seen))
+        format!("  {name:<18}{:>12}{:>12}{difference:>+9.2} %\n", shown_bytes(predicted), shown_bytes(seen))
     };
     let mut text = format!("  {:<18}{:>12}{:>12}\n", "peak", "predicted", "rehearsed");
     for peaks in seen {

@@ -8,7 +8,7 @@ use tonnage_torch::Device;
 use tonnage_train::training::{Event, Held, StepReport};
 
 use super::job::TrainJob;
-use super::shown;
+use super::shown_bytes;
 use crate::failure::Failure;
 use crate::job_input::on_a_gpu;
 use crate::terminal::Terminal;
@@ -17,7 +17,7 @@ use crate::terminal::Terminal;
 ///
 /// # Errors
 /// When it cannot be simulated.
-pub fn estimate(job: &TrainJob, device: Device, terminal: &Terminal) -> Result<(), Failure> {
+pub fn print_estimate(job: &TrainJob, device: Device, terminal: &Terminal) -> Result<(), Failure> {
     let on_gpu = device != Device::Cpu;
     let resolved = if on_gpu {
         on_a_gpu(job.source.clone(), "a training on a GPU is held against it").resolve(&[])?
@@ -33,9 +33,9 @@ pub fn estimate(job: &TrainJob, device: Device, terminal: &Terminal) -> Result<(
     let gpu = &resolved.job.gpu.name;
     let peaks = format!(
         "{} allocated and {} reserved at the peak, {} with the context",
-        shown(verdict.peak_allocated_bytes),
-        shown(verdict.peak_reserved_bytes),
-        shown(verdict.total_bytes)
+        shown_bytes(verdict.peak_allocated_bytes),
+        shown_bytes(verdict.peak_reserved_bytes),
+        shown_bytes(verdict.total_bytes)
     );
     let ranks = resolved.job.parallel.world_size;
     let of_each = if ranks > 1 { format!(" of each of {ranks} ranks") } else { String::new() };
@@ -51,11 +51,11 @@ pub fn estimate(job: &TrainJob, device: Device, terminal: &Terminal) -> Result<(
 }
 
 /// A line for what happened; `predicted` is what the guard was told.
-pub fn line(event: &Event, predicted: Option<&PredictionRecord>) -> String {
+pub fn event_line(event: &Event, predicted: Option<&PredictionRecord>) -> String {
     match event {
         Event::Resumed { step, from } => format!("going on after step {step}, from {}", from.display()),
-        Event::Step(report) => step(report),
-        Event::Measured(held) => measured(held, predicted),
+        Event::Step(report) => step_line(report),
+        Event::Measured(held) => measured_line(held, predicted),
         Event::Evaluated { step, loss, .. } => {
             format!("evaluated after step {step}: loss {loss:.4}, perplexity {:.2}", loss.exp())
         }
@@ -67,7 +67,7 @@ pub fn line(event: &Event, predicted: Option<&PredictionRecord>) -> String {
     }
 }
 
-fn step(report: &StepReport) -> String {
+fn step_line(report: &StepReport) -> String {
     let norm = report.grad_norm.map_or_else(String::new, |norm| format!(", grad norm {norm:.2}"));
     let skipped = if report.skipped > 0 { format!(", {} skipped", report.skipped) } else { String::new() };
     format!(
@@ -77,31 +77,35 @@ fn step(report: &StepReport) -> String {
         report.loss,
         report.learning_rate,
         report.tokens_per_second,
-        duration(report.seconds_left)
+        shown_duration(report.seconds_left)
     )
 }
 
-fn measured(held: &Held, predicted: Option<&PredictionRecord>) -> String {
+fn measured_line(held: &Held, predicted: Option<&PredictionRecord>) -> String {
     match (held, predicted) {
         (Held::Gpu(memory), Some(predicted)) => format!(
             "measured {} allocated, {} reserved; predicted {} and {}",
-            shown(memory.peak_allocated),
-            shown(memory.peak_reserved),
-            shown(predicted.peak_allocated_bytes),
-            shown(predicted.peak_reserved_bytes)
+            shown_bytes(memory.peak_allocated),
+            shown_bytes(memory.peak_reserved),
+            shown_bytes(predicted.peak_allocated_bytes),
+            shown_bytes(predicted.peak_reserved_bytes)
         ),
         (Held::Gpu(memory), None) => {
-            format!("measured {} allocated, {} reserved", shown(memory.peak_allocated), shown(memory.peak_reserved))
+            format!(
+                "measured {} allocated, {} reserved",
+                shown_bytes(memory.peak_allocated),
+                shown_bytes(memory.peak_reserved)
+            )
         }
         (Held::Host(Some(bytes)), _) => {
-            format!("measured {} of host memory, PyTorch's libraries included", shown(*bytes))
+            format!("measured {} of host memory, PyTorch's libraries included", shown_bytes(*bytes))
         }
         (Held::Host(None), _) => "this system does not tell how much host memory it takes".to_owned(),
     }
 }
 
 /// `45 s`, `3 min 20 s`, `2 h 5 min`
-fn duration(seconds: f64) -> String {
+fn shown_duration(seconds: f64) -> String {
     let seconds = seconds.max(0.0).round() as u64;
     match seconds {
         0..60 => format!("{seconds} s"),
@@ -129,7 +133,7 @@ mod tests {
             seconds: 1.0,
             seconds_left: 125.0,
         };
-        let line = line(&Event::Step(report), None);
+        let line = event_line(&Event::Step(report), None);
         assert_eq!(line, "step 30/200: loss 3.2500, lr 3.00e-4, grad norm 1.50, 15203 tokens/s, 2 min 5 s left");
         let mut tracker = tonnage_core::progress::Tracker::default();
         tracker.read_line(&line, 0);

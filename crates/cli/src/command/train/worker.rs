@@ -18,7 +18,7 @@ use tonnage_train::TrainError;
 use tonnage_train::ranks::{Alone, Joined, Place};
 use tonnage_train::training::{Event, Held};
 
-use super::engine::{self, failure, train_failure};
+use super::engine::{self, torch_failure, train_failure};
 use super::job::TrainJob;
 use super::memory;
 use super::metrics::Metrics;
@@ -57,23 +57,23 @@ impl TrainerArgs {
     /// Those of data, model, PyTorch and disk.
     pub fn run(mut self, terminal: &Terminal) -> Result<Exit, Failure> {
         with_patient_threads()?;
-        let stops = Signals::take()?;
-        let place = ranks::place()?;
+        let stops = Signals::take_signals()?;
+        let place = ranks::place_of_rank()?;
         self.job.small_gpt = self.job_text.take().or(self.job.small_gpt);
-        let mut job = TrainJob::read(&self.job, place.as_ref().map(|place| place.ranks))?;
+        let mut job = TrainJob::read_job(&self.job, place.as_ref().map(|place| place.ranks))?;
         if let Some(steps) = self.phantom_steps {
             job.resolved.training.max_steps = Some(steps);
         }
         if self.rehearsal {
             let (found, _) = self.engine.choose(job.resolved.training.use_cpu)?;
-            return rehearsal::rehearse(&job, &found, true, terminal);
+            return rehearsal::rehearse_training(&job, &found, true, terminal);
         }
         let parallel = job.resolved.job.parallel;
         if self.phantom_steps.is_none() && place.as_ref().is_none_or(|place| place.rank == 0) {
-            ranks::check_resumed(&job.output(), parallel.world_size.max(1))?;
+            ranks::check_resumed(&job.output_folder(), parallel.world_size.max(1))?;
         }
         if place.is_none() && matches!(parallel.strategy, Strategy::Ddp(_)) {
-            return ranks::launch(parallel.world_size, &stops);
+            return ranks::launch_ranks(parallel.world_size, &stops);
         }
         Rank { job, place, engine: self.engine, is_phantom: self.phantom_steps.is_some() }.train(&stops, terminal)
     }
@@ -99,18 +99,19 @@ impl Rank {
         let Self { job, place, engine: chooser, is_phantom } = self;
         ranks::end_with_launcher()?;
         let (found, chosen) = chooser.choose(job.resolved.training.use_cpu)?;
-        let shim = engine::shim(&found, terminal)?;
-        let torch = engine::load(&found, &shim, chosen.device)?;
+        let shim = engine::build_shim(&found, terminal)?;
+        let torch = engine::load_torch(&found, &shim, chosen.device)?;
         let device = match &place {
-            Some(place) => ranks::device_of(chosen.device, place, torch.cuda_devices().map_err(failure)?)?,
+            Some(place) => ranks::device_of(chosen.device, place, torch.cuda_devices().map_err(torch_failure)?)?,
             None => chosen.device,
         };
-        let output = (!is_phantom).then(|| job.output());
+        let output = (!is_phantom).then(|| job.output_folder());
         if let Some(output) = &output {
-            std::fs::create_dir_all(output).map_err(|error| Failure::file(&output.display().to_string(), &error))?;
+            std::fs::create_dir_all(output)
+                .map_err(|error| Failure::about_file(&output.display().to_string(), &error))?;
         }
         // Whatever is there is gone on with: `tonnage train` refused what nobody asked for.
-        let program = job.program(output.clone(), true);
+        let program = job.make_program(output.clone(), true);
         let (count, rank) = place.as_ref().map_or((1, 0), |place| (place.ranks, place.rank));
         let ready = program.prepare(count, rank).map_err(|error| train_failure(&error))?;
         let is_first = rank == 0;
@@ -122,19 +123,19 @@ impl Rank {
             job: &job,
             metrics,
             version: torch.version(),
-            predicted: predicted(),
+            predicted: read_prediction(),
             begun: false,
             rank,
             is_silent: is_phantom || !is_first,
         };
-        let mut observe = |event: Event| teller.tell(&event, terminal);
-        let stopped = || stops.asked();
+        let mut observe = |event: Event| teller.tell_event(&event, terminal);
+        let stopped = || stops.was_asked();
         let outcome = match place {
             None => {
                 ready.train(torch, device, &Alone, &stopped, &mut observe).map_err(|error| train_failure(&error))?
             }
             Some(place) => {
-                let library = shim.ranks(&found, &mut |text| terminal.say(text)).map_err(failure)?;
+                let library = shim.ranks(&found, &mut |text| terminal.say(text)).map_err(torch_failure)?;
                 let words = job.in_words() + &ready.about();
                 let joined = Joined::join(&library, place, device, &words).map_err(|error| train_failure(&error))?;
                 let outcome = ready.train(torch, device, &joined, &stopped, &mut observe);
@@ -143,12 +144,12 @@ impl Rank {
         };
         leave_peaks(&outcome.held, rank)?;
         if on_gpu {
-            torch.synchronize(device).map_err(failure)?;
+            torch.synchronize(device).map_err(torch_failure)?;
         }
         if outcome.was_stopped {
             return Err(Failure {
                 exit: Exit::No,
-                ..Failure::input(format!("stopped after step {}, which is saved", outcome.step))
+                ..Failure::bad_input(format!("stopped after step {}, which is saved", outcome.step))
             });
         }
         let line = format!("trained {} steps in {:.1} s\n", outcome.step, outcome.seconds);
@@ -174,13 +175,13 @@ pub fn with_patient_threads() -> Result<(), Failure> {
     if std::env::var_os(WAITING.0).is_some() {
         return Ok(());
     }
-    let program = std::env::current_exe().map_err(|error| Failure::file("tonnage", &error))?;
+    let program = std::env::current_exe().map_err(|error| Failure::about_file("tonnage", &error))?;
     let error = Command::new(program).args(std::env::args_os().skip(1)).env(WAITING.0, WAITING.1).exec();
-    Err(Failure::file("tonnage", &error))
+    Err(Failure::about_file("tonnage", &error))
 }
 
 /// What the guard predicted of this attempt.
-fn predicted() -> Option<PredictionRecord> {
+fn read_prediction() -> Option<PredictionRecord> {
     let folder = PathBuf::from(std::env::var_os("TONNAGE_ATTEMPT_DIR")?);
     let text = std::fs::read_to_string(folder.join("predicted.json")).ok()?;
     serde_json::from_str(&text).ok()
@@ -199,10 +200,10 @@ struct Teller<'a> {
 }
 
 impl Teller<'_> {
-    fn tell(&mut self, event: &Event, terminal: &Terminal) {
-        let line = || terminal.print(&(screen::line(event, self.predicted.as_ref()) + "\n"));
+    fn tell_event(&mut self, event: &Event, terminal: &Terminal) {
+        let line = || terminal.print(&(screen::event_line(event, self.predicted.as_ref()) + "\n"));
         let told = if self.is_silent { Ok(()) } else { line() };
-        let written = told.and_then(|()| self.write(event));
+        let written = told.and_then(|()| self.write_event(event));
         if let Err(failure) = written {
             // The training goes on without a curve; that it has none is said once.
             if self.metrics.take().is_some() {
@@ -211,7 +212,7 @@ impl Teller<'_> {
         }
     }
 
-    fn write(&mut self, event: &Event) -> Result<(), Failure> {
+    fn write_event(&mut self, event: &Event) -> Result<(), Failure> {
         if let Event::Measured(held) = event {
             leave_peaks(held, self.rank)?;
         }
@@ -251,7 +252,7 @@ fn leave_peaks(held: &Held, rank: u64) -> Result<(), Failure> {
     };
     let part = path.with_extension("tmp");
     let written = std::fs::write(&part, peaks.to_string()).and_then(|()| std::fs::rename(&part, &path));
-    written.map_err(|error| Failure::file(&path.display().to_string(), &error))
+    written.map_err(|error| Failure::about_file(&path.display().to_string(), &error))
 }
 
 /// Ctrl-C and a polite end: the step that runs is finished and saved.
@@ -264,11 +265,11 @@ impl Signals {
     ///
     /// # Errors
     /// When the system blocks none.
-    pub fn take() -> Result<Self, Failure> {
+    pub fn take_signals() -> Result<Self, Failure> {
         let mut set = SigSet::empty();
         set.add(Signal::SIGINT);
         set.add(Signal::SIGTERM);
-        set.thread_block().map_err(|error| Failure::file("signals", &error.into()))?;
+        set.thread_block().map_err(|error| Failure::about_file("signals", &error.into()))?;
         let came = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&came);
         thread::spawn(move || {
@@ -280,7 +281,7 @@ impl Signals {
     }
 
     /// Whether one came.
-    pub fn asked(&self) -> bool {
+    pub fn was_asked(&self) -> bool {
         self.came.load(Ordering::SeqCst)
     }
 }

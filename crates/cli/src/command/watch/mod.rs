@@ -52,7 +52,7 @@ pub struct WatchArgs {
     estimate: Option<PathBuf>,
 
     /// Seconds between two samples; of a recording, at least [default: 1, or as recorded]
-    #[arg(short = 'n', long, value_name = "SECONDS", value_parser = seconds, help_heading = "Watch")]
+    #[arg(short = 'n', long, value_name = "SECONDS", value_parser = parse_interval, help_heading = "Watch")]
     interval: Option<f64>,
 
     /// Looks once, prints text and ends; so does an output that is no terminal
@@ -76,7 +76,7 @@ pub struct WatchArgs {
     theme: Option<ThemeName>,
 
     /// Per cent of memory from which on a bar is worth a look, and near the end
-    #[arg(long, value_name = "LOW,HIGH", default_value = "80,95", value_parser = levels, help_heading = "Screen")]
+    #[arg(long, value_name = "LOW,HIGH", default_value = "80,95", value_parser = parse_levels, help_heading = "Screen")]
     levels: Levels,
 
     /// Nothing but ASCII characters on the screen
@@ -91,7 +91,7 @@ pub struct WatchArgs {
     replay: Option<PathBuf>,
 
     /// Replays so many times as fast; 0 is as fast as can be [default: 1 on a screen or page, else 0]
-    #[arg(long, value_name = "N", requires = "replay", value_parser = speed, help_heading = "Recordings")]
+    #[arg(long, value_name = "N", requires = "replay", value_parser = parse_speed, help_heading = "Recordings")]
     speed: Option<f64>,
 }
 
@@ -107,17 +107,17 @@ enum ThemeName {
     Mono,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+fn parse_interval(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if (0.05..=86_400.0).contains(&seconds) { Ok(seconds) } else { Err("0.05 to 86400 seconds".to_owned()) }
 }
 
-fn speed(text: &str) -> Result<f64, String> {
+fn parse_speed(text: &str) -> Result<f64, String> {
     let speed: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     if (0.0..=1e6).contains(&speed) { Ok(speed) } else { Err("0 to 1000000".to_owned()) }
 }
 
-fn levels(text: &str) -> Result<Levels, String> {
+fn parse_levels(text: &str) -> Result<Levels, String> {
     let (low, high) = text.split_once(',').ok_or("two numbers, as in 80,95")?;
     let per_cent = |text: &str| text.trim().parse::<f64>().map_err(|_| format!("`{text}` is no number"));
     let levels = Levels { middle: per_cent(low)? / 100.0, high: per_cent(high)? / 100.0 };
@@ -131,12 +131,12 @@ impl WatchArgs {
     /// # Errors
     /// When NVML, the recording or the job cannot be read, or a file or an address cannot be used.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let prediction = prediction::of(&self.job, self.estimate.as_deref())?;
-        let mut watcher = Watcher::new(self.source(terminal)?, Board::new(prediction));
+        let prediction = prediction::of_job(&self.job, self.estimate.as_deref())?;
+        let mut watcher = Watcher::new(self.sample_source(terminal)?, Board::new(prediction));
         self.sinks.attach(&mut watcher)?;
         #[cfg(unix)]
         if self.replay.is_none() {
-            watcher.suites = Some(suites(self.is_one_sample()));
+            watcher.suites = Some(look_at_suites(self.is_one_sample()));
         }
         // What is replayed is no history of this machine.
         if self.replay.is_none() {
@@ -145,20 +145,22 @@ impl WatchArgs {
         self.sinks.serve(&watcher, terminal)?;
         if self.is_screen() {
             let app = App {
-                theme: self.theme(terminal),
+                theme: self.screen_theme(terminal),
                 read_only: self.read_only || self.replay.is_some(),
                 levels: self.levels,
                 ..App::default()
             };
-            return screen::run(watcher, app).map(|()| Exit::Done).map_err(|error| Failure::file("screen", &error));
+            return screen::run(watcher, app)
+                .map(|()| Exit::Done)
+                .map_err(|error| Failure::about_file("screen", &error));
         }
-        self.stream(watcher, terminal)
+        self.stream_samples(watcher, terminal)
     }
 
-    fn source(&self, terminal: &Terminal) -> Result<Source, Failure> {
+    fn sample_source(&self, terminal: &Terminal) -> Result<Source, Failure> {
         if let Some(path) = &self.replay {
             let speed = self.speed.unwrap_or(if self.is_screen() || self.sinks.serves() { 1.0 } else { 0.0 });
-            let recording = recording(path)?;
+            let recording = open_recording(path)?;
             let recording = match self.interval {
                 Some(seconds) => recording.every(seconds),
                 None => recording,
@@ -173,8 +175,8 @@ impl WatchArgs {
         }
         let path = self.nvml.clone().or_else(|| std::env::var_os(LIBRARY).map(PathBuf::from));
         let library = Library::open(path.as_deref()).map_err(|error| {
-            Failure::input(error.to_string())
-                .hint("NVML comes with NVIDIA's driver; `--nvml FILE` names another, `--replay FILE` needs none")
+            Failure::bad_input(error.to_string())
+                .with_hint("NVML comes with NVIDIA's driver; `--nvml FILE` names another, `--replay FILE` needs none")
         })?;
         let sampler = NvmlSampler::new(library, Kernel::of_this_machine());
         Ok(Source::Live(Box::new(sampler), Duration::from_secs_f64(self.interval.unwrap_or(INTERVAL))))
@@ -195,7 +197,7 @@ impl WatchArgs {
         self.samples == Some(1) || !self.is_screen() && self.is_once()
     }
 
-    fn theme(&self, terminal: &Terminal) -> Theme {
+    fn screen_theme(&self, terminal: &Terminal) -> Theme {
         let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let palette = match self.theme {
             Some(ThemeName::Dark) => Palette::Dark,
@@ -209,7 +211,7 @@ impl WatchArgs {
     }
 
     /// Samples one after the other; each is printed as it was asked for.
-    fn stream(&self, mut watcher: Watcher, terminal: &Terminal) -> Result<Exit, Failure> {
+    fn stream_samples(&self, mut watcher: Watcher, terminal: &Terminal) -> Result<Exit, Failure> {
         let once = self.is_once();
         let most = self.samples.unwrap_or(if once && self.replay.is_none() { 1 } else { u64::MAX });
         let board = watcher.board();
@@ -219,7 +221,7 @@ impl WatchArgs {
                 Some(wait) => std::thread::sleep(wait),
                 None => break,
             }
-            if !watcher.step().map_err(|error| Failure::file("watch", &error))? {
+            if !watcher.step().map_err(|error| Failure::about_file("watch", &error))? {
                 break;
             }
             let text = printer.sample(&locked(&board));
@@ -242,19 +244,19 @@ impl WatchArgs {
 
 /// Looks for the suites of this user that live.
 #[cfg(unix)]
-fn suites(once: bool) -> tonnage_watch::LookAtSuites {
+fn look_at_suites(once: bool) -> tonnage_watch::LookAtSuites {
     // Who takes one sample waits for what SLURM says; a screen does not.
     let living = if once { living::Living::default() } else { living::Living::beside() };
     let (store, mut living) = (tonnage_run::store::Store::of_user(), living);
-    Box::new(move || living.look(&store).into_iter().map(living::view).collect())
+    Box::new(move || living.look(&store).into_iter().map(living::suite_view).collect())
 }
 
-fn recording(path: &Path) -> Result<Recording, Failure> {
+fn open_recording(path: &Path) -> Result<Recording, Failure> {
     let name = path.display().to_string();
-    let text = read_text(path, GPU_RECORDING_BYTES).map_err(|error| Failure::file(&name, &error))?;
-    let recording = Recording::parse(text).map_err(|error| Failure::input(format!("{name}: {error}")))?;
+    let text = read_text(path, GPU_RECORDING_BYTES).map_err(|error| Failure::about_file(&name, &error))?;
+    let recording = Recording::parse(text).map_err(|error| Failure::bad_input(format!("{name}: {error}")))?;
     if recording.is_empty() {
-        return Err(Failure::input(format!("{name}: there is nothing in it")));
+        return Err(Failure::bad_input(format!("{name}: there is nothing in it")));
     }
     Ok(recording)
 }

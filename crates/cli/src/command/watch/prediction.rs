@@ -15,23 +15,23 @@ use tonnage_watch::{PredictedPhase, Prediction};
 
 use crate::failure::Failure;
 use crate::job_args::JobArgs;
-use crate::job_input::{read_source, simulate};
+use crate::job_input::{read_source, simulate_resolved};
 
 /// The prediction, if a job or an estimate was named.
-pub fn of(job: &JobArgs, estimate: Option<&Path>) -> Result<Option<Prediction>, Failure> {
+pub fn of_job(job: &JobArgs, estimate: Option<&Path>) -> Result<Option<Prediction>, Failure> {
     if let Some(path) = estimate {
         return read_prediction(path).map(Some);
     }
     if job.model.is_none() && job.small_gpt.is_none() {
         if let Some(given) = job.overrides.first() {
-            return Err(Failure::input(format!("`{}` belongs to a job, and none is named", given.origin.said()))
-                .hint("name its model or job file: `tonnage watch job.toml`"));
+            return Err(Failure::bad_input(format!("`{}` belongs to a job, and none is named", given.origin.said()))
+                .with_hint("name its model or job file: `tonnage watch job.toml`"));
         }
         return Ok(None);
     }
     let source = read_source(job)?;
     let resolved = source.resolve(&[])?;
-    let simulated = simulate(&resolved)?;
+    let simulated = simulate_resolved(&resolved)?;
     let deployment = Deployment::new(&simulated, simulated.estimate()?)?;
     let largest = deployment.processes.iter().map(|process| &process.estimate).max_by_key(|each| each.total_bytes);
     let name = job.model.clone().unwrap_or_else(|| "job".to_owned());
@@ -49,13 +49,13 @@ fn from_estimate(job: String, estimate: &Estimate) -> Prediction {
         job,
         peak_bytes: estimate.total_bytes,
         range: estimate.range,
-        phases: phases(peaks, outside),
+        phases: predicted_phases(peaks, outside),
         advice: Arc::default(),
     }
 }
 
 /// The phases by their name without the step, each with the most of all steps: whoever watches does not know the step.
-fn phases(peaks: impl Iterator<Item = (String, u64, u64)>, context: (u64, u64)) -> Vec<PredictedPhase> {
+fn predicted_phases(peaks: impl Iterator<Item = (String, u64, u64)>, context: (u64, u64)) -> Vec<PredictedPhase> {
     let mut phases: Vec<PredictedPhase> = Vec::new();
     for (label, allocated, reserved) in peaks {
         let name = label.split_once(':').map_or(label.as_str(), |(_, name)| name);
@@ -88,10 +88,11 @@ fn find_advice(source: JobSource, job: JobSpec, prediction: &Prediction) {
 /// The prediction of a file that `tonnage estimate --json` wrote.
 fn read_prediction(path: &Path) -> Result<Prediction, Failure> {
     let name = path.display().to_string();
-    let text = read_text(path, JSON_BYTES).map_err(|error| Failure::file(&name, &error))?;
-    let value: Value = serde_json::from_str(&text).map_err(|error| Failure::input(format!("{name}: {error}")))?;
+    let text = read_text(path, JSON_BYTES).map_err(|error| Failure::about_file(&name, &error))?;
+    let value: Value = serde_json::from_str(&text).map_err(|error| Failure::bad_input(format!("{name}: {error}")))?;
     from_json(&value).ok_or_else(|| {
-        Failure::input(format!("{name} is no estimate")).hint("write one with `tonnage estimate JOB --json > FILE`")
+        Failure::bad_input(format!("{name} is no estimate"))
+            .with_hint("write one with `tonnage estimate JOB --json > FILE`")
     })
 }
 
@@ -107,7 +108,7 @@ fn from_json(value: &Value) -> Option<Prediction> {
         job: value.pointer("/model/name").and_then(Value::as_str).unwrap_or("job").to_owned(),
         peak_bytes: bytes("/total_bytes")?,
         range: (bytes("/range_bytes/low")?, bytes("/range_bytes/high")?),
-        phases: phases(peaks, context),
+        phases: predicted_phases(peaks, context),
         advice: Arc::default(),
     })
 }

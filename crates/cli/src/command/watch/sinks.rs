@@ -27,11 +27,11 @@ pub struct SinkArgs {
     json: bool,
 
     /// Serves metrics for Prometheus on an address, or on a port of this machine
-    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:9838", value_parser = address, help_heading = "Outputs")]
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:9838", value_parser = parse_address, help_heading = "Outputs")]
     prometheus: Option<SocketAddr>,
 
     /// Serves a page with live plots on an address, or on a port of this machine
-    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:9840", value_parser = address, help_heading = "Outputs")]
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:9840", value_parser = parse_address, help_heading = "Outputs")]
     web: Option<SocketAddr>,
 
     /// Metrics of processes too
@@ -64,7 +64,7 @@ pub struct SinkArgs {
 }
 
 /// An address with a port; a port alone, `:PORT` and `localhost:PORT` are this machine's.
-fn address(text: &str) -> Result<SocketAddr, String> {
+fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let port = text.strip_prefix("localhost").unwrap_or(text);
     let port =
         if port.len() < text.len() { port.strip_prefix(':') } else { Some(port.strip_prefix(':').unwrap_or(port)) };
@@ -103,7 +103,7 @@ impl SinkArgs {
         watcher.notify.hook.clone_from(&self.alert_hook);
         if let Some(path) = &self.record {
             let name = path.display().to_string();
-            let file = private_file(path).map_err(|error| Failure::file(&name, &error))?;
+            let file = private_file(path).map_err(|error| Failure::about_file(&name, &error))?;
             watcher.recorder = Some(Recorder::new(BufWriter::new(file)));
         }
         Ok(())
@@ -117,7 +117,7 @@ impl SinkArgs {
         match Store::open(&folder) {
             Ok((store, samples)) => watcher.begin_with(store, samples),
             Err(error) if self.history.is_some() => {
-                return Err(Failure::input(format!("{}: {error}", folder.display())));
+                return Err(Failure::bad_input(format!("{}: {error}", folder.display())));
             }
             Err(error) => terminal.note(&format!("no history is kept: {}: {error}", folder.display())),
         }
@@ -127,7 +127,7 @@ impl SinkArgs {
     /// Serves what was asked for; says where.
     pub fn serve(&self, watcher: &Watcher, terminal: &Terminal) -> Result<(), Failure> {
         let listen = |address: SocketAddr, site, what: &str| {
-            let found = web::serve(address, site).map_err(|error| Failure::file(&address.to_string(), &error))?;
+            let found = web::serve(address, site).map_err(|error| Failure::about_file(&address.to_string(), &error))?;
             terminal.note(&format!("{what}: http://{found}/"));
             if !found.ip().is_loopback() {
                 terminal.note("that is not a loopback address: whoever reaches this machine can read it");
@@ -182,11 +182,11 @@ mod tests {
     #[test]
     fn a_port_is_one_of_this_machine() {
         for text in ["9838", ":9838", "localhost:9838", "127.0.0.1:9838"] {
-            assert_eq!(address(text).map(|found| found.to_string()).as_deref(), Ok("127.0.0.1:9838"), "{text}");
+            assert_eq!(parse_address(text).map(|found| found.to_string()).as_deref(), Ok("127.0.0.1:9838"), "{text}");
         }
-        assert_eq!(address("[::1]:9838").map(|found| found.port()), Ok(9838));
+        assert_eq!(parse_address("[::1]:9838").map(|found| found.port()), Ok(9838));
         for text in ["", "localhost", "localhost9838", "127.0.0.1", "example.com:9838", "99999", ":x"] {
-            assert!(address(text).is_err_and(|hint| hint.contains("give a port")), "{text}");
+            assert!(parse_address(text).is_err_and(|hint| hint.contains("give a port")), "{text}");
         }
     }
 }
